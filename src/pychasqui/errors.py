@@ -1,0 +1,108 @@
+"""Every exception that pychasqui raises on purpose.
+
+    ChasquiError (RuntimeError)            catch this one to catch them all
+    ├── InvalidArgument (ValueError)       a value out of its bounds; nothing was sent
+    │   └── PayloadTooLarge                the encoded data is over the limit
+    ├── InvalidType (TypeError)            a value of the wrong type; nothing was sent
+    │   └── UnsupportedData                data that MessagePack cannot hold; names the path inside it
+    ├── DecodeError (ValueError)           bytes that are not what they should be
+    ├── QueueFull                          max_stream_len is reached; nothing of the call was added
+    ├── Closed                             used after close()
+    ├── WrongLoop                          used from another event loop, or after a fork
+    ├── ServerNotFound                     embedded:// found no redis-server to run
+    └── RedisTrouble                       anything about the server or the way to it
+        ├── ConnectionLost (ConnectionError)   the connection broke or could not be made
+        ├── CommandTimeout (TimeoutError)      no answer within the timeout
+        │   └── AddUnknown                     an add got no answer: `job_ids` may or may not be in the queue
+        ├── AuthenticationFailed           wrong, missing or superfluous credentials
+        ├── ServerTooOld                   names the version found and the one needed
+        ├── NotRedis                       whatever answers there does not speak Redis
+        └── ReplyError                     the server refused a command; `code` is its first word
+
+The root is a RuntimeError, and the argument errors are also ValueErrors or TypeErrors, because the official package
+raises those: code written for it keeps its except clauses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class ChasquiError(RuntimeError):
+    """Root of all errors that pychasqui raises on purpose."""
+
+
+class InvalidArgument(ChasquiError, ValueError):
+    """A value out of its bounds. Nothing was sent."""
+
+
+class PayloadTooLarge(InvalidArgument):
+    """The encoded data is larger than the queue allows. Nothing was sent."""
+
+
+class InvalidType(ChasquiError, TypeError):
+    """A value of the wrong type. Nothing was sent."""
+
+
+class UnsupportedData(InvalidType):
+    """Data that MessagePack cannot hold. Nothing was sent."""
+
+
+class DecodeError(ChasquiError, ValueError):
+    """Bytes that are not what they should be."""
+
+
+class QueueFull(ChasquiError):
+    """The queue already holds `max_stream_len` jobs. Nothing of the call was added."""
+
+
+class Closed(ChasquiError):
+    """The object was used after its close()."""
+
+
+class WrongLoop(ChasquiError):
+    """The object belongs to another event loop or to the process this one was forked from."""
+
+
+class ServerNotFound(ChasquiError):
+    """No redis-server to run for an embedded:// URL."""
+
+
+class RedisTrouble(ChasquiError):
+    """Anything about the server or the way to it."""
+
+
+class ConnectionLost(RedisTrouble, ConnectionError):
+    """The connection broke, or could not be made."""
+
+
+class CommandTimeout(RedisTrouble, TimeoutError):
+    """No answer within the timeout."""
+
+
+class AddUnknown(CommandTimeout):
+    """An add got no answer in time: its jobs may or may not be in the queue."""
+
+    def __init__(self, message: str, job_ids: Sequence[str]) -> None:
+        super().__init__(message)
+        self.job_ids = list(job_ids)
+
+
+class AuthenticationFailed(RedisTrouble):
+    """The server refused the credentials, wants some, or has none to check them against."""
+
+
+class ServerTooOld(RedisTrouble):
+    """The server lacks commands that pychasqui needs."""
+
+
+class NotRedis(RedisTrouble):
+    """Whatever answers at that address does not speak the Redis protocol."""
+
+
+class ReplyError(RedisTrouble):
+    """The server refused a command."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.code = message.partition(" ")[0]
