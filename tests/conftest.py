@@ -1,0 +1,71 @@
+"""Fixtures for any test. The suite runs on one server of its own, emptied before each test that uses it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator, Iterator
+from uuid import uuid4
+
+import pytest
+import redis.asyncio
+
+from pychasqui.errors import ServerNotFound
+from tests.support.leaks import leaked_keys
+from tests.support.server import PROJECT, RedisServer, describe, server_binary
+
+FAILED = pytest.StashKey[bool]()
+
+
+def pytest_report_header() -> str:
+    try:
+        binary = server_binary()
+    except ServerNotFound as error:
+        return f"server: none ({error})"
+    product, version = describe(binary)
+    place = binary.relative_to(PROJECT) if binary.is_relative_to(PROJECT) else binary
+    return f"server: {product} {'.'.join(map(str, version))} ({place})"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[RedisServer]:
+    """The server of the whole run, on a unix socket and a TCP port. To stop or configure one, start another."""
+    with RedisServer(tcp=True) as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(server: RedisServer) -> str:
+    """The address of the run's server, emptied."""
+    server.resume()
+    server.start()
+    server.execute("FLUSHALL")
+    return server.url
+
+
+@pytest.fixture
+async def witness(redis_url: str) -> AsyncIterator[redis.asyncio.Redis]:
+    """An independent client, to look at and tamper with what is stored: redis-py, bytes in and out."""
+    client = redis.asyncio.Redis.from_url(redis_url, decode_responses=False)
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture
+def queue_name() -> str:
+    return f"q-{uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def no_keys_left(request: pytest.FixtureRequest, server: RedisServer) -> Iterator[None]:
+    """Once the test is over, only keys with an end may be left: see tests/support/leaks.py."""
+    yield
+    if request.node.stash.get(FAILED, False) or request.node.get_closest_marker("leaves_keys"):
+        return
+    leaked = leaked_keys(server)
+    assert not leaked, "the test left keys behind:\n" + "\n".join(leaked)

@@ -1,0 +1,11 @@
+"""Every integration test that talks to the run's server is checked for keys it leaves behind."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _no_keys_left(request: pytest.FixtureRequest) -> None:
+    if "server" in request.fixturenames:
+        request.getfixturevalue("no_keys_left")
