@@ -83,7 +83,7 @@ class CommandTimeout(RedisTrouble, TimeoutError):
 class AddUnknown(CommandTimeout):
     """An add got no answer in time: its jobs may or may not be in the queue."""
 
-    def __init__(self, message: str, job_ids: Sequence[str]) -> None:
+    def __init__(self, message: str, job_ids: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.job_ids = list(job_ids)
 

@@ -1,0 +1,54 @@
+"""pychasqui: jobs over Redis Streams, wire-compatible with ChasquiMQ."""
+
+from ._version import __version__
+from .errors import (
+    AddUnknown,
+    AuthenticationFailed,
+    ChasquiError,
+    Closed,
+    CommandTimeout,
+    ConnectionLost,
+    DecodeError,
+    InvalidArgument,
+    InvalidType,
+    NotRedis,
+    PayloadTooLarge,
+    QueueFull,
+    RedisTrouble,
+    ReplyError,
+    ServerNotFound,
+    ServerTooOld,
+    UnsupportedData,
+    WrongLoop,
+)
+from .job import Job
+from .queue import Queue
+from .retry import BackoffSpec
+from .worker import Handler, Worker
+
+__all__ = [
+    "AddUnknown",
+    "AuthenticationFailed",
+    "BackoffSpec",
+    "ChasquiError",
+    "Closed",
+    "CommandTimeout",
+    "ConnectionLost",
+    "DecodeError",
+    "Handler",
+    "InvalidArgument",
+    "InvalidType",
+    "Job",
+    "NotRedis",
+    "PayloadTooLarge",
+    "Queue",
+    "QueueFull",
+    "RedisTrouble",
+    "ReplyError",
+    "ServerNotFound",
+    "ServerTooOld",
+    "UnsupportedData",
+    "Worker",
+    "WrongLoop",
+    "__version__",
+]

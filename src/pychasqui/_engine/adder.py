@@ -1,0 +1,214 @@
+"""Gathers the adds of one loop turn into numbered batches and sees each of them to its answer.
+
+A batch takes one of a few slots, is sent, and keeps the slot until it is answered or its time is up. Adds that come
+while all slots are taken gather in the next batch, so the busier Redis is, the larger the batches grow. Whatever gets
+no answer is sent again, in order, under its old number: the ledger in Redis tells the second arrival from the first.
+It never waits past a batch's deadline, and it never guesses: a batch that was sent and not answered is reported as
+unknown, one that was never sent as not added.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from .._redis.broker import Broker
+from .._redis.remedies import Remedy, remedy_for
+from ..config import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
+from ..errors import AddUnknown, ChasquiError, ConnectionLost, QueueFull, RedisTrouble
+
+FIRST_PAUSE_S = 0.01
+LONGEST_PAUSE_S = 1.0
+
+
+class Batch:
+    """Jobs that travel together, and who waits for them."""
+
+    __slots__ = ("bytes", "deadline", "jobs", "max_stream_len", "needed", "number", "slot", "waiters", "was_sent")
+
+    def __init__(self, deadline: float, needed: int, max_stream_len: int) -> None:
+        self.jobs: list[bytes] = []  # envelope, name, envelope, name, ...
+        self.bytes = 0
+        self.waiters: list[asyncio.Future[None]] = []  # one for each job, or a single one for all of them
+        self.deadline = deadline
+        self.needed = needed
+        self.max_stream_len = max_stream_len
+        self.slot = self.number = -1
+        self.was_sent = False
+
+    def settle(self, taken: int) -> None:
+        """The server took this many jobs from the front; the others found no room."""
+        for position, waiter in enumerate(self.waiters):
+            if waiter.done():
+                continue
+            if position < taken:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(QueueFull(f"the queue holds its max_stream_len of {self.max_stream_len} jobs"))
+
+    def fail(self, error: ChasquiError) -> None:
+        """Each waiter gets an error of its own: a shared one would gather the tracebacks of all of them."""
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_exception(type(error)(*error.args))
+
+
+class Adder:
+    """The life of a batch: gathering -> waiting -> sent -> answered, or stuck and sent again."""
+
+    def __init__(self, broker: Broker, *, max_stream_len: int, timeout_s: float) -> None:
+        self._broker = broker
+        self._ledger = broker.ledger_of(uuid4().hex)
+        self._max_stream_len = max_stream_len
+        self._timeout_s = timeout_s
+        self._number = 0
+        self._gathering: Batch | None = None
+        self._waiting: deque[Batch] = deque()
+        self._free_slots = list(range(ADD_WINDOW))
+        self._sent: set[Batch] = set()
+        self._stuck: list[Batch] = []
+        self._recovery: asyncio.Task[None] | None = None
+        self._pause = 0.0
+
+    def add(self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes) -> asyncio.Future[None]:
+        """Add one job together with whatever else is added in this turn."""
+        batch = self._gathering
+        if batch is None:
+            batch = self._gathering = Batch(loop.time() + self._timeout_s, 1, self._max_stream_len)
+            loop.call_soon(self._flush)
+        waiter = loop.create_future()
+        batch.jobs += (envelope, name)
+        batch.bytes += len(envelope)
+        batch.waiters.append(waiter)
+        if len(batch.waiters) >= ADD_BATCH_JOBS or batch.bytes >= ADD_BATCH_BYTES:
+            self._waiting.append(batch)
+            self._gathering = None
+        return waiter
+
+    def add_all(self, loop: asyncio.AbstractEventLoop, jobs: list[bytes], room_for: int) -> asyncio.Future[None]:
+        """Add a batch that is taken whole, if there is room for `room_for` jobs (0: without asking)."""
+        batch = Batch(loop.time() + self._timeout_s, room_for, self._max_stream_len if room_for else 0)
+        batch.jobs = jobs
+        waiter = loop.create_future()
+        batch.waiters.append(waiter)
+        self._waiting.append(batch)
+        self._flush()
+        return waiter
+
+    async def close(self) -> None:
+        """Wait for what is on its way, which its deadlines bound, and forget the ledger."""
+        self._flush()
+        waiters = [waiter for batch in self._unanswered() for waiter in batch.waiters]
+        if waiters:
+            await asyncio.wait(waiters)
+        if self._recovery is not None:
+            self._recovery.cancel()
+            await asyncio.wait({self._recovery})
+        if self._number and self._broker.connection.live_socket() is not None:
+            try:
+                await self._broker.forget_ledger(self._ledger)
+            except RedisTrouble:
+                pass  # its TTL ends it
+
+    def _unanswered(self) -> list[Batch]:
+        gathering = [self._gathering] if self._gathering is not None else []
+        return [*self._sent, *self._stuck, *self._waiting, *gathering]
+
+    def _flush(self) -> None:
+        """Send what has gathered, as far as slots are free."""
+        while self._free_slots and not self._stuck:
+            if self._waiting:
+                batch = self._waiting.popleft()
+            elif self._gathering is not None:
+                batch, self._gathering = self._gathering, None
+            else:
+                return
+            self._number += 1
+            batch.number, batch.slot = self._number, self._free_slots.pop()
+            self._send(batch)
+
+    def _send(self, batch: Batch) -> None:
+        socket = self._broker.connection.live_socket()
+        if socket is None:
+            self._stuck.append(batch)
+            self._recover()
+            return
+        batch.was_sent = True
+        self._sent.add(batch)
+        head = (batch.slot, batch.number, LEDGER_TTL_MS, batch.max_stream_len, batch.needed)
+        self._broker.add(socket, self._ledger, head, batch.jobs, batch.deadline, partial(self._answered, batch))
+
+    def _answered(self, batch: Batch, reply: Any) -> None:
+        self._sent.discard(batch)
+        if isinstance(reply, ChasquiError):
+            self._troubled(batch, reply)
+            return
+        self._pause = 0.0
+        self._free_slots.append(batch.slot)
+        batch.settle(reply)
+        if self._gathering is not None or self._waiting:
+            self._flush()
+
+    # Trouble --------------------------------------------------------------------------------------------------------
+
+    def _troubled(self, batch: Batch, error: ChasquiError) -> None:
+        remedy = remedy_for(error) if isinstance(error, RedisTrouble) else Remedy.FATAL
+        if remedy is Remedy.NO_SCRIPT:
+            self._broker.forget_add_script()
+            self._send(batch)
+        elif remedy in (Remedy.PASSING, Remedy.MOVED, Remedy.LOCKED):
+            if remedy is not Remedy.PASSING:
+                self._broker.connection.drop(ConnectionLost(f"connecting anew: {error}"))
+            self._stuck.append(batch)
+            self._recover()
+        else:
+            self._give_up(batch, error)
+            self._flush()
+
+    def _give_up(self, batch: Batch, error: ChasquiError) -> None:
+        if batch.slot >= 0:
+            self._free_slots.append(batch.slot)
+        batch.fail(error)
+
+    def _recover(self) -> None:
+        if self._recovery is None or self._recovery.done():
+            self._recovery = asyncio.create_task(self._resend(), name="chasqui add again")
+
+    async def _resend(self) -> None:
+        """Until nothing is stuck: connect, send again in order, report what has run out of time."""
+        while self._stuck:
+            await asyncio.sleep(self._pause)
+            self._pause = min(max(self._pause * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+            try:
+                await self._broker.connection.ready(min(batch.deadline for batch in self._unanswered()))
+            except ConnectionLost as error:
+                self._abandon(error, by=asyncio.get_running_loop().time())
+            except ChasquiError as error:  # what no waiting would mend
+                self._abandon(error)
+            else:
+                self._abandon(ConnectionLost("the server did not answer in time"), by=asyncio.get_running_loop().time())
+                again, self._stuck = sorted(self._stuck, key=lambda batch: batch.number), []
+                for batch in again:
+                    self._send(batch)
+            self._flush()
+
+    def _abandon(self, error: ChasquiError, by: float = float("inf")) -> None:
+        """Give up on what is not on its way and has a deadline up to `by`."""
+        late = [batch for batch in self._unanswered() if batch not in self._sent and batch.deadline <= by]
+        for batch in late:
+            if batch in self._stuck:
+                self._stuck.remove(batch)
+            elif batch in self._waiting:
+                self._waiting.remove(batch)
+            else:
+                self._gathering = None
+            self._give_up(batch, _verdict(batch, error))
+
+
+def _verdict(batch: Batch, error: ChasquiError) -> ChasquiError:
+    if not batch.was_sent:
+        return error
+    return AddUnknown(f"no answer to an add within its time, it may or may not have been made: {error}")

@@ -1,0 +1,138 @@
+"""N lanes drain one inbox and run the handler.
+
+The lanes are tasks that live as long as the worker; a job gets no task of its own. Handlers that never await would
+keep the event loop for as long as the inbox holds jobs, so the lanes share a time slice: once it is used up they let
+the loop turn, and the next turn brings the next slice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Any
+
+from ..config import TURN_S
+from ..job import Job
+
+RunHandler = Callable[[Job], Awaitable[Any]]
+
+
+class Lanes:
+    """start() -> jobs are offered and run -> drain() waits for them, stop() cancels them."""
+
+    def __init__(
+        self,
+        handler: RunHandler,
+        concurrency: int,
+        *,
+        on_done: Callable[[Job, Any], None],
+        on_failed: Callable[[Job, BaseException], None],
+    ) -> None:
+        self.inbox: deque[Job] = deque()
+        self.finished = 0  # runs that have ended, well or not
+        self.low_water = -1  # on_room is called when the inbox falls to this, and when a lane finds it empty
+        self.on_room: Callable[[], None] = _nobody
+        self._handler = handler
+        self._concurrency = concurrency
+        self._on_done = on_done
+        self._on_failed = on_failed
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._lanes: set[asyncio.Task[None]] = set()
+        self._turn_is_open = False
+        self._turn_ends_at = 0.0
+        self._drained: asyncio.Future[None] | None = None
+
+    def start(self) -> None:
+        for number in range(self._concurrency):
+            lane = asyncio.create_task(self._lane(), name=f"chasqui lane {number}")
+            self._lanes.add(lane)
+
+    def offer(self, jobs: list[Job]) -> None:
+        self.inbox.extend(jobs)
+        self._wake()
+
+    @property
+    def free(self) -> int:
+        """Lanes with nothing to do, less the jobs already waiting for one."""
+        return len(self._idle) - len(self.inbox)
+
+    @property
+    def waiting(self) -> int:
+        return len(self.inbox)
+
+    def is_lane(self, task: asyncio.Task[Any] | None) -> bool:
+        return task in self._lanes
+
+    async def drain(self) -> None:
+        """Wait until every offered job has run."""
+        while self.inbox or len(self._idle) < len(self._lanes):
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+
+    async def stop(self) -> None:
+        for lane in self._lanes:
+            lane.cancel()
+        if self._lanes:
+            await asyncio.wait(self._lanes)
+        self._lanes.clear()
+
+    async def _lane(self) -> None:
+        inbox, handler, on_done = self.inbox, self._handler, self._on_done
+        while True:
+            while inbox and self._may_start():
+                job = inbox.popleft()
+                try:
+                    result = await handler(job)
+                except (Exception, asyncio.CancelledError) as error:
+                    self._end_badly(job, error)
+                else:
+                    on_done(job, result)
+                self.finished += 1
+                if len(inbox) == self.low_water:
+                    self.on_room()
+            await self._rest()
+
+    def _may_start(self) -> bool:
+        """Whether this turn of the loop has time for another job."""
+        if self._turn_is_open:
+            return monotonic() < self._turn_ends_at
+        self._turn_is_open = True
+        self._turn_ends_at = monotonic() + TURN_S
+        asyncio.get_running_loop().call_soon(self._next_turn)
+        return True
+
+    def _next_turn(self) -> None:
+        self._turn_is_open = False
+        if self.inbox:
+            self._wake()
+
+    def _wake(self) -> None:
+        # hot: all that the inbox can feed at once; 1.1 us a job against 2.3 for asyncio.Queue.get
+        idle = self._idle
+        for _ in range(min(len(self.inbox), len(idle))):
+            lane = idle.popleft()
+            if not lane.done():
+                lane.set_result(None)
+
+    async def _rest(self) -> None:
+        me = asyncio.get_running_loop().create_future()
+        self._idle.append(me)
+        if not self.inbox:
+            self.on_room()
+            if self._drained is not None and len(self._idle) == len(self._lanes):
+                self._drained.set_result(None)
+                self._drained = None
+        await me
+
+    def _end_badly(self, job: Job, error: BaseException) -> None:
+        """A handler's own cancellation is a failure like another; the lane's own ends the lane."""
+        lane = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and lane is not None and lane.cancelling():
+            raise error
+        self._on_failed(job, error)
+
+
+def _nobody() -> None:
+    """Nobody waits for room yet."""

@@ -1,0 +1,29 @@
+"""How many jobs a worker may hold, judged by how fast it has been finishing them: pure arithmetic."""
+
+from __future__ import annotations
+
+from ..config import PREFETCH_S, READ_COUNT
+
+SHORTEST_S = 0.002  # shorter stretches say more about the scheduler than about the handler
+MEMORY_S = 0.05  # how far back the rate remembers
+
+
+class Pace:
+    """A rate that follows what is measured and forgets an idle spell, so that a burst after one starts carefully."""
+
+    def __init__(self, now: float) -> None:
+        self.rate = 0.0  # runs finished a second
+        self._finished = 0
+        self._at = now
+
+    def measure(self, finished: int, now: float) -> None:
+        elapsed = now - self._at
+        if elapsed < SHORTEST_S:
+            return
+        latest = (finished - self._finished) / elapsed
+        self.rate += (latest - self.rate) * elapsed / (elapsed + MEMORY_S)
+        self._finished, self._at = finished, now
+
+    def ahead(self) -> int:
+        """How many jobs, beside those that idle lanes take at once, will be started within PREFETCH_S."""
+        return min(int(self.rate * PREFETCH_S), 2 * READ_COUNT)

@@ -1,0 +1,187 @@
+"""Reads batches of entries, decodes them and offers them to the lanes.
+
+It asks for no more than the lanes will start within about 100 ms: a fast handler is never short of work, and a slow
+one leaves the rest of the queue to other workers. Whatever happens to Redis, it goes on; only stop() ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Protocol
+
+from .._redis.broker import Broker
+from .._redis.remedies import Remedy, remedy_for
+from .._redis.replies import Entry
+from ..codec import decode_data, decode_envelope, decode_name
+from ..config import READ_COUNT
+from ..errors import ConnectionLost, DecodeError, RedisTrouble
+from ..job import Job
+from .pace import Pace
+
+log = logging.getLogger("chasqui.worker")
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+UNBLOCK_EVERY_S = 0.05
+UNBLOCK_FOR_S = 2.0
+
+
+class Room(Protocol):
+    """What the reader needs to know of the lanes."""
+
+    low_water: int
+    finished: int
+
+    @property
+    def free(self) -> int: ...
+    @property
+    def waiting(self) -> int: ...
+    def offer(self, jobs: list[Job]) -> None: ...
+
+
+class Reader:
+    """start() -> reads for ever -> stop() ends the read that is under way and keeps what it brought."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        group: str,
+        consumer: str,
+        *,
+        lanes: Room,
+        read_count: int,
+        block_ms: int,
+        max_payload_bytes: int,
+        on_rejected: Callable[[bytes, list[bytes] | None, str, str], None],
+    ) -> None:
+        self._broker = broker
+        self._group = group
+        self._consumer = consumer
+        self._lanes = lanes
+        self._read_count = min(read_count, READ_COUNT)
+        self._block_ms = block_ms
+        self._max_payload_bytes = max_payload_bytes
+        self._on_rejected = on_rejected
+        self._pace = Pace(monotonic())
+        self._names: dict[bytes | None, str] = {}
+        self._sleeper: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self._pause = 0.0
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="chasqui reader")
+
+    def wake(self) -> None:
+        """There may be room again."""
+        sleeper, self._sleeper = self._sleeper, None
+        if sleeper is not None and not sleeper.done():
+            sleeper.set_result(None)
+
+    async def stop(self, helper: Broker) -> None:
+        """Have the server end a blocked read through `helper`, so that no entry is handed to nobody."""
+        self._is_stopping = True
+        self.wake()
+        if self._task is None:
+            return
+        give_up_at = monotonic() + UNBLOCK_FOR_S
+        while not self._task.done() and monotonic() < give_up_at:
+            socket = self._broker.connection.live_socket()
+            try:
+                async with asyncio.timeout(UNBLOCK_FOR_S):
+                    if socket is not None and socket.dialect is not None:
+                        await helper.unblock(socket.dialect.client_id)
+            except (RedisTrouble, TimeoutError):
+                break
+            await asyncio.wait({self._task}, timeout=UNBLOCK_EVERY_S)
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        while not self._is_stopping:
+            count = await self._room()
+            if self._is_stopping:
+                return
+            try:
+                entries = await self._broker.read(self._group, self._consumer, count, self._block_ms)
+            except RedisTrouble as error:
+                await self._mend(error)
+                continue
+            if self._pause:
+                log.info("worker %s reads again", self._consumer)
+                self._pause = 0.0
+            if entries:
+                self._lanes.offer(self._decode(entries))
+
+    async def _room(self) -> int:
+        """How many entries to ask for, once there is room for any."""
+        lanes = self._lanes
+        while True:
+            self._pace.measure(lanes.finished, monotonic())
+            ahead = self._pace.ahead()
+            # Half of what may wait is a good batch: smaller ones cost trips, larger ones let the inbox run dry.
+            lanes.low_water = ahead // 2
+            count = lanes.free + ahead
+            if self._is_stopping or (count > 0 and lanes.waiting <= lanes.low_water):
+                return min(count, self._read_count)
+            self._sleeper = asyncio.get_running_loop().create_future()
+            await self._sleeper
+
+    def _decode(self, entries: list[Entry]) -> list[Job]:
+        jobs: list[Job] = []
+        names, max_bytes = self._names, self._max_payload_bytes
+        for entry_id, fields in entries:
+            try:
+                # hot: the two shapes that every known producer writes, else a search by field name
+                if len(fields) == 4 and fields[0] == b"d" and fields[2] == b"n":
+                    raw, raw_name = fields[1], fields[3]
+                else:
+                    raw, raw_name = _find_fields(fields)
+                if len(raw) > max_bytes:
+                    self._on_rejected(entry_id, fields, "oversize_payload", f"{len(raw)} bytes")
+                    continue
+                id, payload, created_at_ms, attempt, retry = decode_envelope(raw)
+                data = decode_data(payload)
+            except DecodeError as error:
+                self._on_rejected(entry_id, fields, "decode_failed", str(error))
+                continue
+            except (LookupError, TypeError):
+                self._on_rejected(entry_id, fields, "malformed", "missing or non-bytes payload field")
+                continue
+            name = names.get(raw_name)
+            if name is None:
+                name = self._remember_name(raw_name)
+            jobs.append(Job(id, name, data, attempt, created_at_ms, retry, payload, entry_id))
+        return jobs
+
+    def _remember_name(self, raw: bytes | None) -> str:
+        if len(self._names) >= 1000:  # names are few; whoever makes them up as they go must not fill our memory
+            self._names.clear()
+        name = self._names[raw] = decode_name(raw)
+        return name
+
+    async def _mend(self, error: RedisTrouble) -> None:
+        """Wait, or put right what can be put right; the loop then reads again."""
+        remedy = remedy_for(error)
+        if not self._pause:
+            log.warning("worker %s cannot read and keeps trying: %s", self._consumer, error)
+        self._pause = min(max(self._pause * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+        if remedy in (Remedy.MOVED, Remedy.LOCKED):
+            self._broker.connection.drop(ConnectionLost(f"connecting anew: {error}"))
+        if remedy is Remedy.NO_GROUP:
+            try:
+                await self._broker.ensure_group(self._group)
+                return
+            except RedisTrouble as refused:
+                log.warning("worker %s cannot create its group: %s", self._consumer, refused)
+        if not self._is_stopping:
+            await asyncio.sleep(self._pause)
+
+
+def _find_fields(fields: list[Any]) -> tuple[bytes, bytes | None]:
+    """The envelope and the name among fields in any order; raises if there is no envelope."""
+    pairs = dict(zip(fields[::2], fields[1::2], strict=True))
+    return pairs[b"d"], pairs.get(b"n")

@@ -1,0 +1,48 @@
+"""Where a Queue or a Worker finds its Redis: a URL, or an embedded server that is joined when first needed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from . import embedded
+from ._redis.connection import Connection
+from ._redis.endpoint import CredentialProvider, Endpoint, parse_endpoint
+from .errors import InvalidArgument
+
+
+class Place:
+    """Checks the URL at once, starts or joins an embedded server only when a connection is wanted."""
+
+    def __init__(
+        self, url: str, *, tls: bool, client_name: str, credential_provider: CredentialProvider | None = None
+    ) -> None:
+        self._url = url
+        self._client_name = client_name
+        self._stay: embedded.EmbeddedServer | None = None
+        self._endpoint: Endpoint | None = None
+        if not isinstance(url, str) or not embedded.is_embedded(url):
+            self._endpoint = parse_endpoint(
+                url, tls=tls, client_name=client_name, credential_provider=credential_provider
+            )
+        elif tls or credential_provider is not None:
+            raise InvalidArgument("tls and credential_provider contradict redis_url: an embedded server has neither")
+
+    def __str__(self) -> str:
+        return str(self._endpoint or self._url)
+
+    def connection(self, *, timeout_s: float) -> Connection:
+        return Connection(self.find, shown=str(self), timeout_s=timeout_s)
+
+    async def find(self) -> Endpoint:
+        """Asked before each attempt to connect: an embedded server that has ended is started again."""
+        if self._endpoint is not None:
+            return self._endpoint
+        if self._stay is not None:
+            self._stay.leave()
+        self._stay = await asyncio.to_thread(embedded.join, self._url)
+        return parse_endpoint(self._stay.url, client_name=self._client_name)
+
+    def leave(self) -> None:
+        if self._stay is not None:
+            self._stay.leave()
+            self._stay = None

@@ -1,0 +1,308 @@
+"""The conversation with the server: one socket at a time, many calls in flight, replies in order.
+
+Socket is one TCP or unix connection from its handshake to its end. What is sent during one turn of the event loop
+leaves in one write. Every call is answered exactly once: by its reply, or by the error that ended the socket. A call
+that stays unanswered past its deadline ends the socket, because nobody can tell a slow server from a dead line, and
+replies behind an abandoned one must never reach the wrong caller.
+
+Connection is what the rest of the package holds: it opens a socket when a call needs one, and another after a loss,
+with growing pauses and jitter. It never sends a call twice; whether that is safe only the caller knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, cast
+
+import hiredis
+
+from ..errors import (
+    AuthenticationFailed,
+    ChasquiError,
+    Closed,
+    CommandTimeout,
+    ConnectionLost,
+    NotRedis,
+    RedisTrouble,
+    ReplyError,
+    ServerTooOld,
+    WrongLoop,
+)
+from .dialect import Dialect, parse_version, read_hello, refuse_too_old
+from .endpoint import Endpoint
+from .remedies import Remedy, remedy_for
+
+CONNECT_TIMEOUT_S = 5.0
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+
+OnReply = Callable[[Any], None]
+_INCOMPLETE = object()
+
+
+class Socket(asyncio.Protocol):
+    """One connection's life. `on_reply` callbacks run inside data_received: they must be short and never raise."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.dialect: Dialect | None = None
+        self.scripts: set[bytes] = set()  # hashes of the scripts this server has seen on this socket
+        self.lost: ChasquiError | None = None
+        self._loop = loop
+        self._parser = hiredis.Reader(
+            protocolError=NotRedis, replyError=ReplyError, notEnoughData=_INCOMPLETE  # type: ignore[arg-type]
+        )
+        self._pending: deque[tuple[OnReply, float]] = deque()
+        self._unsent: list[bytes] = []
+        self._transport: asyncio.Transport | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = float("inf")
+        self._may_write: asyncio.Future[None] | None = None
+        self.writes = 0
+
+    def send(self, packed: bytes, deadline: float, on_reply: OnReply) -> None:
+        """Queue a packed command for this turn's write. `deadline` is in the loop's time."""
+        if self.lost is not None:
+            on_reply(self.lost)
+            return
+        if not self._unsent:
+            self._loop.call_soon(self.flush)
+        self._unsent.append(packed)
+        self._pending.append((on_reply, deadline))
+        if deadline < self._alarm_at:
+            self._set_alarm(deadline)
+
+    def ask(self, packed: bytes, deadline: float) -> asyncio.Future[Any]:
+        """The same for a caller that awaits the reply."""
+        future = self._loop.create_future()
+        self.send(packed, deadline, partial(_settle, future))
+        return future
+
+    def flush(self) -> None:
+        """Write now what this turn has gathered so far."""
+        if self._unsent and self._transport is not None:
+            self.writes += 1
+            self._transport.write(self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent))
+            self._unsent.clear()
+
+    @property
+    def is_congested(self) -> bool:
+        return self._may_write is not None
+
+    async def uncongested(self) -> None:
+        """Wait until the peer has taken enough of what was written."""
+        if self._may_write is not None:
+            await asyncio.shield(self._may_write)
+
+    def drop(self, reason: ChasquiError) -> None:
+        """End this socket at once; every call in flight fails with `reason`."""
+        if self.lost is None:
+            self.lost = reason
+            if self._transport is not None:
+                self._transport.abort()
+            self._fail_pending(reason)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed(data)
+        gets, pending = self._parser.gets, self._pending
+        try:
+            while (reply := gets()) is not _INCOMPLETE:
+                if type(reply) is hiredis.PushNotification:
+                    continue
+                on_reply, _ = pending.popleft()
+                on_reply(reply)
+        except NotRedis as error:
+            self.drop(NotRedis(f"the server does not speak the Redis protocol: {error}"))
+        except IndexError:
+            self.drop(NotRedis("the server sent a reply that nobody asked for"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.drop(ConnectionLost(f"the connection was lost: {exc or 'the server closed it'}"))
+
+    def pause_writing(self) -> None:
+        if self._may_write is None:
+            self._may_write = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        waiting, self._may_write = self._may_write, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    def _check_deadline(self) -> None:
+        """One timer for all calls: it is not moved when a reply comes, only looked at again when it rings."""
+        self._alarm_at = float("inf")
+        deadline = min((due for _, due in self._pending), default=self._alarm_at)
+        if deadline <= self._loop.time():
+            self.drop(CommandTimeout("the server did not answer in time"))
+        elif self._pending:
+            self._set_alarm(deadline)
+
+    def _set_alarm(self, deadline: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = deadline
+        self._alarm = self._loop.call_at(deadline, self._check_deadline)
+
+    def _fail_pending(self, reason: ChasquiError) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self.resume_writing()
+        self._unsent.clear()
+        while self._pending:
+            on_reply, _ = self._pending.popleft()
+            on_reply(reason)
+
+
+def _settle(future: asyncio.Future[Any], reply: Any) -> None:
+    """The on_reply of a call that somebody awaits. A cancelled call's reply is dropped here, in its own place."""
+    if future.done():
+        return
+    if isinstance(reply, ChasquiError):
+        future.set_exception(reply)
+    else:
+        future.set_result(reply)
+
+
+class Connection:
+    """A socket that is opened when needed, and again after a loss."""
+
+    def __init__(self, find: Callable[[], Awaitable[Endpoint]], *, shown: str, timeout_s: float = 10.0) -> None:
+        self.timeout_s = timeout_s
+        self.socket: Socket | None = None  # set while connected
+        self._find = find  # asked before each attempt
+        self._shown = shown  # the address for messages, without its secrets
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening: asyncio.Task[RedisTrouble | None] | None = None
+        self._trouble: RedisTrouble | None = None  # why the last attempt failed
+        self._is_closed = False
+        self.writes_before = 0
+
+    @property
+    def writes(self) -> int:
+        """How many writes all sockets so far have made."""
+        return self.writes_before + (self.socket.writes if self.socket else 0)
+
+    async def call(self, *words: Any, timeout_s: float | None = None) -> Any:
+        """Send one command and wait for its reply; raises ReplyError, ConnectionLost or CommandTimeout."""
+        deadline = self.deadline(timeout_s)
+        socket = await self.ready(deadline)
+        if socket.is_congested:
+            await socket.uncongested()
+        return await socket.ask(hiredis.pack_command(words), deadline)
+
+    def deadline(self, timeout_s: float | None = None) -> float:
+        return asyncio.get_running_loop().time() + (self.timeout_s if timeout_s is None else timeout_s)
+
+    async def ready(self, deadline: float) -> Socket:
+        """A live socket, by the deadline or not at all."""
+        self._bind()
+        while (socket := self.live_socket()) is None:
+            if self._is_closed:
+                raise Closed("the connection is closed")
+            if self._opening is None or self._opening.done():
+                self._opening = asyncio.create_task(self._open_somehow(), name="chasqui connect")
+            left = deadline - asyncio.get_running_loop().time()
+            done, _ = await asyncio.wait({self._opening}, timeout=max(left, 0))
+            if not done:
+                raise ConnectionLost(f"cannot reach {self._shown} in time: {self._trouble or 'no answer'}")
+            if (trouble := self._opening.result()) is not None:
+                raise trouble
+        return socket
+
+    def live_socket(self) -> Socket | None:
+        socket = self.socket
+        return socket if socket is not None and socket.lost is None else None
+
+    def drop(self, reason: ChasquiError) -> None:
+        """End the present socket; the next call opens another."""
+        if self.socket is not None:
+            self.socket.drop(reason)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._opening is not None and not self._opening.done():
+            self._opening.cancel()
+            await asyncio.wait({self._opening})
+        self.drop(Closed("the connection was closed"))
+        await asyncio.sleep(0)  # the transport ends in the next turn
+
+    def _bind(self) -> None:
+        """Futures and transports belong to one loop; a closed loop's connection starts over, a live one's is refused."""
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        if self._loop is not None and not self._loop.is_closed():
+            raise WrongLoop("this connection belongs to another event loop; make one per loop, and after a fork")
+        self._loop, self.socket, self._opening = loop, None, None
+
+    async def _open_somehow(self) -> RedisTrouble | None:
+        """Try until a socket is open; give up only on what trying again would not mend."""
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    socket = await self._open()
+            except (AuthenticationFailed, ServerTooOld, NotRedis) as error:
+                return error
+            except ReplyError as error:
+                if remedy_for(error) is Remedy.FATAL:
+                    return error
+                self._trouble = error
+            except (OSError, RedisTrouble) as error:  # TimeoutError is an OSError
+                self._trouble = ConnectionLost(str(error) or "no answer to the handshake")
+            else:
+                if self.socket is not None:
+                    self.writes_before += self.socket.writes
+                self.socket, self._trouble = socket, None
+                return None
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+
+    async def _open(self) -> Socket:
+        loop = asyncio.get_running_loop()
+        endpoint = await self._find()
+        _, protocol = await endpoint.open(partial(Socket, loop))
+        socket = cast(Socket, protocol)
+        try:
+            socket.dialect = await self._shake_hands(socket, endpoint)
+        except BaseException:
+            socket.drop(ConnectionLost("the handshake failed"))
+            raise
+        return socket
+
+    async def _shake_hands(self, socket: Socket, endpoint: Endpoint) -> Dialect:
+        """AUTH, HELLO and SELECT in one write. AUTH stands alone so that a server without a password refuses one."""
+        username, password = await endpoint.credentials()
+        hello = ["HELLO", endpoint.protocol]
+        if endpoint.client_name:
+            hello += ["SETNAME", endpoint.client_name]
+        commands = [hello, ["SELECT", endpoint.db]] if endpoint.db else [hello]
+        if password is not None:
+            commands.insert(0, ["AUTH", username, password] if username else ["AUTH", password])
+        deadline = asyncio.get_running_loop().time() + CONNECT_TIMEOUT_S
+        asked = [socket.ask(hiredis.pack_command(tuple(words)), deadline) for words in commands]
+        replies = await asyncio.gather(*asked, return_exceptions=True)
+        for words, reply in zip(commands, replies, strict=True):
+            if isinstance(reply, ReplyError):
+                await self._explain(socket, words, reply)
+            elif isinstance(reply, BaseException):
+                raise reply
+        return read_hello(replies[commands.index(hello)])
+
+    async def _explain(self, socket: Socket, words: list[Any], reply: ReplyError) -> None:
+        """Turn a refused handshake into an error that says what to do. Never shows the words sent: they hold secrets."""
+        if words[0] == "AUTH" or reply.code in ("NOAUTH", "WRONGPASS", "NOPERM"):
+            raise AuthenticationFailed(f"{self._shown} refused the credentials: {reply}") from None
+        if words[0] == "HELLO" and "unknown command" in str(reply).lower():
+            info = await socket.ask(hiredis.pack_command(("INFO", "server")), self.deadline(CONNECT_TIMEOUT_S))
+            version = bytes(info).partition(b"redis_version:")[2].split(b"\r\n")[0].decode("ascii", "replace")
+            refuse_too_old("Redis", parse_version(version))
+            raise NotRedis(f"{self._shown} does not know HELLO: {reply}") from None
+        raise reply
+

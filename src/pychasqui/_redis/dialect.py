@@ -1,0 +1,55 @@
+"""What this server can do, found out once at connect from its answer to HELLO. Nothing else asks for versions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import NotRedis, ServerTooOld
+
+OLDEST = (6, 2)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    server: str
+    version: tuple[int, ...]
+    client_id: int
+    xackdel: bool  # one command that acks and deletes
+    idmp: bool  # XADD that remembers ids
+    script_flags: bool  # "#!lua flags=..." as a script's first line
+
+    def __str__(self) -> str:
+        return f"{self.server} {'.'.join(map(str, self.version))}"
+
+
+def read_hello(reply: Any) -> Dialect:
+    """Build the dialect from HELLO's answer: a map under RESP3, the same as a flat list under RESP2."""
+    if isinstance(reply, list) and len(reply) % 2 == 0:
+        reply = dict(zip(reply[::2], reply[1::2], strict=True))
+    if not isinstance(reply, dict) or b"server" not in reply or b"version" not in reply:
+        raise NotRedis("the server answers HELLO, but not as Redis does")
+    server = reply[b"server"].decode("ascii", "replace")
+    version = parse_version(reply[b"version"].decode("ascii", "replace"))
+    refuse_too_old(server, version)
+    redis = version if server == "redis" else (0,)
+    valkey = version if server == "valkey" else (0,)
+    return Dialect(
+        server=server,
+        version=version,
+        client_id=int(reply.get(b"id", 0)),
+        xackdel=redis >= (8, 2),
+        idmp=redis >= (8, 6),
+        script_flags=redis >= (7, 0) or valkey >= (7, 0),
+    )
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+
+
+def refuse_too_old(server: str, version: tuple[int, ...]) -> None:
+    if version < OLDEST:
+        found, needed = ".".join(map(str, version)), ".".join(map(str, OLDEST))
+        raise ServerTooOld(f"{server} {found} is too old: pychasqui needs Redis {needed} or newer, or any Valkey")

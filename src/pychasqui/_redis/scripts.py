@@ -1,0 +1,37 @@
+"""The Lua files beside this one, hashed once and called by hash."""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from importlib.resources import files
+from typing import Any
+
+import hiredis
+
+from .connection import Socket
+
+
+class Script:
+    """One Lua file. The first call on a socket carries the text, the others its hash."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.text = files(__package__).joinpath("lua", f"{name}.lua").read_bytes()
+        self.hash = sha1(self.text, usedforsecurity=False).hexdigest().encode()
+
+    def pack(self, socket: Socket, keys: tuple[str, ...], arguments: tuple[Any, ...]) -> bytes:
+        packed: bytes
+        if self.hash in socket.scripts:
+            packed = hiredis.pack_command((b"EVALSHA", self.hash, len(keys), *keys, *arguments))
+        else:
+            socket.scripts.add(self.hash)
+            packed = hiredis.pack_command((b"EVAL", self.text, len(keys), *keys, *arguments))
+        return packed
+
+    def forget(self, socket: Socket) -> None:
+        """The server has lost the script (SCRIPT FLUSH, failover): the next call carries the text again."""
+        socket.scripts.discard(self.hash)
+
+
+ADD = Script("add")
+ACK = Script("ack")

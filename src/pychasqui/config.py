@@ -1,0 +1,85 @@
+"""Every option with its default, the reason for it, and the check that a user's value has to pass."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from .codec import MAX_NAME_BYTES
+from .errors import InvalidArgument, InvalidType
+
+REDIS_URL = "redis://127.0.0.1:6379"
+
+# Adding
+ADD_TIMEOUT_S = 10.0  # an add succeeds or raises within this, also while Redis is away
+ADD_WINDOW = 4  # batches on their way at once: two keep Redis and Python busy together, four ride out a hiccup
+ADD_BATCH_JOBS = 1000  # past this a script call only grows latency for everybody else on the server
+ADD_BATCH_BYTES = 4 * 1024 * 1024  # bounds the server's input buffer
+LEDGER_TTL_MS = 120_000  # far longer than any add is sent again
+MAX_PAYLOAD_BYTES = 1024 * 1024  # the official consumers' limit: more would be dead on arrival there
+
+# Working
+GROUP = "default"  # the official group
+CONCURRENCY = 100
+MAX_ATTEMPTS = 25  # the official Python default
+READ_BLOCK_MS = 5000  # how long an idle read waits before it asks again
+READ_COUNT = 1000  # entries in one read at the most; bounds the reply's size and the time it takes to decode it
+PREFETCH_S = 0.1  # unstarted jobs that a worker may hold, as seconds of its own work
+ACK_BATCH = 1000  # ids in one ack at the most; Lua's unpack takes about 8,000
+TURN_S = 0.005  # how long handlers that never await may keep the event loop to themselves
+SHUTDOWN_DEADLINE_S = 30.0  # how long a closing worker waits for running handlers
+
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+MAX_JOB_ID_BYTES = 256
+
+
+def check_queue_name(value: Any) -> str:
+    """Letters that cannot end the hash tag early or reach another queue's keys."""
+    if not isinstance(value, str):
+        raise InvalidType(f"queue name must be a str, not {type(value).__name__}")
+    if not _QUEUE_NAME.fullmatch(value):
+        raise InvalidArgument(f"queue name {value[:200]!r} must be 1 to 128 of the characters A-Z a-z 0-9 _ . : -")
+    return value
+
+
+def check_job_name(value: Any) -> bytes:
+    """The name's bytes."""
+    if not isinstance(value, str):
+        raise InvalidType(f"name must be a str, not {type(value).__name__}")
+    try:
+        encoded = value.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"name {value[:200]!r} holds half of a surrogate pair, which UTF-8 cannot hold") from None
+    if len(encoded) > MAX_NAME_BYTES:
+        raise InvalidArgument(f"name {value[:40]!r}... has {len(encoded)} bytes, at most {MAX_NAME_BYTES} are allowed")
+    return encoded
+
+
+def check_job_id(value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidArgument(f"job_id must be a str that is not blank, not {value!r}"[:300])
+    if not value.strip():
+        raise InvalidArgument(f"job_id {value[:20]!r} must not be blank")
+    if len(value.encode("utf-8", "surrogatepass")) > MAX_JOB_ID_BYTES:
+        raise InvalidArgument(f"job_id {value[:40]!r}... is longer than {MAX_JOB_ID_BYTES} bytes")
+    if not value.isprintable():
+        raise InvalidArgument(f"job_id {value!r} holds a character that cannot be printed")
+    return value
+
+
+def check_int(field: str, value: Any, low: int, high: int | None = None) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidType(f"{field} must be an int, not {type(value).__name__} {value!r}"[:300])
+    if value < low or (high is not None and value > high):
+        bound = f"at least {low}" if high is None else f"from {low} to {high}"
+        raise InvalidArgument(f"{field} is {value}, must be {bound}")
+    return value
+
+
+def check_seconds(field: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidType(f"{field} must be a number of seconds, not {type(value).__name__} {value!r}"[:300])
+    if not math.isfinite(value) or value <= 0:
+        raise InvalidArgument(f"{field} is {value}, must be a finite number above 0")
+    return float(value)

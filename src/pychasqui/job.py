@@ -1,0 +1,32 @@
+"""Job: what a handler receives and what add() returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .retry import RetryOverride
+
+
+class Job(msgspec.Struct, eq=False, repr_omit_defaults=True):
+    """One job: what was added, and which run of it this is."""
+
+    # hot: a Struct takes 0.1 us to build, a frozen dataclass with slots 0.8
+
+    id: str
+    name: str
+    data: Any
+    attempt: int = 0  # earlier runs that failed: 0 on the first
+    created_at_ms: int = 0  # by the adding machine's clock
+    _retry: RetryOverride | None = None
+    _payload: bytes = b""  # the data as it came, for what is rescheduled or buried
+    _entry_id: bytes = b""
+
+    @property
+    def attempts_made(self) -> int:
+        """The official package's other name for `attempt`."""
+        return self.attempt
+
+    def __repr__(self) -> str:
+        return f"Job(id={self.id!r}, name={self.name!r}, data={self.data!r}, attempt={self.attempt})"

@@ -1,0 +1,223 @@
+"""Queue: puts jobs into a queue."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+from ulid_transform import ulid_now
+
+from . import config
+from ._engine.adder import Adder
+from ._place import Place
+from ._redis.broker import Broker
+from ._redis.endpoint import CredentialProvider
+from ._redis.keys import Keys
+from .codec import encode_data, encode_envelope
+from .errors import AddUnknown, ChasquiError, Closed, InvalidArgument, InvalidType, PayloadTooLarge, WrongLoop
+from .job import Job
+from .retry import BackoffSpec, retry_override
+
+Backoff = int | BackoffSpec | Mapping[str, Any]
+_BULK_KEYS = frozenset({"name", "data", "attempts", "backoff", "job_id"})
+
+
+class Queue:
+    """Adds jobs to one queue. Belongs to the event loop it is first used on; concurrent adds share writes.
+
+    max_stream_len     bounds the jobs that wait or run: past it an add raises QueueFull. Nothing is ever trimmed.
+    max_payload_bytes  bounds one job's encoded data; the official consumers take 1 MiB.
+    timeout_s          an add succeeds or raises within this time, also while Redis is away.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        redis_url: str = config.REDIS_URL,
+        tls: bool = False,
+        max_stream_len: int | None = None,
+        max_payload_bytes: int = config.MAX_PAYLOAD_BYTES,
+        timeout_s: float = config.ADD_TIMEOUT_S,
+        credential_provider: CredentialProvider | None = None,
+    ) -> None:
+        self.name = config.check_queue_name(name)
+        self._max_stream_len = 0 if max_stream_len is None else config.check_int("max_stream_len", max_stream_len, 1)
+        self._max_payload_bytes = config.check_int("max_payload_bytes", max_payload_bytes, 1)
+        self._timeout_s = config.check_seconds("timeout_s", timeout_s)
+        self._place = Place(
+            redis_url, tls=tls, client_name=f"chasqui-queue-{name}", credential_provider=credential_provider
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
+        self._start_over()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    async def add(
+        self,
+        name: str,
+        data: Any = None,
+        *,
+        attempts: int | None = None,
+        backoff: Backoff | None = None,
+        job_id: str | None = None,
+    ) -> Job:
+        """Add one job; returns when Redis has it. `attempts` and `backoff` override the worker's retry policy."""
+        loop = self._bound_loop()
+        jobs: list[bytes] = []
+        job = self._encode(jobs, name, data, attempts, backoff, job_id)
+        try:
+            await self._adder.add(loop, *jobs)
+        except AddUnknown as error:
+            raise AddUnknown(f"{error} (job {job.id})", [job.id]) from None
+        return job
+
+    async def add_bulk(self, jobs: Iterable[Mapping[str, Any]]) -> list[Job]:
+        """Add many jobs, each a mapping of add()'s arguments. If one cannot be encoded, none is sent.
+
+        They travel in batches of at most 1,000. QueueFull means that none was added; AddUnknown names in `job_ids`
+        those that may not have been.
+        """
+        loop = self._bound_loop()
+        encoded: list[bytes] = []
+        added = [self._encode_mapping(encoded, position, job) for position, job in enumerate(jobs)]
+        batches = _batches(encoded)
+        room_for = len(added) if self._max_stream_len else 0
+        answers: list[asyncio.Future[None]] = []
+        for batch in batches:
+            answers.append(self._adder.add_all(loop, batch, room_for))
+            # The first batch asks for room for all of them, so it goes alone; the others need not ask.
+            behind = len(answers) - (1 if room_for else config.ADD_WINDOW)
+            if behind >= 0 and len(batches) > 1:
+                await asyncio.wait({answers[behind]})
+                if answers[behind].exception() is not None:
+                    break
+            room_for = 0
+        await self._all_answered(answers, batches, added)
+        return added
+
+    async def _all_answered(
+        self, answers: list[asyncio.Future[None]], batches: list[list[bytes]], added: list[Job]
+    ) -> None:
+        """Raise if a batch failed: its own error if nothing was added, else AddUnknown with the ids in doubt."""
+        if len(answers) == 1 == len(batches):
+            results: list[BaseException | None] = [None]
+            try:
+                await answers[0]
+            except ChasquiError as error:
+                results = [error]
+        else:
+            results = await asyncio.gather(*answers, return_exceptions=True)
+        trouble = next((result for result in results if result is not None), None)
+        if trouble is None:
+            return
+        in_doubt: list[str] = []
+        start = 0
+        for position, batch in enumerate(batches):
+            end = start + len(batch) // 2
+            if position >= len(results) or results[position] is not None:
+                in_doubt += (job.id for job in added[start:end])
+            start = end
+        if len(in_doubt) == len(added) and not any(isinstance(result, AddUnknown) for result in results):
+            raise trouble
+        message = f"{len(in_doubt)} of {len(added)} jobs may or may not have been added: {trouble}"
+        raise AddUnknown(message, in_doubt) from None
+
+    async def close(self) -> None:
+        """Wait for adds that are on their way, then let go of the connection. Safe twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._loop is asyncio.get_running_loop():
+            await self._adder.close()
+            await self._connection.close()
+        self._place.leave()
+
+    async def __aenter__(self) -> Queue:
+        self._bound_loop()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r}, redis_url='{self._place}')"
+
+    def _encode(
+        self,
+        into: list[bytes],
+        name: str,
+        data: Any,
+        attempts: int | None,
+        backoff: Backoff | None,
+        job_id: str | None,
+    ) -> Job:
+        """Append the job's envelope and name to `into`."""
+        raw_name = config.check_job_name(name)
+        job_id = ulid_now() if job_id is None else config.check_job_id(job_id)
+        retry = None if attempts is None and backoff is None else retry_override(attempts, backoff)
+        payload = encode_data(data)
+        if len(payload) > self._max_payload_bytes:
+            raise PayloadTooLarge(
+                f"data takes {len(payload)} bytes encoded, at most max_payload_bytes={self._max_payload_bytes} are allowed"
+            )
+        created_at_ms = time.time_ns() // 1_000_000
+        into += (encode_envelope(job_id, payload, created_at_ms, 0, retry), raw_name)
+        return Job(job_id, name, data, 0, created_at_ms)
+
+    def _encode_mapping(self, into: list[bytes], position: int, job: Mapping[str, Any]) -> Job:
+        try:
+            if len(job) == 2:  # hot: name and data alone, 0.3 us less than the general way
+                return self._encode(into, job["name"], job["data"], None, None, None)
+            if unknown := job.keys() - _BULK_KEYS:
+                raise InvalidArgument(f"unknown option {min(unknown, key=str)!r}")
+            get = job.get
+            return self._encode(into, job["name"], get("data"), get("attempts"), get("backoff"), get("job_id"))
+        except ChasquiError as error:
+            raise type(error)(f"job {position} of the bulk: {error}") from None
+        except (KeyError, TypeError, AttributeError):
+            raise InvalidType(
+                f"job {position} of the bulk must be a mapping with a name and data, not {job!r}"[:300]
+            ) from None
+
+    def _bound_loop(self) -> asyncio.AbstractEventLoop:
+        """The running loop, if it is this queue's. After its loop has ended a queue starts over on the next."""
+        loop = asyncio.get_running_loop()
+        if self._is_closed:
+            raise Closed(f"queue {self.name!r} is closed")
+        if loop is not self._loop:
+            if self._loop is not None and not self._loop.is_closed():
+                raise WrongLoop(f"queue {self.name!r} belongs to another event loop; make one per loop")
+            if self._loop is not None:
+                self._start_over()
+            self._loop = loop
+        return loop
+
+    def _start_over(self) -> None:
+        self._connection = self._place.connection(timeout_s=self._timeout_s)
+        broker = Broker(self._connection, Keys(self.name))
+        self._adder = Adder(broker, max_stream_len=self._max_stream_len, timeout_s=self._timeout_s)
+
+
+def _batches(encoded: list[bytes]) -> list[list[bytes]]:
+    """Cut a bulk by count, and by bytes so that no batch swells the server's input buffer."""
+    most = 2 * config.ADD_BATCH_JOBS
+    if len(encoded) <= most and sum(map(len, encoded)) <= config.ADD_BATCH_BYTES:
+        return [encoded] if encoded else []
+    batches: list[list[bytes]] = [[]]
+    size = 0
+    for position in range(0, len(encoded), 2):
+        if len(batches[-1]) == most or size >= config.ADD_BATCH_BYTES:
+            batches.append([])
+            size = 0
+        batches[-1] += encoded[position : position + 2]
+        size += len(encoded[position])
+    return batches
