@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from ulid_transform import ulid_now
 
@@ -51,6 +52,7 @@ class Queue:
         self._place = Place(
             redis_url, tls=tls, client_name=f"chasqui-queue-{name}", credential_provider=credential_provider
         )
+        self._names: dict[str, bytes] = {}  # those that passed their check
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
         self._start_over()
@@ -70,10 +72,10 @@ class Queue:
     ) -> Job:
         """Add one job; returns when Redis has it. `attempts` and `backoff` override the worker's retry policy."""
         loop = self._bound_loop()
-        jobs: list[bytes] = []
-        job = self._encode(jobs, name, data, attempts, backoff, job_id)
+        encoded = _Encoded()
+        job = self._encode(encoded, _now_ms(), name, data, attempts, backoff, job_id)
         try:
-            await self._adder.add(loop, *jobs)
+            await self._adder.add(loop, encoded.envelopes[0], encoded.names[0])
         except AddUnknown as error:
             raise AddUnknown(f"{error} (job {job.id})", [job.id]) from None
         return job
@@ -85,13 +87,13 @@ class Queue:
         those that may not have been.
         """
         loop = self._bound_loop()
-        encoded: list[bytes] = []
-        added = [self._encode_mapping(encoded, position, job) for position, job in enumerate(jobs)]
-        batches = _batches(encoded)
+        encoded, now_ms = _Encoded(), _now_ms()
+        added = [self._encode_mapping(encoded, now_ms, position, job) for position, job in enumerate(jobs)]
+        batches = encoded.cut()
         room_for = len(added) if self._max_stream_len else 0
         answers: list[asyncio.Future[None]] = []
         for batch in batches:
-            answers.append(self._adder.add_all(loop, batch, room_for))
+            answers.append(self._adder.add_all(loop, batch.envelopes, batch.names, room_for))
             # The first batch asks for room for all of them, so it goes alone; the others need not ask.
             behind = len(answers) - (1 if room_for else config.ADD_WINDOW)
             if behind >= 0 and len(batches) > 1:
@@ -99,35 +101,10 @@ class Queue:
                 if answers[behind].exception() is not None:
                     break
             room_for = 0
-        await self._all_answered(answers, batches, added)
+        results = await asyncio.gather(*answers, return_exceptions=True)
+        if any(results):
+            _raise_trouble(results, batches, added)
         return added
-
-    async def _all_answered(
-        self, answers: list[asyncio.Future[None]], batches: list[list[bytes]], added: list[Job]
-    ) -> None:
-        """Raise if a batch failed: its own error if nothing was added, else AddUnknown with the ids in doubt."""
-        if len(answers) == 1 == len(batches):
-            results: list[BaseException | None] = [None]
-            try:
-                await answers[0]
-            except ChasquiError as error:
-                results = [error]
-        else:
-            results = await asyncio.gather(*answers, return_exceptions=True)
-        trouble = next((result for result in results if result is not None), None)
-        if trouble is None:
-            return
-        in_doubt: list[str] = []
-        start = 0
-        for position, batch in enumerate(batches):
-            end = start + len(batch) // 2
-            if position >= len(results) or results[position] is not None:
-                in_doubt += (job.id for job in added[start:end])
-            start = end
-        if len(in_doubt) == len(added) and not any(isinstance(result, AddUnknown) for result in results):
-            raise trouble
-        message = f"{len(in_doubt)} of {len(added)} jobs may or may not have been added: {trouble}"
-        raise AddUnknown(message, in_doubt) from None
 
     async def close(self) -> None:
         """Wait for adds that are on their way, then let go of the connection. Safe twice."""
@@ -153,15 +130,17 @@ class Queue:
 
     def _encode(
         self,
-        into: list[bytes],
+        into: _Encoded,
+        now_ms: int,
         name: str,
         data: Any,
         attempts: int | None,
         backoff: Backoff | None,
         job_id: str | None,
     ) -> Job:
-        """Append the job's envelope and name to `into`."""
-        raw_name = config.check_job_name(name)
+        raw_name = self._names.get(name) if type(name) is str else None
+        if raw_name is None:
+            raw_name = self._check_name(name)
         job_id = ulid_now() if job_id is None else config.check_job_id(job_id)
         retry = None if attempts is None and backoff is None else retry_override(attempts, backoff)
         payload = encode_data(data)
@@ -169,18 +148,24 @@ class Queue:
             raise PayloadTooLarge(
                 f"data takes {len(payload)} bytes encoded, at most max_payload_bytes={self._max_payload_bytes} are allowed"
             )
-        created_at_ms = time.time_ns() // 1_000_000
-        into += (encode_envelope(job_id, payload, created_at_ms, 0, retry), raw_name)
-        return Job(job_id, name, data, 0, created_at_ms)
+        into.envelopes.append(encode_envelope(job_id, payload, now_ms, 0, retry))
+        into.names.append(raw_name)
+        return Job(job_id, name, data, 0, now_ms)
 
-    def _encode_mapping(self, into: list[bytes], position: int, job: Mapping[str, Any]) -> Job:
+    def _check_name(self, name: Any) -> bytes:
+        if len(self._names) >= 1000:  # names are few; whoever makes them up as they go must not fill our memory
+            self._names.clear()
+        raw = self._names[name] = config.check_job_name(name)
+        return raw
+
+    def _encode_mapping(self, into: _Encoded, now_ms: int, position: int, job: Mapping[str, Any]) -> Job:
         try:
             if len(job) == 2:  # hot: name and data alone, 0.3 us less than the general way
-                return self._encode(into, job["name"], job["data"], None, None, None)
+                return self._encode(into, now_ms, job["name"], job["data"], None, None, None)
             if unknown := job.keys() - _BULK_KEYS:
                 raise InvalidArgument(f"unknown option {min(unknown, key=str)!r}")
             get = job.get
-            return self._encode(into, job["name"], get("data"), get("attempts"), get("backoff"), get("job_id"))
+            return self._encode(into, now_ms, job["name"], get("data"), get("attempts"), get("backoff"), get("job_id"))
         except ChasquiError as error:
             raise type(error)(f"job {position} of the bulk: {error}") from None
         except (KeyError, TypeError, AttributeError):
@@ -207,17 +192,45 @@ class Queue:
         self._adder = Adder(broker, max_stream_len=self._max_stream_len, timeout_s=self._timeout_s)
 
 
-def _batches(encoded: list[bytes]) -> list[list[bytes]]:
-    """Cut a bulk by count, and by bytes so that no batch swells the server's input buffer."""
-    most = 2 * config.ADD_BATCH_JOBS
-    if len(encoded) <= most and sum(map(len, encoded)) <= config.ADD_BATCH_BYTES:
-        return [encoded] if encoded else []
-    batches: list[list[bytes]] = [[]]
-    size = 0
-    for position in range(0, len(encoded), 2):
-        if len(batches[-1]) == most or size >= config.ADD_BATCH_BYTES:
-            batches.append([])
-            size = 0
-        batches[-1] += encoded[position : position + 2]
-        size += len(encoded[position])
-    return batches
+@dataclass(slots=True)
+class _Encoded:
+    """Jobs ready to be sent."""
+
+    envelopes: list[bytes] = field(default_factory=list)
+    names: list[bytes] = field(default_factory=list)
+
+    def cut(self) -> list[_Encoded]:
+        """Into batches: by count, and by bytes so that no batch swells the server's input buffer."""
+        if not self.envelopes:
+            return []
+        if len(self.envelopes) <= config.ADD_BATCH_JOBS and sum(map(len, self.envelopes)) <= config.ADD_BATCH_BYTES:
+            return [self]
+        batches = [_Encoded()]
+        size = 0
+        for envelope, name in zip(self.envelopes, self.names, strict=True):
+            if len(batches[-1].envelopes) == config.ADD_BATCH_JOBS or size >= config.ADD_BATCH_BYTES:
+                batches.append(_Encoded())
+                size = 0
+            batches[-1].envelopes.append(envelope)
+            batches[-1].names.append(name)
+            size += len(envelope)
+        return batches
+
+
+def _raise_trouble(results: list[BaseException | None], batches: list[_Encoded], added: list[Job]) -> NoReturn:
+    """A batch's own error if nothing of the bulk was added, else AddUnknown with the ids in doubt."""
+    trouble = next(result for result in results if result is not None)
+    in_doubt: list[str] = []
+    start = 0
+    for position, batch in enumerate(batches):
+        end = start + len(batch.envelopes)
+        if position >= len(results) or results[position] is not None:
+            in_doubt += (job.id for job in added[start:end])
+        start = end
+    if len(in_doubt) == len(added) and not any(isinstance(result, AddUnknown) for result in results):
+        raise trouble
+    raise AddUnknown(f"{len(in_doubt)} of {len(added)} jobs may or may not have been added: {trouble}", in_doubt)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from .._redis.broker import Broker
+from .._redis.commands import job_arguments
 from .._redis.remedies import Remedy, remedy_for
 from ..config import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
 from ..errors import AddUnknown, ChasquiError, ConnectionLost, QueueFull, RedisTrouble
@@ -27,10 +28,22 @@ LONGEST_PAUSE_S = 1.0
 class Batch:
     """Jobs that travel together, and who waits for them."""
 
-    __slots__ = ("bytes", "deadline", "jobs", "max_stream_len", "needed", "number", "slot", "waiters", "was_sent")
+    __slots__ = (
+        "bytes",
+        "deadline",
+        "envelopes",
+        "max_stream_len",
+        "names",
+        "needed",
+        "number",
+        "slot",
+        "waiters",
+        "was_sent",
+    )
 
     def __init__(self, deadline: float, needed: int, max_stream_len: int) -> None:
-        self.jobs: list[bytes] = []  # envelope, name, envelope, name, ...
+        self.envelopes: list[bytes] = []
+        self.names: list[bytes] = []
         self.bytes = 0
         self.waiters: list[asyncio.Future[None]] = []  # one for each job, or a single one for all of them
         self.deadline = deadline
@@ -80,7 +93,8 @@ class Adder:
             batch = self._gathering = Batch(loop.time() + self._timeout_s, 1, self._max_stream_len)
             loop.call_soon(self._flush)
         waiter = loop.create_future()
-        batch.jobs += (envelope, name)
+        batch.envelopes.append(envelope)
+        batch.names.append(name)
         batch.bytes += len(envelope)
         batch.waiters.append(waiter)
         if len(batch.waiters) >= ADD_BATCH_JOBS or batch.bytes >= ADD_BATCH_BYTES:
@@ -88,10 +102,12 @@ class Adder:
             self._gathering = None
         return waiter
 
-    def add_all(self, loop: asyncio.AbstractEventLoop, jobs: list[bytes], room_for: int) -> asyncio.Future[None]:
+    def add_all(
+        self, loop: asyncio.AbstractEventLoop, envelopes: list[bytes], names: list[bytes], room_for: int
+    ) -> asyncio.Future[None]:
         """Add a batch that is taken whole, if there is room for `room_for` jobs (0: without asking)."""
         batch = Batch(loop.time() + self._timeout_s, room_for, self._max_stream_len if room_for else 0)
-        batch.jobs = jobs
+        batch.envelopes, batch.names = envelopes, names
         waiter = loop.create_future()
         batch.waiters.append(waiter)
         self._waiting.append(batch)
@@ -138,8 +154,9 @@ class Adder:
             return
         batch.was_sent = True
         self._sent.add(batch)
-        head = (batch.slot, batch.number, LEDGER_TTL_MS, batch.max_stream_len, batch.needed)
-        self._broker.add(socket, self._ledger, head, batch.jobs, batch.deadline, partial(self._answered, batch))
+        head = (batch.slot, batch.number, LEDGER_TTL_MS, batch.max_stream_len, batch.needed, len(batch.envelopes))
+        jobs = job_arguments(batch.envelopes, batch.names)
+        self._broker.add(socket, self._ledger, (*head, *jobs), batch.deadline, partial(self._answered, batch))
 
     def _answered(self, batch: Batch, reply: Any) -> None:
         self._sent.discard(batch)

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..config import TURN_S
 from ..job import Job
+from .isolation import in_own_context
 
 RunHandler = Callable[[Job], Awaitable[Any]]
 
@@ -84,7 +85,7 @@ class Lanes:
             while inbox and self._may_start():
                 job = inbox.popleft()
                 try:
-                    result = await handler(job)
+                    result = await in_own_context(handler, job)
                 except (Exception, asyncio.CancelledError) as error:
                     self._end_badly(job, error)
                 else:

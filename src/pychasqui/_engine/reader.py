@@ -143,7 +143,8 @@ class Reader:
                 if len(raw) > max_bytes:
                     self._on_rejected(entry_id, fields, "oversize_payload", f"{len(raw)} bytes")
                     continue
-                id, payload, created_at_ms, attempt, retry = decode_envelope(raw)
+                envelope = decode_envelope(raw)
+                payload = envelope.payload
                 data = decode_data(payload)
             except DecodeError as error:
                 self._on_rejected(entry_id, fields, "decode_failed", str(error))
@@ -154,7 +155,9 @@ class Reader:
             name = names.get(raw_name)
             if name is None:
                 name = self._remember_name(raw_name)
-            jobs.append(Job(id, name, data, attempt, created_at_ms, retry, payload, entry_id))
+            jobs.append(
+                Job(envelope.id, name, data, envelope.attempt, envelope.created_at_ms, envelope.retry, payload, entry_id)
+            )
         return jobs
 
     def _remember_name(self, raw: bytes | None) -> str:

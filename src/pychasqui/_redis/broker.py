@@ -22,10 +22,10 @@ class Broker:
     # Adding ---------------------------------------------------------------------------------------------------------
 
     def add(
-        self, socket: Socket, ledger: str, head: tuple[int, ...], jobs: list[bytes], deadline: float, on_reply: OnReply
+        self, socket: Socket, ledger: str, arguments: tuple[bytes | int, ...], deadline: float, on_reply: OnReply
     ) -> None:
-        """Send a numbered batch; the ledger makes sending it again harmless. `head` is what add.lua wants first."""
-        packed = scripts.ADD.pack(socket, (self._keys.stream, ledger), (*head, *jobs))
+        """Send a numbered batch, as add.lua wants it; the ledger makes sending it again harmless."""
+        packed = scripts.ADD.pack(socket, (self._keys.stream, ledger), arguments)
         socket.send(packed, deadline, on_reply)
         socket.flush()  # it is the end of the turn already
 
