@@ -9,7 +9,10 @@ from . import scripts
 from .connection import Connection, OnReply, Socket
 from .keys import Keys
 from .remedies import Remedy, remedy_for
-from .replies import Entry, read_entries
+from .replies import Claimed, Entry, Promotion, read_claimed, read_entries
+
+WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the list of workers outlives the last of them, so that its entries are found
+RELEASED_IDLE_MS = 24 * 3600 * 1000  # idle enough for every official consumer's claim_min_idle_ms
 
 
 class Broker:
@@ -70,13 +73,85 @@ class Broker:
         else:
             await self.run(scripts.ACK, (self._keys.stream,), (group, *ids))
 
-    async def drop_consumer(self, group: str, consumer: str) -> None:
-        """Only for a consumer that holds nothing: its pending entries would go with it."""
-        await self.connection.call("XGROUP", "DELCONSUMER", self._keys.stream, group, consumer)
+    async def reschedule(self, group: str, consumer: str, jobs: list[tuple[bytes, int, bytes]]) -> int:
+        """Failed jobs, each an entry id, a delay in ms and a delayed member. Gated on the entry being ours."""
+        arguments = [word for job in jobs for word in job]
+        moved: int = await self.run(
+            scripts.RESCHEDULE, (self._keys.stream, self._keys.delayed), (group, consumer, *arguments)
+        )
+        return moved
 
-    async def pending(self, group: str, consumer: str) -> int:
-        """How many entries this consumer holds, counted no further than one."""
-        return len(await self.connection.call("XPENDING", self._keys.stream, group, "-", "+", 1, consumer))
+    async def bury(self, group: str, consumer: str, max_len: int, jobs: list[tuple[bytes, list[bytes]]]) -> int:
+        """Dead jobs, each an entry id and the fields of its dead letter. Gated on the entry being ours."""
+        arguments = [word for entry_id, fields in jobs for word in (entry_id, len(fields), *fields)]
+        keys = (self._keys.stream, self._keys.dead, self._keys.dead_dropped)
+        buried: int = await self.run(scripts.BURY, keys, (group, consumer, max_len, *arguments))
+        return buried
+
+    # Leases ---------------------------------------------------------------------------------------------------------
+
+    async def keep(self, group: str, consumer: str, lease_ms: int, ids: list[bytes]) -> list[bytes]:
+        """Renew this worker's lease and its hold on entries; returns those that are not its own any more."""
+        keys = (self._keys.stream, self._keys.workers)
+        lost: list[bytes] = await self.run(scripts.KEEP, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *ids))
+        return lost
+
+    async def release(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
+        """Hand unstarted entries back, each with the number of its earlier deliveries."""
+        arguments = [word for entry in held for word in entry]
+        released: int = await self.run(
+            scripts.RELEASE, (self._keys.stream,), (group, consumer, RELEASED_IDLE_MS, *arguments)
+        )
+        return released
+
+    async def leave(self, group: str, consumer: str) -> bool:
+        """Whether the consumer's name is gone; if not, the others take over what it holds."""
+        return bool(await self.run(scripts.LEAVE, (self._keys.stream, self._keys.workers), (group, consumer)))
+
+    async def holders(self, group: str) -> dict[bytes, int]:
+        """How many entries each consumer holds."""
+        summary = await self.connection.call("XPENDING", self._keys.stream, group)
+        return {name: int(count) for name, count in summary[3] or ()}
+
+    async def leases(self) -> dict[bytes, float]:
+        """Each worker's lease: the server's time in ms at which it ends, 0 if the worker has left."""
+        reply = await self.connection.call("ZRANGE", self._keys.workers, 0, -1, "WITHSCORES")
+        if reply and isinstance(reply[0], list):  # RESP3
+            return {name: float(score) for name, score in reply}
+        return {name: float(score) for name, score in zip(reply[::2], reply[1::2], strict=True)}
+
+    async def now_ms(self) -> int:
+        """The server's clock, the only one that leases are judged by."""
+        seconds, micros = await self.connection.call("TIME")
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    async def take_over(self, group: str, consumer: str, dead: bytes, lease: float, count: int) -> list[Claimed] | None:
+        """Entries of a dead worker; None if its lease has moved, so that it lives after all."""
+        keys = (self._keys.stream, self._keys.workers)
+        reply = await self.run(scripts.TAKEOVER, keys, (group, consumer, dead, int(lease), count))
+        return None if reply is None else read_claimed(reply)
+
+    async def claim_idle(self, group: str, consumer: str, min_idle_ms: int, count: int) -> list[Claimed]:
+        """Entries that consumers without a lease have let lie."""
+        keys = (self._keys.stream, self._keys.workers)
+        return read_claimed(await self.run(scripts.CLAIM_IDLE, keys, (group, consumer, min_idle_ms, count)))
+
+    async def pending_page(self, group: str, consumer: str, after: bytes, count: int) -> list[Claimed]:
+        """A page of what is pending for this consumer, after an entry id; b"" for the first page."""
+        start = b"(" + after if after else b"-"
+        return read_claimed(await self.run(scripts.ORPHANS, (self._keys.stream,), (group, consumer, start, count)))
+
+    # Delayed jobs ---------------------------------------------------------------------------------------------------
+
+    async def promote(self, holder: str, lease_ms: int, batch: int, *, must_lead: bool) -> Promotion:
+        """Move due jobs to the stream. Sent twice it moves what is due then, each job once."""
+        keys = (self._keys.delayed, self._keys.stream, self._keys.promoter_lease, self._keys.dead)
+        reply = await self.run(scripts.PROMOTE, keys, (holder, lease_ms, batch, int(must_lead)))
+        return Promotion(bool(reply[0]), *reply[1:])
+
+    async def yield_promotion(self, holder: str) -> None:
+        """Let go of the promoter's lease, if it is ours."""
+        await self.run(scripts.YIELD, (self._keys.promoter_lease,), (holder,))
 
     async def run(self, script: scripts.Script, keys: tuple[str, ...], arguments: tuple[Any, ...]) -> Any:
         while True:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 # hot: the two-element lists are used as hiredis made them: [id, [field, value, ...]], the fields None if deleted
 Entry: TypeAlias = list[Any]
@@ -17,3 +17,24 @@ def read_entries(reply: Any) -> list[Entry]:
     else:
         ((_, entries),) = reply
     return entries if isinstance(entries, list) else []
+
+
+class Claimed(NamedTuple):
+    """An entry that came otherwise than by a plain read."""
+
+    id: bytes
+    fields: list[bytes] | None  # None if it was deleted while it was pending
+    deliveries: int
+
+
+def read_claimed(reply: Any) -> list[Claimed]:
+    return [Claimed(id, fields or None, int(deliveries)) for id, fields, deliveries in reply]
+
+
+class Promotion(NamedTuple):
+    """What one call of promote.lua did."""
+
+    leads: bool
+    promoted: int
+    set_aside: int
+    next_due_ms: int  # from now; -1 if nothing is delayed

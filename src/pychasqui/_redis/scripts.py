@@ -35,3 +35,13 @@ class Script:
 
 ADD = Script("add")
 ACK = Script("ack")
+RESCHEDULE = Script("reschedule")
+BURY = Script("bury")
+PROMOTE = Script("promote")
+KEEP = Script("keep")
+RELEASE = Script("release")
+LEAVE = Script("leave")
+TAKEOVER = Script("takeover")
+CLAIM_IDLE = Script("claim_idle")
+ORPHANS = Script("orphans")
+YIELD = Script("yield")

@@ -1,0 +1,30 @@
+-- Moves jobs that cannot succeed from the stream to the dead letters.
+--
+-- Atomically, for each job: only if its entry is still pending for this consumer it leaves the stream, and only then
+-- it joins the dead letters. Closes the same race as reschedule. Sending it twice changes nothing. What the bound on
+-- the dead letters pushes out is counted.
+--
+-- KEYS  stream, dead letters, counter of dropped dead letters
+-- ARGV  group, consumer, max_len (0: no bound), then for each job: entry id, number of fields and values, field, value...
+-- Returns how many were buried
+local stream, dead, dropped = KEYS[1], KEYS[2], KEYS[3]
+local group, consumer, max_len = ARGV[1], ARGV[2], tonumber(ARGV[3])
+
+local buried, i = 0, 4
+while i <= #ARGV do
+  local id, words = ARGV[i], tonumber(ARGV[i + 1])
+  local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
+  if not pending.err and #pending == 1 then
+    redis.call('XACK', stream, group, id)
+    redis.call('XDEL', stream, id)
+    redis.call('XADD', dead, '*', unpack(ARGV, i + 2, i + 1 + words))
+    buried = buried + 1
+  end
+  i = i + 2 + words
+end
+
+if max_len > 0 and buried > 0 then
+  local trimmed = redis.call('XTRIM', dead, 'MAXLEN', '~', max_len)
+  if trimmed > 0 then redis.call('INCRBY', dropped, trimmed) end
+end
+return buried

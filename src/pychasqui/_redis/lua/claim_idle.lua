@@ -1,0 +1,24 @@
+-- Takes over entries of consumers that are not of our kind and have let them lie.
+--
+-- Atomically: entries that have been idle for `min_idle_ms`, and whose consumer is neither us nor a worker with a
+-- lease, become ours, each counted as one more delivery. Official consumers have no lease; idleness is all they show.
+--
+-- KEYS  stream, workers
+-- ARGV  group, consumer (we), min_idle_ms, count
+-- Returns a list of {id, fields, earlier deliveries}
+local stream, workers = KEYS[1], KEYS[2]
+local group, consumer, min_idle_ms, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+local taken = {}
+for _, pending in ipairs(redis.call('XPENDING', stream, group, 'IDLE', min_idle_ms, '-', '+', count)) do
+  local id, owner, deliveries = pending[1], pending[2], pending[4]
+  if owner ~= consumer and not redis.call('ZSCORE', workers, owner) then
+    local claimed = redis.call('XCLAIM', stream, group, consumer, min_idle_ms, id)
+    if #claimed == 1 and claimed[1] and claimed[1][2] then
+      taken[#taken + 1] = {id, claimed[1][2], deliveries}
+    else
+      redis.call('XACK', stream, group, id)
+    end
+  end
+end
+return taken

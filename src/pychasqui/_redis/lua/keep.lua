@@ -1,0 +1,27 @@
+-- Renews a worker's lease and its hold on entries.
+--
+-- Atomically: the worker is known to live until now + lease, and those of the entries that are still pending for it
+-- look fresh to every other consumer, without a delivery being counted. An entry that somebody has taken over in the
+-- meantime is left alone: a worker that was paused must not steal it back.
+--
+-- KEYS  stream, workers (sorted set: consumer -> end of its lease in ms, 0 if it has left)
+-- ARGV  group, consumer, lease_ms, keep_key_ms, then entry ids
+-- Returns the ids that are not this consumer's any more
+local stream, workers = KEYS[1], KEYS[2]
+local group, consumer, lease_ms, keep_key_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZADD', workers, now_ms + lease_ms, consumer)
+redis.call('PEXPIRE', workers, keep_key_ms)
+
+local mine, lost = {}, {}
+for i = 5, #ARGV do
+  local pending = redis.pcall('XPENDING', stream, group, ARGV[i], ARGV[i], 1, consumer)
+  if pending.err or #pending == 0 then lost[#lost + 1] = ARGV[i] else mine[#mine + 1] = ARGV[i] end
+end
+if #mine > 0 then
+  mine[#mine + 1] = 'JUSTID'
+  redis.call('XCLAIM', stream, group, consumer, 0, unpack(mine))
+end
+return lost

@@ -1,0 +1,26 @@
+-- Moves failed jobs from the stream to the delayed set, where they wait for their next run.
+--
+-- Atomically, for each job: only if its entry is still pending for this consumer it leaves the stream, and only then
+-- it joins the delayed set, due by the server's clock. Closes the race with whoever took the entry over: a worker
+-- that was paused past its lease changes nothing. Sending it twice changes nothing.
+--
+-- KEYS  stream, delayed
+-- ARGV  group, consumer, then entry id, delay_ms, member for each job
+-- Returns how many were rescheduled
+local stream, delayed = KEYS[1], KEYS[2]
+local group, consumer = ARGV[1], ARGV[2]
+
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local moved = 0
+for i = 3, #ARGV, 3 do
+  local id, delay_ms, member = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
+  local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
+  if not pending.err and #pending == 1 then
+    redis.call('XACK', stream, group, id)
+    redis.call('XDEL', stream, id)
+    redis.call('ZADD', delayed, now_ms + delay_ms, member)
+    moved = moved + 1
+  end
+end
+return moved
