@@ -14,7 +14,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-$(VERSION)
 OFFICIAL := .venv-official
-PIP := -m pip --disable-pip-version-check install --quiet
+PIP := -m pip --disable-pip-version-check install -qq
+FINDS_SERVER := $(BIN)/python -c 'from pychasqui.embedded import find_server; find_server()' 2>/dev/null
 ARGS ?=
 
 .PHONY: help demo test check matrix bench clean best-server
@@ -23,10 +24,8 @@ help:  ## list these targets
 	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
 
 demo: $(INSTALLED)  ## watch 100,000 jobs go through
-	@$(BIN)/python -c 'from pychasqui.embedded import find_server; find_server()' 2>/dev/null || $(BIN)/python tools/get-servers redis-8.6
-	@if $(BIN)/python -c 'from pychasqui.embedded import find_server; find_server()' 2>/dev/null; \
-	then $(BIN)/chasqui demo $(ARGS); \
-	else CHASQUI_REDIS_SERVER=.servers/redis-8.6/server $(BIN)/chasqui demo $(ARGS); fi
+	@$(FINDS_SERVER) || $(BIN)/python tools/get-servers redis-8.6
+	@$(FINDS_SERVER) || export CHASQUI_REDIS_SERVER=.servers/redis-8.6/server; $(BIN)/chasqui demo $(ARGS)
 
 test: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## run the suite on the best server to be had
 	@$(BIN)/python -m pytest $(ARGS)
