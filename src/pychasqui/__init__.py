@@ -16,14 +16,16 @@ from .errors import (
     QueueFull,
     RedisTrouble,
     ReplyError,
+    RetryLater,
     ServerNotFound,
     ServerTooOld,
+    UnrecoverableError,
     UnsupportedData,
     WrongLoop,
 )
 from .job import Job
 from .queue import Queue
-from .retry import BackoffSpec
+from .retry import BackoffSpec, RetryPolicy
 from .worker import Handler, Worker
 
 __all__ = [
@@ -45,8 +47,11 @@ __all__ = [
     "QueueFull",
     "RedisTrouble",
     "ReplyError",
+    "RetryLater",
+    "RetryPolicy",
     "ServerNotFound",
     "ServerTooOld",
+    "UnrecoverableError",
     "UnsupportedData",
     "Worker",
     "WrongLoop",

@@ -28,6 +28,16 @@ READ_COUNT = 1000  # entries in one read at the most; bounds the reply's size an
 PREFETCH_S = 0.1  # unstarted jobs that a worker may hold, as seconds of its own work
 ACK_BATCH = 1000  # ids in one ack at the most; Lua's unpack takes about 8,000
 TURN_S = 0.005  # how long handlers that never await may keep the event loop to themselves
+LEASE_MS = 6000  # how long a silent worker counts as alive: a killed one's jobs run again within 10 s
+CLAIM_MIN_IDLE_MS = 30_000  # the official consumers' own limit: they have no lease, idleness is all they show
+SCAN_S = 0.5  # how often a worker looks for what others have left behind
+PROMOTE_EVERY_S = 0.5  # how often the leader asks for due jobs when it knows of none; others have told it when they wait
+PROMOTE_BATCH = 1000
+PROMOTER_LEASE_MS = 2000  # a killed leader holds delayed jobs up for no longer than this
+DLQ_MAX_LEN = 100_000  # the official bound; what it pushes out is counted
+OUTCOME_BATCH = 250  # failed jobs in one script call: each carries its payload
+MAX_ERROR_CHARS = 2000
+MAX_TRACEBACK_CHARS = 8000
 SHUTDOWN_DEADLINE_S = 30.0  # how long a closing worker waits for running handlers
 
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")

@@ -19,13 +19,18 @@
         ├── NotRedis                       whatever answers there does not speak Redis
         └── ReplyError                     the server refused a command; `code` is its first word
 
+    UnrecoverableError (RuntimeError)      a handler raises it: this job is dead, no retry would help
+    RetryLater (Exception)                 a handler raises it: run this job again after a delay of its own
+
 The root is a RuntimeError, and the argument errors are also ValueErrors or TypeErrors, because the official package
 raises those: code written for it keeps its except clauses.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from datetime import timedelta
 
 
 class ChasquiError(RuntimeError):
@@ -106,3 +111,20 @@ class ReplyError(RedisTrouble):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.code = message.partition(" ")[0]
+
+
+class UnrecoverableError(RuntimeError):
+    """Raised by a handler: no retry would help, bury the job at once. Subclasses count too."""
+
+
+class RetryLater(Exception):
+    """Raised by a handler: run the job again after `delay`, in seconds or as a timedelta. Uses up an attempt."""
+
+    def __init__(self, delay: float | timedelta, message: str = "") -> None:
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+            raise InvalidType(f"delay must be seconds or a timedelta, not {type(delay).__name__} {delay!r}"[:300])
+        if not 0 <= seconds < math.inf:
+            raise InvalidArgument(f"delay is {seconds} s, must be a finite number, 0 or more")
+        super().__init__(message or f"to be run again in {seconds:g} s")
+        self.delay_ms = round(seconds * 1000)

@@ -22,6 +22,7 @@ class Job(msgspec.Struct, eq=False, repr_omit_defaults=True):
     _retry: RetryOverride | None = None
     _payload: bytes = b""  # the data as it came, for what is rescheduled or buried
     _entry_id: bytes = b""
+    _deliveries: int = 0  # how often the entry had been delivered before
 
     @property
     def attempts_made(self) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import logging
+import random
 import signal
 import threading
 from collections.abc import Awaitable, Callable
@@ -17,8 +18,12 @@ from uuid import uuid4
 
 from . import config
 from ._engine.acker import Acker
+from ._engine.keeper import Keeper
 from ._engine.lanes import Lanes
+from ._engine.outcomes import Retry, dead_letter, delayed_member, judge, rejected_letter
+from ._engine.promoter import Promoter
 from ._engine.reader import Reader
+from ._engine.reclaimer import Reclaimer
 from ._place import Place
 from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
@@ -26,9 +31,12 @@ from ._redis.keys import Keys
 from ._redis.remedies import Remedy, remedy_for
 from .errors import Closed, InvalidType, RedisTrouble
 from .job import Job
+from .retry import MAX_U32, RetryPolicy
 
 Handler = Callable[[Job], Awaitable[Any]] | Callable[[Job], Any]
 log = logging.getLogger("chasqui.worker")
+
+SETTLE_S = 5.0  # how long a closing worker tries to settle what has ended while Redis is away
 
 
 class Worker:
@@ -36,6 +44,10 @@ class Worker:
 
     handler            called with each Job; `async def`, or a plain function, which then runs in a thread
     concurrency        how many handlers may run at the same time
+    max_attempts       how many runs a job has in all, crashes included, unless it sets its own number
+    retry              the delays between them, unless the job sets its own
+    lease_ms           how long this worker counts as alive after its last sign of life
+    claim_min_idle_ms  how long an official consumer's entry lies idle before it is taken over
     shutdown_deadline_s  how long close() waits for handlers that are running before it cancels them
     """
 
@@ -47,11 +59,16 @@ class Worker:
         redis_url: str = config.REDIS_URL,
         tls: bool = False,
         concurrency: int = config.CONCURRENCY,
+        max_attempts: int = config.MAX_ATTEMPTS,
+        retry: RetryPolicy | None = None,
         group: str = config.GROUP,
         consumer_id: str | None = None,
         read_block_ms: int = config.READ_BLOCK_MS,
         read_count: int = config.READ_COUNT,
+        claim_min_idle_ms: int = config.CLAIM_MIN_IDLE_MS,
+        lease_ms: int = config.LEASE_MS,
         max_payload_bytes: int = config.MAX_PAYLOAD_BYTES,
+        dlq_max_stream_len: int = config.DLQ_MAX_LEN,
         shutdown_deadline_s: float = config.SHUTDOWN_DEADLINE_S,
         credential_provider: CredentialProvider | None = None,
     ) -> None:
@@ -61,6 +78,11 @@ class Worker:
         self.consumer_id = consumer_id or f"c-{uuid4()}"
         self._handler = handler
         self._concurrency = config.check_int("concurrency", concurrency, 1)
+        self._max_attempts = config.check_int("max_attempts", max_attempts, 0, MAX_U32)
+        self._retry = retry or RetryPolicy()
+        self._claim_min_idle_ms = config.check_int("claim_min_idle_ms", claim_min_idle_ms, 1)
+        self._lease_ms = config.check_int("lease_ms", lease_ms, 300)
+        self._dlq_max_len = config.check_int("dlq_max_stream_len", dlq_max_stream_len, 0)
         self._group = group
         self._block_ms = config.check_int("read_block_ms", read_block_ms, 1)
         self._read_count = config.check_int("read_count", read_count, 1)
@@ -142,17 +164,23 @@ class Worker:
         parts = self._parts = self._build()
         try:
             await self._join_group(parts.broker)
+            await parts.keeper.start()  # before anything is read: a worker that holds entries is known to live
             parts.lanes.start()
-            parts.acker.start()
-            parts.reader.start()
+            for part in (parts.acker, parts.reader, parts.reclaimer, parts.promoter):
+                part.start()
             self._started.set_result(None)
             log.info("worker %s runs queue %s with %d lanes", self.consumer_id, self.queue_name, self._concurrency)
             await self._stop_wanted.wait()
-            await parts.reader.stop(helper=parts.broker)  # first, so that nothing new comes in
+            await parts.reclaimer.stop()
+            await parts.reader.stop(helper=parts.broker)  # before the rest, so that nothing new comes in
+            await self._release(parts, parts.lanes.take_unstarted())
             await self._drain(parts.lanes)
-            await parts.lanes.stop()
-            await parts.acker.stop()  # after the lanes, so that all that has finished is acked
-            await self._leave_group(parts.broker)
+            cut_off = await parts.lanes.stop()
+            await parts.acker.stop(patience_s=SETTLE_S)  # after the lanes, so that all that has ended is settled
+            await parts.promoter.stop()
+            await self._release(parts, cut_off)
+            await parts.keeper.stop()  # after everything that held a lease
+            await self._leave_group(parts, cut_off)
             log.info("worker %s has stopped", self.consumer_id)
         finally:
             self._is_closed = True
@@ -165,13 +193,24 @@ class Worker:
         # A blocked read would hold up whatever is sent behind it, so the reader has a connection of its own.
         reading = Broker(self._place.connection(timeout_s=config.ADD_TIMEOUT_S), keys)
         threads = None if _is_async(self._handler) else ThreadPoolExecutor(self._concurrency, "chasqui-lane")
-        acker = Acker(broker, self._group)
+        promoter = Promoter(broker, self.consumer_id)
+        acker = Acker(
+            broker,
+            self._group,
+            self.consumer_id,
+            dlq_max_len=self._dlq_max_len,
+            on_rescheduled=promoter.expect,
+        )
         lanes = Lanes(
             self._handler if threads is None else _in_threads(self._handler, threads),
             self._concurrency,
             on_done=acker.done,
             on_failed=self._on_failed,
         )
+
+        def held() -> list[bytes]:
+            return lanes.held() + acker.held()
+
         reader = Reader(
             reading,
             self._group,
@@ -180,10 +219,32 @@ class Worker:
             read_count=self._read_count,
             block_ms=self._block_ms,
             max_payload_bytes=self._max_payload_bytes,
+            max_attempts=self._max_attempts,
+            held=held,
             on_rejected=self._on_rejected,
+            on_exhausted=self._on_exhausted,
         )
         lanes.on_room = reader.wake
-        return _Parts(broker, reading, acker, lanes, reader, threads)
+        renew_s = min(self._lease_ms, self._claim_min_idle_ms) / 3000
+        keeper = Keeper(
+            Broker(self._place.connection(timeout_s=config.ADD_TIMEOUT_S), keys),
+            self._group,
+            self.consumer_id,
+            lanes=lanes,
+            held=held,
+            lease_ms=self._lease_ms,
+            every_s=renew_s,
+        )
+        reclaimer = Reclaimer(
+            broker,
+            self._group,
+            self.consumer_id,
+            intake=reader,
+            held=held,
+            claim_min_idle_ms=self._claim_min_idle_ms,
+            renew_s=renew_s,
+        )
+        return _Parts(broker, reading, acker, lanes, reader, keeper, reclaimer, promoter, threads)
 
     async def _join_group(self, broker: Broker) -> None:
         """Wait for a Redis that is away; raise for one that will never do."""
@@ -209,11 +270,24 @@ class Worker:
             wait.cancel()
         await asyncio.wait(waits)
 
-    async def _leave_group(self, broker: Broker) -> None:
-        """Take the consumer's name out of the group, unless it still holds entries: they would go with it."""
+    async def _release(self, parts: _Parts, jobs: list[Job]) -> None:
+        """Hand jobs back for others to run at once, without using up an attempt. A thread cannot be cut off: its
+        job stays ours until the lease ends."""
+        if not jobs or (parts.threads is not None and parts.lanes.running()):
+            return
         try:
-            if not await broker.pending(self._group, self.consumer_id):
-                await broker.drop_consumer(self._group, self.consumer_id)
+            for start in range(0, len(jobs), config.ACK_BATCH):
+                held = [(job._entry_id, job._deliveries) for job in jobs[start : start + config.ACK_BATCH]]
+                await parts.broker.release(self._group, self.consumer_id, held)
+            log.info("worker %s has handed back %d unfinished jobs", self.consumer_id, len(jobs))
+        except RedisTrouble as error:
+            log.warning("%d unfinished jobs run again when the lease of %s ends: %s", len(jobs), self.consumer_id, error)
+
+    async def _leave_group(self, parts: _Parts, cut_off: list[Job]) -> None:
+        if cut_off and parts.threads is not None:
+            return
+        try:
+            await parts.broker.leave(self._group, self.consumer_id)
         except RedisTrouble as error:
             log.info("worker %s leaves its name in the group: %s", self.consumer_id, error)
 
@@ -242,10 +316,27 @@ class Worker:
             self._stop_wanted.set()
 
     def _on_failed(self, job: Job, error: BaseException) -> None:
-        log.error("job %s (%s) failed: %r", job.id, job.name, error, exc_info=error)
+        assert self._parts is not None
+        verdict = judge(job, error, self._max_attempts, self._retry, _jitter)
+        if isinstance(verdict, Retry):
+            log.info("job %r (%r) failed, run %d; again in %d ms: %r", job.id, job.name, job.attempt + 1, verdict.delay_ms, error)
+            self._parts.acker.reschedule(job._entry_id, verdict.delay_ms, delayed_member(job))
+        else:
+            self._bury(job, verdict.reason, error, job.attempt + 1)
+
+    def _on_exhausted(self, job: Job) -> None:
+        """It has used up its runs before it came here: its worker died, or another policy held where it failed."""
+        self._bury(job, "retries_exhausted", None, job.attempt)
+
+    def _bury(self, job: Job, reason: str, error: BaseException | None, runs: int) -> None:
+        assert self._parts is not None
+        log.warning("job %r (%r) is dead after %d runs: %s: %r", job.id, job.name, runs, reason, error)
+        self._parts.acker.bury(job._entry_id, dead_letter(job, reason, error, runs, self.consumer_id))
 
     def _on_rejected(self, entry_id: bytes, fields: list[bytes] | None, reason: str, detail: str) -> None:
-        log.error("entry %s cannot be run: %s (%s)", entry_id.decode(), reason, detail)
+        assert self._parts is not None
+        log.warning("entry %s cannot be run and is dead: %s: %s", entry_id.decode(), reason, detail)
+        self._parts.acker.bury(entry_id, rejected_letter(entry_id, fields, reason, detail, self.consumer_id))
 
 
 @dataclass(frozen=True)
@@ -255,9 +346,13 @@ class _Parts:
     acker: Acker
     lanes: Lanes
     reader: Reader
+    keeper: Keeper
+    reclaimer: Reclaimer
+    promoter: Promoter
     threads: ThreadPoolExecutor | None
 
     async def close(self) -> None:
+        await self.keeper.stop()
         await self.reading.connection.close()
         await self.broker.connection.close()
         if self.threads is not None:
@@ -276,3 +371,7 @@ def _in_threads(handler: Handler, threads: ThreadPoolExecutor) -> Callable[[Job]
         return asyncio.get_running_loop().run_in_executor(threads, context.run, handler, job)
 
     return run
+
+
+def _jitter(spread: int) -> int:
+    return random.randrange(spread)

@@ -1,26 +1,42 @@
-"""Gathers finished entries and acks them in batches: all that finish while one ack is on its way share the next."""
+"""Gathers outcomes and settles them in batches: all that end while one batch is on its way share the next.
+
+Done is acked, failed is rescheduled, dead is buried. What Redis does not take is sent again until it does: the scripts
+make a second arrival harmless, and what is never settled would run a second time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from .._redis.broker import Broker
-from ..config import ACK_BATCH
+from .._redis.remedies import Remedy, remedy_for
+from ..config import ACK_BATCH, OUTCOME_BATCH
 from ..errors import RedisTrouble
 from ..job import Job
 
 log = logging.getLogger("chasqui.worker")
 
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+
 
 class Acker:
-    """An ack that fails is sent again until it gets through: acking twice is harmless, not acking is a second run."""
+    """start() -> settles outcomes as they come -> stop() settles what is left."""
 
-    def __init__(self, broker: Broker, group: str) -> None:
+    def __init__(
+        self, broker: Broker, group: str, consumer: str, *, dlq_max_len: int, on_rescheduled: Callable[[int], None]
+    ) -> None:
         self._broker = broker
         self._group = group
-        self._ids: list[bytes] = []
+        self._consumer = consumer
+        self._dlq_max_len = dlq_max_len
+        self._on_rescheduled = on_rescheduled
+        self._done: list[bytes] = []
+        self._failed: list[tuple[bytes, int, bytes]] = []
+        self._dead: list[tuple[bytes, list[bytes]]] = []
         self._sleeper: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = False
@@ -29,38 +45,75 @@ class Acker:
         self._task = asyncio.create_task(self._run(), name="chasqui acker")
 
     def done(self, job: Job, result: Any) -> None:
-        self._ids.append(job._entry_id)
+        self._done.append(job._entry_id)
         if self._sleeper is not None:
             self._wake()
 
-    async def stop(self) -> None:
-        """Ack what is left, then end."""
+    def reschedule(self, entry_id: bytes, delay_ms: int, member: bytes) -> None:
+        self._failed.append((entry_id, delay_ms, member))
+        self._wake()
+
+    def bury(self, entry_id: bytes, letter: list[bytes]) -> None:
+        self._dead.append((entry_id, letter))
+        self._wake()
+
+    def held(self) -> list[bytes]:
+        """Entries that have ended here and are not settled in Redis yet. Also called from the keeper's thread."""
+        return [*self._done, *(job[0] for job in tuple(self._failed)), *(job[0] for job in tuple(self._dead))]
+
+    async def stop(self, patience_s: float) -> None:
+        """Settle what is left, then end; give up on a Redis that stays away for longer than `patience_s`."""
         self._is_stopping = True
         self._wake()
         if self._task is not None:
+            await asyncio.wait({self._task}, timeout=patience_s)
+            self._task.cancel()
             await asyncio.wait({self._task})
 
     async def _run(self) -> None:
         pause = 0.0
         while True:
-            while not self._ids:
+            while not (self._done or self._failed or self._dead):
                 if self._is_stopping:
                     return
                 self._sleeper = asyncio.get_running_loop().create_future()
                 await self._sleeper
-            batch = self._ids[:ACK_BATCH]
             try:
-                await self._broker.ack(self._group, batch)
+                await self._settle()
             except RedisTrouble as error:
                 if not pause:
-                    log.warning("acks are held back until Redis takes them again: %s", error)
-                pause = min(max(pause * 2, 0.05), 1.0)
+                    log.warning("worker %s cannot settle jobs and keeps trying: %s", self._consumer, error)
+                pause = min(max(pause * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+                await self._mend(error)
                 await asyncio.sleep(pause)
                 continue
             if pause:
-                log.info("acks go through again")
+                log.info("worker %s settles jobs again", self._consumer)
                 pause = 0.0
-            del self._ids[: len(batch)]
+
+    async def _settle(self) -> None:
+        """One batch of each kind. A batch leaves its list only when Redis has answered."""
+        if self._done:
+            batch = self._done[:ACK_BATCH]
+            await self._broker.ack(self._group, batch)
+            del self._done[: len(batch)]
+        if self._failed:
+            failed = self._failed[:OUTCOME_BATCH]
+            await self._broker.reschedule(self._group, self._consumer, failed)
+            del self._failed[: len(failed)]
+            self._on_rescheduled(min(delay_ms for _, delay_ms, _ in failed))
+        if self._dead:
+            dead = self._dead[:OUTCOME_BATCH]
+            await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead)
+            del self._dead[: len(dead)]
+
+    async def _mend(self, error: RedisTrouble) -> None:
+        """With the group gone its pending list is gone too: there is nothing left to settle, and the reader mends it."""
+        remedy = remedy_for(error)
+        if remedy is Remedy.NO_GROUP:
+            self._done.clear()
+        elif remedy in (Remedy.MOVED, Remedy.LOCKED):
+            self._broker.connection.drop(error)
 
     def _wake(self) -> None:
         sleeper, self._sleeper = self._sleeper, None

@@ -2,7 +2,8 @@
 
 The lanes are tasks that live as long as the worker; a job gets no task of its own. Handlers that never await would
 keep the event loop for as long as the inbox holds jobs, so the lanes share a time slice: once it is used up they let
-the loop turn, and the next turn brings the next slice.
+the loop turn, and the next turn brings the next slice. Nothing is started while the worker's lease is over: the job
+may be somebody else's by then.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ RunHandler = Callable[[Job], Awaitable[Any]]
 
 
 class Lanes:
-    """start() -> jobs are offered and run -> drain() waits for them, stop() cancels them."""
+    """start() -> jobs are offered and run -> take_unstarted(), drain() -> stop() cancels what still runs."""
 
     def __init__(
         self,
@@ -31,65 +32,91 @@ class Lanes:
         on_done: Callable[[Job, Any], None],
         on_failed: Callable[[Job, BaseException], None],
     ) -> None:
-        self.inbox: deque[Job] = deque()
         self.finished = 0  # runs that have ended, well or not
         self.low_water = -1  # on_room is called when the inbox falls to this, and when a lane finds it empty
         self.on_room: Callable[[], None] = _nobody
+        self.lease_until = float("inf")  # monotonic; set from the keeper's thread
         self._handler = handler
-        self._concurrency = concurrency
         self._on_done = on_done
         self._on_failed = on_failed
+        self._inbox: deque[Job] = deque()
+        self._running: list[Job | None] = [None] * concurrency
         self._idle: deque[asyncio.Future[None]] = deque()
-        self._lanes: set[asyncio.Task[None]] = set()
+        self._tasks: list[asyncio.Task[None]] = []
         self._turn_is_open = False
         self._turn_ends_at = 0.0
         self._drained: asyncio.Future[None] | None = None
 
     def start(self) -> None:
-        for number in range(self._concurrency):
-            lane = asyncio.create_task(self._lane(), name=f"chasqui lane {number}")
-            self._lanes.add(lane)
+        for number in range(len(self._running)):
+            self._tasks.append(asyncio.create_task(self._lane(number), name=f"chasqui lane {number}"))
 
     def offer(self, jobs: list[Job]) -> None:
-        self.inbox.extend(jobs)
+        self._inbox.extend(jobs)
         self._wake()
 
     @property
     def free(self) -> int:
         """Lanes with nothing to do, less the jobs already waiting for one."""
-        return len(self._idle) - len(self.inbox)
+        return len(self._idle) - len(self._inbox)
 
     @property
     def waiting(self) -> int:
-        return len(self.inbox)
+        return len(self._inbox)
+
+    def running(self) -> list[Job]:
+        """Also called from the keeper's thread: a list is copied in one step."""
+        return [job for job in self._running.copy() if job is not None]
+
+    def held(self) -> list[bytes]:
+        """Entries that wait or run here. Also called from the keeper's thread."""
+        return [job._entry_id for job in (*self._inbox.copy(), *self.running())]
 
     def is_lane(self, task: asyncio.Task[Any] | None) -> bool:
-        return task in self._lanes
+        return task in self._tasks
+
+    def renewed(self) -> None:
+        """The lease has begun again after it was over."""
+        self._next_turn()
+
+    def lose(self, ids: set[bytes]) -> None:
+        """Forget jobs that somebody else has by now. One that runs already goes on: it can finish, but not disturb."""
+        kept = [job for job in self._inbox if job._entry_id not in ids]
+        self._inbox.clear()
+        self._inbox.extend(kept)
+
+    def take_unstarted(self) -> list[Job]:
+        """Empty the inbox, for somebody else to run what was in it."""
+        unstarted = list(self._inbox)
+        self._inbox.clear()
+        return unstarted
 
     async def drain(self) -> None:
-        """Wait until every offered job has run."""
-        while self.inbox or len(self._idle) < len(self._lanes):
+        """Wait until every job that was offered has run."""
+        while self._inbox or len(self._idle) < len(self._tasks):
             self._drained = asyncio.get_running_loop().create_future()
             await self._drained
 
-    async def stop(self) -> None:
-        for lane in self._lanes:
-            lane.cancel()
-        if self._lanes:
-            await asyncio.wait(self._lanes)
-        self._lanes.clear()
+    async def stop(self) -> list[Job]:
+        """End the lanes; returns the jobs whose handlers were cancelled."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        return self.running()
 
-    async def _lane(self) -> None:
-        inbox, handler, on_done = self.inbox, self._handler, self._on_done
+    async def _lane(self, number: int) -> None:
+        inbox, running, handler, on_done = self._inbox, self._running, self._handler, self._on_done
         while True:
             while inbox and self._may_start():
-                job = inbox.popleft()
+                job = running[number] = inbox.popleft()
                 try:
                     result = await in_own_context(handler, job)
                 except (Exception, asyncio.CancelledError) as error:
                     self._end_badly(job, error)
                 else:
                     on_done(job, result)
+                running[number] = None
                 self.finished += 1
                 if len(inbox) == self.low_water:
                     self.on_room()
@@ -99,20 +126,23 @@ class Lanes:
         """Whether this turn of the loop has time for another job."""
         if self._turn_is_open:
             return monotonic() < self._turn_ends_at
+        now = monotonic()
+        if now >= self.lease_until:
+            return False
         self._turn_is_open = True
-        self._turn_ends_at = monotonic() + TURN_S
+        self._turn_ends_at = now + TURN_S
         asyncio.get_running_loop().call_soon(self._next_turn)
         return True
 
     def _next_turn(self) -> None:
         self._turn_is_open = False
-        if self.inbox:
+        if self._inbox:
             self._wake()
 
     def _wake(self) -> None:
         # hot: all that the inbox can feed at once; 1.1 us a job against 2.3 for asyncio.Queue.get
         idle = self._idle
-        for _ in range(min(len(self.inbox), len(idle))):
+        for _ in range(min(len(self._inbox), len(idle))):
             lane = idle.popleft()
             if not lane.done():
                 lane.set_result(None)
@@ -120,9 +150,9 @@ class Lanes:
     async def _rest(self) -> None:
         me = asyncio.get_running_loop().create_future()
         self._idle.append(me)
-        if not self.inbox:
+        if not self._inbox:
             self.on_room()
-            if self._drained is not None and len(self._idle) == len(self._lanes):
+            if self._drained is not None and len(self._idle) == len(self._tasks):
                 self._drained.set_result(None)
                 self._drained = None
         await me

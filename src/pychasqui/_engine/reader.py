@@ -14,11 +14,12 @@ from typing import Any, Protocol
 
 from .._redis.broker import Broker
 from .._redis.remedies import Remedy, remedy_for
-from .._redis.replies import Entry
+from .._redis.replies import Claimed, Entry
 from ..codec import decode_data, decode_envelope, decode_name
 from ..config import READ_COUNT
-from ..errors import ConnectionLost, DecodeError, RedisTrouble
+from ..errors import CommandTimeout, ConnectionLost, DecodeError, RedisTrouble
 from ..job import Job
+from .outcomes import runs_allowed
 from .pace import Pace
 
 log = logging.getLogger("chasqui.worker")
@@ -27,6 +28,7 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 UNBLOCK_EVERY_S = 0.05
 UNBLOCK_FOR_S = 2.0
+ORPHANS_A_PAGE = 500
 
 
 class Room(Protocol):
@@ -55,7 +57,10 @@ class Reader:
         read_count: int,
         block_ms: int,
         max_payload_bytes: int,
+        max_attempts: int,
+        held: Callable[[], list[bytes]],
         on_rejected: Callable[[bytes, list[bytes] | None, str, str], None],
+        on_exhausted: Callable[[Job], None],
     ) -> None:
         self._broker = broker
         self._group = group
@@ -64,7 +69,12 @@ class Reader:
         self._read_count = min(read_count, READ_COUNT)
         self._block_ms = block_ms
         self._max_payload_bytes = max_payload_bytes
+        self._max_attempts = max_attempts
+        self._held = held
         self._on_rejected = on_rejected
+        self._on_exhausted = on_exhausted
+        self._may_have_orphans = False  # a reply may have been lost, and entries with it
+        self._held_before: set[bytes] = set()  # when the group had to be made anew: these come a second time
         self._pace = Pace(monotonic())
         self._names: dict[bytes | None, str] = {}
         self._sleeper: asyncio.Future[None] | None = None
@@ -106,6 +116,8 @@ class Reader:
             if self._is_stopping:
                 return
             try:
+                if self._may_have_orphans:
+                    await self._adopt_orphans()
                 entries = await self._broker.read(self._group, self._consumer, count, self._block_ms)
             except RedisTrouble as error:
                 await self._mend(error)
@@ -115,6 +127,29 @@ class Reader:
                 self._pause = 0.0
             if entries:
                 self._lanes.offer(self._decode(entries))
+
+    def room(self) -> int:
+        """How many claimed entries could start now: nobody else should wait for them in our inbox."""
+        return 0 if self._is_stopping else self._lanes.free
+
+    def take(self, claimed: list[Claimed]) -> None:
+        """Offer entries that came otherwise than by a read."""
+        for entry in claimed:
+            if entry.fields is not None:
+                self._lanes.offer(self._decode([[entry.id, entry.fields]], entry.deliveries))
+
+    async def _adopt_orphans(self) -> None:
+        """Find what was delivered in a reply that never came. It was not started, so the delivery does not count."""
+        held = set(self._held())
+        after, orphans = b"", 0
+        while page := await self._broker.pending_page(self._group, self._consumer, after, ORPHANS_A_PAGE):
+            lost = [entry._replace(deliveries=entry.deliveries - 1) for entry in page if entry.id not in held]
+            orphans += len(lost)
+            self.take(lost)
+            after = page[-1].id
+        self._may_have_orphans = False
+        if orphans:
+            log.info("worker %s has found %d entries of a reply that was lost", self._consumer, orphans)
 
     async def _room(self) -> int:
         """How many entries to ask for, once there is room for any."""
@@ -130,9 +165,11 @@ class Reader:
             self._sleeper = asyncio.get_running_loop().create_future()
             await self._sleeper
 
-    def _decode(self, entries: list[Entry]) -> list[Job]:
+    def _decode(self, entries: list[Entry], deliveries: int = 0) -> list[Job]:
         jobs: list[Job] = []
-        names, max_bytes = self._names, self._max_payload_bytes
+        names, max_bytes, max_attempts = self._names, self._max_payload_bytes, self._max_attempts
+        if self._held_before:
+            entries = [entry for entry in entries if entry[0] not in self._held_before]
         for entry_id, fields in entries:
             try:
                 # hot: the two shapes that every known producer writes, else a search by field name
@@ -155,9 +192,14 @@ class Reader:
             name = names.get(raw_name)
             if name is None:
                 name = self._remember_name(raw_name)
-            jobs.append(
-                Job(envelope.id, name, data, envelope.attempt, envelope.created_at_ms, envelope.retry, payload, entry_id)
+            attempt = envelope.attempt + deliveries
+            job = Job(
+                envelope.id, name, data, attempt, envelope.created_at_ms, envelope.retry, payload, entry_id, deliveries
             )
+            if (attempt >= max_attempts or job._retry is not None) and attempt >= runs_allowed(job, max_attempts):
+                self._on_exhausted(job)
+            else:
+                jobs.append(job)
         return jobs
 
     def _remember_name(self, raw: bytes | None) -> str:
@@ -174,8 +216,10 @@ class Reader:
         self._pause = min(max(self._pause * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
         if remedy in (Remedy.MOVED, Remedy.LOCKED):
             self._broker.connection.drop(ConnectionLost(f"connecting anew: {error}"))
+        self._may_have_orphans = isinstance(error, (ConnectionLost, CommandTimeout)) or self._may_have_orphans
         if remedy is Remedy.NO_GROUP:
             try:
+                self._held_before = set(self._held())
                 await self._broker.ensure_group(self._group)
                 return
             except RedisTrouble as refused:

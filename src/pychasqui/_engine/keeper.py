@@ -1,0 +1,177 @@
+"""Keeps this worker's lease and its hold on entries alive, from a thread of its own.
+
+A handler that blocks the event loop must not lose its job to another worker, so the thread has a loop and a
+connection to itself. The same thread notices that the worker's loop is blocked, and says by whom.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from time import monotonic
+from typing import Protocol
+
+from .._redis.broker import Broker
+from ..errors import RedisTrouble
+from ..job import Job
+
+log = logging.getLogger("chasqui.worker")
+
+IDS_A_CALL = 500
+AGAIN_S = 0.2  # after a renewal that failed
+LOOK_EVERY_S = 0.5  # how often the worker's loop is looked at
+BLOCKED_S = 1.5  # a loop that has not turned for this long is reported
+
+
+class Kept(Protocol):
+    """What the keeper needs to know of the lanes."""
+
+    lease_until: float
+
+    def running(self) -> list[Job]: ...
+    def renewed(self) -> None: ...
+    def lose(self, ids: set[bytes]) -> None: ...
+
+
+class Keeper:
+    """start() -> renews every third of a lease -> stop(). The first renewal is awaited: a worker begins alive."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        group: str,
+        consumer: str,
+        *,
+        lanes: Kept,
+        held: Callable[[], list[bytes]],
+        lease_ms: int,
+        every_s: float,
+    ) -> None:
+        self._broker = broker
+        self._group = group
+        self._consumer = consumer
+        self._lanes = lanes
+        self._held = held
+        self._lease_ms = lease_ms
+        self._every_s = every_s
+        self._thread: threading.Thread | None = None
+        self._own_loop: asyncio.AbstractEventLoop | None = None
+        self._stop_wanted: asyncio.Event | None = None
+        self._worker_loop: asyncio.AbstractEventLoop | None = None
+        self._worker_thread = 0
+        self._loop_seen = 0.0
+        self._blocked_since: float | None = None
+        self._before: set[bytes] = set()
+        self._trouble = False
+
+    async def start(self) -> None:
+        self._worker_loop = asyncio.get_running_loop()
+        self._worker_thread = threading.get_ident()
+        self._loop_seen = monotonic()
+        begun = self._worker_loop.create_future()
+        self._thread = threading.Thread(target=self._live, args=(begun,), name="chasqui keeper", daemon=True)
+        self._thread.start()
+        await begun
+
+    async def stop(self) -> None:
+        if self._thread is None or self._own_loop is None or self._stop_wanted is None:
+            return
+        try:
+            self._own_loop.call_soon_threadsafe(self._stop_wanted.set)
+        except RuntimeError:
+            pass  # it has ended already
+        while self._thread.is_alive():
+            await asyncio.sleep(0.005)
+        self._thread = None
+
+    def _live(self, begun: asyncio.Future[None]) -> None:
+        """The thread's life."""
+        with asyncio.Runner() as runner:
+            runner.run(self._keep(begun))
+
+    async def _keep(self, begun: asyncio.Future[None]) -> None:
+        self._own_loop = asyncio.get_running_loop()
+        self._stop_wanted = asyncio.Event()
+        renew_at = monotonic() + (self._every_s if await self._renew() else AGAIN_S)
+        self._in_worker_loop(_settle_quietly, begun)
+        try:
+            while not self._stop_wanted.is_set():
+                self._in_worker_loop(self._see_loop)
+                try:
+                    async with asyncio.timeout(min(LOOK_EVERY_S, max(0.0, renew_at - monotonic()))):
+                        await self._stop_wanted.wait()
+                except TimeoutError:
+                    self._report_blocked_loop()
+                if monotonic() >= renew_at:
+                    renew_at = monotonic() + (self._every_s if await self._renew() else AGAIN_S)
+        finally:
+            await self._broker.connection.close()
+
+    async def _renew(self) -> bool:
+        """Renew the lease, and the hold on what was already held the last time: the rest is fresh by itself."""
+        held = set(self._held())
+        to_renew = list(held & self._before)
+        self._before = held
+        lost: set[bytes] = set()
+        try:
+            for start in range(0, max(len(to_renew), 1), IDS_A_CALL):
+                sent_at = monotonic()
+                ids = to_renew[start : start + IDS_A_CALL]
+                lost.update(await self._broker.keep(self._group, self._consumer, self._lease_ms, ids))
+        except RedisTrouble as error:
+            if not self._trouble:
+                log.warning("worker %s cannot renew its lease and keeps trying: %s", self._consumer, error)
+            self._trouble = True
+            return False
+        if self._trouble:
+            log.info("worker %s has renewed its lease", self._consumer)
+            self._trouble = False
+        was_over = monotonic() >= self._lanes.lease_until
+        if lost:
+            self._in_worker_loop(self._lanes.lose, lost)
+        self._lanes.lease_until = sent_at + self._lease_ms / 1000
+        if was_over:
+            self._in_worker_loop(self._lanes.renewed)
+        return True
+
+    def _in_worker_loop(self, function: Callable[..., None], *arguments: object) -> None:
+        assert self._worker_loop is not None
+        try:
+            self._worker_loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            pass  # the worker's loop has ended; the thread is about to
+
+    def _see_loop(self) -> None:
+        self._loop_seen = monotonic()
+        if self._blocked_since is not None:
+            log.warning(
+                "the event loop of worker %s turns again after %.1f s", self._consumer, monotonic() - self._blocked_since
+            )
+            self._blocked_since = None
+
+    def _report_blocked_loop(self) -> None:
+        """Once a blockage: for how long, which jobs may be to blame, and where the loop's thread stands."""
+        silent_s = monotonic() - self._loop_seen
+        if silent_s < BLOCKED_S or self._blocked_since is not None:
+            return
+        self._blocked_since = self._loop_seen
+        frame = sys._current_frames().get(self._worker_thread)
+        stack = "".join(traceback.format_stack(frame)) if frame is not None else "(no stack)\n"
+        names = sorted({job.name for job in self._lanes.running()})
+        log.error(
+            "the event loop of worker %s has been blocked for %.1f s by a handler that does not await (running: %s); "
+            "its leases are kept. It stands at:\n%s",
+            self._consumer,
+            silent_s,
+            ", ".join(map(repr, names[:10])) or "none",
+            stack,
+        )
+
+
+def _settle_quietly(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,94 @@
+"""What becomes of a job whose handler failed: decided here, done elsewhere. Pure but for the jitter it is given."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..codec import encode_envelope, join_member
+from ..config import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
+from ..errors import RetryLater, UnrecoverableError
+from ..job import Job
+from ..retry import RetryPolicy, retry_delay_ms
+
+
+@dataclass(frozen=True)
+class Retry:
+    delay_ms: int
+
+
+@dataclass(frozen=True)
+class Dead:
+    reason: str
+
+
+def judge(
+    job: Job, error: BaseException, max_attempts: int, policy: RetryPolicy, jitter: Callable[[int], int]
+) -> Retry | Dead:
+    """A retry after a delay, or the dead letters for a reason."""
+    if isinstance(error, UnrecoverableError):
+        return Dead("unrecoverable")
+    if job.attempt + 1 >= runs_allowed(job, max_attempts):
+        return Dead("retries_exhausted")
+    if isinstance(error, RetryLater):
+        return Retry(error.delay_ms)
+    backoff = job._retry.backoff if job._retry is not None else None
+    return Retry(retry_delay_ms(policy, backoff, job.attempt, jitter))
+
+
+def runs_allowed(job: Job, max_attempts: int) -> int:
+    """How many runs this job has in all: its own setting, else the worker's."""
+    own = job._retry.max_attempts if job._retry is not None else None
+    return max_attempts if own is None else own
+
+
+def delayed_member(job: Job) -> bytes:
+    """The failed job as it waits for its next run."""
+    envelope = encode_envelope(job.id, job._payload, job.created_at_ms, job.attempt + 1, job._retry)
+    return join_member(job.name, envelope)
+
+
+def dead_letter(job: Job, reason: str, error: BaseException | None, runs: int, worker: str) -> list[bytes]:
+    """The fields of a dead job: the official ones, then what went wrong."""
+    envelope = encode_envelope(job.id, job._payload, job.created_at_ms, job.attempt, job._retry)
+    fields = [b"d", envelope]
+    if job.name:
+        fields += (b"n", job.name.encode())
+    fields += (b"source_id", job._entry_id, b"reason", reason.encode(), b"attempts", b"%d" % runs)
+    if error is not None:
+        fields += (b"error_type", _bounded(type(error).__qualname__, 200), b"error", _bounded(_text(error), MAX_ERROR_CHARS))
+        fields += (b"traceback", _bounded(_trace(error), MAX_TRACEBACK_CHARS))
+    return [*fields, b"worker", worker.encode()]
+
+
+def rejected_letter(entry_id: bytes, fields: list[bytes] | None, reason: str, detail: str, worker: str) -> list[bytes]:
+    """The fields of an entry that could not even become a job; its bytes and name are kept as they were."""
+    pairs = dict(zip((fields or [])[::2], (fields or [])[1::2], strict=False))
+    letter = [b"d", pairs.get(b"d", b"")]
+    if pairs.get(b"n"):
+        letter += (b"n", pairs[b"n"])
+    letter += (b"source_id", entry_id, b"reason", reason.encode(), b"detail", _bounded(detail, MAX_ERROR_CHARS))
+    if b"d" not in pairs and pairs:
+        letter += (b"raw", b" ".join(word.hex().encode() for word in (fields or []))[: MAX_TRACEBACK_CHARS])
+    return [*letter, b"attempts", b"0", b"worker", worker.encode()]
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "(its text cannot be made)"
+
+
+def _trace(error: BaseException) -> str:
+    """The end of the traceback, which names the line that failed."""
+    try:
+        text = "".join(traceback.format_exception(error))
+    except Exception:
+        return ""
+    return text[-MAX_TRACEBACK_CHARS:]
+
+
+def _bounded(text: str, chars: int) -> bytes:
+    return text[:chars].encode("utf-8", "backslashreplace")

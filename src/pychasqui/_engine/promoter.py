@@ -1,0 +1,106 @@
+"""Moves due delayed jobs to the stream.
+
+One worker leads and asks every half second, or when the next job is due, whichever is sooner. Besides, every worker
+promotes what it has rescheduled itself when that is due, leader or not: the script is atomic, the lease only spares
+the server the polling. Whatever happens to Redis, it goes on; only stop() ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from time import monotonic
+
+from .._redis.broker import Broker
+from .._redis.remedies import Remedy, remedy_for
+from ..config import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
+from ..errors import RedisTrouble
+
+log = logging.getLogger("chasqui.promoter")
+
+
+class Promoter:
+    def __init__(self, broker: Broker, holder: str) -> None:
+        self._broker = broker
+        self._holder = holder
+        self._own_due = float("inf")  # when the soonest job that this worker has rescheduled is due, monotonic
+        self._sleeper: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self._leads = False
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="chasqui promoter")
+
+    def expect(self, delay_ms: int) -> None:
+        """This worker has rescheduled a job that is due in so many ms."""
+        due = monotonic() + delay_ms / 1000
+        if due < self._own_due:
+            self._own_due = due
+            self._wake()
+
+    async def stop(self) -> None:
+        self._is_stopping = True
+        self._wake()
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=1.0)
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        if self._leads and self._broker.connection.live_socket() is not None:
+            try:
+                await self._broker.yield_promotion(self._holder)
+            except RedisTrouble:
+                pass  # it ends by itself
+
+    async def _run(self) -> None:
+        pause = 0.0
+        while not self._is_stopping:
+            try:
+                wait_s = await self._tick()
+            except RedisTrouble as error:
+                if not pause:
+                    log.warning("delayed jobs wait, the promoter keeps trying: %s", error)
+                pause = min(max(pause * 2, 0.05), 1.0)
+                wait_s = pause
+                if remedy_for(error) in (Remedy.MOVED, Remedy.LOCKED):
+                    self._broker.connection.drop(error)
+            else:
+                if pause:
+                    log.info("delayed jobs are promoted again")
+                    pause = 0.0
+            await self._sleep(wait_s)
+
+    async def _tick(self) -> float:
+        """Promote what is due; returns how long to wait."""
+        mine_is_due = monotonic() >= self._own_due
+        if mine_is_due:
+            self._own_due = float("inf")
+        done = await self._broker.promote(
+            self._holder, PROMOTER_LEASE_MS, PROMOTE_BATCH, must_lead=not mine_is_due
+        )
+        self._leads = done.leads
+        if done.set_aside:
+            log.error("%d delayed members were no jobs and are in the dead letters now", done.set_aside)
+        if done.promoted + done.set_aside >= PROMOTE_BATCH:
+            return 0.0
+        if mine_is_due and done.next_due_ms >= 0:
+            self._own_due = min(self._own_due, monotonic() + done.next_due_ms / 1000)
+        if done.leads and done.next_due_ms >= 0:
+            return min(done.next_due_ms / 1000, PROMOTE_EVERY_S)
+        return PROMOTE_EVERY_S if done.leads else PROMOTER_LEASE_MS / 2000
+
+    async def _sleep(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        seconds = min(seconds, max(0.0, self._own_due - monotonic()))
+        if seconds <= 0 or self._is_stopping:
+            await asyncio.sleep(0)
+            return
+        self._sleeper = loop.create_future()
+        timer = loop.call_later(seconds, self._wake)
+        await self._sleeper
+        timer.cancel()
+
+    def _wake(self) -> None:
+        sleeper, self._sleeper = self._sleeper, None
+        if sleeper is not None and not sleeper.done():
+            sleeper.set_result(None)

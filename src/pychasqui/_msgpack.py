@@ -1,0 +1,273 @@
+"""MessagePack values: what a user may put into a job, strictly encoded; bytes from anywhere, decoded within bounds.
+
+Allowed are str, bytes, int, float, bool, None, list, tuple and dict, and what derives from them: exactly what
+msgpack-python accepts without options, and the same bytes. Encoding never writes what decoding would refuse.
+Decoding returns a value or raises DecodeError, within a bounded depth and memory. The codec is its only user.
+"""
+
+from __future__ import annotations
+
+from gc import get_referents
+from typing import Any, NoReturn
+
+import msgspec
+
+from .errors import DecodeError, PayloadTooLarge, UnsupportedData
+
+# Half of CPython's recursion limit: msgspec takes one level of it for each container inside a container.
+MAX_DEPTH = 500
+# Decoded objects may take this many times the bytes they came in; anything smaller than 1 MiB counts as 1 MiB.
+MAX_GROWTH = 15
+
+encode = msgspec.msgpack.Encoder().encode
+
+_SCALARS = frozenset({str, int, float, bool, type(None), bytes, bytearray})
+_CONTAINERS = frozenset({dict, list, tuple})
+_PLAIN = _SCALARS | _CONTAINERS
+
+
+def encode_data(data: Any) -> bytes:
+    """MessagePack of `data`, byte for byte what msgpack-python writes."""
+    try:
+        encoded = encode(data)
+    except Exception:  # noqa: BLE001  msgspec runs code of foreign objects, which may raise anything
+        return _encode_unusual(data)
+    # msgspec also writes datetimes, sets, dataclasses and more, as strings, arrays and maps. Nothing in the bytes
+    # tells, so every type is looked at.
+    # hot: 0.3 us for a dict of five scalars; a walk in Python takes 0.4, marshal as the judge 0.5.
+    if type(data) in _CONTAINERS:
+        for value in get_referents(data):
+            if type(value) not in _SCALARS:
+                return _checked(encoded) if _is_plain(data) else _encode_unusual(data)
+        return _checked(encoded) if len(encoded) >= _SCAN_BYTES else encoded
+    return encoded if type(data) in _SCALARS else _encode_unusual(data)
+
+
+def _is_plain(data: Any) -> bool:
+    """Is all of it, down to MAX_DEPTH, of exact types that msgspec writes as msgpack-python does?
+
+    Goes down layer by layer: get_referents returns what all containers of a layer hold, in one call. Of a dict these
+    are the values and, unless all of them are exact strs, the keys.
+    """
+    layer = [data]
+    for _ in range(MAX_DEPTH):
+        values = get_referents(*layer)
+        kinds = set(map(type, values))
+        if kinds <= _SCALARS:
+            return True
+        if not kinds <= _PLAIN:
+            return False
+        layer = [value for value in values if type(value) in _CONTAINERS]
+    return False
+
+
+def _checked(encoded: bytes) -> bytes:
+    if len(encoded) >= _SCAN_BYTES:
+        try:
+            end_of_value(encoded, 0, max_depth=MAX_DEPTH, max_memory=_allowance(encoded))
+        except DecodeError as refusal:
+            raise PayloadTooLarge(f"no worker would decode the data: {refusal}") from None
+    return encoded
+
+
+def _encode_unusual(data: Any) -> bytes:
+    """What derives from an allowed type is written as that type; anything else is refused by its path."""
+    try:
+        return _checked(encode(_plain(data, None, ())))
+    except RecursionError:
+        raise UnsupportedData("data is nested too deep for what is left of the stack") from None
+
+
+# Where a value sits: the place of its container, and its key or index in there. None is the data itself.
+_Place = tuple[Any, object] | None
+
+
+def _plain(value: Any, place: _Place, holders: tuple[int, ...]) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _plain_str(value, place)
+    if isinstance(value, int):
+        return _plain_int(value, place)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return memoryview(value).tobytes()
+    # msgpack-python's own ExtType is a tuple, but would not be written as one.
+    if not isinstance(value, (dict, list, tuple)) or type(value).__module__.partition(".")[0] == "msgpack":
+        _refuse(place, f"is a {type(value).__qualname__}, which MessagePack cannot hold")
+    if id(value) in holders:
+        _refuse(place, "contains itself")
+    if len(holders) == MAX_DEPTH:
+        _refuse(place, f"is nested deeper than {MAX_DEPTH} levels")
+    holders = (*holders, id(value))
+    # Loops, because a comprehension would take a second frame for each level.
+    if isinstance(value, dict):
+        entries = {}
+        for key, item in value.items():
+            entries[_plain_key(key, place, holders)] = _plain(item, (place, key), holders)
+        return entries
+    items = []
+    for index, item in enumerate(value):
+        items.append(_plain(item, (place, index), holders))
+    return items
+
+
+def _plain_str(value: str, place: _Place) -> str:
+    text = str.__str__(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        _refuse(place, "is a str with a lone surrogate, which UTF-8 cannot hold")
+    return text
+
+
+def _plain_int(value: int, place: _Place) -> int:
+    number = int.__int__(value)
+    if not -(2**63) <= number < 2**64:
+        _refuse(place, "is an int beyond the 64 bits of MessagePack")
+    return number
+
+
+def _plain_key(key: Any, place: _Place, holders: tuple[int, ...]) -> Any:
+    try:
+        plain = _plain(key, None, holders)
+    except UnsupportedData as refusal:
+        _refuse(place, f"has the key {key!a:.80}, which{str(refusal).removeprefix('data')}")
+    return _hashable(plain)
+
+
+def _hashable(key: Any) -> Any:
+    return tuple(map(_hashable, key)) if isinstance(key, list) else key
+
+
+def _refuse(place: _Place, trouble: str) -> NoReturn:
+    steps: list[str] = []
+    while place is not None:
+        place, key = place
+        steps.insert(0, f"[{key!a:.80}]")
+    if len(steps) > 20:
+        steps[10:-5] = ["[...]"]
+    raise UnsupportedData(f"data{''.join(steps)} {trouble}")
+
+
+def _refuse_extension(code: int, _: memoryview) -> NoReturn:
+    raise DecodeError(f"the data holds extension type {code}")
+
+
+_decode = msgspec.msgpack.Decoder(ext_hook=_refuse_extension).decode
+# All that a decoder may find wrong with bytes. MemoryError is not in it: msgspec grows by what it reads and not by the
+# lengths it is told, so running out is the machine's trouble and no reason to bury a job.
+DECODER_REFUSALS = (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError)
+
+
+def decode_data(payload: bytes) -> Any:
+    """The value in `payload`. Of the extension types only timestamps are allowed, and become datetimes."""
+    if len(payload) >= _SCAN_BYTES:
+        end_of_value(payload, 0, max_depth=MAX_DEPTH, max_memory=_allowance(payload))
+    try:
+        value = _decode(payload)
+    except DECODER_REFUSALS as error:
+        raise DecodeError(f"the data is not MessagePack: {error}") from error
+    if MAX_DEPTH < len(payload) < _SCAN_BYTES:
+        _check_depth(value)
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    # msgspec stops by itself where CPython's recursion ends, but where that is depends on the caller's own depth.
+    layer = [value]
+    for _ in range(MAX_DEPTH + 1):
+        layer = get_referents(*layer)
+        if not layer:
+            return
+    raise DecodeError(f"the MessagePack is nested deeper than {MAX_DEPTH} levels")
+
+
+# The densest known value, a chain of one-entry dicts, takes 132 bytes of memory for each byte: no smaller payload can
+# exceed its allowance.
+_SCAN_BYTES = MAX_GROWTH * 2**20 // 140
+
+
+# By first byte: the size of scalars and short strs (else 0), and the memory they take besides their place in a list.
+# CPython shares the ints up to 256, the empty str and those of one character.
+_SIZE = [1] * 128 + [0] * 32 + list(range(1, 33)) + [1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 5, 9, 2, 3, 5, 9]
+_SIZE += [2, 3, 5, 9, 3, 4, 6, 10, 18] + [0] * 7 + [1] * 32
+_MEMORY = [0] * 162 + list(range(51, 81)) + [0] * 10 + [24, 24, 0, 32, 32, 36, 32, 32, 32, 36]
+_MEMORY += [48] * 5 + [0] * 7 + [32] * 27 + [0] * 5
+# By first byte, for the other types: the width of the length or count that follows.
+_WIDTH = dict.fromkeys((0xC4, 0xC7, 0xD9), 1) | dict.fromkeys((0xC5, 0xC8, 0xDA, 0xDC, 0xDE), 2)
+_WIDTH |= dict.fromkeys((0xC6, 0xC9, 0xDB, 0xDD, 0xDF), 4)
+
+
+def end_of_value(data: bytes, start: int, *, max_depth: int, max_memory: int) -> int:
+    """Where the value that starts at `start` ends, found without decoding it, and without recursion.
+
+    DecodeError if it is cut short, nested deeper than `max_depth`, or would take more than `max_memory` as objects.
+    """
+    position, left, outer, size = start, 1, list[int](), len(data)
+    while left or outer:
+        if not left:
+            left = outer.pop()
+            continue
+        if position >= size or max_memory < 0:
+            break
+        left -= 1
+        first = data[position]
+        if _SIZE[first]:
+            begin, position = position + 1, position + _SIZE[first]
+            max_memory -= _MEMORY[first]
+            if 0xA1 < first < 0xC0 and not data[begin:position].isascii():
+                max_memory -= 23 + 3 * (position - begin)
+            continue
+        position, count = read_head(data, position)
+        if 0xC0 < first < 0xDC:
+            begin, position = position, position + count + (0xC7 <= first <= 0xC9)
+            max_memory -= 49 + count if data[begin:position].isascii() else 72 + 4 * count
+            continue
+        outer.append(left)
+        if first < 0x90 or first > 0xDD:
+            left = 2 * count
+            max_memory -= _memory_of_dict(count)
+        else:
+            left = count
+            max_memory -= 56 + 9 * count + 64 * (count > 16)
+        if len(outer) > max_depth:
+            raise DecodeError(f"the MessagePack is nested deeper than {max_depth} levels")
+    if max_memory < 0 and left <= size:
+        raise DecodeError(f"{size} bytes of MessagePack would take more than {MAX_GROWTH} times that as objects")
+    if left or outer or position > size:
+        raise DecodeError("the MessagePack is cut short")
+    return position
+
+
+def read_head(data: bytes, position: int) -> tuple[int, int]:
+    """Of a str, bin, extension, array or map: where its head ends, and its length or count."""
+    first = data[position]
+    if 0x80 <= first < 0xC0:
+        return position + 1, first & (31 if first >= 0xA0 else 15)
+    if first not in _WIDTH:
+        raise DecodeError(f"the MessagePack has byte 0x{first:02x} where a value should start")
+    end = position + 1 + _WIDTH[first]
+    return end, int.from_bytes(data[position + 1 : end], "big")
+
+
+def is_map(first: int) -> bool:
+    return 0x80 <= first < 0x90 or 0xDE <= first < 0xE0
+
+
+def is_array(first: int) -> bool:
+    return 0x90 <= first < 0xA0 or 0xDC <= first < 0xDE
+
+
+def _memory_of_dict(count: int) -> int:
+    if count < 6:
+        return 240 if count else 64
+    # CPython keeps a power of two of slots, up to two thirds of them used. A large table coexists with its predecessor
+    # while it grows.
+    slots = 1 << ((3 * count + 1) // 2 - 1).bit_length()
+    return 96 + slots * (18 if slots < 1024 else 30)
+
+
+def _allowance(payload: bytes) -> int:
+    return MAX_GROWTH * max(len(payload), 2**20)

@@ -1,0 +1,1 @@
+"""The command `chasqui`: one file a command."""

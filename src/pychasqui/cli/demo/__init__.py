@@ -1,0 +1,62 @@
+"""`chasqui demo`: one process adds jobs, another runs them, and this one shows how fast and whether all is well.
+
+stage.py      the server it runs on, from its start to its end
+play.py       the acts, in order
+child.py      a process of the demo, as seen from here
+messages.py   what the processes tell each other
+adding.py     the process that adds
+working.py    the process that runs the jobs
+tally.py      which jobs ran, how often, and how long they had waited
+screen.py     lines while it runs; bars.py: bars on a terminal
+report.py     the table at the end, and whether all is well
+"""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+import click
+
+from ...errors import InvalidArgument
+from .messages import Plan
+from .play import Findings, perform
+from .report import print_report, refuse_flaws
+from .screen import make_screen
+from .stage import Stage
+
+TRICKLE_JOBS = 2000
+
+
+@click.command()
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 10_000_000),
+    default=100_000,
+    show_default=True,
+    help="How many to run in the burst.",
+)
+@click.option("--redis-url", metavar="URL", help="A server to use, instead of a private one that is gone afterwards.")
+def demo(jobs: int, redis_url: str | None) -> None:
+    """Watch 100,000 jobs go through a queue.
+
+    Starts a private server, a process that adds jobs and a process that runs them. First a burst: all jobs, as fast as
+    they go in. Then up to 2,000 jobs one by one on the idle queue, to see how long a job takes from its add to its
+    start. Fails if any job did not run or ran twice.
+    """
+    queue_name = f"demo-{uuid4().hex[:12]}"
+    try:
+        stage = Stage(redis_url, queue_name)
+    except InvalidArgument as error:
+        raise click.BadParameter(str(error), param_hint="'--redis-url'") from None
+    plan = Plan(stage.url, queue_name, burst=jobs, trickle=min(jobs, TRICKLE_JOBS))
+    findings = asyncio.run(_run(stage, plan))
+    print_report(findings)
+    refuse_flaws(findings)
+
+
+async def _run(stage: Stage, plan: Plan) -> Findings:
+    async with stage:
+        with make_screen() as screen:
+            screen.say(stage.describe())
+            return await perform(plan, screen)

@@ -1,0 +1,51 @@
+"""The process that runs the jobs: until its orders end, then it drains and gives its verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from time import monotonic_ns
+
+from ... import Job, Worker
+from ..exits import run_to_exit_code
+from ..loops import choose_loop
+from .messages import Progress, orders, read_plan, report
+from .tally import Tally
+
+REPORT_EVERY_S = 0.05
+
+
+async def run_jobs() -> None:
+    lines = orders()
+    plan = read_plan(await anext(lines))
+    tally = Tally(plan)
+
+    async def handle(job: Job) -> None:
+        tally.note(job.data["number"], job.data["added_at"], monotonic_ns())
+
+    async with Worker(plan.queue, handle, redis_url=plan.url):
+        report(Progress())
+        reporting = asyncio.create_task(report_changes(tally))
+        async for _ in lines:
+            pass  # it has no orders to follow, only their end
+        reporting.cancel()
+    report(tally.judge())
+
+
+async def report_changes(tally: Tally) -> None:
+    """Silence means that nothing has run since the last report."""
+    reported = 0
+    while True:
+        await asyncio.sleep(REPORT_EVERY_S)
+        if tally.count != reported:
+            reported = tally.count
+            report(tally.progress())
+
+
+def main() -> int:
+    with asyncio.Runner(loop_factory=choose_loop("auto").factory) as runner:
+        return run_to_exit_code(lambda: runner.run(run_jobs()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""How the command ends: what its exit codes mean, and how an error becomes one line and one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+import click
+
+from ..errors import ChasquiError, RedisTrouble, ServerNotFound
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    REDIS = 4  # unreachable, refused the credentials, or cannot be used
+    INTERRUPTED = 130  # SIGINT, as a shell counts it
+    TERMINATED = 143  # SIGTERM
+
+
+class Failure(click.ClickException):
+    """The end of a command: a line for standard error and an exit code."""
+
+    def __init__(self, message: str, code: int = ExitCode.FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def exit_code_of(error: ChasquiError) -> ExitCode:
+    return ExitCode.REDIS if isinstance(error, (RedisTrouble, ServerNotFound)) else ExitCode.FAILED
+
+
+def run_to_exit_code(command: Callable[[], Any]) -> int:
+    """Run it. Errors that are meant for users end as a line; any other is a bug and keeps its traceback."""
+    try:
+        code = command()
+    except ChasquiError as error:
+        click.echo(f"Error: {error}", err=True)
+        return exit_code_of(error)
+    except Failure as failure:
+        failure.show()
+        return failure.code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    return code if isinstance(code, int) else ExitCode.OK

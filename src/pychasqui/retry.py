@@ -1,0 +1,162 @@
+"""How a failed job is retried: what the user asked for, checked, as values.
+
+Owns BackoffSpec and the per-job override that travels in the envelope. Pure: no I/O, no clock, no randomness.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+
+from .errors import InvalidArgument, InvalidType
+
+MAX_U32 = 2**32 - 1
+MAX_U64 = 2**64 - 1
+KINDS = ("fixed", "exponential")
+
+# The bounds hold for what is read from the wire; what a user passes is checked by the functions below.
+Unsigned32 = Annotated[int, msgspec.Meta(ge=0, le=MAX_U32)]
+Unsigned64 = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class BackoffSpec(msgspec.Struct, frozen=True, gc=False):
+    """How long to wait before each retry of one job.
+
+    Build it with `fixed()` or `exponential()`. A field left None takes the worker's own setting. The bare constructor
+    does not check its arguments, because envelopes may carry kinds that this version does not know; `add` checks them.
+    """
+
+    kind: str
+    delay_ms: Unsigned64
+    max_delay_ms: Unsigned64 | None = None
+    multiplier: float | None = None
+    jitter_ms: Unsigned64 | None = None
+
+    @classmethod
+    def fixed(cls, delay_ms: int, jitter_ms: int | None = None) -> BackoffSpec:
+        """Wait `delay_ms` before every retry."""
+        return _checked(cls("fixed", delay_ms, jitter_ms=jitter_ms))
+
+    @classmethod
+    def exponential(
+        cls, initial_ms: int, *, multiplier: float = 2.0, max_ms: int | None = None, jitter_ms: int | None = None
+    ) -> BackoffSpec:
+        """Wait `initial_ms` before the first retry, `multiplier` times as long before each further one."""
+        return _checked(cls("exponential", initial_ms, max_ms, multiplier, jitter_ms))
+
+
+class RetryOverride(msgspec.Struct, frozen=True, gc=False):
+    """What one job sets for itself. A field left None takes the worker's own setting."""
+
+    max_attempts: Unsigned32 | None = None
+    backoff: BackoffSpec | None = None
+
+
+def retry_override(attempts: int | None, backoff: int | BackoffSpec | Mapping[str, Any] | None) -> RetryOverride | None:
+    """Check the `attempts` and `backoff` of an add; None if the job sets neither."""
+    if attempts is None and backoff is None:
+        return None
+    return RetryOverride(
+        max_attempts=None if attempts is None else _unsigned("attempts", attempts, MAX_U32),
+        backoff=None if backoff is None else _read_backoff(backoff),
+    )
+
+
+def _read_backoff(backoff: object) -> BackoffSpec:
+    if isinstance(backoff, BackoffSpec):
+        return _checked(backoff)
+    if isinstance(backoff, Mapping):
+        return _checked(_from_mapping(backoff))
+    if isinstance(backoff, int) and not isinstance(backoff, bool):
+        return BackoffSpec("fixed", _unsigned("backoff", backoff, MAX_U64))
+    raise InvalidType(f"backoff must be milliseconds (int), a BackoffSpec or a dict, not {backoff!r}")
+
+
+def _from_mapping(backoff: Mapping[str, Any]) -> BackoffSpec:
+    fields = dict(backoff)
+    unknown = fields.keys() - set(BackoffSpec.__struct_fields__)
+    if unknown:
+        known = ", ".join(BackoffSpec.__struct_fields__)
+        raise InvalidArgument(f"backoff has no {min(map(repr, unknown))}; its keys are {known}")
+    for required in ("kind", "delay_ms"):
+        if fields.get(required) is None:
+            raise InvalidArgument(f"backoff[{required!r}] is required")
+    return BackoffSpec(**fields)
+
+
+def _checked(spec: BackoffSpec) -> BackoffSpec:
+    if not isinstance(spec.kind, str):
+        raise InvalidType(f"backoff.kind must be a str, not {spec.kind!r}")
+    if spec.kind not in KINDS:
+        raise InvalidArgument(f"backoff.kind must be 'fixed' or 'exponential', not {spec.kind!r}")
+    return BackoffSpec(
+        kind=str.__str__(spec.kind),
+        delay_ms=_unsigned("backoff.delay_ms", spec.delay_ms, MAX_U64),
+        max_delay_ms=None
+        if spec.max_delay_ms is None
+        else _unsigned("backoff.max_delay_ms", spec.max_delay_ms, MAX_U64),
+        multiplier=None if spec.multiplier is None else _finite("backoff.multiplier", spec.multiplier),
+        jitter_ms=None if spec.jitter_ms is None else _unsigned("backoff.jitter_ms", spec.jitter_ms, MAX_U64),
+    )
+
+
+def _unsigned(field: str, value: int, bound: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidType(f"{field} must be an int, not {value!r}")
+    if not 0 <= value <= bound:
+        raise InvalidArgument(f"{field} must be between 0 and {bound}, not {value}")
+    return int(value)
+
+
+def _finite(field: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidType(f"{field} must be a number, not {value!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        _refuse_number(field, value)
+    if not math.isfinite(number) or number < 0:
+        _refuse_number(field, value)
+    return number
+
+
+def _refuse_number(field: str, value: float) -> NoReturn:
+    raise InvalidArgument(f"{field} must be a finite number, 0 or more, not {value!r}")
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's own setting: what holds for a job that sets nothing for itself."""
+
+    initial_ms: int = 100
+    max_ms: int = 30_000
+    multiplier: float = 2.0
+    jitter_ms: int = 100
+
+    def __post_init__(self) -> None:
+        for field in ("initial_ms", "max_ms", "jitter_ms"):
+            _unsigned(f"retry.{field}", getattr(self, field), MAX_U64)
+        _finite("retry.multiplier", self.multiplier)
+
+
+def retry_delay_ms(policy: RetryPolicy, backoff: BackoffSpec | None, attempt: int, jitter: Callable[[int], int]) -> int:
+    """How long to wait after the run with this (0-based) attempt number has failed.
+
+    `jitter(n)` gives an integer from 0 to n - 1. Jitter comes on top of the bound, as the official engine has it.
+    """
+    if backoff is None:
+        backoff = BackoffSpec("exponential", policy.initial_ms)
+    most = policy.max_ms if backoff.max_delay_ms is None else backoff.max_delay_ms
+    spread = policy.jitter_ms if backoff.jitter_ms is None else backoff.jitter_ms
+    if backoff.kind == "fixed":
+        base: float = backoff.delay_ms
+    else:
+        factor = policy.multiplier if backoff.multiplier is None else backoff.multiplier
+        try:
+            base = backoff.delay_ms * factor**attempt
+        except OverflowError:
+            base = math.inf
+    delay = int(max(0, min(base, most)))
+    return delay + (jitter(spread) if spread else 0)
