@@ -1,0 +1,40 @@
+"""Jobs are rendered as runs of one name, in order."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pychasqui._redis.commands import job_arguments
+
+NAMES = st.sampled_from([b"", b"mail", b"report", b"3"])
+
+
+def read_back(arguments: list[bytes | int]) -> list[tuple[bytes, bytes]]:
+    """As add.lua reads them."""
+    jobs: list[tuple[bytes, bytes]] = []
+    head = 0
+    while head < len(arguments):
+        name, run = arguments[head], arguments[head + 1]
+        assert isinstance(name, bytes)
+        assert isinstance(run, int)
+        assert run > 0
+        envelopes = arguments[head + 2 : head + 2 + run]
+        assert len(envelopes) == run
+        jobs += [(name, envelope) for envelope in envelopes if isinstance(envelope, bytes)]
+        head += 2 + run
+    return jobs
+
+
+def test_jobs_with_one_name_send_it_once() -> None:
+    assert job_arguments([b"a", b"b", b"c"], [b"n", b"n", b"n"]) == [b"n", 3, b"a", b"b", b"c"]
+
+
+def test_a_name_that_comes_back_starts_a_run_of_its_own() -> None:
+    assert job_arguments([b"a", b"b", b"c"], [b"n", b"m", b"n"]) == [b"n", 1, b"a", b"m", 1, b"b", b"n", 1, b"c"]
+
+
+@given(st.lists(st.tuples(NAMES, st.binary()), min_size=1))
+def test_whatever_the_mix_of_names_jobs_arrive_complete_and_in_order(jobs: list[tuple[bytes, bytes]]) -> None:
+    names, envelopes = [name for name, _ in jobs], [envelope for _, envelope in jobs]
+    assert read_back(job_arguments(envelopes, names)) == jobs

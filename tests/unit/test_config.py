@@ -1,0 +1,139 @@
+"""Every check names the field, the value and the bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pychasqui import config
+from pychasqui.errors import ChasquiError, InvalidArgument, InvalidType
+
+
+@pytest.mark.parametrize("name", ("a", "emails", "A-Z_0.9:x", "x" * 128))
+def test_a_good_queue_name_is_taken_as_it_is(name: str) -> None:
+    assert config.check_queue_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ("", " ", "a b", "{a}", "a}", "{", "a\n", "\na", "a\0b", "ä", "x" * 129, "a/b", "a*", "a,b", "a\u202eb")
+)
+def test_a_queue_name_that_could_reach_other_keys_is_refused(name: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"queue name .* must be 1 to 128 of the characters"):
+        config.check_queue_name(name)
+
+
+@pytest.mark.parametrize("name", (None, 5, b"emails", ["emails"], True))
+def test_a_queue_name_that_is_no_str_is_refused(name: Any) -> None:
+    with pytest.raises(InvalidType, match=r"queue name must be a str"):
+        config.check_queue_name(name)
+
+
+@pytest.mark.parametrize("name", ("", "send", "ünï", "x" * 256, "ü" * 128, "\U0001f600" * 64))
+def test_a_job_name_of_up_to_256_bytes_is_taken(name: str) -> None:
+    assert config.check_job_name(name) == name.encode()
+
+
+@pytest.mark.parametrize("name", ("x" * 257, "ü" * 129, "\U0001f600" * 65, "x" * 1_000_000))
+def test_a_longer_job_name_is_refused_with_its_length_and_the_bound(name: str) -> None:
+    with pytest.raises(InvalidArgument, match=rf"name '.*{len(name.encode())} bytes.*256") as refused:
+        config.check_job_name(name)
+    assert len(str(refused.value)) < 500
+
+
+def test_a_job_name_with_half_a_character_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match=r"name .*surrogate"):
+        config.check_job_name("\ud800")
+
+
+@pytest.mark.parametrize("name", (None, 5, b"send", ["send"], True))
+def test_a_job_name_that_is_no_str_is_refused(name: Any) -> None:
+    with pytest.raises(InvalidType, match="name must be a str"):
+        config.check_job_name(name)
+
+
+@pytest.mark.parametrize("job_id", ("1", "order-17", "ü", "x" * 256, " a "))
+def test_a_good_job_id_is_taken_as_it_is(job_id: str) -> None:
+    assert config.check_job_id(job_id) == job_id
+
+
+@pytest.mark.parametrize(
+    "job_id",
+    ("", " ", "\t\n", "\u3000", None, 5, 5.0, b"id", True, ["id"], "x" * 257, "ü" * 129, "a\nb", "a\0b", "\ud800"),
+)
+def test_a_job_id_that_is_blank_or_long_or_no_str_is_refused(job_id: Any) -> None:
+    with pytest.raises(InvalidArgument, match="job_id") as refused:
+        config.check_job_id(job_id)
+    assert len(str(refused.value)) < 500
+    assert "\n" not in str(refused.value)
+
+
+def test_an_int_within_its_bounds_is_taken() -> None:
+    assert [config.check_int("n", value, 1, 3) for value in (1, 2, 3)] == [1, 2, 3]
+    assert config.check_int("n", 10**12, 1) == 10**12
+
+
+@pytest.mark.parametrize(("value", "bound"), ((0, "from 1 to 3"), (-1, "from 1 to 3"), (4, "from 1 to 3")))
+def test_an_int_out_of_its_bounds_is_refused_with_both(value: int, bound: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"count is {value}, must be {bound}"):
+        config.check_int("count", value, 1, 3)
+
+
+def test_an_int_below_its_only_bound_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="count is 0, must be at least 1"):
+        config.check_int("count", 0, 1)
+
+
+@pytest.mark.parametrize("value", (True, False, 1.0, "1", None, b"1", math.nan, [1]))
+def test_what_is_no_int_is_refused_with_its_type(value: Any) -> None:
+    with pytest.raises(InvalidType, match=rf"count must be an int, not {type(value).__name__}"):
+        config.check_int("count", value, 1)
+
+
+@pytest.mark.parametrize("value", (1, 0.001, 3600.5))
+def test_a_number_of_seconds_is_taken_as_a_float(value: float) -> None:
+    checked = config.check_seconds("timeout_s", value)
+    assert checked == value
+    assert type(checked) is float
+
+
+@pytest.mark.parametrize("value", (0, -1, -0.001, math.nan, math.inf, -math.inf))
+def test_seconds_that_never_or_always_end_are_refused(value: float) -> None:
+    with pytest.raises(InvalidArgument, match=f"timeout_s is {value}, must be a finite number above 0"):
+        config.check_seconds("timeout_s", value)
+
+
+@pytest.mark.xfail(strict=True, raises=OverflowError, reason="bug: math.isfinite() of an int beyond the floats")
+def test_seconds_too_large_for_a_float_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="timeout_s"):
+        config.check_seconds("timeout_s", 10**400)
+
+
+@pytest.mark.parametrize("value", (True, "1", None, b"1", [1]))
+def test_what_is_no_number_of_seconds_is_refused_with_its_type(value: Any) -> None:
+    with pytest.raises(InvalidType, match=rf"timeout_s must be a number of seconds, not {type(value).__name__}"):
+        config.check_seconds("timeout_s", value)
+
+
+ANYTHING = st.one_of(
+    st.text(), st.integers(-(2**64), 2**64), st.floats(), st.booleans(), st.none(), st.binary(), st.lists(st.integers())
+)
+
+
+@given(ANYTHING)
+def test_whatever_is_given_only_our_own_errors_come_back(value: Any) -> None:
+    checks: list[Callable[[], object]] = [
+        lambda: config.check_queue_name(value),
+        lambda: config.check_job_name(value),
+        lambda: config.check_job_id(value),
+        lambda: config.check_int("count", value, 1),
+        lambda: config.check_seconds("timeout_s", value),
+    ]
+    for check in checks:
+        with suppress(ChasquiError):
+            check()

@@ -1,0 +1,72 @@
+"""A worker reads ahead as much as it will start soon, judged by its own speed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pychasqui._engine.pace import Pace
+from pychasqui.config import PREFETCH_S, READ_COUNT
+
+
+def run_steadily(pace: Pace, per_second: float, seconds: float, *, start: float = 0.0, finished: int = 0) -> int:
+    """Measure every 10 ms a worker that finishes `per_second` jobs; returns how many it has finished."""
+    for step in range(1, int(seconds * 100) + 1):
+        pace.measure(finished + int(per_second * step / 100), start + step / 100)
+    return finished + int(per_second * seconds)
+
+
+def test_a_worker_that_has_finished_nothing_reads_nothing_ahead() -> None:
+    assert Pace(0.0).ahead() == 0
+
+
+@pytest.mark.parametrize("per_second", (50, 200, 1000, 5000))
+def test_a_steady_worker_reads_ahead_what_it_starts_within_the_prefetch_time(per_second: int) -> None:
+    pace = Pace(0.0)
+    run_steadily(pace, per_second, 1.0)
+    assert pace.ahead() == pytest.approx(per_second * PREFETCH_S, rel=0.2, abs=1)
+
+
+def test_a_slow_worker_reads_nothing_ahead() -> None:
+    pace = Pace(0.0)
+    for finished in range(1, 20):
+        pace.measure(finished, finished * 0.5)
+        assert pace.ahead() == 0
+
+
+def test_however_fast_what_is_read_ahead_is_bounded() -> None:
+    pace = Pace(0.0)
+    run_steadily(pace, 10_000_000, 1.0)
+    assert pace.ahead() == 2 * READ_COUNT
+
+
+def test_an_idle_spell_is_forgotten() -> None:
+    pace = Pace(0.0)
+    finished = run_steadily(pace, 5000, 1.0)
+    pace.measure(finished, 11.0)
+    assert pace.ahead() < 10
+
+
+def test_it_slows_down_soon_after_the_handler_does() -> None:
+    pace = Pace(0.0)
+    finished = run_steadily(pace, 5000, 1.0)
+    run_steadily(pace, 10, 0.5, start=1.0, finished=finished)
+    assert pace.ahead() <= 2
+
+
+def test_stretches_too_short_to_judge_change_nothing() -> None:
+    pace = Pace(0.0)
+    run_steadily(pace, 1000, 1.0)
+    before = pace.ahead()
+    pace.measure(1_000_000, 1.0005)
+    assert pace.ahead() == before
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 100_000)), max_size=50))
+def test_whatever_is_measured_what_is_read_ahead_stays_within_its_bounds(steps: list[tuple[float, int]]) -> None:
+    pace, now, finished = Pace(0.0), 0.0, 0
+    for elapsed, more in steps:
+        now, finished = now + elapsed, finished + more
+        pace.measure(finished, now)
+        assert 0 <= pace.ahead() <= 2 * READ_COUNT

@@ -1,0 +1,256 @@
+"""One connection, fed by hand: what is sent leaves together, and each reply reaches the one who asked."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable
+from typing import Any
+
+import hiredis
+import pytest
+
+from pychasqui._redis.connection import Socket
+from pychasqui.errors import ChasquiError, CommandTimeout, ConnectionLost, NotRedis, ReplyError
+
+
+class Line(asyncio.Transport):
+    """A transport that keeps what is written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.is_aborted = False
+
+    def write(self, data: Any) -> None:
+        self.written.append(bytes(data))
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+def open_socket() -> tuple[Socket, Line]:
+    socket, line = Socket(asyncio.get_running_loop()), Line()
+    socket.connection_made(line)
+    return socket, line
+
+
+def ask(socket: Socket, word: str = "PING", *more: str, within_s: float = 60) -> asyncio.Future[Any]:
+    packed: bytes = hiredis.pack_command((word, *more))  # type: ignore[arg-type]
+    return socket.ask(packed, asyncio.get_running_loop().time() + within_s)
+
+
+async def outcome(call: Awaitable[Any]) -> Any:
+    try:
+        return await call
+    except ChasquiError as error:
+        return error
+
+
+async def test_everything_sent_in_one_turn_leaves_in_one_write() -> None:
+    socket, line = open_socket()
+    for number in range(1000):
+        ask(socket, "SET", str(number))
+    assert line.written == []
+    await asyncio.sleep(0)
+    assert len(line.written) == socket.writes == 1
+    assert line.written[0].count(b"SET") == 1000
+
+
+async def test_turns_leave_in_writes_of_their_own_and_in_order() -> None:
+    socket, line = open_socket()
+    for number in range(3):
+        ask(socket, str(number))
+        await asyncio.sleep(0)
+    assert line.written == [hiredis.pack_command((str(number),)) for number in range(3)]
+
+
+async def test_a_flush_leaves_nothing_for_the_end_of_the_turn() -> None:
+    socket, line = open_socket()
+    ask(socket, "SET")
+    socket.flush()
+    assert len(line.written) == 1
+    await asyncio.sleep(0)
+    assert len(line.written) == 1
+
+
+async def test_replies_come_back_in_the_order_of_the_calls() -> None:
+    socket, _ = open_socket()
+    calls = [ask(socket) for _ in range(100)]
+    socket.data_received(b"".join(b":%d\r\n" % number for number in range(100)))
+    assert await asyncio.gather(*calls) == list(range(100))
+
+
+async def test_replies_may_arrive_in_pieces_of_any_size() -> None:
+    socket, _ = open_socket()
+    stream = b"".join(b"*2\r\n$3\r\nabc\r\n:%d\r\n" % number for number in range(200))
+    chance = random.Random(1)
+    calls = [ask(socket) for _ in range(200)]
+    while stream:
+        size = chance.choice((1, 1, 2, 3, 7, 50))
+        socket.data_received(stream[:size])
+        stream = stream[size:]
+    assert await asyncio.gather(*calls) == [[b"abc", number] for number in range(200)]
+
+
+async def test_a_refusal_reaches_its_caller_alone() -> None:
+    socket, _ = open_socket()
+    calls = [ask(socket) for _ in range(3)]
+    socket.data_received(b":1\r\n-NOPERM not you\r\n:3\r\n")
+    first, second, third = [await outcome(call) for call in calls]
+    assert (first, third) == (1, 3)
+    assert isinstance(second, ReplyError)
+    assert second.code == "NOPERM"
+    assert socket.lost is None
+
+
+async def test_a_refusal_inside_an_array_is_part_of_the_reply() -> None:
+    socket, _ = open_socket()
+    call = ask(socket)
+    socket.data_received(b"*2\r\n:1\r\n-ERR no\r\n")
+    good, bad = await call
+    assert good == 1
+    assert isinstance(bad, ReplyError)
+
+
+async def test_a_cancelled_call_takes_its_reply_with_it() -> None:
+    socket, _ = open_socket()
+    calls = [ask(socket) for _ in range(5)]
+    calls[0].cancel()
+    calls[3].cancel()
+    socket.data_received(b":0\r\n:1\r\n:2\r\n")
+    calls[4].cancel()
+    socket.data_received(b":3\r\n:4\r\n")
+    assert [await calls[1], await calls[2]] == [1, 2]
+    late = ask(socket)
+    socket.data_received(b":5\r\n")
+    assert await late == 5
+
+
+async def test_pushed_messages_answer_nobody() -> None:
+    socket, _ = open_socket()
+    calls = [ask(socket), ask(socket)]
+    socket.data_received(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n:1\r\n>1\r\n$1\r\nx\r\n:2\r\n")
+    assert await asyncio.gather(*calls) == [1, 2]
+
+
+async def test_a_loss_fails_every_call_that_waits_and_every_later_one() -> None:
+    socket, _ = open_socket()
+    calls = [ask(socket) for _ in range(3)]
+    socket.data_received(b":0\r\n")
+    socket.connection_lost(OSError("cable"))
+    calls.append(ask(socket))
+    assert await calls[0] == 0
+    for call in calls[1:]:
+        with pytest.raises(ConnectionLost, match="cable"):
+            await call
+
+
+async def test_a_loss_with_half_a_reply_fails_the_call() -> None:
+    socket, _ = open_socket()
+    call = ask(socket)
+    socket.data_received(b"$10\r\nhalf")
+    socket.connection_lost(None)
+    with pytest.raises(ConnectionLost, match="the server closed it"):
+        await call
+
+
+async def test_after_a_loss_nothing_is_written_any_more() -> None:
+    socket, line = open_socket()
+    call = ask(socket)
+    socket.drop(ConnectionLost("dropped"))
+    assert isinstance(await outcome(call), ConnectionLost)
+    await asyncio.sleep(0)
+    assert line.written == []
+    assert line.is_aborted
+
+
+async def test_a_call_past_its_deadline_ends_the_connection_for_all() -> None:
+    """Nobody could tell any more which call a late reply belongs to, and whether the line is dead."""
+    socket, line = open_socket()
+    late, patient = ask(socket, within_s=0.01), ask(socket, within_s=60)
+    for call in (late, patient):
+        with pytest.raises(CommandTimeout):
+            await call
+    assert line.is_aborted
+
+
+async def test_a_deadline_in_the_past_is_noticed() -> None:
+    socket, _ = open_socket()
+    with pytest.raises(CommandTimeout):
+        await ask(socket, within_s=-1)
+
+
+async def test_an_early_deadline_behind_late_ones_is_kept() -> None:
+    socket, _ = open_socket()
+    calls = [ask(socket, within_s=within_s) for within_s in (60, 30, 0.02)]
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    for call in calls:
+        with pytest.raises(CommandTimeout):
+            await call
+    assert loop.time() - start < 5
+
+
+async def test_a_call_that_is_answered_in_time_never_ends_the_connection() -> None:
+    socket, _ = open_socket()
+    quick, slow = ask(socket, within_s=0.02), ask(socket, within_s=60)
+    socket.data_received(b":1\r\n")
+    assert await quick == 1
+    marker = ask(socket, within_s=0.05)
+    socket.data_received(b":2\r\n:3\r\n")
+    assert [await slow, await marker] == [2, 3]
+    overdue = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(0.08, overdue.set_result, None)
+    await overdue
+    assert socket.lost is None
+
+
+@pytest.mark.parametrize(
+    "greeting", (b"HTTP/1.1 400 Bad Request\r\n\r\n", b"<html>", b"220 mail\r\n", b"SSH-2.0-x\r\n", b"\0\0\0")
+)
+async def test_bytes_that_are_not_redis_are_named_as_such(greeting: bytes) -> None:
+    socket, line = open_socket()
+    call = ask(socket)
+    socket.data_received(greeting)
+    with pytest.raises(NotRedis):
+        await call
+    assert line.is_aborted
+
+
+async def test_a_reply_that_nobody_asked_for_ends_the_connection() -> None:
+    socket, line = open_socket()
+    socket.data_received(b"+OK POP3 ready\r\n")
+    assert line.is_aborted
+    with pytest.raises(NotRedis, match="nobody asked for"):
+        await ask(socket)
+
+
+async def test_callers_wait_while_the_peer_is_slow() -> None:
+    socket, _ = open_socket()
+    socket.pause_writing()
+    assert socket.is_congested
+    waiting = asyncio.ensure_future(socket.uncongested())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    socket.resume_writing()
+    await waiting
+    assert not socket.is_congested
+
+
+async def test_callers_that_wait_for_a_slow_peer_learn_of_its_end() -> None:
+    socket, _ = open_socket()
+    socket.pause_writing()
+    waiting = asyncio.ensure_future(socket.uncongested())
+    await asyncio.sleep(0)
+    socket.connection_lost(None)
+    await waiting
+    assert isinstance(await outcome(ask(socket)), ConnectionLost)
+
+
+async def test_dropping_twice_keeps_the_first_reason() -> None:
+    socket, _ = open_socket()
+    socket.drop(ConnectionLost("first"))
+    socket.drop(ConnectionLost("second"))
+    socket.connection_lost(None)
+    assert str(socket.lost) == "first"
