@@ -39,10 +39,21 @@ class Place:
             return self._endpoint
         if self._stay is not None:
             self._stay.leave()
-        self._stay = await asyncio.to_thread(embedded.join, self._url)
+        joining = asyncio.create_task(asyncio.to_thread(embedded.join, self._url))
+        try:
+            self._stay = await asyncio.shield(joining)
+        except asyncio.CancelledError:
+            # The thread cannot be stopped; once it is there, it leaves again.
+            joining.add_done_callback(_leave_again)
+            raise
         return parse_endpoint(self._stay.url, client_name=self._client_name)
 
     def leave(self) -> None:
         if self._stay is not None:
             self._stay.leave()
             self._stay = None
+
+
+def _leave_again(joining: asyncio.Task[embedded.EmbeddedServer]) -> None:
+    if not joining.cancelled() and joining.exception() is None:
+        joining.result().leave()

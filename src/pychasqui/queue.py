@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from ulid_transform import ulid_now
 
@@ -116,7 +116,7 @@ class Queue:
             await self._connection.close()
         self._place.leave()
 
-    async def __aenter__(self) -> Queue:
+    async def __aenter__(self) -> Self:
         self._bound_loop()
         return self
 
@@ -146,7 +146,7 @@ class Queue:
         payload = encode_data(data)
         if len(payload) > self._max_payload_bytes:
             raise PayloadTooLarge(
-                f"data takes {len(payload)} bytes encoded, at most max_payload_bytes={self._max_payload_bytes} are allowed"
+                f"data takes {len(payload)} bytes encoded, max_payload_bytes allows {self._max_payload_bytes}"
             )
         into.envelopes.append(encode_envelope(job_id, payload, now_ms, 0, retry))
         into.names.append(raw_name)

@@ -60,7 +60,7 @@ def retry_override(attempts: int | None, backoff: int | BackoffSpec | Mapping[st
     if attempts is None and backoff is None:
         return None
     return RetryOverride(
-        max_attempts=None if attempts is None else _unsigned("attempts", attempts, MAX_U32),
+        max_attempts=_unsigned_or_none("attempts", attempts, MAX_U32),
         backoff=None if backoff is None else _read_backoff(backoff),
     )
 
@@ -95,11 +95,9 @@ def _checked(spec: BackoffSpec) -> BackoffSpec:
     return BackoffSpec(
         kind=str.__str__(spec.kind),
         delay_ms=_unsigned("backoff.delay_ms", spec.delay_ms, MAX_U64),
-        max_delay_ms=None
-        if spec.max_delay_ms is None
-        else _unsigned("backoff.max_delay_ms", spec.max_delay_ms, MAX_U64),
+        max_delay_ms=_unsigned_or_none("backoff.max_delay_ms", spec.max_delay_ms, MAX_U64),
         multiplier=None if spec.multiplier is None else _finite("backoff.multiplier", spec.multiplier),
-        jitter_ms=None if spec.jitter_ms is None else _unsigned("backoff.jitter_ms", spec.jitter_ms, MAX_U64),
+        jitter_ms=_unsigned_or_none("backoff.jitter_ms", spec.jitter_ms, MAX_U64),
     )
 
 
@@ -109,6 +107,10 @@ def _unsigned(field: str, value: int, bound: int) -> int:
     if not 0 <= value <= bound:
         raise InvalidArgument(f"{field} must be between 0 and {bound}, not {value}")
     return int(value)
+
+
+def _unsigned_or_none(field: str, value: int | None, bound: int) -> int | None:
+    return None if value is None else _unsigned(field, value, bound)
 
 
 def _finite(field: str, value: float) -> float:

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import inspect
 import logging
-import random
-import signal
-import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 from . import config
 from ._engine.acker import Acker
 from ._engine.keeper import Keeper
 from ._engine.lanes import Lanes
-from ._engine.outcomes import Retry, dead_letter, delayed_member, judge, rejected_letter
 from ._engine.promoter import Promoter
 from ._engine.reader import Reader
 from ._engine.reclaimer import Reclaimer
+from ._engine.signals import caught_signals
+from ._engine.verdicts import Verdicts
 from ._place import Place
 from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
@@ -73,7 +72,9 @@ class Worker:
         credential_provider: CredentialProvider | None = None,
     ) -> None:
         if not callable(handler):
-            raise InvalidType(f"handler must be a function that takes a job, not {type(handler).__name__} {handler!r}"[:300])
+            raise InvalidType(
+                f"handler must be a function that takes a job, not {type(handler).__name__} {handler!r}"[:300]
+            )
         self.queue_name = config.check_queue_name(queue_name)
         self.consumer_id = consumer_id or f"c-{uuid4()}"
         self._handler = handler
@@ -96,7 +97,6 @@ class Worker:
         self._stop_wanted: asyncio.Event | None = None
         self._hurry_wanted: asyncio.Event | None = None
         self._parts: _Parts | None = None
-        self._signals_are_caught = False
         self._is_closed = False
 
     @property
@@ -114,15 +114,12 @@ class Worker:
     async def run(self) -> None:
         """Run jobs until close(), SIGINT or SIGTERM. A second call waits for the first."""
         main = self._begin()
-        signals = self._catch_signals()
-        try:
-            await asyncio.shield(main)
-        except asyncio.CancelledError:
-            await self.close()
-            raise
-        finally:
-            for number in signals:
-                asyncio.get_running_loop().remove_signal_handler(number)
+        with caught_signals(self._on_signal):
+            try:
+                await asyncio.shield(main)
+            except asyncio.CancelledError:
+                await self.close()
+                raise
 
     async def close(self) -> None:
         """Stop reading, let what is held finish up to the deadline, ack it, and let go. Safe twice."""
@@ -134,7 +131,7 @@ class Worker:
         if self._parts is None or not self._parts.lanes.is_lane(asyncio.current_task()):
             await asyncio.wait({self._main})
 
-    async def __aenter__(self) -> Worker:
+    async def __aenter__(self) -> Self:
         main = self._begin()
         assert self._started is not None
         await asyncio.wait({main, self._started}, return_when=asyncio.FIRST_COMPLETED)
@@ -201,11 +198,12 @@ class Worker:
             dlq_max_len=self._dlq_max_len,
             on_rescheduled=promoter.expect,
         )
+        verdicts = Verdicts(acker, self.consumer_id, max_attempts=self._max_attempts, policy=self._retry)
         lanes = Lanes(
             self._handler if threads is None else _in_threads(self._handler, threads),
             self._concurrency,
             on_done=acker.done,
-            on_failed=self._on_failed,
+            on_failed=verdicts.failed,
         )
 
         def held() -> list[bytes]:
@@ -221,8 +219,8 @@ class Worker:
             max_payload_bytes=self._max_payload_bytes,
             max_attempts=self._max_attempts,
             held=held,
-            on_rejected=self._on_rejected,
-            on_exhausted=self._on_exhausted,
+            on_rejected=verdicts.rejected,
+            on_exhausted=verdicts.exhausted,
         )
         lanes.on_room = reader.wake
         renew_s = min(self._lease_ms, self._claim_min_idle_ms) / 3000
@@ -252,7 +250,7 @@ class Worker:
         pause = 0.0
         while not self._stop_wanted.is_set():
             try:
-                return await broker.ensure_group(self._group)
+                await broker.ensure_group(self._group)
             except RedisTrouble as error:
                 if remedy_for(error) in (Remedy.FATAL, Remedy.LOCKED):
                     raise
@@ -260,6 +258,8 @@ class Worker:
                     log.warning("worker %s waits for Redis: %s", self.consumer_id, error)
                 pause = min(max(pause * 2, 0.05), 1.0)
                 await asyncio.sleep(pause)
+            else:
+                return
 
     async def _drain(self, lanes: Lanes) -> None:
         """Let what is held finish, until the deadline or a second signal."""
@@ -281,7 +281,9 @@ class Worker:
                 await parts.broker.release(self._group, self.consumer_id, held)
             log.info("worker %s has handed back %d unfinished jobs", self.consumer_id, len(jobs))
         except RedisTrouble as error:
-            log.warning("%d unfinished jobs run again when the lease of %s ends: %s", len(jobs), self.consumer_id, error)
+            log.warning(
+                "%d unfinished jobs of %s run again when its lease ends: %s", len(jobs), self.consumer_id, error
+            )
 
     async def _leave_group(self, parts: _Parts, cut_off: list[Job]) -> None:
         if cut_off and parts.threads is not None:
@@ -291,52 +293,15 @@ class Worker:
         except RedisTrouble as error:
             log.info("worker %s leaves its name in the group: %s", self.consumer_id, error)
 
-    def _catch_signals(self) -> list[int]:
-        """First signal: drain and stop. Second: stop now. Only where signals can be caught: in the main thread."""
-        if threading.current_thread() is not threading.main_thread() or self._signals_are_caught:
-            return []
-        self._signals_are_caught = True
-        loop = asyncio.get_running_loop()
-        caught = []
-        for number in (signal.SIGINT, signal.SIGTERM):
-            try:
-                loop.add_signal_handler(number, self._on_signal, number)
-            except NotImplementedError:  # Windows
-                break
-            caught.append(int(number))
-        return caught
-
-    def _on_signal(self, number: int) -> None:
-        assert self._stop_wanted is not None and self._hurry_wanted is not None
+    def _on_signal(self, signal_name: str) -> None:
+        assert self._stop_wanted is not None
+        assert self._hurry_wanted is not None
         if self._stop_wanted.is_set():
-            log.warning("second signal: stopping now, unfinished jobs will run again elsewhere")
+            log.warning("%s again: stopping now, unfinished jobs will run elsewhere", signal_name)
             self._hurry_wanted.set()
         else:
-            log.info("%s: finishing what is held, a second signal stops at once", signal.Signals(number).name)
+            log.info("%s: finishing what runs; a second signal stops at once", signal_name)
             self._stop_wanted.set()
-
-    def _on_failed(self, job: Job, error: BaseException) -> None:
-        assert self._parts is not None
-        verdict = judge(job, error, self._max_attempts, self._retry, _jitter)
-        if isinstance(verdict, Retry):
-            log.info("job %r (%r) failed, run %d; again in %d ms: %r", job.id, job.name, job.attempt + 1, verdict.delay_ms, error)
-            self._parts.acker.reschedule(job._entry_id, verdict.delay_ms, delayed_member(job))
-        else:
-            self._bury(job, verdict.reason, error, job.attempt + 1)
-
-    def _on_exhausted(self, job: Job) -> None:
-        """It has used up its runs before it came here: its worker died, or another policy held where it failed."""
-        self._bury(job, "retries_exhausted", None, job.attempt)
-
-    def _bury(self, job: Job, reason: str, error: BaseException | None, runs: int) -> None:
-        assert self._parts is not None
-        log.warning("job %r (%r) is dead after %d runs: %s: %r", job.id, job.name, runs, reason, error)
-        self._parts.acker.bury(job._entry_id, dead_letter(job, reason, error, runs, self.consumer_id))
-
-    def _on_rejected(self, entry_id: bytes, fields: list[bytes] | None, reason: str, detail: str) -> None:
-        assert self._parts is not None
-        log.warning("entry %s cannot be run and is dead: %s: %s", entry_id.decode(), reason, detail)
-        self._parts.acker.bury(entry_id, rejected_letter(entry_id, fields, reason, detail, self.consumer_id))
 
 
 @dataclass(frozen=True)
@@ -360,7 +325,10 @@ class _Parts:
 
 
 def _is_async(handler: Handler) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))
+    """Also an object whose __call__ is async, and a partial of an async function."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
 
 
 def _in_threads(handler: Handler, threads: ThreadPoolExecutor) -> Callable[[Job], Awaitable[Any]]:
@@ -371,7 +339,3 @@ def _in_threads(handler: Handler, threads: ThreadPoolExecutor) -> Callable[[Job]
         return asyncio.get_running_loop().run_in_executor(threads, context.run, handler, job)
 
     return run
-
-
-def _jitter(spread: int) -> int:
-    return random.randrange(spread)

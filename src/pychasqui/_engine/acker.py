@@ -108,7 +108,7 @@ class Acker:
             del self._dead[: len(dead)]
 
     async def _mend(self, error: RedisTrouble) -> None:
-        """With the group gone its pending list is gone too: there is nothing left to settle, and the reader mends it."""
+        """Without the group there is no pending list and nothing to settle; the reader makes it anew."""
         remedy = remedy_for(error)
         if remedy is Remedy.NO_GROUP:
             self._done.clear()

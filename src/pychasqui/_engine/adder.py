@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -124,10 +125,8 @@ class Adder:
             self._recovery.cancel()
             await asyncio.wait({self._recovery})
         if self._number and self._broker.connection.live_socket() is not None:
-            try:
+            with suppress(RedisTrouble):  # its TTL ends it
                 await self._broker.forget_ledger(self._ledger)
-            except RedisTrouble:
-                pass  # its TTL ends it
 
     def _unanswered(self) -> list[Batch]:
         gathering = [self._gathering] if self._gathering is not None else []

@@ -27,7 +27,7 @@ def in_own_context(function: Callable[[T], Awaitable[Any]], argument: T) -> Gene
         while True:
             try:
                 value = yield waits_for
-            except BaseException as error:  # also the lane's cancellation: the handler gets to see it first
+            except BaseException as error:  # noqa: BLE001  the handler sees all of it, the lane's cancellation too
                 waits_for = run(steps.throw, error)
             else:
                 waits_for = run(steps.send, value)

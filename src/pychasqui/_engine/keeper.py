@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Protocol
 
@@ -80,12 +81,9 @@ class Keeper:
     async def stop(self) -> None:
         if self._thread is None or self._own_loop is None or self._stop_wanted is None:
             return
-        try:
+        with suppress(RuntimeError):  # it has ended already
             self._own_loop.call_soon_threadsafe(self._stop_wanted.set)
-        except RuntimeError:
-            pass  # it has ended already
-        while self._thread.is_alive():
-            await asyncio.sleep(0.005)
+        await asyncio.to_thread(self._thread.join)
         self._thread = None
 
     def _live(self, begun: asyncio.Future[None]) -> None:
@@ -117,9 +115,9 @@ class Keeper:
         to_renew = list(held & self._before)
         self._before = held
         lost: set[bytes] = set()
+        sent_at = monotonic()
         try:
             for start in range(0, max(len(to_renew), 1), IDS_A_CALL):
-                sent_at = monotonic()
                 ids = to_renew[start : start + IDS_A_CALL]
                 lost.update(await self._broker.keep(self._group, self._consumer, self._lease_ms, ids))
         except RedisTrouble as error:
@@ -140,16 +138,16 @@ class Keeper:
 
     def _in_worker_loop(self, function: Callable[..., None], *arguments: object) -> None:
         assert self._worker_loop is not None
-        try:
+        with suppress(RuntimeError):  # the worker's loop has ended; the thread is about to
             self._worker_loop.call_soon_threadsafe(function, *arguments)
-        except RuntimeError:
-            pass  # the worker's loop has ended; the thread is about to
 
     def _see_loop(self) -> None:
         self._loop_seen = monotonic()
         if self._blocked_since is not None:
             log.warning(
-                "the event loop of worker %s turns again after %.1f s", self._consumer, monotonic() - self._blocked_since
+                "the event loop of worker %s turns again after %.1f s",
+                self._consumer,
+                monotonic() - self._blocked_since,
             )
             self._blocked_since = None
 

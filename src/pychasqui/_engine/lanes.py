@@ -112,7 +112,7 @@ class Lanes:
                 job = running[number] = inbox.popleft()
                 try:
                     result = await in_own_context(handler, job)
-                except (Exception, asyncio.CancelledError) as error:
+                except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  a handler may raise anything
                     self._end_badly(job, error)
                 else:
                     on_done(job, result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from ..config import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from ..errors import RetryLater, UnrecoverableError
 from ..job import Job
 from ..retry import RetryPolicy, retry_delay_ms
+
+_ENGINE = os.path.dirname(__file__)
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,12 @@ def dead_letter(job: Job, reason: str, error: BaseException | None, runs: int, w
         fields += (b"n", job.name.encode())
     fields += (b"source_id", job._entry_id, b"reason", reason.encode(), b"attempts", b"%d" % runs)
     if error is not None:
-        fields += (b"error_type", _bounded(type(error).__qualname__, 200), b"error", _bounded(_text(error), MAX_ERROR_CHARS))
+        fields += (
+            b"error_type",
+            _bounded(type(error).__qualname__, 200),
+            b"error",
+            _bounded(_text(error), MAX_ERROR_CHARS),
+        )
         fields += (b"traceback", _bounded(_trace(error), MAX_TRACEBACK_CHARS))
     return [*fields, b"worker", worker.encode()]
 
@@ -70,22 +78,25 @@ def rejected_letter(entry_id: bytes, fields: list[bytes] | None, reason: str, de
         letter += (b"n", pairs[b"n"])
     letter += (b"source_id", entry_id, b"reason", reason.encode(), b"detail", _bounded(detail, MAX_ERROR_CHARS))
     if b"d" not in pairs and pairs:
-        letter += (b"raw", b" ".join(word.hex().encode() for word in (fields or []))[: MAX_TRACEBACK_CHARS])
+        letter += (b"raw", b" ".join(word.hex().encode() for word in (fields or []))[:MAX_TRACEBACK_CHARS])
     return [*letter, b"attempts", b"0", b"worker", worker.encode()]
 
 
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:
+    except Exception:  # noqa: BLE001  a foreign __str__ may raise anything
         return "(its text cannot be made)"
 
 
 def _trace(error: BaseException) -> str:
-    """The end of the traceback, which names the line that failed."""
+    """The end of the traceback, without our own frames: it names the line that failed."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_next is not None and frames.tb_frame.f_code.co_filename.startswith(_ENGINE):
+        frames = frames.tb_next
     try:
-        text = "".join(traceback.format_exception(error))
-    except Exception:
+        text = "".join(traceback.format_exception(type(error), error, frames))
+    except Exception:  # noqa: BLE001  a foreign __str__ may raise anything
         return ""
     return text[-MAX_TRACEBACK_CHARS:]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from time import monotonic
 
 from .._redis.broker import Broker
@@ -47,10 +48,8 @@ class Promoter:
             self._task.cancel()
             await asyncio.wait({self._task})
         if self._leads and self._broker.connection.live_socket() is not None:
-            try:
+            with suppress(RedisTrouble):  # it ends by itself
                 await self._broker.yield_promotion(self._holder)
-            except RedisTrouble:
-                pass  # it ends by itself
 
     async def _run(self) -> None:
         pause = 0.0
@@ -75,9 +74,7 @@ class Promoter:
         mine_is_due = monotonic() >= self._own_due
         if mine_is_due:
             self._own_due = float("inf")
-        done = await self._broker.promote(
-            self._holder, PROMOTER_LEASE_MS, PROMOTE_BATCH, must_lead=not mine_is_due
-        )
+        done = await self._broker.promote(self._holder, PROMOTER_LEASE_MS, PROMOTE_BATCH, must_lead=not mine_is_due)
         self._leads = done.leads
         if done.set_aside:
             log.error("%d delayed members were no jobs and are in the dead letters now", done.set_aside)

@@ -22,6 +22,7 @@ from ..errors import RedisTrouble
 log = logging.getLogger("chasqui.worker")
 
 PAGE = 500
+SWEEP_S = 10.0
 
 
 class Intake(Protocol):
@@ -51,6 +52,7 @@ class Reclaimer:
         self._claim_min_idle_ms = claim_min_idle_ms
         self._renew_s = renew_s
         self._suspects: dict[bytes, tuple[float, float]] = {}  # consumer -> lease, when it was first seen over
+        self._sweep_at = monotonic() + SWEEP_S
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -72,10 +74,14 @@ class Reclaimer:
     async def _scan(self) -> None:
         holders = await self._broker.holders(self._group)
         holders.pop(self._consumer.encode(), None)
-        if not holders or self._intake.room() <= 0:
+        sweeps = monotonic() >= self._sweep_at  # also for names that hold nothing, so that they do not pile up
+        if not (holders or sweeps) or self._intake.room() <= 0:
             return
         leases = await self._broker.leases()
-        self._suspects = over_leases(holders, leases, await self._broker.now_ms(), self._suspects, monotonic())
+        if sweeps:
+            self._sweep_at = monotonic() + SWEEP_S
+        watched = leases.keys() | holders.keys() if sweeps or self._suspects else holders.keys()
+        self._suspects = over_leases(watched, leases, await self._broker.now_ms(), self._suspects, monotonic())
         for consumer, (lease, since) in self._suspects.items():
             if lease == 0 or monotonic() - since >= 1.5 * self._renew_s:
                 await self._relieve(consumer, lease)

@@ -53,7 +53,9 @@ class Socket(asyncio.Protocol):
         self.lost: ChasquiError | None = None
         self._loop = loop
         self._parser = hiredis.Reader(
-            protocolError=NotRedis, replyError=ReplyError, notEnoughData=_INCOMPLETE  # type: ignore[arg-type]
+            protocolError=NotRedis,
+            replyError=ReplyError,
+            notEnoughData=_INCOMPLETE,
         )
         self._pending: deque[tuple[OnReply, float]] = deque()
         self._unsent: list[bytes] = []
@@ -159,6 +161,11 @@ class Socket(asyncio.Protocol):
             on_reply(reason)
 
 
+def pack(*words: Any) -> bytes:
+    packed: bytes = hiredis.pack_command(words)
+    return packed
+
+
 def _settle(future: asyncio.Future[Any], reply: Any) -> None:
     """The on_reply of a call that somebody awaits. A cancelled call's reply is dropped here, in its own place."""
     if future.done():
@@ -194,7 +201,7 @@ class Connection:
         socket = await self.ready(deadline)
         if socket.is_congested:
             await socket.uncongested()
-        return await socket.ask(hiredis.pack_command(words), deadline)
+        return await socket.ask(pack(*words), deadline)
 
     def deadline(self, timeout_s: float | None = None) -> float:
         return asyncio.get_running_loop().time() + (self.timeout_s if timeout_s is None else timeout_s)
@@ -233,7 +240,7 @@ class Connection:
         await asyncio.sleep(0)  # the transport ends in the next turn
 
     def _bind(self) -> None:
-        """Futures and transports belong to one loop; a closed loop's connection starts over, a live one's is refused."""
+        """Futures and transports belong to one loop. If that has ended, start over; if it is another, refuse."""
         loop = asyncio.get_running_loop()
         if self._loop is loop:
             return
@@ -286,7 +293,7 @@ class Connection:
         if password is not None:
             commands.insert(0, ["AUTH", username, password] if username else ["AUTH", password])
         deadline = asyncio.get_running_loop().time() + CONNECT_TIMEOUT_S
-        asked = [socket.ask(hiredis.pack_command(tuple(words)), deadline) for words in commands]
+        asked = [socket.ask(pack(*words), deadline) for words in commands]
         replies = await asyncio.gather(*asked, return_exceptions=True)
         for words, reply in zip(commands, replies, strict=True):
             if isinstance(reply, ReplyError):
@@ -296,13 +303,12 @@ class Connection:
         return read_hello(replies[commands.index(hello)])
 
     async def _explain(self, socket: Socket, words: list[Any], reply: ReplyError) -> None:
-        """Turn a refused handshake into an error that says what to do. Never shows the words sent: they hold secrets."""
+        """A refused handshake as an error that says what to do. Never shows what was sent: it holds secrets."""
         if words[0] == "AUTH" or reply.code in ("NOAUTH", "WRONGPASS", "NOPERM"):
             raise AuthenticationFailed(f"{self._shown} refused the credentials: {reply}") from None
         if words[0] == "HELLO" and "unknown command" in str(reply).lower():
-            info = await socket.ask(hiredis.pack_command(("INFO", "server")), self.deadline(CONNECT_TIMEOUT_S))
+            info = await socket.ask(pack("INFO", "server"), self.deadline(CONNECT_TIMEOUT_S))
             version = bytes(info).partition(b"redis_version:")[2].split(b"\r\n")[0].decode("ascii", "replace")
             refuse_too_old("Redis", parse_version(version))
             raise NotRedis(f"{self._shown} does not know HELLO: {reply}") from None
         raise reply
-

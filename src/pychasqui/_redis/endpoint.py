@@ -84,7 +84,11 @@ def parse_endpoint(
     full = _with_scheme(url, tls)
     options = _parse(full)
     context = _tls_context(options) if full.startswith("rediss://") else None
-    unknown = {name for name in options if name not in _OWN_OPTIONS and not name.startswith("ssl_")} - {"host", "port", "path"}
+    unknown = {name for name in options if name not in _OWN_OPTIONS and not name.startswith("ssl_")} - {
+        "host",
+        "port",
+        "path",
+    }
     if unknown:
         raise InvalidArgument(f"redis_url has an unknown option {min(unknown)!r}: {mask(url)}")
     protocol = int(options.get("protocol", 2))
@@ -145,7 +149,7 @@ def _tls_context(options: dict[str, Any]) -> ssl.SSLContext:
 
     settings = {name: value for name, value in options.items() if name.startswith("ssl_")}
     try:
-        context = SSLConnection(**settings).ssl_context.get()
+        context: ssl.SSLContext = SSLConnection(**settings).ssl_context.get()
     except (RedisError, TypeError, OSError) as error:
         raise InvalidArgument(f"redis_url has TLS settings that do not work: {error}") from None
     context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)

@@ -28,7 +28,7 @@ class Claimed(NamedTuple):
 
 
 def read_claimed(reply: Any) -> list[Claimed]:
-    return [Claimed(id, fields or None, int(deliveries)) for id, fields, deliveries in reply]
+    return [Claimed(entry_id, fields or None, int(deliveries)) for entry_id, fields, deliveries in reply]
 
 
 class Promotion(NamedTuple):

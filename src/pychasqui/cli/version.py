@@ -24,14 +24,14 @@ def version(as_json: bool) -> None:
         click.echo(json.dumps({"schema": 1, **facts}))
         return
     for name, value in facts.items():
-        click.echo(f"{name:<15} {value or 'not installed'}")
+        click.echo(f"{name.replace('_', ' '):<15} {value or 'not installed'}")
 
 
 def gather() -> dict[str, str | None]:
     """Name and version of each part; None for one that is not installed."""
     return {
         "pychasqui": __version__,
-        "wire format": WIRE_FORMAT,
+        "wire_format": WIRE_FORMAT,
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         "platform": platform.platform(),
         **{name: _version_of(name) for name in LIBRARIES},

@@ -14,11 +14,15 @@ report.py     the table at the end, and whether all is well
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 from uuid import uuid4
 
 import click
 
+from ... import __version__
 from ...errors import InvalidArgument
+from ..exits import ExitCode, Failure
 from .messages import Plan
 from .play import Findings, perform
 from .report import print_report, refuse_flaws
@@ -50,13 +54,26 @@ def demo(jobs: int, redis_url: str | None) -> None:
     except InvalidArgument as error:
         raise click.BadParameter(str(error), param_hint="'--redis-url'") from None
     plan = Plan(stage.url, queue_name, burst=jobs, trickle=min(jobs, TRICKLE_JOBS))
-    findings = asyncio.run(_run(stage, plan))
+    with stage:
+        try:
+            findings = asyncio.run(_run(stage, plan))
+        except asyncio.CancelledError:
+            raise Failure("terminated", ExitCode.TERMINATED) from None
     print_report(findings)
     refuse_flaws(findings)
 
 
 async def _run(stage: Stage, plan: Plan) -> Findings:
-    async with stage:
+    _end_on_sigterm()
+    async with stage.look() as server:
         with make_screen() as screen:
-            screen.say(stage.describe())
+            screen.say(f"pychasqui {__version__} on {server}")
             return await perform(plan, screen)
+
+
+def _end_on_sigterm() -> None:
+    """In order, as on Ctrl-C, which asyncio sees to: nothing may be left running."""
+    task = asyncio.current_task()
+    assert task is not None
+    with contextlib.suppress(NotImplementedError):  # Windows
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

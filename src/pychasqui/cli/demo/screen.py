@@ -90,4 +90,4 @@ class LineBar:
 
     def __str__(self) -> str:
         text = f"{self._name} {self._progress.count:,} of {self._goal:,}"
-        return f"{text} ({self._progress.rate:,.0f}/s)" if self._has_rate else text
+        return f"{text} ({self._progress.rate:,.0f}/s)" if self._has_rate and self._progress.rate else text

@@ -21,7 +21,8 @@ async def run_jobs() -> None:
     tally = Tally(plan)
 
     async def handle(job: Job) -> None:
-        tally.note(job.data["number"], job.data["added_at"], monotonic_ns())
+        if job.data is not None:  # the warm-up has none
+            tally.note(job.data["number"], job.data["added_at"], monotonic_ns())
 
     async with Worker(plan.queue, handle, redis_url=plan.url):
         report(Progress())
