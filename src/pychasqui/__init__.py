@@ -1,6 +1,7 @@
 """pychasqui: jobs over Redis Streams, wire-compatible with ChasquiMQ."""
 
 from ._version import __version__
+from .dlq import DeadJob, DeadLetters
 from .errors import (
     AddUnknown,
     AuthenticationFailed,
@@ -36,6 +37,8 @@ __all__ = [
     "Closed",
     "CommandTimeout",
     "ConnectionLost",
+    "DeadJob",
+    "DeadLetters",
     "DecodeError",
     "Handler",
     "InvalidArgument",

@@ -18,6 +18,7 @@ from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
 from .codec import encode_data, encode_envelope
+from .dlq import DeadLetters
 from .errors import AddUnknown, ChasquiError, Closed, InvalidArgument, InvalidType, PayloadTooLarge, WrongLoop
 from .job import Job
 from .retry import BackoffSpec, retry_override
@@ -106,6 +107,20 @@ class Queue:
             _raise_trouble(results, batches, added)
         return added
 
+    @property
+    def dlq(self) -> DeadLetters:
+        """The queue's dead letters."""
+        return DeadLetters(self._bound_broker)
+
+    async def peek_dlq(self, limit: int = 20) -> list[dict[str, Any]]:
+        """The oldest dead letters in the official package's shape; `dlq` shows more of them."""
+        shown = ("dlq_id", "source_id", "reason", "detail", "payload", "name")
+        return [{key: getattr(job, key) for key in shown} for job in await self.dlq.page(limit=limit)]
+
+    async def replay_dlq(self, limit: int = 100) -> int:
+        """Bring the oldest dead jobs back, `limit` at the most; returns how many. `dlq.replay` can choose."""
+        return await self.dlq.replay(limit=limit)
+
     async def close(self) -> None:
         """Wait for adds that are on their way, then let go of the connection. Safe twice."""
         if self._is_closed:
@@ -186,10 +201,14 @@ class Queue:
             self._loop = loop
         return loop
 
+    def _bound_broker(self) -> Broker:
+        self._bound_loop()
+        return self._broker
+
     def _start_over(self) -> None:
         self._connection = self._place.connection(timeout_s=self._timeout_s)
-        broker = Broker(self._connection, Keys(self.name))
-        self._adder = Adder(broker, max_stream_len=self._max_stream_len, timeout_s=self._timeout_s)
+        self._broker = Broker(self._connection, Keys(self.name))
+        self._adder = Adder(self._broker, max_stream_len=self._max_stream_len, timeout_s=self._timeout_s)
 
 
 @dataclass(slots=True)

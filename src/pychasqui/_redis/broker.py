@@ -165,6 +165,30 @@ class Broker:
         """Let go of the promoter's lease, if it is ours."""
         await self.run(scripts.YIELD, (self._keys.promoter_lease,), (holder,))
 
+    # Dead letters ---------------------------------------------------------------------------------------------------
+
+    async def dead_page(self, after: str, until: str, count: int) -> list[Entry]:
+        """A page of dead letters, oldest first. `after` is exclusive, "" for the first page."""
+        start = f"({after}" if after else "-"
+        page: list[Entry] = await self.connection.call("XRANGE", self._keys.dead, start, until, "COUNT", count)
+        return page
+
+    async def dead_count(self) -> int:
+        return int(await self.connection.call("XLEN", self._keys.dead))
+
+    async def dead_dropped(self) -> int:
+        """How many dead letters their bound has pushed out."""
+        return int(await self.connection.call("GET", self._keys.dead_dropped) or 0)
+
+    async def replay(self, jobs: list[tuple[str, bytes, bytes]]) -> int:
+        """Dead jobs back to the stream, each a letter's id, an envelope and a name. Each letter moves once."""
+        arguments = tuple(word for job in jobs for word in job)
+        moved: int = await self.run(scripts.REPLAY, (self._keys.dead, self._keys.stream), arguments)
+        return moved
+
+    async def remove_dead(self, ids: list[str]) -> int:
+        return int(await self.connection.call("XDEL", self._keys.dead, *ids))
+
     async def run(self, script: scripts.Script, keys: tuple[str, ...], arguments: tuple[Any, ...]) -> Any:
         while True:
             deadline = self.connection.deadline()

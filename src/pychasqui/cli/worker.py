@@ -17,7 +17,7 @@ import click
 
 from .. import Worker, __version__
 from ..errors import ChasquiError
-from .exits import ExitCode, Failure
+from .exits import ExitCode, Failure, exit_code_of
 from .loops import CHOICES, Loop, choose_loop
 
 PACKAGE = Path(__file__).parents[1]
@@ -71,24 +71,24 @@ def import_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise _import_failure(name, error) from None  # the module is there and imports one that is not
+            raise _blame(f"module {name!r} cannot be imported", error) from None  # it lacks one that it needs
         raise Failure(
             f"there is no module {error.name!r} in {os.getcwd()!r} or on the Python path", ExitCode.NOT_FOUND
         ) from None
     except Exception as error:  # noqa: BLE001  the module is the user's, and may raise anything
-        raise _import_failure(name, error) from None
+        raise _blame(f"module {name!r} cannot be imported", error) from None
 
 
-def _import_failure(name: str, error: Exception) -> Failure:
+def _blame(what: str, error: Exception) -> Failure:
     """Our own errors say all there is to say in one line; others need the user's part of their traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(("<", str(PACKAGE), importlib.__file__))]
     if isinstance(error, ChasquiError):
         place = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
-        return Failure(f"module {name!r} cannot be imported: {error}{place}")
-    click.echo("".join(traceback.format_list(theirs)), err=True, nl=False)
-    what = "".join(traceback.format_exception_only(error)).rstrip()
-    return Failure(f"module {name!r} cannot be imported: {what}")
+        return Failure(f"{what}: {error}{place}", exit_code_of(error))
+    *lines, summary = traceback.format_exception_only(error)
+    click.echo("".join([*traceback.format_list(theirs), *lines]), err=True, nl=False)
+    return Failure(f"{what}: {summary.rstrip()}")
 
 
 def find_attribute(module: ModuleType, path: str) -> Any:
@@ -115,9 +115,12 @@ async def make_worker(target: str, found: Any) -> Worker:
         raise Failure(
             f"{target} takes arguments, and a function that makes a Worker must not", ExitCode.USAGE
         ) from None
-    made = found()
-    if inspect.isawaitable(made):
-        made = await made
+    try:
+        made = found()
+        if inspect.isawaitable(made):
+            made = await made
+    except Exception as error:  # noqa: BLE001  the function is the user's, and may raise anything
+        raise _blame(f"{target} cannot make a Worker", error) from None
     if not isinstance(made, Worker):
         raise Failure(f"{target} returned {_describe(made)}, not a Worker", ExitCode.USAGE)
     return made

@@ -59,8 +59,9 @@ class Stage:
             try:
                 yield f"{socket.dialect}, {'a private server' if self._folder else self._place}"
             finally:
+                keys = Keys(self._queue_name)
                 with contextlib.suppress(RedisTrouble):
-                    await connection.call("UNLINK", Keys(self._queue_name).stream)
+                    await connection.call("UNLINK", keys.stream, keys.workers, keys.promoter_lease)
         finally:
             await connection.close()
 

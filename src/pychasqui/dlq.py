@@ -1,0 +1,236 @@
+"""Dead letters: look at them, search them, bring jobs back, remove them.
+
+Everything goes page by page, so that a look at a million letters costs no more memory than a look at a hundred. What
+cannot be decoded is shown and can be removed, but never stands in the way of what can be replayed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Any
+
+from ._redis.broker import Broker
+from ._redis.replies import Entry
+from .codec import Envelope, decode_data, decode_envelope, decode_name, encode_data, encode_envelope
+from .config import check_int
+from .errors import DecodeError, InvalidArgument, InvalidType
+
+PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class DeadJob:
+    """A dead letter: the job as it was, and what became of it."""
+
+    dlq_id: str
+    source_id: str
+    reason: str
+    name: str
+    job_id: str | None  # None if the envelope cannot be decoded
+    attempts: int | None  # how often it was run; None if an official worker buried it
+    detail: str | None
+    error_type: str | None
+    error: str | None
+    traceback: str | None = field(repr=False)
+    worker: str | None
+    payload: bytes = field(repr=False)  # the envelope, or whatever stood in its place
+
+    @property
+    def died_at(self) -> datetime:
+        return datetime.fromtimestamp(int(self.dlq_id.partition("-")[0]) / 1000, UTC)
+
+    @property
+    def data(self) -> Any:
+        """The job's data; raises DecodeError if it has none that can be read."""
+        return decode_data(decode_envelope(self.payload).payload)
+
+    def replayed(self, data: bytes | None = None) -> bytes:
+        """The envelope of a first run, with the same data or other; raises DecodeError."""
+        old: Envelope = decode_envelope(self.payload)
+        return encode_envelope(old.id, old.payload if data is None else data, old.created_at_ms, 0, old.retry)
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """A choice among dead letters: all that is given must hold."""
+
+    ids: frozenset[str] | None = None
+    name: str | None = None
+    reason: str | None = None
+    error_type: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def includes(self, job: DeadJob) -> bool:
+        return (
+            (self.ids is None or job.dlq_id in self.ids)
+            and (self.name is None or job.name == self.name)
+            and (self.reason is None or job.reason == self.reason)
+            and (self.error_type is None or job.error_type == self.error_type)
+        )
+
+
+class DeadLetters:
+    """`queue.dlq`. The choices `ids`, `name`, `reason`, `error_type`, `since`, `until` narrow every verb down."""
+
+    def __init__(self, broker: Callable[[], Broker]) -> None:
+        self._broker = broker
+
+    async def search(self, **which: Any) -> AsyncIterator[DeadJob]:
+        """All dead letters that fit, oldest first, read page by page."""
+        chosen = _choice(which)
+        after = "" if chosen.since is None else f"{_ms(chosen.since) - 1}-{2**64 - 1}"
+        until = "+" if chosen.until is None else f"{_ms(chosen.until) - 1}-{2**64 - 1}"
+        while entries := await self._broker().dead_page(after, until, PAGE):
+            for entry in entries:
+                job = _read(entry)
+                if chosen.includes(job):
+                    yield job
+            after = entries[-1][0].decode()
+
+    async def page(self, *, limit: int = 100, after: str = "", **which: Any) -> list[DeadJob]:
+        """Up to `limit` that fit, behind the letter `after`: pass the last one's dlq_id for the next page."""
+        check_int("limit", limit, 0)
+        found: list[DeadJob] = []
+        async for job in self.search(**which):
+            if len(found) >= limit:
+                break
+            if not after or _order(job.dlq_id) > _order(after):
+                found.append(job)
+        return found
+
+    async def count(self, **which: Any) -> int:
+        if not which:
+            return await self._broker().dead_count()
+        return sum([1 async for _ in self.search(**which)])
+
+    async def count_by_reason(self, **which: Any) -> dict[str, int]:
+        return dict(Counter([job.reason async for job in self.search(**which)]))
+
+    async def dropped(self) -> int:
+        """How many letters the bound of the dead letters has pushed out."""
+        return await self._broker().dead_dropped()
+
+    async def replay(
+        self, *, limit: int | None = None, rate: float | None = None, dry_run: bool = False, **which: Any
+    ) -> int:
+        """Bring jobs back to the queue as if they had never run; at most `rate` a second. Returns how many.
+
+        Each letter is brought back once, also if others replay at the same time. What cannot be decoded stays.
+        """
+        if rate is not None and (isinstance(rate, bool) or not 0 < rate < float("inf")):
+            raise InvalidArgument(f"rate is {rate!r}, must be a finite number above 0")
+        moved, began = 0, monotonic()
+        batch: list[tuple[str, bytes, bytes]] = []
+        most = check_int("limit", limit, 0) if limit is not None else float("inf")
+        async for job in self.search(**which):
+            if moved + len(batch) >= most:
+                moved += await self._move(batch, dry_run)
+                if moved >= most:
+                    break
+            try:
+                batch.append((job.dlq_id, job.replayed(), job.name.encode()))
+            except DecodeError:
+                continue
+            if len(batch) >= (PAGE if rate is None else 1):
+                moved += await self._move(batch, dry_run)
+                if rate is not None and not dry_run:
+                    await asyncio.sleep(max(0.0, began + moved / rate - monotonic()))
+        return moved + await self._move(batch, dry_run)
+
+    async def replay_with(self, dlq_id: str, data: Any) -> bool:
+        """Bring one job back with other data. False if the letter is gone."""
+        async for job in self.search(ids=[dlq_id]):
+            return await self._broker().replay([(dlq_id, job.replayed(encode_data(data)), job.name.encode())]) == 1
+        return False
+
+    async def remove(self, *, dry_run: bool = False, **which: Any) -> int:
+        """Remove letters for good; returns how many."""
+        if not which:
+            raise InvalidArgument(
+                "remove needs a choice: ids, name, reason, error_type, since or until; or use purge()"
+            )
+        return await self._remove(which, dry_run)
+
+    async def purge(self, *, dry_run: bool = False) -> int:
+        """Remove all letters for good; returns how many."""
+        return await self._remove({}, dry_run)
+
+    async def _remove(self, which: dict[str, Any], dry_run: bool) -> int:
+        removed = 0
+        batch: list[str] = []
+        async for job in self.search(**which):
+            batch.append(job.dlq_id)
+            if len(batch) == PAGE:
+                removed += len(batch) if dry_run else await self._broker().remove_dead(batch)
+                batch = []
+        if batch:
+            removed += len(batch) if dry_run else await self._broker().remove_dead(batch)
+        return removed
+
+    async def _move(self, batch: list[tuple[str, bytes, bytes]], dry_run: bool) -> int:
+        if not batch:
+            return 0
+        moved = len(batch) if dry_run else await self._broker().replay(batch)
+        batch.clear()
+        return moved
+
+
+def _choice(which: dict[str, Any]) -> Which:
+    ids = which.pop("ids", None)
+    if ids is not None and (isinstance(ids, str) or not isinstance(ids, Collection)):
+        raise InvalidType(f"ids must be a collection of dead letter ids, not {ids!r}"[:300])
+    try:
+        return Which(ids=None if ids is None else frozenset(ids), **which)
+    except TypeError:
+        known = ", ".join(Which.__dataclass_fields__)
+        raise InvalidArgument(f"unknown choice {min(which)!r}: choose by {known}") from None
+
+
+def _ms(moment: datetime) -> int:
+    """A naive datetime is taken as UTC, as everywhere in this package."""
+    if not isinstance(moment, datetime):
+        raise InvalidType(f"since and until must be datetimes, not {moment!r}"[:300])
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _order(dlq_id: str) -> tuple[int, int]:
+    ms, _, sequence = dlq_id.partition("-")
+    try:
+        return int(ms), int(sequence or 0)
+    except ValueError:
+        raise InvalidArgument(f"{dlq_id[:100]!r} is not the id of a dead letter") from None
+
+
+def _read(entry: Entry) -> DeadJob:
+    fields = dict(zip(entry[1][::2], entry[1][1::2], strict=True))
+
+    def text(key: bytes) -> str | None:
+        value = fields.get(key)
+        return None if value is None else value.decode("utf-8", "replace")
+
+    payload = fields.get(b"d", b"")
+    try:
+        job_id = decode_envelope(payload).id
+    except DecodeError:
+        job_id = None
+    attempts = fields.get(b"attempts", b"")
+    return DeadJob(
+        dlq_id=entry[0].decode(),
+        source_id=text(b"source_id") or "",
+        reason=text(b"reason") or "",
+        name=decode_name(fields.get(b"n")),
+        job_id=job_id,
+        attempts=int(attempts) if attempts.isdigit() else None,
+        detail=text(b"detail"),
+        error_type=text(b"error_type"),
+        error=text(b"error"),
+        traceback=text(b"traceback"),
+        worker=text(b"worker"),
+        payload=payload,
+    )
