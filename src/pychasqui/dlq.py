@@ -75,33 +75,46 @@ class Which:
         )
 
 
+_CHOICES = ", ".join(Which.__dataclass_fields__)
+
+
 class DeadLetters:
     """`queue.dlq`. The choices `ids`, `name`, `reason`, `error_type`, `since`, `until` narrow every verb down."""
 
     def __init__(self, broker: Callable[[], Broker]) -> None:
         self._broker = broker
 
-    async def search(self, **which: Any) -> AsyncIterator[DeadJob]:
-        """All dead letters that fit, oldest first, read page by page."""
+    async def search(self, *, after: str = "", **which: Any) -> AsyncIterator[DeadJob]:
+        """All dead letters that fit, oldest first, behind the letter `after`; read page by page."""
         chosen = _choice(which)
-        after = "" if chosen.since is None else f"{_ms(chosen.since) - 1}-{2**64 - 1}"
-        until = "+" if chosen.until is None else f"{_ms(chosen.until) - 1}-{2**64 - 1}"
-        while entries := await self._broker().dead_page(after, until, PAGE):
+        async for entry in self._named(chosen.ids) if chosen.ids is not None else self._between(chosen, after):
+            job = _read(entry)
+            if chosen.includes(job) and (not after or _order(job.dlq_id) > _order(after)):
+                yield job
+
+    async def _named(self, ids: frozenset[str]) -> AsyncIterator[Entry]:
+        for dlq_id in sorted(ids, key=_order):
+            for entry in await self._broker().dead_page(dlq_id, dlq_id, 1):
+                yield entry
+
+    async def _between(self, chosen: Which, after: str) -> AsyncIterator[Entry]:
+        start = "-" if chosen.since is None else str(_ms(chosen.since))
+        if after and (chosen.since is None or _order(after) > _order(start)):
+            start = f"({after}"
+        end = "+" if chosen.until is None else f"{_ms(chosen.until) - 1}-{2**64 - 1}"
+        while entries := await self._broker().dead_page(start, end, PAGE):
             for entry in entries:
-                job = _read(entry)
-                if chosen.includes(job):
-                    yield job
-            after = entries[-1][0].decode()
+                yield entry
+            start = f"({entries[-1][0].decode()}"
 
     async def page(self, *, limit: int = 100, after: str = "", **which: Any) -> list[DeadJob]:
         """Up to `limit` that fit, behind the letter `after`: pass the last one's dlq_id for the next page."""
         check_int("limit", limit, 0)
         found: list[DeadJob] = []
-        async for job in self.search(**which):
+        async for job in self.search(after=after, **which):
             if len(found) >= limit:
                 break
-            if not after or _order(job.dlq_id) > _order(after):
-                found.append(job)
+            found.append(job)
         return found
 
     async def count(self, **which: Any) -> int:
@@ -152,9 +165,7 @@ class DeadLetters:
     async def remove(self, *, dry_run: bool = False, **which: Any) -> int:
         """Remove letters for good; returns how many."""
         if not which:
-            raise InvalidArgument(
-                "remove needs a choice: ids, name, reason, error_type, since or until; or use purge()"
-            )
+            raise InvalidArgument(f"remove needs a choice ({_CHOICES}); purge() removes all")
         return await self._remove(which, dry_run)
 
     async def purge(self, *, dry_run: bool = False) -> int:
@@ -188,8 +199,7 @@ def _choice(which: dict[str, Any]) -> Which:
     try:
         return Which(ids=None if ids is None else frozenset(ids), **which)
     except TypeError:
-        known = ", ".join(Which.__dataclass_fields__)
-        raise InvalidArgument(f"unknown choice {min(which)!r}: choose by {known}") from None
+        raise InvalidArgument(f"unknown choice among {sorted(which)}: choose by {_CHOICES}") from None
 
 
 def _ms(moment: datetime) -> int:

@@ -131,6 +131,12 @@ class Worker:
         if self._parts is None or not self._parts.lanes.is_lane(asyncio.current_task()):
             await asyncio.wait({self._main})
 
+    async def drain(self, timeout_s: float | None = None) -> None:
+        """close(), with another deadline for the handlers that are running."""
+        if timeout_s is not None:
+            self._shutdown_deadline_s = config.check_seconds("timeout_s", timeout_s)
+        await self.close()
+
     async def __aenter__(self) -> Self:
         main = self._begin()
         assert self._started is not None

@@ -167,10 +167,9 @@ class Broker:
 
     # Dead letters ---------------------------------------------------------------------------------------------------
 
-    async def dead_page(self, after: str, until: str, count: int) -> list[Entry]:
-        """A page of dead letters, oldest first. `after` is exclusive, "" for the first page."""
-        start = f"({after}" if after else "-"
-        page: list[Entry] = await self.connection.call("XRANGE", self._keys.dead, start, until, "COUNT", count)
+    async def dead_page(self, start: str, end: str, count: int) -> list[Entry]:
+        """A page of dead letters, oldest first; start and end as XRANGE takes them."""
+        page: list[Entry] = await self.connection.call("XRANGE", self._keys.dead, start, end, "COUNT", count)
         return page
 
     async def dead_count(self) -> int:
