@@ -7,6 +7,7 @@
     │   └── UnsupportedData                data that MessagePack cannot hold; names the path inside it
     ├── DecodeError (ValueError)           bytes that are not what they should be
     ├── QueueFull                          max_stream_len is reached; nothing of the call was added
+    ├── NotReplicated                      the jobs are on the master, but not on as many replicas as were asked for
     ├── Closed                             used after close()
     ├── WrongLoop                          used from another event loop, or after a fork
     ├── ServerNotFound                     embedded:// found no redis-server to run
@@ -59,6 +60,10 @@ class DecodeError(ChasquiError, ValueError):
 
 class QueueFull(ChasquiError):
     """The queue already holds `max_stream_len` jobs. Nothing of the call was added."""
+
+
+class NotReplicated(ChasquiError):
+    """The jobs are on the master and will run, but fewer replicas than asked for have confirmed them in time."""
 
 
 class Closed(ChasquiError):

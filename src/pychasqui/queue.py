@@ -19,7 +19,16 @@ from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
 from .codec import encode_data, encode_envelope
 from .dlq import DeadLetters
-from .errors import AddUnknown, ChasquiError, Closed, InvalidArgument, InvalidType, PayloadTooLarge, WrongLoop
+from .errors import (
+    AddUnknown,
+    ChasquiError,
+    Closed,
+    InvalidArgument,
+    InvalidType,
+    NotReplicated,
+    PayloadTooLarge,
+    WrongLoop,
+)
 from .job import Job
 from .retry import BackoffSpec, retry_override
 
@@ -70,24 +79,33 @@ class Queue:
         attempts: int | None = None,
         backoff: Backoff | None = None,
         job_id: str | None = None,
+        wait_replicas: int = 0,
     ) -> Job:
-        """Add one job; returns when Redis has it. `attempts` and `backoff` override the worker's retry policy."""
+        """Add one job; returns when Redis has it, and so many of its replicas.
+
+        `attempts` and `backoff` override the worker's retry policy.
+        """
         loop = self._bound_loop()
+        if wait_replicas:
+            config.check_int("wait_replicas", wait_replicas, 0)
         encoded = _Encoded()
         job = self._encode(encoded, _now_ms(), name, data, attempts, backoff, job_id)
         try:
             await self._adder.add(loop, encoded.envelopes[0], encoded.names[0])
         except AddUnknown as error:
             raise AddUnknown(f"{error} (job {job.id})", [job.id]) from None
+        if wait_replicas:
+            await self._reach_replicas(wait_replicas)
         return job
 
-    async def add_bulk(self, jobs: Iterable[Mapping[str, Any]]) -> list[Job]:
+    async def add_bulk(self, jobs: Iterable[Mapping[str, Any]], *, wait_replicas: int = 0) -> list[Job]:
         """Add many jobs, each a mapping of add()'s arguments. If one cannot be encoded, none is sent.
 
         They travel in batches of at most 1,000. QueueFull means that none was added; AddUnknown names in `job_ids`
         those that may not have been.
         """
         loop = self._bound_loop()
+        config.check_int("wait_replicas", wait_replicas, 0)
         encoded, now_ms = _Encoded(), _now_ms()
         added = [self._encode_mapping(encoded, now_ms, position, job) for position, job in enumerate(jobs)]
         batches = encoded.cut()
@@ -105,6 +123,8 @@ class Queue:
         results = await asyncio.gather(*answers, return_exceptions=True)
         if any(results):
             _raise_trouble(results, batches, added)
+        if wait_replicas and added:
+            await self._reach_replicas(wait_replicas)
         return added
 
     @property
@@ -129,6 +149,7 @@ class Queue:
         if self._loop is asyncio.get_running_loop():
             await self._adder.close()
             await self._connection.close()
+            await self._waiting_connection.close()
         self._place.leave()
 
     async def __aenter__(self) -> Self:
@@ -188,6 +209,15 @@ class Queue:
                 f"job {position} of the bulk must be a mapping with a name and data, not {job!r}"[:300]
             ) from None
 
+    async def _reach_replicas(self, wanted: int) -> None:
+        """On a connection of its own: WAIT holds up whatever is sent behind it."""
+        broker = Broker(self._waiting_connection, Keys(self.name))
+        reached = await broker.replicas_reached(self._adder.ledger, wanted, int(self._timeout_s * 1000))
+        if reached < wanted:
+            raise NotReplicated(
+                f"added, but only {reached} of {wanted} replicas have confirmed it in {self._timeout_s} s"
+            )
+
     def _bound_loop(self) -> asyncio.AbstractEventLoop:
         """The running loop, if it is this queue's. After its loop has ended a queue starts over on the next."""
         loop = asyncio.get_running_loop()
@@ -207,6 +237,7 @@ class Queue:
 
     def _start_over(self) -> None:
         self._connection = self._place.connection(timeout_s=self._timeout_s)
+        self._waiting_connection = self._place.connection(timeout_s=self._timeout_s)  # opened when replicas are awaited
         self._broker = Broker(self._connection, Keys(self.name))
         self._adder = Adder(self._broker, max_stream_len=self._max_stream_len, timeout_s=self._timeout_s)
 

@@ -75,7 +75,7 @@ class Adder:
 
     def __init__(self, broker: Broker, *, max_stream_len: int, timeout_s: float) -> None:
         self._broker = broker
-        self._ledger = broker.ledger_of(uuid4().hex)
+        self.ledger = broker.ledger_of(uuid4().hex)
         self._max_stream_len = max_stream_len
         self._timeout_s = timeout_s
         self._number = 0
@@ -126,7 +126,7 @@ class Adder:
             await asyncio.wait({self._recovery})
         if self._number and self._broker.connection.live_socket() is not None:
             with suppress(RedisTrouble):  # its TTL ends it
-                await self._broker.forget_ledger(self._ledger)
+                await self._broker.forget_ledger(self.ledger)
 
     def _unanswered(self) -> list[Batch]:
         gathering = [self._gathering] if self._gathering is not None else []
@@ -155,7 +155,7 @@ class Adder:
         self._sent.add(batch)
         head = (batch.slot, batch.number, LEDGER_TTL_MS, batch.max_stream_len, batch.needed, len(batch.envelopes))
         jobs = job_arguments(batch.envelopes, batch.names)
-        self._broker.add(socket, self._ledger, (*head, *jobs), batch.deadline, partial(self._answered, batch))
+        self._broker.add(socket, self.ledger, (*head, *jobs), batch.deadline, partial(self._answered, batch))
 
     def _answered(self, batch: Batch, reply: Any) -> None:
         self._sent.discard(batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from time import monotonic
 from typing import Protocol
 
 from ..job import Job
@@ -18,6 +19,9 @@ class Settler(Protocol):
     def bury(self, entry_id: bytes, letter: list[bytes]) -> None: ...
 
 
+LINES_A_SECOND = 10  # a burst of dead jobs must not be slowed down by telling about each of them
+
+
 class Verdicts:
     def __init__(self, settler: Settler, consumer: str, *, max_attempts: int, policy: RetryPolicy) -> None:
         self._settler = settler
@@ -25,6 +29,8 @@ class Verdicts:
         self._max_attempts = max_attempts
         self._policy = policy
         self._strange_kinds: set[str] = set()
+        self._second = 0
+        self._lines = 0
 
     def failed(self, job: Job, error: BaseException) -> None:
         """The handler raised."""
@@ -32,7 +38,9 @@ class Verdicts:
         verdict = judge(job, error, self._max_attempts, self._policy, random.randrange)
         runs = job.attempt + 1
         if isinstance(verdict, Retry):
-            log.info("job %r (%r) failed in run %d, next in %d ms: %r", job.id, job.name, runs, verdict.delay_ms, error)
+            log.info(
+                "job %r (%r) failed in run %d, next in %d ms: %.200r", job.id, job.name, runs, verdict.delay_ms, error
+            )
             self._settler.reschedule(job._entry_id, verdict.delay_ms, delayed_member(job))
         else:
             self._bury(job, verdict.reason, error, runs)
@@ -43,12 +51,22 @@ class Verdicts:
 
     def rejected(self, entry_id: bytes, fields: list[bytes] | None, reason: str, detail: str) -> None:
         """The entry could not become a job."""
-        log.warning("entry %s cannot be run and is dead: %s: %s", entry_id.decode(), reason, detail)
+        self._warn("entry %s cannot be run and is dead: %s: %.200r", entry_id.decode(), reason, detail)
         self._settler.bury(entry_id, rejected_letter(entry_id, fields, reason, detail, self._consumer))
 
     def _bury(self, job: Job, reason: str, error: BaseException | None, runs: int) -> None:
-        log.warning("job %r (%r) is dead after %d runs: %s: %r", job.id, job.name, runs, reason, error)
+        self._warn("job %r (%r) is dead after %d runs: %s: %.200r", job.id, job.name, runs, reason, error)
         self._settler.bury(job._entry_id, dead_letter(job, reason, error, runs, self._consumer))
+
+    def _warn(self, text: str, *arguments: object) -> None:
+        second = int(monotonic())
+        if second != self._second:
+            if self._lines > LINES_A_SECOND:
+                log.warning("and %d more dead jobs in the same second", self._lines - LINES_A_SECOND)
+            self._second, self._lines = second, 0
+        self._lines += 1
+        if self._lines <= LINES_A_SECOND:
+            log.warning(text, *arguments)
 
     def _warn_of_strange_kind(self, job: Job) -> None:
         backoff = job._retry.backoff if job._retry is not None else None

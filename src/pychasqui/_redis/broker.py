@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..config import LEDGER_TTL_MS
 from ..errors import ReplyError
 from . import scripts
 from .connection import Connection, OnReply, Socket
@@ -43,6 +44,15 @@ class Broker:
     async def forget_ledger(self, ledger: str) -> None:
         """Nothing of this producer will be sent again; otherwise its TTL ends it."""
         await self.connection.call("DEL", ledger)
+
+    async def replicas_reached(self, ledger: str, wanted: int, timeout_ms: int) -> int:
+        """How many replicas have everything that was written before this call.
+
+        Replication keeps the order of writes, so it is enough that a write of this connection, the ledger's TTL, has
+        arrived there.
+        """
+        await self.connection.call("PEXPIRE", ledger, LEDGER_TTL_MS)
+        return int(await self.connection.call("WAIT", wanted, timeout_ms, timeout_s=timeout_ms / 1000 + 2.0))
 
     # Working --------------------------------------------------------------------------------------------------------
 

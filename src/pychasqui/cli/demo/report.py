@@ -61,7 +61,7 @@ def _print_richly(rows: list[Row]) -> bool:
         table.add_column(title, justify="right" if position else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    if console.measure(table).minimum > console.width:
+    if console.measure(table, options=console.options.update(max_width=1000)).maximum > console.width:
         return False
     console.print(table)
     console.print(NOTE, style="dim")
