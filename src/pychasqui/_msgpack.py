@@ -184,9 +184,9 @@ def _check_depth(value: Any) -> None:
     raise DecodeError(f"the MessagePack is nested deeper than {MAX_DEPTH} levels")
 
 
-# The densest known value, a chain of one-entry dicts, takes 132 bytes of memory for each byte: no smaller payload can
+# The densest value found, a chain of one-entry dicts, takes 132 bytes of memory for each byte: no smaller payload can
 # exceed its allowance.
-_SCAN_BYTES = MAX_GROWTH * 2**20 // 140
+_SCAN_BYTES = MAX_GROWTH * 2**20 // 160
 
 
 # By first byte: the size of scalars and short strs (else 0), and the memory they take besides their place in a list.

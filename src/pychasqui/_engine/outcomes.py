@@ -6,6 +6,8 @@ import os
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType, TracebackType
 
 from ..codec import encode_envelope, join_member
 from ..config import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
@@ -14,6 +16,7 @@ from ..job import Job
 from ..retry import RetryPolicy, retry_delay_ms
 
 _ENGINE = os.path.dirname(__file__)
+MAX_FRAMES = 50
 
 
 @dataclass(frozen=True)
@@ -95,10 +98,29 @@ def _trace(error: BaseException) -> str:
     while frames is not None and frames.tb_next is not None and frames.tb_frame.f_code.co_filename.startswith(_ENGINE):
         frames = frames.tb_next
     try:
-        text = "".join(traceback.format_exception(type(error), error, frames))
+        if error.__cause__ is None and error.__context__ is None:
+            last = "".join(traceback.format_exception_only(error))
+            text = f"Traceback (most recent call last):\n{_stack(_lines(frames))}{last}"
+        else:
+            text = "".join(traceback.format_exception(type(error), error, frames))
     except Exception:  # noqa: BLE001  a foreign __str__ may raise anything
         return ""
     return text[-MAX_TRACEBACK_CHARS:]
+
+
+def _lines(frames: TracebackType | None) -> tuple[tuple[CodeType, int], ...]:
+    lines = []
+    while frames is not None:
+        lines.append((frames.tb_frame.f_code, frames.tb_lineno))
+        frames = frames.tb_next
+    return tuple(lines[-MAX_FRAMES:])
+
+
+@lru_cache(maxsize=256)
+def _stack(lines: tuple[tuple[CodeType, int], ...]) -> str:
+    """Jobs tend to fail in the same places, and formatting a stack takes longer than burying a job."""
+    found = (traceback.FrameSummary(code.co_filename, line, code.co_name) for code, line in lines)
+    return "".join(traceback.StackSummary.from_list(list(found)).format())
 
 
 def _bounded(text: str, chars: int) -> bytes:

@@ -1,8 +1,8 @@
 """Moves due delayed jobs to the stream.
 
-One worker leads and asks every half second, or when the next job is due, whichever is sooner. Besides, every worker
-promotes what it has rescheduled itself when that is due, leader or not: the script is atomic, the lease only spares
-the server the polling. Whatever happens to Redis, it goes on; only stop() ends it.
+One worker leads and asks every half second while anything is delayed, and when the next job is due. Besides, every
+worker promotes what it has rescheduled itself when that is due, leader or not: the script is atomic, the lease only
+spares the server the polling. Whatever happens to Redis, it goes on; only stop() ends it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Promoter:
             self._own_due = min(self._own_due, monotonic() + done.next_due_ms / 1000)
         if done.leads and done.next_due_ms >= 0:
             return min(done.next_due_ms / 1000, PROMOTE_EVERY_S)
-        return PROMOTE_EVERY_S if done.leads else PROMOTER_LEASE_MS / 2000
+        return PROMOTER_LEASE_MS / 2000  # nothing to do, or somebody else does it: often enough to keep or gain the lease
 
     async def _sleep(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
