@@ -1,0 +1,61 @@
+"""Running `chasqui` as a user does: as a process of its own, in a folder of the test's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import server_binary
+
+Chasqui = Callable[..., "subprocess.Popen[str]"]
+Finished = Callable[..., "subprocess.CompletedProcess[str]"]
+
+COMMAND = (sys.executable, "-P", "-m", "pychasqui.cli")
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Chasqui]:
+    """Start a command in tmp_path. Whatever still runs when the test is over is killed."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str, command: tuple[str, ...] = COMMAND, **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [*command, *arguments],
+            cwd=tmp_path,
+            env=plain_environment() | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def chasqui(start: Chasqui) -> Finished:
+    """Run a command in tmp_path to its end."""
+
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        process = start(*arguments, **environment)
+        out, err = process.communicate(timeout=50)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    return run
+
+
+def plain_environment() -> dict[str, str]:
+    """Ours, without what changes how the command looks or behaves; embedded servers run the suite's own program."""
+    names = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS", "REDIS_URL")
+    kept = {name: value for name, value in os.environ.items() if name not in names and not name.startswith("CHASQUI_")}
+    return kept | {"CHASQUI_REDIS_SERVER": str(server_binary())}

@@ -1,0 +1,38 @@
+"""Looking at processes from outside: who was started by whom, and who still runs."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    parent: int
+    command: str
+
+
+def all_processes() -> list[Process]:
+    """Every process of this machine; one that has ended and was not waited for yet is none any more."""
+    table = subprocess.run(
+        ["ps", "-A", "-o", "pid=", "-o", "ppid=", "-o", "stat=", "-o", "args="],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    rows = [line.split(maxsplit=3) for line in table.splitlines()]
+    return [Process(int(row[0]), int(row[1]), row[3]) for row in rows if len(row) == 4 and not row[2].startswith("Z")]
+
+
+def children_of(pid: int) -> list[Process]:
+    return [process for process in all_processes() if process.parent == pid]
+
+
+def still_running(processes: list[Process]) -> list[Process]:
+    pids = {process.pid for process in processes}
+    return [process for process in all_processes() if process.pid in pids]
+
+
+def mentioning(text: str) -> list[Process]:
+    return [process for process in all_processes() if text in process.command]

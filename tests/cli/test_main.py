@@ -1,0 +1,89 @@
+"""The command as a whole: help, versions, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+
+from pychasqui import AuthenticationFailed, QueueFull, ServerNotFound, ServerTooOld, __version__
+from pychasqui.cli.exits import ExitCode, Failure, run_to_exit_code
+from pychasqui.cli.main import COMMANDS, LazyGroup
+from pychasqui.cli.main import chasqui as group
+from tests.cli.conftest import Finished
+
+
+def test_help_imports_no_redis_no_rich_and_no_command():
+    code = (
+        "import sys; sys.argv[1:] = ['--help']; from pychasqui.cli.main import main; main()\n"
+        "loaded = {'redis', 'rich', 'uvloop', 'pychasqui.cli.demo', 'pychasqui.cli.worker'} & set(sys.modules)\n"
+        "sys.exit(f'loaded: {loaded}' if loaded else 0)"
+    )
+    ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "worker" in ended.stdout
+
+
+def test_the_list_of_commands_says_of_each_what_its_own_help_says():
+    assert isinstance(group, LazyGroup)
+    context = click.Context(group)
+    for name, entry in COMMANDS.items():
+        command = group.get_command(context, name)
+        assert command is not None
+        assert command.get_short_help_str(limit=200) == entry.summary
+
+
+def test_version_is_the_packages(chasqui: Finished):
+    assert chasqui("--version").stdout == f"pychasqui {__version__}\n"
+
+
+def test_version_as_json_has_a_schema_and_names_the_wire_format(chasqui: Finished):
+    facts = json.loads(chasqui("version", "--json").stdout)
+    assert facts["schema"] == 1
+    assert facts["pychasqui"] == __version__
+    assert facts["wire_format"] == "ChasquiMQ 1.3.0"
+    assert facts["redis"]
+
+
+def test_version_as_text_has_a_line_for_each_part(chasqui: Finished):
+    lines = chasqui("version").stdout.splitlines()
+    assert lines[0].split() == ["pychasqui", __version__]
+    assert any(line.startswith("wire format ") for line in lines)
+
+
+def test_an_unknown_command_is_wrong_usage(chasqui: Finished):
+    ended = chasqui("wrok")
+    assert ended.returncode == ExitCode.USAGE
+    assert "No such command 'wrok'" in ended.stderr
+    assert ended.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    (
+        (AuthenticationFailed("no"), ExitCode.REDIS),
+        (ServerTooOld("no"), ExitCode.REDIS),
+        (ServerNotFound("no"), ExitCode.REDIS),
+        (QueueFull("no"), ExitCode.FAILED),
+        (Failure("no", ExitCode.NOT_FOUND), ExitCode.NOT_FOUND),
+        (click.UsageError("no"), ExitCode.USAGE),
+    ),
+)
+def test_an_error_becomes_one_line_and_its_exit_code(
+    error: Exception, code: ExitCode, capsys: pytest.CaptureFixture[str]
+):
+    def fail() -> None:
+        raise error
+
+    assert run_to_exit_code(fail) == code
+    assert capsys.readouterr().err == "Error: no\n"
+
+
+def test_an_interrupt_becomes_the_exit_code_that_shells_expect():
+    def fail() -> None:
+        raise KeyboardInterrupt
+
+    assert run_to_exit_code(fail) == 130

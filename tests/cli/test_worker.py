@@ -1,0 +1,167 @@
+"""`chasqui worker`: finds the user's worker, runs it, and ends it in order."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pychasqui import Queue
+from tests.cli.conftest import Chasqui, Finished
+from tests.support.server import RedisServer
+from tests.support.waiting import eventually
+
+APP = """
+import asyncio
+import os
+from pathlib import Path
+
+from pychasqui import Worker
+
+async def handle(job):
+    Path("started").touch()
+    while not Path("may-finish").exists():
+        await asyncio.sleep(0.01)
+    Path("finished").touch()
+
+def make():
+    return Worker(os.environ["APP_QUEUE"], handle, redis_url=os.environ["APP_REDIS_URL"], concurrency=7)
+
+async def make_later():
+    return make()
+
+worker = make()
+"""
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(APP)
+    return tmp_path
+
+
+@pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT))
+async def test_a_signal_lets_the_running_job_finish_and_ends_with_0(
+    app: Path, start: Chasqui, redis_url: str, queue_name: str, server: RedisServer, number: signal.Signals
+):
+    process = start("worker", "app:worker", APP_REDIS_URL=redis_url, APP_QUEUE=queue_name)
+    async with Queue(queue_name, redis_url=redis_url) as queue:
+        await queue.add("wait")
+        await eventually((app / "started").exists, timeout=20)
+        process.send_signal(number)
+        line = await _read_until(process, number.name)
+        assert process.poll() is None, line
+        (app / "may-finish").touch()
+        await eventually(lambda: process.poll() is not None, timeout=20)
+    assert process.returncode == 0
+    assert (app / "finished").exists()
+    assert server.execute("XLEN", f"{{chasqui:{queue_name}}}:stream") == 0
+
+
+async def _read_until(process: subprocess.Popen[str], word: str) -> str:
+    """The first line on standard error that holds the word."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if word in line:
+            return line
+    raise AssertionError(f"{word!r} was never said")
+
+
+@pytest.mark.parametrize("attribute", ("worker", "make", "make_later"))
+async def test_a_worker_or_a_function_that_makes_one_runs(
+    app: Path, start: Chasqui, redis_url: str, queue_name: str, attribute: str
+):
+    (app / "may-finish").touch()
+    process = start("worker", f"app:{attribute}", APP_REDIS_URL=redis_url, APP_QUEUE=queue_name)
+    async with Queue(queue_name, redis_url=redis_url) as queue:
+        await queue.add("go")
+        await eventually((app / "finished").exists, timeout=20)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert out == ""
+
+
+@pytest.mark.parametrize(("choice", "shown"), (("asyncio", "asyncio"), ("uvloop", "uvloop")))
+async def test_the_banner_says_what_runs_where_and_hides_the_password(
+    app: Path, start: Chasqui, server: RedisServer, queue_name: str, choice: str, shown: str
+):
+    if choice == "uvloop":
+        pytest.importorskip("uvloop")
+    server.start()
+    url = server.tcp_url.replace("://", "://someone:hunter2@")
+    process = start("worker", "app:worker", "--loop", choice, APP_REDIS_URL=url, APP_QUEUE=queue_name)
+    _, err = process.communicate(timeout=20)
+    lines = [line.split() for line in err.splitlines()]
+    assert ["redis", f"redis://someone:***@127.0.0.1:{server.port}/0"] in lines
+    assert ["queue", queue_name] in lines
+    assert ["concurrency", "7"] in lines
+    assert ["loop", shown] in lines
+    assert "hunter2" not in err
+
+
+async def test_a_wrong_password_ends_with_4_and_one_line(
+    app: Path, chasqui: Finished, server: RedisServer, queue_name: str
+):
+    server.start()
+    url = server.tcp_url.replace("://", "://:wrong@")
+    ended = chasqui("worker", "app:worker", APP_REDIS_URL=url, APP_QUEUE=queue_name)
+    assert ended.returncode == 4
+    assert ended.stderr.splitlines()[-1].startswith("Error: redis://:***@127.0.0.1")
+    assert "Traceback" not in ended.stderr
+
+
+BROKEN = {
+    "empty.py": "",
+    "number.py": "worker = 5",
+    "greedy.py": "def make(name): ...",
+    "idle.py": "def make(): ...",
+    "typo.py": "from pychasqui import Worker\nworker = Worker('q', print)",
+    "zero.py": "from pychasqui import Worker\nworker = Worker('q', print, concurrency=0)",
+    "lacking.py": "import a_module_that_is_nowhere",
+    "crashing.py": "def crash():\n    return 1 / 0\ncrash()",
+    "crashing_later.py": "def make():\n    return 1 / 0",
+}
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "message"),
+    (
+        ("nowhere:worker", 3, "there is no module 'nowhere' in"),
+        ("empty.sub:worker", 3, "there is no module 'empty.sub' in"),
+        ("empty:worker", 3, "module 'empty' has no 'worker'"),
+        ("typo:wroker", 3, "module 'typo' has no 'wroker'; its workers are: worker"),
+        ("number:worker", 2, "number:worker is a value of type int, not a Worker or a function that returns one"),
+        ("typo:Worker", 2, "typo:Worker is the class Worker, not a Worker or a function that returns one"),
+        ("greedy:make", 2, "greedy:make takes arguments, and a function that makes a Worker must not"),
+        ("idle:make", 2, "idle:make returned None, not a Worker"),
+        ("empty", 2, "'empty' is not of the form module:attribute"),
+        ("empty:", 2, "'empty:' is not of the form module:attribute"),
+        ("zero:worker", 1, "module 'zero' cannot be imported: concurrency is 0, must be at least 1"),
+        ("lacking:worker", 1, "module 'lacking' cannot be imported: ModuleNotFoundError: No module named"),
+        ("crashing:worker", 1, "module 'crashing' cannot be imported: ZeroDivisionError: division by zero"),
+        ("crashing_later:make", 1, "crashing_later:make cannot make a Worker: ZeroDivisionError: division by zero"),
+    ),
+)
+def test_a_worker_that_cannot_be_had_is_explained_in_the_last_line(
+    tmp_path: Path, chasqui: Finished, target: str, code: int, message: str
+):
+    for name, text in BROKEN.items():
+        (tmp_path / name).write_text(text)
+    ended = chasqui("worker", target)
+    assert ended.returncode == code
+    assert message in ended.stderr.splitlines()[-1]
+    assert "pychasqui/cli" not in ended.stderr  # of a traceback only the user's part
+
+
+def test_a_crash_in_the_users_module_shows_where_it_happened(tmp_path: Path, chasqui: Finished):
+    (tmp_path / "crashing.py").write_text(BROKEN["crashing.py"])
+    assert 'crashing.py", line 2, in crash' in chasqui("worker", "crashing:worker").stderr
+
+
+def test_an_unknown_loop_is_wrong_usage(chasqui: Finished):
+    ended = chasqui("worker", "app:worker", "--loop", "trio")
+    assert ended.returncode == 2
+    assert "'trio' is not one of" in ended.stderr
