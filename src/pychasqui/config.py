@@ -31,9 +31,7 @@ TURN_S = 0.005  # how long handlers that never await may keep the event loop to 
 LEASE_MS = 6000  # how long a silent worker counts as alive: a killed one's jobs run again within 10 s
 CLAIM_MIN_IDLE_MS = 30_000  # the official consumers' own limit: they have no lease, idleness is all they show
 SCAN_S = 0.5  # how often a worker looks for what others have left behind
-PROMOTE_EVERY_S = (
-    0.5  # how often the leader asks for due jobs when it knows of none; others have told it when they wait
-)
+PROMOTE_EVERY_S = 0.5  # how often the leader looks while jobs are delayed: another may be due sooner than the known
 PROMOTE_BATCH = 1000
 PROMOTER_LEASE_MS = 2000  # a killed leader holds delayed jobs up for no longer than this
 DLQ_MAX_LEN = 100_000  # the official bound; what it pushes out is counted

@@ -84,7 +84,7 @@ class Promoter:
             self._own_due = min(self._own_due, monotonic() + done.next_due_ms / 1000)
         if done.leads and done.next_due_ms >= 0:
             return min(done.next_due_ms / 1000, PROMOTE_EVERY_S)
-        return PROMOTER_LEASE_MS / 2000  # nothing to do, or somebody else does it: often enough to keep or gain the lease
+        return PROMOTER_LEASE_MS / 2000  # often enough to keep the lease, or to gain it when its holder dies
 
     async def _sleep(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
