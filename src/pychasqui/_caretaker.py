@@ -101,10 +101,12 @@ class Caretaker:
 
     def _stay_while_used(self) -> None:
         last_used = time.monotonic()
-        while time.monotonic() - last_used < self._linger_s:
+        while True:
             self._keep_server_up()
             if self._is_used():
                 last_used = time.monotonic()
+            elif time.monotonic() - last_used >= self._linger_s:
+                return
             time.sleep(POLL_S)
 
     def _is_used(self) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from . import embedded
 from ._redis.connection import Connection
 from ._redis.endpoint import CredentialProvider, Endpoint, parse_endpoint
 from .errors import InvalidArgument
+
+log = logging.getLogger("chasqui.connection")
 
 
 class Place:
@@ -19,6 +22,8 @@ class Place:
         self._url = url
         self._client_name = client_name
         self._stay: embedded.EmbeddedServer | None = None
+        self._is_down = False
+        self._is_left = False
         self._endpoint: Endpoint | None = None
         if not isinstance(url, str) or not embedded.is_embedded(url):
             self._endpoint = parse_endpoint(
@@ -26,12 +31,14 @@ class Place:
             )
         elif tls or credential_provider is not None:
             raise InvalidArgument("tls and credential_provider contradict redis_url: an embedded server has neither")
+        else:
+            embedded.parse_folder(url)
 
     def __str__(self) -> str:
         return str(self._endpoint or self._url)
 
     def connection(self, *, timeout_s: float) -> Connection:
-        return Connection(self.find, shown=str(self), timeout_s=timeout_s)
+        return Connection(self.find, shown=str(self), timeout_s=timeout_s, on_down=self._tell_down, on_up=self._tell_up)
 
     async def find(self) -> Endpoint:
         """Asked before each attempt to connect: an embedded server that has ended is started again."""
@@ -48,7 +55,19 @@ class Place:
             raise
         return parse_endpoint(self._stay.url, client_name=self._client_name)
 
+    def _tell_down(self, error: Exception) -> None:
+        """One line for all connections to this place, when the first of them fails."""
+        if not self._is_down and not self._is_left:
+            self._is_down = True
+            log.warning("%s cannot reach %s and keeps trying: %s", self._client_name, self, error)
+
+    def _tell_up(self) -> None:
+        if self._is_down:
+            self._is_down = False
+            log.info("%s has reached %s again", self._client_name, self)
+
     def leave(self) -> None:
+        self._is_left = True
         if self._stay is not None:
             self._stay.leave()
             self._stay = None

@@ -102,20 +102,19 @@ def _unpack_retry(retry: _Retry) -> RetryOverride:
 
 
 # The shapes that no producer is known to write but that the official consumer reads: structs as maps, keyed by name
-# (str or bin) or position; the id as bin; the payload as an array of small ints; the kind of backoff as a number or as
-# a map of itself to nil; arrays and ints that are not in their shortest form; anything after the envelope.
+# (str or bin) or position; the id as bin; the payload as an array of small ints, or as a str if it is not UTF-8; the kind
+# of backoff as a number or as a map of itself to nil; heads that are not in their shortest form; anything after the end.
 
 _T = TypeVar("_T")
 _read_str = msgspec.msgpack.Decoder(str).decode
 _read_bytes = msgspec.msgpack.Decoder(bytes).decode
-_read_payload = msgspec.msgpack.Decoder(bytes | list[Annotated[int, msgspec.Meta(ge=0, le=255)]]).decode
+_read_bytes_or_ints = msgspec.msgpack.Decoder(bytes | list[Annotated[int, msgspec.Meta(ge=0, le=255)]]).decode
 _read_u32 = msgspec.msgpack.Decoder(Unsigned32).decode
 _read_u64 = msgspec.msgpack.Decoder(Unsigned64).decode
 _read_u32_or_nil = msgspec.msgpack.Decoder(Unsigned32 | None).decode
 _read_u64_or_nil = msgspec.msgpack.Decoder(Unsigned64 | None).decode
 _read_float_or_nil = msgspec.msgpack.Decoder(float | None).decode
 _NIL = b"\xc0"
-_STR_OR_BIN = (0xC4, 0xC5, 0xC6, 0xD9, 0xDA, 0xDB)
 # A struct has five fields; looking at each key of a map that fills a megabyte would take a second.
 _MAX_KEYS = 1000
 # What is skipped may be nested as deep as the official consumer follows it.
@@ -130,7 +129,7 @@ def _decode_unusual(data: bytes) -> Envelope:
     retry = fields.get("retry", _NIL)
     return Envelope(
         id=_read_id(fields["id"]),
-        payload=bytes(_read(_read_payload, fields["payload"], "payload")),
+        payload=_read_payload(fields["payload"]),
         created_at_ms=_read(_read_u64, fields["created_at_ms"], "created_at_ms"),
         attempt=_read(_read_u32, fields.get("attempt", b"\0"), "attempt"),
         retry=None if retry == _NIL else _read_retry(retry),
@@ -138,12 +137,22 @@ def _decode_unusual(data: bytes) -> Envelope:
 
 
 def _read_id(raw: bytes) -> str:
-    if raw[0] not in (0xC4, 0xC5, 0xC6):
+    if not _is_bin(raw[0]):
         return _read(_read_str, raw, "id")
     try:
         return _read(_read_bytes, raw, "id").decode()
     except UnicodeDecodeError as error:
         raise DecodeError(f"id: {error}") from error
+
+
+def _read_payload(raw: bytes) -> bytes:
+    if _is_str(raw[0]):
+        content = raw[read_head(raw, 0)[0] :]
+        try:
+            content.decode()
+        except UnicodeDecodeError:  # written by something that has only one type for text and bytes
+            return content
+    return bytes(_read(_read_bytes_or_ints, raw, "payload"))
 
 
 def _read_retry(raw: bytes) -> RetryOverride:
@@ -210,10 +219,17 @@ def _read_label(raw: bytes, names: tuple[str, ...], what: str) -> str:
     if first < 0x80 or 0xCC <= first <= 0xCF:
         index = _read(_read_u64, raw, what)
         return names[index] if index < len(names) else "unknown"
-    if 0xA0 <= first < 0xC0 or first in _STR_OR_BIN:
-        start, _ = read_head(raw, 0)
-        return raw[start:].decode(errors="replace")
+    if _is_str(first) or _is_bin(first):
+        return raw[read_head(raw, 0)[0] :].decode(errors="replace")
     raise DecodeError(f"{what} is neither a str nor a bin nor an unsigned int")
+
+
+def _is_str(first: int) -> bool:
+    return 0xA0 <= first < 0xC0 or 0xD9 <= first < 0xDC
+
+
+def _is_bin(first: int) -> bool:
+    return 0xC4 <= first < 0xC7
 
 
 def _read(decode: Callable[[bytes], _T], raw: bytes, what: str) -> _T:

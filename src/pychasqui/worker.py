@@ -7,7 +7,7 @@ import contextvars
 import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -21,6 +21,7 @@ from ._engine.lanes import Lanes
 from ._engine.promoter import Promoter
 from ._engine.reader import Reader
 from ._engine.reclaimer import Reclaimer
+from ._engine.service import Outage
 from ._engine.signals import caught_signals
 from ._engine.verdicts import Verdicts
 from ._place import Place
@@ -36,6 +37,7 @@ Handler = Callable[[Job], Awaitable[Any]] | Callable[[Job], Any]
 log = logging.getLogger("chasqui.worker")
 
 SETTLE_S = 5.0  # how long a closing worker tries to settle what has ended while Redis is away
+CLOSING_S = 2.0  # how long each other part of the farewell may take
 
 
 class Worker:
@@ -97,11 +99,16 @@ class Worker:
         self._stop_wanted: asyncio.Event | None = None
         self._hurry_wanted: asyncio.Event | None = None
         self._parts: _Parts | None = None
+        self._death: BaseException | None = None
         self._is_closed = False
 
     @property
     def name(self) -> str:
         return self.queue_name
+
+    @property
+    def concurrency(self) -> int:
+        return self._concurrency
 
     @property
     def is_running(self) -> bool:
@@ -162,33 +169,65 @@ class Worker:
         return self._main
 
     async def _live(self) -> None:
-        """The worker's life, in the order that loses nothing."""
-        assert self._stop_wanted is not None and self._started is not None
+        assert self._stop_wanted is not None
+        assert self._started is not None
         parts = self._parts = self._build()
         try:
-            await self._join_group(parts.broker)
-            await parts.keeper.start()  # before anything is read: a worker that holds entries is known to live
-            parts.lanes.start()
-            for part in (parts.acker, parts.reader, parts.reclaimer, parts.promoter):
-                part.start()
-            self._started.set_result(None)
-            log.info("worker %s runs queue %s with %d lanes", self.consumer_id, self.queue_name, self._concurrency)
-            await self._stop_wanted.wait()
-            await parts.reclaimer.stop()
-            await parts.reader.stop(helper=parts.broker)  # before the rest, so that nothing new comes in
-            await self._release(parts, parts.lanes.take_unstarted())
-            await self._drain(parts.lanes)
-            cut_off = await parts.lanes.stop()
-            await parts.acker.stop(patience_s=SETTLE_S)  # after the lanes, so that all that has ended is settled
-            await parts.promoter.stop()
-            await self._release(parts, cut_off)
-            await parts.keeper.stop()  # after everything that held a lease
-            await self._leave_group(parts, cut_off)
+            if await self._unless_stopped(self._start(parts)):
+                self._started.set_result(None)
+                log.info("worker %s runs queue %s with %d lanes", self.consumer_id, self.queue_name, self._concurrency)
+                await self._stop_wanted.wait()
+                await self._stop(parts)
             log.info("worker %s has stopped", self.consumer_id)
         finally:
             self._is_closed = True
             await parts.close()
             self._place.leave()
+        if self._death is not None:
+            raise self._death
+
+    async def _start(self, parts: _Parts) -> None:
+        await self._join_group(parts.broker)
+        await parts.keeper.start()  # before anything is read: a worker that holds entries is known to live
+        parts.lanes.start()
+        for service in (parts.acker, parts.reader, parts.reclaimer, parts.promoter):
+            service.start()
+
+    async def _stop(self, parts: _Parts) -> None:
+        """In the order that loses nothing, strands nothing and runs nothing twice."""
+        await parts.reclaimer.end(patience_s=0)
+        await parts.reader.stop_reading(helper=parts.broker)  # before the rest, so that nothing new comes in
+        await self._release(parts, parts.lanes.take_unstarted())
+        await self._drain(parts.lanes)
+        cut_off = await parts.lanes.stop()
+        await parts.acker.end(patience_s=SETTLE_S)  # after the lanes, so that all that has ended is settled
+        await parts.promoter.end(patience_s=CLOSING_S)
+        # A thread cannot be cut off: its job stays ours until the lease ends, and so does our name.
+        if not (cut_off and parts.threads is not None):
+            await self._release(parts, cut_off)
+            await self._leave_group(parts)
+        await parts.keeper.stop()  # last, because it holds the lease for all of them
+
+    async def _unless_stopped(self, starting: Coroutine[Any, Any, None]) -> bool:
+        """Whether it came to its end; a stop that is asked for meanwhile ends it at once."""
+        assert self._stop_wanted is not None
+        task = asyncio.ensure_future(starting)
+        stop = asyncio.ensure_future(self._stop_wanted.wait())
+        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if task.done():
+            task.result()
+            return True
+        task.cancel()
+        await asyncio.wait({task, stop})
+        return False
+
+    def _on_death(self, title: str, error: BaseException) -> None:
+        """A part has died, which only a defect can bring about: the worker goes with it, loudly."""
+        assert self._stop_wanted is not None
+        log.critical("the %s of worker %s has died, the worker stops", title, self.consumer_id, exc_info=error)
+        self._death = self._death or error
+        self._stop_wanted.set()
 
     def _build(self) -> _Parts:
         keys = Keys(self.queue_name)
@@ -244,27 +283,25 @@ class Worker:
             self._group,
             self.consumer_id,
             intake=reader,
-            held=held,
             claim_min_idle_ms=self._claim_min_idle_ms,
             renew_s=renew_s,
         )
+        for part in (lanes, acker, reader, reclaimer, promoter):
+            part.on_death = self._on_death
         return _Parts(broker, reading, acker, lanes, reader, keeper, reclaimer, promoter, threads)
 
     async def _join_group(self, broker: Broker) -> None:
         """Wait for a Redis that is away; raise for one that will never do."""
-        assert self._stop_wanted is not None
-        pause = 0.0
-        while not self._stop_wanted.is_set():
+        outage = Outage(f"worker {self.consumer_id} waits for Redis", f"worker {self.consumer_id} has found Redis")
+        while True:
             try:
                 await broker.ensure_group(self._group)
             except RedisTrouble as error:
                 if remedy_for(error) in (Remedy.FATAL, Remedy.LOCKED):
                     raise
-                if not pause:
-                    log.warning("worker %s waits for Redis: %s", self.consumer_id, error)
-                pause = min(max(pause * 2, 0.05), 1.0)
-                await asyncio.sleep(pause)
+                await asyncio.sleep(outage.goes_on(error))
             else:
+                outage.is_over()
                 return
 
     async def _drain(self, lanes: Lanes) -> None:
@@ -277,27 +314,25 @@ class Worker:
         await asyncio.wait(waits)
 
     async def _release(self, parts: _Parts, jobs: list[Job]) -> None:
-        """Hand jobs back for others to run at once, without using up an attempt. A thread cannot be cut off: its
-        job stays ours until the lease ends."""
-        if not jobs or (parts.threads is not None and parts.lanes.running()):
+        """Hand jobs back for others to run at once, without using up an attempt."""
+        if not jobs:
             return
         try:
-            for start in range(0, len(jobs), config.ACK_BATCH):
-                held = [(job._entry_id, job._deliveries) for job in jobs[start : start + config.ACK_BATCH]]
-                await parts.broker.release(self._group, self.consumer_id, held)
+            async with asyncio.timeout(CLOSING_S):
+                for start in range(0, len(jobs), config.ACK_BATCH):
+                    held = [(job._entry_id, job._deliveries) for job in jobs[start : start + config.ACK_BATCH]]
+                    await parts.broker.release(self._group, self.consumer_id, held)
+        except (RedisTrouble, TimeoutError) as error:
+            log.warning("%d jobs of %s run again when its lease ends: %r", len(jobs), self.consumer_id, error)
+        else:
             log.info("worker %s has handed back %d unfinished jobs", self.consumer_id, len(jobs))
-        except RedisTrouble as error:
-            log.warning(
-                "%d unfinished jobs of %s run again when its lease ends: %s", len(jobs), self.consumer_id, error
-            )
 
-    async def _leave_group(self, parts: _Parts, cut_off: list[Job]) -> None:
-        if cut_off and parts.threads is not None:
-            return
+    async def _leave_group(self, parts: _Parts) -> None:
         try:
-            await parts.broker.leave(self._group, self.consumer_id)
-        except RedisTrouble as error:
-            log.info("worker %s leaves its name in the group: %s", self.consumer_id, error)
+            async with asyncio.timeout(CLOSING_S):
+                await parts.broker.leave(self._group, self.consumer_id)
+        except (RedisTrouble, TimeoutError) as error:
+            log.info("worker %s leaves its name in the group: %r", self.consumer_id, error)
 
     def _on_signal(self, signal_name: str) -> None:
         assert self._stop_wanted is not None

@@ -7,7 +7,6 @@ make a second arrival harmless, and what is never settled would run a second tim
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,19 +15,18 @@ from .._redis.remedies import Remedy, remedy_for
 from ..config import ACK_BATCH, OUTCOME_BATCH
 from ..errors import RedisTrouble
 from ..job import Job
-
-log = logging.getLogger("chasqui.worker")
-
-FIRST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 1.0
+from .service import Outage, Service
 
 
-class Acker:
-    """start() -> settles outcomes as they come -> stop() settles what is left."""
+class Acker(Service):
+    """start() -> settles outcomes as they come -> end() settles what is left."""
+
+    title = "acker"
 
     def __init__(
         self, broker: Broker, group: str, consumer: str, *, dlq_max_len: int, on_rescheduled: Callable[[int], None]
     ) -> None:
+        super().__init__()
         self._broker = broker
         self._group = group
         self._consumer = consumer
@@ -37,59 +35,41 @@ class Acker:
         self._done: list[bytes] = []
         self._failed: list[tuple[bytes, int, bytes]] = []
         self._dead: list[tuple[bytes, list[bytes]]] = []
-        self._sleeper: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._is_stopping = False
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="chasqui acker")
+        self._outage = Outage(
+            f"worker {consumer} cannot settle jobs and keeps trying", f"worker {consumer} settles jobs again"
+        )
 
     def done(self, job: Job, result: Any) -> None:
         self._done.append(job._entry_id)
         if self._sleeper is not None:
-            self._wake()
+            self.wake()
 
     def reschedule(self, entry_id: bytes, delay_ms: int, member: bytes) -> None:
         self._failed.append((entry_id, delay_ms, member))
-        self._wake()
+        self.wake()
 
     def bury(self, entry_id: bytes, letter: list[bytes]) -> None:
         self._dead.append((entry_id, letter))
-        self._wake()
+        self.wake()
 
     def held(self) -> list[bytes]:
         """Entries that have ended here and are not settled in Redis yet. Also called from the keeper's thread."""
         return [*self._done, *(job[0] for job in tuple(self._failed)), *(job[0] for job in tuple(self._dead))]
 
-    async def stop(self, patience_s: float) -> None:
-        """Settle what is left, then end; give up on a Redis that stays away for longer than `patience_s`."""
-        self._is_stopping = True
-        self._wake()
-        if self._task is not None:
-            await asyncio.wait({self._task}, timeout=patience_s)
-            self._task.cancel()
-            await asyncio.wait({self._task})
-
     async def _run(self) -> None:
-        pause = 0.0
         while True:
             while not (self._done or self._failed or self._dead):
                 if self._is_stopping:
                     return
-                self._sleeper = asyncio.get_running_loop().create_future()
-                await self._sleeper
+                await self._sleep()
             try:
                 await self._settle()
             except RedisTrouble as error:
-                if not pause:
-                    log.warning("worker %s cannot settle jobs and keeps trying: %s", self._consumer, error)
-                pause = min(max(pause * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
-                await self._mend(error)
+                pause = self._outage.goes_on(error)
+                self._mend(error)
                 await asyncio.sleep(pause)
-                continue
-            if pause:
-                log.info("worker %s settles jobs again", self._consumer)
-                pause = 0.0
+            else:
+                self._outage.is_over()
 
     async def _settle(self) -> None:
         """One batch of each kind. A batch leaves its list only when Redis has answered."""
@@ -107,15 +87,10 @@ class Acker:
             await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead)
             del self._dead[: len(dead)]
 
-    async def _mend(self, error: RedisTrouble) -> None:
+    def _mend(self, error: RedisTrouble) -> None:
         """Without the group there is no pending list and nothing to settle; the reader makes it anew."""
         remedy = remedy_for(error)
         if remedy is Remedy.NO_GROUP:
             self._done.clear()
         elif remedy in (Remedy.MOVED, Remedy.LOCKED):
             self._broker.connection.drop(error)
-
-    def _wake(self) -> None:
-        sleeper, self._sleeper = self._sleeper, None
-        if sleeper is not None and not sleeper.done():
-            sleeper.set_result(None)

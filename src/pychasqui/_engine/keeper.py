@@ -19,11 +19,11 @@ from typing import Protocol
 from .._redis.broker import Broker
 from ..errors import RedisTrouble
 from ..job import Job
+from .service import Outage
 
 log = logging.getLogger("chasqui.worker")
 
 IDS_A_CALL = 500
-AGAIN_S = 0.2  # after a renewal that failed
 LOOK_EVERY_S = 0.5  # how often the worker's loop is looked at
 BLOCKED_S = 1.5  # a loop that has not turned for this long is reported
 
@@ -61,56 +61,65 @@ class Keeper:
         self._every_s = every_s
         self._thread: threading.Thread | None = None
         self._own_loop: asyncio.AbstractEventLoop | None = None
-        self._stop_wanted: asyncio.Event | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._is_up = threading.Event()
         self._worker_loop: asyncio.AbstractEventLoop | None = None
         self._worker_thread = 0
-        self._loop_seen = 0.0
-        self._blocked_since: float | None = None
+        self._asked_at: float | None = None  # when the worker's loop was last asked for a sign of life, if it owes one
+        self._is_blocked = False
         self._before: set[bytes] = set()
-        self._trouble = False
+        self._outage = Outage(
+            f"worker {consumer} cannot renew its lease and keeps trying", f"worker {consumer} has renewed its lease"
+        )
 
     async def start(self) -> None:
         self._worker_loop = asyncio.get_running_loop()
         self._worker_thread = threading.get_ident()
-        self._loop_seen = monotonic()
         begun = self._worker_loop.create_future()
         self._thread = threading.Thread(target=self._live, args=(begun,), name="chasqui keeper", daemon=True)
         self._thread.start()
-        await begun
+        try:
+            await begun
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
-        if self._thread is None or self._own_loop is None or self._stop_wanted is None:
+        """Ends also a renewal that waits for a Redis that is away."""
+        if self._thread is None:
             return
-        with suppress(RuntimeError):  # it has ended already
-            self._own_loop.call_soon_threadsafe(self._stop_wanted.set)
+        await asyncio.to_thread(self._is_up.wait)
+        if self._own_loop is not None and self._life is not None:
+            with suppress(RuntimeError):  # it has ended already
+                self._own_loop.call_soon_threadsafe(self._life.cancel)
         await asyncio.to_thread(self._thread.join)
         self._thread = None
 
     def _live(self, begun: asyncio.Future[None]) -> None:
         """The thread's life."""
-        with asyncio.Runner() as runner:
+        with asyncio.Runner() as runner, suppress(asyncio.CancelledError):
             runner.run(self._keep(begun))
 
     async def _keep(self, begun: asyncio.Future[None]) -> None:
-        self._own_loop = asyncio.get_running_loop()
-        self._stop_wanted = asyncio.Event()
-        renew_at = monotonic() + (self._every_s if await self._renew() else AGAIN_S)
-        self._in_worker_loop(_settle_quietly, begun)
+        self._own_loop, self._life = asyncio.get_running_loop(), asyncio.current_task()
+        self._is_up.set()
         try:
-            while not self._stop_wanted.is_set():
-                self._in_worker_loop(self._see_loop)
-                try:
-                    async with asyncio.timeout(min(LOOK_EVERY_S, max(0.0, renew_at - monotonic()))):
-                        await self._stop_wanted.wait()
-                except TimeoutError:
-                    self._report_blocked_loop()
+            renew_at = monotonic() + await self._renew()
+            self._in_worker_loop(_settle_quietly, begun)
+            while True:
+                self._ask_loop()
+                await asyncio.sleep(min(LOOK_EVERY_S, max(0.0, renew_at - monotonic())))
+                self._report_blocked_loop()
                 if monotonic() >= renew_at:
-                    renew_at = monotonic() + (self._every_s if await self._renew() else AGAIN_S)
+                    renew_at = monotonic() + await self._renew()
         finally:
             await self._broker.connection.close()
 
-    async def _renew(self) -> bool:
-        """Renew the lease, and the hold on what was already held the last time: the rest is fresh by itself."""
+    async def _renew(self) -> float:
+        """Renew the lease, and the hold on what was already held the last time: the rest is fresh by itself.
+
+        Returns how long to wait before the next renewal.
+        """
         held = set(self._held())
         to_renew = list(held & self._before)
         self._before = held
@@ -121,42 +130,40 @@ class Keeper:
                 ids = to_renew[start : start + IDS_A_CALL]
                 lost.update(await self._broker.keep(self._group, self._consumer, self._lease_ms, ids))
         except RedisTrouble as error:
-            if not self._trouble:
-                log.warning("worker %s cannot renew its lease and keeps trying: %s", self._consumer, error)
-            self._trouble = True
-            return False
-        if self._trouble:
-            log.info("worker %s has renewed its lease", self._consumer)
-            self._trouble = False
+            return min(self._outage.goes_on(error), self._every_s)
+        self._outage.is_over()
         was_over = monotonic() >= self._lanes.lease_until
         if lost:
             self._in_worker_loop(self._lanes.lose, lost)
         self._lanes.lease_until = sent_at + self._lease_ms / 1000
         if was_over:
             self._in_worker_loop(self._lanes.renewed)
-        return True
+        return self._every_s
 
     def _in_worker_loop(self, function: Callable[..., None], *arguments: object) -> None:
         assert self._worker_loop is not None
         with suppress(RuntimeError):  # the worker's loop has ended; the thread is about to
             self._worker_loop.call_soon_threadsafe(function, *arguments)
 
-    def _see_loop(self) -> None:
-        self._loop_seen = monotonic()
-        if self._blocked_since is not None:
-            log.warning(
-                "the event loop of worker %s turns again after %.1f s",
-                self._consumer,
-                monotonic() - self._blocked_since,
-            )
-            self._blocked_since = None
+    def _ask_loop(self) -> None:
+        if self._asked_at is None:
+            self._asked_at = monotonic()
+            self._in_worker_loop(self._hear_loop)
+
+    def _hear_loop(self) -> None:
+        """Runs in the worker's loop: it turns."""
+        if self._is_blocked and self._asked_at is not None:
+            blocked_s = monotonic() - self._asked_at
+            log.warning("the event loop of worker %s turns again after %.1f s", self._consumer, blocked_s)
+        self._is_blocked, self._asked_at = False, None
 
     def _report_blocked_loop(self) -> None:
         """Once a blockage: for how long, which jobs may be to blame, and where the loop's thread stands."""
-        silent_s = monotonic() - self._loop_seen
-        if silent_s < BLOCKED_S or self._blocked_since is not None:
+        asked_at = self._asked_at
+        silent_s = 0.0 if asked_at is None else monotonic() - asked_at
+        if silent_s < BLOCKED_S or self._is_blocked:
             return
-        self._blocked_since = self._loop_seen
+        self._is_blocked = True
         frame = sys._current_frames().get(self._worker_thread)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else "(no stack)\n"
         names = sorted({job.name for job in self._lanes.running()})

@@ -35,6 +35,7 @@ class Lanes:
         self.finished = 0  # runs that have ended, well or not
         self.low_water = -1  # on_room is called when the inbox falls to this, and when a lane finds it empty
         self.on_room: Callable[[], None] = _nobody
+        self.on_death: Callable[[str, BaseException], None] = _nobody
         self.lease_until = float("inf")  # monotonic; set from the keeper's thread
         self._handler = handler
         self._on_done = on_done
@@ -49,7 +50,9 @@ class Lanes:
 
     def start(self) -> None:
         for number in range(len(self._running)):
-            self._tasks.append(asyncio.create_task(self._lane(number), name=f"chasqui lane {number}"))
+            lane = asyncio.create_task(self._lane(number), name=f"chasqui lane {number}")
+            lane.add_done_callback(self._see_end)
+            self._tasks.append(lane)
 
     def offer(self, jobs: list[Job]) -> None:
         self._inbox.extend(jobs)
@@ -157,6 +160,10 @@ class Lanes:
                 self._drained = None
         await me
 
+    def _see_end(self, lane: asyncio.Task[None]) -> None:
+        if not lane.cancelled() and (error := lane.exception()) is not None:
+            self.on_death("lane", error)
+
     def _end_badly(self, job: Job, error: BaseException) -> None:
         """A handler's own cancellation is a failure like another; the lane's own ends the lane."""
         lane = asyncio.current_task()
@@ -165,5 +172,5 @@ class Lanes:
         self._on_failed(job, error)
 
 
-def _nobody() -> None:
-    """Nobody waits for room yet."""
+def _nobody(*_: object) -> None:
+    """Nobody has asked to be told."""

@@ -16,58 +16,47 @@ from .._redis.broker import Broker
 from .._redis.remedies import Remedy, remedy_for
 from ..config import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
 from ..errors import RedisTrouble
+from .service import Outage, Service
 
 log = logging.getLogger("chasqui.promoter")
 
 
-class Promoter:
+class Promoter(Service):
+    title = "promoter"
+
     def __init__(self, broker: Broker, holder: str) -> None:
+        super().__init__()
         self._broker = broker
         self._holder = holder
         self._own_due = float("inf")  # when the soonest job that this worker has rescheduled is due, monotonic
-        self._sleeper: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._is_stopping = False
         self._leads = False
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="chasqui promoter")
+        self._outage = Outage("delayed jobs wait, the promoter keeps trying", "delayed jobs are promoted again")
 
     def expect(self, delay_ms: int) -> None:
         """This worker has rescheduled a job that is due in so many ms."""
         due = monotonic() + delay_ms / 1000
         if due < self._own_due:
             self._own_due = due
-            self._wake()
+            self.wake()
 
-    async def stop(self) -> None:
-        self._is_stopping = True
-        self._wake()
-        if self._task is not None:
-            await asyncio.wait({self._task}, timeout=1.0)
-            self._task.cancel()
-            await asyncio.wait({self._task})
+    async def end(self, patience_s: float) -> None:
+        await super().end(patience_s)
         if self._leads and self._broker.connection.live_socket() is not None:
-            with suppress(RedisTrouble):  # it ends by itself
-                await self._broker.yield_promotion(self._holder)
+            with suppress(RedisTrouble, TimeoutError):  # it ends by itself
+                async with asyncio.timeout(patience_s):
+                    await self._broker.yield_promotion(self._holder)
 
     async def _run(self) -> None:
-        pause = 0.0
         while not self._is_stopping:
             try:
                 wait_s = await self._tick()
             except RedisTrouble as error:
-                if not pause:
-                    log.warning("delayed jobs wait, the promoter keeps trying: %s", error)
-                pause = min(max(pause * 2, 0.05), 1.0)
-                wait_s = pause
+                wait_s = self._outage.goes_on(error)
                 if remedy_for(error) in (Remedy.MOVED, Remedy.LOCKED):
                     self._broker.connection.drop(error)
             else:
-                if pause:
-                    log.info("delayed jobs are promoted again")
-                    pause = 0.0
-            await self._sleep(wait_s)
+                self._outage.is_over()
+            await self._sleep(min(wait_s, self._own_due - monotonic()))
 
     async def _tick(self) -> float:
         """Promote what is due; returns how long to wait."""
@@ -85,19 +74,3 @@ class Promoter:
         if done.leads and done.next_due_ms >= 0:
             return min(done.next_due_ms / 1000, PROMOTE_EVERY_S)
         return PROMOTER_LEASE_MS / 2000  # often enough to keep the lease, or to gain it when its holder dies
-
-    async def _sleep(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        seconds = min(seconds, max(0.0, self._own_due - monotonic()))
-        if seconds <= 0 or self._is_stopping:
-            await asyncio.sleep(0)
-            return
-        self._sleeper = loop.create_future()
-        timer = loop.call_later(seconds, self._wake)
-        await self._sleeper
-        timer.cancel()
-
-    def _wake(self) -> None:
-        sleeper, self._sleeper = self._sleeper, None
-        if sleeper is not None and not sleeper.done():
-            sleeper.set_result(None)

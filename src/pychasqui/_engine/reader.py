@@ -21,11 +21,10 @@ from ..errors import CommandTimeout, ConnectionLost, DecodeError, RedisTrouble
 from ..job import Job
 from .outcomes import runs_allowed
 from .pace import Pace
+from .service import Outage, Service
 
 log = logging.getLogger("chasqui.worker")
 
-FIRST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 1.0
 UNBLOCK_EVERY_S = 0.05
 UNBLOCK_FOR_S = 2.0
 ORPHANS_A_PAGE = 500
@@ -44,8 +43,10 @@ class Room(Protocol):
     def offer(self, jobs: list[Job]) -> None: ...
 
 
-class Reader:
-    """start() -> reads for ever -> stop() ends the read that is under way and keeps what it brought."""
+class Reader(Service):
+    """start() -> reads for ever -> stop_reading() ends the read that is under way and keeps what it brought."""
+
+    title = "reader"
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Reader:
         on_rejected: Callable[[bytes, list[bytes] | None, str, str], None],
         on_exhausted: Callable[[Job], None],
     ) -> None:
+        super().__init__()
         self._broker = broker
         self._group = group
         self._consumer = consumer
@@ -77,21 +79,9 @@ class Reader:
         self._held_before: set[bytes] = set()  # when the group had to be made anew: these come a second time
         self._pace = Pace(monotonic())
         self._names: dict[bytes | None, str] = {}
-        self._sleeper: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._is_stopping = False
-        self._pause = 0.0
+        self._outage = Outage(f"worker {consumer} cannot read and keeps trying", f"worker {consumer} reads again")
 
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="chasqui reader")
-
-    def wake(self) -> None:
-        """There may be room again."""
-        sleeper, self._sleeper = self._sleeper, None
-        if sleeper is not None and not sleeper.done():
-            sleeper.set_result(None)
-
-    async def stop(self, helper: Broker) -> None:
+    async def stop_reading(self, helper: Broker) -> None:
         """Have the server end a blocked read through `helper`, so that no entry is handed to nobody."""
         self._is_stopping = True
         self.wake()
@@ -107,8 +97,7 @@ class Reader:
             except (RedisTrouble, TimeoutError):
                 break
             await asyncio.wait({self._task}, timeout=UNBLOCK_EVERY_S)
-        self._task.cancel()
-        await asyncio.wait({self._task})
+        await self.end(patience_s=0)
 
     async def _run(self) -> None:
         while not self._is_stopping:
@@ -122,9 +111,7 @@ class Reader:
             except RedisTrouble as error:
                 await self._mend(error)
                 continue
-            if self._pause:
-                log.info("worker %s reads again", self._consumer)
-                self._pause = 0.0
+            self._outage.is_over()
             if entries:
                 self._lanes.offer(self._decode(entries))
 
@@ -162,8 +149,7 @@ class Reader:
             count = lanes.free + ahead
             if self._is_stopping or (count > 0 and lanes.waiting <= lanes.low_water):
                 return min(count, self._read_count)
-            self._sleeper = asyncio.get_running_loop().create_future()
-            await self._sleeper
+            await self._sleep()
 
     def _decode(self, entries: list[Entry], deliveries: int = 0) -> list[Job]:
         jobs: list[Job] = []
@@ -211,9 +197,7 @@ class Reader:
     async def _mend(self, error: RedisTrouble) -> None:
         """Wait, or put right what can be put right; the loop then reads again."""
         remedy = remedy_for(error)
-        if not self._pause:
-            log.warning("worker %s cannot read and keeps trying: %s", self._consumer, error)
-        self._pause = min(max(self._pause * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+        pause = self._outage.goes_on(error)
         if remedy in (Remedy.MOVED, Remedy.LOCKED):
             self._broker.connection.drop(ConnectionLost(f"connecting anew: {error}"))
         self._may_have_orphans = isinstance(error, (ConnectionLost, CommandTimeout)) or self._may_have_orphans
@@ -225,7 +209,7 @@ class Reader:
             except RedisTrouble as refused:
                 log.warning("worker %s cannot create its group: %s", self._consumer, refused)
         if not self._is_stopping:
-            await asyncio.sleep(self._pause)
+            await asyncio.sleep(pause)
 
 
 def _find_fields(fields: list[Any]) -> tuple[bytes, bytes | None]:

@@ -7,10 +7,9 @@ theirs first. Consumers of other kinds have no lease and are judged by how long 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from time import monotonic
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from .._redis.broker import Broker
 from .._redis.replies import Claimed
 from ..config import SCAN_S
 from ..errors import RedisTrouble
+from .service import Service
 
 log = logging.getLogger("chasqui.worker")
 
@@ -32,7 +32,9 @@ class Intake(Protocol):
     def take(self, entries: list[Claimed]) -> None: ...
 
 
-class Reclaimer:
+class Reclaimer(Service):
+    title = "reclaimer"
+
     def __init__(
         self,
         broker: Broker,
@@ -40,36 +42,26 @@ class Reclaimer:
         consumer: str,
         *,
         intake: Intake,
-        held: Callable[[], list[bytes]],
         claim_min_idle_ms: int,
         renew_s: float,
     ) -> None:
+        super().__init__()
         self._broker = broker
         self._group = group
         self._consumer = consumer
         self._intake = intake
-        self._held = held
         self._claim_min_idle_ms = claim_min_idle_ms
         self._renew_s = renew_s
         self._suspects: dict[bytes, tuple[float, float]] = {}  # consumer -> lease, when it was first seen over
         self._sweep_at = monotonic() + SWEEP_S
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="chasqui reclaimer")
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
 
     async def _run(self) -> None:
-        while True:
+        while not self._is_stopping:
             try:
                 await self._scan()
             except RedisTrouble as error:
                 log.debug("the scan for abandoned entries comes later: %s", error)
-            await asyncio.sleep(SCAN_S * random.uniform(0.8, 1.0))
+            await self._sleep(SCAN_S * random.uniform(0.8, 1.0))
 
     async def _scan(self) -> None:
         holders = await self._broker.holders(self._group)

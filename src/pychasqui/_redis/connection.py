@@ -27,9 +27,7 @@ from ..errors import (
     CommandTimeout,
     ConnectionLost,
     NotRedis,
-    RedisTrouble,
     ReplyError,
-    ServerTooOld,
     WrongLoop,
 )
 from .dialect import Dialect, parse_version, read_hello, refuse_too_old
@@ -179,14 +177,24 @@ def _settle(future: asyncio.Future[Any], reply: Any) -> None:
 class Connection:
     """A socket that is opened when needed, and again after a loss."""
 
-    def __init__(self, find: Callable[[], Awaitable[Endpoint]], *, shown: str, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        find: Callable[[], Awaitable[Endpoint]],
+        *,
+        shown: str,
+        timeout_s: float = 10.0,
+        on_down: Callable[[Exception], None] | None = None,
+        on_up: Callable[[], None] | None = None,
+    ) -> None:
         self.timeout_s = timeout_s
         self.socket: Socket | None = None  # set while connected
         self._find = find  # asked before each attempt
         self._shown = shown  # the address for messages, without its secrets
+        self._on_down = on_down
+        self._on_up = on_up
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._opening: asyncio.Task[RedisTrouble | None] | None = None
-        self._trouble: RedisTrouble | None = None  # why the last attempt failed
+        self._opening: asyncio.Task[ChasquiError | None] | None = None
+        self._trouble: ChasquiError | None = None  # why the last attempt failed
         self._is_closed = False
         self.writes_before = 0
 
@@ -248,28 +256,35 @@ class Connection:
             raise WrongLoop("this connection belongs to another event loop; make one per loop, and after a fork")
         self._loop, self.socket, self._opening = loop, None, None
 
-    async def _open_somehow(self) -> RedisTrouble | None:
+    async def _open_somehow(self) -> ChasquiError | None:
         """Try until a socket is open; give up only on what trying again would not mend."""
+        if self.socket is not None and self.socket.lost is not None:
+            self._is_down(self.socket.lost)
         pause = FIRST_PAUSE_S
         while True:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     socket = await self._open()
-            except (AuthenticationFailed, ServerTooOld, NotRedis) as error:
-                return error
-            except ReplyError as error:
-                if remedy_for(error) is Remedy.FATAL:
+            except (ConnectionLost, CommandTimeout, OSError) as error:  # TimeoutError is an OSError
+                self._is_down(ConnectionLost(str(error) or "no answer to the handshake"))
+            except ChasquiError as error:
+                if not isinstance(error, ReplyError) or remedy_for(error) is Remedy.FATAL:
                     return error
-                self._trouble = error
-            except (OSError, RedisTrouble) as error:  # TimeoutError is an OSError
-                self._trouble = ConnectionLost(str(error) or "no answer to the handshake")
+                self._is_down(error)
             else:
                 if self.socket is not None:
                     self.writes_before += self.socket.writes
                 self.socket, self._trouble = socket, None
+                if self._on_up is not None:
+                    self._on_up()
                 return None
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE_S)
+
+    def _is_down(self, error: ChasquiError) -> None:
+        self._trouble = error
+        if self._on_down is not None:
+            self._on_down(error)
 
     async def _open(self) -> Socket:
         loop = asyncio.get_running_loop()
