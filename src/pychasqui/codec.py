@@ -102,8 +102,8 @@ def _unpack_retry(retry: _Retry) -> RetryOverride:
 
 
 # The shapes that no producer is known to write but that the official consumer reads: structs as maps, keyed by name
-# (str or bin) or position; the id as bin; the payload as an array of small ints, or as a str if it is not UTF-8; the kind
-# of backoff as a number or as a map of itself to nil; heads that are not in their shortest form; anything after the end.
+# (str or bin) or by position; the id as bin; the payload as an array of small ints, or as a str if it is not UTF-8; the
+# kind of backoff as a number, or as a map of itself to nil; heads not in their shortest form; anything after the end.
 
 _T = TypeVar("_T")
 _read_str = msgspec.msgpack.Decoder(str).decode
