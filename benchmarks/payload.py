@@ -1,0 +1,15 @@
+"""The one job that everybody is measured with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# 62 bytes as JSON, 50 as MessagePack.
+DATA: dict[str, Any] = {"to": "ada@example.org", "template": "welcome", "locale": "en", "n": 7}
+
+# The same job as it lies in Redis after pychasqui or chasquimq added it, for the two limits that know no codec:
+# field d holds an envelope of this many bytes, field n the name.
+STREAM = b"{chasqui:bench}:stream"
+ENVELOPE_BYTES = 90
+NAME = b"bench"
+ENTRY_FIELDS = (b"d", b"x" * ENVELOPE_BYTES, b"n", NAME)

@@ -1,0 +1,18 @@
+"""`python -m benchmarks.peers PEER ACTION URL COUNT PARAMETERS`: one action of one peer, one line of JSON."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+
+from benchmarks.peers.stage import Order, perform
+
+
+def main() -> None:
+    name, action, url, count, parameters = sys.argv[1:]
+    order = Order(url=url, count=int(count), **json.loads(parameters))
+    perform(importlib.import_module(f"benchmarks.peers.{name}").PEER, action, order)
+
+
+main()

@@ -1,0 +1,106 @@
+"""The limit for a worker: XREADGROUP and XACKDEL in a loop that decodes nothing and runs nothing.
+
+A blocking socket, hiredis for the protocol, a thousand entries a trip, and two reads under way, so that the server
+fetches the next batch while this side collects the ids of the last one. On servers before 8.2, which have no XACKDEL,
+it sends XACK and XDEL. `fill` adds entries with the fields and sizes of a pychasqui job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import hiredis
+
+from benchmarks.payload import ENTRY_FIELDS, STREAM
+from benchmarks.peers.stage import Clock, Order, Producer, ThreadPeer, memory, sum_of
+from benchmarks.wire import Wire
+
+GROUP, BATCH = b"default", b"1000"
+READ = (b"XREADGROUP", b"GROUP", GROUP, b"bare", b"COUNT", BATCH, b"STREAMS", STREAM, b">")
+
+
+class Pipe:
+    """Commands out and replies in, on one blocking socket; counts the replies still to come."""
+
+    def __init__(self, url: str) -> None:
+        place = urlsplit(url)
+        self._socket = socket.create_connection((place.hostname or "127.0.0.1", place.port or 6379), timeout=30)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._reader = hiredis.Reader()
+        self.owed = 0
+
+    def send(self, *commands: bytes) -> None:
+        self._socket.sendall(b"".join(commands))
+        self.owed += len(commands)
+
+    def reply(self) -> Any:
+        while (reply := self._reader.gets()) is False:
+            data = self._socket.recv(1 << 18)
+            if not data:
+                raise ConnectionError("the server closed the connection")
+            self._reader.feed(data)
+        self.owed -= 1
+        return reply
+
+
+@contextmanager
+def producer(url: str) -> Iterator[Producer]:
+    pipe = Pipe(url)
+    command = hiredis.pack_command((b"XADD", STREAM, b"*", *ENTRY_FIELDS))
+
+    def add_many(count: int) -> None:
+        pipe.send(*[command] * count)
+        while pipe.owed:
+            pipe.reply()
+
+    yield Producer(lambda _: add_many(1), lambda batch: lambda: add_many(len(batch)))
+
+
+def work(order: Order, _handler: Callable[..., Any]) -> None:
+    with Wire(order.url) as wire:
+        wire.call("XGROUP", "CREATE", STREAM, GROUP, 0, "MKSTREAM")
+        acks = acks_with_xackdel if has_xackdel(wire) else acks_without_xackdel
+    result = drain(Pipe(order.url), acks, order)
+    os.write(1, json.dumps(result | memory()).encode() + b"\n")
+    os._exit(0)
+
+
+def drain(pipe: Pipe, acks: Callable[[list[bytes]], list[bytes]], order: Order) -> dict[str, Any]:
+    read = hiredis.pack_command(READ)
+    acks_a_batch = len(acks([b"0-0"]))
+    handled, started, clock = 0, 0, Clock()
+    pipe.send(read, read)
+    for trip in range(order.total):
+        for _ in range(acks_a_batch if trip >= 2 else 0):
+            pipe.reply()
+        ((_, entries),) = pipe.reply()
+        pipe.send(*acks([entry[0] for entry in entries]), read)
+        handled += len(entries)
+        if not started and handled >= order.warmup:
+            started, clock = handled, Clock()
+        if handled >= order.total:
+            break
+    while pipe.owed:
+        pipe.reply()
+    return clock.read(handled - started)
+
+
+def has_xackdel(wire: Wire) -> bool:
+    return wire.call("COMMAND", "INFO", "XACKDEL") != [None]
+
+
+def acks_with_xackdel(ids: list[bytes]) -> list[bytes]:
+    return [hiredis.pack_command((b"XACKDEL", STREAM, GROUP, b"IDS", b"%d" % len(ids), *ids))]
+
+
+def acks_without_xackdel(ids: list[bytes]) -> list[bytes]:
+    return [hiredis.pack_command((b"XACK", STREAM, GROUP, *ids)), hiredis.pack_command((b"XDEL", STREAM, *ids))]
+
+
+PEER = ThreadPeer(producer, work, lambda data: data, sum_of(("XLEN", STREAM.decode())))

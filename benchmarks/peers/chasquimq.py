@@ -1,0 +1,45 @@
+"""The official chasquimq wheel, by the same public classes as pychasqui.
+
+Worker: events, the promoter and the scheduler are off (nothing here needs them and each costs Redis commands), and
+256 entries are read at a time as in the project's own benchmark. On asyncio, as its documentation shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+from chasquimq import Queue, Worker
+
+from benchmarks.payload import STREAM
+from benchmarks.peers.stage import QUEUE, AsyncPeer, Order, Producer, sum_of
+
+
+@asynccontextmanager
+async def producer(url: str) -> AsyncIterator[Producer]:
+    # The default cap of a million entries would trim the largest backlog measured here.
+    async with Queue(QUEUE, redis_url=url, max_stream_len=10_000_000) as queue:
+
+        def bulk(batch: list[dict[str, Any]]) -> Callable[[], Any]:
+            return partial(queue.add_bulk, [{"name": "bench", "data": data} for data in batch])
+
+        yield Producer(partial(queue.add, "bench"), bulk)
+
+
+async def work(order: Order, handler: Callable[..., Any]) -> None:
+    worker = Worker(
+        QUEUE,
+        handler,
+        redis_url=order.url,
+        concurrency=order.concurrency,
+        read_count=256,
+        events_enabled=False,
+        delayed_enabled=False,
+        run_scheduler=False,
+    )
+    await worker.run()
+
+
+PEER = AsyncPeer(producer, work, lambda job: job.data, sum_of(("XLEN", STREAM.decode())))

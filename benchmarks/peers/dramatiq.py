@@ -1,0 +1,44 @@
+"""Dramatiq with its default middleware, worker threads in this process as its command would start them.
+
+It has no bulk add; many jobs are enqueued one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dramatiq
+from dramatiq.brokers.redis import RedisBroker
+
+from benchmarks.peers.stage import QUEUE, Order, Producer, ThreadPeer, sum_of
+
+
+def new_actor(url: str, function: Callable[..., Any]) -> dramatiq.Actor:
+    broker = RedisBroker(url=f"{url}?max_connections=200")
+    return dramatiq.actor(function, actor_name="bench", queue_name=QUEUE, broker=broker)
+
+
+@contextmanager
+def producer(url: str) -> Iterator[Producer]:
+    actor = new_actor(url, lambda data: None)
+
+    def bulk(batch: list[dict[str, Any]]) -> Callable[[], None]:
+        def send() -> None:
+            for data in batch:
+                actor.send(data)
+
+        return send
+
+    yield Producer(actor.send, bulk)
+    actor.broker.close()
+
+
+def work(order: Order, handler: Callable[..., Any]) -> None:
+    actor = new_actor(order.url, handler)
+    dramatiq.Worker(actor.broker, worker_threads=order.concurrency).start()
+
+
+# A message stays in this hash from its enqueue to its ack.
+PEER = ThreadPeer(producer, work, lambda data: data, sum_of(("HLEN", f"dramatiq:{QUEUE}.msgs")))

@@ -1,0 +1,99 @@
+"""`python -m benchmarks.plot RESULTS.json PICTURE.png`: one panel a scenario, bars on a log scale, best on top.
+
+Runs in an environment of its own, the only one with matplotlib.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+from benchmarks.report import ranking
+from benchmarks.roster import BY_NAME, OURS, OURS_UVLOOP, WHEEL, WHEEL_UVLOOP
+from benchmarks.runner import Sample
+from benchmarks.scenarios import SCENARIOS
+from benchmarks.verdict import Samples
+
+INK, FAINT = "#1c2733", "#8a949e"
+COLOURS = {OURS: "#d1495b", OURS_UVLOOP: "#d1495b", WHEEL: "#2e6f95", WHEEL_UVLOOP: "#2e6f95"}
+OTHERS, LIMIT = "#b9c2cb", "#edd9a3"
+
+
+def main(results: str, picture: str) -> None:
+    found = json.loads(Path(results).read_text(encoding="utf-8"))
+    samples = Samples(Sample(**sample) for sample in found["samples"])
+    panels = _panels(samples)
+    columns = 3
+    rows = -(-len(panels) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(6.4 * columns, 4.6 * rows), squeeze=False)
+    for place, (title, scenario, number, unit, most_first) in zip(axes.flat, panels, strict=False):
+        _draw(place, title, scenario, number, unit, most_first, samples)
+    for place in list(axes.flat)[len(panels) :]:
+        place.axis("off")
+    machine = found["machine"]
+    figure.suptitle(
+        f"pychasqui and its peers, {found['date']}", x=0.01, ha="left", fontsize=17, color=INK, weight="bold"
+    )
+    under = f"{machine['cpu']}, {machine['cores']} cores, Redis {found['redis']}, Python {machine['python']}"
+    figure.text(0.01, 1 - 0.62 / figure.get_figheight(), f"{under}. Medians, log scale.", color=FAINT, fontsize=11)
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.75 / figure.get_figheight()), h_pad=2.2, w_pad=2.5)
+    figure.savefig(picture, dpi=110)
+
+
+def _panels(samples: Samples) -> list[tuple[str, str, str, str, bool]]:
+    """Title, scenario, number, unit and direction of every panel that has something to show."""
+    wanted = [(s.title, s.key, "value", "jobs/s", True) for s in SCENARIOS if s.kind in ("add", "work")]
+    wanted += [
+        ("add to handler start, p50", "latency", "p50_us", "us, less is better", False),
+        ("add to handler start, p99", "latency", "p99_us", "us, less is better", False),
+        ("Redis bytes per waiting job", "memory", "value", "bytes, less is better", False),
+        ("worker, peak resident memory", "work-100", "peak_rss_mb", "MB, less is better", False),
+    ]
+    return [panel for panel in wanted if ranking(panel[1], samples, number=panel[2])]
+
+
+def _draw(place: Axes, title: str, scenario: str, number: str, unit: str, most_first: bool, samples: Samples) -> None:
+    names = ranking(scenario, samples, number=number, most_first=most_first)[::-1]
+    medians: list[float] = [samples.median(scenario, name, number) or 0.0 for name in names]
+    bars = place.barh(range(len(names)), medians, color=[_colour(name) for name in names], height=0.72)
+    for bar, name in zip(bars, names, strict=True):
+        if BY_NAME[name].is_limit:
+            bar.set_hatch("///")
+            bar.set_edgecolor("white")
+    place.set_xscale("log")
+    place.set_xlim(min(medians) / 2.2, max(medians) * 3.4)
+    for at, median in enumerate(medians):
+        place.text(median * 1.06, at, f"{median:,.0f}", va="center", fontsize=9, color=INK)
+    place.set_yticks(range(len(names)), [BY_NAME[name].label for name in names], fontsize=9.5, color=INK)
+    for tick, name in zip(place.get_yticklabels(), names, strict=True):
+        tick.set_fontweight("bold" if name in (OURS, OURS_UVLOOP) else "normal")
+    place.set_title(f"{title}  ", loc="left", fontsize=12, color=INK, weight="bold")
+    place.set_xlabel(unit, fontsize=9, color=FAINT)
+    _quieten(place)
+
+
+def _colour(name: str) -> str:
+    return LIMIT if BY_NAME[name].is_limit else COLOURS.get(name, OTHERS)
+
+
+def _quieten(place: Any) -> None:
+    for side in ("top", "right", "left"):
+        place.spines[side].set_visible(False)
+    place.spines["bottom"].set_color(FAINT)
+    place.tick_params(axis="y", length=0)
+    place.tick_params(axis="x", colors=FAINT, labelsize=8.5)
+    place.grid(axis="x", color="#e6e9ec", linewidth=0.8)
+    place.set_axisbelow(True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

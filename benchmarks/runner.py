@@ -1,0 +1,72 @@
+"""Who is measured when: every peer of a scenario in turn, the whole list as often as asked, each time from another
+start, so that a slow minute of the machine falls on everybody."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from benchmarks.procedures import Bench, MeasurementFailed
+from benchmarks.roster import Peer
+from benchmarks.scenarios import Scenario
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One measurement: its result, or why there is none."""
+
+    scenario: str
+    peer: str
+    repeat: int
+    result: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+    load: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if value not in ("", {})}
+
+
+def rounds(peers: Sequence[Peer], scenarios: Sequence[Scenario], repeats: int) -> Iterator[tuple[int, Scenario, Peer]]:
+    """All measurements in order. What Redis holds for a waiting job does not vary, so that is asked only once."""
+    for repeat in range(repeats):
+        for scenario in scenarios:
+            if scenario.kind == "memory" and repeat:
+                continue
+            taking_part = [peer for peer in peers if scenario.key in peer.scenarios]
+            shift = repeat * (len(taking_part) // max(1, repeats)) if taking_part else 0
+            yield from ((repeat, scenario, peer) for peer in taking_part[shift:] + taking_part[:shift])
+
+
+def run(bench: Bench, peers: Sequence[Peer], scenarios: Sequence[Scenario], repeats: int) -> list[Sample]:
+    plan = list(rounds(peers, scenarios, repeats))
+    samples: list[Sample] = []
+    begun = time.monotonic()
+    for number, (repeat, scenario, peer) in enumerate(plan, start=1):
+        sample = _measure(bench, repeat, scenario, peer)
+        samples.append(sample)
+        outcome = f"failed: {sample.error}" if sample.error else _value(scenario, sample)
+        spent = time.monotonic() - begun
+        print(f"[{number}/{len(plan)} {spent:5.0f} s] {scenario.key:14} {peer.name:17} {outcome}", flush=True)
+    return samples
+
+
+def _measure(bench: Bench, repeat: int, scenario: Scenario, peer: Peer) -> Sample:
+    load = os.getloadavg()[0]
+    try:
+        return Sample(scenario.key, peer.name, repeat, bench.measure(scenario, peer), load=load)
+    except MeasurementFailed as error:
+        return Sample(scenario.key, peer.name, repeat, error=str(error), load=load)
+
+
+def _value(scenario: Scenario, sample: Sample) -> str:
+    result = sample.result
+    if scenario.kind == "latency":
+        return f"p50 {result['p50_us']:,} us, p99 {result['p99_us']:,} us"
+    if scenario.kind == "memory":
+        return f"{result['value']:,.0f} bytes/job"
+    if scenario.kind == "backlog":
+        return f"{result['small_us']:.2f} us/job at the small backlog, {result['large_us']:.2f} at the large one"
+    return f"{result['value']:,.0f} jobs/s"

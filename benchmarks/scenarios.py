@@ -1,0 +1,72 @@
+"""What is measured: every scenario with its parameters, and how many jobs one measurement takes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.roster import Peer
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`kind` chooses how the runner goes about it; `parameters` go to the peer's process as they are."""
+
+    key: str
+    title: str
+    kind: str  # add, work, latency, backlog or memory
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much work a run puts into each measurement."""
+
+    seconds: float  # how long a measurement should take, by the roster's rates
+    latency_jobs: int
+    memory_jobs: int
+    small_backlog: int
+    small_rounds: int
+    large_backlog: int
+
+
+FULL = Effort(
+    seconds=1.0, latency_jobs=1000, memory_jobs=100_000, small_backlog=10_000, small_rounds=5, large_backlog=1_000_000
+)
+QUICK = Effort(
+    seconds=0.1, latency_jobs=100, memory_jobs=10_000, small_backlog=10_000, small_rounds=1, large_backlog=50_000
+)
+
+SCENARIOS: tuple[Scenario, ...] = (
+    Scenario("add", "add, one after another", "add", {"style": "single"}),
+    Scenario("add-100-tasks", "add, 100 tasks at once", "add", {"style": "tasks", "tasks": 100}),
+    Scenario("add-bulk-50", "add_bulk(50)", "add", {"style": "bulk", "bulk": 50}),
+    Scenario("add-bulk-1000", "add_bulk(1000)", "add", {"style": "bulk", "bulk": 1000}),
+    Scenario("work-1", "worker, no-op, concurrency 1", "work", {"handler": "noop", "concurrency": 1}),
+    Scenario("work-100", "worker, no-op, concurrency 100", "work", {"handler": "noop", "concurrency": 100}),
+    Scenario("work-sleep", "worker, 1 ms sleep, concurrency 100", "work", {"handler": "sleep", "concurrency": 100}),
+    Scenario("work-def", "worker, plain def, concurrency 100", "work", {"handler": "def", "concurrency": 100}),
+    Scenario("latency", "add to handler start on an idle queue", "latency", {"handler": "stamp", "concurrency": 100}),
+    Scenario("backlog", "per-job cost at a backlog of 1M against 10k", "backlog", {"concurrency": 100}),
+    Scenario("memory", "Redis bytes per waiting job", "memory", {"style": "bulk", "bulk": 1000}),
+)
+BY_KEY = {scenario.key: scenario for scenario in SCENARIOS}
+
+
+def job_count(scenario: Scenario, peer: Peer, effort: Effort) -> int:
+    """Jobs in the timed part: a whole number of batches, and a few hundred at the very least."""
+    batch = scenario.parameters.get("bulk", scenario.parameters.get("tasks", 1))
+    wanted = max(200, peer.rates[scenario.key] * effort.seconds)
+    return math.ceil(wanted / batch) * batch
+
+
+def memory_count(peer: Peer, effort: Effort) -> int:
+    """Waiting jobs for the memory measurement: fewer for those who would take more than a few seconds to add them."""
+    return min(effort.memory_jobs, max(1000, int(peer.rates["memory"] * 8 * effort.seconds)))
+
+
+def warmup_count(count: int, parameters: dict[str, Any]) -> int:
+    """A tenth of the timed part on top of it, in whole batches."""
+    batch = int(parameters.get("bulk", 1))
+    return math.ceil(count / 10 / batch) * batch
