@@ -1,0 +1,139 @@
+"""The official package, driven from a test: it lives in a process and an environment of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+import redis.asyncio
+
+from pychasqui import BackoffSpec
+from tests.interop.runs import Run
+from tests.support.server import PROJECT, RedisServer
+from tests.support.waiting import eventually
+
+ENVIRONMENT = PROJECT / ".venv-official"
+PYTHON = ENVIRONMENT / "bin" / "python"
+PROGRAM = PROJECT / "tests" / "interop" / "official_process.py"
+NEEDS = (8, 6)
+CONSUMER = "official"
+
+
+def reason_to_skip(server: RedisServer) -> str:
+    """Why the official package cannot be run here, if it cannot."""
+    if not (PYTHON.exists() and (ENVIRONMENT / ".installed").exists()):
+        return f"the official package is not installed: `make test` puts it into {ENVIRONMENT.name}"
+    if server.product != "Redis" or server.version[:2] < NEEDS:
+        return f"the official engine needs Redis {'.'.join(map(str, NEEDS))}, this suite runs on {server.label}"
+    return ""
+
+
+def as_written(options: str) -> dict[str, Any]:
+    """The options of an add, from the source that the official process reads with its own classes."""
+    options_read: dict[str, Any] = eval(f"dict({options})", {"BackoffSpec": BackoffSpec})
+    return options_read
+
+
+class Official:
+    """Its queue, and at most one worker of it at a time. Leaving the context kills the process, whatever it does."""
+
+    def __init__(self, server: RedisServer, witness: redis.asyncio.Redis, queue_name: str) -> None:
+        self._server = server
+        self._witness = witness
+        self._queue_name = queue_name
+        self.runs: list[Run] = []
+        self.ended: list[str] = []
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._orders = 0
+
+    async def __aenter__(self) -> Self:
+        await self._start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.kill()
+
+    async def _start(self) -> None:
+        pipe = asyncio.subprocess.PIPE
+        self._process = await asyncio.create_subprocess_exec(
+            PYTHON, PROGRAM, self._server.tcp_url, self._queue_name, stdin=pipe, stdout=pipe, limit=2**26
+        )
+        self._listening = asyncio.create_task(self._listen())
+
+    async def kill(self) -> None:
+        """SIGKILL, as a machine that is switched off. Its exit code tells nothing."""
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+        await self._listening
+
+    async def add(self, name: str, data: Any = None, options: str = "") -> str:
+        """`options` is source, for instance "attempts=3, backoff=BackoffSpec.fixed(50)". Returns the job's id."""
+        return await self._order("add", name=name, data=repr(data), options=options)
+
+    async def add_bulk(self, jobs: Sequence[dict[str, Any]]) -> list[str]:
+        return await self._order("add_bulk", jobs=repr(jobs))
+
+    async def peek_dlq(self, limit: int = 20) -> list[dict[str, Any]]:
+        return await self._order("peek_dlq", limit=limit)
+
+    async def replay_dlq(self, limit: int = 100) -> int:
+        return await self._order("replay_dlq", limit=limit)
+
+    async def work(
+        self, *, fails: Sequence[int] = (), gives_up: bool = False, lasts_s: float = 0.0, **options: Any
+    ) -> None:
+        """Start a worker; returns when it reads. Without events: they would stay in Redis."""
+        options = {"consumer_id": CONSUMER, "events_enabled": False, "run_scheduler": False, **options}
+        await self._order("work", fails=list(fails), gives_up=gives_up, lasts_s=lasts_s, options=options)
+        await eventually(lambda: self._is_reading(options["consumer_id"]))
+
+    async def stop_working(self) -> None:
+        """Close the worker, wait until its run has ended, and go on in a new process.
+
+        As long as a process lives in which a worker was closed, its last read goes on and takes entries for nobody.
+        """
+        await self._order("stop_working")
+        await self.kill()
+        await self._start()
+
+    async def _is_reading(self, consumer: str) -> bool:
+        stream = f"{{chasqui:{self._queue_name}}}:stream"
+        if not await self._witness.exists(stream):
+            return False
+        groups = await self._witness.xinfo_groups(stream)
+        consumers = await self._witness.xinfo_consumers(stream, "default") if groups else []
+        return any(known["name"] == consumer.encode() for known in consumers)
+
+    async def _order(self, do: str, **details: Any) -> Any:
+        self._orders += 1
+        answer = self._answers[self._orders] = asyncio.get_running_loop().create_future()
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps({"number": self._orders, "do": do, **details}).encode() + b"\n")
+        async with asyncio.timeout(10):
+            await self._process.stdin.drain()
+            return await answer
+
+    async def _listen(self) -> None:
+        assert self._process.stdout
+        while line := await self._process.stdout.readline():
+            message = json.loads(line)
+            if started := message.get("started"):
+                self.runs.append(Run(**started))
+            elif ended := message.get("ended"):
+                self.ended.append(ended["id"])
+            elif error := message.get("error"):
+                self._answers.pop(message["number"]).set_exception(OfficialError(error))
+            else:
+                value = eval(message["value"], {"nan": math.nan, "inf": math.inf})
+                self._answers.pop(message["number"]).set_result(value)
+        for answer in self._answers.values():
+            answer.set_exception(OfficialError("the official process has ended"))
+        self._answers.clear()
+
+
+class OfficialError(Exception):
+    """What the official package raised, as text."""

@@ -1,0 +1,193 @@
+"""Both kinds in one group: who runs what, who takes over from whom, and who leaves whom alone."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import Counter
+
+import pytest
+import redis.asyncio
+
+from pychasqui import Job, Queue, Worker
+from tests.interop.official import Official
+from tests.interop.runs import Handler
+from tests.interop.wire import Wire, nothing_left
+from tests.support.server import PROJECT, RedisServer
+from tests.support.waiting import eventually
+
+FOREVER = 3600.0
+
+
+async def test_a_thousand_jobs_of_both_are_run_once_each_by_both(
+    official: Official, queue: Queue, redis_url: str, queue_name: str
+) -> None:
+    handler = Handler(lasts_s=0.01)
+    await official.work(lasts_s=0.01, concurrency=20)
+    async with Worker(queue_name, handler, redis_url=redis_url, concurrency=20):
+        jobs = [{"name": "shared", "data": n} for n in range(500)]
+        theirs, ours = await asyncio.gather(official.add_bulk(jobs), queue.add_bulk(jobs))
+        await eventually(lambda: len(handler.ended) + len(official.ended) >= 1000)
+    runs = Counter(run.id for run in handler.runs + official.runs)
+    assert runs == Counter([*theirs, *(job.id for job in ours)])
+    assert len(handler.runs) >= 100
+    assert len(official.runs) >= 100
+
+
+class TestLongJobs:
+    async def test_they_do_not_take_a_job_that_still_runs_here(
+        self, official: Official, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        handler = Handler(lasts_s=4.0)
+        async with Worker(queue_name, handler, redis_url=redis_url, claim_min_idle_ms=1000):
+            job = await queue.add("long")
+            await eventually(lambda: handler.runs)
+            await official.work(claim_min_idle_ms=1000, read_block_ms=100)
+            await eventually(lambda: handler.ended == [job.id])
+        assert len(handler.runs) == 1
+        assert official.runs == []
+
+    async def test_they_do_not_take_a_job_that_blocks_our_event_loop(
+        self, official: Official, queue: Queue, redis_url: str, queue_name: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        runs = []
+        they_read = asyncio.Event()
+
+        async def block(job: Job) -> None:
+            runs.append(job.id)
+            await they_read.wait()
+            time.sleep(4)
+
+        async with Worker(queue_name, block, redis_url=redis_url, claim_min_idle_ms=1000):
+            job = await queue.add("long")
+            await eventually(lambda: runs)
+            await official.work(claim_min_idle_ms=1000, read_block_ms=100)
+            they_read.set()
+        assert runs == [job.id]
+        assert official.runs == []
+        assert "has been blocked" in caplog.text
+
+    async def test_we_do_not_take_their_job_before_its_time(
+        self, official: Official, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        await official.work(lasts_s=1.5)
+        job = await queue.add("long")
+        await eventually(lambda: official.runs)
+        handler = Handler()
+        async with Worker(queue_name, handler, redis_url=redis_url, claim_min_idle_ms=2000):
+            await eventually(lambda: official.ended == [job.id])
+        assert len(official.runs) == 1
+        assert handler.runs == []
+
+
+class TestKilled:
+    async def test_we_take_what_their_killed_worker_held_once_it_has_lain_idle(
+        self, official: Official, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        await official.work(lasts_s=FOREVER, concurrency=10)
+        jobs = await queue.add_bulk({"name": "n", "data": n} for n in range(30))
+        await eventually(lambda: len(official.runs) == 10)
+        handler = Handler()
+        async with Worker(queue_name, handler, redis_url=redis_url, claim_min_idle_ms=1000):
+            await official.kill()
+            await eventually(lambda: len(handler.runs) == 30)
+        assert {(run.id, run.attempt) for run in handler.runs} == {(job.id, 1) for job in jobs}
+        delivered_at = min(run.at for run in official.runs)
+        assert min(run.at for run in handler.runs) - delivered_at >= 0.95
+        assert max(run.at for run in handler.runs) - delivered_at < 2.5
+
+    async def test_they_take_what_our_killed_worker_held_once_it_has_lain_idle(
+        self, official: Official, queue: Queue, redis_url: str, queue_name: str, wire: Wire
+    ) -> None:
+        program = (
+            "import asyncio; from pychasqui import Worker\n"
+            "async def handle(job): await asyncio.sleep(3600)\n"
+            f"asyncio.run(Worker({queue_name!r}, handle, redis_url={redis_url!r}, concurrency=10).run())\n"
+        )
+        worker = await asyncio.create_subprocess_exec(sys.executable, "-c", program, cwd=PROJECT)
+        jobs = await queue.add_bulk({"name": "n", "data": n} for n in range(10))
+
+        async def held() -> bool:
+            return await wire.waiting() == 10 and len(await wire.pending()) == 10
+
+        try:
+            await eventually(held)
+        finally:
+            worker.kill()
+            await worker.wait()
+        killed_at = time.time()
+        await official.work(claim_min_idle_ms=1000)
+        await eventually(lambda: len(official.ended) == 10)
+        assert {run.id for run in official.runs} == {job.id for job in jobs}
+        assert max(run.at for run in official.runs) - killed_at < 2.5
+
+    async def test_nothing_is_lost_when_they_are_killed_under_load(
+        self, official: Official, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        handler = Handler(lasts_s=0.01)
+        await official.work(lasts_s=0.01, concurrency=10)
+        async with Worker(queue_name, handler, redis_url=redis_url, concurrency=50, claim_min_idle_ms=1000):
+            jobs = await queue.add_bulk({"name": "n", "data": n} for n in range(1000))
+            await eventually(lambda: len(official.ended) >= 50)
+            await official.kill()
+            await eventually(lambda: {*handler.ended, *official.ended} == {job.id for job in jobs}, timeout=15)
+            await eventually(lambda: len(handler.ended) == len(handler.runs))
+        runs = Counter(run.id for run in handler.runs)
+        assert max(runs.values()) == 1
+        assert runs.keys() & {run.id for run in official.runs} < {run.id for run in official.runs[-100:]}
+
+    async def test_nothing_is_lost_when_redis_is_killed_under_load(self, can_run_both: None, queue_name: str) -> None:
+        handler = Handler(lasts_s=0.01)
+        with RedisServer("--appendonly", "yes", "--appendfsync", "always", tcp=True) as server:
+            async with (
+                redis.asyncio.Redis.from_url(server.url) as witness,
+                Official(server, witness, queue_name) as official,
+                Queue(queue_name, redis_url=server.url) as queue,
+                Worker(queue_name, handler, redis_url=server.url, concurrency=10, claim_min_idle_ms=1000),
+            ):
+                await official.work(lasts_s=0.01, concurrency=10, claim_min_idle_ms=1000)
+                jobs = await queue.add_bulk({"name": "n", "data": n} for n in range(500))
+                await eventually(lambda: len(official.ended) >= 50 and len(handler.ended) >= 50)
+                server.kill()
+                server.start()
+                await eventually(lambda: {*handler.ended, *official.ended} == {job.id for job in jobs}, timeout=20)
+                await nothing_left(server)
+
+
+class TestHandedBack:
+    async def test_they_run_at_once_what_our_closed_worker_had_not_started(
+        self, official: Official, queue: Queue, redis_url: str, queue_name: str, wire: Wire
+    ) -> None:
+        handler = Handler()
+        async with Worker(queue_name, handler, redis_url=redis_url, concurrency=1):
+            await queue.add_bulk({"name": "quick", "data": n} for n in range(2000))
+            await eventually(lambda: len(handler.ended) > 200)
+        released = await wire.waiting()
+        assert released == 2000 - len(handler.ended)
+        await official.work()
+        await eventually(lambda: len(official.ended) == released)
+        assert {run.attempt for run in official.runs} == {0}
+        assert {run.id for run in official.runs}.isdisjoint(handler.ended)
+
+    async def test_they_run_at_once_what_our_worker_was_cut_off_from(
+        self, official: Official, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        handler = Handler(lasts_s=FOREVER)
+        async with Worker(queue_name, handler, redis_url=redis_url, shutdown_deadline_s=0.1):
+            job = await queue.add("endless", attempts=1)
+            await eventually(lambda: handler.runs)
+        await official.work()
+        await eventually(lambda: official.runs, timeout=1)
+        assert [(run.id, run.attempt) for run in official.runs] == [(job.id, 0)]
+
+    async def test_a_worker_of_theirs_that_waits_already_finds_it_with_its_next_read(
+        self, official: Official, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        handler = Handler(lasts_s=FOREVER)
+        async with Worker(queue_name, handler, redis_url=redis_url, shutdown_deadline_s=0.1):
+            job = await queue.add("endless")
+            await eventually(lambda: handler.runs)
+            await official.work(read_block_ms=300)
+        await eventually(lambda: official.runs, timeout=1)
+        assert [(run.id, run.attempt) for run in official.runs] == [(job.id, 0)]
