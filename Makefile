@@ -18,7 +18,7 @@ PIP := -m pip --disable-pip-version-check install -qq
 FINDS_SERVER := $(BIN)/python -c 'from pychasqui.embedded import find_server; find_server()' 2>/dev/null
 ARGS ?=
 
-.PHONY: help demo test check matrix bench clean best-server
+.PHONY: help demo test check matrix chaos bench clean best-server
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -39,11 +39,14 @@ check: $(INSTALLED)  ## lint, format, types, layers
 matrix: $(INSTALLED) $(OFFICIAL)/.installed  ## run the suite on every server version
 	@$(BIN)/python tools/matrix $(ARGS)
 
+chaos: $(INSTALLED) best-server  ## break things for ROUNDS rounds and count the jobs
+	@$(BIN)/python -m tests.chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 bench: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## measure, side by side with the others
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean:  ## remove everything that the other targets made
-	rm -rf $(VENV) $(OFFICIAL) .servers .bench build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(OFFICIAL) .servers .bench .chaos build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml

@@ -1,0 +1,101 @@
+"""Runs rounds of faults and prints what became of the jobs:
+
+python -m tests.chaos --rounds 100 --seed 1           every fault in turn
+python -m tests.chaos --only redis-kill cut           these only
+python -m tests.chaos --engine wheel                  the official package in the worker's place
+python -m tests.chaos --seed 1 --first 37 --rounds 1  round 37 of seed 1 again, as far as the machine's timing allows
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+from pathlib import Path
+from time import monotonic
+
+from tests.chaos.crew import OFFICIAL_PYTHON, official_is_there
+from tests.chaos.faults import FAULTS
+from tests.chaos.round import Order, Report, run_round
+from tests.chaos.tables import as_json, render, summarize
+from tests.support.server import PROJECT, describe, server_binary
+
+KEPT = PROJECT / ".chaos"
+
+
+def main() -> int:
+    arguments = _arguments()
+    if arguments.engine == "wheel" and not official_is_there():
+        print(f"the official package is not installed: no {OFFICIAL_PYTHON}", file=sys.stderr)
+        return 2
+    logging.getLogger("chasqui").addHandler(logging.NullHandler())  # the producer's; the workers write to files
+    began = monotonic()
+    reports: list[Report] = []
+    try:
+        asyncio.run(_run_all(arguments, reports))
+    except KeyboardInterrupt:
+        print("interrupted; these are the rounds so far", file=sys.stderr)
+    rows = summarize(reports)
+    product, version = describe(server_binary())
+    server = f"{product} {'.'.join(map(str, version))}"
+    print(f"\n{arguments.engine} on {server}, seed {arguments.seed}, {monotonic() - began:.0f} s\n{render(rows)}")
+    print("run more than once:", rows[-1]["reasons"] or "none")
+    if arguments.out:
+        facts = {"engine": arguments.engine, "server": server, "seed": arguments.seed, "summary": rows}
+        arguments.out.write_text(json.dumps({**facts, "rounds": [as_json(report) for report in reports]}, indent=1))
+    is_bad = any(report.problems for report in reports)
+    return 1 if is_bad and arguments.engine == "pychasqui" else 0
+
+
+async def _run_all(arguments: argparse.Namespace, reports: list[Report]) -> None:
+    places = asyncio.Semaphore(arguments.parallel)
+
+    async def run(number: int) -> None:
+        async with places:
+            reports.append(await _run(arguments, number))
+
+    async with asyncio.TaskGroup() as rounds:
+        for number in range(arguments.first, arguments.first + arguments.rounds):
+            rounds.create_task(run(number))
+
+
+async def _run(arguments: argparse.Namespace, number: int) -> Report:
+    names = arguments.only or list(FAULTS)
+    order = Order(
+        fault=names[number % len(names)],
+        seed=f"{arguments.seed}:{number}",
+        engine=arguments.engine,
+        jobs=arguments.jobs,
+        rate=arguments.rate,
+    )
+    report = await run_round(order, keep_in=KEPT)
+    figures = report.figures
+    print(
+        f"{number:4} {order.fault:18} {figures.jobs} jobs, {figures.done} done, {figures.dead} dead, "
+        f"{figures.run_twice} twice {dict(figures.reruns) or ''}, recovered in {figures.recovery_s:.1f} s, "
+        f"{report.seconds:.0f} s{'' if not report.problems else '  BAD'}",
+        flush=True,
+    )
+    for problem in report.problems:
+        print(f"     {problem}", flush=True)
+    return report
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="rounds of faults")
+    parser.add_argument("--rounds", type=int, default=len(FAULTS), help="how many (default: each fault once)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, metavar="ROUND", help="number of the first round")
+    parser.add_argument("--only", nargs="+", choices=list(FAULTS), metavar="FAULT", help=", ".join(FAULTS))
+    parser.add_argument("--engine", choices=("pychasqui", "wheel"), default="pychasqui")
+    parser.add_argument("--jobs", type=int, default=1000, help="jobs a round")
+    parser.add_argument("--rate", type=float, default=250.0, help="jobs added a second")
+    parser.add_argument("--parallel", type=int, default=1, metavar="N", help="rounds at the same time")
+    parser.add_argument("--out", type=Path, help="write all figures here, as JSON")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

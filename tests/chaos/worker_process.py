@@ -1,0 +1,117 @@
+"""The program of one worker process, for either engine. Each start and end of a run is one line in a file.
+
+Runs in the engine's own environment, so it imports nothing of the suite. Its first argument is a JSON object:
+engine, queue, url, log, consumer, concurrency, max_attempts, is_async, and `options` for the engine's Worker.
+It ends with the process that started it: that one holds the other end of its standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+
+class Diary:
+    """Lines appended in one write each: whole, in order, and there even if the process is killed right after."""
+
+    def __init__(self, path: str, consumer: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._consumer = consumer
+        self._runs = 0
+
+    def write(self, what: str, **facts: Any) -> None:
+        line = {"what": what, "pid": os.getpid(), "worker": self._consumer, "at": time.monotonic(), **facts}
+        os.write(self._file, json.dumps({**line, "wall": time.time()}).encode() + b"\n")
+
+    def begin(self, job: Any) -> str:
+        self._runs += 1
+        run = f"{os.getpid()}-{self._runs}"
+        entry = bytes(getattr(job, "_entry_id", b"")).decode()
+        number = job.data.get("n") if isinstance(job.data, dict) else None
+        self.write("start", run=run, n=number, id=job.id, attempt=job.attempt, entry=entry)
+        return run
+
+
+def act(data: dict[str, Any], attempt: int, unrecoverable: type[Exception]) -> None:
+    """What the job asks for in this run, once it has taken its time."""
+    does = data.get("acts", {}).get(str(attempt), data["does"])
+    if does == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if does == "fail":
+        raise ValueError("as asked")
+    if does == "give up":
+        raise unrecoverable("as asked")
+
+
+def make_handler(diary: Diary, unrecoverable: type[Exception], is_async: bool) -> Any:
+    async def handle(job: Any) -> None:
+        run = diary.begin(job)
+        try:
+            if job.data.get("blocks"):
+                time.sleep(job.data["ms"] / 1000)
+            else:
+                await asyncio.sleep(job.data["ms"] / 1000)
+            act(job.data, job.attempt, unrecoverable)
+        except asyncio.CancelledError:
+            diary.write("cancelled", run=run)
+            raise
+        except Exception as error:
+            diary.write("failed", run=run, error=str(error))
+            raise
+        diary.write("ok", run=run)
+
+    def handle_in_thread(job: Any) -> None:
+        run = diary.begin(job)
+        try:
+            time.sleep(job.data["ms"] / 1000)
+            act(job.data, job.attempt, unrecoverable)
+        except Exception as error:
+            diary.write("failed", run=run, error=str(error))
+            raise
+        diary.write("ok", run=run)
+
+    return handle if is_async else handle_in_thread
+
+
+async def work(order: dict[str, Any]) -> None:
+    diary = Diary(order["log"], order["consumer"])
+    is_ours = order["engine"] == "pychasqui"
+    engine = importlib.import_module("pychasqui" if is_ours else "chasquimq")
+    worker = engine.Worker(
+        order["queue"],
+        make_handler(diary, engine.UnrecoverableError, order["is_async"]),
+        redis_url=order["url"],
+        concurrency=order["concurrency"],
+        max_attempts=order["max_attempts"],
+        consumer_id=order["consumer"],
+        **order["options"],
+    )
+    if is_ours:
+        async with worker:  # which returns once it reads
+            diary.write("up")
+            await worker.run()
+    else:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, lambda: loop.create_task(worker.close()))
+        diary.write("up")
+        await worker.run()
+    diary.write("down")
+
+
+def end_with_parent() -> None:
+    sys.stdin.read()
+    os._exit(9)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s")
+    asyncio.run(work(json.loads(sys.argv[1])))
