@@ -1,0 +1,191 @@
+"""One queue as its scripts see it: a stream with a group, and what lies around it.
+
+Calls every script by its present text, so that a test runs unchanged against a mutant of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pychasqui._redis import scripts
+from pychasqui._redis.keys import Keys
+
+KEYS = Keys("q")
+GROUP = "default"
+LEASE_MS, KEPT_MS = 6000, 600_000
+RELEASED_IDLE_MS = 86_400_000
+HOUR_MS = 3_600_000
+
+
+class Hold(NamedTuple):
+    """What the server says about a pending entry."""
+
+    owner: str
+    deliveries: int
+
+
+class Taken(NamedTuple):
+    id: bytes
+    fields: dict[bytes, bytes] | None
+    deliveries: int
+
+
+class Promoted(NamedTuple):
+    leads: int
+    promoted: int
+    set_aside: int
+    next_ms: int
+
+
+@dataclass
+class Group:
+    client: Any  # redis-py types replies as everything they could be under any setting
+
+    def run(self, script: scripts.Script, keys: list[str], *arguments: Any) -> Any:
+        return self.client.eval(script.text, len(keys), *keys, *arguments)
+
+    # What workers do ------------------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        self.client.xgroup_create(KEYS.stream, GROUP, "0", mkstream=True)
+
+    def add(self, count: int) -> list[bytes]:
+        with self.client.pipeline(transaction=False) as pipeline:
+            for number in range(count):
+                pipeline.xadd(KEYS.stream, {"d": b"job %d" % number, "n": "mail"})
+            return list(pipeline.execute())
+
+    def read(self, consumer: str, count: int) -> list[bytes]:
+        replies = self.client.xreadgroup(GROUP, consumer, {KEYS.stream: ">"}, count=count)
+        return [entry_id for _, entries in replies for entry_id, _ in entries]
+
+    def hand_to(self, consumer: str, count: int = 1) -> list[bytes]:
+        """Fresh entries that this consumer has read."""
+        self.add(count)
+        return self.read(consumer, count)
+
+    def steal(self, entry_id: bytes, consumer: str) -> None:
+        """As a takeover does it: another owner, one more delivery."""
+        self.client.xclaim(KEYS.stream, GROUP, consumer, 0, [entry_id])
+
+    def let_lie(self, idle_ms: int, *entry_ids: bytes) -> None:
+        """As if the entries' owners had not touched them for so long."""
+        owners = self.holds
+        with self.client.pipeline(transaction=False) as pipeline:
+            for entry_id in entry_ids:
+                owner = owners[entry_id].owner
+                pipeline.xclaim(KEYS.stream, GROUP, owner, 0, [entry_id], idle=idle_ms, justid=True)
+            pipeline.execute()
+
+    # The scripts ----------------------------------------------------------------------------------------------------
+
+    def reschedule(self, consumer: str, *jobs: tuple[bytes, int, bytes]) -> int:
+        words = [word for job in jobs for word in job]
+        moved = self.run(scripts.RESCHEDULE, [KEYS.stream, KEYS.delayed], GROUP, consumer, *words)
+        assert isinstance(moved, int)
+        return moved
+
+    def bury(self, consumer: str, *jobs: tuple[bytes, list[bytes]], max_len: int = 0) -> int:
+        words = [word for entry_id, fields in jobs for word in (entry_id, len(fields), *fields)]
+        keys = [KEYS.stream, KEYS.dead, KEYS.dead_dropped]
+        buried = self.run(scripts.BURY, keys, GROUP, consumer, max_len, *words)
+        assert isinstance(buried, int)
+        return buried
+
+    def promote(self, holder: str = "a", *, lease_ms: int = 2000, batch: int = 100, must_lead: int = 1) -> Promoted:
+        keys = [KEYS.delayed, KEYS.stream, KEYS.promoter_lease, KEYS.dead]
+        return Promoted(*self.run(scripts.PROMOTE, keys, holder, lease_ms, batch, must_lead))
+
+    def yields(self, holder: str) -> int:
+        gone = self.run(scripts.YIELD, [KEYS.promoter_lease], holder)
+        assert isinstance(gone, int)
+        return gone
+
+    def keep(self, consumer: str, *entry_ids: bytes, lease_ms: int = LEASE_MS) -> list[bytes]:
+        lost = self.run(scripts.KEEP, [KEYS.stream, KEYS.workers], GROUP, consumer, lease_ms, KEPT_MS, *entry_ids)
+        assert isinstance(lost, list)
+        return lost
+
+    def release(self, consumer: str, *held: tuple[bytes, int]) -> int:
+        words = [word for entry in held for word in entry]
+        released = self.run(scripts.RELEASE, [KEYS.stream], GROUP, consumer, RELEASED_IDLE_MS, *words)
+        assert isinstance(released, int)
+        return released
+
+    def leave(self, consumer: str) -> int:
+        gone = self.run(scripts.LEAVE, [KEYS.stream, KEYS.workers], GROUP, consumer)
+        assert isinstance(gone, int)
+        return gone
+
+    def takeover(self, consumer: str, dead: str, *, lease: float | None = None, count: int = 100) -> list[Taken] | None:
+        """Judged by the lease that is stored, unless another is named."""
+        judged = self.lease(dead) if lease is None else lease
+        reply = self.run(scripts.TAKEOVER, [KEYS.stream, KEYS.workers], GROUP, consumer, dead, int(judged or 0), count)
+        return None if reply is None else _taken(reply)
+
+    def claim_idle(self, consumer: str, *, min_idle_ms: int = 30_000, count: int = 100) -> list[Taken]:
+        reply = self.run(scripts.CLAIM_IDLE, [KEYS.stream, KEYS.workers], GROUP, consumer, min_idle_ms, count)
+        return _taken(reply)
+
+    def orphans(self, consumer: str, *, start: bytes = b"-", count: int = 100) -> list[Taken]:
+        return _taken(self.run(scripts.ORPHANS, [KEYS.stream], GROUP, consumer, start, count))
+
+    # What is stored -------------------------------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        seconds, micros = self.client.time()
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    @property
+    def stream(self) -> list[bytes]:
+        return [entry_id for entry_id, _ in self.client.xrange(KEYS.stream)]
+
+    @property
+    def envelopes(self) -> list[bytes]:
+        return [fields[b"d"] for _, fields in self.client.xrange(KEYS.stream)]
+
+    @property
+    def holds(self) -> dict[bytes, Hold]:
+        found = self.client.xpending_range(KEYS.stream, GROUP, "-", "+", 100_000)
+        return {hold["message_id"]: Hold(hold["consumer"].decode(), hold["times_delivered"]) for hold in found}
+
+    def idle_ms(self, entry_id: bytes) -> int:
+        (hold,) = self.client.xpending_range(KEYS.stream, GROUP, entry_id, entry_id, 1)
+        return int(hold["time_since_delivered"])
+
+    @property
+    def consumers(self) -> set[str]:
+        return {consumer["name"].decode() for consumer in self.client.xinfo_consumers(KEYS.stream, GROUP)}
+
+    @property
+    def delayed(self) -> dict[bytes, float]:
+        return dict(self.client.zrange(KEYS.delayed, 0, -1, withscores=True))
+
+    @property
+    def letters(self) -> list[dict[bytes, bytes]]:
+        return [fields for _, fields in self.client.xrange(KEYS.dead)]
+
+    @property
+    def workers(self) -> dict[bytes, float]:
+        return dict(self.client.zrange(KEYS.workers, 0, -1, withscores=True))
+
+    def lease(self, consumer: str) -> float | None:
+        score = self.client.zscore(KEYS.workers, consumer)
+        return None if score is None else float(score)
+
+    def end_lease(self, consumer: str) -> None:
+        """As if this worker had been silent for longer than its lease."""
+        self.client.zadd(KEYS.workers, {consumer: self.now_ms - 1})
+
+    @property
+    def keys(self) -> set[str]:
+        return {key.decode() for key in self.client.keys("*")}
+
+
+def _taken(reply: list[Any]) -> list[Taken]:
+    return [
+        Taken(entry_id, None if fields is None else dict(zip(fields[::2], fields[1::2], strict=True)), deliveries)
+        for entry_id, fields, deliveries in reply
+    ]

@@ -1,0 +1,200 @@
+"""bury.lua alone: a dead job moves to the dead letters, if its entry is still this worker's, and once."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+import redis
+
+from tests.scripts.group import GROUP, KEYS, Group, Hold
+from tests.support.server import RedisServer
+
+
+def letter(text: bytes) -> list[bytes]:
+    return [b"d", text, b"reason", b"unrecoverable"]
+
+
+def test_a_dead_job_leaves_the_stream_and_joins_the_dead_letters(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    assert group.bury("a", (entry_id, letter(b"x"))) == 1
+    assert (group.stream, group.holds) == ([], {})
+    assert group.letters == [{b"d": b"x", b"reason": b"unrecoverable"}]
+
+
+def test_fields_keep_their_order(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.bury("a", (entry_id, [b"d", b"x", b"n", b"mail", b"source_id", entry_id, b"reason", b"r", b"worker", b"a"]))
+    assert list(group.letters[0]) == [b"d", b"n", b"source_id", b"reason", b"worker"]
+
+
+def test_letters_of_different_lengths_in_one_call(group: Group) -> None:
+    first, second, third = group.hand_to("a", 3)
+    assert group.bury("a", (first, [b"d", b"1"]), (second, [*letter(b"2"), b"e", b"f"]), (third, letter(b"3"))) == 3
+    assert [fields[b"d"] for fields in group.letters] == [b"1", b"2", b"3"]
+    assert [len(fields) for fields in group.letters] == [1, 3, 2]
+
+
+def test_a_value_that_looks_like_a_count_is_a_value(group: Group) -> None:
+    first, second = group.hand_to("a", 2)
+    assert group.bury("a", (first, [b"d", b"2", b"4", b"6"]), (second, [b"8", b"10"])) == 2
+    assert group.letters == [{b"d": b"2", b"4": b"6"}, {b"8": b"10"}]
+
+
+def test_neighbours_stay_where_they_are(group: Group) -> None:
+    mine, running = group.hand_to("a", 2)
+    (theirs,) = group.hand_to("b")
+    (waiting,) = group.add(1)
+    assert group.bury("a", (mine, letter(b"x"))) == 1
+    assert group.stream == [running, theirs, waiting]
+    assert group.holds == {running: Hold("a", 1), theirs: Hold("b", 1)}
+
+
+def test_an_entry_that_was_taken_over_is_left_to_its_new_owner(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.steal(entry_id, "b")
+    assert group.bury("a", (entry_id, letter(b"x"))) == 0
+    assert group.holds == {entry_id: Hold("b", 2)}
+    assert group.stream == [entry_id]
+    assert group.letters == []
+
+
+def test_an_entry_that_is_finished_is_not_buried(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.client.xack(KEYS.stream, GROUP, entry_id)
+    group.client.xdel(KEYS.stream, entry_id)
+    assert group.bury("a", (entry_id, letter(b"x"))) == 0
+    assert group.keys == {KEYS.stream}
+
+
+def test_an_entry_that_nobody_has_read_is_not_buried(group: Group) -> None:
+    (entry_id,) = group.add(1)
+    assert group.bury("a", (entry_id, letter(b"x"))) == 0
+    assert (group.stream, group.letters) == ([entry_id], [])
+
+
+def test_the_same_call_again_changes_nothing(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    assert [group.bury("a", (entry_id, letter(b"x"))) for _ in range(3)] == [1, 0, 0]
+    assert len(group.letters) == 1
+
+
+def test_of_a_batch_only_what_is_still_ours_is_buried(group: Group) -> None:
+    mine, stolen, finished = group.hand_to("a", 3)
+    group.steal(stolen, "b")
+    group.client.xack(KEYS.stream, GROUP, finished)
+    group.client.xdel(KEYS.stream, finished)
+    jobs = [(stolen, letter(b"s")), (finished, [*letter(b"f"), b"more", b"words"]), (mine, letter(b"m"))]
+    assert group.bury("a", *jobs, (b"1-1", letter(b"never"))) == 1
+    assert [fields[b"d"] for fields in group.letters] == [b"m"]
+    assert group.stream == [stolen]
+
+
+def test_what_is_no_entry_id_is_passed_over(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    assert group.bury("a", (b"not an id", letter(b"x")), (entry_id, letter(b"y"))) == 1
+    assert [fields[b"d"] for fields in group.letters] == [b"y"]
+
+
+def test_an_entry_deleted_by_others_while_it_ran_is_buried_all_the_same(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.client.xdel(KEYS.stream, entry_id)
+    assert group.bury("a", (entry_id, letter(b"x"))) == 1
+    assert (group.holds, len(group.letters)) == ({}, 1)
+
+
+def test_without_the_group_the_job_stays_in_the_stream(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.client.xgroup_destroy(KEYS.stream, GROUP)
+    with suppress(redis.ResponseError):
+        assert group.bury("a", (entry_id, letter(b"x"))) == 0
+    assert (group.stream, group.letters) == ([entry_id], [])
+
+
+def test_without_the_stream_nothing_comes_into_being(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.client.delete(KEYS.stream)
+    with suppress(redis.ResponseError):
+        assert group.bury("a", (entry_id, letter(b"x"))) == 0
+    assert group.keys == set()
+
+
+def test_a_batch_of_none_buries_none(group: Group) -> None:
+    assert group.bury("a") == 0
+    assert group.bury("a", max_len=1) == 0
+    assert group.keys == {KEYS.stream}
+
+
+def test_any_bytes_pass_unchanged(group: Group) -> None:
+    values = [bytes(range(256)), b"", b"\0", b"\r\n", b"x" * 100_000]
+    entry_ids = group.hand_to("a", len(values))
+    assert group.bury("a", *((i, letter(value)) for i, value in zip(entry_ids, values, strict=True))) == len(values)
+    assert [fields[b"d"] for fields in group.letters] == values
+
+
+def test_10_000_jobs_in_one_call(group: Group) -> None:
+    entry_ids = group.hand_to("a", 10_000)
+    assert group.bury("a", *((entry_id, letter(b"x")) for entry_id in entry_ids)) == 10_000
+    assert (group.stream, group.holds) == ([], {})
+    assert group.client.xlen(KEYS.dead) == 10_000
+
+
+class TestBound:
+    def test_without_one_nothing_is_dropped(self, group: Group) -> None:
+        entry_ids = group.hand_to("a", 1000)
+        group.bury("a", *((entry_id, letter(b"x")) for entry_id in entry_ids), max_len=0)
+        assert group.client.xlen(KEYS.dead) == 1000
+        assert KEYS.dead_dropped not in group.keys
+
+    def test_below_it_nothing_is_dropped(self, group: Group) -> None:
+        entry_ids = group.hand_to("a", 100)
+        group.bury("a", *((entry_id, letter(b"x")) for entry_id in entry_ids), max_len=100)
+        assert group.client.xlen(KEYS.dead) == 100
+        assert KEYS.dead_dropped not in group.keys
+
+    def test_what_it_pushes_out_is_counted_to_the_last_one(self, group: Group) -> None:
+        for round_number in range(1, 4):
+            entry_ids = group.hand_to("a", 500)
+            assert group.bury("a", *((entry_id, letter(b"x")) for entry_id in entry_ids), max_len=100) == 500
+            kept = group.client.xlen(KEYS.dead)
+            assert 100 <= kept < 500
+            assert kept + int(group.client.get(KEYS.dead_dropped)) == 500 * round_number
+
+    def test_the_oldest_go_first(self, group: Group) -> None:
+        entry_ids = group.hand_to("a", 500)
+        group.bury("a", *((entry_id, [b"d", entry_id]) for entry_id in entry_ids), max_len=100)
+        assert [fields[b"d"] for fields in group.letters][-100:] == entry_ids[-100:]
+
+    def test_a_call_that_buries_nothing_drops_nothing(self, group: Group) -> None:
+        entry_ids = group.hand_to("a", 300)
+        group.bury("a", *((entry_id, letter(b"x")) for entry_id in entry_ids))
+        assert group.bury("a", (entry_ids[0], letter(b"x")), max_len=10) == 0
+        assert group.client.xlen(KEYS.dead) == 300
+
+
+class TestTrouble:
+    def test_only_its_own_keys_are_touched(self, group: Group) -> None:
+        entry_ids = group.hand_to("a", 300)
+        group.bury("a", *((entry_id, letter(b"x")) for entry_id in entry_ids), max_len=1)
+        assert group.keys == {KEYS.stream, KEYS.dead, KEYS.dead_dropped}
+
+    def test_dead_letters_of_another_type_cost_no_job(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        group.client.set(KEYS.dead, "a string")
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            group.bury("a", (entry_id, letter(b"x")))
+        assert group.holds == {entry_id: Hold("a", 1)}
+        group.client.delete(KEYS.dead)
+        assert group.bury("a", (entry_id, letter(b"x"))) == 1
+
+    def test_without_memory_no_job_is_lost(self) -> None:
+        with RedisServer() as server, server.client() as client:
+            group = Group(client)
+            group.create()
+            entry_ids = group.hand_to("a", 3)
+            client.config_set("maxmemory", 1)
+            with suppress(redis.ResponseError):
+                group.bury("a", *((entry_id, letter(entry_id)) for entry_id in entry_ids))
+            client.config_set("maxmemory", 0)
+            assert len(group.stream) + len(group.letters) == 3
+            assert set(group.stream) == set(group.holds)

@@ -1,0 +1,104 @@
+"""leave.lua alone: a worker's name goes, but never with entries that are still pending for it."""
+
+from __future__ import annotations
+
+from tests.scripts.group import GROUP, KEYS, Group, Hold
+
+
+def test_with_nothing_pending_the_name_goes(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.keep("a")
+    group.client.xack(KEYS.stream, GROUP, entry_id)
+    assert group.leave("a") == 1
+    assert group.consumers == set()
+    assert group.workers == {}
+
+
+def test_entries_keep_the_name(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.keep("a")
+    assert group.leave("a") == 0
+    assert group.holds == {entry_id: Hold("a", 1)}
+    assert group.consumers == {"a"}
+
+
+def test_a_name_that_stays_is_marked_as_having_left(group: Group) -> None:
+    group.hand_to("a")
+    group.keep("a")
+    group.leave("a")
+    assert group.lease("a") == 0
+
+
+def test_what_it_held_can_be_taken_over_at_once(group: Group) -> None:
+    entry_ids = group.hand_to("a", 3)
+    group.keep("a")
+    group.leave("a")
+    taken = group.takeover("b", "a", lease=0)
+    assert taken is not None
+    assert [entry.id for entry in taken] == entry_ids
+    assert group.consumers == {"b"}
+
+
+def test_the_others_stay(group: Group) -> None:
+    (entry_id,) = group.hand_to("b")
+    group.keep("a")
+    group.keep("b")
+    lease = group.lease("b")
+    assert group.leave("a") == 1
+    assert group.holds == {entry_id: Hold("b", 1)}
+    assert group.consumers == {"b"}
+    assert group.workers == {b"b": lease}
+
+
+def test_the_same_call_again_says_the_same(group: Group) -> None:
+    group.hand_to("a")
+    group.keep("a")
+    assert [group.leave("a") for _ in range(3)] == [0, 0, 0]
+    assert len(group.holds) == 1
+    assert group.keep("b") == []
+    assert [group.leave("b") for _ in range(3)] == [1, 1, 1]
+
+
+def test_a_second_arrival_after_all_was_taken_over_removes_the_mark(group: Group) -> None:
+    group.hand_to("a")
+    group.keep("a")
+    group.leave("a")
+    group.takeover("b", "a", lease=0)
+    assert group.leave("a") == 1
+    assert (group.consumers, group.workers) == ({"b"}, {})
+
+
+def test_an_unknown_name_leaves_no_trace(group: Group) -> None:
+    assert group.leave("nobody") == 1
+    assert group.keys == {KEYS.stream}
+
+
+def test_entries_deleted_while_pending_keep_the_name_until_somebody_looks(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.keep("a")
+    group.client.xdel(KEYS.stream, entry_id)
+    assert group.leave("a") == 0
+    assert group.takeover("b", "a", lease=0) == []
+    assert group.holds == {}
+    assert group.workers == {}
+
+
+def test_without_the_group_the_name_goes_from_the_list(group: Group) -> None:
+    group.hand_to("a")
+    group.keep("a")
+    group.client.xgroup_destroy(KEYS.stream, GROUP)
+    assert group.leave("a") == 1
+    assert group.workers == {}
+
+
+def test_without_the_stream_none_is_begun(group: Group) -> None:
+    group.keep("a")
+    group.client.delete(KEYS.stream)
+    assert group.leave("a") == 1
+    assert group.keys == set()
+
+
+def test_10_000_pending_entries_stay(group: Group) -> None:
+    group.hand_to("a", 10_000)
+    assert group.leave("a") == 0
+    assert len(group.holds) == 10_000

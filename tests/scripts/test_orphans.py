@@ -1,0 +1,72 @@
+"""orphans.lua alone: a worker sees page by page what is pending for it."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from tests.scripts.group import GROUP, HOUR_MS, KEYS, Group, Hold, Taken
+
+
+def test_what_is_pending_for_us_is_listed_with_fields_and_deliveries(group: Group) -> None:
+    first, second = group.hand_to("a", 2)
+    group.steal(second, "b")
+    group.steal(second, "a")
+    assert group.orphans("a") == [
+        Taken(first, {b"d": b"job 0", b"n": b"mail"}, 1),
+        Taken(second, {b"d": b"job 1", b"n": b"mail"}, 3),
+    ]
+
+
+def test_what_is_pending_for_others_or_unread_is_not(group: Group) -> None:
+    (mine,) = group.hand_to("a")
+    group.hand_to("b")
+    group.add(1)
+    assert [entry.id for entry in group.orphans("a")] == [mine]
+
+
+def test_nothing_is_changed_by_looking(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.let_lie(HOUR_MS, entry_id)
+    for _ in range(3):
+        group.orphans("a")
+    assert group.holds == {entry_id: Hold("a", 1)}
+    assert group.idle_ms(entry_id) >= HOUR_MS
+    assert group.keys == {KEYS.stream}
+
+
+def test_an_entry_that_was_deleted_is_listed_without_fields(group: Group) -> None:
+    deleted, kept = group.hand_to("a", 2)
+    group.client.xdel(KEYS.stream, deleted)
+    assert [(entry.id, entry.fields is None) for entry in group.orphans("a")] == [(deleted, True), (kept, False)]
+
+
+def test_page_by_page_each_is_listed_once(group: Group) -> None:
+    entry_ids = group.hand_to("a", 7)
+    found, start = [], b"-"
+    while page := group.orphans("a", start=start, count=3):
+        found += [entry.id for entry in page]
+        start = b"(" + page[-1].id
+    assert found == entry_ids
+
+
+def test_a_page_may_begin_behind_an_entry_that_is_gone(group: Group) -> None:
+    first, second, third = group.hand_to("a", 3)
+    group.client.xack(KEYS.stream, GROUP, first, second)
+    assert [entry.id for entry in group.orphans("a", start=b"(" + second)] == [third]
+
+
+def test_with_nothing_pending_there_is_nothing(group: Group) -> None:
+    assert group.orphans("a") == []
+    assert group.consumers == set()
+
+
+def test_without_the_group_it_is_an_error(group: Group) -> None:
+    group.client.xgroup_destroy(KEYS.stream, GROUP)
+    with pytest.raises(redis.ResponseError, match="NOGROUP"):
+        group.orphans("a")
+
+
+def test_10_000_entries_on_one_page(group: Group) -> None:
+    entry_ids = group.hand_to("a", 10_000)
+    assert [entry.id for entry in group.orphans("a", count=10_000)] == entry_ids

@@ -1,0 +1,239 @@
+"""promote.lua alone: due jobs move to the stream, each once; what is no job is set aside."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+import redis
+
+from pychasqui.codec import join_member
+from tests.scripts.group import HOUR_MS, KEYS, Group, Promoted
+from tests.support.server import RedisServer
+
+
+def delay(group: Group, member: bytes, by_ms: float = 0) -> None:
+    """Negative: it has been due for so long."""
+    group.client.zadd(KEYS.delayed, {member: group.now_ms + by_ms})
+
+
+class TestMoving:
+    def test_a_due_job_leaves_the_delayed_set_and_joins_the_stream(self, group: Group) -> None:
+        delay(group, join_member("mail", b"envelope"))
+        assert group.promote() == Promoted(1, 1, 0, -1)
+        assert group.delayed == {}
+        assert [fields for _, fields in group.client.xrange(KEYS.stream)] == [{b"d": b"envelope", b"n": b"mail"}]
+
+    def test_a_job_without_a_name_has_no_field_for_one(self, group: Group) -> None:
+        delay(group, join_member("", b"envelope"))
+        group.promote()
+        assert [fields for _, fields in group.client.xrange(KEYS.stream)] == [{b"d": b"envelope"}]
+
+    def test_names_of_any_length_and_bytes_of_any_kind_pass_unchanged(self, group: Group) -> None:
+        jobs = [("ü" * 128, bytes(range(256))), ("n" * 300, b"\0"), ("x" * 70_000, b"y" * 100_000), ("\r\n", b"\r\n")]
+        for name, envelope in jobs:
+            delay(group, join_member(name, envelope))
+        assert group.promote().promoted == len(jobs)
+        promoted = {fields[b"n"]: fields[b"d"] for _, fields in group.client.xrange(KEYS.stream)}
+        assert promoted == {name.encode(): envelope for name, envelope in jobs}
+
+    def test_a_job_that_is_not_due_stays(self, group: Group) -> None:
+        delay(group, join_member("", b"envelope"), by_ms=HOUR_MS)
+        assert group.promote()[:3] == (1, 0, 0)
+        assert (len(group.delayed), group.stream) == (1, [])
+
+    def test_due_is_judged_by_the_servers_clock_to_the_millisecond(self, group: Group) -> None:
+        for by_ms in (-HOUR_MS, -1000, 1000, HOUR_MS):
+            delay(group, join_member("", b"%d" % by_ms), by_ms)
+        assert group.promote().promoted == 2
+        assert group.envelopes == [b"%d" % -HOUR_MS, b"-1000"]
+
+    def test_the_longest_due_go_first(self, group: Group) -> None:
+        for by_ms in (-10, -30, -20):
+            delay(group, join_member("", b"%d" % by_ms), by_ms)
+        group.promote()
+        assert group.envelopes == [b"-30", b"-20", b"-10"]
+
+    def test_a_batch_bounds_one_call(self, group: Group) -> None:
+        for number in range(5):
+            delay(group, join_member("", b"%d" % number), number - 100)
+        assert [group.promote(batch=2).promoted for _ in range(4)] == [2, 2, 1, 0]
+        assert group.envelopes == [b"0", b"1", b"2", b"3", b"4"]
+
+    def test_the_same_call_again_moves_nothing(self, group: Group) -> None:
+        delay(group, join_member("", b"envelope"))
+        assert [group.promote().promoted for _ in range(3)] == [1, 0, 0]
+        assert group.envelopes == [b"envelope"]
+
+    def test_with_nothing_delayed_nothing_happens(self, group: Group) -> None:
+        assert group.promote() == Promoted(1, 0, 0, -1)
+        assert group.keys == {KEYS.stream, KEYS.promoter_lease}
+
+    def test_10_000_jobs_in_one_call(self, group: Group) -> None:
+        due = group.now_ms
+        members = {join_member("mail", b"%d" % number): due - 10_000 + number for number in range(10_000)}
+        group.client.zadd(KEYS.delayed, members)
+        assert group.promote(batch=10_000).promoted == 10_000
+        assert group.envelopes == [b"%d" % number for number in range(10_000)]
+        assert KEYS.delayed not in group.keys
+
+    def test_jobs_that_wait_already_are_not_trimmed(self, group: Group) -> None:
+        waiting = group.add(300)
+        delay(group, join_member("", b"envelope"))
+        group.promote()
+        assert group.stream[:300] == waiting
+        assert len(group.stream) == 301
+
+    def test_without_a_stream_it_begins_one(self, group: Group) -> None:
+        group.client.delete(KEYS.stream)
+        delay(group, join_member("", b"envelope"))
+        assert group.promote().promoted == 1
+        assert group.envelopes == [b"envelope"]
+
+
+class TestNext:
+    def test_the_next_is_told_in_ms_from_now(self, group: Group) -> None:
+        delay(group, join_member("", b"soon"), by_ms=5000)
+        delay(group, join_member("", b"later"), by_ms=HOUR_MS)
+        assert 4000 < group.promote().next_ms <= 5000
+
+    def test_what_a_full_batch_left_behind_is_due_now(self, group: Group) -> None:
+        for number in range(3):
+            delay(group, join_member("", b"%d" % number), -100)
+        assert group.promote(batch=2).next_ms == 0
+
+    def test_a_due_time_beyond_all_bounds_does_no_harm(self, group: Group) -> None:
+        group.client.zadd(KEYS.delayed, {join_member("", b"never"): "+inf", join_member("", b"always"): "-inf"})
+        assert group.promote()[:3] == (1, 1, 0)
+        assert group.envelopes == [b"always"]
+        assert len(group.delayed) == 1
+
+    def test_a_due_time_with_a_fraction_is_not_early(self, group: Group) -> None:
+        delay(group, join_member("", b"envelope"), by_ms=5000.75)
+        answer = group.promote()
+        assert answer.promoted == 0
+        assert 4000 < answer.next_ms <= 5001
+
+
+BAD = {
+    "nothing": b"",
+    "one byte": b"x",
+    "three bytes": b"\0\0\0",
+    "a length and no more": b"\0\0\0\0",
+    "a name and no envelope": b"\2\0\0\0ab",
+    "a name that is cut short": b"\3\0\0\0ab",
+    "a length beyond all bounds": b"\xff\xff\xff\xffabcdef",
+    "the high byte of the length": b"\1\0\0\1abcdef",
+}
+
+
+class TestSetAside:
+    @pytest.mark.parametrize("member", BAD.values(), ids=BAD)
+    def test_what_is_no_job_goes_to_the_dead_letters_with_its_bytes(self, group: Group, member: bytes) -> None:
+        delay(group, member)
+        assert group.promote() == Promoted(1, 0, 1, -1)
+        assert (group.delayed, group.stream) == ({}, [])
+        (letter,) = group.letters
+        assert letter == {
+            b"d": member,
+            b"source_id": b"",
+            b"reason": b"malformed",
+            b"detail": b"not a delayed member",
+        }
+
+    def test_the_others_go_on(self, group: Group) -> None:
+        for number, member in enumerate([b"bad", join_member("", b"1"), b"", join_member("", b"2"), b"\xff" * 4]):
+            delay(group, member, number - 100)
+        assert group.promote() == Promoted(1, 2, 3, -1)
+        assert group.envelopes == [b"1", b"2"]
+        assert [letter[b"d"] for letter in group.letters] == [b"bad", b"", b"\xff" * 4]
+
+    def test_the_same_call_again_sets_nothing_aside(self, group: Group) -> None:
+        delay(group, b"bad")
+        assert [group.promote().set_aside for _ in range(2)] == [1, 0]
+        assert len(group.letters) == 1
+
+    def test_they_count_towards_the_batch(self, group: Group) -> None:
+        for number in range(3):
+            delay(group, b"%d" % number, number - 100)
+        assert group.promote(batch=2) == Promoted(1, 0, 2, 0)
+
+    def test_one_that_is_not_due_is_left_alone(self, group: Group) -> None:
+        delay(group, b"bad", by_ms=HOUR_MS)
+        assert group.promote()[:3] == (1, 0, 0)
+        assert len(group.delayed) == 1
+
+
+class TestLease:
+    def test_a_free_lease_is_taken_for_a_while(self, group: Group) -> None:
+        assert group.promote("a", lease_ms=5000).leads == 1
+        assert group.client.get(KEYS.promoter_lease) == b"a"
+        assert 0 < group.client.pttl(KEYS.promoter_lease) <= 5000
+
+    def test_its_holder_renews_it(self, group: Group) -> None:
+        group.promote("a", lease_ms=5000)
+        assert group.promote("a", lease_ms=50_000).leads == 1
+        assert group.client.pttl(KEYS.promoter_lease) > 5000
+
+    def test_who_must_lead_and_does_not_moves_nothing(self, group: Group) -> None:
+        group.promote("a")
+        delay(group, join_member("", b"envelope"))
+        delay(group, b"bad")
+        assert group.promote("b", must_lead=1) == Promoted(0, 0, 0, -1)
+        assert (len(group.delayed), group.stream, group.letters) == (2, [], [])
+
+    def test_who_need_not_lead_moves_and_leaves_the_lease_alone(self, group: Group) -> None:
+        group.promote("a", lease_ms=5000)
+        delay(group, join_member("", b"envelope"))
+        assert group.promote("b", lease_ms=50_000, must_lead=0)[:2] == (0, 1)
+        assert group.client.get(KEYS.promoter_lease) == b"a"
+        assert group.client.pttl(KEYS.promoter_lease) <= 5000
+
+    def test_who_need_not_lead_takes_a_free_lease(self, group: Group) -> None:
+        assert group.promote("b", must_lead=0).leads == 1
+        assert group.client.get(KEYS.promoter_lease) == b"b"
+
+    def test_two_that_promote_by_turns_move_each_job_once(self, group: Group) -> None:
+        for number in range(100):
+            delay(group, join_member("", b"%03d" % number), number - 1000)
+        moved = [group.promote("ab"[turn % 2], batch=7, must_lead=0).promoted for turn in range(20)]
+        assert sum(moved) == 100
+        assert group.envelopes == [b"%03d" % number for number in range(100)]
+
+
+class TestTrouble:
+    @pytest.mark.parametrize("key", (KEYS.stream, KEYS.delayed, KEYS.dead))
+    def test_a_key_of_another_type_costs_no_job(self, group: Group, key: str) -> None:
+        delay(group, join_member("", b"1"), -20)
+        delay(group, b"bad", -10)
+        saved = group.client.dump(key)
+        group.client.delete(key)
+        group.client.set(key, "a string")
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            group.promote()
+        group.client.delete(key)
+        if saved is not None:
+            group.client.restore(key, 0, saved)
+        group.promote()
+        assert (group.envelopes, [letter[b"d"] for letter in group.letters]) == ([b"1"], [b"bad"])
+
+    def test_only_its_own_keys_are_touched(self, group: Group) -> None:
+        delay(group, join_member("", b"1"))
+        delay(group, b"bad")
+        delay(group, join_member("", b"2"), HOUR_MS)
+        group.promote()
+        assert group.keys == {KEYS.stream, KEYS.delayed, KEYS.dead, KEYS.promoter_lease}
+
+    def test_without_memory_no_job_is_lost(self) -> None:
+        with RedisServer() as server, server.client() as client:
+            group = Group(client)
+            group.create()
+            for number in range(5):
+                delay(group, join_member("", b"%d" % number), number - 100)
+            client.config_set("maxmemory", 1)
+            with suppress(redis.ResponseError):
+                group.promote()
+            client.config_set("maxmemory", 0)
+            group.promote()
+            assert sorted(group.envelopes) == [b"0", b"1", b"2", b"3", b"4"]
+            assert group.delayed == {}

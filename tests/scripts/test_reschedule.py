@@ -1,0 +1,180 @@
+"""reschedule.lua alone: a failed job moves to the delayed set, if its entry is still this worker's, and once."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+import redis
+
+from tests.scripts.group import GROUP, HOUR_MS, KEYS, Group, Hold
+from tests.support.server import RedisServer
+
+
+def test_a_failed_job_leaves_the_stream_and_waits_in_the_delayed_set(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    assert group.reschedule("a", (entry_id, 5000, b"member")) == 1
+    assert (group.stream, group.holds) == ([], {})
+    assert list(group.delayed) == [b"member"]
+
+
+def test_it_is_due_by_the_servers_clock(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    before = group.now_ms
+    group.reschedule("a", (entry_id, 5000, b"member"))
+    assert before + 5000 <= group.delayed[b"member"] <= group.now_ms + 5000
+
+
+def test_each_job_has_a_delay_of_its_own(group: Group) -> None:
+    first, second, third = group.hand_to("a", 3)
+    before = group.now_ms
+    assert group.reschedule("a", (first, 0, b"1"), (second, 60_000, b"2"), (third, 1000, b"3")) == 3
+    assert list(group.delayed) == [b"1", b"3", b"2"]
+    assert group.delayed[b"2"] - group.delayed[b"1"] == 60_000
+    assert before <= group.delayed[b"1"] <= group.now_ms
+
+
+def test_neighbours_stay_where_they_are(group: Group) -> None:
+    mine, running = group.hand_to("a", 2)
+    (theirs,) = group.hand_to("b")
+    (waiting,) = group.add(1)
+    assert group.reschedule("a", (mine, 10, b"member")) == 1
+    assert group.stream == [running, theirs, waiting]
+    assert group.holds == {running: Hold("a", 1), theirs: Hold("b", 1)}
+
+
+def test_an_entry_that_was_taken_over_is_left_to_its_new_owner(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.steal(entry_id, "b")
+    assert group.reschedule("a", (entry_id, 10, b"member")) == 0
+    assert group.holds == {entry_id: Hold("b", 2)}
+    assert group.stream == [entry_id]
+    assert group.delayed == {}
+
+
+def test_an_entry_that_is_finished_is_not_brought_back(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.client.xack(KEYS.stream, GROUP, entry_id)
+    group.client.xdel(KEYS.stream, entry_id)
+    assert group.reschedule("a", (entry_id, 10, b"member")) == 0
+    assert group.keys == {KEYS.stream}
+
+
+def test_an_entry_that_nobody_has_read_is_not_moved(group: Group) -> None:
+    (entry_id,) = group.add(1)
+    assert group.reschedule("a", (entry_id, 10, b"member")) == 0
+    assert (group.stream, group.delayed) == ([entry_id], {})
+
+
+def test_the_same_call_again_changes_nothing(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    assert group.reschedule("a", (entry_id, 5000, b"member")) == 1
+    due = group.delayed
+    assert [group.reschedule("a", (entry_id, 9000, b"member")) for _ in range(2)] == [0, 0]
+    assert group.delayed == due
+
+
+def test_the_same_call_again_does_not_bring_back_what_was_promoted_meanwhile(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    member = b"\0\0\0\0envelope"
+    group.reschedule("a", (entry_id, 0, member))
+    assert group.promote().promoted == 1
+    assert group.reschedule("a", (entry_id, 0, member)) == 0
+    assert group.delayed == {}
+    assert group.envelopes == [b"envelope"]
+
+
+def test_of_a_batch_only_what_is_still_ours_is_moved(group: Group) -> None:
+    mine, stolen, finished = group.hand_to("a", 3)
+    group.steal(stolen, "b")
+    group.client.xack(KEYS.stream, GROUP, finished)
+    group.client.xdel(KEYS.stream, finished)
+    assert group.reschedule("a", (stolen, 1, b"s"), (finished, 1, b"f"), (mine, 1, b"m"), (b"1-1", 1, b"never")) == 1
+    assert list(group.delayed) == [b"m"]
+    assert group.stream == [stolen]
+
+
+def test_what_is_no_entry_id_is_passed_over(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    assert group.reschedule("a", (b"not an id", 1, b"x"), (entry_id, 1, b"member")) == 1
+    assert list(group.delayed) == [b"member"]
+
+
+def test_an_entry_deleted_by_others_while_it_ran_is_kept_alive_by_its_retry(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.client.xdel(KEYS.stream, entry_id)
+    assert group.reschedule("a", (entry_id, 10, b"member")) == 1
+    assert (group.holds, list(group.delayed)) == ({}, [b"member"])
+
+
+def test_without_the_group_the_job_stays_in_the_stream(group: Group) -> None:
+    """Whoever makes the group anew reads it again."""
+    (entry_id,) = group.hand_to("a")
+    group.client.xgroup_destroy(KEYS.stream, GROUP)
+    with suppress(redis.ResponseError):
+        assert group.reschedule("a", (entry_id, 10, b"member")) == 0
+    assert (group.stream, group.delayed) == ([entry_id], {})
+
+
+def test_without_the_stream_nothing_comes_into_being(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.client.delete(KEYS.stream)
+    with suppress(redis.ResponseError):
+        assert group.reschedule("a", (entry_id, 10, b"member")) == 0
+    assert group.keys == set()
+
+
+def test_a_batch_of_none_moves_none(group: Group) -> None:
+    assert group.reschedule("a") == 0
+    assert group.keys == {KEYS.stream}
+
+
+def test_any_bytes_pass_unchanged(group: Group) -> None:
+    members = [bytes(range(256)), b"", b"\0", b"\r\n", b"7", b"x" * 100_000]
+    entry_ids = group.hand_to("a", len(members))
+    jobs = [(entry_id, 0, member) for entry_id, member in zip(entry_ids, members, strict=True)]
+    assert group.reschedule("a", *jobs) == len(members)
+    assert set(group.delayed) == set(members)
+
+
+@pytest.mark.parametrize("delay_ms", (0, 1, 30 * 24 * HOUR_MS, 2**53, 2**64 - 1, 10**300))
+def test_any_delay_that_a_job_can_ask_for_is_stored(group: Group, delay_ms: int) -> None:
+    (entry_id,) = group.hand_to("a")
+    assert group.reschedule("a", (entry_id, delay_ms, b"member")) == 1
+    assert group.delayed[b"member"] == pytest.approx(group.now_ms + delay_ms, abs=1000)
+
+
+def test_10_000_jobs_in_one_call(group: Group) -> None:
+    entry_ids = group.hand_to("a", 10_000)
+    assert group.reschedule("a", *((entry_id, 10, entry_id) for entry_id in entry_ids)) == 10_000
+    assert (group.stream, group.holds) == ([], {})
+    assert group.client.zcard(KEYS.delayed) == 10_000
+
+
+def test_only_its_own_two_keys_are_touched(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.reschedule("a", (entry_id, 10, b"member"))
+    assert group.keys == {KEYS.stream, KEYS.delayed}
+
+
+def test_a_delayed_set_of_another_type_costs_no_job(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.client.set(KEYS.delayed, "a string")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        group.reschedule("a", (entry_id, 10, b"member"))
+    assert group.holds == {entry_id: Hold("a", 1)}
+    group.client.delete(KEYS.delayed)
+    assert group.reschedule("a", (entry_id, 10, b"member")) == 1
+
+
+def test_without_memory_no_job_is_lost() -> None:
+    with RedisServer() as server, server.client() as client:
+        group = Group(client)
+        group.create()
+        entry_ids = group.hand_to("a", 3)
+        client.config_set("maxmemory", 1)
+        with suppress(redis.ResponseError):
+            group.reschedule("a", *((entry_id, 10, b"member of " + entry_id) for entry_id in entry_ids))
+        client.config_set("maxmemory", 0)
+        assert len(group.stream) + len(group.delayed) == 3
+        assert set(group.stream) == set(group.holds)

@@ -1,0 +1,194 @@
+"""takeover.lua alone: what a dead worker held becomes ours, unless it turns out to live."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from tests.scripts.group import GROUP, HOUR_MS, KEYS, Group, Hold, Taken
+
+
+def leave_behind(group: Group, count: int, worker: str = "dead") -> list[bytes]:
+    """Entries of a worker whose lease is over."""
+    entry_ids = group.hand_to(worker, count)
+    group.end_lease(worker)
+    return entry_ids
+
+
+class TestTaking:
+    def test_entries_of_a_dead_worker_become_ours(self, group: Group) -> None:
+        entry_ids = leave_behind(group, 3)
+        taken = group.takeover("a", "dead")
+        assert taken is not None
+        assert [entry.id for entry in taken] == entry_ids
+        assert set(group.holds.values()) == {Hold("a", 2)}
+
+    def test_each_comes_with_its_fields(self, group: Group) -> None:
+        (entry_id,) = leave_behind(group, 1)
+        assert group.takeover("a", "dead") == [Taken(entry_id, {b"d": b"job 0", b"n": b"mail"}, 1)]
+
+    def test_earlier_deliveries_are_told_and_the_new_one_is_counted(self, group: Group) -> None:
+        (entry_id,) = leave_behind(group, 1, "w0")
+        for earlier in range(1, 5):
+            taken = group.takeover(f"w{earlier}", f"w{earlier - 1}")
+            assert taken is not None
+            assert [entry.deliveries for entry in taken] == [earlier]
+            assert group.holds == {entry_id: Hold(f"w{earlier}", earlier + 1)}
+            group.end_lease(f"w{earlier}")
+
+    def test_they_look_fresh(self, group: Group) -> None:
+        (entry_id,) = leave_behind(group, 1)
+        group.let_lie(HOUR_MS, entry_id)
+        group.takeover("a", "dead")
+        assert group.idle_ms(entry_id) < 10_000
+
+    def test_entries_of_the_living_are_left_alone(self, group: Group) -> None:
+        (mine,) = group.hand_to("a")
+        (theirs,) = group.hand_to("b")
+        (abandoned,) = leave_behind(group, 1)
+        (unread,) = group.add(1)
+        group.takeover("a", "dead")
+        assert group.holds == {mine: Hold("a", 1), theirs: Hold("b", 1), abandoned: Hold("a", 2)}
+        assert group.read("b", 10) == [unread]
+
+    def test_a_worker_that_has_left_is_relieved_whenever(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        group.keep("a")
+        group.leave("a")
+        taken = group.takeover("b", "a", lease=0)
+        assert taken is not None
+        assert [entry.id for entry in taken] == [entry_id]
+
+
+class TestName:
+    def test_with_nothing_left_the_dead_workers_name_goes(self, group: Group) -> None:
+        leave_behind(group, 2)
+        group.keep("a")
+        group.takeover("a", "dead")
+        assert group.consumers == {"a"}
+        assert set(group.workers) == {b"a"}
+
+    def test_a_name_that_holds_nothing_goes_too(self, group: Group) -> None:
+        group.client.xgroup_createconsumer(KEYS.stream, GROUP, "dead")
+        group.end_lease("dead")
+        assert group.takeover("a", "dead") == []
+        assert "dead" not in group.consumers
+        assert group.workers == {}
+
+    def test_it_stays_while_entries_are_left(self, group: Group) -> None:
+        first, second, third = leave_behind(group, 3)
+        taken = group.takeover("a", "dead", count=2)
+        assert taken is not None
+        assert [entry.id for entry in taken] == [first, second]
+        assert group.holds == {first: Hold("a", 2), second: Hold("a", 2), third: Hold("dead", 1)}
+        assert group.lease("dead") is not None
+        assert group.consumers == {"a", "dead"}
+
+    def test_page_by_page_everything_comes(self, group: Group) -> None:
+        entry_ids = leave_behind(group, 7)
+        lease = group.lease("dead")
+        assert lease is not None
+        pages = [group.takeover("a", "dead", lease=lease, count=3) for _ in range(4)]
+        assert [None if page is None else len(page) for page in pages] == [3, 3, 1, None]
+        assert set(group.holds) == set(entry_ids)
+        assert "dead" not in group.consumers
+
+
+class TestLease:
+    def test_a_worker_that_has_come_back_keeps_its_entries(self, group: Group) -> None:
+        (entry_id,) = leave_behind(group, 1)
+        judged = group.lease("dead")
+        assert judged is not None
+        group.keep("dead")
+        assert group.takeover("a", "dead", lease=judged) is None
+        assert group.holds == {entry_id: Hold("dead", 1)}
+        assert group.lease("dead") != judged
+
+    def test_a_lease_that_is_over_once_more_must_be_judged_once_more(self, group: Group) -> None:
+        leave_behind(group, 1)
+        judged = group.lease("dead")
+        assert judged is not None
+        group.client.zadd(KEYS.workers, {"dead": judged + 1})
+        assert group.takeover("a", "dead", lease=judged) is None
+        assert group.takeover("a", "dead", lease=judged - 1) is None
+        assert group.takeover("a", "dead", lease=judged + 1) != []
+
+    def test_a_worker_without_a_lease_is_none_of_ours(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("official")
+        assert group.takeover("a", "official", lease=0) is None
+        assert group.holds == {entry_id: Hold("official", 1)}
+
+    def test_one_that_left_and_came_back_is_not_relieved(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("b")
+        group.leave("b")
+        group.keep("b")
+        assert group.takeover("a", "b", lease=0) is None
+        assert group.holds == {entry_id: Hold("b", 1)}
+
+
+class TestTwice:
+    def test_the_same_call_again_finds_the_name_gone(self, group: Group) -> None:
+        leave_behind(group, 2)
+        lease = group.lease("dead")
+        assert lease is not None
+        assert group.takeover("a", "dead", lease=lease) != []
+        assert group.takeover("a", "dead", lease=lease) is None
+        assert set(group.holds.values()) == {Hold("a", 2)}
+
+    def test_of_two_that_take_over_at_once_one_gets_each_entry(self, group: Group) -> None:
+        leave_behind(group, 4)
+        lease = group.lease("dead")
+        first = group.takeover("a", "dead", lease=lease, count=3)
+        second = group.takeover("b", "dead", lease=lease, count=3)
+        assert first is not None
+        assert second is not None
+        assert (len(first), len(second)) == (3, 1)
+        assert {entry.id for entry in first} & {entry.id for entry in second} == set()
+
+    def test_entries_of_a_lost_reply_are_found_as_orphans(self, group: Group) -> None:
+        entry_ids = leave_behind(group, 2)
+        group.takeover("a", "dead")
+        assert [(entry.id, entry.deliveries) for entry in group.orphans("a")] == [(i, 2) for i in entry_ids]
+
+    def test_the_dead_worker_can_neither_keep_nor_move_what_was_taken(self, group: Group) -> None:
+        (entry_id,) = leave_behind(group, 1)
+        group.takeover("a", "dead")
+        assert group.keep("dead", entry_id) == [entry_id]
+        assert group.reschedule("dead", (entry_id, 0, b"member")) == 0
+        assert group.bury("dead", (entry_id, [b"d", b"x"])) == 0
+        assert group.release("dead", (entry_id, 0)) == 0
+        assert group.holds == {entry_id: Hold("a", 2)}
+
+
+class TestDeleted:
+    def test_entries_deleted_while_pending_are_dropped(self, group: Group) -> None:
+        first, deleted, third = leave_behind(group, 3)
+        group.client.xdel(KEYS.stream, deleted)
+        taken = group.takeover("a", "dead")
+        assert taken is not None
+        assert [entry.id for entry in taken] == [first, third]
+        assert set(group.holds) == {first, third}
+        assert "dead" not in group.consumers
+
+    def test_if_all_were_deleted_the_name_goes_all_the_same(self, group: Group) -> None:
+        leave_behind(group, 3)
+        group.client.xtrim(KEYS.stream, maxlen=0, approximate=False)
+        assert group.takeover("a", "dead") == []
+        assert (group.holds, group.workers) == ({}, {})
+        assert "dead" not in group.consumers
+
+
+class TestTrouble:
+    def test_without_the_group_it_is_an_error_and_the_name_stays(self, group: Group) -> None:
+        leave_behind(group, 1)
+        group.client.xgroup_destroy(KEYS.stream, GROUP)
+        with pytest.raises(redis.ResponseError, match="NOGROUP"):
+            group.takeover("a", "dead")
+        assert group.lease("dead") is not None
+
+    def test_10_000_entries_in_one_call(self, group: Group) -> None:
+        entry_ids = leave_behind(group, 10_000)
+        taken = group.takeover("a", "dead", count=10_000)
+        assert taken is not None
+        assert [entry.id for entry in taken] == entry_ids
+        assert set(group.holds.values()) == {Hold("a", 2)}
