@@ -254,7 +254,7 @@ class TestNoAnswer:
         assert isinstance(error, ConnectionLost)
         assert took < 0.8
         proxy.admit()
-        await hasty.add("send", 2)
+        await eventually(lambda: _succeeds(hasty.add("send", 2)))
         assert [entry.data for entry in await stream.entries()] == [0, 2]
 
     @pytest.mark.parametrize("direction", ("requests", "replies", None))

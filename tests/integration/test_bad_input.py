@@ -1,0 +1,388 @@
+"""Bad input: a clear error of our own that names field, value and bound; nothing is sent and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import math
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
+from time import monotonic
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+from pychasqui import (
+    AuthenticationFailed,
+    BackoffSpec,
+    ChasquiError,
+    Closed,
+    ConnectionLost,
+    InvalidArgument,
+    InvalidType,
+    Job,
+    NotRedis,
+    PayloadTooLarge,
+    Queue,
+    ServerTooOld,
+    UnsupportedData,
+    Worker,
+)
+from tests.support.fake_server import FakeServer, redis_that_says, redis_without_hello
+from tests.support.proxy import Proxy
+from tests.support.server import RedisServer
+from tests.support.streams import Stream
+
+NAN, INFINITY = math.nan, math.inf
+SELF: list[Any] = []
+SELF.append(SELF)
+
+
+@pytest.fixture
+async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
+    async with Proxy(redis_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def queue(proxy: Proxy, queue_name: str, witness: redis.asyncio.Redis) -> AsyncIterator[Queue]:
+    """A queue that nothing may leave from: not even a connection is opened for what cannot be sent."""
+    async with Queue(queue_name, redis_url=proxy.url, max_payload_bytes=100_000) as queue:
+        yield queue
+    assert proxy.requests == []
+    assert await Stream(witness, queue_name).keys() == []
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[RedisServer]:
+    with RedisServer("--requirepass", "right", tcp=True) as server:
+        yield server
+
+
+async def handle(job: Job) -> None:
+    pass
+
+
+BAD_ADDS: tuple[tuple[dict[str, Any], type[ChasquiError], str], ...] = (
+    ({"name": "x" * 257}, InvalidArgument, r"name 'xxx.*257 bytes.*256"),
+    ({"name": "ü" * 129}, InvalidArgument, r"name .*258 bytes.*256"),
+    ({"name": "\ud800"}, InvalidArgument, r"name .*surrogate"),
+    ({"name": None}, InvalidType, r"name must be a str, not NoneType"),
+    ({"name": b"send"}, InvalidType, r"name must be a str, not bytes"),
+    ({"name": 7}, InvalidType, r"name must be a str, not int"),
+    ({"name": ["send"]}, InvalidType, r"name must be a str, not list"),
+    ({"job_id": ""}, InvalidArgument, r"job_id ''.*blank"),
+    ({"job_id": "  \t"}, InvalidArgument, r"job_id .*blank"),
+    ({"job_id": 17}, InvalidArgument, r"job_id .*not 17"),
+    ({"job_id": b"id"}, InvalidArgument, r"job_id .*not b'id'"),
+    ({"job_id": True}, InvalidArgument, r"job_id .*not True"),
+    ({"job_id": "x" * 257}, InvalidArgument, r"job_id 'xxx.*256 bytes"),
+    ({"job_id": "a\nb"}, InvalidArgument, r"job_id 'a\\nb'"),
+    ({"job_id": "a\0b"}, InvalidArgument, r"job_id 'a\\x00b'"),
+    ({"data": {1, 2}}, UnsupportedData, r"data is a set"),
+    ({"data": object()}, UnsupportedData, r"data is a object"),
+    ({"data": {"a": [0, {"b": Decimal("1.5")}]}}, UnsupportedData, r"data\['a'\]\[1\]\['b'\] is a Decimal"),
+    (
+        {"data": {"when": datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)}},
+        UnsupportedData,
+        r"data\['when'\] is a datetime",
+    ),
+    ({"data": [1, (2, handle)]}, UnsupportedData, r"data\[1\]\[1\] is a function"),
+    ({"data": {"n": 2**64}}, UnsupportedData, r"data\['n'\] is an int "),
+    ({"data": [-(2**63) - 1]}, UnsupportedData, r"data\[0\] is an int "),
+    ({"data": {"s": "\ud800"}}, UnsupportedData, r"data\['s'\] is a str with a lone surrogate"),
+    ({"data": {"outer": {frozenset(): 1}}}, UnsupportedData, r"data\['outer'\] has the key frozenset"),
+    ({"data": SELF}, UnsupportedData, r"data\[0\] contains itself"),
+    ({"data": b"x" * 100_000}, PayloadTooLarge, r"100005 bytes.*max_payload_bytes.*100000"),
+    ({"data": ["x" * 50_000, "y" * 60_000]}, PayloadTooLarge, r"max_payload_bytes.*100000"),
+    ({"attempts": -1}, InvalidArgument, r"attempts .*between 0 and 4294967295, not -1"),
+    ({"attempts": 2**32}, InvalidArgument, r"attempts .*between 0 and 4294967295, not 4294967296"),
+    ({"attempts": True}, InvalidType, r"attempts must be an int, not True"),
+    ({"attempts": 2.0}, InvalidType, r"attempts must be an int, not 2\.0"),
+    ({"attempts": NAN}, InvalidType, r"attempts must be an int, not nan"),
+    ({"attempts": "3"}, InvalidType, r"attempts must be an int, not '3'"),
+    ({"backoff": -1}, InvalidArgument, r"backoff .*between 0 and \d+, not -1"),
+    ({"backoff": False}, InvalidType, r"backoff .*not False"),
+    ({"backoff": NAN}, InvalidType, r"backoff .*not nan"),
+    ({"backoff": "100"}, InvalidType, r"backoff .*not '100'"),
+    ({"backoff": {"kind": "linear", "delay_ms": 1}}, InvalidArgument, r"backoff\.kind .*not 'linear'"),
+    ({"backoff": {"kind": "fixed"}}, InvalidArgument, r"backoff\['delay_ms'\] is required"),
+    ({"backoff": {"kind": "fixed", "delay_ms": 1, "delya": 2}}, InvalidArgument, r"backoff has no 'delya'"),
+    ({"backoff": {"kind": "fixed", "delay_ms": True}}, InvalidType, r"backoff\.delay_ms .*not True"),
+    ({"backoff": {"kind": "fixed", "delay_ms": -5}}, InvalidArgument, r"backoff\.delay_ms .*not -5"),
+    ({"backoff": BackoffSpec("exponential", 1, None, NAN)}, InvalidArgument, r"backoff\.multiplier .*not nan"),
+    ({"backoff": BackoffSpec("exponential", 1, None, -2.0)}, InvalidArgument, r"backoff\.multiplier .*not -2"),
+    ({"backoff": BackoffSpec("exponential", 1, None, INFINITY)}, InvalidArgument, r"backoff\.multiplier .*not inf"),
+)
+
+
+class TestAdd:
+    @pytest.mark.parametrize(("bad", "kind", "complaint"), BAD_ADDS)
+    async def test_a_bad_argument_is_named(
+        self, queue: Queue, bad: dict[str, Any], kind: type[ChasquiError], complaint: str
+    ) -> None:
+        with pytest.raises(kind, match=complaint) as refused:
+            await _add(queue, {"name": "send", "data": 1} | bad)
+        assert len(str(refused.value)) < 1000
+
+    @pytest.mark.parametrize(("bad", "kind", "complaint"), BAD_ADDS)
+    async def test_one_bad_job_of_a_bulk_is_named_and_none_is_sent(
+        self, queue: Queue, bad: dict[str, Any], kind: type[ChasquiError], complaint: str
+    ) -> None:
+        good = {"name": "send", "data": 1, "attempts": None, "backoff": None, "job_id": None}
+        with pytest.raises(kind, match=complaint) as refused:
+            await queue.add_bulk([good] * 1500 + [good | bad] + [good] * 10)
+        assert "job 1500 of the bulk" in str(refused.value)
+        assert len(str(refused.value)) < 1000
+
+    async def test_contradicting_or_unknown_arguments_are_refused(self, queue: Queue) -> None:
+        for wrong in ({"dealy_ms": 5}, {"priority": 1}):
+            with pytest.raises(TypeError, match=next(iter(wrong))):
+                await queue.add("send", **wrong)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("job", "complaint"),
+        (
+            ({"name": "send", "data": 1, "dealy_ms": 5}, r"job 1 of the bulk.*unknown option 'dealy_ms'"),
+            ({"name": "send", "data": 1, 5: 5}, r"job 1 of the bulk.*unknown option 5"),
+            ({"name": "send", "data": 1, "job_id": "a", "nmae": "b"}, r"job 1 of the bulk.*unknown option 'nmae'"),
+            ({}, r"job 1 of the bulk.*name"),
+            ({"data": 1}, r"job 1 of the bulk.*name"),
+            ({"nmae": "send", "data": 1}, r"job 1 of the bulk.*(name|nmae)"),
+            ({"data": 1, "attempts": 2, "job_id": "x"}, r"job 1 of the bulk.*name"),
+            (("send", 1), r"job 1 of the bulk.*mapping.*\('send', 1\)"),
+            (["send", 1], r"job 1 of the bulk.*mapping"),
+            ("send", r"job 1 of the bulk.*mapping.*'send'"),
+            ("ab", r"job 1 of the bulk.*mapping.*'ab'"),
+            (b"ab", r"job 1 of the bulk.*mapping"),
+            (None, r"job 1 of the bulk.*mapping.*None"),
+            (7, r"job 1 of the bulk.*mapping.*7"),
+            (object(), r"job 1 of the bulk.*mapping"),
+            (Job("id", "send", 1), r"job 1 of the bulk.*mapping"),
+            ([["name", "send"], ["data", 1]], r"job 1 of the bulk.*mapping"),
+        ),
+    )
+    async def test_a_bulk_item_that_is_no_job_is_named(self, queue: Queue, job: Any, complaint: str) -> None:
+        with pytest.raises(ChasquiError, match=complaint) as refused:
+            await queue.add_bulk([{"name": "send", "data": 0}, job])
+        assert isinstance(refused.value, (InvalidArgument, InvalidType))
+        assert len(str(refused.value)) < 1000
+
+    @pytest.mark.parametrize("jobs", (None, 7, "send", {"name": "send", "data": 1}))
+    async def test_a_bulk_that_is_no_list_of_jobs_is_refused(self, queue: Queue, jobs: Any) -> None:
+        with pytest.raises(TypeError):
+            await queue.add_bulk(jobs)
+
+    async def test_an_iterable_that_fails_halfway_adds_none(self, queue: Queue) -> None:
+        def jobs() -> Any:
+            for number in range(5000):
+                yield {"name": "send", "data": number}
+            raise LookupError("the source has run dry")
+
+        with pytest.raises(LookupError, match="run dry"):
+            await queue.add_bulk(jobs())
+
+    async def test_a_bad_add_harms_none_beside_it(self, redis_url: str, queue_name: str, witness: Any) -> None:
+        stream = Stream(witness, queue_name)
+        async with Queue(queue_name, redis_url=redis_url) as queue:
+            results = await asyncio.gather(
+                *(queue.add("send", object() if number % 10 == 0 else number) for number in range(100)),
+                return_exceptions=True,
+            )
+        assert sum(isinstance(result, UnsupportedData) for result in results) == 10
+        assert [entry.data for entry in await stream.entries()] == [number for number in range(100) if number % 10]
+        await stream.clear()
+
+    async def test_an_error_shows_no_more_than_a_glimpse_of_the_data(self, queue: Queue) -> None:
+        with pytest.raises(ChasquiError) as refused:
+            await queue.add_bulk([{"nmae": "send", "data": "secret" * 10_000}])
+        assert len(str(refused.value)) < 1000
+
+
+QUEUE_OPTIONS: tuple[tuple[dict[str, Any], type[ChasquiError], str], ...] = (
+    ({"max_stream_len": 0}, InvalidArgument, r"max_stream_len is 0, must be at least 1"),
+    ({"max_stream_len": -5}, InvalidArgument, r"max_stream_len is -5, must be at least 1"),
+    ({"max_stream_len": True}, InvalidType, r"max_stream_len must be an int, not bool True"),
+    ({"max_stream_len": 1e6}, InvalidType, r"max_stream_len must be an int, not float"),
+    ({"max_stream_len": NAN}, InvalidType, r"max_stream_len must be an int, not float nan"),
+    ({"max_payload_bytes": 0}, InvalidArgument, r"max_payload_bytes is 0, must be at least 1"),
+    ({"max_payload_bytes": "1"}, InvalidType, r"max_payload_bytes must be an int, not str '1'"),
+    ({"max_payload_bytes": None}, InvalidType, r"max_payload_bytes must be an int, not NoneType"),
+    ({"timeout_s": 0}, InvalidArgument, r"timeout_s is 0, must be a finite number above 0"),
+    ({"timeout_s": -1}, InvalidArgument, r"timeout_s is -1, must be a finite number above 0"),
+    ({"timeout_s": NAN}, InvalidArgument, r"timeout_s is nan, must be a finite number above 0"),
+    ({"timeout_s": INFINITY}, InvalidArgument, r"timeout_s is inf, must be a finite number above 0"),
+    ({"timeout_s": True}, InvalidType, r"timeout_s must be a number of seconds, not bool True"),
+    ({"timeout_s": None}, InvalidType, r"timeout_s must be a number of seconds, not NoneType None"),
+)
+
+ADDRESSES: tuple[tuple[dict[str, Any], type[ChasquiError], str], ...] = (
+    ({"redis_url": "http://example.org"}, InvalidArgument, r"redis_url has the unknown scheme 'http': use redis://"),
+    ({"redis_url": "amqp://example.org"}, InvalidArgument, r"redis_url has the unknown scheme 'amqp'"),
+    ({"redis_url": "redis+tls://example.org"}, InvalidArgument, r"redis_url has the unknown scheme"),
+    ({"redis_url": None}, InvalidType, r"redis_url must be a str, not NoneType"),
+    ({"redis_url": 6379}, InvalidType, r"redis_url must be a str, not int"),
+    ({"redis_url": "redis://example.org:port"}, InvalidArgument, r"redis_url"),
+    ({"redis_url": "redis://example.org/one"}, InvalidArgument, r"redis_url names the database 'one'"),
+    ({"redis_url": "redis://example.org?ttl=1"}, InvalidArgument, r"redis_url has an unknown option 'ttl'"),
+    ({"redis_url": "unix:///run/redis.sock", "tls": True}, InvalidArgument, r"tls=True contradicts redis_url"),
+    ({"redis_url": "embedded://", "tls": True}, InvalidArgument, r"tls .*contradict redis_url"),
+    ({"redis_url": "embedded://", "credential_provider": handle}, InvalidArgument, r"credential_provider contradict"),
+)
+
+NAMES: tuple[tuple[Any, type[ChasquiError]], ...] = (
+    ("", InvalidArgument),
+    ("a b", InvalidArgument),
+    ("{a}", InvalidArgument),
+    ("a}", InvalidArgument),
+    ("x" * 129, InvalidArgument),
+    ("a\n", InvalidArgument),
+    (None, InvalidType),
+    (7, InvalidType),
+    (b"emails", InvalidType),
+)
+
+
+class TestQueue:
+    @pytest.mark.parametrize(("bad", "kind", "complaint"), QUEUE_OPTIONS + ADDRESSES)
+    def test_a_bad_option_is_named(self, bad: dict[str, Any], kind: type[ChasquiError], complaint: str) -> None:
+        with pytest.raises(kind, match=complaint):
+            Queue("emails", **bad)
+
+    @pytest.mark.parametrize(("name", "kind"), NAMES)
+    def test_a_bad_name_is_refused(self, name: Any, kind: type[ChasquiError]) -> None:
+        with pytest.raises(kind, match="queue name"):
+            Queue(name)
+
+    def test_an_unknown_option_is_refused(self) -> None:
+        with pytest.raises(TypeError, match="max_len"):
+            Queue("emails", max_len=5)  # type: ignore[call-arg]
+
+
+WORKER_OPTIONS: tuple[tuple[dict[str, Any], type[ChasquiError], str], ...] = (
+    ({"concurrency": 0}, InvalidArgument, r"concurrency is 0, must be"),
+    ({"concurrency": -1}, InvalidArgument, r"concurrency is -1, must be"),
+    ({"concurrency": True}, InvalidType, r"concurrency must be an int, not bool True"),
+    ({"concurrency": 2.5}, InvalidType, r"concurrency must be an int, not float 2\.5"),
+    ({"concurrency": NAN}, InvalidType, r"concurrency must be an int, not float nan"),
+    ({"concurrency": "4"}, InvalidType, r"concurrency must be an int, not str '4'"),
+    ({"concurrency": None}, InvalidType, r"concurrency must be an int, not NoneType"),
+    ({"read_block_ms": 0}, InvalidArgument, r"read_block_ms is 0, must be at least 1"),
+    ({"read_block_ms": -1}, InvalidArgument, r"read_block_ms is -1, must be at least 1"),
+    ({"read_block_ms": 0.5}, InvalidType, r"read_block_ms must be an int, not float"),
+    ({"read_count": 0}, InvalidArgument, r"read_count is 0, must be at least 1"),
+    ({"read_count": True}, InvalidType, r"read_count must be an int, not bool"),
+    ({"max_payload_bytes": -1}, InvalidArgument, r"max_payload_bytes is -1, must be at least 1"),
+    ({"max_attempts": -1}, InvalidArgument, r"max_attempts is -1, must be from 0 to 4294967295"),
+    ({"max_attempts": 2**32}, InvalidArgument, r"max_attempts is 4294967296, must be from 0 to 4294967295"),
+    ({"max_attempts": False}, InvalidType, r"max_attempts must be an int, not bool False"),
+    ({"claim_min_idle_ms": 0}, InvalidArgument, r"claim_min_idle_ms is 0, must be at least 1"),
+    ({"lease_ms": 1}, InvalidArgument, r"lease_ms is 1, must be at least"),
+    ({"dlq_max_stream_len": -1}, InvalidArgument, r"dlq_max_stream_len is -1, must be at least 0"),
+    ({"shutdown_deadline_s": -1}, InvalidArgument, r"shutdown_deadline_s is -1, must be"),
+    ({"shutdown_deadline_s": NAN}, InvalidArgument, r"shutdown_deadline_s is nan, must be"),
+    ({"shutdown_deadline_s": True}, InvalidType, r"shutdown_deadline_s must be a number of seconds, not bool"),
+)
+
+
+class TestWorker:
+    @pytest.mark.parametrize(("bad", "kind", "complaint"), WORKER_OPTIONS + ADDRESSES)
+    def test_a_bad_option_is_named(self, bad: dict[str, Any], kind: type[ChasquiError], complaint: str) -> None:
+        with pytest.raises(kind, match=complaint):
+            Worker("emails", handle, **bad)
+
+    @pytest.mark.parametrize(("name", "kind"), NAMES)
+    def test_a_bad_name_is_refused(self, name: Any, kind: type[ChasquiError]) -> None:
+        with pytest.raises(kind, match="queue name"):
+            Worker(name, handle)
+
+    @pytest.mark.parametrize("handler", (None, 7, "handle", b"handle", ["handle"], OrderedDict()))
+    def test_a_handler_that_cannot_be_called_is_refused(self, handler: Any) -> None:
+        with pytest.raises(InvalidType, match=rf"handler .*not {type(handler).__name__}"):
+            Worker("emails", handler)
+
+    @pytest.mark.parametrize("option", ("group", "consumer_id"))
+    @pytest.mark.parametrize("value", (7, b"mine", ["mine"], True, "", " ", "a\nb", "x" * 1000))
+    @pytest.mark.xfail(strict=True, reason="bug: group and consumer_id are not checked")
+    def test_a_group_or_consumer_that_is_no_good_name_is_refused(self, option: str, value: Any) -> None:
+        with pytest.raises(ChasquiError, match=option):
+            Worker("emails", handle, **{option: value})
+
+    async def test_used_after_close_it_says_so(self, redis_url: str, queue_name: str) -> None:
+        worker = Worker(queue_name, handle, redis_url=redis_url)
+        await worker.close()
+        assert worker.is_closed
+        with pytest.raises(Closed, match=queue_name):
+            await worker.run()
+        with pytest.raises(Closed, match=queue_name):
+            await worker.__aenter__()
+
+
+class TestServers:
+    """What is found out only at connect reaches both an add and a worker, at once and in words of our own."""
+
+    async def assert_refused(
+        self, url: str, kind: type[ChasquiError], complaint: str, *, within_s: float = 2.0, **options: Any
+    ) -> None:
+        start = monotonic()
+        async with Queue("emails", redis_url=url, **options) as queue:
+            with pytest.raises(kind, match=complaint):
+                await queue.add("send")
+            with pytest.raises(kind, match=complaint):
+                await queue.add_bulk({"name": "send", "data": number} for number in range(2500))
+        assert monotonic() - start < within_s
+
+    async def assert_worker_refused(self, url: str, kind: type[ChasquiError], complaint: str) -> None:
+        start = monotonic()
+        worker = Worker("emails", handle, redis_url=url)
+        with pytest.raises(kind, match=complaint):
+            await worker.run()
+        assert worker.is_closed
+        assert not worker.is_running
+        with pytest.raises(kind, match=complaint):
+            async with Worker("emails", handle, redis_url=url):
+                pass
+        assert monotonic() - start < 2
+
+    async def test_a_wrong_password(self, locked: RedisServer) -> None:
+        url = f"redis://:wrong@127.0.0.1:{locked.port}"
+        await self.assert_refused(
+            url, AuthenticationFailed, r"redis://:\*\*\*@127.* refused the credentials: WRONGPASS"
+        )
+        await self.assert_worker_refused(url, AuthenticationFailed, r"refused the credentials")
+
+    async def test_a_password_that_is_missing(self, locked: RedisServer) -> None:
+        await self.assert_refused(locked.tcp_url, AuthenticationFailed, r"refused the credentials: NOAUTH")
+        await self.assert_worker_refused(locked.tcp_url, AuthenticationFailed, r"refused the credentials")
+
+    async def test_a_password_for_a_server_without_one(self, server: RedisServer, redis_url: str) -> None:
+        url = f"redis://:superfluous@127.0.0.1:{server.port}"
+        await self.assert_refused(url, AuthenticationFailed, r"refused the credentials: ERR .*without any password")
+        await self.assert_worker_refused(url, AuthenticationFailed, r"refused the credentials")
+
+    async def test_a_server_that_is_too_old(self) -> None:
+        for answer in (redis_without_hello("5.0.14"), redis_that_says("6.0.20")):
+            async with FakeServer(answer) as fake:
+                await self.assert_refused(fake.url, ServerTooOld, r"(5\.0\.14|6\.0\.20) is too old.*6\.2")
+                await self.assert_worker_refused(fake.url, ServerTooOld, r"too old")
+                assert not any(command[0] in (b"EVAL", b"EVALSHA") for command in fake.commands)
+
+    async def test_a_server_that_is_not_redis(self) -> None:
+        async with FakeServer(b"HTTP/1.1 400 Bad Request\r\n\r\n") as fake:
+            await self.assert_refused(fake.url, NotRedis, r"does not speak the Redis protocol")
+            await self.assert_worker_refused(fake.url, NotRedis, r"does not speak the Redis protocol")
+
+    async def test_a_server_that_accepts_and_never_answers(self) -> None:
+        async with FakeServer() as fake:
+            await self.assert_refused(fake.url, ConnectionLost, r"cannot reach redis://127.* in time", timeout_s=0.3)
+
+    async def test_plain_text_where_tls_is_spoken(self, server: RedisServer, redis_url: str) -> None:
+        """S7: rediss:// to a port without TLS never falls back."""
+        url = f"rediss://127.0.0.1:{server.port}"
+        await self.assert_refused(url, ConnectionLost, r"cannot reach rediss://", timeout_s=0.5)
+
+
+async def _add(queue: Queue, arguments: dict[str, Any]) -> None:
+    await queue.add(**arguments)
