@@ -1,0 +1,186 @@
+"""The keeper renews what is held, and after a lapse nothing starts before it is known whose it is."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Any, cast
+
+import pytest
+
+from pychasqui._engine.keeper import Keeper
+from pychasqui._engine.lanes import Lanes
+from pychasqui._redis.broker import Broker
+from pychasqui.errors import ConnectionLost
+from pychasqui.job import Job
+
+PATIENCE_S = 2.0
+
+
+class FakeBroker:
+    """Answers keep() from the keeper's thread: what is in `stolen` is not ours any more."""
+
+    def __init__(self) -> None:
+        self.connection = self
+        self.kept: list[list[bytes]] = []
+        self.stolen: set[bytes] = set()
+        self.is_away = False
+        self.called = threading.Semaphore(0)
+
+    async def keep(self, group: str, consumer: str, lease_ms: int, ids: list[bytes]) -> list[bytes]:
+        if self.is_away:
+            raise ConnectionLost("away")
+        self.kept.append(sorted(ids))
+        self.called.release()
+        return [entry_id for entry_id in ids if entry_id in self.stolen]
+
+    async def close(self) -> None:
+        pass
+
+
+class FakeLanes:
+    def __init__(self) -> None:
+        self.lease_until = float("inf")
+        self.lost: set[bytes] = set()
+        self.renewals = 0
+
+    def running(self) -> list[Job]:
+        return []
+
+    def renewed(self) -> None:
+        self.renewals += 1
+
+    def lose(self, ids: set[bytes]) -> None:
+        self.lost |= ids
+
+
+@asynccontextmanager
+async def keeping(
+    broker: FakeBroker, lanes: Any, held: Callable[[], list[bytes]], *, lease_ms: int = 60_000, every_s: float = 60
+) -> AsyncIterator[Keeper]:
+    keeper = Keeper(cast(Broker, broker), "default", "a", lanes=lanes, held=held, lease_ms=lease_ms, every_s=every_s)
+    async with asyncio.timeout(PATIENCE_S):
+        await keeper.start()
+    yield keeper
+    async with asyncio.timeout(PATIENCE_S):
+        await keeper.stop()
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def test_the_lease_begins_before_start_returns() -> None:
+    async def check() -> None:
+        broker, lanes = FakeBroker(), FakeLanes()
+        before = monotonic()
+        async with keeping(broker, lanes, list, lease_ms=6000):
+            assert broker.kept == [[]]
+            assert before + 6 <= lanes.lease_until <= monotonic() + 6
+
+    asyncio.run(check())
+
+
+async def test_what_is_held_from_one_renewal_to_the_next_is_renewed() -> None:
+    broker = FakeBroker()
+    async with keeping(broker, FakeLanes(), lambda: [b"1-0", b"2-0"], every_s=0.01):
+        await until(lambda: len(broker.kept) >= 3)
+    assert broker.kept[:3] == [[], [b"1-0", b"2-0"], [b"1-0", b"2-0"]]
+
+
+async def test_what_has_ended_meanwhile_is_not_renewed() -> None:
+    broker = FakeBroker()
+    held = [b"1-0", b"2-0"]
+    async with keeping(broker, FakeLanes(), lambda: list(held), every_s=0.01):
+        await until(lambda: len(broker.kept) >= 2)
+        held.remove(b"1-0")
+        broker.kept.clear()
+        await until(lambda: len(broker.kept) >= 3)
+    assert broker.kept[-1] == [b"2-0"]
+
+
+async def test_more_than_one_call_can_carry_goes_in_several() -> None:
+    broker = FakeBroker()
+    held = [b"%d-0" % number for number in range(1200)]
+    async with keeping(broker, FakeLanes(), lambda: held, every_s=0.01):
+        await until(lambda: len(broker.kept) >= 4)
+    assert [len(ids) for ids in broker.kept[:4]] == [0, 500, 500, 200]
+
+
+async def test_what_is_lost_is_told_to_the_lanes() -> None:
+    broker, lanes = FakeBroker(), FakeLanes()
+    broker.stolen = {b"2-0"}
+    async with keeping(broker, lanes, lambda: [b"1-0", b"2-0"], every_s=0.01):
+        await until(lambda: lanes.lost)
+    assert lanes.lost == {b"2-0"}
+
+
+async def test_while_redis_is_away_the_lease_runs_out_and_then_begins_again() -> None:
+    broker, lanes = FakeBroker(), FakeLanes()
+    async with keeping(broker, lanes, list, lease_ms=30, every_s=0.01):
+        broker.is_away = True
+        await until(lambda: monotonic() > lanes.lease_until)
+        renewals = lanes.renewals
+        broker.is_away = False
+        await until(lambda: lanes.renewals > renewals)
+        assert lanes.lease_until > monotonic() - 1
+
+
+@pytest.mark.xfail(strict=True, reason="what came after the last renewal is taken for fresh, however long ago that was")
+async def test_after_a_lapse_everything_held_is_looked_at_before_it_may_start() -> None:
+    """As after a pause of the whole process: an entry that was read just before it has an owner elsewhere by now."""
+    broker, lanes = FakeBroker(), FakeLanes()
+    held: list[bytes] = []
+    async with keeping(broker, lanes, lambda: list(held), lease_ms=60_000, every_s=0.05):
+        await until(lambda: len(broker.kept) >= 2)
+        held.append(b"1-0")
+        broker.stolen = {b"1-0"}
+        lanes.lease_until = monotonic() - 1
+        await until(lambda: lanes.lease_until > monotonic())
+        await asyncio.sleep(0.005)
+        assert lanes.lost == {b"1-0"}
+
+
+@pytest.mark.xfail(strict=True, reason="the lease begins again in the keeper's thread, the loss is told in the loop's")
+async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the_loss() -> None:
+    started: list[int] = []
+    gate = asyncio.Event()
+
+    async def handler(job: Job) -> None:
+        started.append(job.data)
+        await gate.wait()
+
+    lanes = Lanes(handler, 1, on_done=lambda *_: None, on_failed=lambda *_: None)
+    broker = FakeBroker()
+    async with keeping(broker, lanes, lanes.held, lease_ms=60_000, every_s=0.05):
+        lanes.start()
+        lanes.offer([Job("j1", "", 1, _entry_id=b"1-0"), Job("j2", "", 2, _entry_id=b"2-0")])
+        await until(lambda: started)
+        await until(lambda: broker.kept[-1] == [b"1-0", b"2-0"])
+        broker.stolen = {b"2-0"}
+        lanes.lease_until = monotonic() - 1
+
+        gate.set()  # the lane's next step now stands in the loop's queue, before anything that the keeper adds
+        give_up_at = monotonic() + 0.3
+        while lanes.lease_until < monotonic() < give_up_at:
+            time.sleep(0.001)
+        await asyncio.sleep(0.02)
+        await lanes.stop()
+    assert started == [1]
+
+
+async def test_stopping_ends_a_renewal_that_waits() -> None:
+    class Hanging(FakeBroker):
+        async def keep(self, group: str, consumer: str, lease_ms: int, ids: list[bytes]) -> list[bytes]:
+            if self.kept:
+                await asyncio.sleep(60)
+            return await super().keep(group, consumer, lease_ms, ids)
+
+    async with keeping(Hanging(), FakeLanes(), list, every_s=0.01):
+        await asyncio.sleep(0.05)
