@@ -18,14 +18,14 @@ RETRY = [1, ["fixed", 5, None, None, 0]]
 
 
 async def bury_there(official: Official, wire: Wire, count: int, **worker: Any) -> None:
-    """Have the official worker run what waits until so many jobs are dead."""
-    await official.work(**worker)
+    """Have the official worker run what waits, in order, until so many jobs are dead."""
+    await official.work(concurrency=1, **worker)
     await eventually(lambda: has_letters(wire, count))
     await official.stop_working()
 
 
 async def bury_here(redis_url: str, queue_name: str, wire: Wire, count: int, handler: Handler) -> None:
-    async with Worker(queue_name, handler, redis_url=redis_url):
+    async with Worker(queue_name, handler, redis_url=redis_url, concurrency=1):
         await eventually(lambda: has_letters(wire, count))
 
 
