@@ -45,9 +45,7 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument(
-        "--quick", action="store_true", help="a smoke run of under three minutes; its numbers say little"
-    )
+    parser.add_argument("--quick", action="store_true", help="a smoke run of a few minutes; its numbers say little")
     parser.add_argument("--only", nargs="+", choices=sorted(BY_KEY), metavar="SCENARIO", help=", ".join(BY_KEY))
     parser.add_argument("--peers", nargs="+", choices=sorted(BY_NAME), metavar="NAME", help=", ".join(BY_NAME))
     parser.add_argument("--repeats", type=int, default=3)

@@ -40,12 +40,14 @@ def main(results: str, picture: str) -> None:
     for place in list(axes.flat)[len(panels) :]:
         place.axis("off")
     machine = found["machine"]
-    figure.suptitle(
-        f"pychasqui and its peers, {found['date']}", x=0.01, ha="left", fontsize=17, color=INK, weight="bold"
-    )
+    height = figure.get_figheight()
+    title = f"pychasqui and its peers, {found['date']}"
+    figure.text(0.01, 1 - 0.35 / height, title, fontsize=17, color=INK, weight="bold")
     under = f"{machine['cpu']}, {machine['cores']} cores, Redis {found['redis']}, Python {machine['python']}"
-    figure.text(0.01, 1 - 0.62 / figure.get_figheight(), f"{under}. Medians, log scale.", color=FAINT, fontsize=11)
-    figure.tight_layout(rect=(0, 0, 1, 1 - 0.75 / figure.get_figheight()), h_pad=2.2, w_pad=2.5)
+    figure.text(
+        0.01, 1 - 0.65 / height, f"{under}. Medians; memory is linear, the rest logarithmic.", color=FAINT, fontsize=11
+    )
+    figure.tight_layout(rect=(0.006, 0, 1, 1 - 0.85 / height), h_pad=2.2, w_pad=2.5)
     figure.savefig(picture, dpi=110)
 
 
@@ -69,16 +71,24 @@ def _draw(place: Axes, title: str, scenario: str, number: str, unit: str, most_f
         if BY_NAME[name].is_limit:
             bar.set_hatch("///")
             bar.set_edgecolor("white")
-    place.set_xscale("log")
-    place.set_xlim(min(medians) / 2.2, max(medians) * 3.4)
+    _scale(place, medians)
     for at, median in enumerate(medians):
-        place.text(median * 1.06, at, f"{median:,.0f}", va="center", fontsize=9, color=INK)
+        place.text(median, at, f" {median:,.0f}", va="center", fontsize=9, color=INK)
     place.set_yticks(range(len(names)), [BY_NAME[name].label for name in names], fontsize=9.5, color=INK)
     for tick, name in zip(place.get_yticklabels(), names, strict=True):
         tick.set_fontweight("bold" if name in (OURS, OURS_UVLOOP) else "normal")
     place.set_title(f"{title}  ", loc="left", fontsize=12, color=INK, weight="bold")
     place.set_xlabel(unit, fontsize=9, color=FAINT)
     _quieten(place)
+
+
+def _scale(place: Axes, values: list[float]) -> None:
+    """A log scale, unless the values lie so close together that it would only hide that."""
+    if max(values) < 5 * min(values):
+        place.set_xlim(0, max(values) * 1.15)
+        return
+    place.set_xscale("log")
+    place.set_xlim(min(values) / 2.2, max(values) * 3.4)
 
 
 def _colour(name: str) -> str:

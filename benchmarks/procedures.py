@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import os
 import signal
-import statistics
 import subprocess
 import tempfile
+import threading
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,37 +102,36 @@ class Bench:
     def _memory(self, scenario: Scenario, peer: Peer) -> Result:
         count = memory_count(peer, self.effort)
         with Wire(self.server.url) as wire:
-            before = int(wire.info("memory")["used_memory"])
+            self._fill(peer, 1000)  # a script loaded by the first add is no part of a job
+            wire.call("FLUSHALL", "SYNC")
+            before = memory_of_data(wire)
             self._fill(peer, count)
-            after = int(wire.info("memory")["used_memory"])
+            after = memory_of_data(wire)
         return {"jobs": count, "value": (after - before) / count}
 
-    # value: cost of a job at the large backlog over its cost at the small one
+    # value: time a job takes at the large backlog over the time it takes at the small one
 
     def _backlog(self, scenario: Scenario, peer: Peer) -> Result:
-        effort = self.effort
-        rounds = [self._small_backlog(scenario, peer) for _ in range(effort.small_rounds)]
-        self._fill(peer, effort.large_backlog)
-        window = min(effort.large_backlog // 2, 2 * peer.rates["work-100"])
-        parameters = scenario.parameters | {"warmup": window // 10, "drain": False}
-        large = self._step(peer, "work", window, parameters)
-        small_us = statistics.median(_us_per_job(one) for one in rounds)
-        small_rss = statistics.median(one["peak_rss_mb"] for one in rounds)
-        return {
-            "small_us": small_us,
-            "large_us": _us_per_job(large),
-            "small_rss_mb": small_rss,
-            "large_rss_mb": large["peak_rss_mb"],
-            "small_rounds_us": [_us_per_job(one) for one in rounds],
-            "value": _us_per_job(large) / small_us,
-        }
+        small = self._standing(scenario, peer, self.effort.small_backlog)
+        large = self._standing(scenario, peer, self.effort.large_backlog)
+        sizes = {"small": small, "large": large}
+        result: Result = {"value": (large["seconds"] / large["jobs"]) / (small["seconds"] / small["jobs"])}
+        for size, one in sizes.items():
+            result[f"{size}_us"] = one["seconds"] / one["jobs"] * 1e6
+            result[f"{size}_cpu_us"] = one["cpu_seconds"] / one["jobs"] * 1e6
+            result[f"{size}_rss_mb"] = one["peak_rss_mb"]
+        return result
 
-    def _small_backlog(self, scenario: Scenario, peer: Peer) -> Result:
+    def _standing(self, scenario: Scenario, peer: Peer, backlog: int) -> Result:
+        """A worker while the backlog is kept where it is: what it takes away is put back, the same way and as often
+        for every size, so that nothing but the size differs."""
         with Wire(self.server.url) as wire:
             wire.call("FLUSHALL", "SYNC")
-        backlog = self.effort.small_backlog
         self._fill(peer, backlog)
-        return self._step(peer, "work", backlog - backlog // 10, scenario.parameters | {"warmup": backlog // 10})
+        window = int(2 * peer.rates["work-100"] * self.effort.seconds)
+        parameters = scenario.parameters | {"warmup": window // 5, "drain": False}
+        with refilling(self.server.url, backlog):
+            return self._step(peer, "work", window, parameters)
 
     # steps
 
@@ -155,7 +157,7 @@ class Step:
     """One process of a peer: it prints one line of JSON, or it failed."""
 
     def __init__(self, command: list[str], peer: Peer) -> None:
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  it is closed by end()
         self._process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -188,8 +190,43 @@ class Step:
         return lines[-1].replace(f"{ROOT}/", "")[:300]
 
 
-def _us_per_job(result: Result) -> float:
-    return float(result["seconds"] / result["jobs"] * 1e6)
+REFILL = """
+local missing = tonumber(ARGV[1]) - redis.call('XLEN', KEYS[1])
+if missing < 2000 then return 0 end
+for _ = 1, missing do redis.call('XADD', KEYS[1], '*', 'd', ARGV[2], 'n', ARGV[3]) end
+return missing
+"""
+
+
+@contextlib.contextmanager
+def refilling(url: str, backlog: int) -> Iterator[None]:
+    """Keeps the stream within 2,000 entries of `backlog` by copies of its first job."""
+    over = threading.Event()
+
+    def refill(wire: Wire, job: list[bytes]) -> None:
+        while not over.wait(0.002):
+            wire.call("EVAL", REFILL, 1, STREAM, backlog, *job)
+
+    with Wire(url) as wire:
+        ((_, fields),) = wire.call("XRANGE", STREAM, "-", "+", "COUNT", 1)
+        named = dict(zip(fields[::2], fields[1::2], strict=True))
+        thread = threading.Thread(target=refill, args=(wire, [named[b"d"], named[b"n"]]))
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def memory_of_data(wire: Wire) -> int:
+    """What the server uses without its clients, scripts and Lua, once the peer's own connections are gone."""
+    deadline = time.monotonic() + 10
+    while int(wire.info("clients")["connected_clients"]) > 1 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    found = wire.info("memory")
+    parts = ("mem_clients_normal", "used_memory_scripts_eval", "used_memory_vm_total")
+    return int(found["used_memory"]) - sum(int(found.get(part, 0)) for part in parts)
 
 
 def _check_waiting(result: Result, expected: int) -> None:

@@ -18,7 +18,7 @@ from benchmarks.verdict import Samples, Verdict
 class Table:
     title: str
     columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
 
     def as_text(self) -> str:
         """Aligned columns: words to the left, numbers to the right."""
@@ -31,11 +31,9 @@ class Table:
         return "\n".join([self.title, "-" * len(self.title), *(line.rstrip() for line in shown)]) + "\n"
 
     def as_markdown(self) -> str:
-        head = "| " + " | ".join(self.columns) + " |"
+        lines = ["| " + " | ".join(line) + " |" for line in [self.columns, *self.rows]]
         rule = "| --- |" + " ---: |" * (len(self.columns) - 1)
-        return (
-            "\n".join([f"### {self.title}", "", head, rule, *("| " + " | ".join(r) + " |" for r in self.rows)]) + "\n"
-        )
+        return "\n".join([f"### {self.title}", "", lines[0], rule, *lines[1:]]) + "\n"
 
 
 def tables(scenarios: Sequence[Scenario], samples: Samples) -> list[Table]:
@@ -100,12 +98,12 @@ def _memory_table(scenario: Scenario, samples: Samples) -> Table:
 
 
 def _backlog_table(scenario: Scenario, samples: Samples) -> Table:
-    numbers = ("small_us", "large_us", "value", "small_rss_mb", "large_rss_mb")
+    numbers = ("small_us", "large_us", "value", "small_cpu_us", "large_cpu_us", "small_rss_mb", "large_rss_mb")
     rows = [
         (BY_NAME[name].label, *(f"{samples.median(scenario.key, name, number) or 0:,.2f}" for number in numbers))
         for name in ranking(scenario.key, samples, most_first=False)
     ]
-    columns = ("", "us/job at 10k", "us/job at 1M", "1M / 10k", "peak RSS MB at 10k", "at 1M")
+    columns = ("", "us/job at 10k", "at 1M", "1M / 10k", "CPU us/job at 10k", "at 1M", "peak RSS MB at 10k", "at 1M")
     return Table(scenario.title, columns, rows)
 
 
@@ -132,7 +130,8 @@ def facts(meta: dict[str, Any]) -> list[str]:
     machine, load = meta["machine"], meta["load"]
     lines = [
         f"{meta['date']}, {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['kernel']}",
-        f"Redis {meta['redis']}, persistence off, TCP on loopback; Python {machine['python']}; {meta['repeats']} repeats",
+        f"Redis {meta['redis']}, persistence off, TCP on loopback; Python {machine['python']}",
+        f"repeats: {meta['repeats']}{' (a quick run: its numbers say little)' if meta['quick'] else ''}",
         f"load average before {load['before']:.2f}, after {load['after']:.2f}",
         "data of every job: " + json.dumps(meta["data"]),
     ]

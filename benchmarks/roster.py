@@ -57,8 +57,8 @@ def _other(name: str, packages: tuple[str, ...], rates: dict[str, int], shown: t
     )
 
 
-_OURS = _rates(14_000, 130_000, 300_000, 110_000, 150_000, 40_000, 25_000)
-_WHEEL = _rates(6_000, 15_000, 90_000, 6_000, 28_000, 20_000)
+_OURS = _rates(14_000, 130_000, 300_000, 160_000, 200_000, 50_000, 25_000)
+_WHEEL = _rates(6_000, 15_000, 90_000, 12_000, 28_000, 22_000)
 _OURS_SHOWN = ("pychasqui", "hiredis", "msgspec", "redis", "uvloop")
 _WHEEL_PACKAGES = ("chasquimq==1.3.0", "uvloop")
 
@@ -102,7 +102,7 @@ PEERS: tuple[Peer, ...] = (
     _other(
         "saq",
         ("saq[redis,hiredis]", "typing_extensions", "uvloop"),
-        _rates(5_000, 11_000, 11_000, 1_500, 3_000, 3_000, 2_500),
+        _rates(5_000, 11_000, 11_000, 1_000, 3_000, 3_000, 2_500),
     ),
     _other(
         "taskiq",
@@ -110,14 +110,14 @@ PEERS: tuple[Peer, ...] = (
         _rates(4_000, 6_000, 6_000, 2_500, 4_000, 4_000, 3_000),
         ("taskiq", "taskiq-redis", "redis"),
     ),
-    _other("dramatiq", ("dramatiq[redis]", "hiredis"), _rates(7_000, 5_000, 7_000, 3_000, 4_000, 4_000, 4_000)),
+    _other("dramatiq", ("dramatiq[redis]", "hiredis"), _rates(7_000, 5_000, 7_000, 4_000, 5_000, 5_000, 5_000)),
     _other("celery", ("celery[redis]", "hiredis"), _rates(2_200, 1_800, 2_300, 1_300, 1_100, 1_100, 1_100)),
     _other("rq", ("rq", "hiredis"), _rates(3_500, 3_000, 13_000, 400, 400, 300, 400)),
-    _other("huey", ("huey", "redis", "hiredis"), _rates(6_000, 6_000, 6_000, 5_000, 4_500, 4_500, 4_500)),
-    _other("bullmq", ("bullmq", "hiredis", "uvloop"), _rates(5_000, 8_000, 17_000, 1_000, 1_800, 1_800)),
+    _other("huey", ("huey", "redis", "hiredis"), _rates(6_000, 6_000, 8_000, 4_000, 4_500, 4_500, 4_500)),
+    _other("bullmq", ("bullmq", "hiredis", "uvloop"), _rates(5_000, 6_000, 17_000, 1_800, 1_800, 1_800)),
     Peer(
         REDIS_BENCHMARK,
-        "limit: redis-benchmark",
+        "redis-benchmark, XADD",
         "",
         ADDS,
         {"add": 20_000, "add-100-tasks": 90_000, "add-bulk-50": 500_000, "add-bulk-1000": 700_000},
@@ -126,7 +126,7 @@ PEERS: tuple[Peer, ...] = (
     ),
     Peer(
         BARE_LOOP,
-        "limit: bare loop",
+        "bare read-ack loop",
         "bare_loop",
         ("work-100",),
         {"work-100": 350_000},

@@ -1,4 +1,4 @@
-"""The one server everybody is measured on: found, started on a free loopback port, stopped by the one who started it."""
+"""The one server everybody is measured on: found, started on a free loopback port, stopped again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""arq: results not kept, and the queue looked at every 5 ms instead of every 500, or it would mostly sleep.
+"""arq: results not kept, and the queue looked at every millisecond instead of every 500, or it would mostly sleep.
 
 It has no bulk add; many jobs are added by concurrent calls. Handlers are coroutines only.
 """
@@ -31,7 +31,7 @@ async def work(order: Order, handler: Callable[..., Any]) -> None:
         [func(handler, name="bench", keep_result=0)],
         redis_settings=RedisSettings.from_dsn(order.url),
         max_jobs=order.concurrency,
-        poll_delay=0.005,
+        poll_delay=0.001,
         handle_signals=False,
         log_results=False,
     )

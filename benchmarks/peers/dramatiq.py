@@ -1,13 +1,17 @@
 """Dramatiq with its default middleware, worker threads in this process as its command would start them.
 
-It has no bulk add; many jobs are enqueued one after another.
+Up to 1,000 messages are fetched ahead (`dramatiq_queue_prefetch`) instead of two a thread: nearly twice as fast with
+100 threads, many times with one. It has no bulk add; many jobs are enqueued one after another.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+os.environ["dramatiq_queue_prefetch"] = "1000"  # noqa: SIM112  its name, read when dramatiq is imported
 
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker

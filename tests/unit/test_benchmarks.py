@@ -1,0 +1,176 @@
+"""The benchmarks' arithmetic: what is asked of a peer, and what is made of its numbers. No server, no peer."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from benchmarks import payload, scenarios
+from benchmarks.peers.stage import shares
+from benchmarks.procedures import percentiles, requests_per_second
+from benchmarks.report import Table, ranking, tables, verdict_table
+from benchmarks.roster import BARE_LOOP, BY_NAME, OURS, OURS_UVLOOP, PEERS, REDIS_BENCHMARK, WHEEL
+from benchmarks.runner import Sample, rounds
+from benchmarks.scenarios import BY_KEY, FULL, QUICK, SCENARIOS, job_count, warmup_count
+from benchmarks.server import ROOT
+from benchmarks.verdict import Samples, Verdict, judge
+from benchmarks.wire import render
+
+
+def sample(scenario: str, peer: str, repeat: int, **result: float) -> Sample:
+    return Sample(scenario, peer, repeat, result)
+
+
+def verdict_on(verdicts: list[Verdict], claim: str, peer: str = OURS) -> Verdict:
+    (found,) = [verdict for verdict in verdicts if verdict.claim.startswith(claim) and verdict.peer == peer]
+    return found
+
+
+def test_a_ratio_is_taken_within_each_repeat_and_then_the_median():
+    # The second repeat was slow for everybody; the ratio does not notice.
+    rates = {OURS: (100, 20, 90), WHEEL: (10, 2, 10)}
+    samples = Samples(sample("add", peer, at, value=v) for peer, values in rates.items() for at, v in enumerate(values))
+    assert samples.ratio("add", OURS, WHEEL) == 10
+    assert samples.median("add", OURS) == 90
+
+
+def test_a_repeat_that_failed_for_one_of_two_is_in_no_ratio():
+    measured = [sample("add", OURS, 0, value=30), sample("add", OURS, 1, value=99), sample("add", WHEEL, 0, value=10)]
+    samples = Samples([*measured, Sample("add", WHEEL, 1, error="it said nothing")])
+    assert samples.ratio("add", OURS, WHEEL) == 3
+    assert samples.values("add", WHEEL) == [10]
+
+
+def test_what_was_not_measured_has_no_median_and_no_ratio():
+    samples = Samples([sample("add", OURS, 0, value=30)])
+    assert samples.median("work-100", OURS) is None
+    assert samples.ratio("add", OURS, WHEEL) is None
+
+
+def test_a_bar_is_cleared_missed_or_not_measured():
+    samples = Samples(
+        [
+            sample("add", OURS, 0, value=15),
+            sample("add", WHEEL, 0, value=10),
+            sample("add-bulk-1000", OURS, 0, value=40),
+            sample("add-bulk-1000", REDIS_BENCHMARK, 0, value=100),
+        ]
+    )
+    verdicts = judge(samples)
+    assert verdict_on(verdicts, "add against").cleared is True
+    assert verdict_on(verdicts, "add-bulk-1000 against redis-benchmark").cleared is False
+    assert verdict_on(verdicts, "work-100 against the bare loop").cleared is None
+    assert verdict_on(verdicts, "add against", OURS_UVLOOP).measured == "not measured"
+
+
+def test_the_nearest_python_peer_decides_for_all_of_them():
+    rates = {OURS: 1000, "arq": 10, "saq": 60, "rq": 1, BARE_LOOP: 1100}
+    verdicts = judge(Samples(sample("work-100", peer, 0, value=rate) for peer, rate in rates.items()))
+    found = verdict_on(verdicts, "work-100 against every other Python peer")
+    assert not found.cleared
+    assert "saq" in found.measured
+
+
+@pytest.mark.parametrize(("ratio", "cleared"), ((0.84, False), (0.86, True), (1.0, True), (1.14, True), (1.16, False)))
+def test_a_large_backlog_may_cost_neither_much_more_nor_much_less(ratio: float, cleared: bool):
+    measured = sample("backlog", OURS, 0, value=ratio, small_rss_mb=40, large_rss_mb=61)
+    verdicts = judge(Samples([measured]))
+    assert verdict_on(verdicts, "cost of a job").cleared is cleared
+    assert verdict_on(verdicts, "worker RSS").cleared is False
+
+
+def test_latency_must_be_at_most_half():
+    measured = [sample("latency", OURS, 0, p50_us=100, p99_us=300), sample("latency", WHEEL, 0, p50_us=200, p99_us=500)]
+    verdicts = judge(Samples(measured))
+    assert verdict_on(verdicts, "latency p50").cleared is True
+    assert verdict_on(verdicts, "latency p99").cleared is False
+
+
+def test_percentiles_of_a_hundred_latencies():
+    found = percentiles(list(range(1, 101)))
+    assert (found["p50_us"], found["p90_us"], found["p99_us"], found["max_us"]) == (51, 91, 100, 100)
+    assert found["samples"] == 100
+
+
+def test_one_latency_is_every_percentile():
+    assert percentiles([7])["p99_us"] == 7
+
+
+def test_the_rate_of_redis_benchmark_is_read_by_its_column():
+    printed = '"test","rps","avg_latency_ms"\n"XADD s * d xxx","721649.50","0.7"\n'
+    assert requests_per_second(printed) == 721649.5
+
+
+@pytest.mark.parametrize("effort", (FULL, QUICK))
+def test_every_peer_gets_a_whole_number_of_batches(effort: scenarios.Effort):
+    for scenario in SCENARIOS:
+        if scenario.kind not in ("add", "work"):
+            continue
+        batch = scenario.parameters.get("bulk", scenario.parameters.get("tasks", 1))
+        for peer in PEERS:
+            if scenario.key in peer.scenarios:
+                count = job_count(scenario, peer, effort)
+                assert count % batch == 0
+                assert count >= 200
+                assert warmup_count(count, scenario.parameters) >= count / 10
+
+
+def test_jobs_are_dealt_evenly_to_the_callers():
+    assert shares(10, 4) == [3, 3, 2, 2]
+    assert sum(shares(12345, 100)) == 12345
+
+
+def test_each_repeat_starts_with_another_peer_and_leaves_nobody_out():
+    peers = [BY_NAME[name] for name in (OURS, WHEEL, "arq")]
+    plan = list(rounds(peers, [BY_KEY["add"]], 3))
+    firsts = [next(peer.name for repeat, _, peer in plan if repeat == at) for at in range(3)]
+    assert firsts == [OURS, WHEEL, "arq"]
+    assert len(plan) == 9
+
+
+def test_only_those_take_part_who_can_and_memory_is_asked_once():
+    plan = list(rounds(PEERS, [BY_KEY["work-def"], BY_KEY["memory"]], 3))
+    assert not any(peer.name == "arq" for _, scenario, peer in plan if scenario.key == "work-def")
+    assert {repeat for repeat, scenario, _ in plan if scenario.key == "memory"} == {0}
+
+
+def test_a_table_is_aligned_in_text_and_piped_in_markdown():
+    table = Table("rates", ("", "jobs/s"), [("pychasqui", "1,000"), ("rq", "1")])
+    assert table.as_text() == "rates\n-----\n           jobs/s\npychasqui   1,000\nrq              1\n"
+    assert "| pychasqui | 1,000 |\n| rq | 1 |" in table.as_markdown()
+
+
+def test_the_fastest_and_the_quickest_come_first():
+    rates = [sample("add", "arq", 0, value=5), sample("add", OURS, 0, value=50)]
+    latencies = [sample("latency", "arq", 0, value=5), sample("latency", OURS, 0, value=1)]
+    samples = Samples(rates + latencies)
+    assert ranking("add", samples) == [OURS, "arq"]
+    assert ranking("latency", samples, most_first=False) == [OURS, "arq"]
+
+
+def test_a_scenario_nobody_was_measured_in_has_no_table():
+    samples = Samples([sample("add", OURS, 0, value=50, jobs=100, cpu_seconds=1)])
+    assert [table.title for table in tables(SCENARIOS, samples)] == [BY_KEY["add"].title]
+
+
+def test_the_verdict_says_no_where_a_bar_was_missed():
+    verdicts = [Verdict("add", OURS, "at least 2 x", "1.00 x", False), Verdict("rest", OURS, "at least 2 x", "-", None)]
+    assert [row[-1] for row in verdict_table(verdicts).rows] == ["NO", "-"]
+
+
+def test_the_limits_carry_an_entry_as_large_as_a_real_one():
+    data = msgspec.msgpack.encode(payload.DATA)
+    envelope = msgspec.msgpack.encode(["0" * 26, data, 1_700_000_000_000, 0])
+    assert len(envelope) == payload.ENVELOPE_BYTES
+    assert len(msgspec.json.encode(payload.DATA)) == 65
+
+
+def test_every_peer_has_a_file_of_its_own():
+    folder = ROOT / "benchmarks" / "peers"
+    for peer in PEERS:
+        if peer.kind != "tool":
+            assert (folder / (peer.module if peer.kind == "node" else f"{peer.module}.py")).exists()
+
+
+def test_a_command_is_rendered_with_its_lengths_in_bytes():
+    assert render("SET", "ключ", 1) == b"*3\r\n$3\r\nSET\r\n$8\r\n\xd0\xba\xd0\xbb\xd1\x8e\xd1\x87\r\n$1\r\n1\r\n"
