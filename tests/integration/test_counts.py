@@ -1,0 +1,159 @@
+"""Costs that are counted instead of timed: writes, commands, connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+from pychasqui import Job, Queue, Worker
+from tests.support.proxy import Proxy
+from tests.support.streams import Stream
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
+    async with Proxy(redis_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def stream(witness: redis.asyncio.Redis, queue_name: str) -> AsyncIterator[Stream]:
+    stream = Stream(witness, queue_name)
+    yield stream
+    await stream.clear()
+
+
+def sent(proxy: Proxy) -> Counter[str]:
+    """How often each command was sent through the proxy; EVAL and EVALSHA are one."""
+    names = (request.split(b"\r\n", 3)[2].decode().upper() for request in proxy.requests)
+    return Counter("EVAL" if name == "EVALSHA" else name for name in names)
+
+
+class TestAdds:
+    async def test_1000_jobs_of_one_bulk_leave_in_two_writes_with_the_handshake(
+        self, redis_url: str, queue_name: str, stream: Stream
+    ) -> None:
+        async with Queue(queue_name, redis_url=redis_url) as queue:
+            await queue.add_bulk({"name": "send", "data": number} for number in range(1000))
+            assert queue._connection.writes <= 2
+        assert await stream.length() == 1000
+
+    async def test_1000_jobs_of_one_bulk_are_one_write_and_one_command(
+        self, proxy: Proxy, queue_name: str, stream: Stream
+    ) -> None:
+        async with Queue(queue_name, redis_url=proxy.url) as queue:
+            await queue.add("send")
+            writes, commands = queue._connection.writes, len(proxy.requests)
+            await queue.add_bulk({"name": f"send-{number % 10}", "data": number} for number in range(1000))
+            assert queue._connection.writes - writes == 1
+            assert len(proxy.requests) - commands == 1
+
+    async def test_1000_adds_of_one_turn_are_one_write_and_one_command(
+        self, proxy: Proxy, queue_name: str, stream: Stream
+    ) -> None:
+        async with Queue(queue_name, redis_url=proxy.url) as queue:
+            await queue.add("send")
+            writes, commands = queue._connection.writes, len(proxy.requests)
+            await asyncio.gather(*(queue.add("send", number) for number in range(1000)))
+            assert queue._connection.writes - writes == 1
+            assert len(proxy.requests) - commands == 1
+
+    async def test_100_tasks_that_add_all_the_time_share_commands(
+        self, proxy: Proxy, queue_name: str, stream: Stream
+    ) -> None:
+        async with Queue(queue_name, redis_url=proxy.url) as queue:
+
+            async def add() -> None:
+                for number in range(20):
+                    await queue.add("send", number)
+
+            await asyncio.gather(*(add() for _ in range(100)))
+            assert sent(proxy)["EVAL"] <= 100
+        assert await stream.length() == 2000
+
+    async def test_the_script_travels_once_a_connection(self, proxy: Proxy, queue_name: str, stream: Stream) -> None:
+        async with Queue(queue_name, redis_url=proxy.url) as queue:
+            for number in range(10):
+                await queue.add("send", number)
+            assert (proxy.count(b"$4\r\nEVAL\r\n"), proxy.count(b"$7\r\nEVALSHA\r\n")) == (1, 9)
+
+    async def test_a_queue_has_one_connection(self, proxy: Proxy, queue_name: str, stream: Stream) -> None:
+        async with Queue(queue_name, redis_url=proxy.url) as queue:
+            await asyncio.gather(*(queue.add("send", number) for number in range(100)))
+            assert proxy.accepted == 1
+
+
+class TestWork:
+    async def test_256_jobs_that_finish_together_are_acked_by_one_command(
+        self, proxy: Proxy, redis_url: str, queue_name: str, stream: Stream, witness: Any
+    ) -> None:
+        gate, running = asyncio.Event(), 0
+
+        async def handle(job: Job) -> None:
+            nonlocal running
+            running += 1
+            await gate.wait()
+
+        async def acks() -> int:
+            """Also what scripts call is counted, so that this is the same on every server."""
+            stats = await witness.info("commandstats")
+            return sum(stats[name]["calls"] for name in ("cmdstat_xackdel", "cmdstat_xack") if name in stats)
+
+        async with Queue(queue_name, redis_url=redis_url) as queue:
+            await queue.add_bulk({"name": "send", "data": number} for number in range(256))
+        async with Worker(queue_name, handle, redis_url=proxy.url, concurrency=256):
+            await eventually(lambda: running == 256)
+            before = await acks()
+            gate.set()
+            await eventually(stream.is_settled)
+            assert await acks() - before == 1
+
+    async def test_10_000_instant_jobs_take_few_commands(
+        self, proxy: Proxy, redis_url: str, queue_name: str, stream: Stream
+    ) -> None:
+        async def handle(job: Job) -> None:
+            pass
+
+        async with Queue(queue_name, redis_url=redis_url) as queue:
+            await queue.add_bulk({"name": "send", "data": number} for number in range(10_000))
+        async with Worker(queue_name, handle, redis_url=proxy.url):
+            await eventually(stream.is_settled, timeout=10)
+            assert len(proxy.requests) < 500, sent(proxy)
+
+    async def test_an_idle_worker_has_three_connections_and_is_quiet(
+        self, proxy: Proxy, queue_name: str, witness: Any
+    ) -> None:
+        """P18. The seconds are the measurement, not a wait."""
+
+        async def handle(job: Job) -> None:
+            pass
+
+        async with Worker(queue_name, handle, redis_url=proxy.url):
+            await asyncio.sleep(0.5)  # what a start costs is not what idling costs
+            before = len(proxy.requests)
+            await asyncio.sleep(3)
+            commands = len(proxy.requests) - before
+            assert proxy.connections <= 3
+            assert len([each for each in await witness.client_list() if queue_name in each["name"]]) <= 3
+            assert commands <= 3 * 15, sent(proxy)
+
+    async def test_workers_that_idle_beside_each_other_stay_as_quiet(self, proxy: Proxy, queue_name: str) -> None:
+        async def handle(job: Job) -> None:
+            pass
+
+        workers = [Worker(queue_name, handle, redis_url=proxy.url) for _ in range(5)]
+        running = [asyncio.create_task(worker.run()) for worker in workers]
+        await eventually(lambda: proxy.connections == 15)
+        await asyncio.sleep(0.5)
+        before = len(proxy.requests)
+        await asyncio.sleep(2)
+        commands = len(proxy.requests) - before
+        await asyncio.gather(*(worker.close() for worker in workers))
+        await asyncio.gather(*running)
+        assert commands <= 5 * 2 * 15, sent(proxy)
