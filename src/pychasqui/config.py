@@ -90,6 +90,19 @@ def check_int(field: str, value: Any, low: int, high: int | None = None) -> int:
 def check_seconds(field: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidType(f"{field} must be a number of seconds, not {type(value).__name__} {value!r}"[:300])
-    if not math.isfinite(value) or value <= 0:
-        raise InvalidArgument(f"{field} is {value}, must be a finite number above 0")
-    return float(value)
+    try:
+        seconds = float(value)
+    except OverflowError:
+        seconds = math.inf
+    if not 0 < seconds < math.inf:  # also false for nan
+        raise InvalidArgument(f"{field} is {seconds:g}, must be a finite number above 0")
+    return seconds
+
+
+def check_consumer_name(field: str, value: Any) -> str:
+    """The name of a consumer or a group of them."""
+    if not isinstance(value, str):
+        raise InvalidType(f"{field} must be a str, not {type(value).__name__} {value!r}"[:300])
+    if not value.strip() or not value.isprintable():
+        raise InvalidArgument(f"{field} {value[:100]!r} must be printable and not blank")
+    return value

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -52,6 +53,8 @@ class Queue:
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
+        self._bulks = 0
+        self._bulks_done: asyncio.Future[None] | None = None
         self._start_over()
 
     @property
@@ -89,6 +92,10 @@ class Queue:
         They travel in batches of at most 1,000. QueueFull means that none was added; AddUnknown names in `job_ids`
         those that may not have been.
         """
+        with self._unfinished():
+            return await self._add_bulk(jobs, wait_replicas)
+
+    async def _add_bulk(self, jobs: Iterable[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
         loop = self._bound_loop()
         config.check_int("wait_replicas", wait_replicas, 0)
         given = jobs if isinstance(jobs, list) else list(jobs)
@@ -133,6 +140,9 @@ class Queue:
             return
         self._is_closed = True
         if self._loop is asyncio.get_running_loop():
+            if self._bulks:
+                self._bulks_done = self._loop.create_future()
+                await self._bulks_done
             await self._adder.close()
             await self._connection.close()
             await self._waiting_connection.close()
@@ -158,6 +168,17 @@ class Queue:
             raise NotReplicated(
                 f"added, but only {reached} of {wanted} replicas have confirmed it in {self._timeout_s} s"
             )
+
+    @contextmanager
+    def _unfinished(self) -> Iterator[None]:
+        """A bulk of several batches: close() waits for the last of them."""
+        self._bulks += 1
+        try:
+            yield
+        finally:
+            self._bulks -= 1
+            if not self._bulks and self._bulks_done is not None and not self._bulks_done.done():
+                self._bulks_done.set_result(None)
 
     def _bound_loop(self) -> asyncio.AbstractEventLoop:
         """The running loop, if it is this queue's. After its loop has ended a queue starts over on the next."""

@@ -78,7 +78,9 @@ class Worker:
                 f"handler must be a function that takes a job, not {type(handler).__name__} {handler!r}"[:300]
             )
         self.queue_name = config.check_queue_name(queue_name)
-        self.consumer_id = consumer_id or f"c-{uuid4()}"
+        self.consumer_id = (
+            f"c-{uuid4()}" if consumer_id is None else config.check_consumer_name("consumer_id", consumer_id)
+        )
         self._handler = handler
         self._concurrency = config.check_int("concurrency", concurrency, 1)
         self._max_attempts = config.check_int("max_attempts", max_attempts, 0, MAX_U32)
@@ -86,7 +88,7 @@ class Worker:
         self._claim_min_idle_ms = config.check_int("claim_min_idle_ms", claim_min_idle_ms, 1)
         self._lease_ms = config.check_int("lease_ms", lease_ms, 300)
         self._dlq_max_len = config.check_int("dlq_max_stream_len", dlq_max_stream_len, 0)
-        self._group = group
+        self._group = config.check_consumer_name("group", group)
         self._block_ms = config.check_int("read_block_ms", read_block_ms, 1)
         self._read_count = config.check_int("read_count", read_count, 1)
         self._max_payload_bytes = config.check_int("max_payload_bytes", max_payload_bytes, 1)

@@ -22,6 +22,7 @@ from .._redis.remedies import Remedy, remedy_for
 from ..config import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
 from ..errors import AddUnknown, ChasquiError, ConnectionLost, QueueFull, RedisTrouble
 
+GATHER_S = 0.05  # how much of its time an add may lose by sharing a batch's deadline
 FIRST_PAUSE_S = 0.01
 LONGEST_PAUSE_S = 1.0
 
@@ -78,6 +79,7 @@ class Adder:
         self.ledger = broker.ledger_of(uuid4().hex)
         self._max_stream_len = max_stream_len
         self._timeout_s = timeout_s
+        self._ledger_ttl_ms = LEDGER_TTL_MS + int(2000 * timeout_s)  # longer than anything is sent again
         self._number = 0
         self._gathering: Batch | None = None
         self._waiting: deque[Batch] = deque()
@@ -89,9 +91,11 @@ class Adder:
 
     def add(self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes) -> asyncio.Future[None]:
         """Add one job together with whatever else is added in this turn."""
-        batch = self._gathering
-        if batch is None:
-            batch = self._gathering = Batch(loop.time() + self._timeout_s, 1, self._max_stream_len)
+        batch, deadline = self._gathering, loop.time() + self._timeout_s
+        if batch is None or deadline > batch.deadline + GATHER_S:
+            if batch is not None:  # it has been waiting for a slot: who comes now shall not share its deadline
+                self._waiting.append(batch)
+            batch = self._gathering = Batch(deadline, 1, self._max_stream_len)
             loop.call_soon(self._flush)
         waiter = loop.create_future()
         batch.envelopes.append(envelope)
@@ -153,7 +157,7 @@ class Adder:
             return
         batch.was_sent = True
         self._sent.add(batch)
-        head = (batch.slot, batch.number, LEDGER_TTL_MS, batch.max_stream_len, batch.needed, len(batch.envelopes))
+        head = (batch.slot, batch.number, self._ledger_ttl_ms, batch.max_stream_len, batch.needed, len(batch.envelopes))
         jobs = job_arguments(batch.envelopes, batch.names)
         self._broker.add(socket, self.ledger, (*head, *jobs), batch.deadline, partial(self._answered, batch))
 
@@ -196,7 +200,8 @@ class Adder:
     async def _resend(self) -> None:
         """Until nothing is stuck: connect, send again in order, report what has run out of time."""
         while self._stuck:
-            await asyncio.sleep(self._pause)
+            deadline = min(batch.deadline for batch in self._unanswered())
+            await asyncio.sleep(min(self._pause, max(0.0, deadline - asyncio.get_running_loop().time())))
             self._pause = min(max(self._pause * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
             try:
                 await self._broker.connection.ready(min(batch.deadline for batch in self._unanswered()))

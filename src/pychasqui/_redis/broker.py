@@ -13,6 +13,7 @@ from .remedies import Remedy, remedy_for
 from .replies import Claimed, Entry, Promotion, read_claimed, read_entries
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the list of workers outlives the last of them, so that its entries are found
+RELEASED = "released"  # the consumer that holds what was handed back until somebody takes it
 RELEASED_IDLE_MS = 24 * 3600 * 1000  # idle enough for every official consumer's claim_min_idle_ms
 
 
@@ -122,7 +123,9 @@ class Broker:
         """Hand unstarted entries back, each with the number of its earlier deliveries."""
         arguments = [word for entry in held for word in entry]
         released: int = await self.run(
-            scripts.RELEASE, (self._keys.stream,), (group, consumer, RELEASED_IDLE_MS, *arguments)
+            scripts.RELEASE,
+            (self._keys.stream, self._keys.workers),
+            (group, consumer, RELEASED, RELEASED_IDLE_MS, *arguments),
         )
         return released
 

@@ -27,6 +27,7 @@ from ..errors import (
     CommandTimeout,
     ConnectionLost,
     NotRedis,
+    RedisTrouble,
     ReplyError,
     WrongLoop,
 )
@@ -226,8 +227,10 @@ class Connection:
             done, _ = await asyncio.wait({self._opening}, timeout=max(left, 0))
             if not done:
                 raise ConnectionLost(f"cannot reach {self._shown} in time: {self._trouble or 'no answer'}")
+            if self._opening.cancelled():
+                raise Closed("the connection was closed while it was being made")
             if (trouble := self._opening.result()) is not None:
-                raise trouble
+                raise type(trouble)(*trouble.args)  # each caller its own: a shared one would gather tracebacks
         return socket
 
     def live_socket(self) -> Socket | None:
@@ -271,6 +274,8 @@ class Connection:
                 if not isinstance(error, ReplyError) or remedy_for(error) is Remedy.FATAL:
                     return error
                 self._is_down(error)
+            except Exception as error:  # noqa: BLE001  the border: a resolver or a TLS library may raise anything
+                return RedisTrouble(f"cannot connect to {self._shown}: {type(error).__name__}: {error}")
             else:
                 if self.socket is not None:
                     self.writes_before += self.socket.writes
@@ -306,7 +311,8 @@ class Connection:
             hello += ["SETNAME", endpoint.client_name]
         commands = [hello, ["SELECT", endpoint.db]] if endpoint.db else [hello]
         if password is not None:
-            commands.insert(0, ["AUTH", username, password] if username else ["AUTH", password])
+            by_name = username and username != "default"  # AUTH default would take any password where none is set
+            commands.insert(0, ["AUTH", username, password] if by_name else ["AUTH", password])
         deadline = asyncio.get_running_loop().time() + CONNECT_TIMEOUT_S
         asked = [socket.ask(pack(*words), deadline) for words in commands]
         replies = await asyncio.gather(*asked, return_exceptions=True)
@@ -322,8 +328,12 @@ class Connection:
         if words[0] == "AUTH" or reply.code in ("NOAUTH", "WRONGPASS", "NOPERM"):
             raise AuthenticationFailed(f"{self._shown} refused the credentials: {reply}") from None
         if words[0] == "HELLO" and "unknown command" in str(reply).lower():
-            info = await socket.ask(pack("INFO", "server"), self.deadline(CONNECT_TIMEOUT_S))
+            try:
+                info = await socket.ask(pack("INFO", "server"), self.deadline(CONNECT_TIMEOUT_S))
+            except ReplyError:
+                info = b""
             version = bytes(info).partition(b"redis_version:")[2].split(b"\r\n")[0].decode("ascii", "replace")
-            refuse_too_old("Redis", parse_version(version))
+            if version:
+                refuse_too_old("Redis", parse_version(version))
             raise NotRedis(f"{self._shown} does not know HELLO: {reply}") from None
         raise reply

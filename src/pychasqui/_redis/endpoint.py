@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from ..errors import InvalidArgument, InvalidType
+from ..errors import AuthenticationFailed, InvalidArgument, InvalidType
 
 CredentialProvider = Callable[[str | None], Awaitable[tuple[str | None, str | None]]]
 SCHEMES = ("redis", "rediss", "unix")
@@ -50,7 +50,11 @@ class Endpoint:
         """Asked anew for every connection, so that a rotated password is picked up."""
         if self.credential_provider is None:
             return self.username, self.password
-        return await self.credential_provider(None if self.path else self.address)
+        try:
+            username, password = await self.credential_provider(None if self.path else self.address)
+        except Exception as error:
+            raise AuthenticationFailed(f"the credential provider for {self} failed: {type(error).__name__}") from error
+        return username, password
 
     async def open(self, protocol: Callable[[], asyncio.Protocol]) -> tuple[asyncio.Transport, asyncio.Protocol]:
         loop = asyncio.get_running_loop()
@@ -110,8 +114,8 @@ def parse_endpoint(
 
 def mask(url: str) -> str:
     """The URL with its password, wherever it stands, replaced by ***."""
-    url = re.sub(r"([?&]password=)[^&]*", r"\1***", url)
-    return re.sub(r"(://[^/?#@:]*):.*@", r"\1:***@", url)
+    url = re.sub(r"([?&]password=)[^&]*", r"\1***", url, flags=re.DOTALL)
+    return re.sub(r"(://[^/?#@:]*):.*@", r"\1:***@", url, flags=re.DOTALL)
 
 
 def _with_scheme(url: str, tls: bool) -> str:
@@ -129,10 +133,18 @@ def _with_scheme(url: str, tls: bool) -> str:
 def _parse(url: str) -> dict[str, Any]:
     from redis.asyncio.connection import parse_url  # imported late: 150 ms that --help need not pay
 
+    # Neither the parser's own words nor any part of the URL but the masked whole is shown: what it takes for a port or
+    # a database may be a part of a password.
+    rest = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[1:]
+    if (rest and "@" in rest[0] and not url.startswith("unix://")) or not url.isprintable():
+        raise InvalidArgument(
+            f"redis_url cannot be read: a name or password with / ? # @ : or a control character in it must be "
+            f"percent-encoded: {mask(url)!r}"
+        )
     try:
         options: dict[str, Any] = dict(parse_url(url))
-    except ValueError as error:
-        raise InvalidArgument(f"redis_url cannot be read: {error}: {mask(url)}") from None
+    except ValueError:
+        raise InvalidArgument(f"redis_url cannot be read, its port must be a number: {mask(url)}") from None
     options.pop("connection_class", None)
     database = urlsplit(url).path.strip("/") if not url.startswith("unix://") else ""
     if database and not database.isdigit():

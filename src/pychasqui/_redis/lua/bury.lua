@@ -10,6 +10,12 @@
 local stream, dead, dropped = KEYS[1], KEYS[2], KEYS[3]
 local group, consumer, max_len = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
+-- Whatever could fail must fail before the first entry leaves the stream.
+local kind = redis.call('TYPE', dead).ok
+if kind ~= 'none' and kind ~= 'stream' then
+  return redis.error_reply('WRONGTYPE ' .. dead .. ' is a ' .. kind .. ', not a stream')
+end
+
 local buried, i = 0, 4
 while i <= #ARGV do
   local id, words = ARGV[i], tonumber(ARGV[i + 1])

@@ -7,18 +7,24 @@
 -- ARGV  group, consumer (we), min_idle_ms, count
 -- Returns a list of {id, fields, earlier deliveries}
 local stream, workers = KEYS[1], KEYS[2]
-local group, consumer, min_idle_ms, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local group, consumer, min_idle_ms, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
-local taken = {}
-for _, pending in ipairs(redis.call('XPENDING', stream, group, 'IDLE', min_idle_ms, '-', '+', count)) do
-  local id, owner, deliveries = pending[1], pending[2], pending[4]
-  if owner ~= consumer and not redis.call('ZSCORE', workers, owner) then
-    local claimed = redis.call('XCLAIM', stream, group, consumer, min_idle_ms, id)
-    if #claimed == 1 and claimed[1] and claimed[1][2] then
-      taken[#taken + 1] = {id, claimed[1][2], deliveries}
-    else
-      redis.call('XACK', stream, group, id)
+-- Entries of workers with a lease may be idle for long, too: they are looked past, page by page.
+local page, taken, start = 500, {}, '-'
+while #taken < count do
+  local found = redis.call('XPENDING', stream, group, 'IDLE', min_idle_ms, start, '+', page)
+  for _, pending in ipairs(found) do
+    local id, owner, deliveries = pending[1], pending[2], pending[4]
+    if #taken < count and owner ~= consumer and not redis.call('ZSCORE', workers, owner) then
+      local claimed = redis.call('XCLAIM', stream, group, consumer, min_idle_ms, id)
+      if #claimed == 1 and claimed[1] and claimed[1][2] then
+        taken[#taken + 1] = {id, claimed[1][2], deliveries}
+      else
+        redis.call('XACK', stream, group, id)
+      end
     end
+    start = '(' .. id
   end
+  if #found < page then break end
 end
 return taken

@@ -1,21 +1,23 @@
 -- Hands unstarted entries back to the group: anybody may take them at once, and the delivery is not counted.
 --
--- Atomically: an entry that is still pending for this consumer looks long forgotten, and its delivery count is what
--- it was before. Sending it twice changes nothing.
+-- Atomically: an entry that is still pending for this consumer passes to a consumer that counts as having left, looks
+-- long forgotten to consumers of other kinds, and has the delivery count that it had before. The one who hands it back
+-- may go on living: its lease does not protect the entry any more. Sending it twice changes nothing.
 --
--- KEYS  stream
--- ARGV  group, consumer, idle_ms, then entry id, earlier deliveries for each entry
+-- KEYS  stream, workers
+-- ARGV  group, consumer, heir (the consumer that has left), idle_ms, then entry id, earlier deliveries for each entry
 -- Returns how many were handed back
-local stream = KEYS[1]
-local group, consumer, idle_ms = ARGV[1], ARGV[2], ARGV[3]
+local stream, workers = KEYS[1], KEYS[2]
+local group, consumer, heir, idle_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local released = 0
-for i = 4, #ARGV, 2 do
+for i = 5, #ARGV, 2 do
   local id, deliveries = ARGV[i], ARGV[i + 1]
   local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
   if not pending.err and #pending == 1 then
-    redis.call('XCLAIM', stream, group, consumer, 0, id, 'IDLE', idle_ms, 'RETRYCOUNT', deliveries, 'JUSTID')
+    redis.call('XCLAIM', stream, group, heir, 0, id, 'IDLE', idle_ms, 'RETRYCOUNT', deliveries, 'JUSTID')
     released = released + 1
   end
 end
+if released > 0 then redis.call('ZADD', workers, 0, heir) end
 return released

@@ -9,6 +9,12 @@
 -- Returns how many were moved
 local dead, stream = KEYS[1], KEYS[2]
 
+-- Whatever could fail must fail before the first letter is removed.
+local kind = redis.call('TYPE', stream).ok
+if kind ~= 'none' and kind ~= 'stream' then
+  return redis.error_reply('WRONGTYPE ' .. stream .. ' is a ' .. kind .. ', not a stream')
+end
+
 local moved = 0
 for i = 1, #ARGV, 3 do
   local id, envelope, name = ARGV[i], ARGV[i + 1], ARGV[i + 2]

@@ -10,6 +10,12 @@
 local stream, delayed = KEYS[1], KEYS[2]
 local group, consumer = ARGV[1], ARGV[2]
 
+-- Whatever could fail must fail before the first entry leaves the stream.
+local kind = redis.call('TYPE', delayed).ok
+if kind ~= 'none' and kind ~= 'zset' then
+  return redis.error_reply('WRONGTYPE ' .. delayed .. ' is a ' .. kind .. ', not a zset')
+end
+
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local moved = 0
