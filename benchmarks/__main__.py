@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks import environment, report
 from benchmarks.payload import DATA
 from benchmarks.procedures import Bench
-from benchmarks.roster import BY_NAME, PEERS, Peer
+from benchmarks.roster import BY_NAME, PEERS, REDIS_BENCHMARK, Peer
 from benchmarks.runner import Sample, run
 from benchmarks.scenarios import BY_KEY, FULL, QUICK, SCENARIOS, Scenario
 from benchmarks.server import ROOT, Server, find_redis_benchmark, find_server, running
@@ -28,12 +28,13 @@ def main() -> None:
     skipped = environment.prepare(wanted)
     effort, repeats = (QUICK, 1) if options.quick else (FULL, options.repeats)
     with running(find_server(options.server)) as server:
-        skipped |= _too_new(wanted, server)
+        yardstick = find_redis_benchmark(server.binary)
+        skipped |= _out_of_reach(wanted, server, yardstick)
         peers = [peer for peer in wanted if peer.name not in skipped]
         for name, why in skipped.items():
             print(f"not measured: {name}: {why}", flush=True)
         before = os.getloadavg()[0]
-        samples = run(Bench(server, effort, find_redis_benchmark(server.binary)), peers, scenarios, repeats)
+        samples = run(Bench(server, effort, yardstick), peers, scenarios, repeats)
     meta = _meta(server, peers, skipped, samples) | {
         "repeats": repeats,
         "quick": options.quick,
@@ -54,9 +55,10 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _too_new(peers: Sequence[Peer], server: Server) -> dict[str, str]:
-    """Peers that need a newer server than this one."""
-    return {
+def _out_of_reach(peers: Sequence[Peer], server: Server, yardstick: Path | None) -> dict[str, str]:
+    """Peers that need a newer server than this one, or a program that is not here."""
+    missing = {REDIS_BENCHMARK: "it lies neither next to the server nor on PATH"} if yardstick is None else {}
+    return missing | {
         peer.name: f"needs Redis {peer.needs_redis[0]}.{peer.needs_redis[1]}, this is {server.version}"
         for peer in peers
         if not server.has(*peer.needs_redis)

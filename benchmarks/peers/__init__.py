@@ -1,1 +1,1 @@
-"""One small file a peer, each in its documented best set-up; `stage.py` is what they all stand on."""
+"""One small file a peer, each in its documented best set-up; roles, stage and meter are what they stand on."""

@@ -6,7 +6,8 @@ import importlib
 import json
 import sys
 
-from benchmarks.peers.stage import Order, perform
+from benchmarks.peers.roles import Order
+from benchmarks.peers.stage import perform
 
 
 def main() -> None:

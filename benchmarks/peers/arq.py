@@ -15,7 +15,7 @@ from arq.connections import RedisSettings
 from arq.constants import default_queue_name
 from arq.worker import Worker, func
 
-from benchmarks.peers.stage import AsyncPeer, Order, Producer, all_of, sum_of
+from benchmarks.peers.roles import AsyncPeer, Order, Producer, all_of, sum_of
 
 
 @asynccontextmanager

@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 import hiredis
 
 from benchmarks.payload import ENTRY_FIELDS, STREAM
-from benchmarks.peers.stage import Clock, Order, Producer, ThreadPeer, memory, sum_of
+from benchmarks.peers.meter import Clock, memory
+from benchmarks.peers.roles import Order, Producer, ThreadPeer, sum_of
 from benchmarks.wire import Wire
 
 GROUP, BATCH = b"default", b"1000"

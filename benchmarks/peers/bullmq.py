@@ -9,7 +9,7 @@ from typing import Any
 
 from bullmq import Queue, Worker
 
-from benchmarks.peers.stage import QUEUE, AsyncPeer, Order, Producer, sum_of
+from benchmarks.peers.roles import QUEUE, AsyncPeer, Order, Producer, sum_of
 
 OPTIONS = {"removeOnComplete": True}
 

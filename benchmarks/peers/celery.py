@@ -13,7 +13,7 @@ from typing import Any
 
 from celery import Celery
 
-from benchmarks.peers.stage import Order, Producer, ThreadPeer, sum_of
+from benchmarks.peers.roles import Order, Producer, ThreadPeer, sum_of
 
 
 def new_app(url: str) -> Celery:

@@ -14,7 +14,7 @@ from typing import Any
 from chasquimq import Queue, Worker
 
 from benchmarks.payload import STREAM
-from benchmarks.peers.stage import QUEUE, AsyncPeer, Order, Producer, sum_of
+from benchmarks.peers.roles import QUEUE, AsyncPeer, Order, Producer, sum_of
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ os.environ["dramatiq_queue_prefetch"] = "1000"  # noqa: SIM112  its name, read w
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
-from benchmarks.peers.stage import QUEUE, Order, Producer, ThreadPeer, sum_of
+from benchmarks.peers.roles import QUEUE, Order, Producer, ThreadPeer, sum_of
 
 
 def new_actor(url: str, function: Callable[..., Any]) -> dramatiq.Actor:

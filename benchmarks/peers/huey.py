@@ -12,7 +12,7 @@ from typing import Any
 from huey import RedisHuey
 from huey.api import TaskWrapper
 
-from benchmarks.peers.stage import QUEUE, Order, Producer, ThreadPeer, sum_of
+from benchmarks.peers.roles import QUEUE, Order, Producer, ThreadPeer, sum_of
 
 
 def new_task(url: str, handler: Callable[..., Any]) -> TaskWrapper:

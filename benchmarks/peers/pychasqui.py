@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.payload import STREAM
-from benchmarks.peers.stage import QUEUE, AsyncPeer, Order, Producer, sum_of
+from benchmarks.peers.roles import QUEUE, AsyncPeer, Order, Producer, sum_of
 from pychasqui import Queue, Worker
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from redis import Redis
 from rq import Queue, SimpleWorker
 
-from benchmarks.peers.stage import QUEUE, Order, Producer, ThreadPeer, sum_of
+from benchmarks.peers.roles import QUEUE, Order, Producer, ThreadPeer, sum_of
 
 FUNCTION = f"{__name__}.handle"
 handler: Callable[..., Any] = print

@@ -13,7 +13,7 @@ from typing import Any
 
 from saq import Queue, Worker
 
-from benchmarks.peers.stage import QUEUE, AsyncPeer, Order, Producer, all_of, sum_of
+from benchmarks.peers.roles import QUEUE, AsyncPeer, Order, Producer, all_of, sum_of
 
 
 @asynccontextmanager

@@ -1,8 +1,7 @@
-"""What every Python peer stands on, so that all of them are timed by the same lines.
+"""Where every Python peer performs, so that all of them are timed by the same lines.
 
-A peer's file says three things: how to open a producer, how to run a worker, and how to ask Redis for the jobs that
-are not finished yet. Everything that touches a clock is here. Standard library only: it runs in every peer's own
-virtual environment.
+A peer's file says how to open a producer, how to run a worker, and how to ask Redis for the jobs that are not
+finished yet. Everything that touches a clock is here and in `meter.py`.
 
 The life of one measurement: `python -m benchmarks.peers PEER ACTION URL COUNT PARAMETERS` prints one line of JSON.
 Actions: `add` times a producer, `fill` is the same without a warm-up, `work` times a worker on a filled queue,
@@ -12,74 +11,16 @@ Actions: `add` times a producer, `fill` is the same without a warm-up, `work` ti
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-import os
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
+from benchmarks.peers.meter import Clock, Meter
+from benchmarks.peers.roles import UP_KEY, AsyncPeer, Order, Producer, ThreadPeer
 from benchmarks.wire import Wire
-
-QUEUE = "bench"
-UP_KEY = "bench:worker-is-up"
-
-
-@dataclass(frozen=True)
-class Order:
-    """What to measure, as the command line says it."""
-
-    url: str
-    count: int
-    warmup: int = 0
-    data: dict[str, Any] = field(default_factory=dict)
-    style: str = "single"  # single, tasks or bulk
-    tasks: int = 100
-    bulk: int = 1000
-    handler: str = "noop"  # noop, sleep, def or stamp
-    concurrency: int = 100
-    drain: bool = True  # wait until the last job is acked; False stops the clock at the last handler start
-    gap_ms: tuple[float, float] = (2.0, 5.0)
-    loop: str = "asyncio"
-
-    @property
-    def total(self) -> int:
-        return self.warmup + self.count
-
-
-@dataclass(frozen=True)
-class Producer:
-    """`add(data)` adds one job. `bulk(batch)` prepares a call that adds all of them the best way the peer has."""
-
-    add: Callable[[dict[str, Any]], Any]
-    bulk: Callable[[list[dict[str, Any]]], Callable[[], Any]]
-
-
-@dataclass(frozen=True)
-class AsyncPeer:
-    """`unfinished` asks Redis for the jobs that are waiting, running or not acked; `data_of` finds the data among a
-    handler's arguments."""
-
-    producer: Callable[[str], AbstractAsyncContextManager[Producer]]
-    work: Callable[[Order, Callable[..., Any]], Awaitable[None]]
-    data_of: Callable[..., dict[str, Any]]
-    unfinished: Callable[[Wire], int]
-    uvloop: bool = False
-
-
-@dataclass(frozen=True)
-class ThreadPeer:
-    """As AsyncPeer, for libraries that block: 100 callers are 100 threads, a sleeping handler sleeps in its thread."""
-
-    producer: Callable[[str], AbstractContextManager[Producer]]
-    work: Callable[[Order, Callable[..., Any]], None]
-    data_of: Callable[..., dict[str, Any]]
-    unfinished: Callable[[Wire], int]
 
 
 def perform(peer: AsyncPeer | ThreadPeer, action: str, order: Order) -> None:
@@ -93,25 +34,6 @@ def perform(peer: AsyncPeer | ThreadPeer, action: str, order: Order) -> None:
     else:
         result = asyncio.run(_perform_async(peer, action, order))
     print(json.dumps(result), flush=True)
-
-
-def sum_of(*commands: tuple[str, ...]) -> Callable[[Wire], int]:
-    """An `unfinished` for peers whose jobs are counted by plain commands."""
-    return lambda wire: sum(wire.call(*command) for command in commands)
-
-
-async def all_of(calls: list[Callable[[], Awaitable[Any]]], *, at_once: int = 50) -> None:
-    """Every call, so many at a time: the best way to add many jobs with a library that has no bulk add."""
-    waiting = iter(calls)
-
-    async def caller() -> None:
-        for call in waiting:
-            await call()
-
-    await asyncio.gather(*(caller() for _ in range(min(at_once, len(calls)))))
-
-
-# --- producers -------------------------------------------------------------------------------------------------------
 
 
 async def _perform_async(peer: AsyncPeer, action: str, order: Order) -> dict[str, Any]:
@@ -227,107 +149,3 @@ def wait_for_worker(url: str, *, timeout_s: float = 30.0) -> None:
             if time.monotonic() > deadline:
                 raise TimeoutError("the worker did not run the first job")
             time.sleep(0.01)
-
-
-# --- workers ---------------------------------------------------------------------------------------------------------
-
-
-class Meter:
-    """Counts handler starts, from any thread. Its own thread sleeps until the last one, waits until everything is
-    acked, prints the result and ends the process: how a worker stops is not measured."""
-
-    def __init__(self, order: Order, peer: AsyncPeer | ThreadPeer) -> None:
-        self._order, self._peer = order, peer
-        self._count = itertools.count(1)  # next() on it is one step under the GIL
-        self._first, self._last = max(1, order.warmup), order.total
-        self._clock = Clock()
-        self._seconds_to_last_start = 0.0
-        self._over = threading.Event()
-        self._latencies_us: list[int] = []
-        threading.Thread(target=self._report, daemon=True).start()
-
-    def hit(self) -> None:
-        number = next(self._count)
-        if number == self._first:
-            self._clock = Clock()
-        elif number == self._last:
-            self._seconds_to_last_start = self._clock.seconds()
-            self._over.set()
-
-    def async_handler(self, data_of: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
-        hit, stamp = self.hit, self._stamp
-
-        async def noop(*_: Any, **__: Any) -> None:
-            hit()
-
-        async def sleep(*_: Any, **__: Any) -> None:
-            hit()
-            await asyncio.sleep(0.001)
-
-        async def latency(*args: Any, **kwargs: Any) -> None:
-            stamp(data_of(*args, **kwargs))
-
-        plain = self.plain_handler(data_of)
-        return {"noop": noop, "sleep": sleep, "stamp": latency, "def": plain}[self._order.handler]
-
-    def plain_handler(self, data_of: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
-        hit, stamp = self.hit, self._stamp
-
-        def noop(*_: Any, **__: Any) -> None:
-            hit()
-
-        def sleep(*_: Any, **__: Any) -> None:
-            hit()
-            time.sleep(0.001)
-
-        def latency(*args: Any, **kwargs: Any) -> None:
-            stamp(data_of(*args, **kwargs))
-
-        return {"noop": noop, "def": noop, "sleep": sleep, "stamp": latency}[self._order.handler]
-
-    def _stamp(self, data: dict[str, Any]) -> None:
-        now = time.monotonic_ns() // 1000
-        if data["seq"] == 0:
-            with Wire(self._order.url) as wire:
-                wire.call("SET", UP_KEY, 1)
-        elif data["seq"] >= self._order.warmup:
-            self._latencies_us.append(now - data["at_us"])
-        self.hit()
-
-    def _report(self) -> NoReturn:
-        self._over.wait()
-        if self._order.drain:
-            with Wire(self._order.url) as wire:
-                while self._peer.unfinished(wire):
-                    time.sleep(0.001)
-        result = self._clock.read(self._last - self._first)
-        result["seconds_to_last_start"] = self._seconds_to_last_start
-        if not self._order.drain:
-            result["seconds"] = self._seconds_to_last_start
-        if self._latencies_us:
-            result["latencies_us"] = sorted(self._latencies_us)
-        # Not print(): Celery turns what is printed in a worker into log lines.
-        os.write(1, json.dumps(result | memory()).encode() + b"\n")
-        os._exit(0)
-
-
-class Clock:
-    """Wall time and the CPU time of this process since it was made."""
-
-    def __init__(self) -> None:
-        self._cpu = time.process_time()
-        self._start = time.perf_counter()
-
-    def seconds(self) -> float:
-        return time.perf_counter() - self._start
-
-    def read(self, jobs: int) -> dict[str, Any]:
-        seconds = self.seconds()
-        return {"jobs": jobs, "seconds": seconds, "cpu_seconds": time.process_time() - self._cpu}
-
-
-def memory() -> dict[str, float]:
-    """Resident memory of this process in MB, now and at its highest."""
-    with open("/proc/self/status", encoding="ascii") as lines:
-        fields = dict(line.split(":", 1) for line in lines if ":" in line)
-    return {"rss_mb": int(fields["VmRSS"].split()[0]) / 1024, "peak_rss_mb": int(fields["VmHWM"].split()[0]) / 1024}

@@ -15,7 +15,7 @@ from typing import Any
 from taskiq.api import run_receiver_task
 from taskiq_redis import RedisStreamBroker
 
-from benchmarks.peers.stage import QUEUE, AsyncPeer, Order, Producer, all_of
+from benchmarks.peers.roles import QUEUE, AsyncPeer, Order, Producer, all_of
 from benchmarks.wire import Wire
 
 

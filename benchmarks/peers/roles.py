@@ -1,0 +1,85 @@
+"""What a peer's file is made of: the order it gets, the producer and the worker it gives, and what they may need.
+
+Standard library only: it runs in every peer's own virtual environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.wire import Wire
+
+QUEUE = "bench"
+UP_KEY = "bench:worker-is-up"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to measure, as the command line says it."""
+
+    url: str
+    count: int
+    warmup: int = 0
+    data: dict[str, Any] = field(default_factory=dict)
+    style: str = "single"  # single, tasks or bulk
+    tasks: int = 100
+    bulk: int = 1000
+    handler: str = "noop"  # noop, sleep, def or stamp
+    concurrency: int = 100
+    drain: bool = True  # wait until the last job is acked; False stops the clock at the last handler start
+    gap_ms: tuple[float, float] = (2.0, 5.0)
+    loop: str = "asyncio"
+
+    @property
+    def total(self) -> int:
+        return self.warmup + self.count
+
+
+@dataclass(frozen=True)
+class Producer:
+    """`add(data)` adds one job. `bulk(batch)` prepares a call that adds all of them the best way the peer has."""
+
+    add: Callable[[dict[str, Any]], Any]
+    bulk: Callable[[list[dict[str, Any]]], Callable[[], Any]]
+
+
+@dataclass(frozen=True)
+class AsyncPeer:
+    """`unfinished` asks Redis for the jobs that are waiting, running or not acked; `data_of` finds the data among a
+    handler's arguments."""
+
+    producer: Callable[[str], AbstractAsyncContextManager[Producer]]
+    work: Callable[[Order, Callable[..., Any]], Awaitable[None]]
+    data_of: Callable[..., dict[str, Any]]
+    unfinished: Callable[[Wire], int]
+    uvloop: bool = False
+
+
+@dataclass(frozen=True)
+class ThreadPeer:
+    """As AsyncPeer, for libraries that block: 100 callers are 100 threads, a sleeping handler sleeps in its thread."""
+
+    producer: Callable[[str], AbstractContextManager[Producer]]
+    work: Callable[[Order, Callable[..., Any]], None]
+    data_of: Callable[..., dict[str, Any]]
+    unfinished: Callable[[Wire], int]
+
+
+def sum_of(*commands: tuple[str, ...]) -> Callable[[Wire], int]:
+    """An `unfinished` for peers whose jobs are counted by plain commands."""
+    return lambda wire: sum(wire.call(*command) for command in commands)
+
+
+async def all_of(calls: list[Callable[[], Awaitable[Any]]], *, at_once: int = 50) -> None:
+    """Every call, so many at a time: the best way to add many jobs with a library that has no bulk add."""
+    waiting = iter(calls)
+
+    async def caller() -> None:
+        for call in waiting:
+            await call()
+
+    await asyncio.gather(*(caller() for _ in range(min(at_once, len(calls)))))
