@@ -12,7 +12,6 @@ import pytest
 import redis.asyncio
 
 from pychasqui import (
-    AddUnknown,
     BackoffSpec,
     Closed,
     Job,
@@ -185,7 +184,6 @@ class TestAddBulk:
         assert stored[3].job_id == "mine"
         assert [entry.retry is not None for entry in stored] == [False, True, True, False, False, False]
 
-    @pytest.mark.xfail(strict=True, reason="bug: a mapping of two keys must be name and data")
     @pytest.mark.parametrize("option", ({"job_id": "mine"}, {"attempts": 3}, {"backoff": 5}))
     async def test_data_may_be_left_out_beside_any_option(
         self, queue: Queue, stream: Stream, option: dict[str, Any]
@@ -456,7 +454,6 @@ class TestServerTrouble:
             await own.replicaof("NO", "ONE")
         assert await Stream(own, queue_name).length() == 0
 
-    @pytest.mark.xfail(strict=True, reason="bug: it says that the server cannot be reached, which answers all the time")
     async def test_an_add_that_a_replica_refused_to_the_end_says_so(
         self, own_server: RedisServer, own: Any, queue_name: str
     ) -> None:
@@ -533,7 +530,6 @@ class TestEnd:
             assert all(isinstance(job, Job) for job in await asyncio.gather(*adds))
         assert await stream.length() == 100
 
-    @pytest.mark.xfail(strict=True, raises=AddUnknown, reason="bug: close() cuts a bulk off between its batches")
     async def test_close_waits_for_the_whole_of_a_bulk(self, redis_url: str, queue_name: str, stream: Stream) -> None:
         async with Proxy(redis_url) as proxy:
             queue = Queue(queue_name, redis_url=proxy.url)
@@ -556,7 +552,6 @@ class TestEnd:
         (ledger,) = await stream.ledgers()
         assert 0 < await witness.pttl(ledger) <= 600_000
 
-    @pytest.mark.xfail(strict=True, reason="bug: the ledger's TTL is fixed at 120 s, whatever the timeout")
     async def test_a_ledger_outlives_every_add_that_may_still_be_sent_again(
         self, redis_url: str, queue_name: str, stream: Stream, witness: Any
     ) -> None:

@@ -104,11 +104,10 @@ def test_a_number_of_seconds_is_taken_as_a_float(value: float) -> None:
 
 @pytest.mark.parametrize("value", (0, -1, -0.001, math.nan, math.inf, -math.inf))
 def test_seconds_that_never_or_always_end_are_refused(value: float) -> None:
-    with pytest.raises(InvalidArgument, match=f"timeout_s is {value}, must be a finite number above 0"):
+    with pytest.raises(InvalidArgument, match=f"timeout_s is {value}, must be .*above 0"):
         config.check_seconds("timeout_s", value)
 
 
-@pytest.mark.xfail(strict=True, raises=OverflowError, reason="bug: math.isfinite() of an int beyond the floats")
 def test_seconds_too_large_for_a_float_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="timeout_s"):
         config.check_seconds("timeout_s", 10**400)
