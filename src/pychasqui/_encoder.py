@@ -101,12 +101,12 @@ class Encoder:
             raw_name = self._check_name(name)
         job_id = ulid_now() if job_id is None else config.check_job_id(job_id)
         retry = None if attempts is None and backoff is None else retry_override(attempts, backoff)
-        payload = encode_data(data)
-        if len(payload) > self._max_payload_bytes:
+        envelope = encode_envelope(job_id, encode_data(data), encoded.created_at_ms, 0, retry)
+        if len(envelope) > self._max_payload_bytes:  # of the whole envelope, because that is what workers measure
             raise PayloadTooLarge(
-                f"data takes {len(payload)} bytes encoded, max_payload_bytes allows {self._max_payload_bytes}"
+                f"data makes a job of {len(envelope)} bytes, max_payload_bytes allows {self._max_payload_bytes}"
             )
-        encoded.envelopes.append(encode_envelope(job_id, payload, encoded.created_at_ms, 0, retry))
+        encoded.envelopes.append(envelope)
         encoded.names.append(raw_name)
         encoded.ids.append(job_id)
 

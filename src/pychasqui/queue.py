@@ -29,7 +29,7 @@ class Queue:
     """Adds jobs to one queue. Belongs to the event loop it is first used on; concurrent adds share writes.
 
     max_stream_len     bounds the jobs that wait or run: past it an add raises QueueFull. Nothing is ever trimmed.
-    max_payload_bytes  bounds one job's encoded data; the official consumers take 1 MiB.
+    max_payload_bytes  bounds one encoded job; the official consumers take 1 MiB.
     timeout_s          an add succeeds or raises within this time, also while Redis is away.
     """
 

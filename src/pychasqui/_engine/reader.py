@@ -43,6 +43,14 @@ class Room(Protocol):
     def offer(self, jobs: list[Job]) -> None: ...
 
 
+class Claims(Protocol):
+    """Where entries come from that others have left behind: they go before new ones."""
+
+    @property
+    def has_work(self) -> bool: ...
+    async def claim(self, count: int) -> list[Claimed]: ...
+
+
 class Reader(Service):
     """start() -> reads for ever -> stop_reading() ends the read that is under way and keeps what it brought."""
 
@@ -77,6 +85,7 @@ class Reader(Service):
         self._on_exhausted = on_exhausted
         self._may_have_orphans = False  # a reply may have been lost, and entries with it
         self._held_before: set[bytes] = set()  # when the group had to be made anew: these come a second time
+        self.claims: Claims | None = None
         self._pace = Pace(monotonic())
         self._names: dict[bytes | None, str] = {}
         self._outage = Outage(f"worker {consumer} cannot read and keeps trying", f"worker {consumer} reads again")
@@ -107,6 +116,9 @@ class Reader(Service):
             try:
                 if self._may_have_orphans:
                     await self._adopt_orphans()
+                if self.claims is not None and self.claims.has_work:
+                    self.take(await self.claims.claim(count))
+                    continue
                 entries = await self._broker.read(self._group, self._consumer, count, self._block_ms)
             except RedisTrouble as error:
                 await self._mend(error)
@@ -116,8 +128,8 @@ class Reader(Service):
                 self._lanes.offer(self._decode(entries))
 
     def room(self) -> int:
-        """How many claimed entries could start now: nobody else should wait for them in our inbox."""
-        return 0 if self._is_stopping else self._lanes.free
+        """How many claimed entries there is room for."""
+        return 0 if self._is_stopping else self._lanes.free + self._pace.ahead()
 
     def take(self, claimed: list[Claimed]) -> None:
         """Offer entries that came otherwise than by a read."""

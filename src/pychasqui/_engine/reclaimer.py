@@ -22,6 +22,7 @@ from .service import Service
 log = logging.getLogger("chasqui.worker")
 
 PAGE = 500
+LEASELESS = b""  # stands for all consumers of other kinds
 SWEEP_S = 10.0
 
 
@@ -53,6 +54,7 @@ class Reclaimer(Service):
         self._claim_min_idle_ms = claim_min_idle_ms
         self._renew_s = renew_s
         self._suspects: dict[bytes, tuple[float, float]] = {}  # consumer -> lease, when it was first seen over
+        self._sources: dict[bytes, float | None] = {}  # whose entries are there to be taken -> the lease that is over
         self._sweep_at = monotonic() + SWEEP_S
 
     async def _run(self) -> None:
@@ -67,31 +69,41 @@ class Reclaimer(Service):
         holders = await self._broker.holders(self._group)
         holders.pop(self._consumer.encode(), None)
         sweeps = monotonic() >= self._sweep_at  # also for names that hold nothing, so that they do not pile up
-        if not (holders or sweeps) or self._intake.room() <= 0:
+        if not (holders or sweeps):
             return
         leases = await self._broker.leases()
         if sweeps:
             self._sweep_at = monotonic() + SWEEP_S
         watched = leases.keys() | holders.keys() if sweeps or self._suspects else holders.keys()
         self._suspects = over_leases(watched, leases, await self._broker.now_ms(), self._suspects, monotonic())
+        patience_s = 1.5 * self._renew_s
         for consumer, (lease, since) in self._suspects.items():
-            if lease == 0 or monotonic() - since >= 1.5 * self._renew_s:
-                await self._relieve(consumer, lease)
-        if holders.keys() - leases.keys() and (room := self._intake.room()) > 0:
-            idle = await self._broker.claim_idle(self._group, self._consumer, self._claim_min_idle_ms, min(room, PAGE))
-            self._accept(idle, "consumers without a lease")
+            if lease == 0 or monotonic() - since >= patience_s:
+                self._sources[consumer] = lease
+        if holders.keys() - leases.keys():
+            self._sources[LEASELESS] = None
+        while self._sources and (room := self._intake.room()) > 0:
+            self._intake.take(await self.claim(room))
 
-    async def _relieve(self, consumer: bytes, lease: float) -> None:
-        while (room := self._intake.room()) > 0:
-            taken = await self._broker.take_over(self._group, self._consumer, consumer, lease, min(room, PAGE))
-            if not taken:
-                return
-            self._accept(taken, f"worker {consumer.decode('utf-8', 'replace')}")
+    @property
+    def has_work(self) -> bool:
+        """Somebody has left entries behind that are not all taken yet."""
+        return bool(self._sources)
 
-    def _accept(self, taken: list[Claimed], source: str) -> None:
+    async def claim(self, count: int) -> list[Claimed]:
+        """Up to so many entries of the first who has left some. Also for the reader: they come before new ones."""
+        consumer, lease = next(iter(self._sources.items()))
+        count = min(count, PAGE)
+        if lease is None:
+            taken = await self._broker.claim_idle(self._group, self._consumer, self._claim_min_idle_ms, count)
+        else:
+            taken = await self._broker.take_over(self._group, self._consumer, consumer, lease, count) or []
+        if len(taken) < count:
+            self._sources.pop(consumer, None)
         if taken:
+            source = "consumers without a lease" if lease is None else f"worker {consumer.decode('utf-8', 'replace')}"
             log.warning("worker %s has taken over %d entries of %s", self._consumer, len(taken), source)
-            self._intake.take(taken)
+        return taken
 
 
 def over_leases(
