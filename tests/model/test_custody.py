@@ -13,7 +13,7 @@ import redis.asyncio
 from pychasqui import Queue, Worker
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.keys import Keys
-from pychasqui.errors import ConnectionLost, RetryLater
+from pychasqui.errors import ConnectionLost
 from pychasqui.job import Job
 from tests.support.server import RedisServer
 from tests.support.waiting import eventually
@@ -219,25 +219,6 @@ class TestGroupGone:
 
 
 class TestHandlers:
-    @pytest.mark.xfail(strict=True, reason="the lane dies of it, and the worker with it")
-    async def test_a_wish_to_be_run_later_that_names_no_delay_is_a_failure_like_another(
-        self, redis_url: str, queue_name: str
-    ) -> None:
-        class Sloppy(RetryLater):
-            def __init__(self) -> None:
-                pass
-
-        attempts: list[int] = []
-
-        async def handler(job: Job) -> None:
-            attempts.append(job.attempt)
-            if job.attempt == 0:
-                raise Sloppy
-
-        await add(queue_name, redis_url, "a", backoff={"kind": "fixed", "delay_ms": 1, "jitter_ms": 0})
-        async with worker(queue_name, redis_url, handler):
-            await eventually(lambda: attempts == [0, 1], timeout=3)
-
     async def test_unstarted_jobs_of_a_plain_function_go_back_without_using_up_a_run(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:

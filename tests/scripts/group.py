@@ -14,7 +14,7 @@ from pychasqui._redis.keys import Keys
 KEYS = Keys("q")
 GROUP = "default"
 LEASE_MS, KEPT_MS = 6000, 600_000
-RELEASED_IDLE_MS = 86_400_000
+HEIR, RELEASED_IDLE_MS = "released", 86_400_000
 HOUR_MS = 3_600_000
 
 
@@ -109,7 +109,8 @@ class Group:
 
     def release(self, consumer: str, *held: tuple[bytes, int]) -> int:
         words = [word for entry in held for word in entry]
-        released = self.run(scripts.RELEASE, [KEYS.stream], GROUP, consumer, RELEASED_IDLE_MS, *words)
+        keys = [KEYS.stream, KEYS.workers]
+        released = self.run(scripts.RELEASE, keys, GROUP, consumer, HEIR, RELEASED_IDLE_MS, *words)
         assert isinstance(released, int)
         return released
 

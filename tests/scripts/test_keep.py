@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from pychasqui._engine.keeper import IDS_A_CALL
-from tests.scripts.group import GROUP, HOUR_MS, KEPT_MS, KEYS, LEASE_MS, Group, Hold
+from tests.scripts.group import GROUP, HEIR, HOUR_MS, KEPT_MS, KEYS, LEASE_MS, Group, Hold
 
 
 class TestLease:
@@ -103,11 +103,12 @@ class TestHold:
         assert [group.keep("a", mine, theirs) for _ in range(3)] == [[theirs]] * 3
         assert group.holds == {mine: Hold("a", 1), theirs: Hold("b", 2)}
 
-    def test_a_released_entry_that_is_kept_by_mistake_gains_no_delivery(self, group: Group) -> None:
+    def test_a_released_entry_that_is_kept_by_mistake_stays_released(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         group.release("a", (entry_id, 0))
-        group.keep("a", entry_id)
-        assert group.holds == {entry_id: Hold("a", 0)}
+        assert group.keep("a", entry_id) == [entry_id]
+        assert group.holds == {entry_id: Hold(HEIR, 0)}
+        assert group.idle_ms(entry_id) >= HOUR_MS
 
     def test_an_entry_deleted_by_others_does_no_harm_to_the_rest(self, group: Group) -> None:
         deleted, mine = group.hand_to("a", 2)
