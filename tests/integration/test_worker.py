@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import threading
 import time
 from collections import Counter
@@ -144,6 +145,7 @@ class TestHandlers:
         async with make_worker(lambda job: handle(job, "more")):
             await queue.add("run", 1)
             await eventually(stream.is_settled)
+        gc.collect()
         assert ran == [(1, "more")]
 
     async def test_what_a_handler_returns_does_not_matter(
