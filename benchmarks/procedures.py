@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.environment import interpreter, process_environment
 from benchmarks.payload import DATA, ENTRY_FIELDS, STREAM
 from benchmarks.roster import Peer
-from benchmarks.scenarios import Effort, Scenario, job_count, memory_count, warmup_count
+from benchmarks.scenarios import Effort, Scenario, gap_ms, job_count, memory_count, warmup_count
 from benchmarks.server import ROOT, Server
 from benchmarks.wire import Wire
 
@@ -88,14 +88,14 @@ class Bench:
 
     def _latency(self, scenario: Scenario, peer: Peer) -> Result:
         count = self.effort.latency_jobs
-        parameters = scenario.parameters | {"warmup": count // 10}
+        parameters = scenario.parameters | {"warmup": count // 10, "gap_ms": gap_ms(peer)}
         listener = self._start(peer, "listen", count, parameters)
         try:
             self._step(peer, "send", count, parameters)
             result = listener.result()
         finally:
             listener.end()
-        return percentiles(result.pop("latencies_us")) | result
+        return percentiles(result.pop("latencies_us")) | result | {"gap_ms": parameters["gap_ms"]}
 
     # value: bytes of Redis memory a waiting job
 

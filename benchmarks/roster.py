@@ -128,7 +128,7 @@ PEERS: tuple[Peer, ...] = (
         BARE_LOOP,
         "bare read-ack loop",
         "bare_loop",
-        ("work-100",),
+        ("work-100", "latency"),
         {"work-100": 350_000},
         is_limit=True,
     ),

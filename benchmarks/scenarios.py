@@ -65,3 +65,9 @@ def warmup_count(count: int, parameters: dict[str, Any]) -> int:
     """A tenth of the timed part on top of it, in whole batches."""
     batch = int(parameters.get("bulk", 1))
     return math.ceil(count / 10 / batch) * batch
+
+
+def gap_ms(peer: Peer) -> tuple[float, float]:
+    """The pause before each add of the latency measurement: long enough that the queue is idle for this peer too."""
+    least = max(2.0, 3000 / peer.rates["work-100"])
+    return least, least + 3.0

@@ -3,6 +3,9 @@
 A blocking socket, hiredis for the protocol, a thousand entries a trip, and two reads under way, so that the server
 fetches the next batch while this side collects the ids of the last one. On servers before 8.2, which have no XACKDEL,
 it sends XACK and XDEL. `fill` adds entries with the fields and sizes of a pychasqui job.
+
+The limit for latency is the same with one entry at a time: a blocking XADD on one side, a blocking XREADGROUP on the
+other, JSON between them.
 """
 
 from __future__ import annotations
@@ -17,13 +20,14 @@ from urllib.parse import urlsplit
 
 import hiredis
 
-from benchmarks.payload import ENTRY_FIELDS, STREAM
+from benchmarks.payload import ENTRY_FIELDS, NAME, STREAM
 from benchmarks.peers.meter import Clock, memory
 from benchmarks.peers.roles import Order, Producer, ThreadPeer, sum_of
 from benchmarks.wire import Wire
 
 GROUP, BATCH = b"default", b"1000"
 READ = (b"XREADGROUP", b"GROUP", GROUP, b"bare", b"COUNT", BATCH, b"STREAMS", STREAM, b">")
+WAIT = (b"XREADGROUP", b"GROUP", GROUP, b"bare", b"COUNT", b"1", b"BLOCK", b"5000", b"STREAMS", STREAM, b">")
 
 
 class Pipe:
@@ -60,16 +64,34 @@ def producer(url: str) -> Iterator[Producer]:
         while pipe.owed:
             pipe.reply()
 
-    yield Producer(lambda _: add_many(1), lambda batch: lambda: add_many(len(batch)))
+    def add(data: dict[str, Any]) -> None:
+        pipe.send(hiredis.pack_command((b"XADD", STREAM, b"*", b"d", json.dumps(data), b"n", NAME)))
+        pipe.reply()
+
+    yield Producer(add, lambda batch: lambda: add_many(len(batch)))
 
 
-def work(order: Order, _handler: Callable[..., Any]) -> None:
+def work(order: Order, handler: Callable[..., Any]) -> None:
     with Wire(order.url) as wire:
         wire.call("XGROUP", "CREATE", STREAM, GROUP, 0, "MKSTREAM")
         acks = acks_with_xackdel if has_xackdel(wire) else acks_without_xackdel
+    if order.handler == "stamp":
+        listen(Pipe(order.url), acks, handler)
     result = drain(Pipe(order.url), acks, order)
     os.write(1, json.dumps(result | memory()).encode() + b"\n")
     os._exit(0)
+
+
+def listen(pipe: Pipe, acks: Callable[[list[bytes]], list[bytes]], handler: Callable[..., Any]) -> None:
+    """One job at a time until the meter ends the process."""
+    wait = hiredis.pack_command(WAIT)
+    while True:
+        pipe.send(wait)
+        for entry_id, fields in (pipe.reply() or [(STREAM, [])])[0][1]:
+            handler(json.loads(fields[1]))
+            pipe.send(*acks([entry_id]))
+            while pipe.owed:
+                pipe.reply()
 
 
 def drain(pipe: Pipe, acks: Callable[[list[bytes]], list[bytes]], order: Order) -> dict[str, Any]:

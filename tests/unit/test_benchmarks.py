@@ -115,6 +115,11 @@ def test_every_peer_gets_a_whole_number_of_batches(effort: scenarios.Effort):
                 assert warmup_count(count, scenario.parameters) >= count / 10
 
 
+def test_a_slow_peer_gets_longer_pauses_so_that_its_queue_is_idle():
+    assert scenarios.gap_ms(BY_NAME[OURS]) == (2.0, 5.0)
+    assert scenarios.gap_ms(BY_NAME["rq"]) == (7.5, 10.5)
+
+
 def test_jobs_are_dealt_evenly_to_the_callers():
     assert shares(10, 4) == [3, 3, 2, 2]
     assert sum(shares(12345, 100)) == 12345
