@@ -78,9 +78,8 @@ class Worker:
                 f"handler must be a function that takes a job, not {type(handler).__name__} {handler!r}"[:300]
             )
         self.queue_name = config.check_queue_name(queue_name)
-        self.consumer_id = (
-            f"c-{uuid4()}" if consumer_id is None else config.check_consumer_name("consumer_id", consumer_id)
-        )
+        consumer_id = f"c-{uuid4()}" if consumer_id is None else consumer_id
+        self.consumer_id = config.check_consumer_name("consumer_id", consumer_id)
         self._handler = handler
         self._concurrency = config.check_int("concurrency", concurrency, 1)
         self._max_attempts = config.check_int("max_attempts", max_attempts, 0, MAX_U32)
@@ -288,6 +287,7 @@ class Worker:
             claim_min_idle_ms=self._claim_min_idle_ms,
             renew_s=renew_s,
         )
+        reader.claims = reclaimer
         for part in (lanes, acker, reader, reclaimer, promoter):
             part.on_death = self._on_death
         return _Parts(broker, reading, acker, lanes, reader, keeper, reclaimer, promoter, threads)

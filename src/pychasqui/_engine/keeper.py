@@ -62,7 +62,8 @@ class Keeper:
         self._thread: threading.Thread | None = None
         self._own_loop: asyncio.AbstractEventLoop | None = None
         self._life: asyncio.Task[None] | None = None
-        self._is_up = threading.Event()
+        self._ended: asyncio.Future[None] | None = None
+        self._is_stopping = False
         self._worker_loop: asyncio.AbstractEventLoop | None = None
         self._worker_thread = 0
         self._asked_at: float | None = None  # when the worker's loop was last asked for a sign of life, if it owes one
@@ -75,7 +76,7 @@ class Keeper:
     async def start(self) -> None:
         self._worker_loop = asyncio.get_running_loop()
         self._worker_thread = threading.get_ident()
-        begun = self._worker_loop.create_future()
+        begun, self._ended = self._worker_loop.create_future(), self._worker_loop.create_future()
         self._thread = threading.Thread(target=self._live, args=(begun,), name="chasqui keeper", daemon=True)
         self._thread.start()
         try:
@@ -86,23 +87,29 @@ class Keeper:
 
     async def stop(self) -> None:
         """Ends also a renewal that waits for a Redis that is away."""
-        if self._thread is None:
+        if self._thread is None or self._ended is None:
             return
-        await asyncio.to_thread(self._is_up.wait)
+        self._is_stopping = True
         if self._own_loop is not None and self._life is not None:
             with suppress(RuntimeError):  # it has ended already
                 self._own_loop.call_soon_threadsafe(self._life.cancel)
-        await asyncio.to_thread(self._thread.join)
+        await asyncio.wait({self._ended})
+        self._thread.join()
         self._thread = None
 
     def _live(self, begun: asyncio.Future[None]) -> None:
         """The thread's life."""
-        with asyncio.Runner() as runner, suppress(asyncio.CancelledError):
-            runner.run(self._keep(begun))
+        try:
+            with asyncio.Runner() as runner, suppress(asyncio.CancelledError):
+                runner.run(self._keep(begun))
+        finally:
+            for future in (begun, self._ended):
+                self._in_worker_loop(_settle_quietly, future)
 
     async def _keep(self, begun: asyncio.Future[None]) -> None:
         self._own_loop, self._life = asyncio.get_running_loop(), asyncio.current_task()
-        self._is_up.set()
+        if self._is_stopping:  # already, before there was a life to cancel
+            return
         try:
             renew_at = monotonic() + await self._renew()
             self._in_worker_loop(_settle_quietly, begun)
@@ -177,6 +184,6 @@ class Keeper:
         )
 
 
-def _settle_quietly(future: asyncio.Future[None]) -> None:
-    if not future.done():
+def _settle_quietly(future: asyncio.Future[None] | None) -> None:
+    if future is not None and not future.done():
         future.set_result(None)

@@ -37,6 +37,7 @@ class Lanes:
         self.on_room: Callable[[], None] = _nobody
         self.on_death: Callable[[str, BaseException], None] = _nobody
         self.lease_until = float("inf")  # monotonic; set from the keeper's thread
+        self._started = 0
         self._handler = handler
         self._on_done = on_done
         self._on_failed = on_failed
@@ -61,7 +62,7 @@ class Lanes:
     @property
     def free(self) -> int:
         """Lanes with nothing to do, less the jobs already waiting for one."""
-        return len(self._idle) - len(self._inbox)
+        return len(self._running) - (self._started - self.finished) - len(self._inbox)
 
     @property
     def waiting(self) -> int:
@@ -88,11 +89,9 @@ class Lanes:
         self._inbox.clear()
         self._inbox.extend(kept)
 
-    def take_unstarted(self) -> list[Job]:
-        """Empty the inbox, for somebody else to run what was in it."""
-        unstarted = list(self._inbox)
-        self._inbox.clear()
-        return unstarted
+    def take_unstarted(self, keep: int = 0) -> list[Job]:
+        """Take all but the first so many out of the inbox, for somebody else to run them."""
+        return [self._inbox.pop() for _ in range(len(self._inbox) - keep)][::-1]
 
     async def drain(self) -> None:
         """Wait until every job that was offered has run."""
@@ -113,6 +112,7 @@ class Lanes:
         while True:
             while inbox and self._may_start():
                 job = running[number] = inbox.popleft()
+                self._started += 1
                 try:
                     result = await in_own_context(handler, job)
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  a handler may raise anything

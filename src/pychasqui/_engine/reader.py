@@ -28,6 +28,8 @@ log = logging.getLogger("chasqui.worker")
 UNBLOCK_EVERY_S = 0.05
 UNBLOCK_FOR_S = 2.0
 ORPHANS_A_PAGE = 500
+STALE_S = 0.5  # jobs that wait here while the lanes take none for so long are better off elsewhere
+SHED_A_CALL = 500
 
 
 class Room(Protocol):
@@ -40,6 +42,7 @@ class Room(Protocol):
     def free(self) -> int: ...
     @property
     def waiting(self) -> int: ...
+    def take_unstarted(self, keep: int) -> list[Job]: ...
     def offer(self, jobs: list[Job]) -> None: ...
 
 
@@ -109,21 +112,27 @@ class Reader(Service):
         await self.end(patience_s=0)
 
     async def _run(self) -> None:
+        has_backlog = False  # the last read brought all that it asked for
         while not self._is_stopping:
             count = await self._room()
             if self._is_stopping:
                 return
+            # A read that waits must not ask for what an earlier pace allowed: what comes then may be slow.
+            if not has_backlog and self._lanes.free > 0:
+                count = min(count, self._lanes.free)
             try:
                 if self._may_have_orphans:
                     await self._adopt_orphans()
                 if self.claims is not None and self.claims.has_work:
                     self.take(await self.claims.claim(count))
                     continue
-                entries = await self._broker.read(self._group, self._consumer, count, self._block_ms)
+                block_ms = None if has_backlog else self._block_ms
+                entries = await self._broker.read(self._group, self._consumer, count, block_ms)
             except RedisTrouble as error:
                 await self._mend(error)
                 continue
             self._outage.is_over()
+            has_backlog = len(entries) >= count
             if entries:
                 self._lanes.offer(self._decode(entries))
 
@@ -161,7 +170,21 @@ class Reader(Service):
             count = lanes.free + ahead
             if self._is_stopping or (count > 0 and lanes.waiting <= lanes.low_water):
                 return min(count, self._read_count)
-            await self._sleep()
+            slept_from = monotonic()
+            await self._sleep(STALE_S)
+            if monotonic() - slept_from >= STALE_S and not self._is_stopping:
+                await self._shed()
+
+    async def _shed(self) -> None:
+        """Hand back what waits here for longer than it should, because the handler has become slower."""
+        self._pace.measure(self._lanes.finished, monotonic())
+        jobs = self._lanes.take_unstarted(keep=2 * self._pace.ahead() + 1)
+        try:
+            for start in range(0, len(jobs), SHED_A_CALL):
+                held = [(job._entry_id, job._deliveries) for job in jobs[start : start + SHED_A_CALL]]
+                await self._broker.release(self._group, self._consumer, held)
+        except RedisTrouble:
+            self._may_have_orphans = True  # they are still pending for us, and found again
 
     def _decode(self, entries: list[Entry], deliveries: int = 0) -> list[Job]:
         jobs: list[Job] = []

@@ -65,22 +65,12 @@ class Broker:
             if error.code != "BUSYGROUP":
                 raise
 
-    async def read(self, group: str, consumer: str, count: int, block_ms: int) -> list[Entry]:
+    async def read(self, group: str, consumer: str, count: int, block_ms: int | None) -> list[Entry]:
         """New entries for this consumer. If the reply is lost, they stay in its pending list, for a reclaim to find."""
-        timeout_s = block_ms / 1000 + 2.0  # past this the line is dead: a live server answers at the end of BLOCK
-        words = (
-            "XREADGROUP",
-            "GROUP",
-            group,
-            consumer,
-            "COUNT",
-            count,
-            "BLOCK",
-            block_ms,
-            "STREAMS",
-            self._keys.stream,
-            ">",
-        )
+        # Past BLOCK and a bit the line is dead: a live server answers at its end.
+        timeout_s = None if block_ms is None else block_ms / 1000 + 2.0
+        wait = () if block_ms is None else ("BLOCK", block_ms)
+        words = ("XREADGROUP", "GROUP", group, consumer, "COUNT", count, *wait, "STREAMS", self._keys.stream, ">")
         return read_entries(await self.connection.call(*words, timeout_s=timeout_s))
 
     async def unblock(self, client_id: int) -> None:
