@@ -377,8 +377,9 @@ def _is_async(handler: Handler) -> bool:
 def _in_threads(handler: Handler, threads: ThreadPoolExecutor) -> Callable[[Job], Awaitable[Any]]:
     """A plain function as a handler that can be awaited; it sees the lane's context variables."""
 
-    def run(job: Job) -> Awaitable[Any]:
+    async def run(job: Job) -> Any:
         context = contextvars.copy_context()
-        return asyncio.get_running_loop().run_in_executor(threads, context.run, handler, job)
+        result = await asyncio.get_running_loop().run_in_executor(threads, context.run, handler, job)
+        return await result if inspect.isawaitable(result) else result  # a lambda around an async function
 
     return run

@@ -9,7 +9,7 @@ MEMORY_S = 0.05  # how far back the rate remembers
 
 
 class Pace:
-    """A rate that follows what is measured and forgets an idle spell, so that a burst after one starts carefully."""
+    """A rate that follows what is measured."""
 
     def __init__(self, now: float) -> None:
         self.rate = 0.0  # runs finished a second
@@ -23,6 +23,10 @@ class Pace:
         latest = (finished - self._finished) / elapsed
         self.rate += (latest - self.rate) * elapsed / (elapsed + MEMORY_S)
         self._finished, self._at = finished, now
+
+    def forget(self, finished: int, now: float) -> None:
+        """After an idle spell: what comes now may be slower than what came before."""
+        self.rate, self._finished, self._at = 0.0, finished, now
 
     def ahead(self) -> int:
         """How many jobs, beside those that idle lanes take at once, will be started within PREFETCH_S."""

@@ -28,6 +28,7 @@ log = logging.getLogger("chasqui.worker")
 UNBLOCK_EVERY_S = 0.05
 UNBLOCK_FOR_S = 2.0
 ORPHANS_A_PAGE = 500
+IDLE_S = 0.02  # a read that waits for longer, beside free lanes, ends what was known of the pace
 STALE_S = 0.5  # jobs that wait here while the lanes take none for so long are better off elsewhere
 SHED_A_CALL = 500
 
@@ -126,8 +127,10 @@ class Reader(Service):
                 if self.claims is not None and self.claims.has_work:
                     self.take(await self.claims.claim(count))
                     continue
-                block_ms = None if has_backlog else self._block_ms
+                asked_at, block_ms = monotonic(), None if has_backlog else self._block_ms
                 entries = await self._broker.read(self._group, self._consumer, count, block_ms)
+                if self._lanes.free > 0 and monotonic() - asked_at > IDLE_S:
+                    self._pace.forget(self._lanes.finished, monotonic())
             except RedisTrouble as error:
                 await self._mend(error)
                 continue
