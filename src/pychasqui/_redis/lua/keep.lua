@@ -12,6 +12,8 @@ local group, consumer, lease_ms, keep_key_ms = ARGV[1], ARGV[2], tonumber(ARGV[3
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+-- PERSIST needs no memory, and what follows a first write passes when memory is full: a lease must not end by that.
+redis.call('PERSIST', workers)
 redis.call('ZADD', workers, now_ms + lease_ms, consumer)
 redis.call('PEXPIRE', workers, keep_key_ms)
 
