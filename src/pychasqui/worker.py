@@ -271,7 +271,8 @@ class Worker:
         lanes.on_room = reader.wake
         renew_s = min(self._lease_ms, self._claim_min_idle_ms) / 3000
         keeper = Keeper(
-            Broker(self._place.connection(timeout_s=config.ADD_TIMEOUT_S), keys),
+            # A line that has gone dead without a word must not cost the lease: there is time for two more attempts.
+            Broker(self._place.connection(timeout_s=renew_s), keys),
             self._group,
             self.consumer_id,
             lanes=lanes,

@@ -96,13 +96,19 @@ class Adder:
             if batch is not None:  # it has been waiting for a slot: who comes now shall not share its deadline
                 self._waiting.append(batch)
             batch = self._gathering = Batch(deadline, 1, self._max_stream_len)
-            loop.call_soon(self._flush)
+            is_alone = not (self._sent or self._stuck or self._waiting)
+        else:
+            is_alone = False
         waiter = loop.create_future()
         batch.envelopes.append(envelope)
         batch.names.append(name)
         batch.bytes += len(envelope)
         batch.waiters.append(waiter)
-        if len(batch.waiters) >= ADD_BATCH_JOBS or batch.bytes >= ADD_BATCH_BYTES:
+        if is_alone:
+            self._flush()  # hot: with nothing on its way there is nothing to wait for, not even the end of the turn
+        elif len(batch.waiters) == 1:
+            loop.call_soon(self._flush)
+        elif len(batch.waiters) >= ADD_BATCH_JOBS or batch.bytes >= ADD_BATCH_BYTES:
             self._waiting.append(batch)
             self._gathering = None
         return waiter

@@ -128,16 +128,18 @@ class Reader(Service):
                     self.take(await self.claims.claim(count))
                     continue
                 asked_at, block_ms = monotonic(), None if has_backlog else self._block_ms
-                entries = await self._broker.read(self._group, self._consumer, count, block_ms)
-                if self._lanes.free > 0 and monotonic() - asked_at > IDLE_S:
+                was_idle = self._lanes.free > 0
+                came = await self._broker.read(self._group, self._consumer, count, block_ms, self._arrive)
+                if was_idle and monotonic() - asked_at > IDLE_S:
                     self._pace.forget(self._lanes.finished, monotonic())
             except RedisTrouble as error:
                 await self._mend(error)
                 continue
             self._outage.is_over()
-            has_backlog = len(entries) >= count
-            if entries:
-                self._lanes.offer(self._decode(entries))
+            has_backlog = came >= count
+
+    def _arrive(self, entries: list[Entry]) -> None:
+        self._lanes.offer(self._decode(entries))
 
     def room(self) -> int:
         """How many claimed entries there is room for."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from ..config import LEDGER_TTL_MS
-from ..errors import ReplyError
+from ..errors import ChasquiError, ReplyError
 from . import scripts
-from .connection import Connection, OnReply, Socket
+from .connection import Connection, OnReply, Socket, pack
 from .keys import Keys
 from .remedies import Remedy, remedy_for
 from .replies import Claimed, Entry, Promotion, read_claimed, read_entries
@@ -65,13 +67,38 @@ class Broker:
             if error.code != "BUSYGROUP":
                 raise
 
-    async def read(self, group: str, consumer: str, count: int, block_ms: int | None) -> list[Entry]:
-        """New entries for this consumer. If the reply is lost, they stay in its pending list, for a reclaim to find."""
+    async def read(
+        self, group: str, consumer: str, count: int, block_ms: int | None, on_entries: Callable[[list[Entry]], None]
+    ) -> int:
+        """Pass new entries for this consumer on, and return how many there were.
+
+        If the reply is lost, they stay in the consumer's pending list and are found there as orphans.
+        """
         # Past BLOCK and a bit the line is dead: a live server answers at its end.
         timeout_s = None if block_ms is None else block_ms / 1000 + 2.0
         wait = () if block_ms is None else ("BLOCK", block_ms)
-        words = ("XREADGROUP", "GROUP", group, consumer, "COUNT", count, *wait, "STREAMS", self._keys.stream, ">")
-        return read_entries(await self.connection.call(*words, timeout_s=timeout_s))
+        packed = pack("XREADGROUP", "GROUP", group, consumer, "COUNT", count, *wait, "STREAMS", self._keys.stream, ">")
+        deadline = self.connection.deadline(timeout_s)
+        socket = await self.connection.ready(deadline)
+        arrived: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def on_reply(reply: Any) -> None:
+            # hot: handed on as soon as they are there, a turn of the loop before this coroutine is awake
+            if isinstance(reply, ChasquiError):
+                _fail(arrived, reply)
+                return
+            try:
+                entries = read_entries(reply)
+                if entries:
+                    on_entries(entries)
+            except Exception as error:  # noqa: BLE001  the reader's defect, not the socket's: it is to see it
+                _fail(arrived, error)
+            else:
+                if not arrived.done():
+                    arrived.set_result(len(entries))
+
+        socket.send(packed, deadline, on_reply)
+        return await arrived
 
     async def unblock(self, client_id: int) -> None:
         """Make another connection's blocked read return now, as if its time were up."""
@@ -201,3 +228,8 @@ class Broker:
                 if remedy_for(error) is not Remedy.NO_SCRIPT:
                     raise
                 script.forget(socket)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
