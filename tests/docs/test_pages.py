@@ -1,0 +1,48 @@
+"""The documentation names things that exist."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "pychasqui"
+MOVES = (ROOT / "docs" / "explanation" / "how-a-job-moves.md").read_text()
+PAIRS = re.findall(r"`([\w/]+\.py)`\s+`([\w.]+)`", MOVES)
+SCRIPTS = re.findall(r"`(_redis/lua/\w+\.lua)`", MOVES)
+
+
+@pytest.mark.parametrize(("file", "name"), PAIRS)
+def test_each_name_on_the_way_of_a_job_exists(file: str, name: str) -> None:
+    found: object = importlib.import_module("pychasqui." + file.removesuffix(".py").replace("/", "."))
+    for part in name.split("."):
+        found = getattr(found, part)
+    assert found is not None
+
+
+def test_the_way_of_a_job_is_told_in_full() -> None:
+    assert len(PAIRS) >= 15
+    assert {Path(script).name for script in SCRIPTS} <= {path.name for path in (PACKAGE / "_redis" / "lua").iterdir()}
+
+
+GUARANTEES = ROOT / "docs" / "explanation" / "guarantees.md"
+HELD_BY = re.findall(r"`(tests/[\w/]+\.py)::([\w:]+)`", GUARANTEES.read_text() if GUARANTEES.exists() else "")
+
+
+@pytest.mark.parametrize(("file", "name"), HELD_BY)
+def test_each_test_that_holds_a_guarantee_exists(file: str, name: str) -> None:
+    assert re.search(rf"def {name.rpartition('::')[2] or name}\b", (ROOT / file).read_text())
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    missing = [
+        (page.name, link)
+        for page in pages
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+        if not (page.parent / link).exists()
+    ]
+    assert missing == []

@@ -1,0 +1,63 @@
+"""The README's code, run as it stands."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+PYTHON = [code for language, code in BLOCKS if language == "python"]
+SHELL = [line.partition("#")[0].strip() for language, code in BLOCKS if language == "sh" for line in code.splitlines()]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    """A home of its own, so that embedded:// starts a server of its own."""
+    return {**os.environ, "XDG_DATA_HOME": str(tmp_path), "CHASQUI_EMBEDDED_LINGER_MS": "100"}
+
+
+def test_every_block_is_of_a_kind_that_is_run() -> None:
+    assert {language for language, _ in BLOCKS} == {"sh", "python"}
+    assert len(PYTHON) == 3
+
+
+@pytest.mark.parametrize("command", SHELL)
+def test_a_command_of_the_readme_is_there(command: str) -> None:
+    words = command.split()
+    assert words[0] == "make"
+    if shutil.which("make") is None:
+        pytest.skip("this machine has no make")
+    dry = subprocess.run([*words, "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert dry.returncode == 0, dry.stderr
+
+
+def test_the_first_program_greets_and_ends_with_ctrl_c(home: dict[str, str]) -> None:
+    with subprocess.Popen([sys.executable, "-c", PYTHON[0]], env=home, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "hello world\n"
+        program.send_signal(signal.SIGINT)
+        assert program.wait(timeout=20) == 0
+
+
+def run(code: str, home: dict[str, str]) -> str:
+    program = subprocess.run(
+        [sys.executable, "-c", code], env=home, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert program.returncode == 0, program.stderr
+    return program.stdout
+
+
+def test_the_program_that_adds_adds(home: dict[str, str]) -> None:
+    assert re.fullmatch(r"added [0-9A-Z]{26}\n", run(PYTHON[1], home))
+
+
+def test_the_program_that_runs_jobs_buries_one_and_brings_it_back(home: dict[str, str]) -> None:
+    assert run(PYTHON[2], home) == "unrecoverable no retry would help {'amount': -1}\n0\n"
