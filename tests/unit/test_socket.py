@@ -254,3 +254,22 @@ async def test_dropping_twice_keeps_the_first_reason() -> None:
     socket.drop(ConnectionLost("second"))
     socket.connection_lost(None)
     assert str(socket.lost) == "first"
+
+
+PIECES = (
+    *(b"*", b"$", b":", b"+", b"-", b"%", b"~", b">", b"_", b"#t", b",", b"(", b"=", b"!", b"|", b"\r\n"),
+    *(b"0", b"1", b"2", b"-1", b"99999999999", b"999999999999999999999", b"nan", b"abc", b"txt:", b"\0", b"\xff", b"?"),
+)
+
+
+async def test_whatever_arrives_every_call_is_answered_once_and_nothing_else_is_raised() -> None:
+    chance = random.Random(5)
+    loop = asyncio.get_running_loop()
+    for _ in range(3000):
+        socket, _ = open_socket()
+        answers: list[Any] = []
+        for _ in range(3):
+            socket.send(b"x", loop.time() + 60, answers.append)
+        socket.data_received(b"".join(chance.choices(PIECES, k=chance.randrange(1, 12))))
+        socket.drop(ConnectionLost("the end"))
+        assert len(answers) == 3
