@@ -7,6 +7,7 @@ import redis
 
 from pychasqui._engine.keeper import IDS_A_CALL
 from tests.scripts.group import GROUP, HEIR, HOUR_MS, KEPT_MS, KEYS, LEASE_MS, Group, Hold
+from tests.support.server import RedisServer
 
 
 class TestLease:
@@ -155,3 +156,15 @@ class TestTrouble:
             group.keep("a", *entry_ids)
         assert group.lease("a") is not None
         assert len(group.holds) == 10_000
+
+    def test_without_memory_lease_and_hold_are_renewed_all_the_same(self) -> None:
+        with RedisServer() as server, server.client() as client:
+            group = Group(client)
+            group.create()
+            (entry_id,) = group.hand_to("a")
+            group.let_lie(HOUR_MS, entry_id)
+            client.config_set("maxmemory", 1)
+            assert group.keep("a", entry_id) == []
+            assert group.keep("b") == []
+            assert set(group.workers) == {b"a", b"b"}
+            assert group.idle_ms(entry_id) < 10_000
