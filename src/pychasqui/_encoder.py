@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ulid_transform import ulid_now
-
-from . import config
+from . import _ids, config
 from .codec import encode_data, encode_envelope
 from .errors import ChasquiError, InvalidArgument, InvalidType, PayloadTooLarge
 from .job import Job
@@ -99,7 +97,7 @@ class Encoder:
         raw_name = self._names.get(name) if type(name) is str else None
         if raw_name is None:
             raw_name = self._check_name(name)
-        job_id = ulid_now() if job_id is None else config.check_job_id(job_id)
+        job_id = _ids.new_id() if job_id is None else config.check_job_id(job_id)
         retry = None if attempts is None and backoff is None else retry_override(attempts, backoff)
         envelope = encode_envelope(job_id, encode_data(data), encoded.created_at_ms, 0, retry)
         if len(envelope) > self._max_payload_bytes:  # of the whole envelope, because that is what workers measure

@@ -116,6 +116,8 @@ class ReplyError(RedisTrouble):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.code = message.partition(" ")[0]
+        if self.code == "ERR" and ": -" in message:  # Redis 6.2 wraps the error of a command inside a script
+            self.code = message.rpartition(": -")[2].partition(" ")[0]
 
 
 class UnrecoverableError(RuntimeError):

@@ -55,7 +55,6 @@ class Queue:
         self._is_closed = False
         self._bulks = 0
         self._bulks_done: asyncio.Future[None] | None = None
-        self._start_over()
 
     @property
     def is_closed(self) -> bool:
@@ -188,8 +187,8 @@ class Queue:
         if loop is not self._loop:
             if self._loop is not None and not self._loop.is_closed():
                 raise WrongLoop(f"queue {self.name!r} belongs to another event loop; make one per loop")
-            if self._loop is not None:
-                self._start_over()
+            # Not before: a ledger that was named before a fork would be shared by all children.
+            self._start_over()
             self._loop = loop
         return loop
 

@@ -167,6 +167,8 @@ class Worker:
             self._stop_wanted, self._hurry_wanted = asyncio.Event(), asyncio.Event()
             self._started = asyncio.get_running_loop().create_future()
             self._main = asyncio.create_task(self._live(), name=f"chasqui worker {self.queue_name}")
+        elif self._main.done():
+            raise Closed(f"worker of queue {self.queue_name!r} has ended; make a new one")
         return self._main
 
     async def _live(self) -> None:
@@ -203,11 +205,13 @@ class Worker:
         cut_off = await parts.lanes.stop()
         await parts.acker.end(patience_s=SETTLE_S)  # after the lanes, so that all that has ended is settled
         await parts.promoter.end(patience_s=CLOSING_S)
-        # A thread cannot be cut off: its job stays ours until the lease ends, and so does our name.
-        if not (cut_off and parts.threads is not None):
+        # What cannot be cut off (a thread, a handler that will not be cancelled) stays ours until the lease ends.
+        runs_on = parts.lanes.has_stubborn or (cut_off and parts.threads is not None)
+        if not runs_on:
             await self._release(parts, cut_off)
+        await parts.keeper.stop()  # after everything that held a lease, before its name goes
+        if not runs_on:
             await self._leave_group(parts)
-        await parts.keeper.stop()  # last, because it holds the lease for all of them
 
     async def _unless_stopped(self, starting: Coroutine[Any, Any, None]) -> bool:
         """Whether it came to its end; a stop that is asked for meanwhile ends it at once."""
@@ -267,6 +271,7 @@ class Worker:
             held=held,
             on_rejected=verdicts.rejected,
             on_exhausted=verdicts.exhausted,
+            helper=broker,
         )
         lanes.on_room = reader.wake
         renew_s = min(self._lease_ms, self._claim_min_idle_ms) / 3000

@@ -88,9 +88,6 @@ class Acker(Service):
             del self._dead[: len(dead)]
 
     def _mend(self, error: RedisTrouble) -> None:
-        """Without the group there is no pending list and nothing to settle; the reader makes it anew."""
-        remedy = remedy_for(error)
-        if remedy is Remedy.NO_GROUP:
-            self._done.clear()
-        elif remedy in (Remedy.MOVED, Remedy.LOCKED):
+        """A group that is gone is made anew by the reader; what is left to do here is to connect anew."""
+        if remedy_for(error) in (Remedy.MOVED, Remedy.LOCKED):
             self._broker.connection.drop(error)

@@ -20,7 +20,7 @@ from .._redis.broker import Broker
 from .._redis.commands import job_arguments
 from .._redis.remedies import Remedy, remedy_for
 from ..config import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
-from ..errors import AddUnknown, ChasquiError, ConnectionLost, QueueFull, RedisTrouble
+from ..errors import AddUnknown, ChasquiError, ConnectionLost, NotRedis, QueueFull, RedisTrouble
 
 GATHER_S = 0.05  # how much of its time an add may lose by sharing a batch's deadline
 FIRST_PAUSE_S = 0.01
@@ -171,6 +171,9 @@ class Adder:
         self._sent.discard(batch)
         if isinstance(reply, ChasquiError):
             self._troubled(batch, reply)
+            return
+        if type(reply) is not int or not 0 <= reply <= len(batch.envelopes):
+            self._troubled(batch, NotRedis(f"the server answered an add with {reply!r}"[:200]))
             return
         self._pause = 0.0
         self._free_slots.append(batch.slot)

@@ -128,7 +128,9 @@ class Keeper:
         Returns how long to wait before the next renewal.
         """
         held = set(self._held())
-        to_renew = list(held & self._before)
+        was_over = monotonic() >= self._lanes.lease_until
+        # After a lapse nothing is fresh: whatever is held may be somebody else's by now.
+        to_renew = list(held if was_over else held & self._before)
         self._before = held
         lost: set[bytes] = set()
         sent_at = monotonic()
@@ -139,13 +141,20 @@ class Keeper:
         except RedisTrouble as error:
             return min(self._outage.goes_on(error), self._every_s)
         self._outage.is_over()
-        was_over = monotonic() >= self._lanes.lease_until
-        if lost:
-            self._in_worker_loop(self._lanes.lose, lost)
-        self._lanes.lease_until = sent_at + self._lease_ms / 1000
+        until = sent_at + self._lease_ms / 1000
         if was_over:
-            self._in_worker_loop(self._lanes.renewed)
+            self._in_worker_loop(self._begin_again, until, lost)
+        else:
+            self._lanes.lease_until = until
+            if lost:
+                self._in_worker_loop(self._lanes.lose, lost)
         return self._every_s
+
+    def _begin_again(self, until: float, lost: set[bytes]) -> None:
+        """Runs in the worker's loop, in one step: nothing that is lost may start because the lease holds again."""
+        self._lanes.lose(lost)
+        self._lanes.lease_until = until
+        self._lanes.renewed()
 
     def _in_worker_loop(self, function: Callable[..., None], *arguments: object) -> None:
         assert self._worker_loop is not None

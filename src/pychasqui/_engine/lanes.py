@@ -18,6 +18,9 @@ from ..config import TURN_S
 from ..job import Job
 from .isolation import in_own_context
 
+CANCEL_TIMES = 3
+CANCEL_S = 0.5
+
 RunHandler = Callable[[Job], Awaitable[Any]]
 
 
@@ -48,6 +51,8 @@ class Lanes:
         self._turn_is_open = False
         self._turn_ends_at = 0.0
         self._drained: asyncio.Future[None] | None = None
+        self._is_stopping = False
+        self.has_stubborn = False  # a handler that went on when it was cancelled
 
     def start(self) -> None:
         for number in range(len(self._running)):
@@ -88,6 +93,7 @@ class Lanes:
         kept = [job for job in self._inbox if job._entry_id not in ids]
         self._inbox.clear()
         self._inbox.extend(kept)
+        self._tell_of_room()
 
     def take_unstarted(self, keep: int = 0) -> list[Job]:
         """Take all but the first so many out of the inbox, for somebody else to run them."""
@@ -100,16 +106,21 @@ class Lanes:
             await self._drained
 
     async def stop(self) -> list[Job]:
-        """End the lanes; returns the jobs whose handlers were cancelled."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        return self.running()
+        """End the lanes; returns the jobs whose handlers were cancelled. One that will not end is left behind."""
+        self._is_stopping = True
+        waiting: set[asyncio.Task[None]] = set(self._tasks)
+        for _ in range(CANCEL_TIMES):
+            for task in waiting:
+                task.cancel()
+            if waiting:
+                _, waiting = await asyncio.wait(waiting, timeout=CANCEL_S)
+        self.has_stubborn = bool(waiting)
+        ended = zip(self._tasks, self._running, strict=True)
+        return [job for task, job in ended if job is not None and task.done()]
 
     async def _lane(self, number: int) -> None:
         inbox, running, handler, on_done = self._inbox, self._running, self._handler, self._on_done
-        while True:
+        while not self._is_stopping:
             while inbox and self._may_start():
                 job = running[number] = inbox.popleft()
                 self._started += 1
@@ -127,6 +138,8 @@ class Lanes:
 
     def _may_start(self) -> bool:
         """Whether this turn of the loop has time for another job."""
+        if self._is_stopping:
+            return False
         if self._turn_is_open:
             return monotonic() < self._turn_ends_at
         now = monotonic()
@@ -151,23 +164,32 @@ class Lanes:
                 lane.set_result(None)
 
     async def _rest(self) -> None:
+        if self._is_stopping:
+            return
         me = asyncio.get_running_loop().create_future()
         self._idle.append(me)
+        self._tell_of_room()
+        try:
+            await me
+        except asyncio.CancelledError:
+            if self._is_stopping:
+                raise
+            self._idle.remove(me)  # a cancellation that a handler has left behind
+
+    def _tell_of_room(self) -> None:
         if not self._inbox:
             self.on_room()
             if self._drained is not None and len(self._idle) == len(self._tasks):
                 self._drained.set_result(None)
                 self._drained = None
-        await me
 
     def _see_end(self, lane: asyncio.Task[None]) -> None:
         if not lane.cancelled() and (error := lane.exception()) is not None:
             self.on_death("lane", error)
 
     def _end_badly(self, job: Job, error: BaseException) -> None:
-        """A handler's own cancellation is a failure like another; the lane's own ends the lane."""
-        lane = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and lane is not None and lane.cancelling():
+        """A handler's own cancellation is a failure like another; that of a worker that stops ends the lane."""
+        if isinstance(error, asyncio.CancelledError) and self._is_stopping:
             raise error
         self._on_failed(job, error)
 

@@ -74,9 +74,11 @@ class Reader(Service):
         held: Callable[[], list[bytes]],
         on_rejected: Callable[[bytes, list[bytes] | None, str, str], None],
         on_exhausted: Callable[[Job], None],
+        helper: Broker | None = None,
     ) -> None:
         super().__init__()
         self._broker = broker
+        self._helper = helper or broker  # for what must not wait behind a blocked read
         self._group = group
         self._consumer = consumer
         self._lanes = lanes
@@ -87,7 +89,7 @@ class Reader(Service):
         self._held = held
         self._on_rejected = on_rejected
         self._on_exhausted = on_exhausted
-        self._may_have_orphans = False  # a reply may have been lost, and entries with it
+        self.may_have_orphans = False  # a reply may have been lost, and entries with it
         self._held_before: set[bytes] = set()  # when the group had to be made anew: these come a second time
         self.claims: Claims | None = None
         self._pace = Pace(monotonic())
@@ -122,8 +124,8 @@ class Reader(Service):
             if not has_backlog and self._lanes.free > 0:
                 count = min(count, self._lanes.free)
             try:
-                if self._may_have_orphans:
-                    await self._adopt_orphans()
+                if self.may_have_orphans:
+                    await self.adopt_orphans()
                 if self.claims is not None and self.claims.has_work:
                     self.take(await self.claims.claim(count))
                     continue
@@ -139,6 +141,9 @@ class Reader(Service):
             has_backlog = came >= count
 
     def _arrive(self, entries: list[Entry]) -> None:
+        if self._held_before:
+            self._held_before &= set(self._held())
+            entries = [entry for entry in entries if entry[0] not in self._held_before]
         self._lanes.offer(self._decode(entries))
 
     def room(self) -> int:
@@ -146,23 +151,32 @@ class Reader(Service):
         return 0 if self._is_stopping else self._lanes.free + self._pace.ahead()
 
     def take(self, claimed: list[Claimed]) -> None:
-        """Offer entries that came otherwise than by a read."""
+        """Offer entries that came otherwise than by a read. One that is here already came twice: once as an orphan."""
+        held = set(self._held())
         for entry in claimed:
-            if entry.fields is not None:
+            if entry.fields is not None and entry.id not in held:
                 self._lanes.offer(self._decode([[entry.id, entry.fields]], entry.deliveries))
 
-    async def _adopt_orphans(self) -> None:
-        """Find what was delivered in a reply that never came. It was not started, so the delivery does not count."""
-        held = set(self._held())
+    async def adopt_orphans(self, *, were_started: bool = False) -> None:
+        """Find what is pending for us without our knowing.
+
+        It came in a reply that was lost, and was not started, so that delivery does not count; or an earlier life of
+        this consumer held it, and may have started it.
+        """
+        self.may_have_orphans = False
         after, orphans = b"", 0
-        while page := await self._broker.pending_page(self._group, self._consumer, after, ORPHANS_A_PAGE):
-            lost = [entry._replace(deliveries=entry.deliveries - 1) for entry in page if entry.id not in held]
-            orphans += len(lost)
-            self.take(lost)
-            after = page[-1].id
-        self._may_have_orphans = False
+        try:
+            while page := await self._helper.pending_page(self._group, self._consumer, after, ORPHANS_A_PAGE):
+                held = set(self._held())
+                lost = [entry for entry in page if entry.id not in held]
+                self.take([entry._replace(deliveries=entry.deliveries - (not were_started)) for entry in lost])
+                orphans += len(lost)
+                after = page[-1].id
+        except RedisTrouble:
+            self.may_have_orphans = True
+            raise
         if orphans:
-            log.info("worker %s has found %d entries of a reply that was lost", self._consumer, orphans)
+            log.info("worker %s has found %d entries that it did not know of", self._consumer, orphans)
 
     async def _room(self) -> int:
         """How many entries to ask for, once there is room for any."""
@@ -189,13 +203,11 @@ class Reader(Service):
                 held = [(job._entry_id, job._deliveries) for job in jobs[start : start + SHED_A_CALL]]
                 await self._broker.release(self._group, self._consumer, held)
         except RedisTrouble:
-            self._may_have_orphans = True  # they are still pending for us, and found again
+            self.may_have_orphans = True  # they are still pending for us, and found again
 
     def _decode(self, entries: list[Entry], deliveries: int = 0) -> list[Job]:
         jobs: list[Job] = []
         names, max_bytes, max_attempts = self._names, self._max_payload_bytes, self._max_attempts
-        if self._held_before:
-            entries = [entry for entry in entries if entry[0] not in self._held_before]
         for entry_id, fields in entries:
             try:
                 # hot: the two shapes that every known producer writes, else a search by field name
@@ -240,7 +252,7 @@ class Reader(Service):
         pause = self._outage.goes_on(error)
         if remedy in (Remedy.MOVED, Remedy.LOCKED):
             self._broker.connection.drop(ConnectionLost(f"connecting anew: {error}"))
-        self._may_have_orphans = isinstance(error, (ConnectionLost, CommandTimeout)) or self._may_have_orphans
+        self.may_have_orphans = isinstance(error, (ConnectionLost, CommandTimeout)) or self.may_have_orphans
         if remedy is Remedy.NO_GROUP:
             try:
                 self._held_before = set(self._held())

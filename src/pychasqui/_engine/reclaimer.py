@@ -29,7 +29,10 @@ SWEEP_S = 10.0
 class Intake(Protocol):
     """Where claimed entries go: decoded there, and offered to the lanes."""
 
+    may_have_orphans: bool
+
     def room(self) -> int: ...
+    async def adopt_orphans(self, *, were_started: bool = False) -> None: ...
     def take(self, entries: list[Claimed]) -> None: ...
 
 
@@ -58,11 +61,16 @@ class Reclaimer(Service):
         self._sweep_at = monotonic() + SWEEP_S
 
     async def _run(self) -> None:
+        is_new = True  # under a name that may have had an earlier life
         while not self._is_stopping:
             try:
+                if is_new or self._intake.may_have_orphans:
+                    await self._intake.adopt_orphans(were_started=is_new)
+                    is_new = False
                 await self._scan()
             except RedisTrouble as error:
                 log.debug("the scan for abandoned entries comes later: %s", error)
+                self._intake.may_have_orphans = True  # what was claimed in a reply that is lost is ours all the same
             await self._sleep(SCAN_S * random.uniform(0.8, 1.0))
 
     async def _scan(self) -> None:
@@ -74,7 +82,8 @@ class Reclaimer(Service):
         leases = await self._broker.leases()
         if sweeps:
             self._sweep_at = monotonic() + SWEEP_S
-        watched = leases.keys() | holders.keys() if sweeps or self._suspects else holders.keys()
+        watched = leases.keys() | holders.keys() if sweeps or self._suspects else set(holders)
+        watched -= {self._consumer.encode()}  # whatever its own lease says: it lives
         self._suspects = over_leases(watched, leases, await self._broker.now_ms(), self._suspects, monotonic())
         patience_s = 1.5 * self._renew_s
         for consumer, (lease, since) in self._suspects.items():
@@ -101,7 +110,7 @@ class Reclaimer(Service):
         if len(taken) < count:
             self._sources.pop(consumer, None)
         if taken:
-            source = "consumers without a lease" if lease is None else f"worker {consumer.decode('utf-8', 'replace')}"
+            source = "consumers without a lease" if lease is None else f"worker {consumer.decode('utf-8', 'replace')!r}"
             log.warning("worker %s has taken over %d entries of %s", self._consumer, len(taken), source)
         return taken
 

@@ -109,7 +109,10 @@ class Broker:
         socket = await self.connection.ready(self.connection.deadline())
         assert socket.dialect is not None
         if socket.dialect.xackdel:
-            await self.connection.call(b"XACKDEL", self._keys.stream, group, b"IDS", len(ids), *ids)
+            codes = await self.connection.call(b"XACKDEL", self._keys.stream, group, b"IDS", len(ids), *ids)
+            if codes.count(1) < len(ids):
+                # Not pending, because the group was made anew meanwhile; but done, so it must not come again.
+                await self.connection.call(b"XDEL", self._keys.stream, *ids)
         else:
             await self.run(scripts.ACK, (self._keys.stream,), (group, *ids))
 
@@ -170,7 +173,7 @@ class Broker:
     async def take_over(self, group: str, consumer: str, dead: bytes, lease: float, count: int) -> list[Claimed] | None:
         """Entries of a dead worker; None if its lease has moved, so that it lives after all."""
         keys = (self._keys.stream, self._keys.workers)
-        reply = await self.run(scripts.TAKEOVER, keys, (group, consumer, dead, int(lease), count))
+        reply = await self.run(scripts.TAKEOVER, keys, (group, consumer, dead, repr(lease), count))
         return None if reply is None else read_claimed(reply)
 
     async def claim_idle(self, group: str, consumer: str, min_idle_ms: int, count: int) -> list[Claimed]:

@@ -49,16 +49,8 @@ _BY_CODE = {
 
 def remedy_for(error: RedisTrouble) -> Remedy:
     if isinstance(error, ReplyError):
-        return _BY_CODE.get(_inner_code(error), Remedy.FATAL)
+        return _BY_CODE.get(error.code, Remedy.FATAL)
     if isinstance(error, AuthenticationFailed):
         return Remedy.LOCKED
     # A timeout drops its connection, so what follows it is the same as after a loss.
     return Remedy.PASSING if isinstance(error, (ConnectionLost, TimeoutError)) else Remedy.FATAL
-
-
-def _inner_code(error: ReplyError) -> str:
-    """Redis 6.2 wraps the error of a command inside a script: the real code stands behind its prefix."""
-    if error.code != "ERR":
-        return error.code
-    _, _, inner = str(error).rpartition(": -")
-    return inner.partition(" ")[0] or error.code

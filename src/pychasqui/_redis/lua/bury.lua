@@ -6,6 +6,7 @@
 --
 -- KEYS  stream, dead letters, counter of dropped dead letters
 -- ARGV  group, consumer, max_len (0: no bound), then for each job: entry id, number of fields and values, field, value...
+-- Fails with NOGROUP while the group is gone: it is made anew, and then it shows whose the entry is.
 -- Returns how many were buried
 local stream, dead, dropped = KEYS[1], KEYS[2], KEYS[3]
 local group, consumer, max_len = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -19,8 +20,7 @@ end
 local buried, i = 0, 4
 while i <= #ARGV do
   local id, words = ARGV[i], tonumber(ARGV[i + 1])
-  local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
-  if not pending.err and #pending == 1 then
+  if #redis.call('XPENDING', stream, group, id, id, 1, consumer) == 1 then
     redis.call('XACK', stream, group, id)
     redis.call('XDEL', stream, id)
     redis.call('XADD', dead, '*', unpack(ARGV, i + 2, i + 1 + words))

@@ -20,7 +20,9 @@ redis.call('PEXPIRE', workers, keep_key_ms)
 local mine, lost = {}, {}
 for i = 5, #ARGV do
   local pending = redis.pcall('XPENDING', stream, group, ARGV[i], ARGV[i], 1, consumer)
-  if pending.err or #pending == 0 then lost[#lost + 1] = ARGV[i] else mine[#mine + 1] = ARGV[i] end
+  -- While the group is gone nobody has anything, and nothing is lost to anybody.
+  if pending.err then break end
+  if #pending == 0 then lost[#lost + 1] = ARGV[i] else mine[#mine + 1] = ARGV[i] end
 end
 if #mine > 0 then
   mine[#mine + 1] = 'JUSTID'

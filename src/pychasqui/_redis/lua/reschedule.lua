@@ -6,6 +6,7 @@
 --
 -- KEYS  stream, delayed
 -- ARGV  group, consumer, then entry id, delay_ms, member for each job
+-- Fails with NOGROUP while the group is gone: it is made anew, and then it shows whose the entry is.
 -- Returns how many were rescheduled
 local stream, delayed = KEYS[1], KEYS[2]
 local group, consumer = ARGV[1], ARGV[2]
@@ -21,8 +22,7 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local moved = 0
 for i = 3, #ARGV, 3 do
   local id, delay_ms, member = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
-  local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
-  if not pending.err and #pending == 1 then
+  if #redis.call('XPENDING', stream, group, id, id, 1, consumer) == 1 then
     redis.call('XACK', stream, group, id)
     redis.call('XDEL', stream, id)
     redis.call('ZADD', delayed, now_ms + delay_ms, member)
