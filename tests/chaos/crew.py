@@ -88,6 +88,15 @@ class Crew:
         self.members.append(member)
         return member
 
+    def up(self) -> list[Member]:
+        """Those who run jobs, and are not stopped or on their way out."""
+        names = self._wrote("up")
+        return [
+            member
+            for member in self.living()
+            if member.name in names and member.stopped_at is None and not member.is_leaving
+        ]
+
     async def until_up(self, *members: Member) -> None:
         names = {member.name for member in members or self.members}
         await eventually(lambda: names <= self._wrote("up"), timeout=START_S, every=0.02)

@@ -37,11 +37,7 @@ class Stage:
 
     async def anyone(self) -> Member:
         """A worker that is up and about."""
-
-        def present() -> list[Member]:
-            return [each for each in self.crew.living() if each.stopped_at is None and not each.is_leaving]
-
-        return self.rng.choice(await eventually(present, timeout=30))
+        return self.rng.choice(await eventually(self.crew.up, timeout=30, every=0.05))
 
     async def ask(self, *command: str | bytes | float) -> Any:
         return await asyncio.to_thread(self.server.execute, *command)

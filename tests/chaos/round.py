@@ -29,7 +29,7 @@ PREFIX = "{chasqui:chaos}"
 AOF = ("--appendonly", "yes", "--appendfsync", "always")
 SEATS = 2
 ADD_TIMEOUT_S = 8.0
-ALLOWED_KEYS = {f"{PREFIX}:stream", f"{PREFIX}:dlq"}
+ALLOWED_KEYS = {f"{PREFIX}:{name}" for name in ("stream", "dlq", "events")}  # empty, or bounded by a cap
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,7 @@ async def _play(order: Order, folder: Path) -> Diary:
         )
         if not settled:
             diary.still_stored = await asyncio.to_thread(_stored, stage.server)
+        await stage.crew.until_up(*stage.crew.living())  # before that a signal ends a process the hard way
         for member in stage.crew.living():
             if await stage.crew.close(member) != 0:
                 diary.leftovers.append(f"{member.name} ended with exit code {member.process.returncode}")

@@ -59,5 +59,6 @@ def render(rows: list[dict[str, Any]]) -> str:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    facts = {"seconds": round(report.seconds, 2), "problems": report.problems, "figures": asdict(report.figures)}
+    figures = {**vars(report.figures), "reruns": dict(report.figures.reruns)}
+    facts = {"seconds": round(report.seconds, 2), "problems": report.problems, "figures": figures}
     return {**asdict(report.order), **facts}
