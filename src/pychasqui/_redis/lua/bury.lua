@@ -20,7 +20,9 @@ end
 local buried, i = 0, 4
 while i <= #ARGV do
   local id, words = ARGV[i], tonumber(ARGV[i + 1])
-  if #redis.call('XPENDING', stream, group, id, id, 1, consumer) == 1 then
+  local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
+  if pending.err and string.find(pending.err, 'NOGROUP', 1, true) then return pending end
+  if not pending.err and #pending == 1 then
     redis.call('XACK', stream, group, id)
     redis.call('XDEL', stream, id)
     redis.call('XADD', dead, '*', unpack(ARGV, i + 2, i + 1 + words))

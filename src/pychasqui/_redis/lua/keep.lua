@@ -21,8 +21,8 @@ local mine, lost = {}, {}
 for i = 5, #ARGV do
   local pending = redis.pcall('XPENDING', stream, group, ARGV[i], ARGV[i], 1, consumer)
   -- While the group is gone nobody has anything, and nothing is lost to anybody.
-  if pending.err then break end
-  if #pending == 0 then lost[#lost + 1] = ARGV[i] else mine[#mine + 1] = ARGV[i] end
+  if pending.err and string.find(pending.err, 'NOGROUP', 1, true) then break end
+  if pending.err or #pending == 0 then lost[#lost + 1] = ARGV[i] else mine[#mine + 1] = ARGV[i] end
 end
 if #mine > 0 then
   mine[#mine + 1] = 'JUSTID'

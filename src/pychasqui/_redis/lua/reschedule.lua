@@ -22,7 +22,9 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local moved = 0
 for i = 3, #ARGV, 3 do
   local id, delay_ms, member = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
-  if #redis.call('XPENDING', stream, group, id, id, 1, consumer) == 1 then
+  local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
+  if pending.err and string.find(pending.err, 'NOGROUP', 1, true) then return pending end
+  if not pending.err and #pending == 1 then
     redis.call('XACK', stream, group, id)
     redis.call('XDEL', stream, id)
     redis.call('ZADD', delayed, now_ms + delay_ms, member)
