@@ -54,15 +54,16 @@ class TestAdds:
             assert queue._connection.writes - writes == 1
             assert len(proxy.requests) - commands == 1
 
-    async def test_1000_adds_of_one_turn_are_one_write_and_one_command(
+    async def test_1000_adds_of_one_turn_are_two_writes_and_two_commands_at_the_most(
         self, proxy: Proxy, queue_name: str, stream: Stream
     ) -> None:
+        """The first may leave at once, so that a lone add need not wait for company."""
         async with Queue(queue_name, redis_url=proxy.url) as queue:
             await queue.add("send")
             writes, commands = queue._connection.writes, len(proxy.requests)
             await asyncio.gather(*(queue.add("send", number) for number in range(1000)))
-            assert queue._connection.writes - writes == 1
-            assert len(proxy.requests) - commands == 1
+            assert queue._connection.writes - writes <= 2
+            assert len(proxy.requests) - commands <= 2
 
     async def test_100_tasks_that_add_all_the_time_share_commands(
         self, proxy: Proxy, queue_name: str, stream: Stream

@@ -23,7 +23,7 @@ from pychasqui import (
     WrongLoop,
 )
 from tests.support.proxy import Proxy
-from tests.support.server import RedisServer, describe, server_binary
+from tests.support.server import RedisServer
 from tests.support.streams import Stream, twice
 from tests.support.waiting import eventually
 
@@ -346,9 +346,6 @@ class TestServerTrouble:
             await queue.add("send", 3)
         assert [entry.data for entry in await stream.entries()] == [1, 3]
 
-    @pytest.mark.xfail(
-        describe(server_binary())[1].major < 7, strict=True, reason="bug: Redis 6.2 wraps it, and `code` says ERR"
-    )
     async def test_the_code_of_a_refusal_is_the_same_on_every_server(
         self, own_server: RedisServer, own: Any, queue_name: str
     ) -> None:
