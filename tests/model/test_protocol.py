@@ -1,0 +1,84 @@
+"""All that can happen between two workers and two jobs: nothing is lost, doubled, miscounted or stuck."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.model.protocol import FLAWS, MAX_ATTEMPTS, Budget, CounterExample, Found, Protocol, search
+
+IS_LONG = "CHASQUI_MODEL_EXAMPLES" in os.environ
+
+BUDGETS = [
+    Budget(crashes=2, lost=1, pauses=1),
+    Budget(crashes=2, lost=1, farewells=1),
+    Budget(lost=1, pauses=1, farewells=1),
+]
+if IS_LONG:
+    BUDGETS.append(Budget(crashes=2, lost=1, pauses=1, farewells=1))
+
+
+def search_all(budget: Budget, *flaws: str) -> Found:
+    return search(Protocol(frozenset(flaws)), budget)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+def test_whatever_happens_every_invariant_holds(budget: Budget, record_property: pytest.RecordProperty) -> None:
+    found = search_all(budget)
+    record_property("states", found.states)
+    record_property("steps", found.steps)
+    assert found.states > 1000
+
+
+def test_without_faults_there_is_little_to_search() -> None:
+    assert search_all(Budget()).states < 100
+
+
+# The fewest faults that bring each flaw to light, and what it then looks like.
+LIGHT = {
+    "no gate": (Budget(lost=1), "in 2 places"),
+    "no owner": (Budget(pauses=1), "a second time with attempt"),
+    "comes back to itself": (Budget(crashes=1, pauses=1), "as if it were"),
+    "write, then ack": (Budget(), "in 2 places"),
+    "ack, then write": (Budget(), "in 0 places"),
+    "steals back": (Budget(pauses=1), "as if it were"),
+    "no comparison": (Budget(pauses=1), "as if it were"),
+    "count off by one": (Budget(crashes=1), "has used up 1 runs is started as if it were 0"),
+    "release counts": (Budget(farewells=1), "has used up 0 runs is started as if it were 1"),
+    "name goes with entries": (Budget(lost=1, farewells=1), "never come to its end"),
+    "only old entries are looked at": (Budget(pauses=1), "as if it were"),
+    "lease before news": (Budget(pauses=1), "as if it were"),
+    "orphans are not looked for": (Budget(crashes=1, lost=1), "never come to its end"),
+    "relieves itself": (Budget(pauses=1), "twice at once in one worker"),
+    "looks with old eyes": (Budget(crashes=1, lost=1), "the same delivery twice"),
+}
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_flaw_is_found(flaw: str) -> None:
+    budget, what = LIGHT[flaw]
+    with pytest.raises(CounterExample) as example:
+        search_all(budget, flaw)
+    assert what in example.value.what
+
+
+@pytest.mark.parametrize("flaw", [flaw for flaw, (budget, _) in LIGHT.items() if sum(budget)])
+def test_no_fewer_faults_would_do(flaw: str) -> None:
+    """What the catalogue says of a flaw is true: it takes these faults."""
+    budget = LIGHT[flaw][0]
+    for fault in budget._fields:
+        if getattr(budget, fault):
+            search_all(budget._replace(**{fault: 0}), flaw)
+
+
+def test_a_counter_example_tells_how_it_came_about() -> None:
+    with pytest.raises(CounterExample) as example:
+        search_all(Budget(crashes=1), "count off by one")
+    assert example.value.path == ["worker 0 reads job 0", "worker 0 crashes", "worker 0 takes over from 2"]
+
+
+def test_a_job_may_crash_its_worker_more_often_than_it_may_run() -> None:
+    """The model allows for it, so that the bound on runs is held against something."""
+    assert BUDGETS[0].crashes >= MAX_ATTEMPTS
