@@ -169,11 +169,11 @@ class TestServer:
         self, redis_url: str, queue_name: str, stream: Stream, witness: Any
     ) -> None:
         """T7: 20,000 jobs from 50 tasks."""
-        kills = 0
+        kills, is_done = 0, False
 
         async def kill() -> None:
             nonlocal kills
-            while True:
+            while not is_done:
                 kills += await witness.client_kill_filter(_type="normal", skipme=True)
                 await asyncio.sleep(0.01)
 
@@ -184,7 +184,8 @@ class TestServer:
 
             killing = asyncio.create_task(kill())
             added = [job_id for ids in await asyncio.gather(*(add(task) for task in range(50))) for job_id in ids]
-            killing.cancel()
+            is_done = True
+            await killing
         assert len(added) == 20_000
         assert sorted(await stream.ids()) == sorted(added)
         assert kills >= 5

@@ -425,12 +425,12 @@ class TestManyWorkers:
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         """40 lanes with jobs of 0.3 s start 13 jobs in 100 ms, so it may hold about 13 that it has not started."""
-        gate_s, running, unstarted = 0.3, 0, []
+        running, started_at, unstarted = 0, 0.0, [0]
 
         async def handle(job: Job) -> None:
-            nonlocal running
-            running += 1
-            await asyncio.sleep(gate_s)
+            nonlocal running, started_at
+            running, started_at = running + 1, monotonic()
+            await asyncio.sleep(0.3)
             running -= 1
 
         await add_numbers(queue, 240)
@@ -438,7 +438,7 @@ class TestManyWorkers:
 
             async def look() -> bool:
                 pending = await stream.pending()
-                if running == 40:
+                if running == 40 and monotonic() - started_at > 0.1:  # the acks of the wave before are through by then
                     unstarted.append(pending - running)
                 return await stream.is_settled()
 
@@ -750,13 +750,14 @@ class TestRedis:
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream, witness: Any
     ) -> None:
         ran: Counter[int] = Counter()
+        is_done = False
 
         async def handle(job: Job) -> None:
             ran[job.data] += 1
             await asyncio.sleep(0.005)
 
         async def kill() -> None:
-            while True:
+            while not is_done:
                 await asyncio.sleep(0.05)
                 await witness.client_kill_filter(_type="normal", skipme=True)
 
@@ -764,7 +765,8 @@ class TestRedis:
             killing = asyncio.create_task(kill())
             await add_numbers(queue, 3000)
             await eventually(lambda: len(ran) == 3000, timeout=20)
-            killing.cancel()
+            is_done = True
+            await killing
             await eventually(stream.is_settled)
         assert set(ran.values()) == {1}
 
