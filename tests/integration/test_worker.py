@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from pychasqui import Closed, Job, Queue, Worker
+from pychasqui import Closed, Job, Queue, RetryPolicy, Worker
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
 from tests.support.streams import Stream
@@ -196,6 +196,27 @@ class TestHandlers:
             await add_numbers(queue, 20)
             await eventually(stream.is_settled)
         assert timeouts == 20
+
+    @pytest.mark.parametrize("delay_ms", (0, 1, 2))
+    async def test_a_cancellation_that_a_handler_leaves_behind_does_not_end_the_worker(
+        self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream, delay_ms: int
+    ) -> None:
+        """A hand-made timeout that nobody has called off: it strikes when its job has long been done."""
+        loop, ran = asyncio.get_running_loop(), Counter[int]()
+
+        async def handle(job: Job) -> None:
+            ran[job.data] += 1
+            task = asyncio.current_task()
+            assert task is not None
+            if job.attempt == 0:
+                loop.call_later(delay_ms / 1000, task.cancel)
+
+        async with make_worker(handle, concurrency=3, retry=RetryPolicy(initial_ms=1, jitter_ms=1)) as worker:
+            for start in range(0, 200, 5):
+                await queue.add_bulk({"name": "count", "data": start + number} for number in range(5))
+            await eventually(lambda: len(ran) == 200)
+            await eventually(stream.is_settled)
+            assert worker.is_running
 
     @pytest.mark.parametrize("kind", ("async", "plain"))
     async def test_a_context_variable_that_one_job_sets_the_next_does_not_see(

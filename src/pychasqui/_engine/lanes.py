@@ -174,7 +174,10 @@ class Lanes:
         except asyncio.CancelledError:
             if self._is_stopping:
                 raise
-            self._idle.remove(me)  # a cancellation that a handler has left behind
+            if (
+                me in self._idle
+            ):  # a cancellation that a handler has left behind; it may have been woken in the same turn
+                self._idle.remove(me)
 
     def _tell_of_room(self) -> None:
         if not self._inbox:
