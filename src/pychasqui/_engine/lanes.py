@@ -174,9 +174,8 @@ class Lanes:
         except asyncio.CancelledError:
             if self._is_stopping:
                 raise
-            if (
-                me in self._idle
-            ):  # a cancellation that a handler has left behind; it may have been woken in the same turn
+            # A cancellation that a handler has left behind; the lane may have been woken in the same turn.
+            if me in self._idle:
                 self._idle.remove(me)
 
     def _tell_of_room(self) -> None:
