@@ -287,6 +287,15 @@ WORKER_OPTIONS: tuple[tuple[dict[str, Any], type[ChasquiError], str], ...] = (
 )
 
 
+@pytest.mark.xfail(strict=True, reason="bug: the password is passed over in silence")
+async def test_a_password_beside_a_provider_of_passwords_is_a_contradiction() -> None:
+    async def provide(address: str | None) -> tuple[str | None, str | None]:
+        return None, "another"
+
+    with pytest.raises(InvalidArgument, match="credential_provider contradicts"):
+        Queue("emails", redis_url="redis://:one@example.org", credential_provider=provide)
+
+
 class TestWorker:
     @pytest.mark.parametrize(("bad", "kind", "complaint"), WORKER_OPTIONS + ADDRESSES)
     def test_a_bad_option_is_named(self, bad: dict[str, Any], kind: type[ChasquiError], complaint: str) -> None:

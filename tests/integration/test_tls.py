@@ -1,0 +1,123 @@
+"""S7: TLS that verifies the certificate and the name, over every connection, and never falls back."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from pychasqui import ConnectionLost, InvalidArgument, Job, Queue, RedisTrouble, Worker
+from tests.support.server import RedisServer
+from tests.support.tls_front import AUTHORITY, TlsFront
+from tests.support.waiting import eventually
+
+TRUST = f"ssl_ca_certs={AUTHORITY}"
+
+
+@pytest.fixture
+async def front(server: RedisServer, redis_url: str) -> AsyncIterator[TlsFront]:
+    async with TlsFront(server.socket_path) as front:
+        yield front
+
+
+async def refused(url: str, *, tls: bool = False) -> str:
+    """What an add over this URL is refused with."""
+    start = monotonic()
+    async with Queue("emails", redis_url=url, tls=tls, timeout_s=0.5) as queue:
+        with pytest.raises(RedisTrouble) as refusal:
+            await queue.add("send")
+    assert monotonic() - start < 2
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize("host", ("localhost", "127.0.0.1"))
+@pytest.mark.parametrize("option", ("", "&protocol=3", "&db=1"))
+async def test_jobs_are_added_and_run_over_it(front: TlsFront, queue_name: str, host: str, option: str) -> None:
+    url = f"rediss://{host}:{front.port}?{TRUST}{option}"
+    done: asyncio.Queue[Job] = asyncio.Queue()
+    async with Queue(queue_name, redis_url=url) as queue, Worker(queue_name, done.put, redis_url=url):
+        await queue.add_bulk({"name": "send", "data": number} for number in range(1000))
+        assert sorted([(await done.get()).data for _ in range(1000)]) == list(range(1000))
+    assert front.accepted == 4  # the queue's and the worker's three, none of them in plain text
+
+
+async def test_the_argument_does_the_same_as_the_scheme(front: TlsFront, queue_name: str) -> None:
+    done: asyncio.Queue[Job] = asyncio.Queue()
+    url = f"redis://localhost:{front.port}?{TRUST}"
+    async with (
+        Queue(queue_name, redis_url=url, tls=True) as queue,
+        Worker(queue_name, done.put, redis_url=url, tls=True),
+    ):
+        await queue.add("send", 1)
+        assert (await done.get()).data == 1
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_refused(front: TlsFront) -> None:
+    assert "certificate verify failed" in await refused(f"rediss://localhost:{front.port}")
+
+
+async def test_a_certificate_for_another_name_is_refused(server: RedisServer, redis_url: str) -> None:
+    async with TlsFront(server.socket_path, "elsewhere") as front:
+        assert "certificate is not valid for 'localhost'" in await refused(f"rediss://localhost:{front.port}?{TRUST}")
+
+
+async def test_a_worker_is_refused_as_well(front: TlsFront, queue_name: str) -> None:
+    """It keeps trying, as it does for a server that is away: a certificate may be put right."""
+
+    async def handle(job: Job) -> None:
+        pass
+
+    worker = Worker(queue_name, handle, redis_url=f"rediss://localhost:{front.port}")
+    running = asyncio.create_task(worker.run())
+    await asyncio.wait({running}, timeout=0.3)
+    assert front.accepted == 0
+    await worker.close()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_verification_ends_only_where_the_url_says_so(front: TlsFront, queue_name: str, server: Any) -> None:
+    async with Queue(queue_name, redis_url=f"rediss://localhost:{front.port}?ssl_cert_reqs=none") as queue:
+        await queue.add("send")
+    server.execute("DEL", f"{{chasqui:{queue_name}}}:stream")
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated:DeprecationWarning")
+async def test_an_outdated_version_is_refused(server: RedisServer, redis_url: str) -> None:
+    async with TlsFront(server.socket_path, newest=ssl.TLSVersion.TLSv1_1) as front:
+        assert await refused(f"rediss://localhost:{front.port}?{TRUST}")
+        assert front.accepted == 0
+
+
+async def test_plain_text_to_a_server_that_wants_tls_is_refused(front: TlsFront) -> None:
+    assert await refused(f"redis://localhost:{front.port}")
+
+
+async def test_tls_to_a_server_without_it_never_falls_back(server: RedisServer, redis_url: str) -> None:
+    with pytest.raises(ConnectionLost):
+        async with Queue("emails", redis_url=f"rediss://127.0.0.1:{server.port}", timeout_s=0.3) as queue:
+            await queue.add("send")
+    assert server.execute("DBSIZE") == 0
+
+
+@pytest.mark.xfail(strict=True, reason="bug: they are passed over, and everything goes in plain text")
+async def test_tls_settings_without_tls_are_a_contradiction() -> None:
+    """Whoever names an authority means to be safe; in plain text he would not be."""
+    with pytest.raises(InvalidArgument, match=r"ssl_ca_certs.*rediss"):
+        Queue("emails", redis_url=f"redis://localhost?{TRUST}")
+
+
+async def test_a_cut_connection_is_made_anew(front: TlsFront, queue_name: str) -> None:
+    done: asyncio.Queue[Job] = asyncio.Queue()
+    url = f"rediss://localhost:{front.port}?{TRUST}"
+    async with Queue(queue_name, redis_url=url) as queue, Worker(queue_name, done.put, redis_url=url):
+        for number in range(3):
+            await queue.add("send", number)
+            assert (await done.get()).data == number
+            for writer in front._writers:
+                writer.transport.abort()
+            front._writers.clear()
+        await eventually(lambda: front.accepted > 4)
