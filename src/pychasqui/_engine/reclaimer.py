@@ -84,7 +84,11 @@ class Reclaimer(Service):
             self._sweep_at = monotonic() + SWEEP_S
         watched = leases.keys() | holders.keys() if sweeps or self._suspects else set(holders)
         watched -= {self._consumer.encode()}  # whatever its own lease says: it lives
-        self._suspects = over_leases(watched, leases, await self._broker.now_ms(), self._suspects, monotonic())
+        now_ms = await self._broker.now_ms()
+        if leases.get(self._consumer.encode(), now_ms) < now_ms:
+            # Not even our own could be renewed: Redis was away or takes no writes, and no lease says anything.
+            watched = {name for name in watched if leases.get(name) == 0}
+        self._suspects = over_leases(watched, leases, now_ms, self._suspects, monotonic())
         patience_s = 1.5 * self._renew_s
         for consumer, (lease, since) in self._suspects.items():
             if lease == 0 or monotonic() - since >= patience_s:
