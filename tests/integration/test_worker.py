@@ -442,29 +442,32 @@ class TestManyWorkers:
         assert len(shares) == 2, shares
         assert min(shares.values()) >= 10, shares
 
-    async def test_a_worker_whose_lanes_finish_together_holds_no_more_than_it_starts_soon(
+    @pytest.mark.xfail(
+        strict=True, reason="bug: a moment's rate is taken for the pace, and a whole wave is held for 0.5 s"
+    )
+    async def test_a_worker_whose_lanes_finish_together_soon_holds_no_more_than_it_starts_soon(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
-        """40 lanes with jobs of 0.3 s start 13 jobs in 100 ms, so it may hold about 13 that it has not started."""
-        running, started_at, unstarted = 0, 0.0, [0]
+        """20 lanes that finish in one moment look fast. With jobs of 0.6 s they start 3 in 100 ms, and may hold as many."""
+        running, started_at, unstarted = 0, 0.0, []
 
         async def handle(job: Job) -> None:
             nonlocal running, started_at
             running, started_at = running + 1, monotonic()
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.6)
             running -= 1
 
-        await add_numbers(queue, 240)
-        async with make_worker(handle, concurrency=40):
+        await add_numbers(queue, 60)
+        async with make_worker(handle, concurrency=20):
 
             async def look() -> bool:
                 pending = await stream.pending()
-                if running == 40 and monotonic() - started_at > 0.1:  # the acks of the wave before are through by then
+                if running == 20 and monotonic() - started_at > 0.45:
                     unstarted.append(pending - running)
                 return await stream.is_settled()
 
             await eventually(look, timeout=10)
-        assert max(unstarted) <= 40, max(unstarted)
+        assert max(unstarted) <= 10, max(unstarted)
 
     async def test_a_worker_that_comes_back_under_its_old_name_runs_what_it_held(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream, witness: Any
@@ -940,11 +943,9 @@ async def _longest_gap(*, until: Callable[[], Any]) -> float:
     longest, last = 0.0, monotonic()
     looking = asyncio.create_task(eventually(until, timeout=10))
     while not looking.done():
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
         now = monotonic()
         longest, last = max(longest, now - last), now
-        await asyncio.sleep(0.001)
-        last = monotonic()
     await looking
     return longest
 
