@@ -116,7 +116,6 @@ class TestWeAddTheyRun:
         await eventually(lambda: len(official.runs) == 2)
         assert official.runs == [Run("big-1", "big", repr(data), 0), Run("big-2", "big", repr(data), 0)]
 
-    @pytest.mark.xfail(reason="the queue bounds the data, the workers of both kinds bound the envelope around it")
     async def test_the_largest_job_that_we_take_is_not_too_large_for_them(
         self, official: Official, queue: Queue, wire: Wire
     ) -> None:

@@ -129,7 +129,6 @@ class TestFailing:
             assert [number for number, _ in record.failed] == [1]
             assert record.deaths == []
 
-    @pytest.mark.xfail(strict=True, reason="taken for the lane's own end: the lane is gone and its job held for ever")
     async def test_a_handler_that_cancels_itself_has_failed_and_the_lane_goes_on(self) -> None:
         async def handler(job: Job) -> None:
             if job.data == 1:
@@ -143,7 +142,6 @@ class TestFailing:
             await record.until(lambda: record.done == [2])
             assert [number for number, _ in record.failed] == [1]
 
-    @pytest.mark.xfail(strict=True, reason="the count of cancellations outlives the job that left it behind")
     async def test_a_cancellation_that_one_handler_swallowed_is_forgotten_by_the_next(self) -> None:
         async def handler(job: Job) -> None:
             task = asyncio.current_task()
@@ -189,9 +187,6 @@ async def stopped(lanes: Lanes) -> list[Job]:
     return cut_off
 
 
-NEVER_STOPS = pytest.mark.xfail(strict=True, reason="the lane rests after its job and is never cancelled again")
-
-
 class TestStopping:
     async def test_cancelled_jobs_are_returned_and_neither_done_nor_failed(self) -> None:
         record = Record(lambda _: asyncio.sleep(60), 2)
@@ -201,7 +196,6 @@ class TestStopping:
         assert sorted(cut.data for cut in await record.lanes.stop()) == [1, 2]
         assert (record.done, record.failed) == ([], [])
 
-    @NEVER_STOPS
     async def test_a_handler_that_finishes_while_it_is_cancelled_is_done(self) -> None:
         async def handler(_: Job) -> None:
             try:
@@ -216,7 +210,6 @@ class TestStopping:
         assert await stopped(record.lanes) == []
         assert record.done == [1]
 
-    @NEVER_STOPS
     async def test_a_handler_that_fails_while_it_is_cancelled_has_failed(self) -> None:
         async def handler(_: Job) -> None:
             try:
@@ -280,7 +273,6 @@ class TestLease:
             gate.set()
             await record.until(lambda: record.done == [1])
 
-    @pytest.mark.xfail(strict=True, reason="all lanes rest already, so that nobody tells of the room: nothing is read")
     async def test_room_that_a_loss_has_made_is_told(self) -> None:
         async with running(succeed) as record:
             record.lanes.lease_until = monotonic() - 1
@@ -294,7 +286,6 @@ class TestLease:
             await asyncio.sleep(0.01)
             assert record.rooms > rooms
 
-    @pytest.mark.xfail(strict=True, reason="nobody tells the drain that the inbox is empty: it waits for its deadline")
     async def test_a_drain_ends_when_what_it_waits_for_is_lost(self) -> None:
         async with running(succeed) as record:
             record.lanes.lease_until = monotonic() - 1

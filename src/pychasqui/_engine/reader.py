@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Protocol
 
@@ -90,6 +91,9 @@ class Reader(Service):
         self._on_rejected = on_rejected
         self._on_exhausted = on_exhausted
         self.may_have_orphans = False  # a reply may have been lost, and entries with it
+        self._known: set[bytes] | None = None  # while orphans are looked for: what certainly is none
+        self._adopted: set[bytes] = set()  # orphans found while entries were on their way
+        self._expected = 0
         self._held_before: set[bytes] = set()  # when the group had to be made anew: these come a second time
         self.claims: Claims | None = None
         self._pace = Pace(monotonic())
@@ -127,11 +131,13 @@ class Reader(Service):
                 if self.may_have_orphans:
                     await self.adopt_orphans()
                 if self.claims is not None and self.claims.has_work:
-                    self.take(await self.claims.claim(count))
+                    with self.expecting():
+                        self.take(await self.claims.claim(count))
                     continue
                 asked_at, block_ms = monotonic(), None if has_backlog else self._block_ms
                 was_idle = self._lanes.free > 0
-                came = await self._broker.read(self._group, self._consumer, count, block_ms, self._arrive)
+                with self.expecting():
+                    came = await self._broker.read(self._group, self._consumer, count, block_ms, self._arrive)
                 if was_idle and monotonic() - asked_at > IDLE_S:
                     self._pace.forget(self._lanes.finished, monotonic())
             except RedisTrouble as error:
@@ -141,9 +147,11 @@ class Reader(Service):
             has_backlog = came >= count
 
     def _arrive(self, entries: list[Entry]) -> None:
-        if self._held_before:
+        if self._known is not None:
+            self._known.update(entry[0] for entry in entries)
+        if self._held_before or self._adopted:
             self._held_before &= set(self._held())
-            entries = [entry for entry in entries if entry[0] not in self._held_before]
+            entries = [entry for entry in entries if entry[0] not in self._held_before | self._adopted]
         self._lanes.offer(self._decode(entries))
 
     def room(self) -> int:
@@ -151,11 +159,27 @@ class Reader(Service):
         return 0 if self._is_stopping else self._lanes.free + self._pace.ahead()
 
     def take(self, claimed: list[Claimed]) -> None:
-        """Offer entries that came otherwise than by a read. One that is here already came twice: once as an orphan."""
-        held = set(self._held())
+        """Offer entries that came otherwise than by a read."""
+        if self._known is not None:
+            self._known.update(entry.id for entry in claimed)
+        held = set(self._held()) | self._adopted
+        self._offer([entry for entry in claimed if entry.id not in held])
+
+    def _offer(self, claimed: list[Claimed]) -> None:
         for entry in claimed:
-            if entry.fields is not None and entry.id not in held:
+            if entry.fields is not None:
                 self._lanes.offer(self._decode([[entry.id, entry.fields]], entry.deliveries))
+
+    @contextmanager
+    def expecting(self) -> Iterator[None]:
+        """While entries are on their way to us: those that are found as orphans meanwhile must not come twice."""
+        self._expected += 1
+        try:
+            yield
+        finally:
+            self._expected -= 1
+            if not self._expected:
+                self._adopted.clear()
 
     async def adopt_orphans(self, *, were_started: bool = False) -> None:
         """Find what is pending for us without our knowing.
@@ -163,20 +187,32 @@ class Reader(Service):
         It came in a reply that was lost, and was not started, so that delivery does not count; or an earlier life of
         this consumer held it, and may have started it.
         """
+        if self._known is not None:  # somebody is at it already
+            return
         self.may_have_orphans = False
         after, orphans = b"", 0
         try:
-            while page := await self._helper.pending_page(self._group, self._consumer, after, ORPHANS_A_PAGE):
-                held = set(self._held())
-                lost = [entry for entry in page if entry.id not in held]
-                self.take([entry._replace(deliveries=entry.deliveries - (not were_started)) for entry in lost])
+            while page := await self._unknown_page(after):
+                known = self._known or set()
+                lost = [entry for entry in page if entry.id not in known]
+                self._adopted.update(entry.id for entry in lost)
+                self._offer([entry._replace(deliveries=entry.deliveries - (not were_started)) for entry in lost])
                 orphans += len(lost)
                 after = page[-1].id
         except RedisTrouble:
             self.may_have_orphans = True
             raise
+        finally:
+            self._known = None
         if orphans:
             log.info("worker %s has found %d entries that it did not know of", self._consumer, orphans)
+
+    async def _unknown_page(self, after: bytes) -> list[Claimed]:
+        """A page of what is pending for us. Beside it, `_known`: what was held before it came, while, and after."""
+        self._known = set(self._held())
+        page = await self._helper.pending_page(self._group, self._consumer, after, ORPHANS_A_PAGE)
+        self._known.update(self._held())
+        return page
 
     async def _room(self) -> int:
         """How many entries to ask for, once there is room for any."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from time import monotonic
 from typing import Protocol
 
@@ -32,6 +33,7 @@ class Intake(Protocol):
     may_have_orphans: bool
 
     def room(self) -> int: ...
+    def expecting(self) -> AbstractContextManager[None]: ...
     async def adopt_orphans(self, *, were_started: bool = False) -> None: ...
     def take(self, entries: list[Claimed]) -> None: ...
 
@@ -96,7 +98,8 @@ class Reclaimer(Service):
         if holders.keys() - leases.keys():
             self._sources[LEASELESS] = None
         while self._sources and (room := self._intake.room()) > 0:
-            self._intake.take(await self.claim(room))
+            with self._intake.expecting():
+                self._intake.take(await self.claim(room))
 
     @property
     def has_work(self) -> bool:
