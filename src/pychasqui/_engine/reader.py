@@ -193,7 +193,7 @@ class Reader(Service):
         after, orphans = b"", 0
         try:
             while page := await self._unknown_page(after):
-                known = self._known or set()
+                known: set[bytes] = self._known or set()
                 lost = [entry for entry in page if entry.id not in known]
                 self._adopted.update(entry.id for entry in lost)
                 self._offer([entry._replace(deliveries=entry.deliveries - (not were_started)) for entry in lost])
