@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 
@@ -25,7 +26,7 @@ def search_all(budget: Budget, *flaws: str) -> Found:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
-def test_whatever_happens_every_invariant_holds(budget: Budget, record_property: pytest.RecordProperty) -> None:
+def test_whatever_happens_every_invariant_holds(budget: Budget, record_property: Callable[[str, int], None]) -> None:
     found = search_all(budget)
     record_property("states", found.states)
     record_property("steps", found.steps)
