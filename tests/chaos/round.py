@@ -170,10 +170,12 @@ def _left_behind(client: Any, crew: Crew) -> list[str]:
     left = [f"key {key}" for key in keys if key not in ALLOWED_KEYS]
     killed = {mishap.worker for mishap in crew.mishaps if mishap.kind == "killed"}
     try:
-        names = {each["name"].decode() for each in client.xinfo_consumers(f"{PREFIX}:stream", "default")}
+        consumers = {
+            each["name"].decode(): each["pending"] for each in client.xinfo_consumers(f"{PREFIX}:stream", "default")
+        }
     except redis.ResponseError:
         return left  # the stream or the group is gone
-    return left + [f"consumer {name}" for name in sorted(names - killed)]
+    return left + [f"consumer {name} ({pending} pending)" for name, pending in consumers.items() if name not in killed]
 
 
 def _keep(folder: Path, to: Path, problems: list[str], diary: Diary) -> None:

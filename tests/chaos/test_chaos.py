@@ -10,11 +10,11 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.round import Order, run_round
 
 TOGETHER = 4
+STALE = "bug: a reply that comes after a lapse of the lease is taken for fresh"
 BUGS = {
-    "worker-stop-long": "bug: after a lapse the keeper does not ask about what was read last",
-    "frozen": "bug: a reply that comes after the lease was over is taken for fresh",
-    "group-destroy": "bug: what fails while there is no group is neither rescheduled nor counted",
-    "readonly": "bug: leases count as over while nobody can renew them",
+    "worker-stop-long": STALE,
+    "frozen": STALE,
+    "group-destroy": "bug: pending ids whose entries are gone keep a name in the group",
 }
 SOUND = [name for name in FAULTS if name not in BUGS]
 GROUPS = [SOUND[start : start + TOGETHER] for start in range(0, len(SOUND), TOGETHER)]
@@ -25,7 +25,9 @@ GROUPS = [SOUND[start : start + TOGETHER] for start in range(0, len(SOUND), TOGE
     (
         *(pytest.param(names, id="+".join(names)) for names in GROUPS),
         pytest.param(
-            list(BUGS), id="+".join(BUGS), marks=pytest.mark.xfail(strict=False, reason="; ".join(BUGS.values()))
+            list(BUGS),
+            id="+".join(BUGS),
+            marks=pytest.mark.xfail(strict=False, reason="; ".join(sorted(set(BUGS.values())))),
         ),
     ),
 )

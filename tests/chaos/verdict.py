@@ -116,9 +116,9 @@ def _judge_runs(figures: Figures, diary: Diary, runs: dict[int, list[Run]]) -> N
     for number, each in runs.items():
         job = diary.added.get(number)
         counted = [run for run in each if run.ending != "cancelled"]
-        if job is not None and len(counted) > job.max_attempts:
-            figures.over_budget.append(number)
         reasons = [reason for pair in pairwise(each) if (reason := reason_for(*pair, diary))]
+        if job is not None and len(counted) > job.max_attempts and GROUP not in reasons:
+            figures.over_budget.append(number)
         if reasons:
             worst = max(reasons, key=_weight)
             figures.reruns[worst] += 1
@@ -190,7 +190,7 @@ def _overlap(former: Run, later: Run, diary: Diary) -> bool:
 
 def _goes_backwards(runs: list[Run], reasons: list[str]) -> bool:
     if GROUP in reasons:
-        return False  # the pending list went with the group, and the number of deliveries with it
+        return False  # the number of deliveries went with the group
     return any(
         later.attempt < former.attempt or (later.attempt == former.attempt and former.ending != "cancelled")
         for former, later in pairwise(runs)
