@@ -54,14 +54,14 @@ class TestAdds:
             assert queue._connection.writes - writes == 1
             assert len(proxy.requests) - commands == 1
 
-    async def test_1000_adds_of_one_turn_are_two_writes_and_two_commands_at_the_most(
+    async def test_200_adds_of_one_turn_are_two_writes_and_two_commands_at_the_most(
         self, proxy: Proxy, queue_name: str, stream: Stream
     ) -> None:
         """The first may leave at once, so that a lone add need not wait for company."""
         async with Queue(queue_name, redis_url=proxy.url) as queue:
             await queue.add("send")
             writes, commands = queue._connection.writes, len(proxy.requests)
-            await asyncio.gather(*(queue.add("send", number) for number in range(1000)))
+            await asyncio.gather(*(queue.add("send", number) for number in range(200)))
             assert queue._connection.writes - writes <= 2
             assert len(proxy.requests) - commands <= 2
 
@@ -153,8 +153,8 @@ class TestWork:
         await eventually(lambda: proxy.connections == 15)
         await asyncio.sleep(0.5)
         before = len(proxy.requests)
-        await asyncio.sleep(2)
+        await asyncio.sleep(1)
         commands = len(proxy.requests) - before
         await asyncio.gather(*(worker.close() for worker in workers))
         await asyncio.gather(*running)
-        assert commands <= 5 * 2 * 15, sent(proxy)
+        assert commands <= 5 * 15, sent(proxy)
