@@ -77,7 +77,7 @@ async def _play(order: Order, folder: Path) -> Diary:
         await FAULTS[order.fault].inflict(stage)
         healed_at = max((mishap.end for mishap in stage.crew.mishaps), default=monotonic())
         await adding
-        settled = await _settled(stage, order.patience_s)
+        await _wait_until_settled(stage, order.patience_s)
         manned.cancel()
         await asyncio.gather(manned, return_exceptions=True)
         diary = Diary(
@@ -86,14 +86,13 @@ async def _play(order: Order, folder: Path) -> Diary:
             healed_at=healed_at,
             lease_s=(order.lease_ms if order.engine == "pychasqui" else order.claim_ms) / 1000,
         )
-        if not settled:
-            diary.still_stored = await asyncio.to_thread(_stored, stage.server)
         await stage.crew.until_up(*stage.crew.living())  # before that a signal ends a process the hard way
         for member in stage.crew.living():
             if await stage.crew.close(member) != 0:
                 diary.leftovers.append(f"{member.name} ended with exit code {member.process.returncode}")
         diary.leftovers += stage.crew.errors()
         with stage.server.client() as client:
+            diary.still_stored = _stored(client)
             diary.dead = _dead_letters(client)
             diary.leftovers += _left_behind(client, stage.crew)
         diary.mishaps = stage.crew.mishaps
@@ -121,31 +120,29 @@ async def _stage(order: Order, folder: Path, rng: random.Random) -> AsyncIterato
         yield Stage(server, crew, producer, rng, order.lease_ms / 1000, PREFIX, lines)
 
 
-async def _settled(stage: Stage, patience_s: float) -> bool:
-    """Wait until nothing is stored any more, and nothing runs that was added."""
+async def _wait_until_settled(stage: Stage, patience_s: float) -> None:
+    """Until all that was added is done or dead; in a round that went wrong, until patience ends."""
     deadline = monotonic() + patience_s
-    while monotonic() < deadline:
-        if await asyncio.to_thread(_is_empty, stage.server):
-            return True
+    while monotonic() < deadline and not await asyncio.to_thread(_is_empty, stage.server):
         await asyncio.sleep(0.1)
-    return False
 
 
 def _is_empty(server: RedisServer) -> bool:
-    with server.client() as client:
+    with server.client() as client, client.pipeline(transaction=True) as both:  # a job may move from one to the other
+        both.xlen(f"{PREFIX}:stream")
+        both.zcard(f"{PREFIX}:delayed")
         try:
-            return not (client.xlen(f"{PREFIX}:stream") or client.zcard(f"{PREFIX}:delayed"))
+            return both.execute() == [0, 0]
         except redis.RedisError:
             return False
 
 
-def _stored(server: RedisServer) -> set[int]:
+def _stored(client: Any) -> set[int]:
     """The numbers of jobs that are neither done nor dead."""
-    with server.client() as client:
-        entries = [fields.get(b"d", b"") for _, fields in client.xrange(f"{PREFIX}:stream")]
-        members = client.zrange(f"{PREFIX}:delayed", 0, -1)
-        envelopes = entries + [member[4 + int.from_bytes(member[:4], "little") :] for member in members]
-        return {number for envelope in envelopes if (number := _number(envelope)) is not None}
+    entries = [fields.get(b"d", b"") for _, fields in client.xrange(f"{PREFIX}:stream")]
+    members = client.zrange(f"{PREFIX}:delayed", 0, -1)
+    envelopes = entries + [member[4 + int.from_bytes(member[:4], "little") :] for member in members]
+    return {number for envelope in envelopes if (number := _number(envelope)) is not None}
 
 
 def _number(envelope: bytes) -> int | None:
