@@ -29,7 +29,7 @@ from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
 from ._redis.remedies import Remedy, remedy_for
-from .errors import Closed, InvalidType, RedisTrouble
+from .errors import Closed, CommandTimeout, ConnectionLost, InvalidType, RedisTrouble
 from .job import Job
 from .retry import MAX_U32, RetryPolicy
 
@@ -227,6 +227,10 @@ class Worker:
         await asyncio.wait({task, stop})
         return False
 
+    def _is_abandoned(self) -> bool:
+        """A loop that ends cancels everything, the worker's own task with it."""
+        return self._main is None or self._main.done() or self._main.cancelling() > 0
+
     def _on_death(self, title: str, error: BaseException) -> None:
         """A part has died, which only a defect can bring about: the worker goes with it, loudly."""
         assert self._stop_wanted is not None
@@ -294,6 +298,7 @@ class Worker:
             renew_s=renew_s,
         )
         reader.claims = reclaimer
+        lanes.is_abandoned = self._is_abandoned
         for part in (lanes, acker, reader, reclaimer, promoter):
             part.on_death = self._on_death
         return _Parts(broker, reading, acker, lanes, reader, keeper, reclaimer, promoter, threads)
@@ -323,22 +328,19 @@ class Worker:
 
     async def _release(self, parts: _Parts, jobs: list[Job]) -> None:
         """Hand jobs back for others to run at once, without using up an attempt."""
-        if not jobs:
-            return
         try:
-            async with asyncio.timeout(CLOSING_S):
-                for start in range(0, len(jobs), config.ACK_BATCH):
-                    held = [(job._entry_id, job._deliveries) for job in jobs[start : start + config.ACK_BATCH]]
-                    await parts.broker.release(self._group, self.consumer_id, held)
+            for start in range(0, len(jobs), config.ACK_BATCH):
+                held = [(job._entry_id, job._deliveries) for job in jobs[start : start + config.ACK_BATCH]]
+                await _insist(functools.partial(parts.broker.release, self._group, self.consumer_id, held))
         except (RedisTrouble, TimeoutError) as error:
             log.warning("%d jobs of %s run again when its lease ends: %r", len(jobs), self.consumer_id, error)
         else:
-            log.info("worker %s has handed back %d unfinished jobs", self.consumer_id, len(jobs))
+            if jobs:
+                log.info("worker %s has handed back %d unfinished jobs", self.consumer_id, len(jobs))
 
     async def _leave_group(self, parts: _Parts) -> None:
         try:
-            async with asyncio.timeout(CLOSING_S):
-                await parts.broker.leave(self._group, self.consumer_id)
+            await _insist(functools.partial(parts.broker.leave, self._group, self.consumer_id))
         except (RedisTrouble, TimeoutError) as error:
             log.info("worker %s leaves its name in the group: %r", self.consumer_id, error)
 
@@ -371,6 +373,18 @@ class _Parts:
         await self.broker.connection.close()
         if self.threads is not None:
             self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def _insist(say: Callable[[], Awaitable[Any]]) -> None:
+    """Say a part of the farewell until it is heard, for CLOSING_S at the most. All parts can be said twice."""
+    async with asyncio.timeout(CLOSING_S):
+        while True:
+            try:
+                await say()
+            except (ConnectionLost, CommandTimeout):
+                await asyncio.sleep(0.05)
+            else:
+                return
 
 
 def _is_async(handler: Handler) -> bool:

@@ -10,27 +10,11 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.round import Order, run_round
 
 TOGETHER = 4
-STALE = "bug: a reply that comes after a lapse of the lease is taken for fresh"
-BUGS = {
-    "worker-stop-long": STALE,
-    "frozen": STALE,
-    "group-destroy": "bug: pending ids whose entries are gone keep a name in the group",
-}
-SOUND = [name for name in FAULTS if name not in BUGS]
-GROUPS = [SOUND[start : start + TOGETHER] for start in range(0, len(SOUND), TOGETHER)]
+NAMES = list(FAULTS)
+GROUPS = [NAMES[start : start + TOGETHER] for start in range(0, len(NAMES), TOGETHER)]
 
 
-@pytest.mark.parametrize(
-    "names",
-    (
-        *(pytest.param(names, id="+".join(names)) for names in GROUPS),
-        pytest.param(
-            list(BUGS),
-            id="+".join(BUGS),
-            marks=pytest.mark.xfail(strict=False, reason="; ".join(sorted(set(BUGS.values())))),
-        ),
-    ),
-)
+@pytest.mark.parametrize("names", GROUPS, ids="+".join)
 async def test_nothing_is_lost_and_nothing_runs_twice_without_a_good_reason(names: list[str]) -> None:
     """Side by side, because a round waits more than it works."""
     orders = [Order(name, seed="1:short", jobs=150, rate=150, lease_ms=900, patience_s=30) for name in names]

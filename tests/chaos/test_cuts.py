@@ -252,18 +252,11 @@ BOUNDARIES: dict[Flow, set[str]] = {
 }
 ALSO_SENT = WORKER | {"HELLO", "XACKDEL", "ack", "orphans", "ZRANGE", "TIME", "DEL", "bury", "add"}
 SKIPPED: dict[Flow, int] = {keep: 2}  # the first renewals come before anything is held
-NOT_AGAIN = "bug: what a closing worker sends is not sent again after a cut"
-BUGS: dict[tuple[Flow, str], str] = {
-    (run_and_ack, "leave"): NOT_AGAIN,
-    (hand_back, "leave"): NOT_AGAIN,
-    (hand_back, "release"): NOT_AGAIN,
-}
 CASES = [
     pytest.param(
         flow,
         name,
         id=f"{flow.__name__}-{name}",
-        marks=[pytest.mark.xfail(strict=True, reason=BUGS[flow, name])] if (flow, name) in BUGS else [],
     )
     for flow, names in BOUNDARIES.items()
     for name in sorted(names)

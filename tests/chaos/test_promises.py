@@ -203,7 +203,6 @@ class TestASuspendedWorker:
         await eventually(stream.is_settled, timeout=10)
         assert [(run.attempt, run.ending) for run in read_runs(crew.log)] == [(0, "failed"), (1, "ok")]
 
-    @pytest.mark.xfail(strict=False, reason="bug: a reply that comes after a lapse of the lease is taken for fresh")
     async def test_what_it_had_not_started_it_does_not_start_once_others_have_it(
         self, make_crew: MakeCrew, queue: Queue, stream: Stream
     ) -> None:

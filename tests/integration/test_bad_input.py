@@ -287,7 +287,6 @@ WORKER_OPTIONS: tuple[tuple[dict[str, Any], type[ChasquiError], str], ...] = (
 )
 
 
-@pytest.mark.xfail(strict=True, reason="bug: the password is passed over in silence")
 async def test_a_password_beside_a_provider_of_passwords_is_a_contradiction() -> None:
     async def provide(address: str | None) -> tuple[str | None, str | None]:
         return None, "another"

@@ -103,7 +103,6 @@ async def test_tls_to_a_server_without_it_never_falls_back(server: RedisServer, 
     assert server.execute("DBSIZE") == 0
 
 
-@pytest.mark.xfail(strict=True, reason="bug: they are passed over, and everything goes in plain text")
 async def test_tls_settings_without_tls_are_a_contradiction() -> None:
     """Whoever names an authority means to be safe; in plain text he would not be."""
     with pytest.raises(InvalidArgument, match=r"ssl_ca_certs.*rediss"):

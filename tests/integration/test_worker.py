@@ -442,9 +442,6 @@ class TestManyWorkers:
         assert len(shares) == 2, shares
         assert min(shares.values()) >= 10, shares
 
-    @pytest.mark.xfail(
-        strict=False, reason="bug: a moment's rate is taken for the pace, and a whole wave is held for 0.5 s"
-    )
     async def test_a_worker_whose_lanes_finish_together_soon_holds_no_more_than_it_starts_soon(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:

@@ -202,7 +202,6 @@ class TestGroupGone:
 
 
 class TestLoopThatEnds:
-    @pytest.mark.xfail(strict=True, reason="the lanes take the loop's last word for a cancellation that a handler left")
     def test_it_takes_the_worker_with_it(self, redis_url: str, queue_name: str) -> None:
         """As when the program fails beside its worker: asyncio.run cancels all that is left and waits for it."""
 

@@ -257,7 +257,7 @@ class Line(msgspec.Struct):
             {(Colour.RED,): [Text("v")]},
         ),
     ),
-    ids=lambda data: repr(data)[:40],
+    ids=lambda data: repr(data)[:40].partition(" at 0x")[0],
 )
 def test_data_is_written_byte_for_byte_as_msgpack_python_writes_it(data: Any) -> None:
     assert encode_data(data) == msgpack.packb(data, use_bin_type=True)

@@ -35,6 +35,8 @@ class FakeLanes:
     def __init__(self, free: int = 10) -> None:
         self.low_water = -1
         self.finished = 0
+        self.lapses = 0
+        self.lease_until = float("inf")
         self.free = free
         self.waiting = 0
         self.jobs: list[Job] = []

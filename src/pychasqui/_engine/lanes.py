@@ -39,7 +39,9 @@ class Lanes:
         self.low_water = -1  # on_room is called when the inbox falls to this, and when a lane finds it empty
         self.on_room: Callable[[], None] = _nobody
         self.on_death: Callable[[str, BaseException], None] = _nobody
+        self.is_abandoned: Callable[[], bool] = bool  # whether the loop ends without the worker having been stopped
         self.lease_until = float("inf")  # monotonic; set from the keeper's thread
+        self.lapses = 0  # how often the lease was over
         self._started = 0
         self._handler = handler
         self._on_done = on_done
@@ -86,6 +88,7 @@ class Lanes:
 
     def renewed(self) -> None:
         """The lease has begun again after it was over."""
+        self.lapses += 1
         self._next_turn()
 
     def lose(self, ids: set[bytes]) -> None:
@@ -172,7 +175,7 @@ class Lanes:
         try:
             await me
         except asyncio.CancelledError:
-            if self._is_stopping:
+            if self._is_stopping or self.is_abandoned():
                 raise
             # A cancellation that a handler has left behind; the lane may have been woken in the same turn.
             if me in self._idle:
@@ -191,7 +194,7 @@ class Lanes:
 
     def _end_badly(self, job: Job, error: BaseException) -> None:
         """A handler's own cancellation is a failure like another; that of a worker that stops ends the lane."""
-        if isinstance(error, asyncio.CancelledError) and self._is_stopping:
+        if isinstance(error, asyncio.CancelledError) and (self._is_stopping or self.is_abandoned()):
             raise error
         self._on_failed(job, error)
 

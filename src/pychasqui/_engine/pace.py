@@ -5,7 +5,8 @@ from __future__ import annotations
 from ..config import PREFETCH_S, READ_COUNT
 
 SHORTEST_S = 0.002  # shorter stretches say more about the scheduler than about the handler
-MEMORY_S = 0.05  # how far back the rate remembers
+RISES_IN_S = 0.2  # how far back a rise must go: further than the moment in which all lanes finish together
+FALLS_IN_S = 0.05  # and a fall: soon, because what waits here could run elsewhere
 
 
 class Pace:
@@ -21,7 +22,8 @@ class Pace:
         if elapsed < SHORTEST_S:
             return
         latest = (finished - self._finished) / elapsed
-        self.rate += (latest - self.rate) * elapsed / (elapsed + MEMORY_S)
+        memory = RISES_IN_S if latest > self.rate else FALLS_IN_S
+        self.rate += (latest - self.rate) * elapsed / (elapsed + memory)
         self._finished, self._at = finished, now
 
     def forget(self, finished: int, now: float) -> None:

@@ -39,6 +39,8 @@ class Room(Protocol):
 
     low_water: int
     finished: int
+    lapses: int
+    lease_until: float
 
     @property
     def free(self) -> int: ...
@@ -94,6 +96,7 @@ class Reader(Service):
         self._known: set[bytes] | None = None  # while orphans are looked for: what certainly is none
         self._adopted: set[bytes] = set()  # orphans found while entries were on their way
         self._expected = 0
+        self._lapses = 0
         self._held_before: set[bytes] = set()  # when the group had to be made anew: these come a second time
         self.claims: Claims | None = None
         self._pace = Pace(monotonic())
@@ -147,6 +150,8 @@ class Reader(Service):
             has_backlog = came >= count
 
     def _arrive(self, entries: list[Entry]) -> None:
+        if self._is_stale():
+            return
         if self._known is not None:
             self._known.update(entry[0] for entry in entries)
         if self._held_before or self._adopted:
@@ -160,6 +165,8 @@ class Reader(Service):
 
     def take(self, claimed: list[Claimed]) -> None:
         """Offer entries that came otherwise than by a read."""
+        if self._is_stale():
+            return
         if self._known is not None:
             self._known.update(entry.id for entry in claimed)
         held = set(self._held()) | self._adopted
@@ -170,9 +177,20 @@ class Reader(Service):
             if entry.fields is not None:
                 self._lanes.offer(self._decode([[entry.id, entry.fields]], entry.deliveries))
 
+    def _is_stale(self) -> bool:
+        """Whether the lease was over since the entries were asked for, as after a pause of the whole process.
+
+        Then they may be somebody else's by now; what is still ours is found as orphans.
+        """
+        stale = self._lanes.lapses != self._lapses or monotonic() >= self._lanes.lease_until
+        self.may_have_orphans = self.may_have_orphans or stale
+        return stale
+
     @contextmanager
     def expecting(self) -> Iterator[None]:
         """While entries are on their way to us: those that are found as orphans meanwhile must not come twice."""
+        if not self._expected:
+            self._lapses = self._lanes.lapses
         self._expected += 1
         try:
             yield
@@ -195,6 +213,8 @@ class Reader(Service):
             while page := await self._unknown_page(after):
                 known: set[bytes] = self._known or set()
                 lost = [entry for entry in page if entry.id not in known]
+                if gone := [entry.id for entry in lost if entry.fields is None]:
+                    await self._helper.ack(self._group, gone)  # deleted while they were pending: nothing to run
                 self._adopted.update(entry.id for entry in lost)
                 self._offer([entry._replace(deliveries=entry.deliveries - (not were_started)) for entry in lost])
                 orphans += len(lost)

@@ -95,6 +95,10 @@ def parse_endpoint(
     }
     if unknown:
         raise InvalidArgument(f"redis_url has an unknown option {min(unknown)!r}: {mask(url)}")
+    if context is None and (setting := next((name for name in options if name.startswith("ssl_")), None)):
+        raise InvalidArgument(f"redis_url sets {setting} but has no TLS: use rediss:// or tls=True: {mask(url)}")
+    if credential_provider is not None and (options.get("username") or options.get("password")):
+        raise InvalidArgument(f"credential_provider contradicts redis_url, which holds credentials too: {mask(url)}")
     protocol = int(options.get("protocol", 2))
     if protocol not in (2, 3):
         raise InvalidArgument(f"redis_url option protocol={protocol} must be 2 or 3: {mask(url)}")
