@@ -24,6 +24,7 @@ GROUP = "default"  # the official group
 CONCURRENCY = 100
 MAX_ATTEMPTS = 25  # the official Python default
 READ_BLOCK_MS = 5000  # how long an idle read waits before it asks again
+WORK_TIMEOUT_S = 5.0  # a call of a worker that is not answered within this ends the connection: the line is dead
 READ_COUNT = 1000  # entries in one read at the most; bounds the reply's size and the time it takes to decode it
 PREFETCH_S = 0.1  # unstarted jobs that a worker may hold, as seconds of its own work
 ACK_BATCH = 1000  # ids in one ack at the most; Lua's unpack takes about 8,000

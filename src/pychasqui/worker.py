@@ -191,6 +191,7 @@ class Worker:
 
     async def _start(self, parts: _Parts) -> None:
         await self._join_group(parts.broker)
+        parts.lanes.lease_until = 0.0  # nothing is started before the first renewal
         await parts.keeper.start()  # before anything is read: a worker that holds entries is known to live
         parts.lanes.start()
         for service in (parts.acker, parts.reader, parts.reclaimer, parts.promoter):
@@ -240,9 +241,9 @@ class Worker:
 
     def _build(self) -> _Parts:
         keys = Keys(self.queue_name)
-        broker = Broker(self._place.connection(timeout_s=config.ADD_TIMEOUT_S), keys)
+        broker = Broker(self._place.connection(timeout_s=config.WORK_TIMEOUT_S), keys)
         # A blocked read would hold up whatever is sent behind it, so the reader has a connection of its own.
-        reading = Broker(self._place.connection(timeout_s=config.ADD_TIMEOUT_S), keys)
+        reading = Broker(self._place.connection(timeout_s=config.WORK_TIMEOUT_S), keys)
         threads = None if _is_async(self._handler) else ThreadPoolExecutor(self._concurrency, "chasqui-lane")
         promoter = Promoter(broker, self.consumer_id)
         acker = Acker(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..config import PREFETCH_S, READ_COUNT
 
-SHORTEST_S = 0.002  # shorter stretches say more about the scheduler than about the handler
+SHORTEST_S = 0.02  # shorter stretches say more about the scheduler than about the handler
 RISES_IN_S = 0.2  # how far back a rise must go: further than the moment in which all lanes finish together
 FALLS_IN_S = 0.05  # and a fall: soon, because what waits here could run elsewhere
 

@@ -229,9 +229,12 @@ class Reader(Service):
 
     async def _unknown_page(self, after: bytes) -> list[Claimed]:
         """A page of what is pending for us. Beside it, `_known`: what was held before it came, while, and after."""
-        self._known = set(self._held())
+        self._known, lapses = set(self._held()), self._lanes.lapses
         page = await self._helper.pending_page(self._group, self._consumer, after, ORPHANS_A_PAGE)
         self._known.update(self._held())
+        if self._lanes.lapses != lapses or monotonic() >= self._lanes.lease_until:
+            self.may_have_orphans = True  # it may be out of date: to be asked for again
+            return []
         return page
 
     async def _room(self) -> int:
