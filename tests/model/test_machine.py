@@ -1,0 +1,632 @@
+"""Hypothesis drives workers, producers, the clock and faults against a real server and a plain model of it.
+
+Each rule is one conversation with Redis, through the Broker as the engine uses it. The model says beforehand what the
+answer will be and what will be stored; after each step all that is stored is compared with it, and every job that was
+added must be in exactly one place. CHASQUI_MODEL_EXAMPLES asks for more examples than a quick run makes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import run_state_machine_as_test as drive
+
+from pychasqui._engine.outcomes import dead_letter, delayed_member
+from pychasqui._place import Place
+from pychasqui._redis import scripts
+from pychasqui._redis.broker import RELEASED, Broker
+from pychasqui._redis.keys import Keys
+from pychasqui._redis.replies import Claimed
+from pychasqui.codec import decode_envelope, encode_data, encode_envelope, split_member
+from pychasqui.job import Job
+from tests.support.server import RedisServer
+
+T = TypeVar("T")
+
+EXAMPLES = int(os.environ.get("CHASQUI_MODEL_EXAMPLES", "250"))
+STEPS = 50
+KEYS = Keys("machine")
+GROUP, OFFICIAL = "default", "official"
+LEDGER = KEYS.ledger("producer")
+MAX_ATTEMPTS = 3
+LEASE_MS, MIN_IDLE_MS, LONG_MS = 600_000, 300_000, 3_600_000
+ERROR = LookupError("the handler failed")
+
+slots = st.integers(0, 1)
+picks = st.integers(0, 9)
+counts = st.integers(1, 3)
+faults = st.sampled_from(["none", "none", "sent twice", "reply lost"])
+losses = st.sampled_from(["none", "none", "reply lost"])
+troubles = st.sampled_from(["scripts", "scripts", "connection", "connection", "leader", "group"])
+ends = st.sampled_from(["crashes", "crashes", "leaves", "releases", "releases"])
+outcomes = st.sampled_from(["success", "failure", "failure", "failure", "unrecoverable"])
+
+
+@dataclass
+class Entry:
+    job: str
+    attempt: int
+    owner: str | None = None
+    deliveries: int = 0
+    is_idle: bool = False
+
+
+@dataclass
+class Run:
+    """What a worker knows of an entry it was given."""
+
+    job: Job
+    is_started: bool = False
+
+
+@dataclass
+class Worker:
+    name: str
+    runs: dict[bytes, Run] = field(default_factory=dict)
+
+
+@dataclass
+class Model:
+    """What should be stored."""
+
+    added: list[str] = field(default_factory=list)
+    entries: dict[bytes, Entry] = field(default_factory=dict)
+    delayed: dict[bytes, tuple[str, bool]] = field(default_factory=dict)  # member -> job, is it due
+    dead: list[str] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    leases: dict[str, float] = field(default_factory=dict)
+    leader: str | None = None
+    ledger: dict[int, tuple[int, int]] = field(default_factory=dict)  # slot -> number, taken
+    last_attempt: dict[str, int] = field(default_factory=dict)
+    runs: Counter[str] = field(default_factory=Counter)
+    recounted: set[str] = field(default_factory=set)  # jobs whose deliveries were forgotten with the group
+
+    def unread(self) -> list[bytes]:
+        return sorted((i for i, entry in self.entries.items() if entry.owner is None), key=order)
+
+    def held_by(self, name: str) -> list[bytes]:
+        return sorted((i for i, entry in self.entries.items() if entry.owner == name), key=order)
+
+    def is_ours(self, name: str, entry_id: bytes) -> bool:
+        return entry_id in self.entries and self.entries[entry_id].owner == name
+
+    def places(self) -> list[str]:
+        stored = [entry.job for entry in self.entries.values()] + [job for job, _ in self.delayed.values()]
+        return sorted(stored + self.dead + self.done)
+
+
+def order(entry_id: bytes) -> tuple[int, int]:
+    milliseconds, _, number = entry_id.partition(b"-")
+    return int(milliseconds), int(number)
+
+
+class Machine(RuleBasedStateMachine):
+    def __init__(self, server: RedisServer, runner: asyncio.Runner, broker: Broker, client: Any) -> None:
+        super().__init__()
+        self.server, self.runner, self.broker, self.client = server, runner, broker, client
+        self.model = Model()
+        self.workers: list[Worker] = []
+        self.names = 0
+        self.number = 0
+        self.judgements: list[tuple[str, float]] = []  # leases that somebody has seen to be over
+        self.calm = 0  # steps since the last disruption: if every other step were one, no job would come far
+
+    def _is_calm(self) -> bool:
+        return self.calm >= 4
+
+    @invariant()
+    def count_steps(self) -> None:
+        self.calm += 1
+
+    @precondition(lambda self: not self._is_calm())
+    @rule()
+    def a_moment_passes(self) -> None:
+        """So that there is always something that can happen."""
+
+    def wait(self, answer: Awaitable[T]) -> T:
+        async def waiting() -> T:
+            return await answer
+
+        return self.runner.run(waiting())
+
+    def ask(self, call: Callable[[], Awaitable[T]], fault: str) -> tuple[T, T]:
+        """The answer, and the answer to the same sent again, if it is; a worker that lost the reply has neither."""
+        first = self.wait(call())
+        return first, self.wait(call()) if fault == "sent twice" else first
+
+    # The crew -------------------------------------------------------------------------------------------------------
+
+    @initialize()
+    def begin(self) -> None:
+        self.client.flushdb()
+        self.wait(self.broker.ensure_group(GROUP))
+        for _ in range(2):
+            self.workers.append(self._newcomer())
+        self._add(3, 0, "none")
+
+    def _newcomer(self) -> Worker:
+        self.names += 1
+        worker = Worker(f"w{self.names}")
+        self._renew(worker, [])
+        return worker
+
+    def _renew(self, worker: Worker, ids: list[bytes]) -> list[bytes]:
+        before = self._now_ms()
+        lost = self.wait(self.broker.keep(GROUP, worker.name, LEASE_MS, ids))
+        lease = self.model.leases[worker.name] = float(self.client.zscore(KEYS.workers, worker.name))
+        assert before + LEASE_MS <= lease <= self._now_ms() + LEASE_MS
+        return lost
+
+    def _now_ms(self) -> int:
+        seconds, micros = self.client.time()
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    # Adding ---------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.model.entries) < 5)
+    @rule(count=counts, slot=slots, fault=faults, age=st.integers(0, 3))
+    def add(self, count: int, slot: int, fault: str, age: int) -> None:
+        self._add(count, slot, fault)
+        number, taken = self.model.ledger[slot]
+        assert self._send_batch(slot, max(1, number - age), ["stuck on an old connection"]) == taken
+
+    def _add(self, count: int, slot: int, fault: str) -> None:
+        self.number += 1
+        jobs = [f"job-{len(self.model.added) + number}" for number in range(count)]
+        before = set(self._stream())
+        self._send_batch(slot, self.number, jobs, again=fault == "sent twice")
+        fresh = sorted(set(self._stream()) - before, key=order)
+        assert len(fresh) == count
+        for entry_id, job in zip(fresh, jobs, strict=True):
+            self.model.entries[entry_id] = Entry(job, 0)
+        self.model.added += jobs
+        self.model.ledger[slot] = (self.number, count)
+
+    def _send_batch(self, slot: int, number: int, jobs: list[str], *, again: bool = False) -> int:
+        envelopes = [encode_envelope(job, encode_data(job), 0, 0, None) for job in jobs]
+        arguments = (slot, number, LONG_MS, 0, 1, len(jobs), "mail", len(jobs), *envelopes)
+        taken: int = self.wait(self.broker.run(scripts.ADD, (KEYS.stream, LEDGER), arguments))
+        if again:
+            assert self._send_batch(slot, number, jobs) == taken
+        return taken
+
+    # Reading and running --------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.model.unread())
+    @rule(slot=slots, count=counts, fault=losses, starts=st.booleans())
+    def read(self, slot: int, count: int, fault: str, starts: bool) -> None:
+        worker = self.workers[slot]
+        expected = self.model.unread()[:count]
+        came: list[Any] = []
+        self.wait(self.broker.read(GROUP, worker.name, count, None, came.extend))
+        assert [entry_id for entry_id, _ in came] == expected
+        for entry_id, fields in came:
+            entry = self.model.entries[entry_id]
+            entry.owner, entry.deliveries, entry.is_idle = worker.name, 1, False
+            if fault != "reply lost":
+                self._hand(worker, Claimed(entry_id, fields, 0), starts=starts)
+
+    def _hand(self, worker: Worker, claimed: Claimed, *, starts: bool) -> None:
+        """As the reader decodes it; some of it starts at once."""
+        assert claimed.fields is not None
+        envelope = decode_envelope(claimed.fields[1])
+        attempt = envelope.attempt + claimed.deliveries
+        job = Job(envelope.id, "mail", None, attempt, 0, None, envelope.payload, claimed.id, claimed.deliveries)
+        run = worker.runs[claimed.id] = Run(job)
+        if starts and attempt < MAX_ATTEMPTS:
+            self._start(run)
+
+    def _start(self, run: Run) -> None:
+        run.is_started = True
+        job = run.job.id
+        self.model.runs[job] += 1
+        if job not in self.model.recounted:
+            assert run.job.attempt > self.model.last_attempt.get(job, -1), "the attempt does not grow"
+            assert self.model.runs[job] <= MAX_ATTEMPTS, "more runs than allowed"
+        self.model.last_attempt[job] = run.job.attempt
+
+    def _startable(self, worker: Worker) -> list[Run]:
+        """Only what is still ours: a worker whose lease is over starts nothing before it has asked."""
+        return [
+            run
+            for run in worker.runs.values()
+            if not run.is_started
+            and run.job.attempt < MAX_ATTEMPTS
+            and self.model.is_ours(worker.name, run.job._entry_id)
+        ]
+
+    def _ending(self, worker: Worker) -> list[Run]:
+        return [run for run in worker.runs.values() if run.is_started or run.job.attempt >= MAX_ATTEMPTS]
+
+    @precondition(lambda self: any(map(self._startable, self.workers)))
+    @rule(slot=slots, pick=picks)
+    def start(self, slot: int, pick: int) -> None:
+        worker = self._one_with(self._startable, slot)
+        runs = self._startable(worker)
+        self._start(runs[pick % len(runs)])
+
+    @precondition(lambda self: any(map(self._ending, self.workers)))
+    @rule(slot=slots, pick=picks, outcome=outcomes, fault=faults)
+    def finish(self, slot: int, pick: int, outcome: str, fault: str) -> None:
+        """Also by a worker that has lost the entry to somebody else and does not know it."""
+        worker = self._one_with(self._ending, slot)
+        runs = self._ending(worker)
+        run = runs[pick % len(runs)]
+        if not run.is_started:
+            self._bury(worker, run, fault, "retries_exhausted")
+        elif outcome == "success":
+            self._ack(worker, run, fault)
+        elif outcome == "unrecoverable" or run.job.attempt + 1 >= MAX_ATTEMPTS:
+            self._bury(worker, run, fault, outcome)
+        else:
+            self._reschedule(worker, run, fault)
+
+    def _one_with(self, what: Callable[[Worker], list[Run]], slot: int) -> Worker:
+        return self.workers[slot] if what(self.workers[slot]) else self.workers[1 - slot]
+
+    def _ack(self, worker: Worker, run: Run, fault: str) -> None:
+        self.ask(lambda: self.broker.ack(GROUP, [run.job._entry_id]), fault)
+        entry = self.model.entries.pop(run.job._entry_id, None)
+        if entry is not None:  # also if somebody else has it by now: a late success is a success
+            self.model.done.append(entry.job)
+        if fault != "reply lost":
+            del worker.runs[run.job._entry_id]
+
+    def _reschedule(self, worker: Worker, run: Run, fault: str) -> None:
+        entry_id, member = run.job._entry_id, delayed_member(run.job)
+        is_ours = self.model.is_ours(worker.name, entry_id)
+        answers = self.ask(lambda: self.broker.reschedule(GROUP, worker.name, [(entry_id, LONG_MS, member)]), fault)
+        assert answers == (int(is_ours), 0 if fault == "sent twice" else int(is_ours))
+        if is_ours:
+            self.model.delayed[member] = (self.model.entries.pop(entry_id).job, False)
+        if fault != "reply lost":
+            del worker.runs[entry_id]
+
+    def _bury(self, worker: Worker, run: Run, fault: str, reason: str) -> None:
+        entry_id = run.job._entry_id
+        letter = dead_letter(run.job, reason, ERROR, run.job.attempt + 1, worker.name)
+        is_ours = self.model.is_ours(worker.name, entry_id)
+        answers = self.ask(lambda: self.broker.bury(GROUP, worker.name, 0, [(entry_id, letter)]), fault)
+        assert answers == (int(is_ours), 0 if fault == "sent twice" else int(is_ours))
+        if is_ours:
+            self.model.dead.append(self.model.entries.pop(entry_id).job)
+        if fault != "reply lost":
+            del worker.runs[entry_id]
+
+    # Leases ---------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: any(worker.runs for worker in self.workers))
+    @rule(slot=slots, drops=st.booleans())
+    def keep(self, slot: int, drops: bool) -> None:
+        worker = self.workers[slot]
+        ids = list(worker.runs)
+        expected = {entry_id for entry_id in ids if not self.model.is_ours(worker.name, entry_id)}
+        assert set(self._renew(worker, ids)) == expected
+        for entry_id in ids:
+            if entry_id not in expected:
+                self.model.entries[entry_id].is_idle = False
+            elif drops or not worker.runs[entry_id].is_started:
+                del worker.runs[entry_id]
+
+    def _has_orphans(self, worker: Worker) -> bool:
+        return any(entry_id not in worker.runs for entry_id in self.model.held_by(worker.name))
+
+    @precondition(lambda self: any(map(self._has_orphans, self.workers)))
+    @rule(slot=slots, starts=st.booleans())
+    def look_for_orphans(self, slot: int, starts: bool) -> None:
+        worker = self.workers[slot]
+        page = self.wait(self.broker.pending_page(GROUP, worker.name, b"", 100))
+        assert [(entry.id, entry.deliveries) for entry in page] == [
+            (entry_id, self.model.entries[entry_id].deliveries) for entry_id in self.model.held_by(worker.name)
+        ]
+        for entry in page:
+            if entry.id not in worker.runs:
+                self._hand(worker, entry._replace(deliveries=entry.deliveries - 1), starts=starts)
+
+    @precondition(lambda self: any(self.model.leases.values()) and self._is_calm())
+    @rule(slot=slots, pick=picks)
+    def let_a_lease_run_out(self, slot: int, pick: int) -> None:
+        """Of a dead worker, or of one that is paused."""
+        self.calm = 0
+        names = sorted(name for name, lease in self.model.leases.items() if lease)
+        self._end_lease(names[pick % len(names)])
+
+    def _end_lease(self, name: str) -> None:
+        over = float(self._now_ms() - LEASE_MS)
+        self.client.zadd(KEYS.workers, {name: over})
+        self.model.leases[name] = over
+        self.judgements.append((name, over))
+
+    def _candidates(self, worker: Worker) -> list[tuple[str, float]]:
+        left = [(name, 0.0) for name, lease in self.model.leases.items() if not lease]
+        return [candidate for candidate in self.judgements + left if candidate[0] != worker.name]
+
+    @precondition(lambda self: any(map(self._candidates, self.workers)))
+    @rule(slot=slots, pick=picks, count=counts, fault=losses, starts=st.booleans())
+    def take_over(self, slot: int, pick: int, count: int, fault: str, starts: bool) -> None:
+        """By a lease that was seen to be over at some time, or from one who has left."""
+        worker = self.workers[slot]
+        candidates = self._candidates(worker)
+        if not candidates:
+            return
+        name, lease = candidates[pick % len(candidates)]
+        taken = self.wait(self.broker.take_over(GROUP, worker.name, name.encode(), lease, count))
+        if self.model.leases.get(name) != lease:
+            assert taken is None, "the lease has moved"
+            return
+        expected = self.model.held_by(name)[:count]
+        assert taken is not None
+        self._receive(worker, taken, expected, fault, starts=starts)
+        if not self.model.held_by(name):
+            del self.model.leases[name]
+            assert name not in self._consumers()
+
+    @precondition(lambda self: any(worker.runs for worker in self.workers) and self._is_calm())
+    @rule(slot=slots, fault=losses, starts=st.booleans())
+    def pause_and_take_over(self, slot: int, fault: str, starts: bool) -> None:
+        """A worker is silent for longer than its lease, and the other one takes all that it held."""
+        self.calm = 0
+        paused = self.workers[slot]
+        if paused.name in self.model.leases:
+            self._end_lease(paused.name)
+            self.judgements.reverse()
+            self.take_over(1 - slot, 0, 9, fault, starts)
+
+    def _receive(
+        self, worker: Worker, taken: list[Claimed], expected: list[bytes], fault: str, *, starts: bool
+    ) -> None:
+        """A run that had lost the entry to somebody else settles nothing any more."""
+        assert [(entry.id, entry.deliveries) for entry in taken] == [
+            (entry_id, self.model.entries[entry_id].deliveries) for entry_id in expected
+        ]
+        for claimed in taken:
+            entry = self.model.entries[claimed.id]
+            entry.owner, entry.deliveries, entry.is_idle = worker.name, entry.deliveries + 1, False
+            worker.runs.pop(claimed.id, None)
+            if fault != "reply lost":
+                self._hand(worker, claimed, starts=starts)
+
+    @precondition(lambda self: self.model.unread() and self._is_calm())
+    @rule(count=st.integers(1, 2))
+    def an_official_consumer_reads_and_dies(self, count: int) -> None:
+        self.calm = 0
+        expected = self.model.unread()[:count]
+        replies = self.client.xreadgroup(GROUP, OFFICIAL, {KEYS.stream: ">"}, count=count)
+        assert [entry_id for _, entries in replies for entry_id, _ in entries] == expected
+        for entry_id in expected:
+            entry = self.model.entries[entry_id]
+            entry.owner, entry.deliveries, entry.is_idle = OFFICIAL, 1, False
+
+    @precondition(lambda self: self.model.held_by(OFFICIAL))
+    @rule()
+    def let_entries_lie(self) -> None:
+        for entry_id, entry in self.model.entries.items():
+            if entry.owner is not None:
+                self.client.xclaim(KEYS.stream, GROUP, entry.owner, 0, [entry_id], idle=LONG_MS, justid=True)
+                entry.is_idle = True
+
+    @precondition(lambda self: any(entry.is_idle for entry in self.model.entries.values()))
+    @rule(slot=slots, count=counts, fault=losses, starts=st.booleans())
+    def claim_what_lies(self, slot: int, count: int, fault: str, starts: bool) -> None:
+        worker = self.workers[slot]
+        spared = {worker.name, None, *self.model.leases}
+        lying = [i for i, entry in self.model.entries.items() if entry.is_idle and entry.owner not in spared]
+        taken = self.wait(self.broker.claim_idle(GROUP, worker.name, MIN_IDLE_MS, count))
+        self._receive(worker, taken, sorted(lying, key=order)[:count], fault, starts=starts)
+
+    # Ends -----------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self._is_calm())
+    @rule(slot=slots, how=ends, fault=faults)
+    def end(self, slot: int, how: str, fault: str) -> None:
+        self.calm = 0
+        if how != "crashes":
+            self._release(self.workers[slot], fault)
+        if how == "leaves":
+            self._leave(self.workers[slot], fault)
+        if how != "releases":
+            self.workers[slot] = self._newcomer()
+
+    def _release(self, worker: Worker, fault: str) -> None:
+        """What was not started; what was started goes on."""
+        jobs = [run.job for run in worker.runs.values() if not run.is_started]
+        held = [(job._entry_id, job._deliveries) for job in jobs]
+        ours = [job for job in jobs if self.model.is_ours(worker.name, job._entry_id)]
+        answers = self.ask(lambda: self.broker.release(GROUP, worker.name, held), fault)
+        assert answers == (len(ours), 0 if fault == "sent twice" else len(ours))
+        for job in jobs:
+            del worker.runs[job._entry_id]
+        for job in ours:
+            entry = self.model.entries[job._entry_id]
+            entry.owner, entry.deliveries, entry.is_idle = RELEASED, job._deliveries, True
+            self.model.leases[RELEASED] = 0
+
+    def _leave(self, worker: Worker, fault: str) -> None:
+        is_free = not self.model.held_by(worker.name)
+        assert self.ask(lambda: self.broker.leave(GROUP, worker.name), fault) == (is_free, is_free)
+        if is_free:
+            self.model.leases.pop(worker.name, None)
+            assert worker.name not in self._consumers()
+        else:
+            self.model.leases[worker.name] = 0
+
+    # Delayed jobs ---------------------------------------------------------------------------------------------------
+
+    def _make_due(self, pick: int) -> None:
+        member = sorted(self.model.delayed)[pick % len(self.model.delayed)]
+        self.client.zadd(KEYS.delayed, {member: self.client.time()[0] * 1000 - 1000})
+        self.model.delayed[member] = (self.model.delayed[member][0], True)
+
+    @precondition(lambda self: self.model.delayed)
+    @rule(slot=slots, must_lead=st.booleans(), batch=counts, fault=faults, due=st.lists(picks, max_size=3))
+    def promote(self, slot: int, must_lead: bool, batch: int, fault: str, due: list[int]) -> None:
+        for pick in due:
+            self._make_due(pick)
+        self._promote(slot, must_lead, batch, fault)
+
+    def _promote(self, slot: int, must_lead: bool, batch: int, fault: str) -> None:
+        worker, before = self.workers[slot], set(self._stream())
+        leads = self.model.leader in (None, worker.name)
+        due = sorted(member for member, (_, is_due) in self.model.delayed.items() if is_due)
+        expected = min(batch, len(due)) if leads or not must_lead else 0
+        calls = 2 if fault == "sent twice" else 1
+        for call in range(calls):
+            done = self.wait(self.broker.promote(worker.name, LONG_MS, batch, must_lead=must_lead))
+            left = max(0, len(due) - call * batch)
+            assert (done.leads, done.promoted, done.set_aside) == (leads, min(left, expected) if expected else 0, 0)
+        if leads:
+            self.model.leader = worker.name
+        promoted = sorted(set(self._stream()) - before, key=order)
+        assert len(promoted) == min(len(due), expected * calls)
+        for entry_id in promoted:
+            envelope = decode_envelope(dict(self.client.xrange(KEYS.stream, entry_id, entry_id)[0][1])[b"d"])
+            self.model.entries[entry_id] = Entry(envelope.id, envelope.attempt)
+            (member,) = (m for m, (job, is_due) in self.model.delayed.items() if job == envelope.id and is_due)
+            del self.model.delayed[member]
+
+    # Redis ----------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self._is_calm())
+    @rule(slot=slots, trouble=troubles)
+    def trouble(self, slot: int, trouble: str) -> None:
+        self.calm = 0
+        if trouble == "scripts":
+            self.client.script_flush()
+        elif trouble == "connection":
+            self.client.client_kill_filter(_type="normal", skipme=True)
+            self.wait(self._until_it_is_noticed())
+        elif trouble == "leader":
+            self.wait(self.broker.yield_promotion(self.workers[slot].name))
+            if self.model.leader == self.workers[slot].name:
+                self.model.leader = None
+        else:
+            self._lose_the_group()
+
+    async def _until_it_is_noticed(self) -> None:
+        async with asyncio.timeout(5):
+            while self.broker.connection.live_socket() is not None:
+                await asyncio.sleep(0)
+
+    def _lose_the_group(self) -> None:
+        """It is made anew from the start of the stream: everything is read again, as if for the first time."""
+        self.client.xgroup_destroy(KEYS.stream, GROUP)
+        self.wait(self.broker.ensure_group(GROUP))
+        for entry in self.model.entries.values():
+            entry.owner, entry.deliveries, entry.is_idle = None, 0, False
+            self.model.recounted.add(entry.job)
+
+    # What must hold -------------------------------------------------------------------------------------------------
+
+    def _consumers(self) -> set[str]:
+        return {consumer["name"].decode() for consumer in self.client.xinfo_consumers(KEYS.stream, GROUP)}
+
+    def _stream(self) -> list[bytes]:
+        return [entry_id for entry_id, _ in self.client.xrange(KEYS.stream)]
+
+    @invariant()
+    def nothing_is_lost_or_doubled(self) -> None:
+        assert self.model.places() == sorted(self.model.added)
+
+    @invariant()
+    def redis_holds_what_the_model_holds(self) -> None:
+        if not self.workers:  # it has not begun
+            return
+        with self.client.pipeline(transaction=True) as pipeline:
+            pipeline.xrange(KEYS.stream)
+            pipeline.xpending_range(KEYS.stream, GROUP, "-", "+", 1000)
+            pipeline.zrange(KEYS.delayed, 0, -1, withscores=True)
+            pipeline.xrange(KEYS.dead)
+            pipeline.zrange(KEYS.workers, 0, -1, withscores=True)
+            stream, pending, delayed, dead, workers = pipeline.execute()
+        envelopes = {entry_id: decode_envelope(fields[b"d"]) for entry_id, fields in stream}
+        assert {i: (e.id, e.attempt) for i, e in envelopes.items()} == {
+            i: (entry.job, entry.attempt) for i, entry in self.model.entries.items()
+        }
+        holds = {hold["message_id"]: (hold["consumer"].decode(), hold["times_delivered"]) for hold in pending}
+        assert holds == {
+            i: (entry.owner, entry.deliveries) for i, entry in self.model.entries.items() if entry.owner is not None
+        }
+        assert {hold["message_id"]: hold["time_since_delivered"] >= MIN_IDLE_MS for hold in pending} == {
+            i: entry.is_idle for i, entry in self.model.entries.items() if entry.owner is not None
+        }
+        now_ms = self._now_ms()
+        assert {
+            member: (decode_envelope(split_member(member)[1]).id, due <= now_ms)
+            for member, due in delayed
+            if due <= now_ms + LONG_MS
+        } == self.model.delayed
+        assert sorted(decode_envelope(fields[b"d"]).id for _, fields in dead) == sorted(self.model.dead)
+        assert {name.decode(): lease for name, lease in workers} == self.model.leases
+
+    @invariant()
+    def every_key_has_an_owner_and_an_end(self) -> None:
+        keys = {key.decode() for key in self.client.keys("*")}
+        endless = {KEYS.stream, KEYS.delayed, KEYS.dead}
+        assert keys <= endless | {KEYS.workers, KEYS.promoter_lease, LEDGER}
+        if not any(self.model.leases.values()):  # begun by a release or a farewell: the next renewal gives it an end
+            endless.add(KEYS.workers)
+        for key in keys - endless:
+            assert self.client.pttl(key) > 0, f"{key} has no end"
+
+    def teardown(self) -> None:
+        """Whatever has happened, two workers that go on come to an end with all of it."""
+        if not self.workers:
+            return
+        for _ in range(200):
+            if not self.model.entries and not self.model.delayed:
+                break
+            self._carry_on()
+        assert not self.model.entries
+        assert not self.model.delayed
+        self.redis_holds_what_the_model_holds()
+        assert self.model.places() == sorted(self.model.added)
+        assert len(self.model.done) + len(self.model.dead) == len(self.model.added)
+
+    def _carry_on(self) -> None:
+        for name, lease in list(self.model.leases.items()):
+            if lease and name not in {worker.name for worker in self.workers}:
+                self.client.zadd(KEYS.workers, {name: 1})
+                self.model.leases[name] = 1.0
+                self.judgements.append((name, 1.0))
+        self.let_entries_lie()
+        for slot, worker in enumerate(self.workers):
+            self.keep(slot, drops=True)
+            self.look_for_orphans(slot, starts=True)
+            for name, lease in list(self.model.leases.items()):
+                if not lease or lease == 1.0:
+                    self.judgements = [(name, lease)]
+                    self.take_over(slot, 0, 3, "none", starts=True)
+            self.claim_what_lies(slot, 3, "none", starts=True)
+            self.read(slot, 3, "none", starts=True)
+            for run in self._startable(worker):
+                self._start(run)
+            while self._ending(worker):
+                self.finish(slot, 0, "success", "none")
+        while self.model.delayed:
+            self._make_due(0)
+            self._promote(0, must_lead=False, batch=3, fault="none")
+
+
+@pytest.mark.timeout(0)
+def test_whatever_happens_redis_holds_what_the_model_holds(server: RedisServer, redis_url: str) -> None:
+    connection = Place(redis_url, tls=False, client_name="machine").connection(timeout_s=5)
+    broker = Broker(connection, KEYS)
+    profile = settings(
+        max_examples=EXAMPLES,
+        stateful_step_count=STEPS,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+    with asyncio.Runner() as runner, server.client() as client:
+        drive(lambda: Machine(server, runner, broker, client), settings=profile)  # type: ignore[arg-type]
+        runner.run(connection.close())
