@@ -1,0 +1,312 @@
+"""What becomes of a failed job, and what is kept of it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pychasqui._engine.isolation import in_own_context
+from pychasqui._engine.outcomes import (
+    Dead,
+    Retry,
+    dead_letter,
+    delayed_member,
+    judge,
+    rejected_letter,
+    runs_allowed,
+)
+from pychasqui.codec import decode_envelope, encode_data, split_member
+from pychasqui.config import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
+from pychasqui.errors import InvalidArgument, InvalidType, RetryLater, UnrecoverableError
+from pychasqui.job import Job
+from pychasqui.retry import BackoffSpec, RetryOverride, RetryPolicy
+
+POLICY = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=0)
+
+
+def job(attempt: int = 0, retry: RetryOverride | None = None, name: str = "mail") -> Job:
+    return Job("job-1", name, 7, attempt, 1_700_000_000_000, retry, encode_data(7), b"5-1", 0)
+
+
+def verdict(error: BaseException, attempt: int = 0, retry: RetryOverride | None = None, max_attempts: int = 3) -> Any:
+    return judge(job(attempt, retry), error, max_attempts, POLICY, lambda spread: spread - 1)
+
+
+class TestJudge:
+    def test_a_failure_with_runs_left_is_a_retry(self) -> None:
+        assert verdict(LookupError(), attempt=0) == Retry(100)
+        assert verdict(LookupError(), attempt=1) == Retry(200)
+
+    def test_the_last_run_is_the_last(self) -> None:
+        assert verdict(LookupError(), attempt=2) == Dead("retries_exhausted")
+        assert verdict(LookupError(), attempt=9) == Dead("retries_exhausted")
+
+    @pytest.mark.parametrize("max_attempts", (0, 1))
+    def test_one_run_is_the_least(self, max_attempts: int) -> None:
+        assert verdict(LookupError(), max_attempts=max_attempts) == Dead("retries_exhausted")
+
+    def test_a_jobs_own_number_of_runs_wins(self) -> None:
+        assert verdict(LookupError(), attempt=3, retry=RetryOverride(5)) == Retry(800)
+        assert verdict(LookupError(), attempt=0, retry=RetryOverride(1)) == Dead("retries_exhausted")
+        assert verdict(LookupError(), attempt=0, retry=RetryOverride(0)) == Dead("retries_exhausted")
+        assert verdict(LookupError(), attempt=1, retry=RetryOverride(None)) == Retry(200)
+
+    def test_a_jobs_own_backoff_wins(self) -> None:
+        assert verdict(LookupError(), retry=RetryOverride(None, BackoffSpec("fixed", 7))) == Retry(7)
+        assert verdict(LookupError(), retry=RetryOverride(None, BackoffSpec("fixed", 7, jitter_ms=4))) == Retry(10)
+
+    def test_what_no_retry_would_help_is_dead_at_once(self) -> None:
+        class Hopeless(UnrecoverableError):
+            pass
+
+        assert verdict(UnrecoverableError()) == Dead("unrecoverable")
+        assert verdict(Hopeless(), retry=RetryOverride(99)) == Dead("unrecoverable")
+        assert verdict(UnrecoverableError(), attempt=2) == Dead("unrecoverable")
+
+    @pytest.mark.parametrize("error", (asyncio.CancelledError(), TimeoutError(), StopAsyncIteration(), MemoryError()))
+    def test_any_other_error_is_a_failure_like_another(self, error: BaseException) -> None:
+        assert verdict(error) == Retry(100)
+
+    def test_a_handler_can_name_its_own_delay(self) -> None:
+        assert verdict(RetryLater(2.5)) == Retry(2500)
+        assert verdict(RetryLater(timedelta(minutes=1))) == Retry(60_000)
+        assert verdict(RetryLater(0)) == Retry(0)
+        assert verdict(RetryLater(86_400 * 365)) == Retry(31_536_000_000), "no bound of the policy holds for it"
+
+    def test_its_own_delay_uses_up_a_run_too(self) -> None:
+        assert verdict(RetryLater(1), attempt=2) == Dead("retries_exhausted")
+
+    @pytest.mark.parametrize("delay", (-1, float("nan"), float("inf"), timedelta(seconds=-1)))
+    def test_a_delay_that_is_none_is_refused_where_it_is_raised(self, delay: Any) -> None:
+        with pytest.raises(InvalidArgument, match="delay"):
+            RetryLater(delay)
+
+    @pytest.mark.parametrize("delay", ("1", None, True, [1]))
+    def test_a_delay_of_another_type_too(self, delay: Any) -> None:
+        with pytest.raises(InvalidType, match="delay"):
+            RetryLater(delay)
+
+    @pytest.mark.xfail(strict=True, reason="seconds that fit a float are too many milliseconds for one: OverflowError")
+    def test_a_delay_beyond_all_bounds_is_refused_by_name(self) -> None:
+        with pytest.raises(InvalidArgument, match="delay"):
+            RetryLater(1.7e308)
+
+    @pytest.mark.xfail(strict=True, raises=AttributeError, reason="the lane dies of it, and the worker with it")
+    def test_a_subclass_that_names_no_delay_is_a_failure_like_another(self) -> None:
+        class Sloppy(RetryLater):
+            def __init__(self) -> None:
+                """Without calling the one above."""
+
+        assert verdict(Sloppy()) == Retry(100)
+
+    def test_runs_allowed_are_the_jobs_own_or_the_workers(self) -> None:
+        assert runs_allowed(job(), 3) == 3
+        assert runs_allowed(job(retry=RetryOverride(None)), 3) == 3
+        assert runs_allowed(job(retry=RetryOverride(0)), 3) == 0
+        assert runs_allowed(job(retry=RetryOverride(9)), 3) == 9
+
+
+class TestMember:
+    def test_it_is_the_job_with_one_attempt_more(self) -> None:
+        name, envelope = split_member(delayed_member(job(attempt=4)))
+        again = decode_envelope(envelope)
+        assert (name, again.id, again.payload, again.created_at_ms) == ("mail", "job-1", b"\x07", 1_700_000_000_000)
+        assert again.attempt == 5
+
+    def test_its_own_settings_travel_with_it(self) -> None:
+        retry = RetryOverride(9, BackoffSpec("strange", 5, 6, 1.5, 7))
+        assert decode_envelope(split_member(delayed_member(job(retry=retry)))[1]).retry == retry
+
+    def test_a_job_without_a_name(self) -> None:
+        assert delayed_member(job(name="")).startswith(b"\0\0\0\0")
+
+    def test_deliveries_that_ended_badly_are_written_down(self) -> None:
+        """The attempt of a job that was taken over counts them, so that the next envelope does too."""
+        taken_over = Job("job-1", "", 7, 1 + 2, 0, None, b"\x07", b"5-1", 2)
+        assert decode_envelope(split_member(delayed_member(taken_over))[1]).attempt == 4
+
+
+def fields_of(letter: list[bytes]) -> dict[bytes, bytes]:
+    assert len(letter) % 2 == 0
+    assert all(type(word) is bytes for word in letter)
+    names = letter[::2]
+    assert len(names) == len(set(names)), "a field stands twice"
+    return dict(zip(names, letter[1::2], strict=True))
+
+
+async def failure_of(handler: Any) -> BaseException:
+    """The error as a lane sees it, with the engine's own frames above the handler's."""
+    try:
+        await in_own_context(handler, None)
+    except BaseException as error:  # noqa: BLE001
+        assert error.__traceback__ is not None
+        return error.with_traceback(error.__traceback__.tb_next)
+    raise AssertionError("it did not fail")
+
+
+async def failing(_: None) -> None:
+    await asyncio.sleep(0)
+    raise LookupError("no such customer: ünknown")
+
+
+class TestDeadLetter:
+    async def test_the_official_fields_come_first_and_in_their_order(self) -> None:
+        letter = dead_letter(job(attempt=2), "retries_exhausted", await failure_of(failing), 3, "w-1")
+        assert letter[::2] == [
+            b"d", b"n", b"source_id", b"reason", b"attempts", b"error_type", b"error", b"traceback", b"worker",
+        ]  # fmt: skip
+        fields = fields_of(letter)
+        assert fields[b"n"] == b"mail"
+        assert fields[b"source_id"] == b"5-1"
+        assert fields[b"reason"] == b"retries_exhausted"
+        assert fields[b"attempts"] == b"3"
+        assert fields[b"worker"] == b"w-1"
+
+    def test_the_envelope_holds_the_attempt_of_the_run_that_failed(self) -> None:
+        letter = fields_of(dead_letter(job(attempt=2, retry=RetryOverride(3)), "unrecoverable", None, 3, "w"))
+        envelope = decode_envelope(letter[b"d"])
+        assert (envelope.id, envelope.attempt, envelope.retry) == ("job-1", 2, RetryOverride(3))
+
+    def test_without_a_name_there_is_no_field_for_one(self) -> None:
+        assert b"n" not in fields_of(dead_letter(job(name=""), "unrecoverable", None, 1, "w"))
+
+    def test_without_an_error_there_are_no_fields_for_one(self) -> None:
+        fields = fields_of(dead_letter(job(), "retries_exhausted", None, 3, "w"))
+        assert not fields.keys() & {b"error", b"error_type", b"traceback"}
+
+    async def test_type_and_text_of_the_error_are_kept(self) -> None:
+        fields = fields_of(dead_letter(job(), "unrecoverable", await failure_of(failing), 1, "w"))
+        assert fields[b"error_type"] == b"LookupError"
+        assert fields[b"error"] == "no such customer: ünknown".encode()
+
+    async def test_the_traceback_names_the_line_that_failed_and_none_of_ours(self) -> None:
+        trace = fields_of(dead_letter(job(), "unrecoverable", await failure_of(failing), 1, "w"))[b"traceback"].decode()
+        assert trace.startswith("Traceback (most recent call last):\n")
+        assert 'raise LookupError("no such customer: ünknown")' in trace
+        assert trace.endswith("LookupError: no such customer: ünknown\n")
+        assert "_engine" not in trace
+
+    async def test_causes_are_told(self) -> None:
+        async def chained(_: None) -> None:
+            try:
+                raise KeyError("the first")
+            except KeyError as error:
+                raise LookupError("the second") from error
+
+        trace = fields_of(dead_letter(job(), "unrecoverable", await failure_of(chained), 1, "w"))[b"traceback"]
+        assert b"the first" in trace
+        assert b"direct cause" in trace
+        assert trace.endswith(b"LookupError: the second\n")
+
+    async def test_notes_are_told(self) -> None:
+        error = LookupError("x")
+        error.add_note("and this is why")
+        trace = fields_of(dead_letter(job(), "unrecoverable", error, 1, "w"))[b"traceback"]
+        assert b"and this is why" in trace
+
+    async def test_what_failed_inside_a_task_group_is_told(self) -> None:
+        async def grouped(_: None) -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(failing(None))
+
+        trace = fields_of(dead_letter(job(), "unrecoverable", await failure_of(grouped), 1, "w"))[b"traceback"].decode()
+        assert "no such customer" in trace
+
+    @pytest.mark.xfail(strict=True, reason="only the group's own line is formatted, and none of what is in it")
+    async def test_what_failed_inside_any_other_group_is_told(self) -> None:
+        async def grouped(_: None) -> None:
+            raise ExceptionGroup("two", [KeyError("inside"), ValueError("beside")])
+
+        trace = fields_of(dead_letter(job(), "unrecoverable", await failure_of(grouped), 1, "w"))[b"traceback"].decode()
+        assert "inside" in trace
+        assert "beside" in trace
+
+    def test_an_error_that_was_never_raised_has_a_text_too(self) -> None:
+        fields = fields_of(dead_letter(job(), "unrecoverable", LookupError("made by hand"), 1, "w"))
+        assert fields[b"error"] == b"made by hand"
+        assert b"made by hand" in fields[b"traceback"]
+
+    def test_long_texts_are_cut(self) -> None:
+        fields = fields_of(dead_letter(job(), "unrecoverable", LookupError("x" * 1_000_000), 1, "w"))
+        assert len(fields[b"error"]) == MAX_ERROR_CHARS
+        assert len(fields[b"traceback"]) <= MAX_TRACEBACK_CHARS
+
+    async def test_of_a_long_traceback_the_end_is_kept(self) -> None:
+        async def deep(_: None) -> None:
+            def dive(depth: int) -> None:
+                if depth:
+                    dive(depth - 1)
+                raise LookupError("at the bottom")
+
+            dive(500)
+
+        trace = fields_of(dead_letter(job(), "unrecoverable", await failure_of(deep), 1, "w"))[b"traceback"]
+        assert len(trace) <= MAX_TRACEBACK_CHARS
+        assert trace.endswith(b"LookupError: at the bottom\n")
+
+    def test_text_that_utf_8_cannot_hold_is_escaped(self) -> None:
+        fields = fields_of(dead_letter(job(), "unrecoverable", LookupError("\ud800 half"), 1, "w"))
+        assert fields[b"error"] == rb"\ud800 half"
+        fields[b"traceback"].decode()
+
+    def test_an_error_that_cannot_say_what_it_is_does_no_harm(self) -> None:
+        class Mute(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError("no words")
+
+        fields = fields_of(dead_letter(job(), "unrecoverable", Mute(), 1, "w"))
+        assert fields[b"error"] == b"(its text cannot be made)"
+        assert fields[b"error_type"].endswith(b"Mute")
+
+    def test_a_type_with_a_long_name_is_cut(self) -> None:
+        kind = type("E" * 1000, (Exception,), {})
+        assert len(fields_of(dead_letter(job(), "unrecoverable", kind(), 1, "w"))[b"error_type"]) == 200
+
+    @given(st.text(), st.text(max_size=50))
+    def test_any_text_can_be_kept(self, text: str, name: str) -> None:
+        utf_8 = name.encode("utf-8", "ignore").decode()
+        fields = fields_of(dead_letter(job(name=utf_8), "unrecoverable", LookupError(text), 1, "w"))
+        fields[b"error"].decode()
+
+
+class TestRejectedLetter:
+    def test_bytes_and_name_are_kept_as_they_were(self) -> None:
+        letter = rejected_letter(b"5-1", [b"d", b"\xc1", b"n", b"\xff"], "decode_failed", "why", "w-1")
+        assert letter == [
+            b"d", b"\xc1", b"n", b"\xff", b"source_id", b"5-1", b"reason", b"decode_failed", b"detail", b"why",
+            b"attempts", b"0", b"worker", b"w-1",
+        ]  # fmt: skip
+
+    def test_without_a_name_there_is_no_field_for_one(self) -> None:
+        for fields in ([b"d", b"x"], [b"d", b"x", b"n", b""]):
+            assert b"n" not in fields_of(rejected_letter(b"5-1", fields, "decode_failed", "why", "w"))
+
+    def test_fields_without_an_envelope_are_kept_as_hex(self) -> None:
+        fields = fields_of(rejected_letter(b"5-1", [b"a", b"\0b", b"n", b"mail"], "malformed", "why", "w"))
+        assert fields[b"d"] == b""
+        assert fields[b"n"] == b"mail"
+        assert [bytes.fromhex(word.decode()) for word in fields[b"raw"].split()] == [b"a", b"\0b", b"n", b"mail"]
+
+    def test_very_many_of_them_are_cut(self) -> None:
+        fields = fields_of(rejected_letter(b"5-1", [b"x" * 10_000] * 4, "malformed", "why", "w"))
+        assert len(fields[b"raw"]) == MAX_TRACEBACK_CHARS
+
+    @pytest.mark.parametrize("fields", (None, []))
+    def test_an_entry_with_nothing_in_it(self, fields: list[bytes] | None) -> None:
+        letter = fields_of(rejected_letter(b"5-1", fields, "malformed", "why", "w"))
+        assert letter[b"d"] == b""
+        assert b"raw" not in letter
+
+    def test_a_long_detail_is_cut_and_an_odd_one_escaped(self) -> None:
+        fields = fields_of(rejected_letter(b"5-1", None, "malformed", "\udcff" + "x" * 10_000, "w"))
+        assert fields[b"detail"].startswith(rb"\udcffx")
+        assert len(fields[b"detail"]) < MAX_ERROR_CHARS + 10
+
+    @given(st.lists(st.binary(max_size=20), max_size=8), st.text(max_size=50))
+    def test_whatever_the_fields_there_is_a_letter(self, fields: list[bytes], detail: str) -> None:
+        fields_of(rejected_letter(b"5-1", fields, "malformed", detail, "w"))

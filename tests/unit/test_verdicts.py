@@ -1,0 +1,187 @@
+"""Each failure becomes an outcome, and one line in the log that an operator can trust."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import pytest
+
+from pychasqui._engine import verdicts as module
+from pychasqui._engine.verdicts import LINES_A_SECOND, Verdicts
+from pychasqui.codec import decode_envelope, encode_data, split_member
+from pychasqui.errors import RetryLater, UnrecoverableError
+from pychasqui.job import Job
+from pychasqui.retry import BackoffSpec, RetryOverride, RetryPolicy
+
+POLICY = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=0)
+
+
+class Settler:
+    def __init__(self) -> None:
+        self.retries: list[tuple[bytes, int, bytes]] = []
+        self.letters: list[tuple[bytes, dict[bytes, bytes]]] = []
+
+    def reschedule(self, entry_id: bytes, delay_ms: int, member: bytes) -> None:
+        self.retries.append((entry_id, delay_ms, member))
+
+    def bury(self, entry_id: bytes, letter: list[bytes]) -> None:
+        self.letters.append((entry_id, dict(zip(letter[::2], letter[1::2], strict=True))))
+
+
+class Court:
+    def __init__(self, max_attempts: int = 3, policy: RetryPolicy = POLICY) -> None:
+        self.settler = Settler()
+        self.verdicts = Verdicts(self.settler, "w-1", max_attempts=max_attempts, policy=policy)
+
+
+@pytest.fixture
+def court(caplog: pytest.LogCaptureFixture) -> Court:
+    caplog.set_level(logging.DEBUG, "chasqui.worker")
+    return Court()
+
+
+def job(attempt: int = 0, backoff: BackoffSpec | None = None, *, job_id: str = "job-1", name: str = "mail") -> Job:
+    retry = None if backoff is None else RetryOverride(None, backoff)
+    return Job(job_id, name, 7, attempt, 0, retry, encode_data(7), b"5-1", 0)
+
+
+class TestOutcomes:
+    def test_a_failure_with_runs_left_is_rescheduled(self, court: Court) -> None:
+        court.verdicts.failed(job(attempt=1), LookupError("x"))
+        ((entry_id, delay_ms, member),) = court.settler.retries
+        assert (entry_id, delay_ms) == (b"5-1", 200)
+        assert decode_envelope(split_member(member)[1]).attempt == 2
+
+    def test_the_last_failure_is_buried(self, court: Court) -> None:
+        court.verdicts.failed(job(attempt=2), LookupError("x"))
+        ((entry_id, letter),) = court.settler.letters
+        assert entry_id == b"5-1"
+        assert (letter[b"reason"], letter[b"attempts"], letter[b"error"]) == (b"retries_exhausted", b"3", b"x")
+        assert letter[b"worker"] == b"w-1"
+
+    def test_what_no_retry_would_help_is_buried_at_once(self, court: Court) -> None:
+        court.verdicts.failed(job(), UnrecoverableError("no"))
+        assert court.settler.letters[0][1][b"reason"] == b"unrecoverable"
+        assert court.settler.letters[0][1][b"attempts"] == b"1"
+
+    def test_a_handlers_own_delay_is_kept(self, court: Court) -> None:
+        court.verdicts.failed(job(), RetryLater(1.5))
+        assert court.settler.retries[0][1] == 1500
+
+    def test_one_that_came_with_no_runs_left_is_buried_without_an_error(self, court: Court) -> None:
+        court.verdicts.exhausted(job(attempt=3))
+        letter = court.settler.letters[0][1]
+        assert (letter[b"reason"], letter[b"attempts"]) == (b"retries_exhausted", b"3")
+        assert b"error" not in letter
+
+    def test_what_could_not_become_a_job_is_buried_with_its_bytes(self, court: Court) -> None:
+        court.verdicts.rejected(b"5-1", [b"d", b"\xc1"], "decode_failed", "not MessagePack")
+        letter = court.settler.letters[0][1]
+        assert (letter[b"d"], letter[b"reason"], letter[b"detail"]) == (b"\xc1", b"decode_failed", b"not MessagePack")
+
+    def test_jitter_is_drawn_anew_for_each_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module.random, "randrange", random.Random(3).randrange)
+        court = Court(policy=RetryPolicy(initial_ms=100, jitter_ms=1000))
+        for _ in range(20):
+            court.verdicts.failed(job(), LookupError())
+        delays = {delay_ms for _, delay_ms, _ in court.settler.retries}
+        assert len(delays) > 10
+        assert all(100 <= delay_ms < 1100 for delay_ms in delays)
+
+
+class TestStrangeKinds:
+    def warnings(self, caplog: pytest.LogCaptureFixture) -> list[str]:
+        return [message for message in caplog.messages if "backoff kind" in message]
+
+    def test_each_is_told_of_once(self, court: Court, caplog: pytest.LogCaptureFixture) -> None:
+        for kind in ("linear", "linear", "fibonacci", "linear", "fibonacci"):
+            court.verdicts.failed(job(backoff=BackoffSpec(kind, 5)), LookupError())
+        assert len(self.warnings(caplog)) == 2
+
+    def test_known_kinds_are_not(self, court: Court, caplog: pytest.LogCaptureFixture) -> None:
+        for backoff in (None, BackoffSpec("fixed", 5), BackoffSpec("exponential", 5)):
+            court.verdicts.failed(job(backoff=backoff), LookupError())
+        assert self.warnings(caplog) == []
+
+    def test_it_counts_as_exponential(self, court: Court) -> None:
+        court.verdicts.failed(job(attempt=1, backoff=BackoffSpec("linear", 5)), LookupError())
+        assert court.settler.retries[0][1] == 10
+
+    def test_one_that_forges_a_line_is_escaped_and_cut(self, court: Court, caplog: pytest.LogCaptureFixture) -> None:
+        kind = "\r\n\x1b[31m\u202e" + "x" * 10_000
+        court.verdicts.failed(job(backoff=BackoffSpec(kind, 5)), LookupError())
+        (line,) = self.warnings(caplog)
+        assert line.isprintable()
+        assert len(line) < 300
+
+    @pytest.mark.xfail(strict=True, reason="past a hundred kinds the others are told of each time")
+    def test_whoever_makes_them_up_as_they_go_cannot_fill_the_log(
+        self, court: Court, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for _ in range(3):
+            for number in range(150):
+                court.verdicts.failed(job(backoff=BackoffSpec(f"kind-{number}", 5)), LookupError())
+        assert len(self.warnings(caplog)) <= 150
+
+
+class TestLog:
+    def test_a_retry_is_one_line_with_what_happens_next(self, court: Court, caplog: pytest.LogCaptureFixture) -> None:
+        court.verdicts.failed(job(attempt=1), LookupError("no such customer"))
+        (record,) = caplog.records
+        assert record.levelno == logging.INFO
+        for part in ("'job-1'", "'mail'", "run 2", "200 ms", "LookupError('no such customer')"):
+            assert part in record.getMessage()
+
+    def test_a_death_is_a_warning_with_its_reason(self, court: Court, caplog: pytest.LogCaptureFixture) -> None:
+        court.verdicts.failed(job(attempt=2), LookupError("no such customer"))
+        (record,) = caplog.records
+        assert record.levelno == logging.WARNING
+        for part in ("'job-1'", "'mail'", "3 runs", "retries_exhausted", "LookupError('no such customer')"):
+            assert part in record.getMessage()
+
+    @pytest.mark.parametrize("attempt", (0, 2))
+    def test_names_and_texts_cannot_forge_a_line(
+        self, court: Court, caplog: pytest.LogCaptureFixture, attempt: int
+    ) -> None:
+        evil = "\r\n\x1b[31m\u202eERROR all is lost"
+        court.verdicts.failed(job(attempt, job_id=evil, name=evil), LookupError(evil))
+        court.verdicts.rejected(b"5-1", None, "malformed", evil)
+        assert all(message.isprintable() for message in caplog.messages)
+        assert caplog.messages
+
+    @pytest.mark.parametrize("attempt", (0, 2))
+    def test_the_text_of_an_error_is_cut(self, court: Court, caplog: pytest.LogCaptureFixture, attempt: int) -> None:
+        court.verdicts.failed(job(attempt), LookupError("x" * 1_000_000))
+        assert len(caplog.messages[0]) < 400
+
+    @pytest.mark.xfail(strict=True, reason="ids and names of jobs are written in full, and an id may fill a megabyte")
+    @pytest.mark.parametrize("attempt", (0, 2))
+    def test_ids_and_names_are_cut_too(self, court: Court, caplog: pytest.LogCaptureFixture, attempt: int) -> None:
+        court.verdicts.failed(job(attempt, job_id="x" * 100_000, name="y" * 100_000), LookupError())
+        assert len(caplog.messages[0]) < 1000
+
+    @pytest.mark.xfail(strict=True, reason="what an error calls itself is written as it is")
+    def test_an_error_that_describes_itself_cannot_forge_a_line_either(
+        self, court: Court, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Forger(Exception):
+            def __repr__(self) -> str:
+                return "\r\n\x1b[31mERROR all is lost"
+
+        court.verdicts.failed(job(), Forger())
+        assert caplog.messages[0].isprintable()
+
+    def test_a_burst_of_deaths_is_summed_up(
+        self, court: Court, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = 1000.0
+        monkeypatch.setattr(module, "monotonic", lambda: now)
+        for _ in range(100):
+            court.verdicts.failed(job(attempt=2), LookupError())
+        assert len(caplog.messages) == LINES_A_SECOND
+        now = 1001.0
+        court.verdicts.failed(job(attempt=2), LookupError())
+        assert len(caplog.messages) == LINES_A_SECOND + 2
+        assert "90 more" in caplog.messages[LINES_A_SECOND]
+        assert len(court.settler.letters) == 101
