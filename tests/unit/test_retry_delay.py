@@ -124,15 +124,13 @@ class TestExtremes:
     ) -> None:
         """Held against exact fractions, with multipliers that a float holds exactly."""
         factor = Fraction(POLICY.multiplier if multiplier is None else multiplier)
-        base = Fraction(delay_ms) if kind == "fixed" else delay_ms * factor**attempt
-        expected = min(base, POLICY.max_ms if bound is None else bound)
+        base = Fraction(delay_ms) if kind == "fixed" else delay_ms * Fraction(factor**attempt)
+        expected = min(base, Fraction(POLICY.max_ms if bound is None else bound))
         delay = retry_delay_ms(POLICY, BackoffSpec(kind, delay_ms, bound, multiplier), attempt, no_jitter)
-        assert delay == pytest.approx(int(expected), rel=1e-12, abs=0)
+        assert delay == pytest.approx(math.floor(expected), rel=1e-12, abs=0)
 
     @given(st.integers(1, 1000), st.floats(1, 10), st.integers(0, 60))
-    def test_it_never_shrinks_from_one_attempt_to_the_next(
-        self, delay_ms: int, multiplier: float, attempt: int
-    ) -> None:
+    def test_it_never_shrinks_from_attempt_to_attempt(self, delay_ms: int, multiplier: float, attempt: int) -> None:
         backoff = BackoffSpec("exponential", delay_ms, multiplier=multiplier)
         first, second = (retry_delay_ms(POLICY, backoff, attempt + more, no_jitter) for more in (0, 1))
         assert first <= second <= POLICY.max_ms

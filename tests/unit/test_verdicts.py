@@ -81,7 +81,7 @@ class TestOutcomes:
         assert (letter[b"d"], letter[b"reason"], letter[b"detail"]) == (b"\xc1", b"decode_failed", b"not MessagePack")
 
     def test_jitter_is_drawn_anew_for_each_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module.random, "randrange", random.Random(3).randrange)
+        monkeypatch.setattr(random, "randrange", random.Random(3).randrange)
         court = Court(policy=RetryPolicy(initial_ms=100, jitter_ms=1000))
         for _ in range(20):
             court.verdicts.failed(job(), LookupError())
