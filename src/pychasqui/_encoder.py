@@ -62,14 +62,23 @@ class Encoder:
 
     def encode_all(self, jobs: Sequence[Mapping[str, Any]]) -> Encoded:
         """Each a mapping of add()'s arguments; the error of one that cannot be encoded names its position."""
-        encoded = Encoded(_now_ms())
+        now_ms = _now_ms()
+        encoded = Encoded(now_ms)
+        ids, envelopes, names = encoded.ids, encoded.envelopes, encoded.names
+        new_id, known, most = _ids.new_id, self._names, self._max_payload_bytes
         position = -1
         try:
             for position, job in enumerate(jobs):  # noqa: B007  used when one fails
-                if len(job) == 2 and "data" in job:  # hot: name and data alone, 0.2 us less than the general way
-                    self._append(encoded, job["name"], job["data"], None, None, None)
-                else:
-                    self._append_mapping(encoded, job)
+                # hot: a known name and data alone, 0.3 us less than the general way
+                if len(job) == 2 and "data" in job and (name := known.get(job["name"])) is not None:
+                    job_id = new_id()
+                    envelope = encode_envelope(job_id, encode_data(job["data"]), now_ms, 0, None)
+                    if len(envelope) <= most:
+                        ids.append(job_id)
+                        envelopes.append(envelope)
+                        names.append(name)
+                        continue
+                self._append_mapping(encoded, job)
         except ChasquiError as error:
             raise type(error)(f"job {position} of the bulk: {error}") from None
         except (KeyError, TypeError, AttributeError) as error:

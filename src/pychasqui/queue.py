@@ -18,6 +18,7 @@ from ._redis.keys import Keys
 from .dlq import DeadLetters
 from .errors import (
     AddUnknown,
+    ChasquiError,
     Closed,
     NotReplicated,
     WrongLoop,
@@ -112,7 +113,8 @@ class Queue:
                     break
             room_for = 0
         added = as_jobs(encoded, given)  # hot: while Redis is at work
-        results = await asyncio.gather(*answers, return_exceptions=True)
+        # hot: nearly always there is one; gather takes 20 us
+        results = [await _outcome(answers[0])] if len(answers) == 1 else await asyncio.gather(*map(_outcome, answers))
         if any(results):
             _raise_trouble(results, batches)
         if wait_replicas and added:
@@ -203,7 +205,15 @@ class Queue:
         self._adder = Adder(self._broker, max_stream_len=self._max_stream_len, timeout_s=self._timeout_s)
 
 
-def _raise_trouble(results: list[BaseException | None], batches: list[Encoded]) -> NoReturn:
+async def _outcome(answer: asyncio.Future[None]) -> ChasquiError | None:
+    try:
+        await answer
+    except ChasquiError as error:
+        return error
+    return None
+
+
+def _raise_trouble(results: list[ChasquiError | None], batches: list[Encoded]) -> NoReturn:
     """A batch's own error if nothing of the bulk was added, else AddUnknown with the ids in doubt."""
     trouble = next(result for result in results if result is not None)
     confirmed = {position for position, result in enumerate(results) if result is None}
