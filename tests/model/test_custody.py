@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -154,6 +154,42 @@ class TestSecondLife:
         async with worker(queue_name, redis_url, Runs()):
             pass
         assert await witness.zrange(Keys(queue_name).workers, 0, -1) == []
+
+
+class TestThereAndBack:
+    @pytest.mark.xfail(strict=True, reason="the gate asks whose the entry is, not by which delivery")
+    async def test_a_run_that_lost_its_job_does_not_speak_for_it_when_it_comes_back(
+        self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
+    ) -> None:
+        """Another worker had it in between and died: two runs are used up, not one."""
+        keys, started, gate = Keys(queue_name), asyncio.Event(), asyncio.Event()
+        attempts: list[int] = []
+
+        async def handler(job: Job) -> None:
+            attempts.append(job.attempt)
+            started.set()
+            await gate.wait()
+            raise LookupError
+
+        await add(queue_name, redis_url, "a", attempts=3, backoff=1)
+        async with worker(queue_name, redis_url, handler) as mine:
+            await started.wait()
+            ((entry_id, _),) = await witness.xrange(keys.stream)
+            await witness.xclaim(keys.stream, GROUP, "other", 0, [entry_id])
+            await witness.zadd(keys.workers, {"other": 0})
+
+            async def owner() -> bytes:
+                (hold,) = await witness.xpending_range(keys.stream, GROUP, "-", "+", 1)
+                return hold["consumer"]
+
+            await eventually(lambda: _is(owner, mine.consumer_id.encode()), timeout=5)
+            gate.set()
+            await eventually(lambda: witness.xlen(keys.dead), timeout=5)
+        assert attempts == [0, 2]
+
+
+async def _is(ask: Callable[[], Awaitable[bytes]], wanted: bytes) -> bool:
+    return await ask() == wanted
 
 
 class TestGroupGone:

@@ -158,6 +158,24 @@ class TestFailing:
             await record.until(lambda: record.done == [1, 3])
             assert [number for number, _ in record.failed] == [2]
 
+    async def test_a_cancellation_that_one_handler_swallowed_does_not_upset_the_next_ones_task_group(self) -> None:
+        async def handler(job: Job) -> None:
+            if job.data == 1:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await asyncio.sleep(1)
+            else:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(asyncio.sleep(60))
+                    raise LookupError
+
+        async with running(handler) as record:
+            record.lanes.offer([job(1), job(2)])
+            await record.until(lambda: len(record.failed) == 1)
+            assert isinstance(record.failed[0][1], ExceptionGroup)
+
     async def test_timeouts_and_groups_inside_a_handler_leave_the_lane_alone(self) -> None:
         async def handler(job: Job) -> None:
             if job.data == 1:
