@@ -103,11 +103,12 @@ def test_an_entry_deleted_by_others_while_it_ran_is_buried_all_the_same(group: G
     assert (group.holds, len(group.letters)) == ({}, 1)
 
 
-def test_without_the_group_the_job_stays_in_the_stream(group: Group) -> None:
+def test_without_the_group_it_fails_and_the_job_stays_in_the_stream(group: Group) -> None:
+    """Once the group is made anew it shows whose the job is: until then nothing is known."""
     (entry_id,) = group.hand_to("a")
     group.client.xgroup_destroy(KEYS.stream, GROUP)
-    with suppress(redis.ResponseError):
-        assert group.bury("a", (entry_id, letter(b"x"))) == 0
+    with pytest.raises(redis.ResponseError, match="NOGROUP"):
+        group.bury("a", (entry_id, letter(b"x")))
     assert (group.stream, group.letters) == ([entry_id], [])
 
 

@@ -107,12 +107,12 @@ def test_an_entry_deleted_by_others_while_it_ran_is_kept_alive_by_its_retry(grou
     assert (group.holds, list(group.delayed)) == ({}, [b"member"])
 
 
-def test_without_the_group_the_job_stays_in_the_stream(group: Group) -> None:
-    """Whoever makes the group anew reads it again."""
+def test_without_the_group_it_fails_and_the_job_stays_in_the_stream(group: Group) -> None:
+    """Once the group is made anew it shows whose the job is: until then nothing is known."""
     (entry_id,) = group.hand_to("a")
     group.client.xgroup_destroy(KEYS.stream, GROUP)
-    with suppress(redis.ResponseError):
-        assert group.reschedule("a", (entry_id, 10, b"member")) == 0
+    with pytest.raises(redis.ResponseError, match="NOGROUP"):
+        group.reschedule("a", (entry_id, 10, b"member"))
     assert (group.stream, group.delayed) == ([entry_id], {})
 
 

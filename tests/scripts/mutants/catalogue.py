@@ -24,6 +24,7 @@ class Mutant:
 
 
 GATE = "if not pending.err and #pending == 1 then"
+NO_GROUP = "if pending.err and string.find(pending.err, 'NOGROUP', 1, true) then return pending end"
 ASK_OWNER = "redis.pcall('XPENDING', stream, group, id, id, 1, consumer)"
 ASK_NOBODY = "redis.pcall('XPENDING', stream, group, id, id, 1)"
 TIME = "redis.call('TIME')"
@@ -65,6 +66,7 @@ RESCHEDULE = [
     Mutant("reschedule", "a clock that is behind", TIME, CLOCK_BEHIND),
     Mutant("reschedule", "a clock that is ahead", TIME, CLOCK_AHEAD),
     Mutant("reschedule", "the delay is ignored", "now_ms + delay_ms", "now_ms"),
+    Mutant("reschedule", "without a group it is somebody else's", NO_GROUP, ""),
     Mutant("reschedule", "the type is found out too late", "kind ~= 'none' and kind ~= 'zset'", "false"),
 ]
 
@@ -83,6 +85,7 @@ BURY = [
     Mutant("bury", "there is no bound", "if max_len > 0 and buried > 0 then", "if false then"),
     Mutant("bury", "what is dropped is not counted", "redis.call('INCRBY', dropped, trimmed)", ""),
     Mutant("bury", "drops count as one", "redis.call('INCRBY', dropped, trimmed)", "redis.call('INCR', dropped)"),
+    Mutant("bury", "without a group it is somebody else's", NO_GROUP, ""),
     Mutant("bury", "the type is found out too late", "kind ~= 'none' and kind ~= 'stream'", "false"),
 ]
 
@@ -122,6 +125,7 @@ KEEP = [
     Mutant("keep", "no gate", "if pending.err or #pending == 0 then", "if false then"),
     Mutant("keep", "a renewal counts as a delivery", "mine[#mine + 1] = 'JUSTID'", ""),
     Mutant("keep", "the hold is not renewed", "if #mine > 0 then", "if false then"),
+    Mutant("keep", "without a group all is lost", "'NOGROUP', 1, true) then break end", "'NOGROUP', 1, true) then end"),
     Mutant("keep", "losses are not told", "return lost", "return {}"),
     Mutant("keep", "the lease is not renewed", "'ZADD', workers,", "'ZADD', workers, 'NX',"),
     Mutant("keep", "a clock that is behind", TIME, CLOCK_BEHIND),
