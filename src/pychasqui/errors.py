@@ -29,7 +29,6 @@ raises those: code written for it keeps its except clauses.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -124,6 +123,9 @@ class UnrecoverableError(RuntimeError):
     """Raised by a handler: no retry would help, bury the job at once. Subclasses count too."""
 
 
+LONGEST_DELAY_S = 100 * 365 * 24 * 3600
+
+
 class RetryLater(Exception):
     """Raised by a handler: run the job again after `delay`, in seconds or as a timedelta. Uses up an attempt."""
 
@@ -131,7 +133,7 @@ class RetryLater(Exception):
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
             raise InvalidType(f"delay must be seconds or a timedelta, not {type(delay).__name__} {delay!r}"[:300])
-        if not 0 <= seconds < math.inf:
-            raise InvalidArgument(f"delay is {seconds} s, must be a finite number, 0 or more")
+        if not 0 <= seconds <= LONGEST_DELAY_S:  # also false for nan
+            raise InvalidArgument(f"delay is {seconds} s, must be from 0 to {LONGEST_DELAY_S} (100 years)"[:300])
         super().__init__(message or f"to be run again in {seconds:g} s")
         self.delay_ms = round(seconds * 1000)

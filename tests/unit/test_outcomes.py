@@ -91,12 +91,10 @@ class TestJudge:
         with pytest.raises(InvalidType, match="delay"):
             RetryLater(delay)
 
-    @pytest.mark.xfail(strict=True, reason="seconds that fit a float are too many milliseconds for one: OverflowError")
     def test_a_delay_beyond_all_bounds_is_refused_by_name(self) -> None:
         with pytest.raises(InvalidArgument, match="delay"):
             RetryLater(1.7e308)
 
-    @pytest.mark.xfail(strict=True, raises=AttributeError, reason="the lane dies of it, and the worker with it")
     def test_a_subclass_that_names_no_delay_is_a_failure_like_another(self) -> None:
         class Sloppy(RetryLater):
             def __init__(self) -> None:
@@ -217,7 +215,6 @@ class TestDeadLetter:
         trace = fields_of(dead_letter(job(), "unrecoverable", await failure_of(grouped), 1, "w"))[b"traceback"].decode()
         assert "no such customer" in trace
 
-    @pytest.mark.xfail(strict=True, reason="only the group's own line is formatted, and none of what is in it")
     async def test_what_failed_inside_any_other_group_is_told(self) -> None:
         errors = [KeyError("inside"), ValueError("beside")]
 

@@ -258,7 +258,6 @@ class TestLostReplies:
         await desk.read([entry(1), entry(2)])
         assert desk.lanes.numbers == [2]
 
-    @pytest.mark.xfail(strict=True, reason="what is found is remembered only after the deleted have been acked")
     async def test_what_arrives_while_deleted_orphans_are_acked_is_offered_once(self) -> None:
         desk = Desk()
         desk.broker.pages = [[Claimed(b"9-0", None, 1), claimed(1)]]
@@ -274,7 +273,6 @@ class TestShedding:
         await desk.reader._shed()
         assert (desk.lanes.numbers, desk.broker.released) == ([1], [b"2-0", b"3-0"])
 
-    @pytest.mark.xfail(strict=True, reason="what is being handed back is held by nobody, and taken for an orphan")
     async def test_what_is_being_handed_back_is_no_orphan(self) -> None:
         """Somebody else takes it as soon as it is released: it must not be run here as well."""
         desk = Desk()

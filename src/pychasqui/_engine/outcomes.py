@@ -37,8 +37,8 @@ def judge(
         return Dead("unrecoverable")
     if job.attempt + 1 >= runs_allowed(job, max_attempts):
         return Dead("retries_exhausted")
-    if isinstance(error, RetryLater):
-        return Retry(error.delay_ms)
+    if isinstance(error, RetryLater) and type(delay_ms := getattr(error, "delay_ms", None)) is int:
+        return Retry(delay_ms)  # a subclass may not have set it, and is a failure like another then
     backoff = job._retry.backoff if job._retry is not None else None
     return Retry(retry_delay_ms(policy, backoff, job.attempt, jitter))
 
@@ -98,7 +98,8 @@ def _trace(error: BaseException) -> str:
     while frames is not None and frames.tb_next is not None and frames.tb_frame.f_code.co_filename.startswith(_ENGINE):
         frames = frames.tb_next
     try:
-        if error.__cause__ is None and error.__context__ is None:
+        is_single = not isinstance(error, BaseExceptionGroup)
+        if is_single and error.__cause__ is None and error.__context__ is None:
             last = "".join(traceback.format_exception_only(error))
             text = f"Traceback (most recent call last):\n{_stack(_lines(frames))}{last}"
         else:

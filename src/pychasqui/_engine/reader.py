@@ -95,6 +95,7 @@ class Reader(Service):
         self.may_have_orphans = False  # a reply may have been lost, and entries with it
         self._known: set[bytes] | None = None  # while orphans are looked for: what certainly is none
         self._adopted: set[bytes] = set()  # orphans found while entries were on their way
+        self._on_way_back: set[bytes] = set()  # pending for us still, but being handed back
         self._expected = 0
         self._lapses = 0
         self._held_before: set[bytes] = set()  # when the group had to be made anew: these come a second time
@@ -213,12 +214,12 @@ class Reader(Service):
             while page := await self._unknown_page(after):
                 known: set[bytes] = self._known or set()
                 lost = [entry for entry in page if entry.id not in known]
-                if gone := [entry.id for entry in lost if entry.fields is None]:
-                    await self._helper.ack(self._group, gone)  # deleted while they were pending: nothing to run
                 self._adopted.update(entry.id for entry in lost)
                 self._offer([entry._replace(deliveries=entry.deliveries - (not were_started)) for entry in lost])
                 orphans += len(lost)
                 after = page[-1].id
+                if gone := [entry.id for entry in lost if entry.fields is None]:
+                    await self._helper.ack(self._group, gone)  # deleted while they were pending: nothing to run
         except RedisTrouble:
             self.may_have_orphans = True
             raise
@@ -229,7 +230,7 @@ class Reader(Service):
 
     async def _unknown_page(self, after: bytes) -> list[Claimed]:
         """A page of what is pending for us. Beside it, `_known`: what was held before it came, while, and after."""
-        self._known, lapses = set(self._held()), self._lanes.lapses
+        self._known, lapses = set(self._held()) | self._on_way_back, self._lanes.lapses
         page = await self._helper.pending_page(self._group, self._consumer, after, ORPHANS_A_PAGE)
         self._known.update(self._held())
         if self._lanes.lapses != lapses or monotonic() >= self._lanes.lease_until:
@@ -257,12 +258,15 @@ class Reader(Service):
         """Hand back what waits here for longer than it should, because the handler has become slower."""
         self._pace.measure(self._lanes.finished, monotonic())
         jobs = self._lanes.take_unstarted(keep=2 * self._pace.ahead() + 1)
+        self._on_way_back = {job._entry_id for job in jobs}
         try:
             for start in range(0, len(jobs), SHED_A_CALL):
                 held = [(job._entry_id, job._deliveries) for job in jobs[start : start + SHED_A_CALL]]
                 await self._broker.release(self._group, self._consumer, held)
         except RedisTrouble:
             self.may_have_orphans = True  # they are still pending for us, and found again
+        finally:
+            self._on_way_back = set()
 
     def _decode(self, entries: list[Entry], deliveries: int = 0) -> list[Job]:
         jobs: list[Job] = []

@@ -14,11 +14,26 @@ from .outcomes import Retry, dead_letter, delayed_member, judge, rejected_letter
 log = logging.getLogger("chasqui.worker")
 
 
+class Shown:
+    """An error as one line of a log, made only if the line is written."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self._error = error
+
+    def __str__(self) -> str:
+        try:
+            text = repr(self._error)[:200]
+        except Exception:  # noqa: BLE001  a foreign __repr__ may raise anything
+            text = type(self._error).__name__
+        return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
 class Settler(Protocol):
     def reschedule(self, entry_id: bytes, delay_ms: int, member: bytes) -> None: ...
     def bury(self, entry_id: bytes, letter: list[bytes]) -> None: ...
 
 
+STRANGE_KINDS = 100
 LINES_A_SECOND = 10  # a burst of dead jobs must not be slowed down by telling about each of them
 
 
@@ -39,7 +54,12 @@ class Verdicts:
         runs = job.attempt + 1
         if isinstance(verdict, Retry):
             log.info(
-                "job %r (%r) failed in run %d, next in %d ms: %.200r", job.id, job.name, runs, verdict.delay_ms, error
+                "job %.100r (%.100r) failed in run %d, next in %d ms: %s",
+                job.id,
+                job.name,
+                runs,
+                verdict.delay_ms,
+                Shown(error),
             )
             self._settler.reschedule(job._entry_id, verdict.delay_ms, delayed_member(job))
         else:
@@ -55,7 +75,7 @@ class Verdicts:
         self._settler.bury(entry_id, rejected_letter(entry_id, fields, reason, detail, self._consumer))
 
     def _bury(self, job: Job, reason: str, error: BaseException | None, runs: int) -> None:
-        self._warn("job %r (%r) is dead after %d runs: %s: %.200r", job.id, job.name, runs, reason, error)
+        self._warn("job %.100r (%.100r) is dead after %d runs: %s: %s", job.id, job.name, runs, reason, Shown(error))
         self._settler.bury(job._entry_id, dead_letter(job, reason, error, runs, self._consumer))
 
     def _warn(self, text: str, *arguments: object) -> None:
@@ -70,7 +90,8 @@ class Verdicts:
 
     def _warn_of_strange_kind(self, job: Job) -> None:
         backoff = job._retry.backoff if job._retry is not None else None
-        if backoff is not None and backoff.kind not in KINDS and backoff.kind not in self._strange_kinds:
-            if len(self._strange_kinds) < 100:
-                self._strange_kinds.add(backoff.kind)
+        if backoff is None or backoff.kind in KINDS or backoff.kind in self._strange_kinds:
+            return
+        if len(self._strange_kinds) < STRANGE_KINDS:  # whoever makes them up as they go must not fill the log
+            self._strange_kinds.add(backoff.kind)
             log.warning("the backoff kind %r is not known and counts as exponential", backoff.kind[:100])
