@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.scripts.group import GROUP, KEYS, Group, Hold
 
 
@@ -106,7 +104,6 @@ def test_10_000_pending_entries_stay(group: Group) -> None:
     assert len(group.holds) == 10_000
 
 
-@pytest.mark.xfail(strict=True, reason="begun by a farewell, the list has no end until the next renewal")
 def test_the_list_of_workers_has_an_end_also_if_it_begins_here(group: Group) -> None:
     group.hand_to("a")
     assert group.leave("a") == 0

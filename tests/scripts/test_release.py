@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import pytest
 import redis
 
 from tests.scripts.group import GROUP, HEIR, KEYS, RELEASED_IDLE_MS, Group, Hold
@@ -165,7 +164,6 @@ def test_10_000_entries_in_one_call(group: Group) -> None:
     assert set(group.holds.values()) == {Hold(HEIR, 0)}
 
 
-@pytest.mark.xfail(strict=True, reason="begun by a release, the list has no end until the next renewal")
 def test_the_list_of_workers_has_an_end_also_if_it_begins_here(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.release("a", (entry_id, 0))

@@ -17,4 +17,5 @@ if pending.err or #pending == 0 then
   return 1
 end
 redis.call('ZADD', workers, 0, consumer)
+redis.call('PEXPIRE', workers, 604800000)  -- a week, as keep.lua has it: also if the list begins here
 return 0

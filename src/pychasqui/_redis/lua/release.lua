@@ -19,5 +19,8 @@ for i = 5, #ARGV, 2 do
     released = released + 1
   end
 end
-if released > 0 then redis.call('ZADD', workers, 0, heir) end
+if released > 0 then
+  redis.call('ZADD', workers, 0, heir)
+  redis.call('PEXPIRE', workers, 604800000)  -- a week, as keep.lua has it: also if the list begins here
+end
 return released
