@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -14,9 +15,13 @@ class Process:
 
 
 def all_processes() -> list[Process]:
-    """Every process of this machine; one that has ended and was not waited for yet is none any more."""
+    """Every process of this machine; one that has ended and was not waited for yet is none any more.
+
+    Until its exec, a process shows the command of its parent, and for a moment none.
+    """
     table = subprocess.run(
-        ["ps", "-A", "-o", "pid=", "-o", "ppid=", "-o", "stat=", "-o", "args="],
+        # -ww: where COLUMNS is set, ps would cut the commands to that width.
+        ["ps", "-A", "-ww", "-o", "pid=", "-o", "ppid=", "-o", "stat=", "-o", "args="],
         capture_output=True,
         text=True,
         check=True,
@@ -29,7 +34,7 @@ def children_of(pid: int) -> list[Process]:
     return [process for process in all_processes() if process.parent == pid]
 
 
-def still_running(processes: list[Process]) -> list[Process]:
+def still_running(processes: Iterable[Process]) -> list[Process]:
     pids = {process.pid for process in processes}
     return [process for process in all_processes() if process.pid in pids]
 

@@ -15,6 +15,7 @@ import tempfile
 import termios
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -28,6 +29,11 @@ WITHOUT_RICH = (
     *(sys.executable, "-P", "-c"),
     "import sys; sys.modules['rich'] = None; from pychasqui.cli.main import main; sys.exit(main())",
 )
+
+
+class Children(NamedTuple):
+    working: Process
+    adding: Process
 
 
 @pytest.fixture
@@ -95,8 +101,7 @@ async def test_the_processes_of_a_demo_that_was_killed_end_by_themselves(start: 
 async def test_a_process_of_the_demo_that_dies_fails_the_demo(start: Chasqui, temporary: Path):
     process = start("demo", "--jobs", MANY, TMPDIR=str(temporary))
     children = await _two_children(process)
-    working = next(child for child in children if "working" in child.command)
-    os.kill(working.pid, signal.SIGKILL)
+    os.kill(children.working.pid, signal.SIGKILL)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 1
     assert err.splitlines()[-1] == "Error: the working process ended with status -9"
@@ -171,12 +176,15 @@ async def test_a_terminal_without_rich_gets_plain_lines(temporary: Path):
     assert "All 400 jobs ran, each exactly once." in text
 
 
-async def _two_children(process: subprocess.Popen[str]) -> list[Process]:
-    """The processes that add and work, as soon as both are there."""
+async def _two_children(process: subprocess.Popen[str]) -> Children:
+    """The processes that add and work, as soon as both are there and show their own commands."""
 
-    def find() -> list[Process] | None:
-        children = [child for child in children_of(process.pid) if "pychasqui.cli.demo." in child.command]
-        return children if len(children) == 2 else None
+    def find() -> Children | None:
+        assert process.poll() is None, f"the demo has ended: {process.communicate()}"
+        children = children_of(process.pid)
+        working = [child for child in children if child.command.endswith(" pychasqui.cli.demo.working")]
+        adding = [child for child in children if child.command.endswith(" pychasqui.cli.demo.adding")]
+        return Children(working[0], adding[0]) if working and adding else None
 
     found = await eventually(find, timeout=20, every=0.02)
     assert found is not None
