@@ -82,6 +82,8 @@ async def test_a_worker_is_refused_as_well(front: TlsFront, queue_name: str) -> 
 async def test_verification_ends_only_where_the_url_says_so(front: TlsFront, queue_name: str, server: Any) -> None:
     async with Queue(queue_name, redis_url=f"rediss://localhost:{front.port}?ssl_cert_reqs=none") as queue:
         await queue.add("send")
+    assert front.accepted == 1
+    assert server.execute("XLEN", f"{{chasqui:{queue_name}}}:stream") == 1
     server.execute("DEL", f"{{chasqui:{queue_name}}}:stream")
 
 

@@ -519,6 +519,7 @@ class TestEnd:
         await worker.close()
         await asyncio.wait_for(running, 1)
         await worker.close()
+        assert (worker.is_running, worker.is_closed) == (False, True)
 
     async def test_a_second_run_waits_for_the_first(self, make_worker: Callable[..., Worker]) -> None:
         worker = make_worker(Gate())
@@ -532,8 +533,11 @@ class TestEnd:
     async def test_run_inside_its_block_waits_for_its_end(self, make_worker: Callable[..., Worker]) -> None:
         async with make_worker(Gate()) as worker:
             running = asyncio.create_task(worker.run())
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.05)
+            assert not running.done()
+            assert worker.is_running
         await asyncio.wait_for(running, 1)
+        assert worker.is_closed
 
     async def test_cancelling_run_stops_the_worker(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream

@@ -627,6 +627,19 @@ def test_whatever_happens_redis_holds_what_the_model_holds(server: RedisServer, 
         suppress_health_check=list(HealthCheck),
         print_blob=True,
     )
+    models: list[Model] = []
+
+    def machine() -> Machine:
+        machine = Machine(server, runner, broker, client)
+        models.append(machine.model)
+        return machine
+
     with asyncio.Runner() as runner, server.client() as client:
-        drive(lambda: Machine(server, runner, broker, client), settings=profile)  # type: ignore[arg-type]
+        drive(machine, settings=profile)  # type: ignore[arg-type]
         runner.run(connection.close())
+    assert len(models) >= EXAMPLES
+    assert all(model.places() == sorted(model.added) for model in models)
+    # And much of what can happen did: a machine that adds nothing would agree with any model.
+    assert sum(len(model.done) for model in models) > EXAMPLES
+    assert sum(len(model.dead) for model in models) > EXAMPLES / 10
+    assert max(max(model.runs.values(), default=0) for model in models) >= MAX_ATTEMPTS

@@ -173,10 +173,21 @@ async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the
 
 async def test_stopping_ends_a_renewal_that_waits() -> None:
     class Hanging(FakeBroker):
+        waits: bool = False
+
         async def keep(self, group: str, consumer: str, lease_ms: int, ids: list[bytes]) -> list[bytes]:
             if self.kept:
-                await asyncio.sleep(60)
+                self.waits = True
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    self.waits = False
             return await super().keep(group, consumer, lease_ms, ids)
 
-    async with keeping(Hanging(), FakeLanes(), list, every_s=0.01):
-        await asyncio.sleep(0.05)
+    broker = Hanging()
+    async with keeping(broker, FakeLanes(), list, every_s=0.01):
+        await until(lambda: broker.waits)
+        stopping_at = monotonic()
+    assert monotonic() - stopping_at < PATIENCE_S
+    assert not broker.waits
+    assert broker.kept == [[]]

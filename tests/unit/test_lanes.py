@@ -265,9 +265,12 @@ class TestLease:
             record.lanes.lease_until = monotonic() - 1
             record.lanes.offer([job(1), job(2)])
             await asyncio.sleep(0.01)
+            assert record.done == []
             record.lanes.lease_until = monotonic() + 60
             record.lanes.renewed()
-            await record.until(lambda: record.done == [1, 2])
+            await record.until(lambda: record.lanes.finished == 2)
+            assert record.done == [1, 2]
+            assert record.lanes.held() == []
 
     async def test_a_job_that_is_lost_is_not_started(self) -> None:
         async with running(succeed) as record:
@@ -276,7 +279,8 @@ class TestLease:
             record.lanes.lose({b"2-0"})
             record.lanes.lease_until = monotonic() + 60
             record.lanes.renewed()
-            await record.until(lambda: record.done == [1, 3])
+            await record.until(lambda: record.lanes.held() == [])
+            assert record.done == [1, 3]
 
     async def test_a_job_that_is_lost_while_it_runs_goes_on(self) -> None:
         gate = asyncio.Event()
@@ -288,8 +292,10 @@ class TestLease:
             record.lanes.offer([job(1)])
             await record.until(lambda: len(record.lanes.running()) == 1)
             record.lanes.lose({b"1-0"})
+            assert [running.data for running in record.lanes.running()] == [1]
             gate.set()
-            await record.until(lambda: record.done == [1])
+            await record.until(lambda: record.lanes.running() == [])
+            assert (record.done, record.failed) == ([1], [])
 
     async def test_room_that_a_loss_has_made_is_told(self) -> None:
         async with running(succeed) as record:

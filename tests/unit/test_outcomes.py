@@ -266,11 +266,13 @@ class TestDeadLetter:
         kind = type("E" * 1000, (Exception,), {})
         assert len(fields_of(dead_letter(job(), "unrecoverable", kind(), 1, "w"))[b"error_type"]) == 200
 
-    @given(st.text(), st.text(max_size=50))
+    @given(st.text(st.characters()), st.text(max_size=50))
     def test_any_text_can_be_kept(self, text: str, name: str) -> None:
-        utf_8 = name.encode("utf-8", "ignore").decode()
-        fields = fields_of(dead_letter(job(name=utf_8), "unrecoverable", LookupError(text), 1, "w"))
-        fields[b"error"].decode()
+        """Half a surrogate pair is text in Python, and escaped because UTF-8 has no bytes for it."""
+        fields = fields_of(dead_letter(job(name=name), "unrecoverable", ValueError(text), 1, "w"))
+        assert fields[b"error"] == text[:MAX_ERROR_CHARS].encode("utf-8", "backslashreplace")
+        assert fields.get(b"n", b"").decode() == name
+        assert decode_envelope(fields[b"d"]).id == "job-1"
 
 
 class TestRejectedLetter:
@@ -308,4 +310,10 @@ class TestRejectedLetter:
 
     @given(st.lists(st.binary(max_size=20), max_size=8), st.text(max_size=50))
     def test_whatever_the_fields_there_is_a_letter(self, fields: list[bytes], detail: str) -> None:
-        fields_of(rejected_letter(b"5-1", fields, "malformed", detail, "w"))
+        letter = fields_of(rejected_letter(b"5-1", fields, "malformed", detail, "w"))
+        whole = dict(zip(fields[::2], fields[1::2], strict=False))
+        assert letter[b"d"] == whole.get(b"d", b"")
+        assert letter.get(b"n", b"") == whole.get(b"n", b"")
+        assert (b"raw" in letter) == (b"d" not in whole and len(fields) >= 2)
+        assert (letter[b"source_id"], letter[b"reason"], letter[b"worker"]) == (b"5-1", b"malformed", b"w")
+        assert letter[b"detail"].decode() == detail
