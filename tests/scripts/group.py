@@ -69,6 +69,13 @@ class Group:
         """As a takeover does it: another owner, one more delivery."""
         self.client.xclaim(KEYS.stream, GROUP, consumer, 0, [entry_id])
 
+    def die(self, count: int = 1) -> list[bytes]:
+        """Fresh letters, as from jobs that were buried."""
+        with self.client.pipeline(transaction=False) as pipeline:
+            for number in range(count):
+                pipeline.xadd(KEYS.dead, {"d": b"dead %d" % number, "n": "mail", "reason": "unrecoverable"})
+            return list(pipeline.execute())
+
     def let_lie(self, idle_ms: int, *entry_ids: bytes) -> None:
         """As if the entries' owners had not touched them for so long."""
         owners = self.holds
@@ -92,6 +99,13 @@ class Group:
         buried = self.run(scripts.BURY, keys, GROUP, consumer, max_len, *words)
         assert isinstance(buried, int)
         return buried
+
+    def replay(self, *jobs: tuple[bytes, bytes, bytes]) -> int:
+        """Each a letter's id, an envelope and a name."""
+        words = [word for job in jobs for word in job]
+        moved = self.run(scripts.REPLAY, [KEYS.dead, KEYS.stream], *words)
+        assert isinstance(moved, int)
+        return moved
 
     def promote(self, holder: str = "a", *, lease_ms: int = 2000, batch: int = 100, must_lead: int = 1) -> Promoted:
         keys = [KEYS.delayed, KEYS.stream, KEYS.promoter_lease, KEYS.dead]
@@ -167,6 +181,10 @@ class Group:
     @property
     def letters(self) -> list[dict[bytes, bytes]]:
         return [fields for _, fields in self.client.xrange(KEYS.dead)]
+
+    @property
+    def letter_ids(self) -> list[bytes]:
+        return [letter_id for letter_id, _ in self.client.xrange(KEYS.dead)]
 
     @property
     def workers(self) -> dict[bytes, float]:
