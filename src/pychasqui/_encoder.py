@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import _ids, config
-from .codec import encode_data, encode_envelope
+from .codec import encode_data, encode_envelope, encode_new_jobs
 from .errors import ChasquiError, InvalidArgument, InvalidType, PayloadTooLarge
 from .job import Job
 from .retry import BackoffSpec, retry_override
@@ -62,22 +62,13 @@ class Encoder:
 
     def encode_all(self, jobs: Sequence[Mapping[str, Any]]) -> Encoded:
         """Each a mapping of add()'s arguments; the error of one that cannot be encoded names its position."""
-        now_ms = _now_ms()
-        encoded = Encoded(now_ms)
-        ids, envelopes, names = encoded.ids, encoded.envelopes, encoded.names
-        new_id, known, most = _ids.new_id, self._names, self._max_payload_bytes
+        encoded = self._encode_columns(jobs)
+        if encoded is not None:
+            return encoded
+        encoded = Encoded(_now_ms())
         position = -1
         try:
             for position, job in enumerate(jobs):  # noqa: B007  used when one fails
-                # hot: a known name and data alone, 0.3 us less than the general way
-                if len(job) == 2 and "data" in job and (name := known.get(job["name"])) is not None:
-                    job_id = new_id()
-                    envelope = encode_envelope(job_id, encode_data(job["data"]), now_ms, 0, None)
-                    if len(envelope) <= most:
-                        ids.append(job_id)
-                        envelopes.append(envelope)
-                        names.append(name)
-                        continue
                 self._append_mapping(encoded, job)
         except ChasquiError as error:
             raise type(error)(f"job {position} of the bulk: {error}") from None
@@ -85,6 +76,23 @@ class Encoder:
             shown = f"{jobs[position]!r}"[:200] if position >= 0 else repr(jobs)[:200]
             raise InvalidType(f"job {position} of the bulk must be a mapping with a name, not {shown}") from error
         return encoded
+
+    def _encode_columns(self, jobs: Sequence[Mapping[str, Any]]) -> Encoded | None:
+        """Jobs that are a known name and data and nothing else; None if one of them is more, or is wrong."""
+        # hot: 0.45 us a job against 1.0 one by one
+        if set(map(type, jobs)) != {dict} or set(map(len, jobs)) != {2}:
+            return None
+        try:
+            names = [self._names[job["name"]] for job in jobs]
+            data = [job["data"] for job in jobs]
+        except (KeyError, TypeError):
+            return None
+        now_ms, new_id = _now_ms(), _ids.new_id
+        ids = [new_id() for _ in data]
+        envelopes = encode_new_jobs(ids, data, now_ms)
+        if envelopes is None or max(map(len, envelopes)) > self._max_payload_bytes:
+            return None
+        return Encoded(now_ms, ids, envelopes, names)
 
     def _append_mapping(self, encoded: Encoded, job: Mapping[str, Any]) -> None:
         if unknown := job.keys() - _BULK_KEYS:

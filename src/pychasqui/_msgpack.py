@@ -43,13 +43,28 @@ def encode_data(data: Any) -> bytes:
     return encoded if type(data) in _SCALARS else _encode_unusual(data)
 
 
+def encode_plain(items: list[Any]) -> list[bytes] | None:
+    """encode_data of each, in one go; None if one of them needs a closer look."""
+    # hot: all types of all items in one set, 0.2 us an item with the encoding; one by one it is 0.35
+    if not set(map(type, items)) <= _PLAIN or not _are_plain(items):
+        return None
+    try:
+        encoded = list(map(encode, items))
+    except Exception:  # noqa: BLE001  the closer look says what is wrong
+        return None
+    return encoded if max(map(len, encoded), default=0) < _SCAN_BYTES else None
+
+
 def _is_plain(data: Any) -> bool:
-    """Is all of it, down to MAX_DEPTH, of exact types that msgspec writes as msgpack-python does?
+    return _are_plain([data])
+
+
+def _are_plain(layer: list[Any]) -> bool:
+    """Is all that these hold, down to MAX_DEPTH, of exact types that msgspec writes as msgpack-python does?
 
     Goes down layer by layer: get_referents returns what all containers of a layer hold, in one call. Of a dict these
     are the values and, unless all of them are exact strs, the keys.
     """
-    layer = [data]
     for _ in range(MAX_DEPTH):
         values = get_referents(*layer)
         kinds = set(map(type, values))
