@@ -1,5 +1,6 @@
 """pychasqui: jobs over Redis Streams, wire-compatible with ChasquiMQ."""
 
+from ._parts import Handler
 from ._version import __version__
 from .dlq import DeadJob, DeadLetters
 from .errors import (
@@ -28,7 +29,7 @@ from .errors import (
 from .job import Job
 from .queue import Queue
 from .retry import BackoffSpec, RetryPolicy
-from .worker import Handler, Worker
+from .worker import Worker
 
 __all__ = [
     "AddUnknown",

@@ -39,6 +39,7 @@ DLQ_MAX_LEN = 100_000  # the official bound; what it pushes out is counted
 OUTCOME_BATCH = 250  # failed jobs in one script call: each carries its payload
 MAX_ERROR_CHARS = 2000
 MAX_TRACEBACK_CHARS = 8000
+RELEASED = "released"  # the consumer that holds what was handed back until somebody takes it
 SHUTDOWN_DEADLINE_S = 30.0  # how long a closing worker waits for running handlers
 
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
@@ -107,3 +108,11 @@ def check_consumer_name(field: str, value: Any) -> str:
     if not value.strip() or not value.isprintable():
         raise InvalidArgument(f"{field} {value[:100]!r} must be printable and not blank")
     return value
+
+
+def check_consumer_id(value: Any) -> str:
+    """A worker's name in its group."""
+    name = check_consumer_name("consumer_id", value)
+    if name == RELEASED:
+        raise InvalidArgument(f"consumer_id {name!r} is the name under which jobs are handed back; take another")
+    return name

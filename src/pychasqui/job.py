@@ -26,6 +26,11 @@ class Job(msgspec.Struct, eq=False, gc=False):
     _deliveries: int = 0  # how often the entry had been delivered before
 
     @property
+    def _delivery(self) -> int:
+        """Which delivery of the entry this is, as the server counts them: it tells a run from a later one."""
+        return self._deliveries + 1
+
+    @property
     def attempts_made(self) -> int:
         """The official package's other name for `attempt`."""
         return self.attempt

@@ -1,39 +1,28 @@
-"""Worker: builds the parts, starts them, drains and stops them in order."""
+"""Worker: starts the parts, drains and stops them in order. `_parts.py` puts them together."""
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
 from . import config
-from ._engine.acker import Acker
-from ._engine.keeper import Keeper
 from ._engine.lanes import Lanes
-from ._engine.promoter import Promoter
-from ._engine.reader import Reader
-from ._engine.reclaimer import Reclaimer
 from ._engine.service import Outage
 from ._engine.signals import caught_signals
-from ._engine.verdicts import Verdicts
+from ._parts import Handler, Parts, Settings
 from ._place import Place
 from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
-from ._redis.keys import Keys
 from ._redis.remedies import Remedy, remedy_for
 from .errors import Closed, CommandTimeout, ConnectionLost, InvalidType, RedisTrouble
 from .job import Job
 from .retry import MAX_U32, RetryPolicy
 
-Handler = Callable[[Job], Awaitable[Any]] | Callable[[Job], Any]
 log = logging.getLogger("chasqui.worker")
 
 SETTLE_S = 5.0  # how long a closing worker tries to settle what has ended while Redis is away
@@ -77,20 +66,22 @@ class Worker:
             raise InvalidType(
                 f"handler must be a function that takes a job, not {type(handler).__name__} {handler!r}"[:300]
             )
-        self.queue_name = config.check_queue_name(queue_name)
         consumer_id = f"c-{uuid4()}" if consumer_id is None else consumer_id
-        self.consumer_id = config.check_consumer_name("consumer_id", consumer_id)
-        self._handler = handler
-        self._concurrency = config.check_int("concurrency", concurrency, 1)
-        self._max_attempts = config.check_int("max_attempts", max_attempts, 0, MAX_U32)
-        self._retry = retry or RetryPolicy()
-        self._claim_min_idle_ms = config.check_int("claim_min_idle_ms", claim_min_idle_ms, 1)
-        self._lease_ms = config.check_int("lease_ms", lease_ms, 300)
-        self._dlq_max_len = config.check_int("dlq_max_stream_len", dlq_max_stream_len, 0)
-        self._group = config.check_consumer_name("group", group)
-        self._block_ms = config.check_int("read_block_ms", read_block_ms, 1)
-        self._read_count = config.check_int("read_count", read_count, 1)
-        self._max_payload_bytes = config.check_int("max_payload_bytes", max_payload_bytes, 1)
+        self._settings = Settings(
+            queue_name=config.check_queue_name(queue_name),
+            handler=handler,
+            consumer_id=config.check_consumer_id(consumer_id),
+            group=config.check_consumer_name("group", group),
+            concurrency=config.check_int("concurrency", concurrency, 1),
+            max_attempts=config.check_int("max_attempts", max_attempts, 0, MAX_U32),
+            retry=retry or RetryPolicy(),
+            claim_min_idle_ms=config.check_int("claim_min_idle_ms", claim_min_idle_ms, 1),
+            lease_ms=config.check_int("lease_ms", lease_ms, 300),
+            dlq_max_len=config.check_int("dlq_max_stream_len", dlq_max_stream_len, 0),
+            block_ms=config.check_int("read_block_ms", read_block_ms, 1),
+            read_count=config.check_int("read_count", read_count, 1),
+            max_payload_bytes=config.check_int("max_payload_bytes", max_payload_bytes, 1),
+        )
         self._shutdown_deadline_s = config.check_seconds("shutdown_deadline_s", shutdown_deadline_s)
         self._place = Place(
             redis_url, tls=tls, client_name=f"chasqui-worker-{queue_name}", credential_provider=credential_provider
@@ -99,17 +90,25 @@ class Worker:
         self._started: asyncio.Future[None] | None = None
         self._stop_wanted: asyncio.Event | None = None
         self._hurry_wanted: asyncio.Event | None = None
-        self._parts: _Parts | None = None
+        self._parts: Parts | None = None
         self._death: BaseException | None = None
         self._is_closed = False
+
+    @property
+    def queue_name(self) -> str:
+        return self._settings.queue_name
 
     @property
     def name(self) -> str:
         return self.queue_name
 
     @property
+    def consumer_id(self) -> str:
+        return self._settings.consumer_id
+
+    @property
     def concurrency(self) -> int:
-        return self._concurrency
+        return self._settings.concurrency
 
     @property
     def is_running(self) -> bool:
@@ -174,11 +173,13 @@ class Worker:
     async def _live(self) -> None:
         assert self._stop_wanted is not None
         assert self._started is not None
-        parts = self._parts = self._build()
+        parts = self._parts = Parts(
+            self._settings, self._place, on_death=self._on_death, is_abandoned=self._is_abandoned
+        )
         try:
             if await self._unless_stopped(self._start(parts)):
                 self._started.set_result(None)
-                log.info("worker %s runs queue %s with %d lanes", self.consumer_id, self.queue_name, self._concurrency)
+                log.info("worker %s runs queue %s with %d lanes", self.consumer_id, self.queue_name, self.concurrency)
                 await self._stop_wanted.wait()
                 await self._stop(parts)
             log.info("worker %s has stopped", self.consumer_id)
@@ -189,7 +190,7 @@ class Worker:
         if self._death is not None:
             raise self._death
 
-    async def _start(self, parts: _Parts) -> None:
+    async def _start(self, parts: Parts) -> None:
         await self._join_group(parts.broker)
         parts.lanes.lease_until = 0.0  # nothing is started before the first renewal
         await parts.keeper.start()  # before anything is read: a worker that holds entries is known to live
@@ -197,7 +198,7 @@ class Worker:
         for service in (parts.acker, parts.reader, parts.reclaimer, parts.promoter):
             service.start()
 
-    async def _stop(self, parts: _Parts) -> None:
+    async def _stop(self, parts: Parts) -> None:
         """In the order that loses nothing, strands nothing and runs nothing twice."""
         await parts.reclaimer.end(patience_s=0)
         await parts.reader.stop_reading(helper=parts.broker)  # before the rest, so that nothing new comes in
@@ -239,77 +240,12 @@ class Worker:
         self._death = self._death or error
         self._stop_wanted.set()
 
-    def _build(self) -> _Parts:
-        keys = Keys(self.queue_name)
-        broker = Broker(self._place.connection(timeout_s=config.WORK_TIMEOUT_S), keys)
-        # A blocked read would hold up whatever is sent behind it, so the reader has a connection of its own.
-        reading = Broker(self._place.connection(timeout_s=config.WORK_TIMEOUT_S), keys)
-        threads = None if _is_async(self._handler) else ThreadPoolExecutor(self._concurrency, "chasqui-lane")
-        promoter = Promoter(broker, self.consumer_id)
-        acker = Acker(
-            broker,
-            self._group,
-            self.consumer_id,
-            dlq_max_len=self._dlq_max_len,
-            on_rescheduled=promoter.expect,
-        )
-        verdicts = Verdicts(acker, self.consumer_id, max_attempts=self._max_attempts, policy=self._retry)
-        lanes = Lanes(
-            self._handler if threads is None else _in_threads(self._handler, threads),
-            self._concurrency,
-            on_done=acker.done,
-            on_failed=verdicts.failed,
-        )
-
-        def held() -> list[bytes]:
-            return lanes.held() + acker.held()
-
-        reader = Reader(
-            reading,
-            self._group,
-            self.consumer_id,
-            lanes=lanes,
-            read_count=self._read_count,
-            block_ms=self._block_ms,
-            max_payload_bytes=self._max_payload_bytes,
-            max_attempts=self._max_attempts,
-            held=held,
-            on_rejected=verdicts.rejected,
-            on_exhausted=verdicts.exhausted,
-            helper=broker,
-        )
-        lanes.on_room = reader.wake
-        renew_s = min(self._lease_ms, self._claim_min_idle_ms) / 3000
-        keeper = Keeper(
-            # A line that has gone dead without a word must not cost the lease: there is time for two more attempts.
-            Broker(self._place.connection(timeout_s=renew_s), keys),
-            self._group,
-            self.consumer_id,
-            lanes=lanes,
-            held=held,
-            lease_ms=self._lease_ms,
-            every_s=renew_s,
-        )
-        reclaimer = Reclaimer(
-            broker,
-            self._group,
-            self.consumer_id,
-            intake=reader,
-            claim_min_idle_ms=self._claim_min_idle_ms,
-            renew_s=renew_s,
-        )
-        reader.claims = reclaimer
-        lanes.is_abandoned = self._is_abandoned
-        for part in (lanes, acker, reader, reclaimer, promoter):
-            part.on_death = self._on_death
-        return _Parts(broker, reading, acker, lanes, reader, keeper, reclaimer, promoter, threads)
-
     async def _join_group(self, broker: Broker) -> None:
         """Wait for a Redis that is away; raise for one that will never do."""
         outage = Outage(f"worker {self.consumer_id} waits for Redis", f"worker {self.consumer_id} has found Redis")
         while True:
             try:
-                await broker.ensure_group(self._group)
+                await broker.ensure_group(self._settings.group)
             except RedisTrouble as error:
                 if remedy_for(error) in (Remedy.FATAL, Remedy.LOCKED):
                     raise
@@ -327,21 +263,21 @@ class Worker:
             wait.cancel()
         await asyncio.wait(waits)
 
-    async def _release(self, parts: _Parts, jobs: list[Job]) -> None:
+    async def _release(self, parts: Parts, jobs: list[Job]) -> None:
         """Hand jobs back for others to run at once, without using up an attempt."""
         try:
             for start in range(0, len(jobs), config.ACK_BATCH):
                 held = [(job._entry_id, job._deliveries) for job in jobs[start : start + config.ACK_BATCH]]
-                await _insist(functools.partial(parts.broker.release, self._group, self.consumer_id, held))
+                await _insist(functools.partial(parts.broker.release, self._settings.group, self.consumer_id, held))
         except (RedisTrouble, TimeoutError) as error:
             log.warning("%d jobs of %s run again when its lease ends: %r", len(jobs), self.consumer_id, error)
         else:
             if jobs:
                 log.info("worker %s has handed back %d unfinished jobs", self.consumer_id, len(jobs))
 
-    async def _leave_group(self, parts: _Parts) -> None:
+    async def _leave_group(self, parts: Parts) -> None:
         try:
-            await _insist(functools.partial(parts.broker.leave, self._group, self.consumer_id))
+            await _insist(functools.partial(parts.broker.leave, self._settings.group, self.consumer_id))
         except (RedisTrouble, TimeoutError) as error:
             log.info("worker %s leaves its name in the group: %r", self.consumer_id, error)
 
@@ -356,26 +292,6 @@ class Worker:
             self._stop_wanted.set()
 
 
-@dataclass(frozen=True)
-class _Parts:
-    broker: Broker
-    reading: Broker
-    acker: Acker
-    lanes: Lanes
-    reader: Reader
-    keeper: Keeper
-    reclaimer: Reclaimer
-    promoter: Promoter
-    threads: ThreadPoolExecutor | None
-
-    async def close(self) -> None:
-        await self.keeper.stop()
-        await self.reading.connection.close()
-        await self.broker.connection.close()
-        if self.threads is not None:
-            self.threads.shutdown(wait=False, cancel_futures=True)
-
-
 async def _insist(say: Callable[[], Awaitable[Any]]) -> None:
     """Say a part of the farewell until it is heard, for CLOSING_S at the most. All parts can be said twice."""
     async with asyncio.timeout(CLOSING_S):
@@ -386,21 +302,3 @@ async def _insist(say: Callable[[], Awaitable[Any]]) -> None:
                 await asyncio.sleep(0.05)
             else:
                 return
-
-
-def _is_async(handler: Handler) -> bool:
-    """Also an object whose __call__ is async, and a partial of an async function."""
-    while isinstance(handler, functools.partial):
-        handler = handler.func
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
-
-
-def _in_threads(handler: Handler, threads: ThreadPoolExecutor) -> Callable[[Job], Awaitable[Any]]:
-    """A plain function as a handler that can be awaited; it sees the lane's context variables."""
-
-    async def run(job: Job) -> Any:
-        context = contextvars.copy_context()
-        result = await asyncio.get_running_loop().run_in_executor(threads, context.run, handler, job)
-        return await result if inspect.isawaitable(result) else result  # a lambda around an async function
-
-    return run

@@ -24,7 +24,14 @@ class Acker(Service):
     title = "acker"
 
     def __init__(
-        self, broker: Broker, group: str, consumer: str, *, dlq_max_len: int, on_rescheduled: Callable[[int], None]
+        self,
+        broker: Broker,
+        group: str,
+        consumer: str,
+        *,
+        dlq_max_len: int,
+        on_rescheduled: Callable[[int], None],
+        on_fenced: Callable[[], None],
     ) -> None:
         super().__init__()
         self._broker = broker
@@ -32,29 +39,36 @@ class Acker(Service):
         self._consumer = consumer
         self._dlq_max_len = dlq_max_len
         self._on_rescheduled = on_rescheduled
-        self._done: list[bytes] = []
-        self._failed: list[tuple[bytes, int, bytes]] = []
-        self._dead: list[tuple[bytes, list[bytes]]] = []
+        self._on_fenced = on_fenced  # an entry was not ours any more, at least not by that delivery
+        self._done: list[Job] = []
+        self._failed: list[tuple[bytes, int, int, bytes]] = []
+        self._dead: list[tuple[bytes, int, list[bytes]]] = []
         self._outage = Outage(
             f"worker {consumer} cannot settle jobs and keeps trying", f"worker {consumer} settles jobs again"
         )
 
     def done(self, job: Job, result: Any) -> None:
-        self._done.append(job._entry_id)
+        self._done.append(job)
         if self._sleeper is not None:
             self.wake()
 
-    def reschedule(self, entry_id: bytes, delay_ms: int, member: bytes) -> None:
-        self._failed.append((entry_id, delay_ms, member))
+    def reschedule(self, entry_id: bytes, delivery: int, delay_ms: int, member: bytes) -> None:
+        self._failed.append((entry_id, delivery, delay_ms, member))
         self.wake()
 
-    def bury(self, entry_id: bytes, letter: list[bytes]) -> None:
-        self._dead.append((entry_id, letter))
+    def bury(self, entry_id: bytes, delivery: int, letter: list[bytes]) -> None:
+        self._dead.append((entry_id, delivery, letter))
         self.wake()
 
-    def held(self) -> list[bytes]:
-        """Entries that have ended here and are not settled in Redis yet. Also called from the keeper's thread."""
-        return [*self._done, *(job[0] for job in tuple(self._failed)), *(job[0] for job in tuple(self._dead))]
+    def held(self) -> dict[bytes, int]:
+        """Entries that have ended here and are not settled in Redis yet, each with its delivery.
+
+        Also called from the keeper's thread: a list is copied in one step.
+        """
+        held = {job._entry_id: job._delivery for job in self._done.copy()}
+        held.update((entry_id, delivery) for entry_id, delivery, _, _ in self._failed.copy())
+        held.update((entry_id, delivery) for entry_id, delivery, _ in self._dead.copy())
+        return held
 
     async def _run(self) -> None:
         while True:
@@ -75,17 +89,21 @@ class Acker(Service):
         """One batch of each kind. A batch leaves its list only when Redis has answered."""
         if self._done:
             batch = self._done[:ACK_BATCH]
-            await self._broker.ack(self._group, batch)
+            await self._broker.ack(self._group, [job._entry_id for job in batch])
             del self._done[: len(batch)]
         if self._failed:
             failed = self._failed[:OUTCOME_BATCH]
-            await self._broker.reschedule(self._group, self._consumer, failed)
+            moved = await self._broker.reschedule(self._group, self._consumer, failed)
             del self._failed[: len(failed)]
-            self._on_rescheduled(min(delay_ms for _, delay_ms, _ in failed))
+            self._on_rescheduled(min(delay_ms for _, _, delay_ms, _ in failed))
+            if moved < len(failed):
+                self._on_fenced()
         if self._dead:
             dead = self._dead[:OUTCOME_BATCH]
-            await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead)
+            buried = await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead)
             del self._dead[: len(dead)]
+            if buried < len(dead):
+                self._on_fenced()
 
     def _mend(self, error: RedisTrouble) -> None:
         """A group that is gone is made anew by the reader; what is left to do here is to connect anew."""

@@ -35,7 +35,7 @@ class Kept(Protocol):
 
     def running(self) -> list[Job]: ...
     def renewed(self) -> None: ...
-    def lose(self, ids: set[bytes]) -> None: ...
+    def lose(self, ids: set[bytes]) -> bool: ...
 
 
 class Keeper:
@@ -48,7 +48,8 @@ class Keeper:
         consumer: str,
         *,
         lanes: Kept,
-        held: Callable[[], list[bytes]],
+        held: Callable[[], dict[bytes, int]],
+        on_lost: Callable[[], None],
         lease_ms: int,
         every_s: float,
     ) -> None:
@@ -57,6 +58,7 @@ class Keeper:
         self._consumer = consumer
         self._lanes = lanes
         self._held = held
+        self._on_lost = on_lost
         self._lease_ms = lease_ms
         self._every_s = every_s
         self._thread: threading.Thread | None = None
@@ -68,7 +70,7 @@ class Keeper:
         self._worker_thread = 0
         self._asked_at: float | None = None  # when the worker's loop was last asked for a sign of life, if it owes one
         self._is_blocked = False
-        self._before: set[bytes] = set()
+        self._before: dict[bytes, int] = {}
         self._outage = Outage(
             f"worker {consumer} cannot renew its lease and keeps trying", f"worker {consumer} has renewed its lease"
         )
@@ -127,17 +129,17 @@ class Keeper:
 
         Returns how long to wait before the next renewal.
         """
-        held = set(self._held())
+        held = self._held()
         was_over = monotonic() >= self._lanes.lease_until
         # After a lapse nothing is fresh: whatever is held may be somebody else's by now.
-        to_renew = list(held if was_over else held & self._before)
+        to_renew = list(held.items() if was_over else held.items() & self._before.items())
         self._before = held
         lost: set[bytes] = set()
         sent_at = monotonic()
         try:
             for start in range(0, max(len(to_renew), 1), IDS_A_CALL):
-                ids = to_renew[start : start + IDS_A_CALL]
-                lost.update(await self._broker.keep(self._group, self._consumer, self._lease_ms, ids))
+                batch = to_renew[start : start + IDS_A_CALL]
+                lost.update(await self._broker.keep(self._group, self._consumer, self._lease_ms, batch))
         except RedisTrouble as error:
             return min(self._outage.goes_on(error), self._every_s)
         self._outage.is_over()
@@ -147,14 +149,19 @@ class Keeper:
         else:
             self._lanes.lease_until = until
             if lost:
-                self._in_worker_loop(self._lanes.lose, lost)
+                self._in_worker_loop(self._lose, lost)
         return self._every_s
 
     def _begin_again(self, until: float, lost: set[bytes]) -> None:
         """Runs in the worker's loop, in one step: nothing that is lost may start because the lease holds again."""
-        self._lanes.lose(lost)
+        self._lose(lost)
         self._lanes.lease_until = until
         self._lanes.renewed()
+
+    def _lose(self, lost: set[bytes]) -> None:
+        """Runs in the worker's loop. What was lost by one delivery may have come back by another."""
+        if self._lanes.lose(lost):
+            self._on_lost()
 
     def _in_worker_loop(self, function: Callable[..., None], *arguments: object) -> None:
         assert self._worker_loop is not None

@@ -79,9 +79,9 @@ class Lanes:
         """Also called from the keeper's thread: a list is copied in one step."""
         return [job for job in self._running.copy() if job is not None]
 
-    def held(self) -> list[bytes]:
-        """Entries that wait or run here. Also called from the keeper's thread."""
-        return [job._entry_id for job in (*self._inbox.copy(), *self.running())]
+    def held(self) -> dict[bytes, int]:
+        """Entries that wait or run here, each with its delivery. Also called from the keeper's thread."""
+        return {job._entry_id: job._delivery for job in (*self._inbox.copy(), *self.running())}
 
     def is_lane(self, task: asyncio.Task[Any] | None) -> bool:
         return task in self._tasks
@@ -91,12 +91,17 @@ class Lanes:
         self.lapses += 1
         self._next_turn()
 
-    def lose(self, ids: set[bytes]) -> None:
-        """Forget jobs that somebody else has by now. One that runs already goes on: it can finish, but not disturb."""
+    def lose(self, ids: set[bytes]) -> bool:
+        """Forget jobs that somebody else has by now. One that runs already goes on: it can finish, but not disturb.
+
+        Returns whether any of them was still here.
+        """
+        were_here = not ids.isdisjoint(self.held())
         kept = [job for job in self._inbox if job._entry_id not in ids]
         self._inbox.clear()
         self._inbox.extend(kept)
         self._tell_of_room()
+        return were_here
 
     def take_unstarted(self, keep: int = 0) -> list[Job]:
         """Take all but the first so many out of the inbox, for somebody else to run them."""

@@ -74,8 +74,8 @@ class Reader(Service):
         block_ms: int,
         max_payload_bytes: int,
         max_attempts: int,
-        held: Callable[[], list[bytes]],
-        on_rejected: Callable[[bytes, list[bytes] | None, str, str], None],
+        held: Callable[[], dict[bytes, int]],
+        on_rejected: Callable[[bytes, int, list[bytes] | None, str, str], None],
         on_exhausted: Callable[[Job], None],
         helper: Broker | None = None,
     ) -> None:
@@ -170,7 +170,8 @@ class Reader(Service):
             return
         if self._known is not None:
             self._known.update(entry.id for entry in claimed)
-        held = set(self._held()) | self._adopted
+        held = self._held().keys() | self._adopted
+        # What an earlier run here still goes on with comes when that run has ended: its outcome will not count.
         self._offer([entry for entry in claimed if entry.id not in held])
 
     def _offer(self, claimed: list[Claimed]) -> None:
@@ -215,6 +216,9 @@ class Reader(Service):
                 known: set[bytes] = self._known or set()
                 lost = [entry for entry in page if entry.id not in known]
                 self._adopted.update(entry.id for entry in lost)
+                if were_started and lost:
+                    seen = [(entry.id, entry.deliveries) for entry in lost]
+                    await self._helper.recount(self._group, self._consumer, seen)
                 self._offer([entry._replace(deliveries=entry.deliveries - (not were_started)) for entry in lost])
                 orphans += len(lost)
                 after = page[-1].id
@@ -279,16 +283,16 @@ class Reader(Service):
                 else:
                     raw, raw_name = _find_fields(fields)
                 if len(raw) > max_bytes:
-                    self._on_rejected(entry_id, fields, "oversize_payload", f"{len(raw)} bytes")
+                    self._on_rejected(entry_id, deliveries + 1, fields, "oversize_payload", f"{len(raw)} bytes")
                     continue
                 envelope = decode_envelope(raw)
                 payload = envelope.payload
                 data = decode_data(payload)
             except DecodeError as error:
-                self._on_rejected(entry_id, fields, "decode_failed", str(error))
+                self._on_rejected(entry_id, deliveries + 1, fields, "decode_failed", str(error))
                 continue
             except (LookupError, TypeError):
-                self._on_rejected(entry_id, fields, "malformed", "missing or non-bytes payload field")
+                self._on_rejected(entry_id, deliveries + 1, fields, "malformed", "missing or non-bytes payload field")
                 continue
             name = names.get(raw_name)
             if name is None:

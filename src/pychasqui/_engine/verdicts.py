@@ -29,8 +29,8 @@ class Shown:
 
 
 class Settler(Protocol):
-    def reschedule(self, entry_id: bytes, delay_ms: int, member: bytes) -> None: ...
-    def bury(self, entry_id: bytes, letter: list[bytes]) -> None: ...
+    def reschedule(self, entry_id: bytes, delivery: int, delay_ms: int, member: bytes) -> None: ...
+    def bury(self, entry_id: bytes, delivery: int, letter: list[bytes]) -> None: ...
 
 
 STRANGE_KINDS = 100
@@ -61,7 +61,7 @@ class Verdicts:
                 verdict.delay_ms,
                 Shown(error),
             )
-            self._settler.reschedule(job._entry_id, verdict.delay_ms, delayed_member(job))
+            self._settler.reschedule(job._entry_id, job._delivery, verdict.delay_ms, delayed_member(job))
         else:
             self._bury(job, verdict.reason, error, runs)
 
@@ -69,14 +69,14 @@ class Verdicts:
         """It had used up its runs before it came here: its workers died, or it failed under another policy."""
         self._bury(job, "retries_exhausted", None, job.attempt)
 
-    def rejected(self, entry_id: bytes, fields: list[bytes] | None, reason: str, detail: str) -> None:
+    def rejected(self, entry_id: bytes, delivery: int, fields: list[bytes] | None, reason: str, detail: str) -> None:
         """The entry could not become a job."""
         self._warn("entry %s cannot be run and is dead: %s: %.200r", entry_id.decode(), reason, detail)
-        self._settler.bury(entry_id, rejected_letter(entry_id, fields, reason, detail, self._consumer))
+        self._settler.bury(entry_id, delivery, rejected_letter(entry_id, fields, reason, detail, self._consumer))
 
     def _bury(self, job: Job, reason: str, error: BaseException | None, runs: int) -> None:
         self._warn("job %.100r (%.100r) is dead after %d runs: %s: %s", job.id, job.name, runs, reason, Shown(error))
-        self._settler.bury(job._entry_id, dead_letter(job, reason, error, runs, self._consumer))
+        self._settler.bury(job._entry_id, job._delivery, dead_letter(job, reason, error, runs, self._consumer))
 
     def _warn(self, text: str, *arguments: object) -> None:
         second = int(monotonic())

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from ..config import LEDGER_TTL_MS
+from ..config import LEDGER_TTL_MS, RELEASED
 from ..errors import ChasquiError, ReplyError
 from . import scripts
 from .connection import Connection, OnReply, Socket, pack
@@ -15,7 +15,6 @@ from .remedies import Remedy, remedy_for
 from .replies import Claimed, Entry, Promotion, read_claimed, read_entries
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the list of workers outlives the last of them, so that its entries are found
-RELEASED = "released"  # the consumer that holds what was handed back until somebody takes it
 RELEASED_IDLE_MS = 24 * 3600 * 1000  # idle enough for every official consumer's claim_min_idle_ms
 
 
@@ -116,27 +115,28 @@ class Broker:
         else:
             await self.run(scripts.ACK, (self._keys.stream,), (group, *ids))
 
-    async def reschedule(self, group: str, consumer: str, jobs: list[tuple[bytes, int, bytes]]) -> int:
-        """Failed jobs, each an entry id, a delay in ms and a delayed member. Gated on the entry being ours."""
+    async def reschedule(self, group: str, consumer: str, jobs: list[tuple[bytes, int, int, bytes]]) -> int:
+        """Failed jobs: entry id, delivery, delay in ms, member. Gated on the entry being ours by that delivery."""
         arguments = [word for job in jobs for word in job]
         moved: int = await self.run(
             scripts.RESCHEDULE, (self._keys.stream, self._keys.delayed), (group, consumer, *arguments)
         )
         return moved
 
-    async def bury(self, group: str, consumer: str, max_len: int, jobs: list[tuple[bytes, list[bytes]]]) -> int:
-        """Dead jobs, each an entry id and the fields of its dead letter. Gated on the entry being ours."""
-        arguments = [word for entry_id, fields in jobs for word in (entry_id, len(fields), *fields)]
+    async def bury(self, group: str, consumer: str, max_len: int, jobs: list[tuple[bytes, int, list[bytes]]]) -> int:
+        """Dead jobs: entry id, delivery, fields of the dead letter. Gated on the entry being ours by that delivery."""
+        arguments = [word for entry_id, delivery, fields in jobs for word in (entry_id, delivery, len(fields), *fields)]
         keys = (self._keys.stream, self._keys.dead, self._keys.dead_dropped)
         buried: int = await self.run(scripts.BURY, keys, (group, consumer, max_len, *arguments))
         return buried
 
     # Leases ---------------------------------------------------------------------------------------------------------
 
-    async def keep(self, group: str, consumer: str, lease_ms: int, ids: list[bytes]) -> list[bytes]:
-        """Renew this worker's lease and its hold on entries; returns those that are not its own any more."""
+    async def keep(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
+        """Renew this worker's lease and its hold on entries, each with its delivery; returns those it has lost."""
         keys = (self._keys.stream, self._keys.workers)
-        lost: list[bytes] = await self.run(scripts.KEEP, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *ids))
+        arguments = (word for entry in held for word in entry)
+        lost: list[bytes] = await self.run(scripts.KEEP, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments))
         return lost
 
     async def release(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
@@ -185,6 +185,11 @@ class Broker:
         """A page of what is pending for this consumer, after an entry id; b"" for the first page."""
         start = b"(" + after if after else b"-"
         return read_claimed(await self.run(scripts.ORPHANS, (self._keys.stream,), (group, consumer, start, count)))
+
+    async def recount(self, group: str, consumer: str, seen: list[tuple[bytes, int]]) -> None:
+        """Count one more delivery of entries of ours, each with the one that was seen."""
+        arguments = (word for entry in seen for word in entry)
+        await self.run(scripts.RECOUNT, (self._keys.stream,), (group, consumer, *arguments))
 
     # Delayed jobs ---------------------------------------------------------------------------------------------------
 

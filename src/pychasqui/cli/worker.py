@@ -136,7 +136,7 @@ def banner(worker: Worker, loop: Loop) -> str:
     facts = {
         "redis": worker._place,  # masks its password
         "queue": worker.queue_name,
-        "concurrency": worker._concurrency,
+        "concurrency": worker.concurrency,
         "consumer": worker.consumer_id,
         "loop": loop.name,
     }

@@ -1,11 +1,12 @@
 -- Moves jobs that cannot succeed from the stream to the dead letters.
 --
--- Atomically, for each job: only if its entry is still pending for this consumer it leaves the stream, and only then
--- it joins the dead letters. Closes the same race as reschedule. Sending it twice changes nothing. What the bound on
+-- Atomically, for each job: only if its entry is still pending for this consumer, by the delivery that this run began
+-- with, it leaves the stream, and only then it joins the dead letters. Closes the same race as reschedule. Sending it twice changes nothing. What the bound on
 -- the dead letters pushes out is counted.
 --
 -- KEYS  stream, dead letters, counter of dropped dead letters
--- ARGV  group, consumer, max_len (0: no bound), then for each job: entry id, number of fields and values, field, value...
+-- ARGV  group, consumer, max_len (0: no bound), then for each job: entry id, delivery,
+--       number of fields and values, field, value...
 -- Fails with NOGROUP while the group is gone: it is made anew, and then it shows whose the entry is.
 -- Returns how many were buried
 local stream, dead, dropped = KEYS[1], KEYS[2], KEYS[3]
@@ -19,16 +20,16 @@ end
 
 local buried, i = 0, 4
 while i <= #ARGV do
-  local id, words = ARGV[i], tonumber(ARGV[i + 1])
+  local id, delivery, words = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
   if pending.err and string.find(pending.err, 'NOGROUP', 1, true) then return pending end
-  if not pending.err and #pending == 1 then
+  if not pending.err and #pending == 1 and pending[1][4] <= delivery then
     redis.call('XACK', stream, group, id)
     redis.call('XDEL', stream, id)
-    redis.call('XADD', dead, '*', unpack(ARGV, i + 2, i + 1 + words))
+    redis.call('XADD', dead, '*', unpack(ARGV, i + 3, i + 2 + words))
     buried = buried + 1
   end
-  i = i + 2 + words
+  i = i + 3 + words
 end
 
 if max_len > 0 and buried > 0 then

@@ -16,7 +16,7 @@ while #taken < count do
   for _, pending in ipairs(found) do
     local id, owner, deliveries = pending[1], pending[2], pending[4]
     if #taken < count and owner ~= consumer and not redis.call('ZSCORE', workers, owner) then
-      local claimed = redis.call('XCLAIM', stream, group, consumer, min_idle_ms, id)
+      local claimed = redis.call('XCLAIM', stream, group, consumer, 0, id)
       if #claimed == 1 and claimed[1] and claimed[1][2] then
         taken[#taken + 1] = {id, claimed[1][2], deliveries}
       else

@@ -2,11 +2,12 @@
 --
 -- Atomically: the worker is known to live until now + lease, and those of the entries that are still pending for it
 -- look fresh to every other consumer, without a delivery being counted. An entry that somebody has taken over in the
--- meantime is left alone: a worker that was paused must not steal it back.
+-- meantime is left alone: a worker that was paused must not steal it back. One that has come back since counts as
+-- lost, too: it is another delivery, with another attempt.
 --
 -- KEYS  stream, workers (sorted set: consumer -> end of its lease in ms, 0 if it has left)
--- ARGV  group, consumer, lease_ms, keep_key_ms, then entry ids
--- Returns the ids that are not this consumer's any more
+-- ARGV  group, consumer, lease_ms, keep_key_ms, then entry id, delivery for each entry
+-- Returns the ids that are not this consumer's any more by that delivery
 local stream, workers = KEYS[1], KEYS[2]
 local group, consumer, lease_ms, keep_key_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
@@ -18,11 +19,16 @@ redis.call('ZADD', workers, now_ms + lease_ms, consumer)
 redis.call('PEXPIRE', workers, keep_key_ms)
 
 local mine, lost = {}, {}
-for i = 5, #ARGV do
-  local pending = redis.pcall('XPENDING', stream, group, ARGV[i], ARGV[i], 1, consumer)
+for i = 5, #ARGV, 2 do
+  local id, delivery = ARGV[i], tonumber(ARGV[i + 1])
+  local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
   -- While the group is gone nobody has anything, and nothing is lost to anybody.
   if pending.err and string.find(pending.err, 'NOGROUP', 1, true) then break end
-  if pending.err or #pending == 0 then lost[#lost + 1] = ARGV[i] else mine[#mine + 1] = ARGV[i] end
+  if not pending.err and #pending == 1 and pending[1][4] <= delivery then
+    mine[#mine + 1] = id
+  else
+    lost[#lost + 1] = id
+  end
 end
 if #mine > 0 then
   mine[#mine + 1] = 'JUSTID'

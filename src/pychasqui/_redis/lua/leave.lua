@@ -16,6 +16,7 @@ if pending.err or #pending == 0 then
   redis.call('ZREM', workers, consumer)
   return 1
 end
+redis.call('PERSIST', workers)  -- needs no memory, and what follows a first write passes when memory is full
 redis.call('ZADD', workers, 0, consumer)
 redis.call('PEXPIRE', workers, 604800000)  -- a week, as keep.lua has it: also if the list begins here
 return 0

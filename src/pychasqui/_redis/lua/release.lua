@@ -1,6 +1,6 @@
 -- Hands unstarted entries back to the group: anybody may take them at once, and the delivery is not counted.
 --
--- Atomically: an entry that is still pending for this consumer passes to a consumer that counts as having left, looks
+-- Atomically: an entry that is still pending for this consumer, by that delivery, passes to a consumer that counts as having left, looks
 -- long forgotten to consumers of other kinds, and has the delivery count that it had before. The one who hands it back
 -- may go on living: its lease does not protect the entry any more. Sending it twice changes nothing.
 --
@@ -12,10 +12,10 @@ local group, consumer, heir, idle_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local released = 0
 for i = 5, #ARGV, 2 do
-  local id, deliveries = ARGV[i], ARGV[i + 1]
+  local id, earlier = ARGV[i], tonumber(ARGV[i + 1])
   local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
-  if not pending.err and #pending == 1 then
-    redis.call('XCLAIM', stream, group, heir, 0, id, 'IDLE', idle_ms, 'RETRYCOUNT', deliveries, 'JUSTID')
+  if not pending.err and #pending == 1 and pending[1][4] <= earlier + 1 then
+    redis.call('XCLAIM', stream, group, heir, 0, id, 'IDLE', idle_ms, 'RETRYCOUNT', earlier, 'JUSTID')
     released = released + 1
   end
 end

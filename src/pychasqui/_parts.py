@@ -1,0 +1,154 @@
+"""The parts of a worker, and how they are put together. Each gets what it needs through its constructor."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from . import config
+from ._engine.acker import Acker
+from ._engine.keeper import Keeper
+from ._engine.lanes import Lanes
+from ._engine.promoter import Promoter
+from ._engine.reader import Reader
+from ._engine.reclaimer import Reclaimer
+from ._engine.verdicts import Verdicts
+from ._place import Place
+from ._redis.broker import Broker
+from ._redis.keys import Keys
+from .job import Job
+from .retry import RetryPolicy
+
+Handler = Callable[[Job], Awaitable[Any]] | Callable[[Job], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a worker was told, checked."""
+
+    queue_name: str
+    handler: Handler
+    consumer_id: str
+    group: str
+    concurrency: int
+    max_attempts: int
+    retry: RetryPolicy
+    claim_min_idle_ms: int
+    lease_ms: int
+    dlq_max_len: int
+    block_ms: int
+    read_count: int
+    max_payload_bytes: int
+
+    @property
+    def renew_s(self) -> float:
+        """Three times within a lease, and within what makes official consumers take an entry."""
+        return min(self.lease_ms, self.claim_min_idle_ms) / 3000
+
+
+class Parts:
+    """Built from the end of a job to its beginning: who settles it, who runs it, who reads it, who keeps it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        place: Place,
+        *,
+        on_death: Callable[[str, BaseException], None],
+        is_abandoned: Callable[[], bool],
+    ) -> None:
+        keys = Keys(settings.queue_name)
+        me = (settings.group, settings.consumer_id)
+        self.broker = Broker(place.connection(timeout_s=config.WORK_TIMEOUT_S), keys)
+        # A blocked read would hold up whatever is sent behind it, so the reader has a connection of its own.
+        self.reading = Broker(place.connection(timeout_s=config.WORK_TIMEOUT_S), keys)
+        self.threads = None if _is_async(settings.handler) else ThreadPoolExecutor(settings.concurrency, "chasqui-lane")
+        self.promoter = Promoter(self.broker, settings.consumer_id)
+        self.acker = Acker(
+            self.broker,
+            *me,
+            dlq_max_len=settings.dlq_max_len,
+            on_rescheduled=self.promoter.expect,
+            on_fenced=self._look_for_orphans,
+        )
+        verdicts = Verdicts(self.acker, settings.consumer_id, max_attempts=settings.max_attempts, policy=settings.retry)
+        self.lanes = Lanes(
+            settings.handler if self.threads is None else _in_threads(settings.handler, self.threads),
+            settings.concurrency,
+            on_done=self.acker.done,
+            on_failed=verdicts.failed,
+        )
+        self.reader = Reader(
+            self.reading,
+            *me,
+            lanes=self.lanes,
+            read_count=settings.read_count,
+            block_ms=settings.block_ms,
+            max_payload_bytes=settings.max_payload_bytes,
+            max_attempts=settings.max_attempts,
+            held=self._held,
+            on_rejected=verdicts.rejected,
+            on_exhausted=verdicts.exhausted,
+            helper=self.broker,
+        )
+        # A line that has gone dead without a word must not cost the lease: there is time for two more attempts.
+        self.keeper = Keeper(
+            Broker(place.connection(timeout_s=settings.renew_s), keys),
+            *me,
+            lanes=self.lanes,
+            held=self._held,
+            on_lost=self._look_for_orphans,
+            lease_ms=settings.lease_ms,
+            every_s=settings.renew_s,
+        )
+        self.reclaimer = Reclaimer(
+            self.broker,
+            *me,
+            intake=self.reader,
+            claim_min_idle_ms=settings.claim_min_idle_ms,
+            renew_s=settings.renew_s,
+        )
+        self.lanes.on_room = self.reader.wake
+        self.lanes.is_abandoned = is_abandoned
+        self.reader.claims = self.reclaimer
+        for part in (self.lanes, self.acker, self.reader, self.reclaimer, self.promoter):
+            part.on_death = on_death
+
+    async def close(self) -> None:
+        await self.keeper.stop()
+        await self.reading.connection.close()
+        await self.broker.connection.close()
+        if self.threads is not None:
+            self.threads.shutdown(wait=False, cancel_futures=True)
+
+    def _held(self) -> dict[bytes, int]:
+        """Every entry that this worker has to do with, each with its delivery. Also called from the keeper's thread."""
+        return self.lanes.held() | self.acker.held()
+
+    def _look_for_orphans(self) -> None:
+        """Entries may be pending for this worker that it does not know of, or not by that delivery."""
+        self.reader.may_have_orphans = True
+
+
+def _is_async(handler: Handler) -> bool:
+    """Also an object whose __call__ is async, and a partial of an async function."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+
+
+def _in_threads(handler: Handler, threads: ThreadPoolExecutor) -> Callable[[Job], Awaitable[Any]]:
+    """A plain function as a handler that can be awaited; it sees the lane's context variables."""
+
+    async def run(job: Job) -> Any:
+        context = contextvars.copy_context()
+        result = await asyncio.get_running_loop().run_in_executor(threads, context.run, handler, job)
+        return await result if inspect.isawaitable(result) else result  # a lambda around an async function
+
+    return run

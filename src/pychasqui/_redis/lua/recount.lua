@@ -1,0 +1,21 @@
+-- Counts a delivery for entries that an earlier life of a worker held and may have run.
+--
+-- Atomically: an entry that is still pending for this consumer, by the delivery that was seen, is delivered once more.
+-- Without it a worker that dies under a fixed name, again and again, would never use up a job's attempts. Sending it
+-- twice changes nothing.
+--
+-- KEYS  stream
+-- ARGV  group, consumer, then entry id, delivery for each entry
+-- Returns how many were counted
+local stream, group, consumer = KEYS[1], ARGV[1], ARGV[2]
+
+local counted = 0
+for i = 3, #ARGV, 2 do
+  local id, delivery = ARGV[i], tonumber(ARGV[i + 1])
+  local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
+  if not pending.err and #pending == 1 and pending[1][4] == delivery then
+    redis.call('XCLAIM', stream, group, consumer, 0, id, 'RETRYCOUNT', delivery + 1, 'JUSTID')
+    counted = counted + 1
+  end
+end
+return counted
