@@ -176,6 +176,11 @@ class TestRoom:
         assert adding(("mail", many(3)), number=3, room=5, needed=1) == 0
         assert len(adding.stream) == 5
 
+    def test_the_smallest_bound_is_one(self, adding: Adding) -> None:
+        assert adding(("", many(1)), number=1, room=1) == 1
+        assert adding(("", many(1)), number=2, room=1) == 0
+        assert len(adding.stream) == 1
+
     def test_a_stream_that_is_over_the_bound_already_is_not_trimmed(self, adding: Adding) -> None:
         adding(("mail", many(10)), number=1)
         assert adding(("mail", many(1)), number=2, room=5) == 0

@@ -41,6 +41,7 @@ ADD = [
     Mutant("add", "all slots are one", "call('HGET', ledger, slot)", "call('HGET', ledger, '0')"),
     Mutant("add", "needed is ignored", "if room < needed then", "if false then"),
     Mutant("add", "the bound is ignored", "if max_stream_len > 0 then", "if false then"),
+    Mutant("add", "a bound of one is none", "if max_stream_len > 0 then", "if max_stream_len > 1 then"),
     Mutant("add", "a run is added whole though there is no room", "math.min(run, left)", "run"),
     Mutant("add", "an empty name is a name", "if name == '' then", "if false then"),
     Mutant("add", "the stream is trimmed", "'*', 'd', ARGV[i], 'n', name", "'MAXLEN', 2, '*', 'd', ARGV[i], 'n', name"),
