@@ -5,6 +5,8 @@ Calls every script by its present text, so that a test runs unchanged against a 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -76,6 +78,24 @@ class Group:
                 pipeline.xadd(KEYS.dead, {"d": b"dead %d" % number, "n": "mail", "reason": "unrecoverable"})
             return list(pipeline.execute())
 
+    def lose_and_get_back(self, consumer: str, entry_id: bytes) -> None:
+        """Somebody takes the entry over and dies: it is this consumer's again, by the second delivery after."""
+        self.steal(entry_id, "another")
+        self.steal(entry_id, consumer)
+
+    def make_anew(self) -> None:
+        """The group is destroyed and begins again: all that is in the stream is handed out as if for the first time."""
+        self.client.xgroup_destroy(KEYS.stream, GROUP)
+        self.create()
+
+    @contextmanager
+    def full_memory(self) -> Iterator[None]:
+        self.client.config_set("maxmemory", 1)
+        try:
+            yield
+        finally:
+            self.client.config_set("maxmemory", 0)
+
     def let_lie(self, idle_ms: int, *entry_ids: bytes) -> None:
         """As if the entries' owners had not touched them for so long."""
         owners = self.holds
@@ -87,14 +107,16 @@ class Group:
 
     # The scripts ----------------------------------------------------------------------------------------------------
 
-    def reschedule(self, consumer: str, *jobs: tuple[bytes, int, bytes]) -> int:
-        words = [word for job in jobs for word in job]
+    # Their deliveries are first ones, unless another is named.
+
+    def reschedule(self, consumer: str, *jobs: tuple[bytes, int, bytes], delivery: int = 1) -> int:
+        words = [word for entry_id, *job in jobs for word in (entry_id, delivery, *job)]
         moved = self.run(scripts.RESCHEDULE, [KEYS.stream, KEYS.delayed], GROUP, consumer, *words)
         assert isinstance(moved, int)
         return moved
 
-    def bury(self, consumer: str, *jobs: tuple[bytes, list[bytes]], max_len: int = 0) -> int:
-        words = [word for entry_id, fields in jobs for word in (entry_id, len(fields), *fields)]
+    def bury(self, consumer: str, *jobs: tuple[bytes, list[bytes]], delivery: int = 1, max_len: int = 0) -> int:
+        words = [word for entry_id, fields in jobs for word in (entry_id, delivery, len(fields), *fields)]
         keys = [KEYS.stream, KEYS.dead, KEYS.dead_dropped]
         buried = self.run(scripts.BURY, keys, GROUP, consumer, max_len, *words)
         assert isinstance(buried, int)
@@ -116,8 +138,13 @@ class Group:
         assert isinstance(gone, int)
         return gone
 
-    def keep(self, consumer: str, *entry_ids: bytes, lease_ms: int = LEASE_MS) -> list[bytes]:
-        lost = self.run(scripts.KEEP, [KEYS.stream, KEYS.workers], GROUP, consumer, lease_ms, KEPT_MS, *entry_ids)
+    def keep(self, consumer: str, *entry_ids: bytes, delivery: int = 1) -> list[bytes]:
+        return self.keep_each(consumer, dict.fromkeys(entry_ids, delivery))
+
+    def keep_each(self, consumer: str, held: dict[bytes, int]) -> list[bytes]:
+        """By deliveries of their own."""
+        words = [word for entry in held.items() for word in entry]
+        lost = self.run(scripts.KEEP, [KEYS.stream, KEYS.workers], GROUP, consumer, LEASE_MS, KEPT_MS, *words)
         assert isinstance(lost, list)
         return lost
 
@@ -142,6 +169,12 @@ class Group:
     def claim_idle(self, consumer: str, *, min_idle_ms: int = 30_000, count: int = 100) -> list[Taken]:
         reply = self.run(scripts.CLAIM_IDLE, [KEYS.stream, KEYS.workers], GROUP, consumer, min_idle_ms, count)
         return _taken(reply)
+
+    def recount(self, consumer: str, *seen: tuple[bytes, int]) -> int:
+        words = [word for entry in seen for word in entry]
+        counted = self.run(scripts.RECOUNT, [KEYS.stream], GROUP, consumer, *words)
+        assert isinstance(counted, int)
+        return counted
 
     def orphans(self, consumer: str, *, start: bytes = b"-", count: int = 100) -> list[Taken]:
         return _taken(self.run(scripts.ORPHANS, [KEYS.stream], GROUP, consumer, start, count))

@@ -76,6 +76,31 @@ class TestHold:
         assert group.holds == {entry_id: Hold("b", 2)}
         assert group.idle_ms(entry_id) >= HOUR_MS
 
+    def test_an_entry_that_came_back_is_lost_by_its_earlier_delivery(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        group.lose_and_get_back("a", entry_id)
+        group.let_lie(HOUR_MS, entry_id)
+        assert [group.keep("a", entry_id, delivery=delivery) for delivery in (1, 2)] == [[entry_id]] * 2
+        assert group.idle_ms(entry_id) >= HOUR_MS
+        assert group.keep("a", entry_id, delivery=3) == []
+        assert group.idle_ms(entry_id) < 10_000
+        assert group.holds == {entry_id: Hold("a", 3)}
+
+    def test_what_a_new_group_hands_to_the_same_worker_again_is_still_its_own(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("dead")
+        group.steal(entry_id, "a")
+        group.make_anew()
+        group.read("a", 1)
+        assert group.keep("a", entry_id, delivery=2) == []
+        assert group.holds == {entry_id: Hold("a", 1)}
+
+    def test_each_entry_is_judged_by_its_own_delivery(self, group: Group) -> None:
+        first, second = group.hand_to("a", 2)
+        group.lose_and_get_back("a", second)
+        assert group.keep_each("a", {first: 1, second: 1}) == [second]
+        assert group.keep_each("a", {first: 1, second: 3}) == []
+        assert group.keep_each("a", {second: 3, first: 0}) == [first]
+
     def test_an_entry_that_nobody_has_read_is_not_claimed(self, group: Group) -> None:
         (entry_id,) = group.add(1)
         assert group.keep("a", entry_id) == [entry_id]

@@ -108,3 +108,19 @@ def test_the_list_of_workers_has_an_end_also_if_it_begins_here(group: Group) -> 
     group.hand_to("a")
     assert group.leave("a") == 0
     assert group.client.pttl(KEYS.workers) > 0
+
+
+def test_a_mark_that_stands_has_an_end_again(group: Group) -> None:
+    group.hand_to("a")
+    group.keep("a")
+    for _ in range(2):
+        group.leave("a")
+        assert group.client.pttl(KEYS.workers) > 0
+
+
+def test_without_memory_a_name_that_stays_is_marked_all_the_same(group: Group) -> None:
+    group.hand_to("a")
+    with group.full_memory():
+        assert group.leave("a") == 0
+    assert group.lease("a") == 0
+    assert group.client.pttl(KEYS.workers) > 0

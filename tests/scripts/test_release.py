@@ -105,6 +105,24 @@ def test_an_entry_that_was_taken_over_is_left_to_its_new_owner(group: Group) -> 
     assert group.holds == {entry_id: Hold("b", 2)}
 
 
+def test_an_entry_that_came_back_is_left_to_its_new_run(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.lose_and_get_back("a", entry_id)
+    assert [group.release("a", (entry_id, earlier)) for earlier in (0, 1)] == [0, 0]
+    assert group.holds == {entry_id: Hold("a", 3)}
+    assert group.release("a", (entry_id, 2)) == 1
+    assert group.holds == {entry_id: Hold(HEIR, 2)}
+
+
+def test_what_a_new_group_hands_to_the_same_worker_again_can_be_released(group: Group) -> None:
+    (entry_id,) = group.hand_to("dead")
+    group.steal(entry_id, "a")
+    group.make_anew()
+    group.read("a", 1)
+    assert group.release("a", (entry_id, 1)) == 1
+    assert group.holds == {entry_id: Hold(HEIR, 1)}
+
+
 def test_an_entry_that_nobody_has_read_stays_unread(group: Group) -> None:
     (entry_id,) = group.add(1)
     assert group.release("a", (entry_id, 0)) == 0

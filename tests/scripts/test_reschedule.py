@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import redis
 
-from tests.scripts.group import GROUP, HOUR_MS, KEYS, Group, Hold
+from tests.scripts.group import GROUP, HEIR, HOUR_MS, KEYS, Group, Hold
 from tests.support.server import RedisServer
 
 
@@ -50,6 +50,34 @@ def test_an_entry_that_was_taken_over_is_left_to_its_new_owner(group: Group) -> 
     assert group.holds == {entry_id: Hold("b", 2)}
     assert group.stream == [entry_id]
     assert group.delayed == {}
+
+
+def test_an_entry_that_was_handed_back_is_left_to_whoever_takes_it(group: Group) -> None:
+    """Its count is below this run's delivery, but it is not this worker's."""
+    (entry_id,) = group.hand_to("a")
+    group.release("a", (entry_id, 0))
+    assert group.reschedule("a", (entry_id, 10, b"member")) == 0
+    assert group.holds == {entry_id: Hold(HEIR, 0)}
+    assert group.delayed == {}
+
+
+def test_an_entry_that_came_back_is_left_to_its_new_run(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.lose_and_get_back("a", entry_id)
+    assert [group.reschedule("a", (entry_id, 10, b"member"), delivery=delivery) for delivery in (1, 2)] == [0, 0]
+    assert group.holds == {entry_id: Hold("a", 3)}
+    assert group.delayed == {}
+    assert group.reschedule("a", (entry_id, 10, b"member"), delivery=3) == 1
+
+
+def test_what_a_new_group_hands_to_the_same_worker_again_is_still_its_own(group: Group) -> None:
+    """The count begins anew with the group; the run had begun by an earlier one."""
+    (entry_id,) = group.hand_to("dead")
+    group.steal(entry_id, "a")
+    group.make_anew()
+    group.read("a", 1)
+    assert group.reschedule("a", (entry_id, 10, b"member"), delivery=2) == 1
+    assert (group.stream, list(group.delayed)) == ([], [b"member"])
 
 
 def test_an_entry_that_is_finished_is_not_brought_back(group: Group) -> None:

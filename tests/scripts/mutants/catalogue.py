@@ -23,7 +23,8 @@ class Mutant:
         return text.replace(self.old, self.new)
 
 
-GATE = "if not pending.err and #pending == 1 then"
+GATE = "if not pending.err and #pending == 1 and pending[1][4] <= delivery then"
+RELEASE_GATE = GATE.replace("delivery", "earlier + 1")
 NO_GROUP = "if pending.err and string.find(pending.err, 'NOGROUP', 1, true) then return pending end"
 ASK_OWNER = "redis.pcall('XPENDING', stream, group, id, id, 1, consumer)"
 ASK_NOBODY = "redis.pcall('XPENDING', stream, group, id, id, 1)"
@@ -47,6 +48,18 @@ ADD = [
     Mutant("add", "the stream is trimmed", "'*', 'd', ARGV[i], 'n', name", "'MAXLEN', 2, '*', 'd', ARGV[i], 'n', name"),
 ]
 
+
+def _deliveries(script: str, delivery: str = "delivery") -> list[Mutant]:
+    """The gate is wrong about which delivery it is."""
+    asked = f"pending[1][4] <= {delivery}"
+    return [
+        Mutant(script, "the delivery is ignored", f" and {asked}", ""),
+        Mutant(script, "later deliveries will do", asked, f"pending[1][4] >= {delivery}"),
+        Mutant(script, "the next delivery will do", asked, f"pending[1][4] <= {delivery} + 1"),
+        Mutant(script, "a group made anew is not known", asked, f"pending[1][4] == {delivery}"),
+    ]
+
+
 ACK = [
     Mutant("ack", "entries stay in the stream", "redis.call('XDEL', stream, unpack(ids))", ""),
     Mutant("ack", "entries stay pending", "redis.call('XACK', stream, group, unpack(ids))", "#ids"),
@@ -54,6 +67,7 @@ ACK = [
 
 RESCHEDULE = [
     Mutant("reschedule", "no gate", GATE, "if true then"),
+    *_deliveries("reschedule"),
     Mutant("reschedule", "pending for anybody will do", ASK_OWNER, ASK_NOBODY),
     Mutant(
         "reschedule",
@@ -73,16 +87,17 @@ RESCHEDULE = [
 
 BURY = [
     Mutant("bury", "no gate", GATE, "if true then"),
+    *_deliveries("bury"),
     Mutant("bury", "pending for anybody will do", ASK_OWNER, ASK_NOBODY),
     Mutant(
         "bury",
         "written before the gate",
         "local pending =",
-        "redis.call('XADD', dead, '*', unpack(ARGV, i + 2, i + 1 + words))\n  local pending =",
+        "redis.call('XADD', dead, '*', unpack(ARGV, i + 3, i + 2 + words))\n  local pending =",
     ),
     Mutant("bury", "the entry stays pending", "redis.call('XACK', stream, group, id)", ""),
     Mutant("bury", "the entry stays in the stream", "redis.call('XDEL', stream, id)", ""),
-    Mutant("bury", "the last value is cut off", "i + 1 + words)", "i + words - 1)"),
+    Mutant("bury", "the last value is cut off", "i + 2 + words)", "i + words)"),
     Mutant("bury", "there is no bound", "if max_len > 0 and buried > 0 then", "if false then"),
     Mutant("bury", "what is dropped is not counted", "redis.call('INCRBY', dropped, trimmed)", ""),
     Mutant("bury", "drops count as one", "redis.call('INCRBY', dropped, trimmed)", "redis.call('INCR', dropped)"),
@@ -122,8 +137,11 @@ PROMOTE = [
 ]
 
 KEEP = [
-    Mutant("keep", "steals back", "ARGV[i], ARGV[i], 1, consumer)", "ARGV[i], ARGV[i], 1)"),
-    Mutant("keep", "no gate", "if pending.err or #pending == 0 then", "if false then"),
+    Mutant("keep", "steals back", ASK_OWNER, ASK_NOBODY),
+    Mutant("keep", "no gate", GATE, "if true then"),
+    *_deliveries("keep"),
+    Mutant("keep", "every entry has the first one's delivery", "tonumber(ARGV[i + 1])", "tonumber(ARGV[6])"),
+    Mutant("keep", "every other entry is forgotten", "for i = 5, #ARGV, 2 do", "for i = 5, #ARGV, 4 do"),
     Mutant("keep", "a renewal counts as a delivery", "mine[#mine + 1] = 'JUSTID'", ""),
     Mutant("keep", "the hold is not renewed", "if #mine > 0 then", "if false then"),
     Mutant("keep", "without a group all is lost", "'NOGROUP', 1, true) then break end", "'NOGROUP', 1, true) then end"),
@@ -136,9 +154,11 @@ KEEP = [
 ]
 
 RELEASE = [
-    Mutant("release", "no gate", GATE, "if true then"),
+    Mutant("release", "no gate", RELEASE_GATE, "if true then"),
+    *_deliveries("release", "earlier + 1"),
+    Mutant("release", "only an earlier delivery is released", "<= earlier + 1", "<= earlier"),
     Mutant("release", "pending for anybody will do", ASK_OWNER, ASK_NOBODY),
-    Mutant("release", "the delivery is counted", "'RETRYCOUNT', deliveries, ", ""),
+    Mutant("release", "the delivery is counted", "'RETRYCOUNT', earlier, ", ""),
     Mutant("release", "it looks fresh", "'IDLE', idle_ms, ", ""),
     Mutant("release", "it stays with who hands it back", "group, heir, 0, id", "group, consumer, 0, id"),
     Mutant("release", "nobody hears of it", "redis.call('ZADD', workers, 0, heir)", ""),
@@ -148,6 +168,8 @@ LEAVE = [
     Mutant("leave", "the name goes with its entries", "if pending.err or #pending == 0 then", "if true then"),
     Mutant("leave", "entries of others keep the name", "'-', '+', 1, consumer)", "'-', '+', 1)"),
     Mutant("leave", "who has left is not marked", "redis.call('ZADD', workers, 0, consumer)", ""),
+    Mutant("leave", "a full memory keeps the mark away", "redis.call('PERSIST', workers)", ""),
+    Mutant("leave", "its mark has no end", "redis.call('PEXPIRE', workers, 604800000)", ""),
     Mutant("leave", "the name stays in the list", "redis.call('ZREM', workers, consumer)", ""),
     Mutant("leave", "the name stays in the group", "redis.pcall('XGROUP', 'DELCONSUMER', stream, group, consumer)", ""),
 ]
@@ -178,6 +200,7 @@ CLAIM_IDLE = [
     Mutant("claim_idle", "the leased are robbed", " and not redis.call('ZSCORE', workers, owner)", ""),
     Mutant("claim_idle", "our own are delivered again", "owner ~= consumer and ", ""),
     Mutant("claim_idle", "idleness is not asked", "'IDLE', min_idle_ms, start", "start"),
+    Mutant("claim_idle", "a claim that is refused costs the entry", "consumer, 0, id)", "consumer, 86400000, id)"),
     Mutant("claim_idle", "earlier deliveries are not told", TOLD, "claimed[1][2], 0}"),
     Mutant("claim_idle", "the count is ignored", "if #taken < count and", "if"),
     Mutant("claim_idle", "only one page is looked at", "if #found < page then break end", "break"),
@@ -188,6 +211,23 @@ ORPHANS = [
     Mutant("orphans", "deliveries are not told", "or false, deliveries}", "or false, 1}"),
     Mutant("orphans", "the start is ignored", "group, start, '+'", "group, '-', '+'"),
     Mutant("orphans", "the count is ignored", "'+', count, consumer", "'+', 1, consumer"),
+]
+
+RECOUNT_GATE = "if not pending.err and #pending == 1 and pending[1][4] == delivery then"
+ONE_MORE = "'RETRYCOUNT', delivery + 1, 'JUSTID'"
+
+RECOUNT = [
+    Mutant("recount", "no gate", RECOUNT_GATE, "if true then"),
+    Mutant("recount", "pending for anybody will do", ASK_OWNER, ASK_NOBODY),
+    Mutant("recount", "the delivery is ignored", " and pending[1][4] == delivery", ""),
+    Mutant("recount", "earlier deliveries will do", "pending[1][4] == delivery", "pending[1][4] <= delivery"),
+    Mutant("recount", "later deliveries will do", "pending[1][4] == delivery", "pending[1][4] >= delivery"),
+    Mutant("recount", "nothing is counted", ONE_MORE, "'RETRYCOUNT', delivery, 'JUSTID'"),
+    Mutant("recount", "two are counted", ONE_MORE, "'RETRYCOUNT', delivery + 2, 'JUSTID'"),
+    Mutant("recount", "the count begins anew", ONE_MORE, "'RETRYCOUNT', 2, 'JUSTID'"),
+    Mutant("recount", "only the first is counted", "counted = counted + 1", "return 1"),
+    Mutant("recount", "it is not told how many", "return counted", "return 0"),
+    Mutant("recount", "one that is not ours stops the others", "counted + 1\n  end", "counted + 1\n  else break end"),
 ]
 
 YIELD = [
@@ -236,6 +276,7 @@ MUTANTS = [
     *TAKEOVER,
     *CLAIM_IDLE,
     *ORPHANS,
+    *RECOUNT,
     *YIELD,
     *REPLAY,
 ]

@@ -1,8 +1,8 @@
 -- Moves jobs that cannot succeed from the stream to the dead letters.
 --
 -- Atomically, for each job: only if its entry is still pending for this consumer, by the delivery that this run began
--- with, it leaves the stream, and only then it joins the dead letters. Closes the same race as reschedule. Sending it twice changes nothing. What the bound on
--- the dead letters pushes out is counted.
+-- with, it leaves the stream, and only then it joins the dead letters. Closes the same race as reschedule. Sending it
+-- twice changes nothing. What the bound on the dead letters pushes out is counted.
 --
 -- KEYS  stream, dead letters, counter of dropped dead letters
 -- ARGV  group, consumer, max_len (0: no bound), then for each job: entry id, delivery,

@@ -1,8 +1,8 @@
 -- Hands unstarted entries back to the group: anybody may take them at once, and the delivery is not counted.
 --
--- Atomically: an entry that is still pending for this consumer, by that delivery, passes to a consumer that counts as having left, looks
--- long forgotten to consumers of other kinds, and has the delivery count that it had before. The one who hands it back
--- may go on living: its lease does not protect the entry any more. Sending it twice changes nothing.
+-- Atomically: an entry that is still pending for this consumer, by that delivery, passes to a consumer that counts as
+-- having left, looks long forgotten to consumers of other kinds, and has the delivery count that it had before. The one
+-- who hands it back may go on living: its lease does not protect the entry any more. Sending it twice changes nothing.
 --
 -- KEYS  stream, workers
 -- ARGV  group, consumer, heir (the consumer that has left), idle_ms, then entry id, earlier deliveries for each entry
