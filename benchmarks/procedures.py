@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.environment import interpreter, process_environment
-from benchmarks.payload import DATA, ENTRY_FIELDS, STREAM
-from benchmarks.roster import Peer
+from benchmarks.payload import DATA, DEAD, ENTRY_FIELDS, STREAM
+from benchmarks.roster import FAILING, Peer
 from benchmarks.scenarios import Effort, Scenario, gap_ms, job_count, memory_count, warmup_count
 from benchmarks.server import ROOT, Server
 from benchmarks.wire import Wire
@@ -66,8 +66,10 @@ class Bench:
     def _work(self, scenario: Scenario, peer: Peer) -> Result:
         count = job_count(scenario, peer, self.effort)
         warmup = warmup_count(count, {})
-        self._fill(peer, count + warmup)
+        self._fill(peer, count + warmup, scenario.parameters.get("options", {}))
         result = self._step(peer, "work", count, scenario.parameters | {"warmup": warmup})
+        if scenario.key in FAILING:
+            self._check_dead(count + warmup if scenario.parameters["handler"] == "bury" else 0)
         return result | {"value": result["jobs"] / result["seconds"]}
 
     def _redis_benchmark(self, scenario: Scenario, peer: Peer) -> Result:
@@ -135,8 +137,16 @@ class Bench:
 
     # steps
 
-    def _fill(self, peer: Peer, count: int) -> None:
-        _check_waiting(self._step(peer, "fill", count, {"style": "bulk", "bulk": 1000}), count)
+    def _fill(self, peer: Peer, count: int, options: dict[str, Any] | None = None) -> None:
+        parameters = {"style": "bulk", "bulk": 1000, "options": options or {}}
+        _check_waiting(self._step(peer, "fill", count, parameters), count)
+
+    def _check_dead(self, expected: int) -> None:
+        """A worker that buried others than it should, or lost them, was not measured at all."""
+        with Wire(self.server.url) as wire:
+            dead = wire.call("XLEN", DEAD)
+        if dead != expected:
+            raise MeasurementFailed(f"{dead} dead letters instead of {expected}")
 
     def _step(self, peer: Peer, action: str, count: int, parameters: dict[str, Any]) -> Result:
         step = self._start(peer, action, count, parameters)

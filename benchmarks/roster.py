@@ -14,6 +14,7 @@ REDIS_BENCHMARK, BARE_LOOP = "redis-benchmark", "bare-loop"
 ADDS = ("add", "add-100-tasks", "add-bulk-50", "add-bulk-1000")
 WORK = ("work-1", "work-100", "work-sleep")
 DEF = ("work-def",)
+FAILING = ("retry", "burial")
 REST = ("latency", "memory")
 BACKLOG = ("backlog",)
 
@@ -63,13 +64,13 @@ _OURS_SHOWN = ("pychasqui", "hiredis", "msgspec", "redis", "uvloop")
 _WHEEL_PACKAGES = ("chasquimq==1.3.0", "uvloop")
 
 PEERS: tuple[Peer, ...] = (
-    Peer(OURS, "pychasqui", "pychasqui", ADDS + WORK + DEF + REST + BACKLOG, _OURS, shown=_OURS_SHOWN),
-    Peer(OURS_UVLOOP, "pychasqui, uvloop", "pychasqui", ADDS + WORK + DEF + REST, _OURS, loop="uvloop"),
+    Peer(OURS, "pychasqui", "pychasqui", ADDS + WORK + DEF + FAILING + REST + BACKLOG, _OURS, shown=_OURS_SHOWN),
+    Peer(OURS_UVLOOP, "pychasqui, uvloop", "pychasqui", ADDS + WORK + DEF + FAILING + REST, _OURS, loop="uvloop"),
     Peer(
         WHEEL,
         "chasquimq wheel",
         "chasquimq",
-        ADDS + WORK + REST + BACKLOG,
+        ADDS + WORK + FAILING + REST + BACKLOG,
         _WHEEL,
         home="venv-chasquimq",
         packages=_WHEEL_PACKAGES,
@@ -80,7 +81,7 @@ PEERS: tuple[Peer, ...] = (
         WHEEL_UVLOOP,
         "chasquimq wheel, uvloop",
         "chasquimq",
-        ADDS + WORK + REST,
+        ADDS + WORK + FAILING + REST,
         _WHEEL,
         home="venv-chasquimq",
         packages=_WHEEL_PACKAGES,

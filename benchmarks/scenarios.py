@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.roster import Peer
+from benchmarks.roster import FAILING, Peer
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,30 @@ class Effort:
 
     seconds: float  # how long a measurement should take, by the roster's rates
     latency_jobs: int
+    failing_jobs: int  # the same for everybody: what waits for its retry is part of what a retry costs
     memory_jobs: int
     small_backlog: int
     large_backlog: int
 
 
-FULL = Effort(seconds=1.0, latency_jobs=1000, memory_jobs=100_000, small_backlog=10_000, large_backlog=1_000_000)
-QUICK = Effort(seconds=0.1, latency_jobs=100, memory_jobs=10_000, small_backlog=10_000, large_backlog=100_000)
+FULL = Effort(
+    seconds=1.0,
+    latency_jobs=1000,
+    failing_jobs=50_000,
+    memory_jobs=100_000,
+    small_backlog=10_000,
+    large_backlog=1_000_000,
+)
+QUICK = Effort(
+    seconds=0.1,
+    latency_jobs=100,
+    failing_jobs=5_000,
+    memory_jobs=10_000,
+    small_backlog=10_000,
+    large_backlog=100_000,
+)
+
+RETRIED_ONCE = {"attempts": 2, "backoff": 1}  # of the job itself: the wheel's worker takes no retry policy in Python
 
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario("add", "add, one after another", "add", {"style": "single"}),
@@ -42,6 +59,18 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("work-100", "worker, no-op, concurrency 100", "work", {"handler": "noop", "concurrency": 100}),
     Scenario("work-sleep", "worker, 1 ms sleep, concurrency 100", "work", {"handler": "sleep", "concurrency": 100}),
     Scenario("work-def", "worker, plain def, concurrency 100", "work", {"handler": "def", "concurrency": 100}),
+    Scenario(
+        "retry",
+        "worker, every job fails once and succeeds 1 ms later, concurrency 100",
+        "work",
+        {"handler": "retry", "concurrency": 100, "options": RETRIED_ONCE},
+    ),
+    Scenario(
+        "burial",
+        "worker, every job raises UnrecoverableError, concurrency 100",
+        "work",
+        {"handler": "bury", "concurrency": 100},
+    ),
     Scenario("latency", "add to handler start on an idle queue", "latency", {"handler": "stamp", "concurrency": 100}),
     Scenario("backlog", "a job at a standing backlog of 1M against 10k", "backlog", {"concurrency": 100}),
     Scenario("memory", "Redis bytes per waiting job", "memory", {"style": "bulk", "bulk": 1000}),
@@ -52,6 +81,8 @@ BY_KEY = {scenario.key: scenario for scenario in SCENARIOS}
 def job_count(scenario: Scenario, peer: Peer, effort: Effort) -> int:
     """Jobs in the timed part: a whole number of batches, and a few hundred at the very least."""
     batch = int(scenario.parameters.get("bulk", scenario.parameters.get("tasks", 1)))
+    if scenario.key in FAILING:
+        return effort.failing_jobs
     wanted = max(200, peer.rates[scenario.key] * effort.seconds)
     return math.ceil(wanted / batch) * batch
 

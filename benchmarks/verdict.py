@@ -79,7 +79,15 @@ def _at_most(claim: str, peer: str, most: float, measured: float | None, show: C
 
 
 def _against_the_wheel(samples: Samples, ours: str, wheel: str) -> list[Verdict]:
-    bars = {"add": 1.5, "add-100-tasks": 5, "add-bulk-50": 2, "add-bulk-1000": 2, "work-100": 7}
+    bars = {
+        "add": 1.5,
+        "add-100-tasks": 5,
+        "add-bulk-50": 2,
+        "add-bulk-1000": 2,
+        "work-100": 7,
+        "retry": 5,
+        "burial": 5,
+    }
     return [
         _at_least(f"{scenario} against {wheel}", ours, least, samples.ratio(scenario, ours, wheel))
         for scenario, least in bars.items()

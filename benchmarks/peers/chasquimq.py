@@ -1,7 +1,9 @@
 """The official chasquimq wheel, by the same public classes as pychasqui.
 
-Worker: events, the promoter and the scheduler are off (nothing here needs them and each costs Redis commands), and
-256 entries are read at a time as in the project's own benchmark. On asyncio, as its documentation shows it.
+Worker: events and the scheduler are off, and so is the promoter unless jobs are retried (nothing else here needs them
+and each costs Redis commands), and 256 entries are read at a time as in the project's own benchmark. On asyncio, as its
+documentation shows it. Its bulk add with options is one add after another, so jobs with options are added by concurrent
+calls; how its promoter goes about it cannot be set from Python.
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from chasquimq import Queue, Worker
+from chasquimq import Queue, UnrecoverableError, Worker
 
-from benchmarks.payload import STREAM
-from benchmarks.peers.roles import QUEUE, AsyncPeer, Order, Producer, sum_of
+from benchmarks.payload import DELAYED, STREAM
+from benchmarks.peers.roles import QUEUE, AsyncPeer, Failures, Order, Producer, all_of, sum_of
 
 
 @asynccontextmanager
@@ -22,7 +24,9 @@ async def producer(url: str) -> AsyncIterator[Producer]:
     # The default cap of a million entries would trim the largest backlog measured here.
     async with Queue(QUEUE, redis_url=url, max_stream_len=10_000_000) as queue:
 
-        def bulk(batch: list[dict[str, Any]]) -> Callable[[], Any]:
+        def bulk(batch: list[dict[str, Any]], **options: Any) -> Callable[[], Any]:
+            if options:
+                return partial(all_of, [partial(queue.add, "bench", data, **options) for data in batch])
             return partial(queue.add_bulk, [{"name": "bench", "data": data} for data in batch])
 
         yield Producer(partial(queue.add, "bench"), bulk)
@@ -36,10 +40,16 @@ async def work(order: Order, handler: Callable[..., Any]) -> None:
         concurrency=order.concurrency,
         read_count=256,
         events_enabled=False,
-        delayed_enabled=False,
+        delayed_enabled=order.handler == "retry",
         run_scheduler=False,
     )
     await worker.run()
 
 
-PEER = AsyncPeer(producer, work, lambda job: job.data, sum_of(("XLEN", STREAM.decode())))
+PEER = AsyncPeer(
+    producer,
+    work,
+    lambda job: job.data,
+    sum_of(("XLEN", STREAM.decode()), ("ZCARD", DELAYED.decode())),
+    failures=Failures(lambda job: job.attempt, UnrecoverableError),
+)

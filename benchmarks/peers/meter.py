@@ -23,19 +23,23 @@ class Meter:
         self._order, self._peer = order, peer
         self._count = itertools.count(1)  # next() on it is one step under the GIL
         self._first, self._last = max(1, order.warmup), order.total
+        if order.handler == "retry":
+            self._last += order.count
+        self._jobs = order.total - self._first
         self._clock = Clock()
         self._seconds_to_last_start = 0.0
         self._over = threading.Event()
         self._latencies_us: list[int] = []
         threading.Thread(target=self._report, daemon=True).start()
 
-    def hit(self) -> None:
+    def hit(self) -> int:
         number = next(self._count)
         if number == self._first:
             self._clock = Clock()
         elif number == self._last:
             self._seconds_to_last_start = self._clock.seconds()
             self._over.set()
+        return number
 
     def async_handler(self, data_of: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
         hit, stamp = self.hit, self._stamp
@@ -50,8 +54,27 @@ class Meter:
         async def latency(*args: Any, **kwargs: Any) -> None:
             stamp(data_of(*args, **kwargs))
 
+        if self._order.handler in ("retry", "bury"):
+            return self._failing_handler()
         plain = self.plain_handler(data_of)
         return {"noop": noop, "sleep": sleep, "stamp": latency, "def": plain}[self._order.handler]
+
+    def _failing_handler(self) -> Callable[..., Any]:
+        failures = self._peer.failures if isinstance(self._peer, AsyncPeer) else None
+        assert failures, "this peer is not measured with jobs that fail"
+        earlier_runs, final = failures.earlier_runs, failures.final
+        hit, warmup = self.hit, self._order.warmup
+
+        async def retry(*args: Any, **kwargs: Any) -> None:
+            # Those of the warm-up succeed at once: their retries would come behind all others, into the timed part.
+            if hit() > warmup and not earlier_runs(*args, **kwargs):
+                raise LookupError("not yet")
+
+        async def bury(*_: Any, **__: Any) -> None:
+            hit()
+            raise final("never")
+
+        return retry if self._order.handler == "retry" else bury
 
     def plain_handler(self, data_of: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
         hit, stamp = self.hit, self._stamp
@@ -83,7 +106,7 @@ class Meter:
             with Wire(self._order.url) as wire:
                 while self._peer.unfinished(wire):
                     time.sleep(0.001)
-        result = self._clock.read(self._last - self._first)
+        result = self._clock.read(self._jobs)
         result["seconds_to_last_start"] = self._seconds_to_last_start
         if not self._order.drain:
             result["seconds"] = self._seconds_to_last_start

@@ -10,17 +10,17 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from benchmarks.payload import STREAM
-from benchmarks.peers.roles import QUEUE, AsyncPeer, Order, Producer, sum_of
-from pychasqui import Queue, Worker
+from benchmarks.payload import DELAYED, STREAM
+from benchmarks.peers.roles import QUEUE, AsyncPeer, Failures, Order, Producer, sum_of
+from pychasqui import Queue, UnrecoverableError, Worker
 
 
 @asynccontextmanager
 async def producer(url: str) -> AsyncIterator[Producer]:
     async with Queue(QUEUE, redis_url=url) as queue:
 
-        def bulk(batch: list[dict[str, Any]]) -> Callable[[], Any]:
-            return partial(queue.add_bulk, [{"name": "bench", "data": data} for data in batch])
+        def bulk(batch: list[dict[str, Any]], **options: Any) -> Callable[[], Any]:
+            return partial(queue.add_bulk, [{"name": "bench", "data": data, **options} for data in batch])
 
         yield Producer(partial(queue.add, "bench"), bulk)
 
@@ -29,5 +29,11 @@ async def work(order: Order, handler: Callable[..., Any]) -> None:
     await Worker(QUEUE, handler, redis_url=order.url, concurrency=order.concurrency).run()
 
 
-# Jobs leave the stream when they are acked, so its length is everything that is not finished.
-PEER = AsyncPeer(producer, work, lambda job: job.data, sum_of(("XLEN", STREAM.decode())))
+# Jobs leave the stream when they are acked, so what is not finished is there or waits for its retry.
+PEER = AsyncPeer(
+    producer,
+    work,
+    lambda job: job.data,
+    sum_of(("XLEN", STREAM.decode()), ("ZCARD", DELAYED.decode())),
+    failures=Failures(lambda job: job.attempt, UnrecoverableError),
+)

@@ -28,7 +28,8 @@ class Order:
     style: str = "single"  # single, tasks or bulk
     tasks: int = 100
     bulk: int = 1000
-    handler: str = "noop"  # noop, sleep, def or stamp
+    options: dict[str, Any] = field(default_factory=dict)  # of every job that is added in bulk, besides its data
+    handler: str = "noop"  # noop, sleep, def, stamp, retry or bury
     concurrency: int = 100
     drain: bool = True  # wait until the last job is acked; False stops the clock at the last handler start
     gap_ms: tuple[float, float] = (2.0, 5.0)
@@ -41,22 +42,33 @@ class Order:
 
 @dataclass(frozen=True)
 class Producer:
-    """`add(data)` adds one job. `bulk(batch)` prepares a call that adds all of them the best way the peer has."""
+    """`add(data)` adds one job. `bulk(batch)` prepares a call that adds all of them the best way the peer has; peers
+    whose failures are measured take a job's options with it."""
 
     add: Callable[[dict[str, Any]], Any]
-    bulk: Callable[[list[dict[str, Any]]], Callable[[], Any]]
+    bulk: Callable[..., Callable[[], Any]]
+
+
+@dataclass(frozen=True)
+class Failures:
+    """`earlier_runs` finds among a handler's arguments how often the job has failed; `final` is the error that buries
+    a job at once."""
+
+    earlier_runs: Callable[..., int]
+    final: type[Exception]
 
 
 @dataclass(frozen=True)
 class AsyncPeer:
     """`unfinished` asks Redis for the jobs that are waiting, running or not acked; `data_of` finds the data among a
-    handler's arguments."""
+    handler's arguments. `failures` is there where failing jobs are measured."""
 
     producer: Callable[[str], AbstractAsyncContextManager[Producer]]
     work: Callable[[Order, Callable[..., Any]], Awaitable[None]]
     data_of: Callable[..., dict[str, Any]]
     unfinished: Callable[[Wire], int]
     uvloop: bool = False
+    failures: Failures | None = None
 
 
 @dataclass(frozen=True)

@@ -66,11 +66,11 @@ async def _add_async(producer: Producer, order: Order, count: int) -> None:
         await asyncio.gather(*(caller(times) for times in shares(count, order.tasks)))
     else:
         whole, rest = divmod(count, order.bulk)
-        call = producer.bulk([data] * order.bulk)
+        call = producer.bulk([data] * order.bulk, **order.options)
         for _ in range(whole):
             await call()
         if rest:
-            await producer.bulk([data] * rest)()
+            await producer.bulk([data] * rest, **order.options)()
 
 
 async def _send_async(producer: Producer, order: Order) -> dict[str, Any]:

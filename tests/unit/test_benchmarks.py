@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import msgspec
 import pytest
 
 from benchmarks import payload, scenarios
+from benchmarks.peers.meter import Meter
+from benchmarks.peers.roles import AsyncPeer, Failures, Order
 from benchmarks.peers.stage import shares
 from benchmarks.procedures import percentiles, requests_per_second
 from benchmarks.report import Table, ranking, tables, verdict_table
-from benchmarks.roster import BARE_LOOP, BY_NAME, OURS, OURS_UVLOOP, PEERS, REDIS_BENCHMARK, WHEEL
+from benchmarks.roster import (
+    BARE_LOOP,
+    BY_NAME,
+    FAILING,
+    OURS,
+    OURS_UVLOOP,
+    PEERS,
+    REDIS_BENCHMARK,
+    WHEEL,
+    WHEEL_UVLOOP,
+)
 from benchmarks.runner import Sample, rounds
 from benchmarks.scenarios import BY_KEY, FULL, QUICK, SCENARIOS, job_count, warmup_count
 from benchmarks.server import ROOT
@@ -113,6 +128,47 @@ def test_every_peer_gets_a_whole_number_of_batches(effort: scenarios.Effort):
                 assert count % batch == 0
                 assert count >= 200
                 assert warmup_count(count, scenario.parameters) >= count / 10
+
+
+def test_jobs_that_fail_are_as_many_for_everybody():
+    for key in FAILING:
+        taking_part = [peer for peer in PEERS if key in peer.scenarios]
+        assert [peer.name for peer in taking_part] == [OURS, OURS_UVLOOP, WHEEL, WHEEL_UVLOOP]
+        assert {job_count(BY_KEY[key], peer, FULL) for peer in taking_part} == {50_000}
+
+
+def meter_of(handler: str, *, warmup: int) -> Callable[..., Awaitable[None]]:
+    """The handler that a peer's worker would get; its argument is how often the job has failed."""
+    failures = Failures(lambda earlier_runs: earlier_runs, ZeroDivisionError)
+    peer: Any = AsyncPeer(None, None, lambda _: {}, lambda _: 0, failures=failures)  # type: ignore[arg-type]
+    order = Order("redis://nowhere", count=1000, warmup=warmup, handler=handler)
+    return Meter(order, peer).async_handler(peer.data_of)
+
+
+async def test_after_the_warm_up_a_job_fails_once_and_then_succeeds():
+    retry = meter_of("retry", warmup=2)
+    await retry(0)
+    await retry(0)
+    with pytest.raises(LookupError):
+        await retry(0)
+    await retry(1)
+    with pytest.raises(LookupError):
+        await retry(0)
+
+
+async def test_a_job_to_be_buried_fails_for_good_from_the_start():
+    bury = meter_of("bury", warmup=2)
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            await bury(0)
+
+
+def test_failures_must_cost_a_fifth_of_what_they_cost_the_wheel():
+    rates = {OURS: 50, WHEEL: 10, OURS_UVLOOP: 49, WHEEL_UVLOOP: 10}
+    verdicts = judge(Samples(sample(key, peer, 0, value=rate) for key in FAILING for peer, rate in rates.items()))
+    for key in FAILING:
+        assert verdict_on(verdicts, f"{key} against").cleared is True
+        assert verdict_on(verdicts, f"{key} against", OURS_UVLOOP).cleared is False
 
 
 def test_a_slow_peer_gets_longer_pauses_so_that_its_queue_is_idle():
