@@ -28,6 +28,7 @@ from .errors import (
 )
 from .job import Job
 from .queue import Queue
+from .repeat import MissedFiresPolicy, RepeatPattern, next_fire, next_fires
 from .retry import BackoffSpec, RetryPolicy
 from .worker import Worker
 
@@ -46,12 +47,14 @@ __all__ = [
     "InvalidArgument",
     "InvalidType",
     "Job",
+    "MissedFiresPolicy",
     "NotRedis",
     "NotReplicated",
     "PayloadTooLarge",
     "Queue",
     "QueueFull",
     "RedisTrouble",
+    "RepeatPattern",
     "ReplyError",
     "RetryLater",
     "RetryPolicy",
@@ -62,4 +65,6 @@ __all__ = [
     "Worker",
     "WrongLoop",
     "__version__",
+    "next_fire",
+    "next_fires",
 ]
