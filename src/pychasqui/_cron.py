@@ -241,6 +241,8 @@ def _read_weekdays(text: str) -> frozenset[tuple[int, int]]:
             week = _LAST_WEEK if number == "L" else int(number)
         elif item.endswith("L"):
             which, week = item[:-1], _LAST_WEEK
+            if "-" in which or "/" in which:
+                raise ValueError(f"weekday {item!r} must name a single day")
         if week != _EVERY_WEEK and which[:1] in ("*", "?"):
             raise ValueError(f"weekday {item!r} must name a day")
         weekdays.update((day % 7, week) for day in _read_range(_WEEKDAY, which))
@@ -249,7 +251,7 @@ def _read_weekdays(text: str) -> frozenset[tuple[int, int]]:
 
 def _items(field: _Field, text: str) -> list[str]:
     items = [item for item in text.split(",") if item]
-    if not items or (len(items) > 1 and any(item in field.wildcards for item in items)):
+    if not items or ("," in text and any(item in field.wildcards for item in items)):
         raise ValueError(f"{field.name} {text!r} must name at least one value, and * only alone")
     return items
 
