@@ -383,7 +383,7 @@ patterns = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(patterns, instants)
 def test_a_window_is_strictly_after_and_the_next_are_in_order(pattern: RepeatPattern, after_ms: int) -> None:
     fires = next_fires(pattern, 5, after_ms)
@@ -391,7 +391,7 @@ def test_a_window_is_strictly_after_and_the_next_are_in_order(pattern: RepeatPat
     assert all(earlier < later for earlier, later in zip([after_ms, *fires], fires, strict=False))
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(expressions, st.sampled_from(ZONES), instants, st.integers(0, 10 * DAY * 1000))
 def test_asking_later_never_finds_an_earlier_window(expression: str, zone: str, after_ms: int, later_ms: int) -> None:
     pattern = cron(expression, zone)
@@ -405,7 +405,7 @@ def test_asking_later_never_finds_an_earlier_window(expression: str, zone: str, 
     assert next_fire(pattern, fire_ms - 1) == fire_ms
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(expressions, instants)
 def test_in_utc_windows_are_those_of_cronsim(expression: str, after_ms: int) -> None:
     witness = CronSim(expression, datetime.fromtimestamp(after_ms // 1000, UTC))
@@ -427,7 +427,7 @@ CHANGES = (
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(_part(0, 59), _part(0, 4), st.sampled_from(CHANGES), st.integers(-200, 200))
 def test_around_a_change_windows_are_what_the_wall_clock_shows(
     minute: str, hour: str, change: tuple[str, int], offset_minutes: int

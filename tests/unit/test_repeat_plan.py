@@ -136,7 +136,7 @@ def test_fires_at_once_are_bounded_and_the_rest_follows() -> None:
     assert len(plan_fires(greedy, NOW - 10**6, fired=0, now_ms=NOW).fires_ms) == MAX_CATCHUP
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     pattern=st.one_of(st.integers(50, 5000).map(every), st.sampled_from([cron("* * * * * *"), cron("*/3 * * * * *")])),
     policy=st.sampled_from([skip(), fire_once(), fire_all(1)]),
@@ -163,7 +163,7 @@ def test_whoever_ticks_in_time_fires_each_window_once(
         assert score is None
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     pattern=st.one_of(
         st.integers(1, 10**10).map(every),

@@ -204,14 +204,14 @@ def test_a_repeatable_comes_back_as_it_was_and_msgpack_agrees(repeatable: Repeat
     assert msgpack.packb(value) == encoded
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.binary(max_size=80))
 def test_any_bytes_are_a_repeatable_or_a_decode_error(data: bytes) -> None:
     with suppress(DecodeError):
         decode_spec(data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(specs, st.data())
 def test_damaged_bytes_are_a_repeatable_or_a_decode_error(repeatable: RepeatSpec, data: st.DataObject) -> None:
     encoded = bytearray(encode_spec(repeatable))
@@ -230,7 +230,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(values | st.sampled_from(USUAL), min_size=7, max_size=9), st.booleans())
 def test_any_values_are_a_repeatable_or_a_decode_error(fields: list[Any], keyed: bool) -> None:
     value = dict(zip(NAMES, fields, strict=False)) if keyed else fields
