@@ -7,7 +7,7 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 from . import config
@@ -16,15 +16,16 @@ from ._engine.service import Outage
 from ._engine.signals import caught_signals
 from ._parts import Handler, Parts, Settings
 from ._place import Place
-from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
 from ._redis.remedies import Remedy, remedy_for
-from .errors import Closed, CommandTimeout, ConnectionLost, InvalidType, RedisTrouble
+from .errors import Closed, CommandTimeout, ConnectionLost, InvalidType, RedisTrouble, ReplyError
 from .job import Job
 from .retry import MAX_U32, RetryPolicy
 
 log = logging.getLogger("chasqui.worker")
+T = TypeVar("T")
 
+COUNT_A_CALL = 500
 SETTLE_S = 5.0  # how long a closing worker tries to settle what has ended while Redis is away
 CLOSING_S = 2.0  # how long each other part of the farewell may take
 
@@ -191,7 +192,8 @@ class Worker:
             raise self._death
 
     async def _start(self, parts: Parts) -> None:
-        await self._join_group(parts.broker)
+        await self._until_heard(parts.broker.ensure_group, self._settings.group)
+        await self._count_earlier_life(parts)  # before anything is read: whatever is pending now is of that life
         parts.lanes.lease_until = 0.0  # nothing is started before the first renewal
         await parts.keeper.start()  # before anything is read: a worker that holds entries is known to live
         parts.lanes.start()
@@ -240,19 +242,36 @@ class Worker:
         self._death = self._death or error
         self._stop_wanted.set()
 
-    async def _join_group(self, broker: Broker) -> None:
+    async def _count_earlier_life(self, parts: Parts) -> None:
+        """What an earlier life under this name held may have been run, and that delivery counts.
+
+        The reader then finds it as it finds all that is pending for us without our knowing.
+        """
+        me, after = (self._settings.group, self.consumer_id), b""
+        try:
+            while page := await self._until_heard(parts.broker.pending_page, *me, after, COUNT_A_CALL):
+                seen = [(entry.id, entry.deliveries) for entry in page]
+                # Said again with the deliveries that were seen at first: nothing counts twice.
+                await self._until_heard(parts.broker.recount, *me, seen)
+                parts.reader.may_have_orphans = True
+                after = page[-1].id
+        except ReplyError as error:
+            if remedy_for(error) is not Remedy.NO_GROUP:  # without a group nothing is pending; the reader makes it anew
+                raise
+
+    async def _until_heard(self, say: Callable[..., Awaitable[T]], *arguments: object) -> T:
         """Wait for a Redis that is away; raise for one that will never do."""
         outage = Outage(f"worker {self.consumer_id} waits for Redis", f"worker {self.consumer_id} has found Redis")
         while True:
             try:
-                await broker.ensure_group(self._settings.group)
+                reply = await say(*arguments)
             except RedisTrouble as error:
-                if remedy_for(error) in (Remedy.FATAL, Remedy.LOCKED):
+                if remedy_for(error) in (Remedy.FATAL, Remedy.LOCKED, Remedy.NO_GROUP):
                     raise
                 await asyncio.sleep(outage.goes_on(error))
             else:
                 outage.is_over()
-                return
+                return reply
 
     async def _drain(self, lanes: Lanes) -> None:
         """Let what is held finish, until the deadline or a second signal."""

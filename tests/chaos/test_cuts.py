@@ -163,6 +163,17 @@ async def take_over(scene: Scene) -> None:
     await scene.check_clean()
 
 
+async def live_again(scene: Scene) -> None:
+    """A worker of this name was killed with all the jobs in its hands: it may have run them, and each counts once."""
+    await scene.add()
+    await hold(scene, "pod-0")
+    await scene.witness.zadd(f"{scene.prefix}:workers", {"pod-0": 1})
+    async with scene.worker(consumer_id="pod-0"), scene.until_settled():
+        await eventually(lambda: len(scene.runs) >= JOBS, timeout=10)
+    assert scene.attempts() == {number: [1] for number in range(JOBS)}
+    await scene.check_clean()
+
+
 async def claim_what_lies_idle(scene: Scene) -> None:
     await scene.add()
     await hold(scene, "official")
@@ -245,6 +256,7 @@ BOUNDARIES: dict[Flow, set[str]] = {
     promote: {"promote", "XREADGROUP"},
     take_over: {"XPENDING", "ZRANGE", "TIME", "takeover", "XACKDEL"},
     claim_what_lies_idle: {"XPENDING", "ZRANGE", "TIME", "claim_idle", "XACKDEL"},
+    live_again: {"HELLO", "XGROUP CREATE", "orphans", "recount", "keep", "XREADGROUP", "XACKDEL"},
     find_orphans: {"orphans", "XREADGROUP"},
     keep: {"keep"},
     hand_back: {"CLIENT UNBLOCK", "release", "leave", "yield", "keep"},

@@ -183,6 +183,25 @@ class TestAKilledWorker:
         ((_, letter),) = await witness.xrange(dead_key)
         assert letter[b"reason"] == b"retries_exhausted"
 
+    @pytest.mark.parametrize(
+        "acts",
+        ({"0": "die", "1": "die", "2": "die"}, {"0": "fail", "1": "die", "2": "die"}),
+        ids=("dies", "fails, dies"),
+    )
+    async def test_one_that_dies_again_and_again_under_its_name_uses_up_the_attempts(
+        self, make_crew: MakeCrew, queue: Queue, witness: redis.asyncio.Redis, acts: dict[str, str]
+    ) -> None:
+        """As in a pod that keeps its name: nobody takes over, it comes back to what it held."""
+        crew = make_crew(seats=1, max_attempts=3, options={"consumer_id": "pod-0"})
+        manned = asyncio.create_task(crew.keep_manned())
+        await add(queue, acts=acts, backoff=20)
+        dead_key = _stream_key(queue.name).replace(":stream", ":dlq")
+        await eventually(lambda: witness.xlen(dead_key), timeout=25, every=0.1)
+        manned.cancel()
+        assert [run.attempt for run in read_runs(crew.log)] == [0, 1, 2]
+        ((_, letter),) = await witness.xrange(dead_key)
+        assert (letter[b"reason"], letter[b"attempts"]) == (b"retries_exhausted", b"3")
+
 
 class TestASuspendedWorker:
     @pytest.mark.parametrize("does", ("fail", "give up"))

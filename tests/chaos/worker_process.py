@@ -91,8 +91,7 @@ async def work(order: dict[str, Any]) -> None:
         redis_url=order["url"],
         concurrency=order["concurrency"],
         max_attempts=order["max_attempts"],
-        consumer_id=order["consumer"],
-        **order["options"],
+        **{"consumer_id": order["consumer"], **order["options"]},
     )
     if is_ours:
         async with worker:  # which returns once it reads

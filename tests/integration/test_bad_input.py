@@ -317,6 +317,12 @@ class TestWorker:
         with pytest.raises(ChasquiError, match=option):
             Worker("emails", handle, **{option: value})
 
+    def test_a_name_that_has_a_meaning_of_its_own_is_refused(self) -> None:
+        """What is handed back is pending under it until somebody takes it."""
+        with pytest.raises(InvalidArgument, match=r"consumer_id 'released'.*take another"):
+            Worker("emails", handle, consumer_id="released")
+        assert Worker("emails", handle, consumer_id="released-1", group="released").consumer_id == "released-1"
+
     async def test_used_after_close_it_says_so(self, redis_url: str, queue_name: str) -> None:
         worker = Worker(queue_name, handle, redis_url=redis_url)
         await worker.close()

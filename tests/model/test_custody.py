@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -140,6 +140,47 @@ class TestSecondLife:
             await eventually(lambda: runs.ids == {"a"}, timeout=5)
         assert runs.attempts == {"a": [1]}
 
+    async def test_each_life_counts_as_an_attempt(
+        self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Without its farewell, a worker leaves what it held as a killed process does."""
+        keys, started = Keys(queue_name), asyncio.Event()
+        attempts: list[int] = []
+
+        async def handler(job: Job) -> None:
+            attempts.append(job.attempt)
+            started.set()
+            await asyncio.sleep(60)
+
+        async def unheard(*_: Any) -> None:
+            pass
+
+        for method in ("release", "leave"):
+            monkeypatch.setattr(Broker, method, unheard)
+        await add(queue_name, redis_url, "a", attempts=3)
+        for life in range(3):
+            started.clear()
+            async with worker(queue_name, redis_url, handler, consumer_id="pod-0", shutdown_deadline_s=0.01):
+                await asyncio.wait_for(started.wait(), 5)
+            (hold,) = await witness.xpending_range(keys.stream, GROUP, "-", "+", 1)
+            assert (hold["consumer"], hold["times_delivered"]) == (b"pod-0", life + 1)
+        async with worker(queue_name, redis_url, handler, consumer_id="pod-0"):
+            await eventually(lambda: witness.xlen(keys.dead), timeout=5)
+        assert attempts == [0, 1, 2]
+
+    async def test_more_than_one_page_of_what_it_held_is_counted(
+        self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
+    ) -> None:
+        keys, runs = Keys(queue_name), Runs()
+        queue = Queue(queue_name, redis_url=redis_url)
+        await queue.add_bulk({"name": "mail", "data": number} for number in range(1234))
+        await queue.close()
+        await witness.xgroup_create(keys.stream, GROUP, "0")
+        await witness.xreadgroup(GROUP, "pod-0", {keys.stream: ">"}, count=1234)
+        async with worker(queue_name, redis_url, runs, consumer_id="pod-0"):
+            await eventually(lambda: len(runs.ids) == 1234, timeout=10)
+        assert list(runs.attempts.values()) == [[1]] * 1234
+
     async def test_a_worker_that_has_left_is_not_heard_of_again(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -157,7 +198,6 @@ class TestSecondLife:
 
 
 class TestThereAndBack:
-    @pytest.mark.xfail(strict=True, reason="the gate asks whose the entry is, not by which delivery")
     async def test_a_run_that_lost_its_job_does_not_speak_for_it_when_it_comes_back(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
@@ -174,22 +214,74 @@ class TestThereAndBack:
         await add(queue_name, redis_url, "a", attempts=3, backoff=1)
         async with worker(queue_name, redis_url, handler) as mine:
             await started.wait()
-            ((entry_id, _),) = await witness.xrange(keys.stream)
-            await witness.xclaim(keys.stream, GROUP, "other", 0, [entry_id])
-            await witness.zadd(keys.workers, {"other": 0})
-
-            async def owner() -> bytes:
-                (hold,) = await witness.xpending_range(keys.stream, GROUP, "-", "+", 1)
-                return hold["consumer"]
-
-            await eventually(lambda: _is(owner, mine.consumer_id.encode()), timeout=5)
+            await send_there_and_back(witness, keys, mine)
             gate.set()
             await eventually(lambda: witness.xlen(keys.dead), timeout=5)
         assert attempts == [0, 2]
 
+    async def test_its_late_success_is_a_success(
+        self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
+    ) -> None:
+        keys, started, gate = Keys(queue_name), asyncio.Event(), asyncio.Event()
+        attempts: list[int] = []
 
-async def _is(ask: Callable[[], Awaitable[bytes]], wanted: bytes) -> bool:
-    return await ask() == wanted
+        async def handler(job: Job) -> None:
+            attempts.append(job.attempt)
+            started.set()
+            await gate.wait()
+
+        await add(queue_name, redis_url, "a")
+        async with worker(queue_name, redis_url, handler) as mine:
+            await started.wait()
+            await send_there_and_back(witness, keys, mine)
+            await asyncio.sleep(LEASE_MS / 1000)
+            assert attempts == [0], "it is run beside itself"
+            gate.set()
+            await eventually(lambda: _is_empty(witness, keys), timeout=5)
+        assert attempts == [0]
+
+    async def test_one_that_waited_unstarted_is_started_once_by_its_last_delivery(
+        self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
+    ) -> None:
+        keys, started, gate = Keys(queue_name), asyncio.Event(), asyncio.Event()
+        attempts: list[tuple[str, int]] = []
+
+        async def handler(job: Job) -> None:
+            attempts.append((job.id, job.attempt))
+            started.set()
+            await gate.wait()
+
+        await add(queue_name, redis_url, "first")
+        async with worker(queue_name, redis_url, handler, concurrency=1) as mine:
+            await started.wait()
+            assert mine._parts is not None
+            await add(queue_name, redis_url, "a")
+            await mine._parts.reading.read(GROUP, mine.consumer_id, 10, 100, mine._parts.reader._arrive)
+            assert mine._parts.lanes.waiting == 1
+            _, (entry_id, _) = await witness.xrange(keys.stream)
+            for owner in ("other", mine.consumer_id):
+                await witness.xclaim(keys.stream, GROUP, owner, 0, [entry_id])
+            await eventually(lambda: mine._parts and mine._parts.lanes.held().get(entry_id) == 3, timeout=5)
+            gate.set()
+            await eventually(lambda: _is_empty(witness, keys), timeout=5)
+        assert attempts == [("first", 0), ("a", 2)]
+
+
+async def send_there_and_back(witness: redis.asyncio.Redis, keys: Keys, mine: Worker) -> None:
+    """Another worker takes the entry, and leaves; the first one has it again, two deliveries later."""
+    ((entry_id, _),) = await witness.xrange(keys.stream)
+    await witness.xclaim(keys.stream, GROUP, "other", 0, [entry_id])
+    await witness.zadd(keys.workers, {"other": 0})
+
+    async def is_back() -> bool:
+        (hold,) = await witness.xpending_range(keys.stream, GROUP, entry_id, entry_id, 1)
+        return (hold["consumer"], hold["times_delivered"]) == (mine.consumer_id.encode(), 3)
+
+    await eventually(is_back, timeout=5)
+
+
+async def _is_empty(witness: redis.asyncio.Redis, keys: Keys) -> bool:
+    return await witness.xlen(keys.stream) == 0
 
 
 class TestGroupGone:

@@ -130,6 +130,7 @@ def test_whatever_is_given_only_our_own_errors_come_back(value: Any) -> None:
         lambda: config.check_queue_name(value),
         lambda: config.check_job_name(value),
         lambda: config.check_job_id(value),
+        lambda: config.check_consumer_id(value),
         lambda: config.check_int("count", value, 1),
         lambda: config.check_seconds("timeout_s", value),
     ]

@@ -25,16 +25,18 @@ class FakeBroker:
     def __init__(self) -> None:
         self.connection = self
         self.kept: list[list[bytes]] = []
+        self.deliveries: list[dict[bytes, int]] = []
         self.stolen: set[bytes] = set()
         self.is_away = False
         self.called = threading.Semaphore(0)
 
-    async def keep(self, group: str, consumer: str, lease_ms: int, ids: list[bytes]) -> list[bytes]:
+    async def keep(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
         if self.is_away:
             raise ConnectionLost("away")
-        self.kept.append(sorted(ids))
+        self.deliveries.append(dict(held))
+        self.kept.append(sorted(dict(held)))
         self.called.release()
-        return [entry_id for entry_id in ids if entry_id in self.stolen]
+        return [entry_id for entry_id, _ in held if entry_id in self.stolen]
 
     async def close(self) -> None:
         pass
@@ -44,6 +46,7 @@ class FakeLanes:
     def __init__(self) -> None:
         self.lease_until = float("inf")
         self.lost: set[bytes] = set()
+        self.has_them = True
         self.renewals = 0
 
     def running(self) -> list[Job]:
@@ -52,15 +55,36 @@ class FakeLanes:
     def renewed(self) -> None:
         self.renewals += 1
 
-    def lose(self, ids: set[bytes]) -> None:
+    def lose(self, ids: set[bytes]) -> bool:
         self.lost |= ids
+        return self.has_them
+
+
+def first(*entry_ids: bytes) -> dict[bytes, int]:
+    """Held by their first deliveries."""
+    return dict.fromkeys(entry_ids, 1)
 
 
 @asynccontextmanager
 async def keeping(
-    broker: FakeBroker, lanes: Any, held: Callable[[], list[bytes]], *, lease_ms: int = 60_000, every_s: float = 60
+    broker: FakeBroker,
+    lanes: Any,
+    held: Callable[[], dict[bytes, int]],
+    *,
+    on_lost: Callable[[], None] = lambda: None,
+    lease_ms: int = 60_000,
+    every_s: float = 60,
 ) -> AsyncIterator[Keeper]:
-    keeper = Keeper(cast(Broker, broker), "default", "a", lanes=lanes, held=held, lease_ms=lease_ms, every_s=every_s)
+    keeper = Keeper(
+        cast(Broker, broker),
+        "default",
+        "a",
+        lanes=lanes,
+        held=held,
+        on_lost=on_lost,
+        lease_ms=lease_ms,
+        every_s=every_s,
+    )
     async with asyncio.timeout(PATIENCE_S):
         await keeper.start()
     yield keeper
@@ -78,7 +102,7 @@ def test_the_lease_begins_before_start_returns() -> None:
     async def check() -> None:
         broker, lanes = FakeBroker(), FakeLanes()
         before = monotonic()
-        async with keeping(broker, lanes, list, lease_ms=6000):
+        async with keeping(broker, lanes, dict, lease_ms=6000):
             assert broker.kept == [[]]
             assert before + 6 <= lanes.lease_until <= monotonic() + 6
 
@@ -87,17 +111,17 @@ def test_the_lease_begins_before_start_returns() -> None:
 
 async def test_what_is_held_from_one_renewal_to_the_next_is_renewed() -> None:
     broker = FakeBroker()
-    async with keeping(broker, FakeLanes(), lambda: [b"1-0", b"2-0"], every_s=0.01):
+    async with keeping(broker, FakeLanes(), lambda: first(b"1-0", b"2-0"), every_s=0.01):
         await until(lambda: len(broker.kept) >= 3)
     assert broker.kept[:3] == [[], [b"1-0", b"2-0"], [b"1-0", b"2-0"]]
 
 
 async def test_what_has_ended_meanwhile_is_not_renewed() -> None:
     broker = FakeBroker()
-    held = [b"1-0", b"2-0"]
-    async with keeping(broker, FakeLanes(), lambda: list(held), every_s=0.01):
+    held = first(b"1-0", b"2-0")
+    async with keeping(broker, FakeLanes(), lambda: dict(held), every_s=0.01):
         await until(lambda: len(broker.kept) >= 2)
-        held.remove(b"1-0")
+        del held[b"1-0"]
         broker.kept.clear()
         await until(lambda: len(broker.kept) >= 3)
     assert broker.kept[-1] == [b"2-0"]
@@ -105,7 +129,7 @@ async def test_what_has_ended_meanwhile_is_not_renewed() -> None:
 
 async def test_more_than_one_call_can_carry_goes_in_several() -> None:
     broker = FakeBroker()
-    held = [b"%d-0" % number for number in range(1200)]
+    held = first(*(b"%d-0" % number for number in range(1200)))
     async with keeping(broker, FakeLanes(), lambda: held, every_s=0.01):
         await until(lambda: len(broker.kept) >= 4)
     assert [len(ids) for ids in broker.kept[:4]] == [0, 500, 500, 200]
@@ -114,14 +138,60 @@ async def test_more_than_one_call_can_carry_goes_in_several() -> None:
 async def test_what_is_lost_is_told_to_the_lanes() -> None:
     broker, lanes = FakeBroker(), FakeLanes()
     broker.stolen = {b"2-0"}
-    async with keeping(broker, lanes, lambda: [b"1-0", b"2-0"], every_s=0.01):
+    async with keeping(broker, lanes, lambda: first(b"1-0", b"2-0"), every_s=0.01):
         await until(lambda: lanes.lost)
     assert lanes.lost == {b"2-0"}
 
 
+async def test_each_entry_is_renewed_by_its_delivery() -> None:
+    broker = FakeBroker()
+    held = {b"1-0": 1, b"2-0": 3}
+    async with keeping(broker, FakeLanes(), lambda: held, every_s=0.01):
+        await until(lambda: len(broker.deliveries) >= 2)
+    assert broker.deliveries[1] == held
+
+
+async def test_one_that_has_come_back_by_another_delivery_is_new() -> None:
+    """It is not older than the last renewal, which was about another one."""
+    broker = FakeBroker()
+    held = first(b"1-0", b"2-0")
+    async with keeping(broker, FakeLanes(), lambda: dict(held), every_s=0.05):
+        await until(lambda: len(broker.kept) >= 2)
+        held[b"1-0"] = 3
+        await until(lambda: len(broker.kept) >= 4)
+    assert broker.deliveries[2:4] == [{b"2-0": 1}, {b"1-0": 3, b"2-0": 1}]
+
+
+async def test_a_loss_is_told_to_whoever_looks_for_what_came_back() -> None:
+    broker, told = FakeBroker(), threading.Event()
+    broker.stolen = {b"2-0"}
+    async with keeping(broker, FakeLanes(), lambda: first(b"1-0", b"2-0"), on_lost=told.set, every_s=0.01):
+        await until(told.is_set)
+    assert told.is_set()
+
+
+async def test_so_is_one_that_is_found_out_after_a_lapse() -> None:
+    broker, lanes, told = FakeBroker(), FakeLanes(), threading.Event()
+    async with keeping(broker, lanes, lambda: first(b"1-0"), on_lost=told.set, every_s=0.05):
+        await until(lambda: len(broker.kept) >= 2)
+        broker.stolen = {b"1-0"}
+        lanes.lease_until = monotonic() - 1
+        await until(told.is_set)
+        assert lanes.renewals == 1
+
+
+async def test_one_that_is_settled_by_then_is_none() -> None:
+    broker, lanes, told = FakeBroker(), FakeLanes(), threading.Event()
+    broker.stolen = {b"2-0"}
+    lanes.has_them = False
+    async with keeping(broker, lanes, lambda: first(b"1-0", b"2-0"), on_lost=told.set, every_s=0.01):
+        await until(lambda: lanes.lost)
+    assert not told.is_set()
+
+
 async def test_while_redis_is_away_the_lease_runs_out_and_then_begins_again() -> None:
     broker, lanes = FakeBroker(), FakeLanes()
-    async with keeping(broker, lanes, list, lease_ms=30, every_s=0.01):
+    async with keeping(broker, lanes, dict, lease_ms=30, every_s=0.01):
         broker.is_away = True
         await until(lambda: monotonic() > lanes.lease_until)
         renewals = lanes.renewals
@@ -133,10 +203,10 @@ async def test_while_redis_is_away_the_lease_runs_out_and_then_begins_again() ->
 async def test_after_a_lapse_everything_held_is_looked_at_before_it_may_start() -> None:
     """As after a pause of the whole process: an entry that was read just before it has an owner elsewhere by now."""
     broker, lanes = FakeBroker(), FakeLanes()
-    held: list[bytes] = []
-    async with keeping(broker, lanes, lambda: list(held), lease_ms=60_000, every_s=0.05):
+    held: dict[bytes, int] = {}
+    async with keeping(broker, lanes, lambda: dict(held), lease_ms=60_000, every_s=0.05):
         await until(lambda: len(broker.kept) >= 2)
-        held.append(b"1-0")
+        held[b"1-0"] = 1
         broker.stolen = {b"1-0"}
         lanes.lease_until = monotonic() - 1
         await until(lambda: lanes.lease_until > monotonic())
@@ -175,17 +245,17 @@ async def test_stopping_ends_a_renewal_that_waits() -> None:
     class Hanging(FakeBroker):
         waits: bool = False
 
-        async def keep(self, group: str, consumer: str, lease_ms: int, ids: list[bytes]) -> list[bytes]:
+        async def keep(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
             if self.kept:
                 self.waits = True
                 try:
                     await asyncio.sleep(60)
                 finally:
                     self.waits = False
-            return await super().keep(group, consumer, lease_ms, ids)
+            return await super().keep(group, consumer, lease_ms, held)
 
     broker = Hanging()
-    async with keeping(broker, FakeLanes(), list, every_s=0.01):
+    async with keeping(broker, FakeLanes(), dict, every_s=0.01):
         await until(lambda: broker.waits)
         stopping_at = monotonic()
     assert monotonic() - stopping_at < PATIENCE_S

@@ -16,8 +16,8 @@ from pychasqui.job import Job
 PATIENCE_S = 1.0
 
 
-def job(number: int) -> Job:
-    return Job(f"job-{number}", "mail", number, _entry_id=b"%d-0" % number)
+def job(number: int, deliveries: int = 0) -> Job:
+    return Job(f"job-{number}", "mail", number, _entry_id=b"%d-0" % number, _deliveries=deliveries)
 
 
 class Record:
@@ -89,9 +89,9 @@ class TestRunning:
 
     async def test_what_waits_and_what_runs_is_held(self) -> None:
         async with running(lambda _: asyncio.sleep(60)) as record:
-            record.lanes.offer([job(1), job(2)])
+            record.lanes.offer([job(1), job(2, deliveries=2)])
             await record.until(lambda: len(record.lanes.running()) == 1)
-            assert sorted(record.lanes.held()) == [b"1-0", b"2-0"]
+            assert record.lanes.held() == {b"1-0": 1, b"2-0": 3}
             assert (record.lanes.free, record.lanes.waiting) == (-1, 1)
 
     async def test_what_was_not_started_can_be_taken_back(self) -> None:
@@ -99,7 +99,7 @@ class TestRunning:
             record.lanes.offer([job(1), job(2), job(3)])
             await record.until(lambda: len(record.lanes.running()) == 1)
             assert [unstarted.data for unstarted in record.lanes.take_unstarted()] == [2, 3]
-            assert record.lanes.held() == [b"1-0"]
+            assert list(record.lanes.held()) == [b"1-0"]
 
     async def test_handlers_that_never_await_let_the_loop_turn(self) -> None:
         async def handler(_: Job) -> None:
@@ -258,7 +258,7 @@ class TestLease:
             await asyncio.sleep(0.02)
             assert record.lanes.running() == []
             assert record.done == []
-            assert record.lanes.held() == [b"1-0"]
+            assert list(record.lanes.held()) == [b"1-0"]
 
     async def test_what_waited_is_started_when_it_begins_again(self) -> None:
         async with running(succeed) as record:
@@ -270,16 +270,16 @@ class TestLease:
             record.lanes.renewed()
             await record.until(lambda: record.lanes.finished == 2)
             assert record.done == [1, 2]
-            assert record.lanes.held() == []
+            assert record.lanes.held() == {}
 
     async def test_a_job_that_is_lost_is_not_started(self) -> None:
         async with running(succeed) as record:
             record.lanes.lease_until = monotonic() - 1
             record.lanes.offer([job(1), job(2), job(3)])
-            record.lanes.lose({b"2-0"})
+            assert record.lanes.lose({b"2-0"})
             record.lanes.lease_until = monotonic() + 60
             record.lanes.renewed()
-            await record.until(lambda: record.lanes.held() == [])
+            await record.until(lambda: record.lanes.held() == {})
             assert record.done == [1, 3]
 
     async def test_a_job_that_is_lost_while_it_runs_goes_on(self) -> None:
@@ -291,11 +291,18 @@ class TestLease:
         async with running(handler) as record:
             record.lanes.offer([job(1)])
             await record.until(lambda: len(record.lanes.running()) == 1)
-            record.lanes.lose({b"1-0"})
+            assert record.lanes.lose({b"1-0"})
             assert [running.data for running in record.lanes.running()] == [1]
             gate.set()
             await record.until(lambda: record.lanes.running() == [])
             assert (record.done, record.failed) == ([1], [])
+
+    async def test_a_loss_of_what_is_not_here_any_more_is_none(self) -> None:
+        async with running(succeed) as record:
+            record.lanes.offer([job(1)])
+            await record.until(lambda: record.done == [1])
+            assert not record.lanes.lose({b"1-0", b"2-0"})
+            assert not record.lanes.lose(set())
 
     async def test_room_that_a_loss_has_made_is_told(self) -> None:
         async with running(succeed) as record:

@@ -52,8 +52,8 @@ class FakeLanes:
     def numbers(self) -> list[int]:
         return [job.data for job in self.jobs]
 
-    def held(self) -> list[bytes]:
-        return [job._entry_id for job in self.jobs]
+    def held(self) -> dict[bytes, int]:
+        return {job._entry_id: job._delivery for job in self.jobs}
 
 
 async def _nothing() -> None:
@@ -117,7 +117,7 @@ class Desk:
 
     def __init__(self, max_attempts: int = 3) -> None:
         self.broker, self.lanes = FakeBroker(), FakeLanes()
-        self.rejected: list[tuple[bytes, str]] = []
+        self.rejected: list[tuple[bytes, int, str]] = []
         self.exhausted: list[int] = []
         self.reader = Reader(
             cast(Broker, self.broker),
@@ -129,7 +129,7 @@ class Desk:
             max_payload_bytes=1000,
             max_attempts=max_attempts,
             held=self.lanes.held,
-            on_rejected=lambda entry_id, fields, reason, detail: self.rejected.append((entry_id, reason)),
+            on_rejected=lambda entry_id, delivery, _, reason, __: self.rejected.append((entry_id, delivery, reason)),
             on_exhausted=lambda job: self.exhausted.append(job.data),
         )
 
@@ -176,7 +176,8 @@ class TestDecoding:
         desk = Desk()
         await desk.read([entry(1), [b"2-0", fields], entry(3)])
         assert desk.lanes.numbers == [1, 3]
-        assert desk.rejected == [(b"2-0", reason)]
+        desk.reader.take([Claimed(b"4-0", fields, 2)])
+        assert desk.rejected == [(b"2-0", 1, reason), (b"4-0", 3, reason)]
 
 
 class TestAttempts:
@@ -184,6 +185,14 @@ class TestAttempts:
         desk = Desk()
         await desk.read([entry(1, attempt=2)])
         assert [(job.attempt, job._deliveries) for job in desk.lanes.jobs] == [(2, 0)]
+
+    async def test_a_job_knows_by_which_delivery_it_came(self) -> None:
+        desk = Desk(max_attempts=9)
+        await desk.read([entry(1)])
+        desk.reader.take([claimed(2, deliveries=2)])
+        desk.broker.pages = [[claimed(3, deliveries=4)]]
+        await desk.reader.adopt_orphans()
+        assert desk.lanes.held() == {b"1-0": 1, b"2-0": 3, b"3-0": 4}
 
     def test_earlier_deliveries_count_as_runs(self) -> None:
         desk = Desk(max_attempts=9)
@@ -264,6 +273,30 @@ class TestLostReplies:
         desk.broker.on_ack = lambda: desk.reader._arrive([entry(1)])
         await desk.read(ConnectionLost("cut"))
         assert desk.lanes.numbers == [1]
+
+
+class TestComingBack:
+    def test_what_an_earlier_run_here_still_goes_on_with_is_not_run_beside_it(self) -> None:
+        desk = Desk()
+        desk.reader.take([claimed(1, deliveries=0)])
+        desk.reader.take([claimed(1, deliveries=2)])
+        assert [job._delivery for job in desk.lanes.jobs] == [1]
+
+    async def test_nor_is_it_an_orphan(self) -> None:
+        desk = Desk()
+        desk.reader.take([claimed(1, deliveries=0)])
+        desk.broker.pages = [[claimed(1, deliveries=3)]]
+        await desk.reader.adopt_orphans()
+        assert [job._delivery for job in desk.lanes.jobs] == [1]
+
+    async def test_when_that_run_has_ended_it_is_found_by_its_present_delivery(self) -> None:
+        desk = Desk()
+        desk.reader.take([claimed(1, deliveries=0)])
+        desk.reader.take([claimed(1, deliveries=2)])
+        desk.lanes.jobs.clear()
+        desk.broker.pages = [[claimed(1, deliveries=3)]]
+        await desk.reader.adopt_orphans()
+        assert [(job._delivery, job.attempt) for job in desk.lanes.jobs] == [(3, 2)]
 
 
 class TestShedding:

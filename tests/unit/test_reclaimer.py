@@ -98,7 +98,7 @@ class FakeIntake:
     def expecting(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    async def adopt_orphans(self, *, were_started: bool = False) -> None:
+    async def adopt_orphans(self) -> None:
         pass
 
     def take(self, entries: list[Claimed]) -> None:

@@ -21,12 +21,15 @@ class Settler:
     def __init__(self) -> None:
         self.retries: list[tuple[bytes, int, bytes]] = []
         self.letters: list[tuple[bytes, dict[bytes, bytes]]] = []
+        self.deliveries: list[int] = []
 
-    def reschedule(self, entry_id: bytes, delay_ms: int, member: bytes) -> None:
+    def reschedule(self, entry_id: bytes, delivery: int, delay_ms: int, member: bytes) -> None:
         self.retries.append((entry_id, delay_ms, member))
+        self.deliveries.append(delivery)
 
-    def bury(self, entry_id: bytes, letter: list[bytes]) -> None:
+    def bury(self, entry_id: bytes, delivery: int, letter: list[bytes]) -> None:
         self.letters.append((entry_id, dict(zip(letter[::2], letter[1::2], strict=True))))
+        self.deliveries.append(delivery)
 
 
 class Court:
@@ -41,9 +44,16 @@ def court(caplog: pytest.LogCaptureFixture) -> Court:
     return Court()
 
 
-def job(attempt: int = 0, backoff: BackoffSpec | None = None, *, job_id: str = "job-1", name: str = "mail") -> Job:
+def job(
+    attempt: int = 0,
+    backoff: BackoffSpec | None = None,
+    *,
+    job_id: str = "job-1",
+    name: str = "mail",
+    deliveries: int = 0,
+) -> Job:
     retry = None if backoff is None else RetryOverride(None, backoff)
-    return Job(job_id, name, 7, attempt, 0, retry, encode_data(7), b"5-1", 0)
+    return Job(job_id, name, 7, attempt, 0, retry, encode_data(7), b"5-1", deliveries)
 
 
 class TestOutcomes:
@@ -76,9 +86,16 @@ class TestOutcomes:
         assert b"error" not in letter
 
     def test_what_could_not_become_a_job_is_buried_with_its_bytes(self, court: Court) -> None:
-        court.verdicts.rejected(b"5-1", [b"d", b"\xc1"], "decode_failed", "not MessagePack")
+        court.verdicts.rejected(b"5-1", 1, [b"d", b"\xc1"], "decode_failed", "not MessagePack")
         letter = court.settler.letters[0][1]
         assert (letter[b"d"], letter[b"reason"], letter[b"detail"]) == (b"\xc1", b"decode_failed", b"not MessagePack")
+
+    def test_each_outcome_names_the_delivery_that_it_is_of(self, court: Court) -> None:
+        court.verdicts.failed(job(attempt=1, deliveries=1), LookupError())
+        court.verdicts.failed(job(attempt=2, deliveries=2), LookupError())
+        court.verdicts.exhausted(job(attempt=3, deliveries=3))
+        court.verdicts.rejected(b"5-1", 5, None, "malformed", "")
+        assert court.settler.deliveries == [2, 3, 4, 5]
 
     def test_jitter_is_drawn_anew_for_each_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(random, "randrange", random.Random(3).randrange)
@@ -145,7 +162,7 @@ class TestLog:
     ) -> None:
         evil = "\r\n\x1b[31m\u202eERROR all is lost"
         court.verdicts.failed(job(attempt, job_id=evil, name=evil), LookupError(evil))
-        court.verdicts.rejected(b"5-1", None, "malformed", evil)
+        court.verdicts.rejected(b"5-1", 1, None, "malformed", evil)
         assert all(message.isprintable() for message in caplog.messages)
         assert caplog.messages
 

@@ -201,11 +201,10 @@ class Reader(Service):
             if not self._expected:
                 self._adopted.clear()
 
-    async def adopt_orphans(self, *, were_started: bool = False) -> None:
-        """Find what is pending for us without our knowing.
+    async def adopt_orphans(self) -> None:
+        """Find what is pending for us without our knowing: as it came in a reply that was lost, or as it came back.
 
-        It came in a reply that was lost, and was not started, so that delivery does not count; or an earlier life of
-        this consumer held it, and may have started it.
+        By its present delivery it was not started, so that one does not count.
         """
         if self._known is not None:  # somebody is at it already
             return
@@ -216,10 +215,7 @@ class Reader(Service):
                 known: set[bytes] = self._known or set()
                 lost = [entry for entry in page if entry.id not in known]
                 self._adopted.update(entry.id for entry in lost)
-                if were_started and lost:
-                    seen = [(entry.id, entry.deliveries) for entry in lost]
-                    await self._helper.recount(self._group, self._consumer, seen)
-                self._offer([entry._replace(deliveries=entry.deliveries - (not were_started)) for entry in lost])
+                self._offer([entry._replace(deliveries=entry.deliveries - 1) for entry in lost])
                 orphans += len(lost)
                 after = page[-1].id
                 if gone := [entry.id for entry in lost if entry.fields is None]:

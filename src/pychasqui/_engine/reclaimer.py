@@ -34,7 +34,7 @@ class Intake(Protocol):
 
     def room(self) -> int: ...
     def expecting(self) -> AbstractContextManager[None]: ...
-    async def adopt_orphans(self, *, were_started: bool = False) -> None: ...
+    async def adopt_orphans(self) -> None: ...
     def take(self, entries: list[Claimed]) -> None: ...
 
 
@@ -63,12 +63,10 @@ class Reclaimer(Service):
         self._sweep_at = monotonic() + SWEEP_S
 
     async def _run(self) -> None:
-        is_new = True  # under a name that may have had an earlier life
         while not self._is_stopping:
             try:
-                if is_new or self._intake.may_have_orphans:
-                    await self._intake.adopt_orphans(were_started=is_new)
-                    is_new = False
+                if self._intake.may_have_orphans:
+                    await self._intake.adopt_orphans()
                 await self._scan()
             except RedisTrouble as error:
                 log.debug("the scan for abandoned entries comes later: %s", error)
