@@ -5,17 +5,33 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime, timedelta
+from itertools import repeat
+from typing import Any, NamedTuple
 
 from . import _ids, config
+from ._terms import PLAIN, IfExists, Terms, read_terms
 from .codec import encode_data, encode_envelope, encode_new_jobs
 from .errors import ChasquiError, InvalidArgument, InvalidType, PayloadTooLarge
 from .job import Job
 from .retry import BackoffSpec, retry_override
 
 Backoff = int | BackoffSpec | Mapping[str, Any]
-_BULK_KEYS = frozenset({"name", "data", "attempts", "backoff", "job_id"})
+Delay = float | datetime
+_BULK_KEYS = frozenset(
+    {"name", "data", "delay_ms", "delay", "attempts", "backoff", "job_id", "unique_for", "if_exists"}
+)
 MAX_NAMES = 1000  # names are few; whoever makes them up as they go must not fill our memory
+
+
+class EncodedJob(NamedTuple):
+    """One job ready to be sent."""
+
+    id: str
+    envelope: bytes
+    name: bytes
+    terms: Terms
+    created_at_ms: int
 
 
 @dataclass(slots=True)
@@ -26,6 +42,19 @@ class Encoded:
     ids: list[str] = field(default_factory=list)
     envelopes: list[bytes] = field(default_factory=list)
     names: list[bytes] = field(default_factory=list)
+    terms: list[Terms] | None = None  # None: all of them plain
+
+    def append(self, one: EncodedJob) -> None:
+        if one.terms is not PLAIN or self.terms is not None:
+            self.terms = self.terms or [PLAIN] * len(self.ids)
+            self.terms.append(one.terms)
+        self.ids.append(one.id)
+        self.envelopes.append(one.envelope)
+        self.names.append(one.name)
+
+    def due_now(self) -> int:
+        """How many of them ask for room in the stream."""
+        return len(self.ids) if self.terms is None else sum(not own.due for own in self.terms)
 
     def cut(self) -> list[Encoded]:
         """Into batches: by count, and by bytes so that no batch swells the server's input buffer."""
@@ -35,30 +64,52 @@ class Encoded:
             return [self]
         batches = [Encoded(self.created_at_ms)]
         size = 0
-        for job_id, envelope, name in zip(self.ids, self.envelopes, self.names, strict=True):
+        columns = zip(self.ids, self.envelopes, self.names, self.terms or repeat(PLAIN), strict=False)
+        for job_id, envelope, name, terms in columns:
             if len(batches[-1].ids) == config.ADD_BATCH_JOBS or size >= config.ADD_BATCH_BYTES:
                 batches.append(Encoded(self.created_at_ms))
                 size = 0
-            batch = batches[-1]
-            batch.ids.append(job_id)
-            batch.envelopes.append(envelope)
-            batch.names.append(name)
+            batches[-1].append(EncodedJob(job_id, envelope, name, terms, self.created_at_ms))
             size += len(envelope)
         return batches
 
 
 class Encoder:
-    def __init__(self, max_payload_bytes: int) -> None:
+    def __init__(self, max_payload_bytes: int, max_delay_ms: int) -> None:
         self._max_payload_bytes = max_payload_bytes
+        self._max_delay_ms = max_delay_ms
         self._names: dict[str, bytes] = {}  # those that passed their check
 
     def encode(
-        self, name: str, data: Any, attempts: int | None, backoff: Backoff | None, job_id: str | None
-    ) -> Encoded:
+        self,
+        name: str,
+        data: Any,
+        *,
+        delay_ms: Delay | None = None,
+        delay: timedelta | None = None,
+        attempts: int | None = None,
+        backoff: Backoff | None = None,
+        job_id: str | None = None,
+        unique_for: int | timedelta | None = None,
+        if_exists: IfExists | None = None,
+    ) -> EncodedJob:
         """One job."""
-        encoded = Encoded(_now_ms())
-        self._append(encoded, name, data, attempts, backoff, job_id)
-        return encoded
+        raw_name = self._names.get(name) if type(name) is str else None
+        if raw_name is None:
+            raw_name = self._check_name(name)
+        if job_id is None and delay_ms is None and delay is None and unique_for is None and if_exists is None:
+            terms, own_id = PLAIN, _ids.new_id()
+        else:
+            own_id = _ids.new_id() if job_id is None else config.check_job_id(job_id)
+            terms = read_terms(job_id, delay_ms, delay, unique_for, if_exists, self._max_delay_ms)
+        retry = None if attempts is None and backoff is None else retry_override(attempts, backoff)
+        now_ms = _now_ms()
+        envelope = encode_envelope(own_id, encode_data(data), now_ms, 0, retry)
+        if len(envelope) > self._max_payload_bytes:  # of the whole envelope, because that is what workers measure
+            raise PayloadTooLarge(
+                f"data makes a job of {len(envelope)} bytes, max_payload_bytes allows {self._max_payload_bytes}"
+            )
+        return EncodedJob(own_id, envelope, raw_name, terms, now_ms)
 
     def encode_all(self, jobs: Sequence[Mapping[str, Any]]) -> Encoded:
         """Each a mapping of add()'s arguments; the error of one that cannot be encoded names its position."""
@@ -69,7 +120,7 @@ class Encoder:
         position = -1
         try:
             for position, job in enumerate(jobs):  # noqa: B007  used when one fails
-                self._append_mapping(encoded, job)
+                encoded.append(self._encode_mapping(job))
         except ChasquiError as error:
             raise type(error)(f"job {position} of the bulk: {error}") from None
         except (KeyError, TypeError, AttributeError) as error:
@@ -94,36 +145,13 @@ class Encoder:
             return None
         return Encoded(now_ms, ids, envelopes, names)
 
-    def _append_mapping(self, encoded: Encoded, job: Mapping[str, Any]) -> None:
+    def _encode_mapping(self, job: Mapping[str, Any]) -> EncodedJob:
         if unknown := job.keys() - _BULK_KEYS:
             raise InvalidArgument(
                 f"unknown option {min(unknown, key=str)!r}; known are {', '.join(sorted(_BULK_KEYS))}"
             )
-        get = job.get
-        self._append(encoded, job["name"], get("data"), get("attempts"), get("backoff"), get("job_id"))
-
-    def _append(
-        self,
-        encoded: Encoded,
-        name: str,
-        data: Any,
-        attempts: int | None,
-        backoff: Backoff | None,
-        job_id: str | None,
-    ) -> None:
-        raw_name = self._names.get(name) if type(name) is str else None
-        if raw_name is None:
-            raw_name = self._check_name(name)
-        job_id = _ids.new_id() if job_id is None else config.check_job_id(job_id)
-        retry = None if attempts is None and backoff is None else retry_override(attempts, backoff)
-        envelope = encode_envelope(job_id, encode_data(data), encoded.created_at_ms, 0, retry)
-        if len(envelope) > self._max_payload_bytes:  # of the whole envelope, because that is what workers measure
-            raise PayloadTooLarge(
-                f"data makes a job of {len(envelope)} bytes, max_payload_bytes allows {self._max_payload_bytes}"
-            )
-        encoded.envelopes.append(envelope)
-        encoded.names.append(raw_name)
-        encoded.ids.append(job_id)
+        options = dict(job)
+        return self.encode(options.pop("name"), options.pop("data", None), **options)
 
     def _check_name(self, name: Any) -> bytes:
         raw = config.check_job_name(name)

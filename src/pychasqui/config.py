@@ -17,6 +17,7 @@ ADD_WINDOW = 4  # batches on their way at once: two keep Redis and Python busy t
 ADD_BATCH_JOBS = 1000  # past this a script call only grows latency for everybody else on the server
 ADD_BATCH_BYTES = 4 * 1024 * 1024  # bounds the server's input buffer
 LEDGER_TTL_MS = 120_000  # far longer than any add is sent again
+MAX_DELAY_S = 30 * 24 * 3600  # the official cap: what lies further ahead is more often a mistake in units than a plan
 MAX_PAYLOAD_BYTES = 1024 * 1024  # the official consumers' limit: more would be dead on arrival there
 
 # Working

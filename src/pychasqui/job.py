@@ -24,6 +24,9 @@ class Job(msgspec.Struct, eq=False, gc=False):
     _payload: bytes = b""  # the data as it came, for what is rescheduled or buried
     _entry_id: bytes = b""
     _deliveries: int = 0  # how often the entry had been delivered before
+    _is_marked: bool = False  # whether it may be the only one of its id, so that the next must be let in at its end
+    is_new: bool = True  # as add() returns it: False if a job of this id was there already
+    has_replaced: bool = False  # and if that one was waiting and has this job's data now
 
     @property
     def _delivery(self) -> int:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from . import config
-from ._encoder import Backoff, Encoded, Encoder, as_jobs
-from ._engine.adder import Adder
+from ._encoder import Backoff, Delay, Encoded, Encoder, as_jobs
+from ._engine.adder import NEW, REPLACED, Adder
 from ._place import Place
 from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
+from ._terms import IfExists, read_ms
 from .dlq import DeadLetters
 from .errors import (
     AddUnknown,
@@ -25,11 +27,14 @@ from .errors import (
 )
 from .job import Job
 
+MOVED_A_CALL = 500
+
 
 class Queue:
     """Adds jobs to one queue. Belongs to the event loop it is first used on; concurrent adds share writes.
 
     max_stream_len     bounds the jobs that wait or run: past it an add raises QueueFull. Nothing is ever trimmed.
+    max_delay_secs     bounds how far in the future a job may be due; 0 lifts the bound.
     max_payload_bytes  bounds one encoded job; the official consumers take 1 MiB.
     timeout_s          an add succeeds or raises within this time, also while Redis is away.
     """
@@ -41,13 +46,18 @@ class Queue:
         redis_url: str = config.REDIS_URL,
         tls: bool = False,
         max_stream_len: int | None = None,
+        max_delay_secs: int | None = None,
         max_payload_bytes: int = config.MAX_PAYLOAD_BYTES,
         timeout_s: float = config.ADD_TIMEOUT_S,
         credential_provider: CredentialProvider | None = None,
     ) -> None:
         self.name = config.check_queue_name(name)
         self._max_stream_len = 0 if max_stream_len is None else config.check_int("max_stream_len", max_stream_len, 1)
-        self._encoder = Encoder(config.check_int("max_payload_bytes", max_payload_bytes, 1))
+        max_delay_secs = config.MAX_DELAY_S if max_delay_secs is None else max_delay_secs
+        self._encoder = Encoder(
+            config.check_int("max_payload_bytes", max_payload_bytes, 1),
+            1000 * config.check_int("max_delay_secs", max_delay_secs, 0),
+        )
         self._timeout_s = config.check_seconds("timeout_s", timeout_s)
         self._place = Place(
             redis_url, tls=tls, client_name=f"chasqui-queue-{name}", credential_provider=credential_provider
@@ -66,25 +76,54 @@ class Queue:
         name: str,
         data: Any = None,
         *,
+        delay_ms: Delay | None = None,
+        delay: timedelta | None = None,
         attempts: int | None = None,
         backoff: Backoff | None = None,
         job_id: str | None = None,
+        unique_for: int | timedelta | None = None,
+        if_exists: IfExists | None = None,
         wait_replicas: int = 0,
     ) -> Job:
         """Add one job; returns when Redis has it, and so many of its replicas.
 
-        `attempts` and `backoff` override the worker's retry policy.
+        delay_ms, delay     run it so much later (ms, timedelta) or at a time (datetime; naive ones are UTC), by the
+                            server's clock
+        attempts, backoff   override the worker's retry policy
+        job_id              there is one job of this id until it is done; a second add changes nothing, and the returned
+                            job says so: `is_new` is False
+        unique_for          instead of until it is done, for so long (ms or timedelta)
+        if_exists           what a second add does to a first that still waits: "keep" it, "replace" its data, or
+                            "postpone" it: replace its data and its time
         """
         loop = self._bound_loop()
-        config.check_int("wait_replicas", wait_replicas, 0)
-        encoded = self._encoder.encode(name, data, attempts, backoff, job_id)
+        if wait_replicas:
+            config.check_int("wait_replicas", wait_replicas, 0)
+        encoded = self._encoder.encode(
+            name,
+            data,
+            delay_ms=delay_ms,
+            delay=delay,
+            attempts=attempts,
+            backoff=backoff,
+            job_id=job_id,
+            unique_for=unique_for,
+            if_exists=if_exists,
+        )
         try:
-            await self._adder.add(loop, encoded.envelopes[0], encoded.names[0])
+            answer = await self._adder.add(loop, encoded.envelope, encoded.name, encoded.id, encoded.terms)
         except AddUnknown as error:
-            raise AddUnknown(f"{error} (job {encoded.ids[0]})", encoded.ids) from None
+            raise AddUnknown(f"{error} (job {encoded.id})", [encoded.id]) from None
         if wait_replicas:
             await self._reach_replicas(wait_replicas)
-        return Job(encoded.ids[0], name, data, 0, encoded.created_at_ms)
+        job = Job(encoded.id, name, data, 0, encoded.created_at_ms)
+        if answer != NEW:
+            _tell(job, answer)
+        return job
+
+    async def add_unique(self, name: str, data: Any = None, *, job_id: str, **options: Any) -> Job:
+        """add() with an id that must be given."""
+        return await self.add(name, data, job_id=config.check_job_id(job_id), **options)
 
     async def add_bulk(self, jobs: Iterable[Mapping[str, Any]], *, wait_replicas: int = 0) -> list[Job]:
         """Add many jobs, each a mapping of add()'s arguments. If one cannot be encoded, none is sent.
@@ -101,10 +140,10 @@ class Queue:
         given = jobs if isinstance(jobs, list) else list(jobs)
         encoded = self._encoder.encode_all(given)
         batches = encoded.cut()
-        room_for = len(given) if self._max_stream_len else 0
-        answers: list[asyncio.Future[None]] = []
+        room_for = encoded.due_now() if self._max_stream_len else 0
+        answers: list[asyncio.Future[str]] = []
         for batch in batches:
-            answers.append(self._adder.add_all(loop, batch.envelopes, batch.names, room_for))
+            answers.append(self._adder.add_all(loop, batch.envelopes, batch.names, batch.ids, batch.terms, room_for))
             # The first batch asks for room for all of them, so it goes alone; the others need not ask.
             behind = len(answers) - (1 if room_for else config.ADD_WINDOW)
             if behind >= 0 and len(batches) > 1:
@@ -115,11 +154,39 @@ class Queue:
         added = as_jobs(encoded, given)  # hot: while Redis is at work
         # hot: nearly always there is one; gather takes 20 us
         results = [await _outcome(answers[0])] if len(answers) == 1 else await asyncio.gather(*map(_outcome, answers))
-        if any(results):
+        if any(isinstance(result, ChasquiError) for result in results):
             _raise_trouble(results, batches)
+        if encoded.terms is not None:
+            for job, letter in zip(added, "".join(map(str, results)), strict=True):
+                _tell(job, letter)
         if wait_replicas and added:
             await self._reach_replicas(wait_replicas)
         return added
+
+    async def cancel_delayed(self, job_id: str) -> bool:
+        """Take a delayed job, or one that waits for its next try, back. True: it will never start."""
+        return (await self.cancel_delayed_bulk([job_id]))[0]
+
+    async def cancel_delayed_bulk(self, job_ids: Iterable[str]) -> list[bool]:
+        """The same for many, in the order of the ids."""
+        return await self._move_delayed("cancel", list(job_ids))
+
+    async def reschedule(self, job_id: str, delay: int | timedelta) -> bool:
+        """Have a delayed job run so long from now (ms or timedelta) instead. False if it is not delayed any more."""
+        delay_ms = read_ms("delay", delay)
+        return (await self._move_delayed("postpone", [job_id], delay_ms))[0]
+
+    async def run_now(self, job_id: str) -> bool:
+        """Have a delayed job run at once. False if it is not delayed any more."""
+        return (await self._move_delayed("run", [job_id]))[0]
+
+    async def _move_delayed(self, what: str, job_ids: list[str], delay_ms: int = 0) -> list[bool]:
+        ids = [config.check_job_id(job_id) for job_id in job_ids]
+        broker = self._bound_broker()
+        found: list[bool] = []
+        for start in range(0, len(ids), MOVED_A_CALL):
+            found += await broker.move_delayed(what, ids[start : start + MOVED_A_CALL], delay_ms)
+        return found
 
     @property
     def dlq(self) -> DeadLetters:
@@ -205,18 +272,22 @@ class Queue:
         self._adder = Adder(self._broker, max_stream_len=self._max_stream_len, timeout_s=self._timeout_s)
 
 
-async def _outcome(answer: asyncio.Future[None]) -> ChasquiError | None:
+def _tell(job: Job, letter: str) -> None:
+    """Have a job say what became of it."""
+    job.is_new, job.has_replaced = letter == NEW, letter == REPLACED
+
+
+async def _outcome(answer: asyncio.Future[str]) -> str | ChasquiError:
     try:
-        await answer
+        return await answer
     except ChasquiError as error:
         return error
-    return None
 
 
-def _raise_trouble(results: list[ChasquiError | None], batches: list[Encoded]) -> NoReturn:
+def _raise_trouble(results: list[str | ChasquiError], batches: list[Encoded]) -> NoReturn:
     """A batch's own error if nothing of the bulk was added, else AddUnknown with the ids in doubt."""
-    trouble = next(result for result in results if result is not None)
-    confirmed = {position for position, result in enumerate(results) if result is None}
+    trouble = next(result for result in results if isinstance(result, ChasquiError))
+    confirmed = {position for position, result in enumerate(results) if isinstance(result, str)}
     if not confirmed and not any(isinstance(result, AddUnknown) for result in results):
         raise trouble
     in_doubt = [job_id for position, batch in enumerate(batches) if position not in confirmed for job_id in batch.ids]

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from .._redis.broker import Broker
+from .._redis.broker import Broker, Dead, Failed
 from .._redis.remedies import Remedy, remedy_for
 from ..config import ACK_BATCH, OUTCOME_BATCH
 from ..errors import RedisTrouble
@@ -41,23 +41,24 @@ class Acker(Service):
         self._on_rescheduled = on_rescheduled
         self._on_fenced = on_fenced  # an entry was not ours any more, at least not by that delivery
         self._done: list[Job] = []
-        self._failed: list[tuple[bytes, int, int, bytes]] = []
-        self._dead: list[tuple[bytes, int, list[bytes]]] = []
+        self._done_marked: list[Job] = []  # whose ends let the next of their ids in
+        self._failed: list[Failed] = []
+        self._dead: list[Dead] = []
         self._outage = Outage(
             f"worker {consumer} cannot settle jobs and keeps trying", f"worker {consumer} settles jobs again"
         )
 
     def done(self, job: Job, result: Any) -> None:
-        self._done.append(job)
+        (self._done_marked if job._is_marked else self._done).append(job)
         if self._sleeper is not None:
             self.wake()
 
-    def reschedule(self, entry_id: bytes, delivery: int, delay_ms: int, member: bytes) -> None:
-        self._failed.append((entry_id, delivery, delay_ms, member))
+    def reschedule(self, job: Failed) -> None:
+        self._failed.append(job)
         self.wake()
 
-    def bury(self, entry_id: bytes, delivery: int, letter: list[bytes]) -> None:
-        self._dead.append((entry_id, delivery, letter))
+    def bury(self, job: Dead) -> None:
+        self._dead.append(job)
         self.wake()
 
     def held(self) -> dict[bytes, int]:
@@ -65,14 +66,14 @@ class Acker(Service):
 
         Also called from the keeper's thread: a list is copied in one step.
         """
-        held = {job._entry_id: job._delivery for job in self._done.copy()}
-        held.update((entry_id, delivery) for entry_id, delivery, _, _ in self._failed.copy())
-        held.update((entry_id, delivery) for entry_id, delivery, _ in self._dead.copy())
+        held = {job._entry_id: job._delivery for job in (*self._done.copy(), *self._done_marked.copy())}
+        held.update((job.entry_id, job.delivery) for job in self._failed.copy())
+        held.update((job.entry_id, job.delivery) for job in self._dead.copy())
         return held
 
     async def _run(self) -> None:
         while True:
-            while not (self._done or self._failed or self._dead):
+            while not (self._done or self._done_marked or self._failed or self._dead):
                 if self._is_stopping:
                     return
                 await self._sleep()
@@ -91,11 +92,15 @@ class Acker(Service):
             batch = self._done[:ACK_BATCH]
             await self._broker.ack(self._group, [job._entry_id for job in batch])
             del self._done[: len(batch)]
+        if self._done_marked:
+            marked = self._done_marked[:OUTCOME_BATCH]
+            await self._broker.finish(self._group, [(job._entry_id, job.id) for job in marked])
+            del self._done_marked[: len(marked)]
         if self._failed:
             failed = self._failed[:OUTCOME_BATCH]
             moved = await self._broker.reschedule(self._group, self._consumer, failed)
             del self._failed[: len(failed)]
-            self._on_rescheduled(min(delay_ms for _, _, delay_ms, _ in failed))
+            self._on_rescheduled(min(job.delay_ms for job in failed))
             if moved < len(failed):
                 self._on_fenced()
         if self._dead:

@@ -17,10 +17,13 @@ from typing import Any
 from uuid import uuid4
 
 from .._redis.broker import Broker
-from .._redis.commands import job_arguments
+from .._redis.commands import job_arguments, terms_arguments
 from .._redis.remedies import Remedy, remedy_for
+from .._terms import PLAIN, Terms
 from ..config import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
 from ..errors import AddUnknown, ChasquiError, ConnectionLost, NotRedis, QueueFull, RedisTrouble
+
+NEW, DUPLICATE, REPLACED, FULL = "n", "d", "r", "f"  # what became of a job, as add_on_terms.lua says it
 
 GATHER_S = 0.05  # how much of its time an add may lose by sharing a batch's deadline
 FIRST_PAUSE_S = 0.01
@@ -34,11 +37,14 @@ class Batch:
         "bytes",
         "deadline",
         "envelopes",
+        "ids",
+        "is_bulk",
         "max_stream_len",
         "names",
         "needed",
         "number",
         "slot",
+        "terms",
         "waiters",
         "was_sent",
     )
@@ -46,23 +52,36 @@ class Batch:
     def __init__(self, deadline: float, needed: int, max_stream_len: int) -> None:
         self.envelopes: list[bytes] = []
         self.names: list[bytes] = []
+        self.ids: list[str] = []
+        self.terms: list[Terms] | None = None  # None: all of them plain
         self.bytes = 0
-        self.waiters: list[asyncio.Future[None]] = []  # one for each job, or a single one for all of them
+        self.waiters: list[asyncio.Future[str]] = []  # one for each job, or a single one for all of them
         self.deadline = deadline
         self.needed = needed
         self.max_stream_len = max_stream_len
         self.slot = self.number = -1
-        self.was_sent = False
+        self.was_sent = self.is_bulk = False
 
-    def settle(self, taken: int) -> None:
-        """The server took this many jobs from the front; the others found no room."""
-        for position, waiter in enumerate(self.waiters):
+    def settle(self, reply: int | bytes) -> None:
+        """How many plain jobs were taken from the front, or a letter for each job; the others found no room."""
+        letters = NEW * reply if isinstance(reply, int) else reply.decode()
+        if self.is_bulk:
+            answers = [letters if FULL not in letters and letters else FULL]
+        else:
+            answers = [*letters, *FULL * (len(self.waiters) - len(letters))]
+        for waiter, answer in zip(self.waiters, answers, strict=True):
             if waiter.done():
                 continue
-            if position < taken:
-                waiter.set_result(None)
+            if answer != FULL:
+                waiter.set_result(answer)
             else:
                 waiter.set_exception(QueueFull(f"the queue holds its max_stream_len of {self.max_stream_len} jobs"))
+
+    def fits(self, reply: Any) -> bool:
+        """Whether this is an answer to this batch at all."""
+        if self.terms is None:
+            return type(reply) is int and 0 <= reply <= len(self.envelopes)
+        return type(reply) is bytes and len(reply) == len(self.envelopes)
 
     def fail(self, error: ChasquiError) -> None:
         """Each waiter gets an error of its own: a shared one would gather the tracebacks of all of them."""
@@ -89,8 +108,10 @@ class Adder:
         self._recovery: asyncio.Task[None] | None = None
         self._pause = 0.0
 
-    def add(self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes) -> asyncio.Future[None]:
-        """Add one job together with whatever else is added in this turn."""
+    def add(
+        self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes, job_id: str, terms: Terms
+    ) -> asyncio.Future[str]:
+        """Add one job together with whatever else is added in this turn; the answer is one of the letters above."""
         batch, deadline = self._gathering, loop.time() + self._timeout_s
         if batch is None or deadline > batch.deadline + GATHER_S:
             if batch is not None:  # it has been waiting for a slot: who comes now shall not share its deadline
@@ -99,9 +120,13 @@ class Adder:
             is_alone = not (self._sent or self._stuck or self._waiting)
         else:
             is_alone = False
-        waiter = loop.create_future()
+        waiter: asyncio.Future[str] = loop.create_future()
         batch.envelopes.append(envelope)
         batch.names.append(name)
+        batch.ids.append(job_id)
+        if terms is not PLAIN or batch.terms is not None:
+            batch.terms = batch.terms or [PLAIN] * (len(batch.ids) - 1)
+            batch.terms.append(terms)
         batch.bytes += len(envelope)
         batch.waiters.append(waiter)
         if is_alone:
@@ -114,12 +139,22 @@ class Adder:
         return waiter
 
     def add_all(
-        self, loop: asyncio.AbstractEventLoop, envelopes: list[bytes], names: list[bytes], room_for: int
-    ) -> asyncio.Future[None]:
-        """Add a batch that is taken whole, if there is room for `room_for` jobs (0: without asking)."""
+        self,
+        loop: asyncio.AbstractEventLoop,
+        envelopes: list[bytes],
+        names: list[bytes],
+        ids: list[str],
+        terms: list[Terms] | None,
+        room_for: int,
+    ) -> asyncio.Future[str]:
+        """Add a batch that is taken whole, if there is room for `room_for` jobs (0: without asking).
+
+        The answer is a letter for each job.
+        """
         batch = Batch(loop.time() + self._timeout_s, room_for, self._max_stream_len if room_for else 0)
-        batch.envelopes, batch.names = envelopes, names
-        waiter = loop.create_future()
+        batch.envelopes, batch.names, batch.ids, batch.terms = envelopes, names, ids, terms
+        batch.is_bulk = True
+        waiter: asyncio.Future[str] = loop.create_future()
         batch.waiters.append(waiter)
         self._waiting.append(batch)
         self._flush()
@@ -163,16 +198,23 @@ class Adder:
             return
         batch.was_sent = True
         self._sent.add(batch)
-        head = (batch.slot, batch.number, self._ledger_ttl_ms, batch.max_stream_len, batch.needed, len(batch.envelopes))
-        jobs = job_arguments(batch.envelopes, batch.names)
-        self._broker.add(socket, self.ledger, (*head, *jobs), batch.deadline, partial(self._answered, batch))
+        head = (batch.slot, batch.number, self._ledger_ttl_ms, batch.max_stream_len)
+        answered = partial(self._answered, batch)
+        if batch.terms is None:
+            jobs = job_arguments(batch.envelopes, batch.names)
+            arguments = (*head, batch.needed, len(batch.envelopes), *jobs)
+            self._broker.add(socket, self.ledger, arguments, batch.deadline, answered)
+        else:
+            needed = batch.needed if batch.is_bulk else 0  # single adds are each for themselves
+            on_terms = terms_arguments(batch.envelopes, batch.names, batch.ids, batch.terms)
+            self._broker.add_on_terms(socket, self.ledger, (*head, needed), on_terms, batch.deadline, answered)
 
     def _answered(self, batch: Batch, reply: Any) -> None:
         self._sent.discard(batch)
         if isinstance(reply, ChasquiError):
             self._troubled(batch, reply)
             return
-        if type(reply) is not int or not 0 <= reply <= len(batch.envelopes):
+        if not batch.fits(reply):
             self._troubled(batch, NotRedis(f"the server answered an add with {reply!r}"[:200]))
             return
         self._pause = 0.0
@@ -186,7 +228,7 @@ class Adder:
     def _troubled(self, batch: Batch, error: ChasquiError) -> None:
         remedy = remedy_for(error) if isinstance(error, RedisTrouble) else Remedy.FATAL
         if remedy is Remedy.NO_SCRIPT:
-            self._broker.forget_add_script()
+            self._broker.forget_add_scripts()
             self._send(batch)
         elif remedy in (Remedy.PASSING, Remedy.MOVED, Remedy.LOCKED):
             if remedy is not Remedy.PASSING:

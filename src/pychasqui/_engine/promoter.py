@@ -1,8 +1,10 @@
 """Moves due delayed jobs to the stream.
 
-One worker leads and asks every half second while anything is delayed, and when the next job is due. Besides, every
-worker promotes what it has rescheduled itself when that is due, leader or not: the script is atomic, the lease only
-spares the server the polling. Whatever happens to Redis, it goes on; only stop() ends it.
+One process leads. It sleeps until the next job is due, and hears of one that is due sooner: whoever adds it publishes
+that. Because messages can get lost, and official producers publish nothing, it looks by itself, too: every half second
+while anything is delayed, and ten times a second for a minute after a job came unannounced. Besides, every worker
+promotes what it has rescheduled itself when that is due, leader or not: the script is atomic, the lease only spares
+the server the polling. Whatever happens to Redis, it goes on; only stop() ends it.
 """
 
 from __future__ import annotations
@@ -20,16 +22,22 @@ from .service import Outage, Service
 
 log = logging.getLogger("chasqui.promoter")
 
+ALERT_FOR_S = 60.0
+ALERT_EVERY_S = 0.1  # the official promoter's own interval
+
 
 class Promoter(Service):
     title = "promoter"
 
-    def __init__(self, broker: Broker, holder: str) -> None:
+    def __init__(self, broker: Broker, holder: str, *, events_max_len: int = 0) -> None:
         super().__init__()
         self._broker = broker
         self._holder = holder
+        self._events_max_len = events_max_len
         self._own_due = float("inf")  # when the soonest job that this worker has rescheduled is due, monotonic
+        self._next_due = float("inf")  # when the leader knows the next one to be due
         self._leads = False
+        self._alert_until = 0.0
         self._outage = Outage("delayed jobs wait, the promoter keeps trying", "delayed jobs are promoted again")
 
     def expect(self, delay_ms: int) -> None:
@@ -37,6 +45,13 @@ class Promoter(Service):
         due = monotonic() + delay_ms / 1000
         if due < self._own_due:
             self._own_due = due
+            self.wake()
+
+    def hear(self, seconds: float) -> None:
+        """Somebody has added a job that is due in so many seconds, before all others."""
+        due = monotonic() + seconds
+        if self._leads and due < self._next_due:
+            self._next_due = due
             self.wake()
 
     async def end(self, patience_s: float) -> None:
@@ -49,28 +64,46 @@ class Promoter(Service):
     async def _run(self) -> None:
         while not self._is_stopping:
             try:
-                wait_s = await self._tick()
+                hears = await self._broker.hear_of_due(self.hear)
+                wait_s = await self._tick(hears=hears)
             except RedisTrouble as error:
                 wait_s = self._outage.goes_on(error)
                 if remedy_for(error) in (Remedy.MOVED, Remedy.LOCKED):
                     self._broker.connection.drop(error)
             else:
                 self._outage.is_over()
-            await self._sleep(min(wait_s, self._own_due - monotonic()))
+            look_at = monotonic() + wait_s
+            while not self._is_stopping and (left := min(look_at, self._own_due, self._next_due) - monotonic()) > 0:
+                await self._sleep(left)
 
-    async def _tick(self) -> float:
-        """Promote what is due; returns how long to wait."""
-        mine_is_due = monotonic() >= self._own_due
+    async def _tick(self, *, hears: bool) -> float:
+        """Promote what is due; returns how long to wait at the most."""
+        now = monotonic()
+        mine_is_due, was_expected = now >= self._own_due, now >= min(self._own_due, self._next_due)
         if mine_is_due:
             self._own_due = float("inf")
-        done = await self._broker.promote(self._holder, PROMOTER_LEASE_MS, PROMOTE_BATCH, must_lead=not mine_is_due)
+        self._next_due = float("inf")
+        done = await self._broker.promote(
+            self._holder,
+            PROMOTER_LEASE_MS,
+            PROMOTE_BATCH,
+            must_lead=not mine_is_due,
+            events_max_len=self._events_max_len,
+        )
         self._leads = done.leads
         if done.set_aside:
             log.error("%d delayed members were no jobs and are in the dead letters now", done.set_aside)
-        if done.promoted + done.set_aside >= PROMOTE_BATCH:
+        moved = done.promoted + done.set_aside
+        if (moved and not was_expected) or (done.next_due_ms >= 0 and not hears):
+            self._alert_until = now + ALERT_FOR_S
+        if moved >= PROMOTE_BATCH:
             return 0.0
-        if mine_is_due and done.next_due_ms >= 0:
-            self._own_due = min(self._own_due, monotonic() + done.next_due_ms / 1000)
+        if done.next_due_ms >= 0:
+            self._next_due = monotonic() + done.next_due_ms / 1000 if done.leads else float("inf")
+            if mine_is_due:
+                self._own_due = min(self._own_due, monotonic() + done.next_due_ms / 1000)
+        if done.leads and monotonic() < self._alert_until:
+            return ALERT_EVERY_S
         if done.leads and done.next_due_ms >= 0:
-            return min(done.next_due_ms / 1000, PROMOTE_EVERY_S)
+            return PROMOTE_EVERY_S
         return PROMOTER_LEASE_MS / 2000  # often enough to keep the lease, or to gain it when its holder dies

@@ -29,6 +29,7 @@ log = logging.getLogger("chasqui.worker")
 UNBLOCK_EVERY_S = 0.05
 UNBLOCK_FOR_S = 2.0
 ORPHANS_A_PAGE = 500
+ULID_CHARS = 26  # an id of another length was given by a user; one of this length is said to be so by the field u
 IDLE_S = 0.02  # a read that waits for longer, beside free lanes, ends what was known of the pace
 STALE_S = 0.5  # jobs that wait here while the lanes take none for so long are better off elsewhere
 SHED_A_CALL = 500
@@ -275,9 +276,9 @@ class Reader(Service):
             try:
                 # hot: the two shapes that every known producer writes, else a search by field name
                 if len(fields) == 4 and fields[0] == b"d" and fields[2] == b"n":
-                    raw, raw_name = fields[1], fields[3]
+                    raw, raw_name, is_marked = fields[1], fields[3], False
                 else:
-                    raw, raw_name = _find_fields(fields)
+                    raw, raw_name, is_marked = _find_fields(fields)
                 if len(raw) > max_bytes:
                     self._on_rejected(entry_id, deliveries + 1, fields, "oversize_payload", f"{len(raw)} bytes")
                     continue
@@ -293,9 +294,11 @@ class Reader(Service):
             name = names.get(raw_name)
             if name is None:
                 name = self._remember_name(raw_name)
-            attempt = envelope.attempt + deliveries
+            attempt, job_id = envelope.attempt + deliveries, envelope.id
+            is_marked = is_marked or len(job_id) != ULID_CHARS
             job = Job(
-                envelope.id, name, data, attempt, envelope.created_at_ms, envelope.retry, payload, entry_id, deliveries
+                *(job_id, name, data, attempt, envelope.created_at_ms),
+                *(envelope.retry, payload, entry_id, deliveries, is_marked),
             )
             if (attempt >= max_attempts or job._retry is not None) and attempt >= runs_allowed(job, max_attempts):
                 self._on_exhausted(job)
@@ -327,7 +330,7 @@ class Reader(Service):
             await asyncio.sleep(pause)
 
 
-def _find_fields(fields: list[Any]) -> tuple[bytes, bytes | None]:
-    """The envelope and the name among fields in any order; raises if there is no envelope."""
+def _find_fields(fields: list[Any]) -> tuple[bytes, bytes | None, bool]:
+    """The envelope, the name and whether the id is marked, in whatever order; raises if there is no envelope."""
     pairs = dict(zip(fields[::2], fields[1::2], strict=True))
-    return pairs[b"d"], pairs.get(b"n")
+    return pairs[b"d"], pairs.get(b"n"), b"u" in pairs

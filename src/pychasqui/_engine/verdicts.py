@@ -7,6 +7,7 @@ import random
 from time import monotonic
 from typing import Protocol
 
+from .._redis.broker import Dead, Failed
 from ..job import Job
 from ..retry import KINDS, RetryPolicy
 from .outcomes import Retry, dead_letter, delayed_member, judge, rejected_letter
@@ -29,8 +30,8 @@ class Shown:
 
 
 class Settler(Protocol):
-    def reschedule(self, entry_id: bytes, delivery: int, delay_ms: int, member: bytes) -> None: ...
-    def bury(self, entry_id: bytes, delivery: int, letter: list[bytes]) -> None: ...
+    def reschedule(self, job: Failed) -> None: ...
+    def bury(self, job: Dead) -> None: ...
 
 
 STRANGE_KINDS = 100
@@ -61,7 +62,8 @@ class Verdicts:
                 verdict.delay_ms,
                 Shown(error),
             )
-            self._settler.reschedule(job._entry_id, job._delivery, verdict.delay_ms, delayed_member(job))
+            member, is_marked = delayed_member(job), int(job._is_marked)
+            self._settler.reschedule(Failed(job._entry_id, job._delivery, verdict.delay_ms, member, job.id, is_marked))
         else:
             self._bury(job, verdict.reason, error, runs)
 
@@ -72,11 +74,13 @@ class Verdicts:
     def rejected(self, entry_id: bytes, delivery: int, fields: list[bytes] | None, reason: str, detail: str) -> None:
         """The entry could not become a job."""
         self._warn("entry %s cannot be run and is dead: %s: %.200r", entry_id.decode(), reason, detail)
-        self._settler.bury(entry_id, delivery, rejected_letter(entry_id, fields, reason, detail, self._consumer))
+        letter = rejected_letter(entry_id, fields, reason, detail, self._consumer)
+        self._settler.bury(Dead(entry_id, delivery, "", letter))
 
     def _bury(self, job: Job, reason: str, error: BaseException | None, runs: int) -> None:
         self._warn("job %.100r (%.100r) is dead after %d runs: %s: %s", job.id, job.name, runs, reason, Shown(error))
-        self._settler.bury(job._entry_id, job._delivery, dead_letter(job, reason, error, runs, self._consumer))
+        letter = dead_letter(job, reason, error, runs, self._consumer)
+        self._settler.bury(Dead(job._entry_id, job._delivery, job.id if job._is_marked else "", letter))
 
     def _warn(self, text: str, *arguments: object) -> None:
         second = int(monotonic())

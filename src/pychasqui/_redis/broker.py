@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..config import LEDGER_TTL_MS, RELEASED
 from ..errors import ChasquiError, ReplyError
@@ -15,7 +15,28 @@ from .remedies import Remedy, remedy_for
 from .replies import Claimed, Entry, Promotion, read_claimed, read_entries
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the list of workers outlives the last of them, so that its entries are found
+INDEX_KEPT_MS = 7 * 24 * 3600 * 1000  # for so long past its due time a job can be found by its id
 RELEASED_IDLE_MS = 24 * 3600 * 1000  # idle enough for every official consumer's claim_min_idle_ms
+
+
+class Failed(NamedTuple):
+    """A job that is to run again, as reschedule.lua takes it."""
+
+    entry_id: bytes
+    delivery: int
+    delay_ms: int
+    member: bytes
+    job_id: str
+    is_marked: int  # 1: it may be the only one of its id
+
+
+class Dead(NamedTuple):
+    """A job that is to be buried, as bury.lua takes it."""
+
+    entry_id: bytes
+    delivery: int
+    job_id: str  # "" if it is certainly not the only one of its id
+    letter: list[bytes]
 
 
 class Broker:
@@ -31,14 +52,27 @@ class Broker:
         self, socket: Socket, ledger: str, arguments: tuple[bytes | int, ...], deadline: float, on_reply: OnReply
     ) -> None:
         """Send a numbered batch, as add.lua wants it; the ledger makes sending it again harmless."""
-        packed = scripts.ADD.pack(socket, (self._keys.stream, ledger), arguments)
-        socket.send(packed, deadline, on_reply)
-        socket.flush()  # it is the end of the turn already
+        socket.send_now(scripts.ADD.pack(socket, (self._keys.stream, ledger), arguments), deadline, on_reply)
 
-    def forget_add_script(self) -> None:
-        """The server has lost it (SCRIPT FLUSH, failover)."""
+    def add_on_terms(
+        self,
+        socket: Socket,
+        ledger: str,
+        head: tuple[int, ...],
+        jobs: list[bytes | str | int],
+        deadline: float,
+        on_reply: OnReply,
+    ) -> None:
+        """The same for a batch of which some jobs are delayed or the only one of their id."""
+        keys = (self._keys.stream, ledger, self._keys.delayed)
+        arguments = (*head, self._keys.prefix, INDEX_KEPT_MS, *jobs)
+        socket.send_now(scripts.ADD_ON_TERMS.pack(socket, keys, arguments), deadline, on_reply)
+
+    def forget_add_scripts(self) -> None:
+        """The server has lost them (SCRIPT FLUSH, failover)."""
         if (socket := self.connection.live_socket()) is not None:
             scripts.ADD.forget(socket)
+            scripts.ADD_ON_TERMS.forget(socket)
 
     def ledger_of(self, producer: str) -> str:
         return self._keys.ledger(producer)
@@ -115,19 +149,24 @@ class Broker:
         else:
             await self.run(scripts.ACK, (self._keys.stream,), (group, *ids))
 
-    async def reschedule(self, group: str, consumer: str, jobs: list[tuple[bytes, int, int, bytes]]) -> int:
-        """Failed jobs: entry id, delivery, delay in ms, member. Gated on the entry being ours by that delivery."""
-        arguments = [word for job in jobs for word in job]
-        moved: int = await self.run(
-            scripts.RESCHEDULE, (self._keys.stream, self._keys.delayed), (group, consumer, *arguments)
-        )
+    async def finish(self, group: str, entries: list[tuple[bytes, str]]) -> None:
+        """ack() for jobs that may be the only ones of their id: entry id and job id. Harmless to send again."""
+        arguments = (word for entry in entries for word in entry)
+        await self.run(scripts.FINISH, (self._keys.stream,), (group, self._keys.prefix, *arguments))
+
+    async def reschedule(self, group: str, consumer: str, jobs: list[Failed]) -> int:
+        """Gated on the entry being ours by that delivery."""
+        head = (group, consumer, self._keys.prefix, INDEX_KEPT_MS)
+        arguments = (word for job in jobs for word in job)
+        moved: int = await self.run(scripts.RESCHEDULE, (self._keys.stream, self._keys.delayed), (*head, *arguments))
         return moved
 
-    async def bury(self, group: str, consumer: str, max_len: int, jobs: list[tuple[bytes, int, list[bytes]]]) -> int:
-        """Dead jobs: entry id, delivery, fields of the dead letter. Gated on the entry being ours by that delivery."""
-        arguments = [word for entry_id, delivery, fields in jobs for word in (entry_id, delivery, len(fields), *fields)]
+    async def bury(self, group: str, consumer: str, max_len: int, jobs: list[Dead]) -> int:
+        """Gated on the entry being ours by that delivery."""
+        head = (group, consumer, max_len, self._keys.prefix)
+        arguments = (word for job in jobs for word in (*job[:3], len(job.letter), *job.letter))
         keys = (self._keys.stream, self._keys.dead, self._keys.dead_dropped)
-        buried: int = await self.run(scripts.BURY, keys, (group, consumer, max_len, *arguments))
+        buried: int = await self.run(scripts.BURY, keys, (*head, *arguments))
         return buried
 
     # Leases ---------------------------------------------------------------------------------------------------------
@@ -193,11 +232,33 @@ class Broker:
 
     # Delayed jobs ---------------------------------------------------------------------------------------------------
 
-    async def promote(self, holder: str, lease_ms: int, batch: int, *, must_lead: bool) -> Promotion:
+    async def promote(
+        self, holder: str, lease_ms: int, batch: int, *, must_lead: bool, events_max_len: int
+    ) -> Promotion:
         """Move due jobs to the stream. Sent twice it moves what is due then, each job once."""
-        keys = (self._keys.delayed, self._keys.stream, self._keys.promoter_lease, self._keys.dead)
-        reply = await self.run(scripts.PROMOTE, keys, (holder, lease_ms, batch, int(must_lead)))
+        keys = (self._keys.delayed, self._keys.stream, self._keys.promoter_lease, self._keys.dead, self._keys.events)
+        arguments = (holder, lease_ms, batch, int(must_lead), events_max_len, self._keys.prefix)
+        reply = await self.run(scripts.PROMOTE, keys, arguments)
         return Promotion(bool(reply[0]), *reply[1:])
+
+    async def hear_of_due(self, on_due: Callable[[float], None]) -> bool:
+        """Have `on_due` called with the seconds until a job is due that has become the next. False if this cannot be.
+
+        Best effort: it ends with the socket, and a message can be lost.
+        """
+        socket = await self.connection.ready(self.connection.deadline())
+        assert socket.dialect is not None
+        if socket.dialect.protocol < 3:  # there a connection that listens can do nothing else
+            return False
+        if not socket.is_listening:
+            socket.listen(self._keys.due_channel, lambda message: on_due(int(message) / 1000))
+        return True
+
+    async def move_delayed(self, what: str, ids: list[str], delay_ms: int = 0) -> list[bool]:
+        """Cancel, postpone or run delayed jobs; whether each was there. Sent twice, the second finds nothing to do."""
+        head = (what, delay_ms, self._keys.prefix, INDEX_KEPT_MS)
+        found = await self.run(scripts.MOVE_DELAYED, (self._keys.delayed, self._keys.stream), (*head, *ids))
+        return [bool(one) for one in found]
 
     async def yield_promotion(self, holder: str) -> None:
         """Let go of the promoter's lease, if it is ours."""

@@ -16,6 +16,7 @@ class Dialect:
     server: str
     version: tuple[int, ...]
     client_id: int
+    protocol: int  # of RESP
     xackdel: bool  # one command that acks and deletes
     idmp: bool  # XADD that remembers ids
     script_flags: bool  # "#!lua flags=..." as a script's first line
@@ -39,6 +40,7 @@ def read_hello(reply: Any) -> Dialect:
         server=server,
         version=version,
         client_id=int(reply.get(b"id", 0)),
+        protocol=int(reply.get(b"proto", 2)),
         xackdel=redis >= (8, 2),
         idmp=redis >= (8, 6),
         script_flags=redis >= (7, 0) or valkey >= (7, 0),

@@ -28,7 +28,7 @@ class Endpoint:
     port: int = 6379
     path: str | None = None
     db: int = 0
-    protocol: int = 2
+    protocol: int = 3
     client_name: str | None = None
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     username: str | None = None
@@ -99,7 +99,7 @@ def parse_endpoint(
         raise InvalidArgument(f"redis_url sets {setting} but has no TLS: use rediss:// or tls=True: {mask(url)}")
     if credential_provider is not None and (options.get("username") or options.get("password")):
         raise InvalidArgument(f"credential_provider contradicts redis_url, which holds credentials too: {mask(url)}")
-    protocol = int(options.get("protocol", 2))
+    protocol = int(options.get("protocol", 3))
     if protocol not in (2, 3):
         raise InvalidArgument(f"redis_url option protocol={protocol} must be 2 or 3: {mask(url)}")
     return Endpoint(

@@ -1,4 +1,9 @@
-"""Every key that pychasqui uses, one function each. The braces make one queue one slot of a Redis Cluster."""
+"""Every key that pychasqui uses. The braces make one queue one slot of a Redis Cluster.
+
+Two kinds are spelled by scripts, from the prefix and a job's id: `:didx:<id>`, the job's member of the delayed set, and
+`:dlid:<id>`, the marker that keeps others of its id out and says where it is: an entry's id, "d" for delayed, with a
+"w" before it if it does so for a window rather than until it is done, or "1" if an official producer wrote it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,8 @@ class Keys:
         self.dead = f"{self.prefix}:dlq"
         self.dead_dropped = f"{self.prefix}:dlq:dropped"  # how many its bound has pushed out
         self.workers = f"{self.prefix}:workers"  # who lives until when; kept a week past the last renewal
+        self.events = f"{self.prefix}:events"
+        self.due_channel = f"{self.prefix}:due"  # what is published there: in how many ms a job is due
         self.promoter_lease = f"{self.prefix}:promoter:lock"
 
     def ledger(self, producer: str) -> str:

@@ -34,10 +34,13 @@ class Script:
 
 
 ADD = Script("add")
+ADD_ON_TERMS = Script("add_on_terms")
 ACK = Script("ack")
+FINISH = Script("finish")
 RESCHEDULE = Script("reschedule")
 BURY = Script("bury")
 PROMOTE = Script("promote")
+MOVE_DELAYED = Script("move_delayed")
 KEEP = Script("keep")
 RELEASE = Script("release")
 LEAVE = Script("leave")

@@ -17,8 +17,8 @@ local call = redis.call
 
 local seen = call('HGET', ledger, slot)
 if seen then
-  local last, taken = string.match(seen, '^(%d+) (%d+)$')
-  if tonumber(last) >= number then return tonumber(taken) end
+  local last, taken = string.match(seen, '^(%d+) (%w+)$')
+  if tonumber(last) >= number then return tonumber(taken) or 0 end  -- not a number: add_on_terms has had the slot since
 end
 
 local taken = jobs

@@ -5,12 +5,12 @@
 -- twice changes nothing. What the bound on the dead letters pushes out is counted.
 --
 -- KEYS  stream, dead letters, counter of dropped dead letters
--- ARGV  group, consumer, max_len (0: no bound), then for each job: entry id, delivery,
---       number of fields and values, field, value...
+-- ARGV  group, consumer, max_len (0: no bound), prefix of the queue's keys, then for each job: entry id, delivery,
+--       job id (empty: it is certainly not the only one of its id), number of fields and values, field, value...
 -- Fails with NOGROUP while the group is gone: it is made anew, and then it shows whose the entry is.
 -- Returns how many were buried
 local stream, dead, dropped = KEYS[1], KEYS[2], KEYS[3]
-local group, consumer, max_len = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local group, consumer, max_len, prefix = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
 -- Whatever could fail must fail before the first entry leaves the stream.
 local kind = redis.call('TYPE', dead).ok
@@ -18,18 +18,27 @@ if kind ~= 'none' and kind ~= 'stream' then
   return redis.error_reply('WRONGTYPE ' .. dead .. ' is a ' .. kind .. ', not a stream')
 end
 
-local buried, i = 0, 4
+-- Lets the next of a job's id in, as finish does it.
+local function unmark(id, marker, index)
+  local place = redis.call('GET', marker)
+  if place == id or ((place == '1' or place == 'd') and redis.call('EXISTS', index) == 0) then
+    redis.call('DEL', marker)
+  end
+end
+
+local buried, i = 0, 5
 while i <= #ARGV do
-  local id, delivery, words = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+  local id, delivery, job_id, words = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], tonumber(ARGV[i + 3])
   local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
   if pending.err and string.find(pending.err, 'NOGROUP', 1, true) then return pending end
   if not pending.err and #pending == 1 and pending[1][4] <= delivery then
     redis.call('XACK', stream, group, id)
     redis.call('XDEL', stream, id)
-    redis.call('XADD', dead, '*', unpack(ARGV, i + 3, i + 2 + words))
+    redis.call('XADD', dead, '*', unpack(ARGV, i + 4, i + 3 + words))
+    if job_id ~= '' then unmark(id, prefix .. ':dlid:' .. job_id, prefix .. ':didx:' .. job_id) end
     buried = buried + 1
   end
-  i = i + 3 + words
+  i = i + 4 + words
 end
 
 if max_len > 0 and buried > 0 then

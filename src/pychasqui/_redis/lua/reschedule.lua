@@ -3,15 +3,16 @@
 -- Atomically, for each job: only if its entry is still pending for this consumer, by the delivery that this run began
 -- with, it leaves the stream, and only then it joins the delayed set, due by the server's clock. Closes the race with
 -- whoever took the entry over, also if it has come back since: a run that lost its entry changes nothing. Sending it
--- twice changes nothing.
+-- twice changes nothing. The job can be found by its id while it waits.
 --
 -- KEYS  stream, delayed
--- ARGV  group, consumer, then entry id, delivery, delay_ms, member for each job
+-- ARGV  group, consumer, prefix of the queue's keys, kept_ms,
+--       then entry id, delivery, delay_ms, member, job id, is_marked (1: it may be the only one of its id) for each job
 -- A count below that delivery is of a group that was made anew: the entry came again, to the same run.
 -- Fails with NOGROUP while the group is gone: it is made anew, and then it shows whose the entry is.
 -- Returns how many were rescheduled
 local stream, delayed = KEYS[1], KEYS[2]
-local group, consumer = ARGV[1], ARGV[2]
+local group, consumer, prefix, kept_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 -- Whatever could fail must fail before the first entry leaves the stream.
 local kind = redis.call('TYPE', delayed).ok
@@ -20,16 +21,26 @@ if kind ~= 'none' and kind ~= 'zset' then
 end
 
 local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local now_ms = time[1] * 1000 + math.ceil(time[2] / 1000)  -- never early
 local moved = 0
-for i = 3, #ARGV, 4 do
+for i = 5, #ARGV, 6 do
   local id, delivery, delay_ms, member = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 3]
+  local job_id, is_marked = ARGV[i + 4], ARGV[i + 5] == '1'
   local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
   if pending.err and string.find(pending.err, 'NOGROUP', 1, true) then return pending end
   if not pending.err and #pending == 1 and pending[1][4] <= delivery then
     redis.call('XACK', stream, group, id)
     redis.call('XDEL', stream, id)
     redis.call('ZADD', delayed, now_ms + delay_ms, member)
+    redis.call('SET', prefix .. ':didx:' .. job_id, member, 'PX', delay_ms + kept_ms)
+    if is_marked then
+      local marker = redis.call('GET', prefix .. ':dlid:' .. job_id)
+      if marker == id then
+        redis.call('SET', prefix .. ':dlid:' .. job_id, 'd', 'PX', delay_ms + kept_ms)
+      elseif marker == 'w' .. id then
+        redis.call('SET', prefix .. ':dlid:' .. job_id, 'wd', 'KEEPTTL')
+      end
+    end
     moved = moved + 1
   end
 end

@@ -1,0 +1,57 @@
+-- Finds delayed jobs by their ids, and cancels them, moves their time, or runs them at once.
+--
+-- Atomically, for each id: only if its job is still in the delayed set something is done to it. Closes the race with
+-- promotion: exactly one of the two has the job. Sent twice, what was done is not done again, and so not reported.
+--
+-- KEYS  delayed, stream
+-- ARGV  what (cancel, postpone, run), delay_ms (for postpone), prefix of the queue's keys, kept_ms, then ids
+-- Returns 1 for each id that was found, else 0
+local delayed, stream = KEYS[1], KEYS[2]
+local what, delay_ms, prefix, kept_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local call = redis.call
+
+local kind = call('TYPE', stream).ok
+if kind ~= 'none' and kind ~= 'stream' then
+  return redis.error_reply('WRONGTYPE ' .. stream .. ' is a ' .. kind .. ', not a stream')
+end
+
+local time = call('TIME')
+local now_ms = time[1] * 1000 + math.ceil(time[2] / 1000)  -- never early
+
+local function run(id, member)
+  local size = struct.unpack('<I4', member)
+  local name, envelope = string.sub(member, 5, 4 + size), string.sub(member, 5 + size)
+  local marker = call('GET', prefix .. ':dlid:' .. id)
+  local words = {'d', envelope}
+  if name ~= '' then words[3], words[4] = 'n', name end
+  if marker and #id == 26 then words[#words + 1], words[#words + 2] = 'u', '1' end
+  local entry_id = call('XADD', stream, '*', unpack(words))
+  if marker then
+    call('SET', prefix .. ':dlid:' .. id, (string.sub(marker, 1, 1) == 'w' and 'w' or '') .. entry_id, 'KEEPTTL')
+  end
+end
+
+local found = {}
+for i = 5, #ARGV do
+  local id = ARGV[i]
+  local index, marker = prefix .. ':didx:' .. id, prefix .. ':dlid:' .. id
+  local member = call('GET', index)
+  if not member or not call('ZSCORE', delayed, member) then
+    found[#found + 1] = 0
+  elseif what == 'postpone' then
+    call('ZADD', delayed, now_ms + delay_ms, member)
+    call('PEXPIRE', index, delay_ms + kept_ms)
+    if call('PTTL', marker) < delay_ms + kept_ms and string.sub(call('GET', marker) or 'w', 1, 1) ~= 'w' then
+      call('PEXPIRE', marker, delay_ms + kept_ms)
+    end
+    found[#found + 1] = 1
+  else
+    call('ZREM', delayed, member)
+    call('DEL', index)
+    if what == 'run' then run(id, member) else call('DEL', marker) end
+    found[#found + 1] = 1
+  end
+end
+
+if what == 'postpone' then redis.pcall('PUBLISH', prefix .. ':due', delay_ms) end
+return found
