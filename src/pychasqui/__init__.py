@@ -27,8 +27,10 @@ from .errors import (
     WrongLoop,
 )
 from .job import Job
+from .leaders import Promoter, Scheduler
 from .queue import Queue
 from .repeat import MissedFiresPolicy, RepeatPattern, next_fire, next_fires
+from .repeatables import Repeatable, RepeatableMeta, Repeatables
 from .retry import BackoffSpec, RetryPolicy
 from .worker import Worker
 
@@ -51,13 +53,18 @@ __all__ = [
     "NotRedis",
     "NotReplicated",
     "PayloadTooLarge",
+    "Promoter",
     "Queue",
     "QueueFull",
     "RedisTrouble",
     "RepeatPattern",
+    "Repeatable",
+    "RepeatableMeta",
+    "Repeatables",
     "ReplyError",
     "RetryLater",
     "RetryPolicy",
+    "Scheduler",
     "ServerNotFound",
     "ServerTooOld",
     "UnrecoverableError",

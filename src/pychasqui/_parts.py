@@ -18,10 +18,12 @@ from ._engine.lanes import Lanes
 from ._engine.promoter import Promoter
 from ._engine.reader import Reader
 from ._engine.reclaimer import Reclaimer
+from ._engine.scheduler import Scheduler
 from ._engine.verdicts import Verdicts
 from ._place import Place
 from ._redis.broker import Broker
 from ._redis.keys import Keys
+from ._redis.repeats import RepeatBroker
 from .job import Job
 from .retry import RetryPolicy
 
@@ -45,6 +47,9 @@ class Settings:
     block_ms: int
     read_count: int
     max_payload_bytes: int
+    promotes: bool
+    schedules: bool
+    scheduler_tick_ms: int
 
     @property
     def renew_s(self) -> float:
@@ -114,10 +119,13 @@ class Parts:
             claim_min_idle_ms=settings.claim_min_idle_ms,
             renew_s=settings.renew_s,
         )
+        self.scheduler = Scheduler(
+            RepeatBroker(self.broker, keys), settings.consumer_id, tick_s=settings.scheduler_tick_ms / 1000
+        )
         self.lanes.on_room = self.reader.wake
         self.lanes.is_abandoned = is_abandoned
         self.reader.claims = self.reclaimer
-        for part in (self.lanes, self.acker, self.reader, self.reclaimer, self.promoter):
+        for part in (self.lanes, self.acker, self.reader, self.reclaimer, self.promoter, self.scheduler):
             part.on_death = on_death
 
     async def close(self) -> None:

@@ -1,7 +1,8 @@
 """The bytes of a job: its data, the envelope around it, and the member of the delayed set around that.
 
     data      MessagePack of what the user put in
-    envelope  MessagePack array: id, data as bin, created_at_ms, attempt and, only if the job has one, retry override
+    envelope  MessagePack array: id, data as bin, created_at_ms, attempt and, only if the job has one, retry override;
+              behind it, only if the job has some, a map of extras. Official consumers ignore what follows the array.
     member    u32 little-endian length of the name, the name, the envelope
 
 Nothing else knows these bytes. Whatever arrives, decoding returns a value or raises DecodeError. No I/O.
@@ -39,10 +40,14 @@ __all__ = [
     "decode_data",
     "decode_envelope",
     "decode_name",
+    "decode_retry",
     "encode_data",
     "encode_envelope",
+    "encode_extras",
     "encode_new_jobs",
+    "encode_retry",
     "join_member",
+    "read_extra",
     "split_member",
 ]
 
@@ -58,18 +63,36 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     created_at_ms: Unsigned64
     attempt: Unsigned32 = 0
     retry: RetryOverride | None = None
+    extras: bytes = b""  # a map, still encoded
+
+
+_FIELDS = Envelope.__struct_fields__[:5]  # what the array holds
 
 
 def encode_envelope(
-    job_id: str, payload: bytes, created_at_ms: int, attempt: int, retry: RetryOverride | None
+    job_id: str, payload: bytes, created_at_ms: int, attempt: int, retry: RetryOverride | None, extras: bytes = b""
 ) -> bytes:
-    """The envelope as every ChasquiMQ producer writes it."""
+    """The envelope as every ChasquiMQ producer writes it, and the extras behind it."""
     try:
         if retry is None:
-            return encode((job_id, payload, created_at_ms, attempt))
-        return encode((job_id, payload, created_at_ms, attempt, (retry.max_attempts, _pack_backoff(retry.backoff))))
+            return encode((job_id, payload, created_at_ms, attempt)) + extras
+        override = (retry.max_attempts, _pack_backoff(retry.backoff))
+        return encode((job_id, payload, created_at_ms, attempt, override)) + extras
     except UnicodeEncodeError:
         raise InvalidArgument(f"the job id {job_id!a} has a lone surrogate, which UTF-8 cannot hold") from None
+
+
+def encode_extras(**extras: Any) -> bytes:
+    """What travels behind the envelope."""
+    return encode(extras)
+
+
+def read_extra(extras: bytes, name: str) -> Any:
+    """One of the extras; None if there is none, or if whatever follows the envelope holds none."""
+    try:
+        return decode_data(extras).get(name)
+    except (DecodeError, AttributeError):
+        return None
 
 
 def encode_new_jobs(job_ids: list[str], items: list[Any], created_at_ms: int) -> list[bytes] | None:
@@ -79,6 +102,15 @@ def encode_new_jobs(job_ids: list[str], items: list[Any], created_at_ms: int) ->
         return None
     # hot: 0.07 us a job, a fifth of what calls of encode_envelope take
     return list(map(encode, zip(job_ids, payloads, repeat(created_at_ms), repeat(0))))
+
+
+def encode_retry(retry: RetryOverride) -> bytes:
+    """A retry override by itself, as it stands in an envelope."""
+    return encode((retry.max_attempts, _pack_backoff(retry.backoff)))
+
+
+def decode_retry(data: bytes) -> RetryOverride:
+    return _read_retry(data)
 
 
 def _pack_backoff(backoff: BackoffSpec | None) -> tuple[object, ...] | None:
@@ -134,7 +166,7 @@ _MAX_ODD_DEPTH = 1024
 
 
 def _decode_unusual(data: bytes) -> Envelope:
-    fields = _fields(data, "the envelope", Envelope.__struct_fields__, fewest=3)
+    fields = _fields(data, "the envelope", _FIELDS, fewest=3)
     for name in ("id", "payload", "created_at_ms"):
         if name not in fields:
             raise DecodeError(f"the envelope has no {name}")
@@ -145,7 +177,14 @@ def _decode_unusual(data: bytes) -> Envelope:
         created_at_ms=_read(_read_u64, fields["created_at_ms"], "created_at_ms"),
         attempt=_read(_read_u32, fields.get("attempt", b"\0"), "attempt"),
         retry=None if retry == _NIL else _read_retry(retry),
+        extras=_read_extras(data),
     )
+
+
+def _read_extras(data: bytes) -> bytes:
+    """What follows the envelope, if it is a map; anything else there is passed over."""
+    extras = data[_end(data, 0) :]
+    return extras if extras and is_map(extras[0]) else b""
 
 
 def _read_id(raw: bytes) -> str:

@@ -36,6 +36,8 @@ SCAN_S = 0.5  # how often a worker looks for what others have left behind
 PROMOTE_EVERY_S = 0.5  # how often the leader looks while jobs are delayed: another may be due sooner than the known
 PROMOTE_BATCH = 1000
 PROMOTER_LEASE_MS = 2000  # a killed leader holds delayed jobs up for no longer than this
+SCHEDULER_LEASE_MS = 3000  # a killed leader holds repeatables up for no longer than this
+SCHEDULER_TICK_MS = 1500  # how often the leader looks for repeatables that it has not heard of
 DLQ_MAX_LEN = 100_000  # the official bound; what it pushes out is counted
 OUTCOME_BATCH = 250  # failed jobs in one script call: each carries its payload
 MAX_ERROR_CHARS = 2000
@@ -87,6 +89,12 @@ def check_int(field: str, value: Any, low: int, high: int | None = None) -> int:
     if value < low or (high is not None and value > high):
         bound = f"at least {low}" if high is None else f"from {low} to {high}"
         raise InvalidArgument(f"{field} is {value}, must be {bound}")
+    return value
+
+
+def check_bool(field: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidType(f"{field} must be True or False, not {type(value).__name__} {value!r}"[:300])
     return value
 
 

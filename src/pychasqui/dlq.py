@@ -52,7 +52,8 @@ class DeadJob:
     def replayed(self, data: bytes | None = None) -> bytes:
         """The envelope of a first run, with the same data or other; raises DecodeError."""
         old: Envelope = decode_envelope(self.payload)
-        return encode_envelope(old.id, old.payload if data is None else data, old.created_at_ms, 0, old.retry)
+        payload = old.payload if data is None else data
+        return encode_envelope(old.id, payload, old.created_at_ms, 0, old.retry, old.extras)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,10 @@ from typing import Any
 
 import msgspec
 
+from .codec import read_extra
 from .retry import RetryOverride
+
+SCHEDULED_AT = "s"  # the extra that says for when a job was fired
 
 
 class Job(msgspec.Struct, eq=False, gc=False):
@@ -24,6 +27,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
     _payload: bytes = b""  # the data as it came, for what is rescheduled or buried
     _entry_id: bytes = b""
     _deliveries: int = 0  # how often the entry had been delivered before
+    _extras: bytes = b""
     _is_marked: bool = False  # whether it may be the only one of its id, so that the next must be let in at its end
     is_new: bool = True  # as add() returns it: False if a job of this id was there already
     has_replaced: bool = False  # and if that one was waiting and has this job's data now
@@ -32,6 +36,12 @@ class Job(msgspec.Struct, eq=False, gc=False):
     def _delivery(self) -> int:
         """Which delivery of the entry this is, as the server counts them: it tells a run from a later one."""
         return self._deliveries + 1
+
+    @property
+    def scheduled_at_ms(self) -> int | None:
+        """The time for which a repeatable fired this job; None for a job that was added."""
+        scheduled_at_ms = read_extra(self._extras, SCHEDULED_AT) if self._extras else None
+        return scheduled_at_ms if isinstance(scheduled_at_ms, int) else None
 
     @property
     def attempts_made(self) -> int:

@@ -16,16 +16,20 @@ from ._place import Place
 from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
+from ._redis.repeats import RepeatBroker
 from ._terms import IfExists, read_ms
 from .dlq import DeadLetters
 from .errors import (
     AddUnknown,
     ChasquiError,
     Closed,
+    InvalidArgument,
     NotReplicated,
     WrongLoop,
 )
 from .job import Job
+from .repeat import MissedFiresPolicy, RepeatPattern
+from .repeatables import RepeatableMeta, Repeatables
 
 MOVED_A_CALL = 500
 
@@ -83,6 +87,8 @@ class Queue:
         job_id: str | None = None,
         unique_for: int | timedelta | None = None,
         if_exists: IfExists | None = None,
+        repeat: RepeatPattern | dict[str, Any] | None = None,
+        missed_fires: MissedFiresPolicy | dict[str, Any] | None = None,
         wait_replicas: int = 0,
     ) -> Job:
         """Add one job; returns when Redis has it, and so many of its replicas.
@@ -95,8 +101,15 @@ class Queue:
         unique_for          instead of until it is done, for so long (ms or timedelta)
         if_exists           what a second add does to a first that still waits: "keep" it, "replace" its data, or
                             "postpone" it: replace its data and its time
+        repeat              store a repeatable instead, see upsert_repeatable_job(); missed_fires goes with it
         """
         loop = self._bound_loop()
+        if repeat is not None or missed_fires is not None:
+            given = {"delay_ms": delay_ms, "delay": delay, "job_id": job_id, "unique_for": unique_for}
+            _refuse_beside_repeat(repeat, given | {"if_exists": if_exists, "wait_replicas": wait_replicas or None})
+            return await self.upsert_repeatable_job(
+                name, data, repeat=repeat, attempts=attempts, backoff=backoff, missed_fires=missed_fires
+            )
         if wait_replicas:
             config.check_int("wait_replicas", wait_replicas, 0)
         encoded = self._encoder.encode(
@@ -189,6 +202,35 @@ class Queue:
         return found
 
     @property
+    def repeatables(self) -> Repeatables:
+        """The queue's repeatables."""
+        return Repeatables(lambda: RepeatBroker(self._bound_broker(), Keys(self.name)))
+
+    async def upsert_repeatable_job(self, name: str, data: Any = None, **options: Any) -> Job:
+        """`repeatables.upsert` in the official package's shape: the returned job's id is the repeatable's key."""
+        if "job_id" in options:
+            raise InvalidArgument("job_id contradicts repeat: each fire is a job of its own; `key` names the repeatable")
+        meta = await self.repeatables.upsert(name, data, **options)
+        return Job(meta.key, name, data)
+
+    async def get_repeatable_jobs(self, limit: int = 100) -> list[RepeatableMeta]:
+        """The repeatables that fire next."""
+        return await self.repeatables.list(limit)
+
+    async def remove_repeatable_by_key(self, key: str) -> bool:
+        """False if there was none of that key."""
+        return await self.repeatables.remove(key)
+
+    async def fire_now(self, key: str) -> Job:
+        """Add a job of a repeatable at once, beside its schedule and not counted as one of its fires."""
+        found = await self.repeatables.get(key)
+        if found is None:
+            raise InvalidArgument(f"there is no repeatable {key[:200]!r}")
+        attempts = found.retry.max_attempts if found.retry is not None else None
+        backoff = found.retry.backoff if found.retry is not None else None
+        return await self.add(found.meta.job_name, found.data, attempts=attempts, backoff=backoff)
+
+    @property
     def dlq(self) -> DeadLetters:
         """The queue's dead letters."""
         return DeadLetters(self._bound_broker)
@@ -270,6 +312,14 @@ class Queue:
         self._waiting_connection = self._place.connection(timeout_s=self._timeout_s)  # opened when replicas are awaited
         self._broker = Broker(self._connection, Keys(self.name))
         self._adder = Adder(self._broker, max_stream_len=self._max_stream_len, timeout_s=self._timeout_s)
+
+
+def _refuse_beside_repeat(repeat: object, given: Mapping[str, object]) -> None:
+    if repeat is None:
+        raise InvalidArgument("missed_fires says what a repeatable does: give repeat, too")
+    for option, value in given.items():
+        if value is not None:
+            raise InvalidArgument(f"{option} contradicts repeat: a repeatable has its own times and ids")
 
 
 def _tell(job: Job, letter: str) -> None:

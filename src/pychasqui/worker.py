@@ -38,6 +38,8 @@ class Worker:
     max_attempts       how many runs a job has in all, crashes included, unless it sets its own number
     retry              the delays between them, unless the job sets its own
     lease_ms           how long this worker counts as alive after its last sign of life
+    delayed_enabled    whether this worker may be the one that promotes delayed jobs and retries
+    run_scheduler      whether it may be the one that fires repeatables, looking for new ones every scheduler_tick_ms
     claim_min_idle_ms  how long an official consumer's entry lies idle before it is taken over
     shutdown_deadline_s  how long close() waits for handlers that are running before it cancels them
     """
@@ -60,6 +62,9 @@ class Worker:
         lease_ms: int = config.LEASE_MS,
         max_payload_bytes: int = config.MAX_PAYLOAD_BYTES,
         dlq_max_stream_len: int = config.DLQ_MAX_LEN,
+        delayed_enabled: bool = True,
+        run_scheduler: bool = True,
+        scheduler_tick_ms: int = config.SCHEDULER_TICK_MS,
         shutdown_deadline_s: float = config.SHUTDOWN_DEADLINE_S,
         credential_provider: CredentialProvider | None = None,
     ) -> None:
@@ -82,6 +87,9 @@ class Worker:
             block_ms=config.check_int("read_block_ms", read_block_ms, 1),
             read_count=config.check_int("read_count", read_count, 1),
             max_payload_bytes=config.check_int("max_payload_bytes", max_payload_bytes, 1),
+            promotes=config.check_bool("delayed_enabled", delayed_enabled),
+            schedules=config.check_bool("run_scheduler", run_scheduler),
+            scheduler_tick_ms=config.check_int("scheduler_tick_ms", scheduler_tick_ms, 10),
         )
         self._shutdown_deadline_s = config.check_seconds("shutdown_deadline_s", shutdown_deadline_s)
         self._place = Place(
@@ -197,8 +205,12 @@ class Worker:
         parts.lanes.lease_until = 0.0  # nothing is started before the first renewal
         await parts.keeper.start()  # before anything is read: a worker that holds entries is known to live
         parts.lanes.start()
-        for service in (parts.acker, parts.reader, parts.reclaimer, parts.promoter):
+        for service in (parts.acker, parts.reader, parts.reclaimer):
             service.start()
+        if self._settings.promotes:
+            parts.promoter.start()
+        if self._settings.schedules:
+            parts.scheduler.start()
 
     async def _stop(self, parts: Parts) -> None:
         """In the order that loses nothing, strands nothing and runs nothing twice."""
@@ -209,6 +221,7 @@ class Worker:
         cut_off = await parts.lanes.stop()
         await parts.acker.end(patience_s=SETTLE_S)  # after the lanes, so that all that has ended is settled
         await parts.promoter.end(patience_s=CLOSING_S)
+        await parts.scheduler.end(patience_s=CLOSING_S)
         # What cannot be cut off (a thread, a handler that will not be cancelled) stays ours until the lease ends.
         runs_on = parts.lanes.has_stubborn or (cut_off and parts.threads is not None)
         if not runs_on:

@@ -51,13 +51,13 @@ def runs_allowed(job: Job, max_attempts: int) -> int:
 
 def delayed_member(job: Job) -> bytes:
     """The failed job as it waits for its next run."""
-    envelope = encode_envelope(job.id, job._payload, job.created_at_ms, job.attempt + 1, job._retry)
+    envelope = encode_envelope(job.id, job._payload, job.created_at_ms, job.attempt + 1, job._retry, job._extras)
     return join_member(job.name, envelope)
 
 
 def dead_letter(job: Job, reason: str, error: BaseException | None, runs: int, worker: str) -> list[bytes]:
     """The fields of a dead job: the official ones, then what went wrong."""
-    envelope = encode_envelope(job.id, job._payload, job.created_at_ms, job.attempt, job._retry)
+    envelope = encode_envelope(job.id, job._payload, job.created_at_ms, job.attempt, job._retry, job._extras)
     fields = [b"d", envelope]
     if job.name:
         fields += (b"n", job.name.encode())
@@ -100,13 +100,23 @@ def _trace(error: BaseException) -> str:
     try:
         is_single = not isinstance(error, BaseExceptionGroup)
         if is_single and error.__cause__ is None and error.__context__ is None:
-            last = "".join(traceback.format_exception_only(error))
-            text = f"Traceback (most recent call last):\n{_stack(_lines(frames))}{last}"
+            text = f"Traceback (most recent call last):\n{_stack(_lines(frames))}{_last_line(error)}"
         else:
             text = "".join(traceback.format_exception(type(error), error, frames))
     except Exception:  # noqa: BLE001  a foreign __str__ may raise anything
         return ""
     return text[-MAX_TRACEBACK_CHARS:]
+
+
+def _last_line(error: BaseException) -> str:
+    # hot: a job that is buried has one; the traceback module takes ten times as long
+    if isinstance(error, SyntaxError) or getattr(error, "__notes__", None):
+        return "".join(traceback.format_exception_only(error))
+    kind, text = type(error), str(error)
+    name = (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    return f"{name}: {text}\n" if text else f"{name}\n"
 
 
 def _lines(frames: TracebackType | None) -> tuple[tuple[CodeType, int], ...]:

@@ -297,8 +297,17 @@ class Reader(Service):
             attempt, job_id = envelope.attempt + deliveries, envelope.id
             is_marked = is_marked or len(job_id) != ULID_CHARS
             job = Job(
-                *(job_id, name, data, attempt, envelope.created_at_ms),
-                *(envelope.retry, payload, entry_id, deliveries, is_marked),
+                job_id,
+                name,
+                data,
+                attempt,
+                envelope.created_at_ms,
+                envelope.retry,
+                payload,
+                entry_id,
+                deliveries,
+                envelope.extras,
+                is_marked,
             )
             if (attempt >= max_attempts or job._retry is not None) and attempt >= runs_allowed(job, max_attempts):
                 self._on_exhausted(job)

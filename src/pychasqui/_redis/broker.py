@@ -242,16 +242,16 @@ class Broker:
         return Promotion(bool(reply[0]), *reply[1:])
 
     async def hear_of_due(self, on_due: Callable[[float], None]) -> bool:
-        """Have `on_due` called with the seconds until a job is due that has become the next. False if this cannot be.
+        """Have `on_due` called with the seconds until a job is due, if it is the next. False if this cannot be."""
+        return await self.hear(self._keys.due_channel, on_due)
 
-        Best effort: it ends with the socket, and a message can be lost.
-        """
+    async def hear(self, channel: str, on_due: Callable[[float], None]) -> bool:
+        """Best effort: it ends with the socket, so it is asked for again and again, and a message can be lost."""
         socket = await self.connection.ready(self.connection.deadline())
         assert socket.dialect is not None
         if socket.dialect.protocol < 3:  # there a connection that listens can do nothing else
             return False
-        if not socket.is_listening:
-            socket.listen(self._keys.due_channel, lambda message: on_due(int(message) / 1000))
+        socket.listen(channel, lambda message: on_due(int(message) / 1000))
         return True
 
     async def move_delayed(self, what: str, ids: list[str], delay_ms: int = 0) -> list[bool]:

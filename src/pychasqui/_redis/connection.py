@@ -63,7 +63,7 @@ class Socket(asyncio.Protocol):
         self._alarm_at = float("inf")
         self._may_write: asyncio.Future[None] | None = None
         self.writes = 0
-        self._on_message: Callable[[bytes], None] | None = None
+        self._listeners: dict[bytes, Callable[[bytes], None]] = {}  # by channel
 
     def send(self, packed: bytes, deadline: float, on_reply: OnReply) -> None:
         """Queue a packed command for this turn's write. `deadline` is in the loop's time."""
@@ -96,14 +96,11 @@ class Socket(asyncio.Protocol):
         self.send(packed, deadline, partial(_settle, future))
         return future
 
-    @property
-    def is_listening(self) -> bool:
-        return self._on_message is not None
-
     def listen(self, channel: str, on_message: Callable[[bytes], None]) -> None:
         """Subscribe, beside everything else: under RESP3 messages come between replies, and nothing else answers."""
-        self._on_message = on_message
-        if self._transport is not None and self.lost is None:
+        is_new = channel.encode() not in self._listeners
+        self._listeners[channel.encode()] = on_message
+        if is_new and self._transport is not None and self.lost is None:
             self.flush()
             self._transport.write(pack("SUBSCRIBE", channel))
 
@@ -140,8 +137,8 @@ class Socket(asyncio.Protocol):
         try:
             while (reply := gets()) is not _INCOMPLETE:
                 if type(reply) is hiredis.PushNotification:
-                    if self._on_message is not None and reply[0] == b"message":
-                        self._on_message(reply[2])
+                    if reply[0] == b"message" and reply[1] in self._listeners:
+                        self._listeners[reply[1]](reply[2])
                     continue
                 on_reply, _ = pending.popleft()
                 on_reply(reply)

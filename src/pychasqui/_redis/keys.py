@@ -21,6 +21,14 @@ class Keys:
         self.events = f"{self.prefix}:events"
         self.due_channel = f"{self.prefix}:due"  # what is published there: in how many ms a job is due
         self.promoter_lease = f"{self.prefix}:promoter:lock"
+        self.repeat = f"{self.prefix}:repeat"  # when each repeatable fires next
+        self.repeat_paused = f"{self.prefix}:repeat:paused"  # those that do not fire for now
+        self.repeat_channel = f"{self.prefix}:repeat:due"
+        self.scheduler_lease = f"{self.prefix}:scheduler:lock"
+
+    def repeat_spec(self, key: str) -> str:
+        """A repeatable: its spec, how often it was fired, and its jobs' retry override."""
+        return f"{self.prefix}:repeat:spec:{key}"
 
     def ledger(self, producer: str) -> str:
         """What a producer's last batches were and how they ended. Lives as long as an add may be sent again."""

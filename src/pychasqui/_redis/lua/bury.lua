@@ -26,23 +26,30 @@ local function unmark(id, marker, index)
   end
 end
 
-local buried, i = 0, 5
+local ours, ids, i = {}, {}, 5
 while i <= #ARGV do
-  local id, delivery, job_id, words = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], tonumber(ARGV[i + 3])
+  local id, delivery, words = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 3])
   local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
   if pending.err and string.find(pending.err, 'NOGROUP', 1, true) then return pending end
-  if not pending.err and #pending == 1 and pending[1][4] <= delivery then
-    redis.call('XACK', stream, group, id)
-    redis.call('XDEL', stream, id)
-    redis.call('XADD', dead, '*', unpack(ARGV, i + 4, i + 3 + words))
-    if job_id ~= '' then unmark(id, prefix .. ':dlid:' .. job_id, prefix .. ':didx:' .. job_id) end
-    buried = buried + 1
+  if not pending.err and #pending == 1 and pending[1][4] <= delivery and not ours[id] then
+    ours[id] = i
+    ids[#ids + 1] = id
   end
   i = i + 4 + words
 end
+if #ids == 0 then return 0 end
 
-if max_len > 0 and buried > 0 then
+redis.call('XACK', stream, group, unpack(ids))
+redis.call('XDEL', stream, unpack(ids))
+for _, id in ipairs(ids) do
+  i = ours[id]
+  local job_id, words = ARGV[i + 2], tonumber(ARGV[i + 3])
+  redis.call('XADD', dead, '*', unpack(ARGV, i + 4, i + 3 + words))
+  if job_id ~= '' then unmark(id, prefix .. ':dlid:' .. job_id, prefix .. ':didx:' .. job_id) end
+end
+
+if max_len > 0 then
   local trimmed = redis.call('XTRIM', dead, 'MAXLEN', '~', max_len)
   if trimmed > 0 then redis.call('INCRBY', dropped, trimmed) end
 end
-return buried
+return #ids

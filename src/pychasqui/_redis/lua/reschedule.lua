@@ -22,26 +22,33 @@ end
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.ceil(time[2] / 1000)  -- never early
-local moved = 0
+local ours, ids = {}, {}
 for i = 5, #ARGV, 6 do
-  local id, delivery, delay_ms, member = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 3]
-  local job_id, is_marked = ARGV[i + 4], ARGV[i + 5] == '1'
+  local id, delivery = ARGV[i], tonumber(ARGV[i + 1])
   local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
   if pending.err and string.find(pending.err, 'NOGROUP', 1, true) then return pending end
-  if not pending.err and #pending == 1 and pending[1][4] <= delivery then
-    redis.call('XACK', stream, group, id)
-    redis.call('XDEL', stream, id)
-    redis.call('ZADD', delayed, now_ms + delay_ms, member)
-    redis.call('SET', prefix .. ':didx:' .. job_id, member, 'PX', delay_ms + kept_ms)
-    if is_marked then
-      local marker = redis.call('GET', prefix .. ':dlid:' .. job_id)
-      if marker == id then
-        redis.call('SET', prefix .. ':dlid:' .. job_id, 'd', 'PX', delay_ms + kept_ms)
-      elseif marker == 'w' .. id then
-        redis.call('SET', prefix .. ':dlid:' .. job_id, 'wd', 'KEEPTTL')
-      end
-    end
-    moved = moved + 1
+  if not pending.err and #pending == 1 and pending[1][4] <= delivery and not ours[id] then
+    ours[id] = i
+    ids[#ids + 1] = id
   end
 end
-return moved
+if #ids == 0 then return 0 end
+
+redis.call('XACK', stream, group, unpack(ids))
+redis.call('XDEL', stream, unpack(ids))
+for _, id in ipairs(ids) do
+  local i = ours[id]
+  local delay_ms, member, job_id, is_marked = tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]
+  redis.call('ZADD', delayed, now_ms + delay_ms, member)
+  redis.call('SET', prefix .. ':didx:' .. job_id, member, 'PX', delay_ms + kept_ms)
+  if is_marked == '1' then
+    local key = prefix .. ':dlid:' .. job_id
+    local marker = redis.call('GET', key)
+    if marker == id then
+      redis.call('SET', key, 'd', 'PX', delay_ms + kept_ms)
+    elseif marker == 'w' .. id then
+      redis.call('SET', key, 'wd', 'KEEPTTL')
+    end
+  end
+end
+return #ids

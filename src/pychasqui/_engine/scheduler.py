@@ -1,0 +1,148 @@
+"""Fires due repeatables.
+
+One process leads. It sleeps until the next repeatable is due, by the server's clock, and hears of one that is due
+sooner; because messages can get lost, and official producers publish nothing, it looks every tick, too. What to fire is
+decided in `repeat.plan_fires`; the script that does it compares what the decision was made by, so that two who decide
+about the same window fire it once. Whatever happens to Redis, it goes on; only end() ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from time import monotonic
+
+from .. import _ids
+from .._redis.remedies import Remedy, remedy_for
+from .._redis.repeats import Due, DueSpec, Fires, RepeatBroker
+from .._spec import decode_spec
+from ..codec import decode_retry, encode_envelope, encode_extras
+from ..config import SCHEDULER_LEASE_MS
+from ..errors import DecodeError, RedisTrouble
+from ..job import SCHEDULED_AT
+from ..repeat import plan_fires
+from .service import Outage, Service
+
+log = logging.getLogger("chasqui.scheduler")
+
+BATCH = 250
+JOBS_A_CALL = 500
+BYTES_A_REPEATABLE = 8 * 1024 * 1024
+
+
+class Scheduler(Service):
+    title = "scheduler"
+
+    def __init__(self, repeats: RepeatBroker, holder: str, *, tick_s: float) -> None:
+        super().__init__()
+        self._repeats = repeats
+        self._holder = holder
+        self._tick_s = tick_s
+        self._grace_ms = max(GRACE_MS, int(3000 * tick_s))
+        self._next_due = float("inf")  # monotonic
+        self._leads = False
+        self._outage = Outage("repeatables wait, the scheduler keeps trying", "repeatables are fired again")
+
+    def hear(self, seconds: float) -> None:
+        """Somebody has stored a repeatable that is due in so many seconds."""
+        due = monotonic() + seconds
+        if self._leads and due < self._next_due:
+            self._next_due = due
+            self.wake()
+
+    async def end(self, patience_s: float) -> None:
+        await super().end(patience_s)
+        if self._leads and self._repeats.connection.live_socket() is not None:
+            with suppress(RedisTrouble, TimeoutError):  # it ends by itself
+                async with asyncio.timeout(patience_s):
+                    await self._repeats.yield_lease(self._holder)
+
+    async def _run(self) -> None:
+        while not self._is_stopping:
+            try:
+                await self._repeats.hear_of_due(self.hear)
+                wait_s = await self._tick()
+            except RedisTrouble as error:
+                wait_s = self._outage.goes_on(error)
+                if remedy_for(error) in (Remedy.MOVED, Remedy.LOCKED):
+                    self._repeats.connection.drop(error)
+            else:
+                self._outage.is_over()
+            look_at = monotonic() + wait_s
+            while not self._is_stopping and (left := min(look_at, self._next_due) - monotonic()) > 0:
+                await self._sleep(left)
+
+    async def _tick(self) -> float:
+        """Fire what is due; returns how long to wait at the most."""
+        self._next_due = float("inf")
+        asked_at = monotonic()
+        due = await self._repeats.due(self._holder, SCHEDULER_LEASE_MS, BATCH)
+        self._leads = due.leads
+        soonest = float("inf")
+        for fires in in_calls(self._decide(due)):
+            if isinstance(fires, tuple):
+                await self._set_aside(*fires)
+            else:
+                await self._repeats.fire(fires)
+                soonest = min(soonest, *(one.next_ms for one in fires if one.next_ms is not None), soonest)
+        if due.next_due_ms >= 0:
+            soonest = min(soonest, due.now_ms + due.next_due_ms)
+        if due.leads:
+            self._next_due = asked_at + (soonest - due.now_ms) / 1000
+        return self._tick_s
+
+    def _decide(self, due: Due) -> Iterator[Fires | tuple[DueSpec, str]]:
+        """What to do about each; for one that cannot be fired, what is wrong with it."""
+        for one in due.specs:
+            try:
+                yield _plan(one, due.now_ms, self._grace_ms)
+            except DecodeError as error:
+                yield (one, f"repeatable {one.key[:200]!r}: {error}"[:500])
+
+    async def _set_aside(self, due: DueSpec, detail: str) -> None:
+        if await self._repeats.set_aside([(due, detail)]):
+            log.error("a repeatable cannot be fired and is in the dead letters now: %.300r", detail)
+
+
+def _plan(due: DueSpec, now_ms: int, grace_ms: int) -> Fires:
+    spec = decode_spec(due.spec)
+    retry = decode_retry(due.retry) if due.retry else None
+    plan = plan_fires(spec, due.score, fired=due.fired, now_ms=now_ms, grace_ms=grace_ms)
+    if plan.has_missed:
+        log.warning(
+            "repeatable %.200r was not fired in time at %d, its policy makes up for %d",
+            due.key,
+            due.score,
+            len(plan.fires_ms),
+        )
+    fires_ms, next_ms = plan.fires_ms, plan.next_ms
+    most = max(1, BYTES_A_REPEATABLE // max(1, len(spec.payload)))
+    if len(fires_ms) > most:  # the rest follows in the next tick
+        fires_ms, next_ms = fires_ms[:most], fires_ms[most]
+
+    def envelope(window_ms: int) -> bytes:
+        extras = encode_extras(**{SCHEDULED_AT: window_ms})
+        return encode_envelope(_ids.new_id(), spec.payload, now_ms, 0, retry, extras)
+
+    return Fires(due, next_ms, spec.job_name, [envelope(window_ms) for window_ms in fires_ms])
+
+
+def in_calls(
+    decisions: Iterator[Fires | tuple[DueSpec, str]],
+) -> Iterator[list[Fires] | tuple[DueSpec, str]]:
+    """Fires gathered into calls of a bounded size; the others as they come."""
+    call: list[Fires] = []
+    jobs = 0
+    for decision in decisions:
+        if not isinstance(decision, Fires):
+            yield decision
+            continue
+        if call and jobs + len(decision.envelopes) > JOBS_A_CALL:
+            yield call
+            call, jobs = [], 0
+        call.append(decision)
+        jobs += len(decision.envelopes)
+    if call:
+        yield call

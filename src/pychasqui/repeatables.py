@@ -1,0 +1,178 @@
+"""Repeatables: store them, look at them, pause them, fire them by hand. The scheduler fires them by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ._encoder import Backoff
+from ._redis.repeats import RepeatBroker, Stored
+from ._spec import decode_spec, encode_spec
+from .codec import decode_data, decode_retry, encode_data, encode_retry
+from .config import MAX_PAYLOAD_BYTES, check_int, check_job_name
+from .errors import DecodeError, InvalidArgument, InvalidType, PayloadTooLarge
+from .repeat import (
+    MissedFiresPolicy,
+    RepeatPattern,
+    RepeatSpec,
+    first_fire,
+    next_fires,
+    read_missed_fires,
+    read_pattern,
+)
+from .retry import RetryOverride, retry_override
+
+MAX_KEY_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class RepeatableMeta:
+    """A repeatable, as get_repeatable_jobs() lists it."""
+
+    key: str
+    job_name: str
+    pattern: RepeatPattern
+    next_fire_ms: int
+    limit: int | None = None
+    start_after_ms: int | None = None
+    end_before_ms: int | None = None
+    missed_fires: MissedFiresPolicy | None = None  # None for skip
+    fired: int = 0  # how often it has fired since it was stored
+    is_paused: bool = False
+
+
+@dataclass(frozen=True)
+class Repeatable:
+    """One repeatable with what its jobs are made of."""
+
+    meta: RepeatableMeta
+    data: Any
+    retry: RetryOverride | None
+
+
+class Repeatables:
+    """`queue.repeatables`. Each has a key, by default made of its jobs' name and its pattern."""
+
+    def __init__(self, broker: Callable[[], RepeatBroker]) -> None:
+        self._broker = broker
+
+    async def upsert(
+        self,
+        name: str,
+        data: Any = None,
+        *,
+        repeat: RepeatPattern | dict[str, Any],
+        key: str | None = None,
+        limit: int | None = None,
+        start_after_ms: int | None = None,
+        end_before_ms: int | None = None,
+        attempts: int | None = None,
+        backoff: Backoff | None = None,
+        missed_fires: MissedFiresPolicy | dict[str, Any] | None = None,
+    ) -> RepeatableMeta:
+        """Store a repeatable, in the place of the one with its key if there is one, as if it had never fired."""
+        check_job_name(name)
+        spec = RepeatSpec(
+            key=_check_key(key),
+            job_name=name,
+            pattern=read_pattern(repeat),
+            payload=_payload(data),
+            limit=limit,
+            start_after_ms=start_after_ms,
+            end_before_ms=end_before_ms,
+            missed_fires=read_missed_fires(missed_fires),
+        )
+        retry = None if attempts is None and backoff is None else retry_override(attempts, backoff)
+        now_ms = await self._broker().now_ms()
+        first_ms = _first(spec, now_ms)
+        raw_retry = b"" if retry is None else encode_retry(retry)
+        await self._broker().upsert(spec.key, first_ms, encode_spec(spec), raw_retry, now_ms)
+        return _meta(spec, Stored(spec.key, first_ms, b"", 0, raw_retry, is_paused=False))
+
+    async def list(self, limit: int = 100) -> list[RepeatableMeta]:
+        """Those that fire next, then those that are paused. What cannot be read is left to the scheduler."""
+        found = []
+        for stored in await self._broker().page(check_int("limit", limit, 0)):
+            try:
+                found.append(_meta(decode_spec(stored.spec), stored))
+            except DecodeError:
+                continue
+        return found
+
+    async def get(self, key: str) -> Repeatable | None:
+        """One of them with its data; None if there is none of that key."""
+        stored = await self._broker().read(_check_given(key))
+        if stored is None:
+            return None
+        spec = decode_spec(stored.spec)
+        retry = decode_retry(stored.retry) if stored.retry else None
+        return Repeatable(_meta(spec, stored), decode_data(spec.payload), retry)
+
+    async def remove(self, key: str) -> bool:
+        """It fires no more. False if there was none of that key."""
+        return await self._broker().move("remove", _check_given(key))
+
+    async def pause(self, key: str) -> bool:
+        """It fires no more until it is resumed. False if none of that key fires."""
+        return await self._broker().move("pause", _check_given(key))
+
+    async def resume(self, key: str) -> bool:
+        """It fires again, from its next time on; what was missed while it was paused is not made up for."""
+        stored = await self._broker().read(_check_given(key), is_paused=True)
+        if stored is None:
+            return False
+        now_ms = await self._broker().now_ms()
+        return await self._broker().move("resume", key, _first(decode_spec(stored.spec), now_ms), now_ms)
+
+    async def next_fires(self, key: str, n: int = 5) -> list[int]:
+        """When it fires next, in ms since 1970, if it is not paused meanwhile."""
+        stored = await self._broker().read(_check_given(key))
+        if stored is None:
+            return []
+        spec = decode_spec(stored.spec)
+        left = n if spec.limit is None else min(n, spec.limit - stored.fired)
+        times = [stored.score, *next_fires(spec.pattern, check_int("n", n, 0), stored.score)]
+        end_ms = float("inf") if spec.end_before_ms is None else spec.end_before_ms
+        return [time_ms for time_ms in times if time_ms <= end_ms][: max(left, 0)]
+
+
+def _first(spec: RepeatSpec, now_ms: int) -> int:
+    first_ms = first_fire(spec, now_ms)
+    if first_ms is None:
+        raise InvalidArgument(f"repeatable {spec.key[:200]!r} would never fire: it ends before its next time")
+    return first_ms
+
+
+def _payload(data: Any) -> bytes:
+    payload = encode_data(data)
+    if len(payload) > MAX_PAYLOAD_BYTES - 1024:  # the envelope of each job comes on top
+        raise PayloadTooLarge(f"data makes jobs of {len(payload)} bytes, {MAX_PAYLOAD_BYTES - 1024} are allowed")
+    return payload
+
+
+def _check_key(key: Any) -> str:
+    return "" if key is None else _check_given(key)
+
+
+def _check_given(key: Any) -> str:
+    if not isinstance(key, str):
+        raise InvalidType(f"key must be a str, not {type(key).__name__} {key!r}"[:300])
+    if not key.strip() or not key.isprintable() or len(key.encode()) > MAX_KEY_BYTES:
+        raise InvalidArgument(f"key {key[:100]!r} must be printable, not blank, and {MAX_KEY_BYTES} bytes at the most")
+    return key
+
+
+def _meta(spec: RepeatSpec, stored: Stored) -> RepeatableMeta:
+    return RepeatableMeta(
+        key=stored.key,
+        job_name=spec.job_name,
+        pattern=spec.pattern,
+        next_fire_ms=stored.score,
+        limit=spec.limit,
+        start_after_ms=spec.start_after_ms,
+        end_before_ms=spec.end_before_ms,
+        missed_fires=None if spec.missed_fires.kind == "skip" else spec.missed_fires,
+        fired=stored.fired,
+        is_paused=stored.is_paused,
+    )
