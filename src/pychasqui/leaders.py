@@ -76,7 +76,7 @@ class _Leader:
             await asyncio.wait({self._main})
 
     async def __aenter__(self) -> Self:
-        self._begin()
+        _ = self._begin()
         return self
 
     async def __aexit__(
@@ -134,6 +134,4 @@ class Scheduler(_Leader):
     """Fires due repeatables. Every worker has one inside; of all that run, one leads."""
 
     def _service(self, broker: Broker, keys: Keys) -> Service:
-        return scheduler.Scheduler(
-            RepeatBroker(broker, keys), self.holder_id, tick_s=config.SCHEDULER_TICK_MS / 1000
-        )
+        return scheduler.Scheduler(RepeatBroker(broker, keys), self.holder_id, tick_s=config.SCHEDULER_TICK_MS / 1000)

@@ -209,13 +209,15 @@ class Queue:
     async def upsert_repeatable_job(self, name: str, data: Any = None, **options: Any) -> Job:
         """`repeatables.upsert` in the official package's shape: the returned job's id is the repeatable's key."""
         if "job_id" in options:
-            raise InvalidArgument("job_id contradicts repeat: each fire is a job of its own; `key` names the repeatable")
+            raise InvalidArgument(
+                "job_id contradicts repeat: each fire is a job of its own; `key` names the repeatable"
+            )
         meta = await self.repeatables.upsert(name, data, **options)
         return Job(meta.key, name, data)
 
     async def get_repeatable_jobs(self, limit: int = 100) -> list[RepeatableMeta]:
         """The repeatables that fire next."""
-        return await self.repeatables.list(limit)
+        return await self.repeatables.page(limit)
 
     async def remove_repeatable_by_key(self, key: str) -> bool:
         """False if there was none of that key."""

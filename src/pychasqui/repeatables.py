@@ -90,7 +90,7 @@ class Repeatables:
         await self._broker().upsert(spec.key, first_ms, encode_spec(spec), raw_retry, now_ms)
         return _meta(spec, Stored(spec.key, first_ms, b"", 0, raw_retry, is_paused=False))
 
-    async def list(self, limit: int = 100) -> list[RepeatableMeta]:
+    async def page(self, limit: int = 100) -> list[RepeatableMeta]:
         """Those that fire next, then those that are paused. What cannot be read is left to the scheduler."""
         found = []
         for stored in await self._broker().page(check_int("limit", limit, 0)):

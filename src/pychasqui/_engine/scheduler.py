@@ -22,7 +22,7 @@ from ..codec import decode_retry, encode_envelope, encode_extras
 from ..config import SCHEDULER_LEASE_MS
 from ..errors import DecodeError, RedisTrouble
 from ..job import SCHEDULED_AT
-from ..repeat import plan_fires
+from ..repeat import GRACE_MS, plan_fires
 from .service import Outage, Service
 
 log = logging.getLogger("chasqui.scheduler")

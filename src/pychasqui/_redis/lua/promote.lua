@@ -22,6 +22,15 @@ if must_lead == '1' and not leads then return {0, 0, 0, -1} end
 local time = call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
+-- In how many ms the next job is due, 0 if it is now, -1 if there is none.
+local function next_due()
+  local first = call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
+  return first[2] and math.max(0, tonumber(first[2]) - now_ms) or -1
+end
+
+local due_ms = next_due()
+if due_ms ~= 0 then return {leads and 1 or 0, 0, 0, due_ms} end
+
 -- The id in an envelope that is an array with a short enough str in front, as every known producer writes it.
 local function id_of(envelope)
   local array, head, size = byte(envelope, 1, 3)
@@ -66,7 +75,4 @@ for _, member in ipairs(call('ZRANGE', delayed, '-inf', now_ms, 'BYSCORE', 'LIMI
   call('ZREM', delayed, member)
 end
 
-local first = call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
-local next_ms = -1
-if first[2] then next_ms = math.max(0, tonumber(first[2]) - now_ms) end
-return {leads and 1 or 0, promoted, bad, next_ms}
+return {leads and 1 or 0, promoted, bad, next_due()}
