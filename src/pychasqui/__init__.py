@@ -23,6 +23,7 @@ from .errors import (
     ServerNotFound,
     ServerTooOld,
     UnrecoverableError,
+    UnsafeServer,
     UnsupportedData,
     WrongLoop,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "ServerNotFound",
     "ServerTooOld",
     "UnrecoverableError",
+    "UnsafeServer",
     "UnsupportedData",
     "Worker",
     "WrongLoop",

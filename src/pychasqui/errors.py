@@ -16,6 +16,7 @@
         ├── CommandTimeout (TimeoutError)      no answer within the timeout
         │   └── AddUnknown                     an add got no answer: `job_ids` may or may not be in the queue
         ├── AuthenticationFailed           wrong, missing or superfluous credentials
+        ├── UnsafeServer                   its settings put jobs at risk, and the worker is strict
         ├── ServerTooOld                   names the version found and the one needed
         ├── NotRedis                       whatever answers there does not speak Redis
         └── ReplyError                     the server refused a command; `code` is its first word
@@ -99,6 +100,10 @@ class AddUnknown(CommandTimeout):
 
 class AuthenticationFailed(RedisTrouble):
     """The server refused the credentials, wants some, or has none to check them against."""
+
+
+class UnsafeServer(RedisTrouble):
+    """The server's settings put jobs at risk, and a strict worker was asked to work there."""
 
 
 class ServerTooOld(RedisTrouble):

@@ -16,9 +16,10 @@ from ._engine.service import Outage
 from ._engine.signals import caught_signals
 from ._parts import Handler, Parts, Settings
 from ._place import Place
+from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
 from ._redis.remedies import Remedy, remedy_for
-from .errors import Closed, CommandTimeout, ConnectionLost, InvalidType, RedisTrouble, ReplyError
+from .errors import Closed, CommandTimeout, ConnectionLost, InvalidType, RedisTrouble, ReplyError, UnsafeServer
 from .job import Job
 from .retry import MAX_U32, RetryPolicy
 
@@ -41,6 +42,7 @@ class Worker:
     delayed_enabled    whether this worker may be the one that promotes delayed jobs and retries
     run_scheduler      whether it may be the one that fires repeatables, looking for new ones every scheduler_tick_ms
     claim_min_idle_ms  how long an official consumer's entry lies idle before it is taken over
+    strict             refuse a server whose settings put jobs at risk, instead of saying so in the log
     shutdown_deadline_s  how long close() waits for handlers that are running before it cancels them
     """
 
@@ -62,6 +64,7 @@ class Worker:
         lease_ms: int = config.LEASE_MS,
         max_payload_bytes: int = config.MAX_PAYLOAD_BYTES,
         dlq_max_stream_len: int = config.DLQ_MAX_LEN,
+        strict: bool = False,
         delayed_enabled: bool = True,
         run_scheduler: bool = True,
         scheduler_tick_ms: int = config.SCHEDULER_TICK_MS,
@@ -91,6 +94,7 @@ class Worker:
             schedules=config.check_bool("run_scheduler", run_scheduler),
             scheduler_tick_ms=config.check_int("scheduler_tick_ms", scheduler_tick_ms, 10),
         )
+        self._strict = config.check_bool("strict", strict)
         self._shutdown_deadline_s = config.check_seconds("shutdown_deadline_s", shutdown_deadline_s)
         self._place = Place(
             redis_url, tls=tls, client_name=f"chasqui-worker-{queue_name}", credential_provider=credential_provider
@@ -201,6 +205,7 @@ class Worker:
 
     async def _start(self, parts: Parts) -> None:
         await self._until_heard(parts.broker.ensure_group, self._settings.group)
+        await self._heed_risks(parts.broker)
         await self._count_earlier_life(parts)  # before anything is read: whatever is pending now is of that life
         parts.lanes.lease_until = 0.0  # nothing is started before the first renewal
         await parts.keeper.start()  # before anything is read: a worker that holds entries is known to live
@@ -254,6 +259,16 @@ class Worker:
         log.critical("the %s of worker %s has died, the worker stops", title, self.consumer_id, exc_info=error)
         self._death = self._death or error
         self._stop_wanted.set()
+
+    async def _heed_risks(self, broker: Broker) -> None:
+        """Say what the server's settings put at risk, or refuse to work there."""
+        risks = await self._until_heard(broker.risks)
+        if self._strict and any(risks):
+            raise UnsafeServer(f"{self._place} is not safe for jobs: {risks}")
+        if risks.eviction:
+            log.warning("%s: %s", self._place, risks.eviction)
+        if risks.persistence:  # many are content with snapshots, and documentation says what they can lose
+            log.info("%s: %s", self._place, risks.persistence)
 
     async def _count_earlier_life(self, parts: Parts) -> None:
         """What an earlier life under this name held may have been run, and that delivery counts.

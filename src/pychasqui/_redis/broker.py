@@ -13,6 +13,7 @@ from .connection import Connection, OnReply, Socket, pack
 from .keys import Keys
 from .remedies import Remedy, remedy_for
 from .replies import Claimed, Entry, Promotion, read_claimed, read_entries
+from .risks import Risks, read_risks
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the list of workers outlives the last of them, so that its entries are found
 INDEX_KEPT_MS = 7 * 24 * 3600 * 1000  # for so long past its due time a job can be found by its id
@@ -99,6 +100,15 @@ class Broker:
         except ReplyError as error:
             if error.code != "BUSYGROUP":
                 raise
+
+    async def risks(self) -> Risks:
+        """What this server's settings put at risk; nothing if it does not tell."""
+        try:
+            memory = await self.connection.call("INFO", "memory")
+            persistence = await self.connection.call("INFO", "persistence")
+        except ReplyError:  # a user that may not ask
+            return Risks()
+        return read_risks(f"{_text(memory)}\n{_text(persistence)}")
 
     async def read(
         self, group: str, consumer: str, count: int, block_ms: int | None, on_entries: Callable[[list[Entry]], None]
@@ -297,6 +307,11 @@ class Broker:
                 if remedy_for(error) is not Remedy.NO_SCRIPT:
                     raise
                 script.forget(socket)
+
+
+def _text(reply: Any) -> str:
+    """INFO's text. Under RESP3 it comes as a verbatim string, of which hiredis leaves the text."""
+    return reply.decode("utf-8", "replace") if isinstance(reply, bytes) else str(reply)
 
 
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:
