@@ -62,20 +62,29 @@ class Batch:
         self.slot = self.number = -1
         self.was_sent = self.is_bulk = False
 
+    def hold(self, envelope: bytes, name: bytes, job_id: str, waiter: asyncio.Future[str]) -> None:
+        self.envelopes.append(envelope)
+        self.names.append(name)
+        self.ids.append(job_id)
+        self.bytes += len(envelope)
+        self.waiters.append(waiter)
+
     def settle(self, reply: int | bytes) -> None:
         """How many plain jobs were taken from the front, or a letter for each job; the others found no room."""
         letters = NEW * reply if isinstance(reply, int) else reply.decode()
         if self.is_bulk:
-            answers = [letters if FULL not in letters and letters else FULL]
+            self._answer(self.waiters[0], letters if letters and FULL not in letters else FULL)
+            return
+        for position, waiter in enumerate(self.waiters):
+            self._answer(waiter, letters[position] if position < len(letters) else FULL)
+
+    def _answer(self, waiter: asyncio.Future[str], answer: str) -> None:
+        if waiter.done():
+            return
+        if answer != FULL:
+            waiter.set_result(answer)
         else:
-            answers = [*letters, *FULL * (len(self.waiters) - len(letters))]
-        for waiter, answer in zip(self.waiters, answers, strict=True):
-            if waiter.done():
-                continue
-            if answer != FULL:
-                waiter.set_result(answer)
-            else:
-                waiter.set_exception(QueueFull(f"the queue holds its max_stream_len of {self.max_stream_len} jobs"))
+            waiter.set_exception(QueueFull(f"the queue holds its max_stream_len of {self.max_stream_len} jobs"))
 
     def fits(self, reply: Any) -> bool:
         """Whether this is an answer to this batch at all."""
@@ -112,30 +121,43 @@ class Adder:
         self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes, job_id: str, terms: Terms
     ) -> asyncio.Future[str]:
         """Add one job together with whatever else is added in this turn; the answer is one of the letters above."""
+        if self._gathering is None and terms is PLAIN and not (self._sent or self._stuck or self._waiting):
+            waiter = self._add_alone(loop, envelope, name, job_id)
+            if waiter is not None:
+                return waiter
         batch, deadline = self._gathering, loop.time() + self._timeout_s
         if batch is None or deadline > batch.deadline + GATHER_S:
             if batch is not None:  # it has been waiting for a slot: who comes now shall not share its deadline
                 self._waiting.append(batch)
             batch = self._gathering = Batch(deadline, 1, self._max_stream_len)
-            is_alone = not (self._sent or self._stuck or self._waiting)
-        else:
-            is_alone = False
-        waiter: asyncio.Future[str] = loop.create_future()
-        batch.envelopes.append(envelope)
-        batch.names.append(name)
-        batch.ids.append(job_id)
+            loop.call_soon(self._flush)
+        waiter = loop.create_future()
+        batch.hold(envelope, name, job_id, waiter)
         if terms is not PLAIN or batch.terms is not None:
             batch.terms = batch.terms or [PLAIN] * (len(batch.ids) - 1)
             batch.terms.append(terms)
-        batch.bytes += len(envelope)
-        batch.waiters.append(waiter)
-        if is_alone:
-            self._flush()  # hot: with nothing on its way there is nothing to wait for, not even the end of the turn
-        elif len(batch.waiters) == 1:
-            loop.call_soon(self._flush)
-        elif len(batch.waiters) >= ADD_BATCH_JOBS or batch.bytes >= ADD_BATCH_BYTES:
+        if len(batch.waiters) >= ADD_BATCH_JOBS or batch.bytes >= ADD_BATCH_BYTES:
             self._waiting.append(batch)
             self._gathering = None
+        return waiter
+
+    def _add_alone(
+        self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes, job_id: str
+    ) -> asyncio.Future[str] | None:
+        """With nothing on its way there is nothing to wait for, not even the end of the turn."""
+        socket = self._broker.connection.live_socket()
+        if socket is None:
+            return None
+        # hot: what the server needs comes first, what we need to remember while it is at work
+        self._number += 1
+        slot, bound = self._free_slots.pop(), self._max_stream_len
+        arguments = (slot, self._number, self._ledger_ttl_ms, bound, 1, 1, name, 1, envelope)
+        self._broker.add(socket, self.ledger, arguments)
+        batch, waiter = Batch(loop.time() + self._timeout_s, 1, bound), loop.create_future()
+        batch.hold(envelope, name, job_id, waiter)
+        batch.slot, batch.number, batch.was_sent = slot, self._number, True
+        self._sent.add(batch)
+        socket.expect(batch.deadline, partial(self._answered, batch))
         return waiter
 
     def add_all(
@@ -199,15 +221,14 @@ class Adder:
         batch.was_sent = True
         self._sent.add(batch)
         head = (batch.slot, batch.number, self._ledger_ttl_ms, batch.max_stream_len)
-        answered = partial(self._answered, batch)
         if batch.terms is None:
             jobs = job_arguments(batch.envelopes, batch.names)
-            arguments = (*head, batch.needed, len(batch.envelopes), *jobs)
-            self._broker.add(socket, self.ledger, arguments, batch.deadline, answered)
+            self._broker.add(socket, self.ledger, (*head, batch.needed, len(batch.envelopes), *jobs))
         else:
             needed = batch.needed if batch.is_bulk else 0  # single adds are each for themselves
             on_terms = terms_arguments(batch.envelopes, batch.names, batch.ids, batch.terms)
-            self._broker.add_on_terms(socket, self.ledger, (*head, needed), on_terms, batch.deadline, answered)
+            self._broker.add_on_terms(socket, self.ledger, (*head, needed), on_terms)
+        socket.expect(batch.deadline, partial(self._answered, batch))
 
     def _answered(self, batch: Batch, reply: Any) -> None:
         self._sent.discard(batch)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..config import LEDGER_TTL_MS, RELEASED
 from ..errors import ChasquiError, ReplyError
 from . import scripts
-from .connection import Connection, OnReply, Socket, pack
+from .connection import Connection, Socket, pack
 from .keys import Keys
 from .remedies import Remedy, remedy_for
 from .replies import Claimed, Entry, Promotion, read_claimed, read_entries
@@ -49,25 +49,15 @@ class Broker:
 
     # Adding ---------------------------------------------------------------------------------------------------------
 
-    def add(
-        self, socket: Socket, ledger: str, arguments: tuple[bytes | int, ...], deadline: float, on_reply: OnReply
-    ) -> None:
-        """Send a numbered batch, as add.lua wants it; the ledger makes sending it again harmless."""
-        socket.send_now(scripts.ADD.pack(socket, (self._keys.stream, ledger), arguments), deadline, on_reply)
+    def add(self, socket: Socket, ledger: str, arguments: tuple[bytes | int, ...]) -> None:
+        """Write a numbered batch, as add.lua wants it; the ledger makes sending it again harmless."""
+        socket.write(scripts.ADD.pack(socket, (self._keys.stream, ledger), arguments))
 
-    def add_on_terms(
-        self,
-        socket: Socket,
-        ledger: str,
-        head: tuple[int, ...],
-        jobs: list[bytes | str | int],
-        deadline: float,
-        on_reply: OnReply,
-    ) -> None:
+    def add_on_terms(self, socket: Socket, ledger: str, head: tuple[int, ...], jobs: list[bytes | str | int]) -> None:
         """The same for a batch of which some jobs are delayed or the only one of their id."""
         keys = (self._keys.stream, ledger, self._keys.delayed)
         arguments = (*head, self._keys.prefix, INDEX_KEPT_MS, *jobs)
-        socket.send_now(scripts.ADD_ON_TERMS.pack(socket, keys, arguments), deadline, on_reply)
+        socket.write(scripts.ADD_ON_TERMS.pack(socket, keys, arguments))
 
     def forget_add_scripts(self) -> None:
         """The server has lost them (SCRIPT FLUSH, failover)."""

@@ -77,18 +77,23 @@ class Socket(asyncio.Protocol):
         if deadline < self._alarm_at:
             self._set_alarm(deadline)
 
-    def send_now(self, packed: bytes, deadline: float, on_reply: OnReply) -> None:
-        """The same without waiting for the end of the turn, behind whatever the turn has gathered so far."""
-        # hot: a lone add, 2 us less than send() and flush()
-        if self.lost is not None or self._unsent or self._transport is None:
-            self.send(packed, deadline, on_reply)
-            self.flush()
+    def write(self, packed: bytes) -> None:
+        """Write a packed command now, behind whatever the turn has gathered so far; expect() must follow."""
+        # hot: the server begins while the caller does its bookkeeping
+        if self.lost is None and self._transport is not None:
+            if self._unsent:
+                self.flush()
+            self.writes += 1
+            self._transport.write(packed)
+
+    def expect(self, deadline: float, on_reply: OnReply) -> None:
+        """The reply to what was just written."""
+        if self.lost is not None:
+            on_reply(self.lost)
             return
         self._pending.append((on_reply, deadline))
         if deadline < self._alarm_at:
             self._set_alarm(deadline)
-        self.writes += 1
-        self._transport.write(packed)
 
     def ask(self, packed: bytes, deadline: float) -> asyncio.Future[Any]:
         """The same for a caller that awaits the reply."""
