@@ -485,20 +485,32 @@ class TestManyWorkers:
                 await stream.clear()
         assert sorted(ran) == list(range(5))
 
+    @pytest.mark.parametrize("may_listen", (True, False))
     async def test_a_user_confined_to_the_queue_can_work(
-        self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream, witness: Any, redis_url: str
+        self,
+        queue: Queue,
+        make_worker: Callable[..., Worker],
+        stream: Stream,
+        witness: Any,
+        redis_url: str,
+        may_listen: bool,
     ) -> None:
-        """S8, S10: no key but the queue's own is ever touched."""
+        """S8, S10: no key but the queue's own is ever touched. Its channels only make delayed jobs more punctual."""
         await witness.execute_command("ACL", "LOG", "RESET")
-        await witness.execute_command(
-            "ACL", "SETUSER", "w", "reset", "on", ">pw", f"~{{chasqui:{queue.name}}}:*", "+@all"
-        )
+        own = f"{{chasqui:{queue.name}}}:*"
+        channels = ("resetchannels", f"&{own}") if may_listen else ("resetchannels",)
+        await witness.execute_command("ACL", "SETUSER", "w", "reset", "on", ">pw", f"~{own}", *channels, "+@all")
         gate = Gate()
         gate.opened.set()
-        async with make_worker(gate, redis_url=f"{redis_url}?username=w&password=pw"):
-            await add_numbers(queue, 20)
+        url = f"{redis_url}?username=w&password=pw"
+        async with make_worker(gate, redis_url=url), Queue(queue.name, redis_url=url) as confined:
+            await add_numbers(confined, 20)
+            await confined.add("later", 20, delay_ms=100, job_id="one")
+            await confined.upsert_repeatable_job("tick", 21, repeat={"kind": "every", "interval_ms": 100}, limit=1)
+            await eventually(lambda: sorted(gate.finished) == list(range(22)))
             await eventually(stream.is_settled)
-        assert await witness.acl_log() == []
+        refused = {entry["reason"] for entry in await witness.acl_log()}
+        assert refused == (set() if may_listen else {"channel"})
         await witness.execute_command("ACL", "DELUSER", "w")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..config import LEDGER_TTL_MS, RELEASED
@@ -247,12 +249,12 @@ class Broker:
 
     async def hear(self, channel: str, on_due: Callable[[float], None]) -> bool:
         """Best effort: it ends with the socket, so it is asked for again and again, and a message can be lost."""
-        socket = await self.connection.ready(self.connection.deadline())
+        deadline = self.connection.deadline()
+        socket = await self.connection.ready(deadline)
         assert socket.dialect is not None
         if socket.dialect.protocol < 3:  # there a connection that listens can do nothing else
             return False
-        socket.listen(channel, lambda message: on_due(int(message) / 1000))
-        return True
+        return socket.listen(channel, partial(_pass_on, on_due), deadline)
 
     async def move_delayed(self, what: str, ids: list[str], delay_ms: int = 0) -> list[bool]:
         """Cancel, postpone or run delayed jobs; whether each was there. Sent twice, the second finds nothing to do."""
@@ -307,3 +309,9 @@ def _text(reply: Any) -> str:
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
+
+
+def _pass_on(on_due: Callable[[float], None], message: bytes) -> None:
+    """Anybody may publish anything."""
+    with suppress(ValueError):
+        on_due(float(message) / 1000)

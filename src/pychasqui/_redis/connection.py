@@ -64,6 +64,7 @@ class Socket(asyncio.Protocol):
         self._may_write: asyncio.Future[None] | None = None
         self.writes = 0
         self._listeners: dict[bytes, Callable[[bytes], None]] = {}  # by channel
+        self._refused: set[bytes] = set()  # channels that the server will not let us listen to
 
     def send(self, packed: bytes, deadline: float, on_reply: OnReply) -> None:
         """Queue a packed command for this turn's write. `deadline` is in the loop's time."""
@@ -101,13 +102,18 @@ class Socket(asyncio.Protocol):
         self.send(packed, deadline, partial(_settle, future))
         return future
 
-    def listen(self, channel: str, on_message: Callable[[bytes], None]) -> None:
-        """Subscribe, beside everything else: under RESP3 messages come between replies, and nothing else answers."""
-        is_new = channel.encode() not in self._listeners
-        self._listeners[channel.encode()] = on_message
-        if is_new and self._transport is not None and self.lost is None:
-            self.flush()
-            self._transport.write(pack("SUBSCRIBE", channel))
+    def listen(self, channel: str, on_message: Callable[[bytes], None], deadline: float) -> bool:
+        """Subscribe, beside everything else: under RESP3 messages come between replies. False once it was refused."""
+        name = channel.encode()
+        if name not in self._listeners:
+            self.send(pack("SUBSCRIBE", channel), deadline, partial(self._on_subscribed, name))
+        self._listeners[name] = on_message
+        return name not in self._refused
+
+    def _on_subscribed(self, channel: bytes, reply: Any) -> None:
+        """With the message that it was done, or with an error: of a user, for one, who may not listen there."""
+        if isinstance(reply, ReplyError):
+            self._refused.add(channel)
 
     def flush(self) -> None:
         """Write now what this turn has gathered so far."""
@@ -144,7 +150,8 @@ class Socket(asyncio.Protocol):
                 if type(reply) is hiredis.PushNotification:
                     if reply[0] == b"message" and reply[1] in self._listeners:
                         self._listeners[reply[1]](reply[2])
-                    continue
+                    if reply[0] != b"subscribe":  # that one stands in the place of a reply
+                        continue
                 on_reply, _ = pending.popleft()
                 on_reply(reply)
         except NotRedis as error:
