@@ -4,6 +4,7 @@ python -m tests.chaos --rounds 100 --seed 1           every fault in turn
 python -m tests.chaos --only redis-kill cut           these only
 python -m tests.chaos --engine wheel                  the official package in the worker's place
 python -m tests.chaos --seed 1 --first 37 --rounds 1  round 37 of seed 1 again, as far as the machine's timing allows
+python -m tests.chaos --leaders 60                    60 s of faults of whoever fires repeatables, one every 5 s
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from time import monotonic
 
 from tests.chaos.crew import OFFICIAL_PYTHON, official_is_there
 from tests.chaos.faults import FAULTS
+from tests.chaos.leading import harry_leaders
 from tests.chaos.round import Order, Report, run_round
 from tests.chaos.tables import as_json, render, summarize
 from tests.support.server import PROJECT, describe, server_binary
@@ -31,6 +33,8 @@ def main() -> int:
         print(f"the official package is not installed: no {OFFICIAL_PYTHON}", file=sys.stderr)
         return 2
     logging.getLogger("chasqui").addHandler(logging.NullHandler())  # the producer's; the workers write to files
+    if arguments.leaders:
+        return _harry_leaders(arguments)
     began = monotonic()
     reports: list[Report] = []
     try:
@@ -47,6 +51,13 @@ def main() -> int:
         arguments.out.write_text(json.dumps({**facts, "rounds": [as_json(report) for report in reports]}, indent=1))
     is_bad = any(report.problems for report in reports)
     return 1 if is_bad and arguments.engine == "pychasqui" else 0
+
+
+def _harry_leaders(arguments: argparse.Namespace) -> int:
+    order = {"every_s": 5.0, "seed": arguments.seed, "faketime": arguments.faketime}
+    judged = asyncio.run(harry_leaders(arguments.leaders, **order))
+    print("\n".join([*judged.told, *(judged.problems or ["each window exactly once"])]))
+    return 1 if judged.problems else 0
 
 
 async def _run_all(arguments: argparse.Namespace, reports: list[Report]) -> None:
@@ -93,6 +104,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1000, help="jobs a round")
     parser.add_argument("--rate", type=float, default=250.0, help="jobs added a second")
     parser.add_argument("--parallel", type=int, default=1, metavar="N", help="rounds at the same time")
+    parser.add_argument("--leaders", type=float, metavar="SECONDS", help="harry schedulers instead, for so long")
+    parser.add_argument("--faketime", type=Path, metavar="LIBRARY", help="bend their clocks with libfaketime.so.1")
     parser.add_argument("--out", type=Path, help="write all figures here, as JSON")
     return parser.parse_args()
 

@@ -68,7 +68,26 @@ class Crew:
 
     def start(self, seat: int) -> Member:
         name = f"w{len(self.members)}"
-        order = {
+        python = sys.executable if self.engine == "pychasqui" else OFFICIAL_PYTHON
+        with (self.folder / f"{name}.log").open("wb") as output:
+            process = subprocess.Popen(
+                [python, "-P", self.program, json.dumps(self.order(name, seat))],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env=self.environment(seat),
+            )
+        member = Member(name, seat, process)
+        self.members.append(member)
+        return member
+
+    @property
+    def program(self) -> Path:
+        return PROGRAM
+
+    def order(self, name: str, seat: int) -> dict[str, Any]:
+        """The argument of the program."""
+        return {
             "engine": self.engine,
             "queue": self.queue,
             "url": self.urls[seat],
@@ -79,14 +98,10 @@ class Crew:
             "is_async": self.is_async,
             "options": self.options,
         }
-        python = sys.executable if self.engine == "pychasqui" else OFFICIAL_PYTHON
-        with (self.folder / f"{name}.log").open("wb") as output:
-            process = subprocess.Popen(
-                [python, "-P", PROGRAM, json.dumps(order)], stdin=subprocess.PIPE, stdout=output, stderr=output
-            )
-        member = Member(name, seat, process)
-        self.members.append(member)
-        return member
+
+    def environment(self, seat: int) -> dict[str, str] | None:
+        """None: this process's own."""
+        return None
 
     def up(self) -> list[Member]:
         """Those who run jobs, and are not stopped or on their way out."""

@@ -18,12 +18,13 @@ from .._redis.broker import Broker
 from .._redis.remedies import Remedy, remedy_for
 from ..config import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
 from ..errors import RedisTrouble
-from .service import Outage, Service
+from .service import Outage, Service, until_free_s
 
 log = logging.getLogger("chasqui.promoter")
 
 ALERT_FOR_S = 60.0
 ALERT_EVERY_S = 0.1  # the official promoter's own interval
+LOOK_S = PROMOTER_LEASE_MS / 1500  # while nothing is delayed: often enough to keep the lease
 
 
 class Promoter(Service):
@@ -93,6 +94,8 @@ class Promoter(Service):
         self._leads = done.leads
         if done.set_aside:
             log.error("%d delayed members were no jobs and are in the dead letters now", done.set_aside)
+        if not (done.leads or mine_is_due):
+            return until_free_s(done.next_due_ms, LOOK_S)
         moved = done.promoted + done.set_aside
         if (moved and not was_expected) or (done.next_due_ms >= 0 and not hears):
             self._alert_until = now + ALERT_FOR_S
@@ -106,4 +109,4 @@ class Promoter(Service):
             return ALERT_EVERY_S
         if done.leads and done.next_due_ms >= 0:
             return PROMOTE_EVERY_S
-        return PROMOTER_LEASE_MS / 2000  # often enough to keep the lease, or to gain it when its holder dies
+        return LOOK_S

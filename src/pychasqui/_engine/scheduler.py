@@ -23,7 +23,7 @@ from ..config import SCHEDULER_LEASE_MS
 from ..errors import DecodeError, RedisTrouble
 from ..job import SCHEDULED_AT
 from ..repeat import GRACE_MS, plan_fires
-from .service import Outage, Service
+from .service import Outage, Service, until_free_s
 
 log = logging.getLogger("chasqui.scheduler")
 
@@ -80,6 +80,8 @@ class Scheduler(Service):
         asked_at = monotonic()
         due = await self._repeats.due(self._holder, SCHEDULER_LEASE_MS, BATCH)
         self._leads = due.leads
+        if not due.leads:
+            return until_free_s(due.next_due_ms, self._tick_s)
         soonest = float("inf")
         for fires in in_calls(self._decide(due)):
             if isinstance(fires, tuple):
@@ -89,8 +91,7 @@ class Scheduler(Service):
                 soonest = min(soonest, *(one.next_ms for one in fires if one.next_ms is not None), soonest)
         if due.next_due_ms >= 0:
             soonest = min(soonest, due.now_ms + due.next_due_ms)
-        if due.leads:
-            self._next_due = asked_at + (soonest - due.now_ms) / 1000
+        self._next_due = asked_at + (soonest - due.now_ms) / 1000
         return self._tick_s
 
     def _decide(self, due: Due) -> Iterator[Fires | tuple[DueSpec, str]]:

@@ -92,5 +92,11 @@ class Outage:
         return self._pause > 0
 
 
+def until_free_s(lease_left_ms: int, most_s: float) -> float:
+    """How long to wait for a lease that another holds: until it ends if it is not renewed, so that nothing is held up
+    for longer than that; -1 if it has no end."""
+    return most_s if lease_left_ms < 0 else min(most_s, (lease_left_ms + 1) / 1000)
+
+
 def _nobody(title: str, error: BaseException) -> None:
     """Nobody has asked to be told."""

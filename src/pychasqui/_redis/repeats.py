@@ -25,7 +25,7 @@ class Due(NamedTuple):
 
     leads: bool
     now_ms: int  # the server's
-    next_due_ms: int  # from now; -1 if there is none
+    next_due_ms: int  # from now; -1 if there is none; for one who does not lead, when to try again
     specs: list[DueSpec]
 
 

@@ -37,4 +37,4 @@ class Promotion(NamedTuple):
     leads: bool
     promoted: int
     set_aside: int
-    next_due_ms: int  # from now; -1 if nothing is delayed
+    next_due_ms: int  # from now; -1 if nothing is delayed; for one who had to lead and does not, when to try again

@@ -5,13 +5,14 @@
 --
 -- KEYS  repeat, lease (string: who leads)
 -- ARGV  holder, lease_ms, batch, prefix of the queue's keys
--- Returns {1 if we lead, the server's time in ms, ms until the next is due or -1, {key, score, spec, fired, retry}...}
+-- Returns {1 if we lead, the server's time in ms, ms until the next is due or -1, {key, score, spec, fired, retry}...};
+-- to one who does not lead {0, 0, ms until the lease ends or -1}
 local repeats, lease = KEYS[1], KEYS[2]
 local holder, lease_ms, batch, prefix = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local call = redis.call
 
 local leader = call('GET', lease)
-if leader and leader ~= holder then return {0, 0, -1} end
+if leader and leader ~= holder then return {0, 0, call('PTTL', lease)} end
 call('SET', lease, holder, 'PX', lease_ms)
 
 local time = call('TIME')

@@ -8,7 +8,8 @@
 -- KEYS  delayed, stream, lease (string: who leads), dead letters, events
 -- ARGV  holder, lease_ms, batch, must_lead (1: do nothing unless the lease is ours or free),
 --       events_max_len (0: no events), prefix of the queue's keys
--- Returns {1 if we lead, how many were promoted, how many set aside, ms until the next is due or -1}
+-- Returns {1 if we lead, how many were promoted, how many set aside, ms until the next is due or -1}; to one who must
+-- lead and does not, {0, 0, 0, ms until the lease ends or -1}
 local delayed, stream, lease, dead, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local holder, lease_ms, batch, must_lead = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local events_max_len, prefix = tonumber(ARGV[5]), ARGV[6]
@@ -17,7 +18,7 @@ local call, byte, sub = redis.call, string.byte, string.sub
 local leader = call('GET', lease)
 local leads = not leader or leader == holder
 if leads then call('SET', lease, holder, 'PX', lease_ms) end
-if must_lead == '1' and not leads then return {0, 0, 0, -1} end
+if must_lead == '1' and not leads then return {0, 0, 0, call('PTTL', lease)} end
 
 local time = call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -41,7 +42,7 @@ local function id_of(envelope)
   return nil
 end
 
--- Returns the new entry's id. The marker is looked for before the write, for the entry shows that there is one.
+-- The marker is looked for before the write, for the entry shows that there is one.
 local function add(name, envelope, id)
   local key = id and prefix .. ':dlid:' .. id
   local marker = key and call('GET', key)
