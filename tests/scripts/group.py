@@ -18,6 +18,7 @@ GROUP = "default"
 LEASE_MS, KEPT_MS = 6000, 600_000
 HEIR, RELEASED_IDLE_MS = "released", 86_400_000
 HOUR_MS = 3_600_000
+LEDGER, LEDGER_TTL_MS = KEYS.ledger("producer"), 60_000
 
 
 class Hold(NamedTuple):
@@ -40,9 +41,39 @@ class Promoted(NamedTuple):
     next_ms: int
 
 
+class Wanted(NamedTuple):
+    """A job as add_on_terms takes it."""
+
+    name: str
+    envelope: bytes
+    id: str
+    due: str = ""
+    only: str = ""
+    window_ms: int = 0
+
+
+class DueReply(NamedTuple):
+    leads: int
+    now_ms: int
+    next_ms: int
+    specs: list[tuple[bytes, ...]]
+
+
+class Fire(NamedTuple):
+    """A repeatable as fire takes it."""
+
+    key: str
+    score: int
+    spec: bytes
+    next_score: int | str
+    name: str
+    envelopes: list[bytes]
+
+
 @dataclass
 class Group:
     client: Any  # redis-py types replies as everything they could be under any setting
+    number: int = 0  # of the last batch that was added on terms
 
     def run(self, script: scripts.Script, keys: list[str], *arguments: Any) -> Any:
         return self.client.eval(script.text, len(keys), *keys, *arguments)
@@ -109,18 +140,39 @@ class Group:
 
     # Their deliveries are first ones, unless another is named.
 
-    def reschedule(self, consumer: str, *jobs: tuple[bytes, int, bytes], delivery: int = 1) -> int:
-        words = [word for entry_id, *job in jobs for word in (entry_id, delivery, *job)]
-        moved = self.run(scripts.RESCHEDULE, [KEYS.stream, KEYS.delayed], GROUP, consumer, *words)
+    def reschedule(
+        self,
+        consumer: str,
+        *jobs: tuple[bytes, int, bytes],
+        delivery: int = 1,
+        job_id: str = "job",
+        is_marked: int = 0,
+    ) -> int:
+        words = [word for entry_id, *job in jobs for word in (entry_id, delivery, *job, job_id, is_marked)]
+        head = (GROUP, consumer, KEYS.prefix, KEPT_MS)
+        moved = self.run(scripts.RESCHEDULE, [KEYS.stream, KEYS.delayed], *head, *words)
         assert isinstance(moved, int)
         return moved
 
-    def bury(self, consumer: str, *jobs: tuple[bytes, list[bytes]], delivery: int = 1, max_len: int = 0) -> int:
-        words = [word for entry_id, fields in jobs for word in (entry_id, delivery, len(fields), *fields)]
+    def bury(
+        self,
+        consumer: str,
+        *jobs: tuple[bytes, list[bytes]],
+        delivery: int = 1,
+        max_len: int = 0,
+        job_id: str = "",
+    ) -> int:
+        words = [word for entry_id, fields in jobs for word in (entry_id, delivery, job_id, len(fields), *fields)]
         keys = [KEYS.stream, KEYS.dead, KEYS.dead_dropped]
-        buried = self.run(scripts.BURY, keys, GROUP, consumer, max_len, *words)
+        buried = self.run(scripts.BURY, keys, GROUP, consumer, max_len, KEYS.prefix, *words)
         assert isinstance(buried, int)
         return buried
+
+    def finish(self, *entries: tuple[bytes, str]) -> int:
+        words = [word for entry in entries for word in entry]
+        acked = self.run(scripts.FINISH, [KEYS.stream], GROUP, KEYS.prefix, *words)
+        assert isinstance(acked, int)
+        return acked
 
     def replay(self, *jobs: tuple[bytes, bytes, bytes]) -> int:
         """Each a letter's id, an envelope and a name."""
@@ -129,9 +181,65 @@ class Group:
         assert isinstance(moved, int)
         return moved
 
-    def promote(self, holder: str = "a", *, lease_ms: int = 2000, batch: int = 100, must_lead: int = 1) -> Promoted:
-        keys = [KEYS.delayed, KEYS.stream, KEYS.promoter_lease, KEYS.dead]
-        return Promoted(*self.run(scripts.PROMOTE, keys, holder, lease_ms, batch, must_lead))
+    def promote(
+        self, holder: str = "a", *, lease_ms: int = 2000, batch: int = 100, must_lead: int = 1, events: int = 0
+    ) -> Promoted:
+        keys = [KEYS.delayed, KEYS.stream, KEYS.promoter_lease, KEYS.dead, KEYS.events]
+        return Promoted(*self.run(scripts.PROMOTE, keys, holder, lease_ms, batch, must_lead, events, KEYS.prefix))
+
+    def add_on_terms(
+        self,
+        *jobs: Wanted,
+        number: int | None = None,
+        slot: int = 0,
+        room: int = 0,
+        needed: int = 0,
+    ) -> str:
+        """A batch of its own, unless a number is named."""
+        self.number = self.number + 1 if number is None else number
+        keys = [KEYS.stream, LEDGER, KEYS.delayed]
+        head = (slot, self.number, LEDGER_TTL_MS, room, needed, KEYS.prefix, KEPT_MS)
+        answers = self.run(scripts.ADD_ON_TERMS, keys, *head, *(word for job in jobs for word in job))
+        assert isinstance(answers, bytes)
+        return answers.decode()
+
+    def move_delayed(self, what: str, *ids: str, delay_ms: int = 0) -> list[int]:
+        keys = [KEYS.delayed, KEYS.stream]
+        found = self.run(scripts.MOVE_DELAYED, keys, what, delay_ms, KEYS.prefix, KEPT_MS, *ids)
+        assert isinstance(found, list)
+        return found
+
+    # Those of repeatables -------------------------------------------------------------------------------------------
+
+    def due(self, holder: str = "a", *, lease_ms: int = 3000, batch: int = 100) -> DueReply:
+        keys = [KEYS.repeat, KEYS.scheduler_lease]
+        leads, now_ms, next_ms, *specs = self.run(scripts.DUE_REPEATABLES, keys, holder, lease_ms, batch, KEYS.prefix)
+        return DueReply(leads, now_ms, next_ms, [tuple(spec) for spec in specs])
+
+    def fire(self, *fires: Fire) -> list[int]:
+        words = [word for fire in fires for word in (*fire[:5], len(fire.envelopes), *fire.envelopes)]
+        moved = self.run(scripts.FIRE, [KEYS.stream, KEYS.repeat], KEYS.prefix, *words)
+        assert isinstance(moved, list)
+        return moved
+
+    def set_aside(self, *broken: tuple[str, int, bytes, str]) -> int:
+        """Each a key, a score, a spec and what is wrong with it."""
+        words = [word for one in broken for word in one]
+        moved = self.run(scripts.SET_ASIDE, [KEYS.repeat, KEYS.dead], KEYS.prefix, *words)
+        assert isinstance(moved, int)
+        return moved
+
+    def upsert(self, key: str, score: int, spec: bytes = b"spec", retry: bytes = b"") -> int:
+        keys = [KEYS.repeat, KEYS.repeat_paused, KEYS.repeat_spec(key)]
+        added = self.run(scripts.UPSERT_REPEATABLE, keys, key, score, spec, retry, KEYS.prefix, self.now_ms)
+        assert isinstance(added, int)
+        return added
+
+    def move_repeatable(self, what: str, key: str, score: int = 0) -> int:
+        keys = [KEYS.repeat, KEYS.repeat_paused, KEYS.repeat_spec(key)]
+        moved = self.run(scripts.MOVE_REPEATABLE, keys, what, key, score, KEYS.prefix, self.now_ms)
+        assert isinstance(moved, int)
+        return moved
 
     def yields(self, holder: str) -> int:
         gone = self.run(scripts.YIELD, [KEYS.promoter_lease], holder)
@@ -187,6 +295,17 @@ class Group:
         return int(seconds) * 1000 + int(micros) // 1000
 
     @property
+    def now_us(self) -> int:
+        seconds, micros = self.client.time()
+        return int(seconds) * 1_000_000 + int(micros)
+
+    def wait_ms(self, milliseconds: int) -> None:
+        """Until the server's clock has gone on by so much."""
+        end = self.now_us + 1000 * milliseconds
+        while self.now_us < end:
+            pass
+
+    @property
     def stream(self) -> list[bytes]:
         return [entry_id for entry_id, _ in self.client.xrange(KEYS.stream)]
 
@@ -220,6 +339,44 @@ class Group:
         return [letter_id for letter_id, _ in self.client.xrange(KEYS.dead)]
 
     @property
+    def entries(self) -> list[dict[bytes, bytes]]:
+        return [fields for _, fields in self.client.xrange(KEYS.stream)]
+
+    def marker(self, job_id: str) -> str | None:
+        """What keeps others of this id out."""
+        stored = self.client.get(marker_key(job_id))
+        return None if stored is None else stored.decode()
+
+    def index(self, job_id: str) -> bytes | None:
+        """The member of the delayed set that this id finds."""
+        stored = self.client.get(index_key(job_id))
+        assert stored is None or isinstance(stored, bytes)
+        return stored
+
+    @property
+    def repeatables(self) -> dict[bytes, float]:
+        return dict(self.client.zrange(KEYS.repeat, 0, -1, withscores=True))
+
+    @property
+    def paused(self) -> dict[bytes, float]:
+        return dict(self.client.zrange(KEYS.repeat_paused, 0, -1, withscores=True))
+
+    def spec(self, key: str) -> dict[bytes, bytes]:
+        return dict(self.client.hgetall(KEYS.repeat_spec(key)))
+
+    @contextmanager
+    def heard(self, channel: str) -> Iterator[list[int]]:
+        """What is published there meanwhile; filled when it ends."""
+        messages: list[int] = []
+        with self.client.pubsub() as pubsub:
+            pubsub.subscribe(channel)
+            assert pubsub.get_message(timeout=2)["type"] == "subscribe"
+            yield messages
+            self.client.publish(channel, "end")
+            while (message := pubsub.get_message(timeout=2))["data"] != b"end":
+                messages.append(int(message["data"]))
+
+    @property
     def workers(self) -> dict[bytes, float]:
         return dict(self.client.zrange(KEYS.workers, 0, -1, withscores=True))
 
@@ -234,6 +391,14 @@ class Group:
     @property
     def keys(self) -> set[str]:
         return {key.decode() for key in self.client.keys("*")}
+
+
+def marker_key(job_id: str) -> str:
+    return f"{KEYS.prefix}:dlid:{job_id}"
+
+
+def index_key(job_id: str) -> str:
+    return f"{KEYS.prefix}:didx:{job_id}"
 
 
 def _taken(reply: list[Any]) -> list[Taken]:

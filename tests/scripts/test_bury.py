@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import redis
 
-from tests.scripts.group import GROUP, HEIR, KEYS, Group, Hold
+from tests.scripts.group import GROUP, HEIR, KEYS, Group, Hold, index_key, marker_key
 from tests.support.server import RedisServer
 
 
@@ -161,11 +161,75 @@ def test_any_bytes_pass_unchanged(group: Group) -> None:
     assert [fields[b"d"] for fields in group.letters] == values
 
 
-def test_10_000_jobs_in_one_call(group: Group) -> None:
+def test_an_entry_that_is_named_twice_is_buried_once(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    assert group.bury("a", (entry_id, letter(b"first")), (entry_id, letter(b"second"))) == 1
+    assert [fields[b"d"] for fields in group.letters] == [b"first"]
+
+
+def test_a_call_with_more_than_lua_can_unpack_costs_no_job(group: Group) -> None:
+    entry_ids = group.hand_to("a", 9000)
+    with pytest.raises(redis.ResponseError, match="unpack"):
+        group.bury("a", *((entry_id, letter(b"x")) for entry_id in entry_ids))
+    assert (len(group.holds), group.stream) == (9000, entry_ids)
+
+
+def test_10_000_jobs_in_batches(group: Group) -> None:
     entry_ids = group.hand_to("a", 10_000)
-    assert group.bury("a", *((entry_id, letter(b"x")) for entry_id in entry_ids)) == 10_000
+    for start in range(0, 10_000, 1000):
+        batch = entry_ids[start : start + 1000]
+        assert group.bury("a", *((entry_id, letter(b"x")) for entry_id in batch)) == 1000
     assert (group.stream, group.holds) == ([], {})
     assert group.client.xlen(KEYS.dead) == 10_000
+
+
+class TestMarker:
+    def test_the_next_of_its_id_is_let_in(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        group.client.set(marker_key("job"), entry_id)
+        group.bury("a", (entry_id, letter(b"x")), job_id="job")
+        assert group.marker("job") is None
+
+    def test_a_window_keeps_others_out_to_its_end(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        group.client.set(marker_key("job"), b"w" + entry_id)
+        group.bury("a", (entry_id, letter(b"x")), job_id="job")
+        assert group.marker("job") == "w" + entry_id.decode()
+
+    def test_one_that_stands_for_another_entry_is_left_alone(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        group.client.set(marker_key("job"), "5-5")
+        group.bury("a", (entry_id, letter(b"x")), job_id="job")
+        assert group.marker("job") == "5-5"
+
+    def test_one_that_does_not_know_where_the_job_is_goes_unless_one_is_delayed(self, group: Group) -> None:
+        for place in ("1", "d"):
+            group.client.set(marker_key("job"), place)
+            group.client.set(index_key("job"), b"member")
+            group.bury("a", (group.hand_to("a")[0], letter(b"x")), job_id="job")
+            assert group.marker("job") == place
+            group.client.delete(index_key("job"))
+            group.bury("a", (group.hand_to("a")[0], letter(b"x")), job_id="job")
+            assert group.marker("job") is None
+
+    def test_of_a_job_that_is_not_marked_it_is_not_asked_for(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        group.client.set(marker_key(""), entry_id)
+        group.bury("a", (entry_id, letter(b"x")))
+        assert group.marker("") == entry_id.decode()
+
+    def test_a_run_that_lost_its_entry_changes_nothing(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        group.steal(entry_id, "b")
+        group.client.set(marker_key("job"), entry_id)
+        group.bury("a", (entry_id, letter(b"x")), job_id="job")
+        assert group.marker("job") == entry_id.decode()
+
+    def test_one_of_another_type_costs_no_job(self, group: Group) -> None:
+        first, second = group.hand_to("a", 2)
+        group.client.rpush(marker_key("job"), "a list")
+        assert group.bury("a", (first, letter(b"1")), (second, letter(b"2")), job_id="job") == 2
+        assert len(group.letters) == 2
 
 
 class TestBound:

@@ -35,18 +35,22 @@ local time = call('TIME')
 local now_ms = time[1] * 1000 + math.ceil(time[2] / 1000)  -- never early
 local room = math.huge
 if max_stream_len > 0 then room = max_stream_len - call('XLEN', stream) end
+local is_refused = room < needed
+if needed > 0 then room = math.huge end  -- a batch that asks is taken whole
 local soonest = math.huge
+local longest_ms = 9e15  -- Redis takes no TTL much longer than this
 
--- Puts a job where it belongs; returns its place: an entry id, "d" for the delayed set, nil if there is no room.
-local function put(name, envelope, id, due_ms, is_only)
+-- Puts a job where it belongs; returns its place: an entry id, "d" for the delayed set, nil if there is no room. One
+-- that replaces another needs none.
+local function put(name, envelope, id, due_ms, is_only, has_place)
   if due_ms > now_ms then
     local member = struct.pack('<I4', #name) .. name .. envelope
     call('ZADD', delayed, due_ms, member)
-    call('SET', prefix .. ':didx:' .. id, member, 'PX', due_ms - now_ms + kept_ms)
+    call('SET', prefix .. ':didx:' .. id, member, 'PX', math.min(due_ms - now_ms + kept_ms, longest_ms))
     soonest = math.min(soonest, due_ms)
     return 'd'
   end
-  if room < 1 then return nil end
+  if room < 1 and not has_place then return nil end
   room = room - 1
   local words = {'d', envelope}
   if name ~= '' then words[3], words[4] = 'n', name end
@@ -74,8 +78,9 @@ end
 -- Takes a job that waits away, for another to stand in its place; returns when it was due, or nil if it does not wait.
 local function take_away(place, id)
   if string.find(place, '-', 1, true) then
-    if not is_waiting(place) then return nil end
+    if #call('XRANGE', stream, place, place) == 0 or not is_waiting(place) then return nil end
     call('XDEL', stream, place)
+    room = room + 1
     return 0
   end
   local member = call('GET', prefix .. ':didx:' .. id)
@@ -91,7 +96,7 @@ end
 
 local function mark(id, place, due_ms, window_ms)
   local sign = window_ms > 0 and 'w' or ''
-  local ttl_ms = window_ms > 0 and window_ms or math.max(0, due_ms - now_ms) + kept_ms
+  local ttl_ms = window_ms > 0 and window_ms or math.min(math.max(0, due_ms - now_ms) + kept_ms, longest_ms)
   call('SET', prefix .. ':dlid:' .. id, sign .. place, 'PX', ttl_ms)
 end
 
@@ -102,9 +107,8 @@ local function add(name, envelope, id, due_ms, only, window_ms)
     local place = string.gsub(marker, '^w', '')
     local was_due_ms = only ~= 'keep' and take_away(place, id)
     if not was_due_ms then return 'd' end
-    room = room + 1
     if only == 'replace' then due_ms = was_due_ms end
-    mark(id, put(name, envelope, id, due_ms, true), due_ms, window_ms)
+    mark(id, put(name, envelope, id, due_ms, true, true), due_ms, window_ms)
     return 'r'
   end
   local place = put(name, envelope, id, due_ms, true)
@@ -114,7 +118,6 @@ local function add(name, envelope, id, due_ms, only, window_ms)
 end
 
 local answers = {}
-local is_refused = room < needed
 for i = 8, #ARGV, 6 do
   local due_ms, relative = 0, string.match(ARGV[i + 3], '^%+(%d+)$')
   if relative then due_ms = now_ms + tonumber(relative) elseif ARGV[i + 3] ~= '' then due_ms = tonumber(ARGV[i + 3]) end

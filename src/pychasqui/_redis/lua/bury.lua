@@ -20,7 +20,7 @@ end
 
 -- Lets the next of a job's id in, as finish does it.
 local function unmark(id, marker, index)
-  local place = redis.call('GET', marker)
+  local place = redis.pcall('GET', marker)
   if place == id or ((place == '1' or place == 'd') and redis.call('EXISTS', index) == 0) then
     redis.call('DEL', marker)
   end

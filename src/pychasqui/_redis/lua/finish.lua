@@ -15,7 +15,7 @@ for i = 3, #ARGV, 2 do
   local pending = redis.pcall('XACK', stream, group, id)  -- fails while the group is gone: done it is all the same
   if type(pending) == 'number' then acked = acked + pending end
   redis.call('XDEL', stream, id)
-  local place = redis.call('GET', marker)
+  local place = redis.pcall('GET', marker)
   -- Where official processes had to do with it, the marker may not know where the job is: not in the delayed set.
   if place == id or ((place == '1' or place == 'd') and redis.call('EXISTS', index) == 0) then
     redis.call('DEL', marker)

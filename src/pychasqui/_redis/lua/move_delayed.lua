@@ -17,6 +17,7 @@ end
 
 local time = call('TIME')
 local now_ms = time[1] * 1000 + math.ceil(time[2] / 1000)  -- never early
+local ttl_ms = math.min(delay_ms + kept_ms, 9e15)  -- Redis takes none much longer than this
 
 local function run(id, member)
   local size = struct.unpack('<I4', member)
@@ -40,9 +41,9 @@ for i = 5, #ARGV do
     found[#found + 1] = 0
   elseif what == 'postpone' then
     call('ZADD', delayed, now_ms + delay_ms, member)
-    call('PEXPIRE', index, delay_ms + kept_ms)
-    if call('PTTL', marker) < delay_ms + kept_ms and string.sub(call('GET', marker) or 'w', 1, 1) ~= 'w' then
-      call('PEXPIRE', marker, delay_ms + kept_ms)
+    call('PEXPIRE', index, ttl_ms)
+    if call('PTTL', marker) < ttl_ms and string.sub(call('GET', marker) or 'w', 1, 1) ~= 'w' then
+      call('PEXPIRE', marker, ttl_ms)
     end
     found[#found + 1] = 1
   else

@@ -22,6 +22,7 @@ end
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.ceil(time[2] / 1000)  -- never early
+local longest_ms = 9e15  -- Redis takes no TTL much longer than this
 local ours, ids = {}, {}
 for i = 5, #ARGV, 6 do
   local id, delivery = ARGV[i], tonumber(ARGV[i + 1])
@@ -40,12 +41,13 @@ for _, id in ipairs(ids) do
   local i = ours[id]
   local delay_ms, member, job_id, is_marked = tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]
   redis.call('ZADD', delayed, now_ms + delay_ms, member)
-  redis.call('SET', prefix .. ':didx:' .. job_id, member, 'PX', delay_ms + kept_ms)
+  local ttl_ms = math.min(delay_ms + kept_ms, longest_ms)
+  redis.call('SET', prefix .. ':didx:' .. job_id, member, 'PX', ttl_ms)
   if is_marked == '1' then
     local key = prefix .. ':dlid:' .. job_id
-    local marker = redis.call('GET', key)
+    local marker = redis.pcall('GET', key)
     if marker == id then
-      redis.call('SET', key, 'd', 'PX', delay_ms + kept_ms)
+      redis.call('SET', key, 'd', 'PX', ttl_ms)
     elseif marker == 'w' .. id then
       redis.call('SET', key, 'wd', 'KEEPTTL')
     end
