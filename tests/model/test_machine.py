@@ -23,10 +23,11 @@ from hypothesis.stateful import run_state_machine_as_test as drive
 from pychasqui._engine.outcomes import dead_letter, delayed_member
 from pychasqui._place import Place
 from pychasqui._redis import scripts
-from pychasqui._redis.broker import RELEASED, Broker
+from pychasqui._redis.broker import Broker, Dead, Failed
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.replies import Claimed
 from pychasqui.codec import decode_envelope, encode_data, encode_envelope, split_member
+from pychasqui.config import RELEASED
 from pychasqui.job import Job
 from tests.support.server import RedisServer
 
@@ -47,7 +48,7 @@ counts = st.integers(1, 3)
 faults = st.sampled_from(["none", "none", "sent twice", "reply lost"])
 losses = st.sampled_from(["none", "none", "reply lost"])
 troubles = st.sampled_from(["scripts", "scripts", "connection", "connection", "leader", "group"])
-ends = st.sampled_from(["crashes", "crashes", "leaves", "releases", "releases"])
+ends = st.sampled_from(["crashes", "crashes", "lives again", "leaves", "releases", "releases"])
 outcomes = st.sampled_from(["success", "failure", "failure", "failure", "unrecoverable"])
 
 
@@ -62,10 +63,14 @@ class Entry:
 
 @dataclass
 class Run:
-    """What a worker knows of an entry it was given."""
+    """What a worker knows of an entry it was given. It speaks for that delivery, and for no later one."""
 
     job: Job
     is_started: bool = False
+
+    @property
+    def place(self) -> tuple[bytes, int]:
+        return self.job._entry_id, self.job._delivery
 
 
 @dataclass
@@ -89,6 +94,7 @@ class Model:
     last_attempt: dict[str, int] = field(default_factory=dict)
     runs: Counter[str] = field(default_factory=Counter)
     recounted: set[str] = field(default_factory=set)  # jobs whose deliveries were forgotten with the group
+    stale: int = 0  # outcomes of runs whose entry had come back by a later delivery
 
     def unread(self) -> list[bytes]:
         return sorted((i for i, entry in self.entries.items() if entry.owner is None), key=order)
@@ -96,8 +102,10 @@ class Model:
     def held_by(self, name: str) -> list[bytes]:
         return sorted((i for i, entry in self.entries.items() if entry.owner == name), key=order)
 
-    def is_ours(self, name: str, entry_id: bytes) -> bool:
-        return entry_id in self.entries and self.entries[entry_id].owner == name
+    def is_ours(self, name: str, entry_id: bytes, delivery: int) -> bool:
+        """A count below that delivery is of a group that was made anew."""
+        entry = self.entries.get(entry_id)
+        return entry is not None and entry.owner == name and entry.deliveries <= delivery
 
     def places(self) -> list[str]:
         stored = [entry.job for entry in self.entries.values()] + [job for job, _ in self.delayed.values()]
@@ -159,9 +167,9 @@ class Machine(RuleBasedStateMachine):
         self._renew(worker, [])
         return worker
 
-    def _renew(self, worker: Worker, ids: list[bytes]) -> list[bytes]:
+    def _renew(self, worker: Worker, held: list[tuple[bytes, int]]) -> list[bytes]:
         before = self._now_ms()
-        lost = self.wait(self.broker.keep(GROUP, worker.name, LEASE_MS, ids))
+        lost = self.wait(self.broker.keep(GROUP, worker.name, LEASE_MS, held))
         lease = self.model.leases[worker.name] = float(self.client.zscore(KEYS.workers, worker.name))
         assert before + LEASE_MS <= lease <= self._now_ms() + LEASE_MS
         return lost
@@ -239,9 +247,7 @@ class Machine(RuleBasedStateMachine):
         return [
             run
             for run in worker.runs.values()
-            if not run.is_started
-            and run.job.attempt < MAX_ATTEMPTS
-            and self.model.is_ours(worker.name, run.job._entry_id)
+            if not run.is_started and run.job.attempt < MAX_ATTEMPTS and self.model.is_ours(worker.name, *run.place)
         ]
 
     def _ending(self, worker: Worker) -> list[Run]:
@@ -257,7 +263,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: any(map(self._ending, self.workers)))
     @rule(slot=slots, pick=picks, outcome=outcomes, fault=faults)
     def finish(self, slot: int, pick: int, outcome: str, fault: str) -> None:
-        """Also by a worker that has lost the entry to somebody else and does not know it."""
+        """Also by a worker that has lost the entry and does not know it, whether or not it has come back since."""
         worker = self._one_with(self._ending, slot)
         runs = self._ending(worker)
         run = runs[pick % len(runs)]
@@ -283,8 +289,9 @@ class Machine(RuleBasedStateMachine):
 
     def _reschedule(self, worker: Worker, run: Run, fault: str) -> None:
         entry_id, member = run.job._entry_id, delayed_member(run.job)
-        is_ours = self.model.is_ours(worker.name, entry_id)
-        answers = self.ask(lambda: self.broker.reschedule(GROUP, worker.name, [(entry_id, LONG_MS, member)]), fault)
+        is_ours = self._is_ours(worker, run)
+        jobs = [Failed(*run.place, LONG_MS, member, run.job.id, 0)]
+        answers = self.ask(lambda: self.broker.reschedule(GROUP, worker.name, jobs), fault)
         assert answers == (int(is_ours), 0 if fault == "sent twice" else int(is_ours))
         if is_ours:
             self.model.delayed[member] = (self.model.entries.pop(entry_id).job, False)
@@ -294,13 +301,18 @@ class Machine(RuleBasedStateMachine):
     def _bury(self, worker: Worker, run: Run, fault: str, reason: str) -> None:
         entry_id = run.job._entry_id
         letter = dead_letter(run.job, reason, ERROR, run.job.attempt + 1, worker.name)
-        is_ours = self.model.is_ours(worker.name, entry_id)
-        answers = self.ask(lambda: self.broker.bury(GROUP, worker.name, 0, [(entry_id, letter)]), fault)
+        is_ours = self._is_ours(worker, run)
+        answers = self.ask(lambda: self.broker.bury(GROUP, worker.name, 0, [Dead(*run.place, "", letter)]), fault)
         assert answers == (int(is_ours), 0 if fault == "sent twice" else int(is_ours))
         if is_ours:
             self.model.dead.append(self.model.entries.pop(entry_id).job)
         if fault != "reply lost":
             del worker.runs[entry_id]
+
+    def _is_ours(self, worker: Worker, run: Run) -> bool:
+        is_ours = self.model.is_ours(worker.name, *run.place)
+        self.model.stale += not is_ours and run.job._entry_id in self.model.held_by(worker.name)
+        return is_ours
 
     # Leases ---------------------------------------------------------------------------------------------------------
 
@@ -308,10 +320,10 @@ class Machine(RuleBasedStateMachine):
     @rule(slot=slots, drops=st.booleans())
     def keep(self, slot: int, drops: bool) -> None:
         worker = self.workers[slot]
-        ids = list(worker.runs)
-        expected = {entry_id for entry_id in ids if not self.model.is_ours(worker.name, entry_id)}
-        assert set(self._renew(worker, ids)) == expected
-        for entry_id in ids:
+        held = [run.place for run in worker.runs.values()]
+        expected = {entry_id for entry_id, delivery in held if not self.model.is_ours(worker.name, entry_id, delivery)}
+        assert set(self._renew(worker, held)) == expected
+        for entry_id, _ in held:
             if entry_id not in expected:
                 self.model.entries[entry_id].is_idle = False
             elif drops or not worker.runs[entry_id].is_started:
@@ -381,18 +393,28 @@ class Machine(RuleBasedStateMachine):
             self.judgements.reverse()
             self.take_over(1 - slot, 0, 9, fault, starts)
 
+    @precondition(lambda self: any(self._running(worker) for worker in self.workers) and self._is_calm())
+    @rule(slot=slots, fault=losses, starts=st.booleans())
+    def send_there_and_back(self, slot: int, fault: str, starts: bool) -> None:
+        """The other one takes all that a worker held and is silent, too: what still runs here is here again."""
+        slot = slot if self._running(self.workers[slot]) else 1 - slot
+        self.pause_and_take_over(slot, "none", starts)
+        self.pause_and_take_over(1 - slot, fault, starts)
+
+    def _running(self, worker: Worker) -> list[Run]:
+        return [run for run in worker.runs.values() if run.is_started and self.model.is_ours(worker.name, *run.place)]
+
     def _receive(
         self, worker: Worker, taken: list[Claimed], expected: list[bytes], fault: str, *, starts: bool
     ) -> None:
-        """A run that had lost the entry to somebody else settles nothing any more."""
+        """What a run that had lost it still goes on with comes later: it is found when that run is over."""
         assert [(entry.id, entry.deliveries) for entry in taken] == [
             (entry_id, self.model.entries[entry_id].deliveries) for entry_id in expected
         ]
         for claimed in taken:
             entry = self.model.entries[claimed.id]
             entry.owner, entry.deliveries, entry.is_idle = worker.name, entry.deliveries + 1, False
-            worker.runs.pop(claimed.id, None)
-            if fault != "reply lost":
+            if fault != "reply lost" and claimed.id not in worker.runs:
                 self._hand(worker, claimed, starts=starts)
 
     @precondition(lambda self: self.model.unread() and self._is_calm())
@@ -429,18 +451,32 @@ class Machine(RuleBasedStateMachine):
     @rule(slot=slots, how=ends, fault=faults)
     def end(self, slot: int, how: str, fault: str) -> None:
         self.calm = 0
-        if how != "crashes":
+        if how in ("leaves", "releases"):
             self._release(self.workers[slot], fault)
         if how == "leaves":
             self._leave(self.workers[slot], fault)
-        if how != "releases":
+        if how == "lives again":
+            self._live_again(self.workers[slot], fault)
+        elif how != "releases":
             self.workers[slot] = self._newcomer()
+
+    def _live_again(self, worker: Worker, fault: str) -> None:
+        """Killed and started anew under its name: what it held may have been run, and counts as if it had."""
+        worker.runs.clear()
+        page = self.wait(self.broker.pending_page(GROUP, worker.name, b"", 100))
+        seen = [(entry.id, entry.deliveries) for entry in page]
+        assert [entry_id for entry_id, _ in seen] == self.model.held_by(worker.name)
+        self.ask(lambda: self.broker.recount(GROUP, worker.name, seen), fault)
+        for entry_id, _ in seen:
+            entry = self.model.entries[entry_id]
+            entry.deliveries, entry.is_idle = entry.deliveries + 1, False
+        self._renew(worker, [])
 
     def _release(self, worker: Worker, fault: str) -> None:
         """What was not started; what was started goes on."""
         jobs = [run.job for run in worker.runs.values() if not run.is_started]
         held = [(job._entry_id, job._deliveries) for job in jobs]
-        ours = [job for job in jobs if self.model.is_ours(worker.name, job._entry_id)]
+        ours = [job for job in jobs if self.model.is_ours(worker.name, job._entry_id, job._delivery)]
         answers = self.ask(lambda: self.broker.release(GROUP, worker.name, held), fault)
         assert answers == (len(ours), 0 if fault == "sent twice" else len(ours))
         for job in jobs:
@@ -480,7 +516,7 @@ class Machine(RuleBasedStateMachine):
         expected = min(batch, len(due)) if leads or not must_lead else 0
         calls = 2 if fault == "sent twice" else 1
         for call in range(calls):
-            done = self.wait(self.broker.promote(worker.name, LONG_MS, batch, must_lead=must_lead))
+            done = self.wait(self.broker.promote(worker.name, LONG_MS, batch, must_lead=must_lead, events_max_len=0))
             left = max(0, len(due) - call * batch)
             assert (done.leads, done.promoted, done.set_aside) == (leads, min(left, expected) if expected else 0, 0)
         if leads:
@@ -562,18 +598,19 @@ class Machine(RuleBasedStateMachine):
         assert {
             member: (decode_envelope(split_member(member)[1]).id, due <= now_ms)
             for member, due in delayed
-            if due <= now_ms + LONG_MS
+            if due <= now_ms + 1 + LONG_MS  # what was rescheduled within this very millisecond is due at the next one
         } == self.model.delayed
         assert sorted(decode_envelope(fields[b"d"]).id for _, fields in dead) == sorted(self.model.dead)
         assert {name.decode(): lease for name, lease in workers} == self.model.leases
 
     @invariant()
     def every_key_has_an_owner_and_an_end(self) -> None:
+        if not self.workers:  # it has not begun
+            return
         keys = {key.decode() for key in self.client.keys("*")}
         endless = {KEYS.stream, KEYS.delayed, KEYS.dead}
-        assert keys <= endless | {KEYS.workers, KEYS.promoter_lease, LEDGER}
-        if not any(self.model.leases.values()):  # begun by a release or a farewell: the next renewal gives it an end
-            endless.add(KEYS.workers)
+        indices = {f"{KEYS.prefix}:didx:{job}" for job, _ in self.model.delayed.values()}
+        assert keys - endless - {KEYS.workers, KEYS.promoter_lease, LEDGER} == indices
         for key in keys - endless:
             assert self.client.pttl(key) > 0, f"{key} has no end"
 
@@ -643,3 +680,4 @@ def test_whatever_happens_redis_holds_what_the_model_holds(server: RedisServer, 
     assert sum(len(model.done) for model in models) > EXAMPLES
     assert sum(len(model.dead) for model in models) > EXAMPLES / 10
     assert max(max(model.runs.values(), default=0) for model in models) >= MAX_ATTEMPTS
+    assert sum(model.stale for model in models) > EXAMPLES / 50

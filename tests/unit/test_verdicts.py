@@ -9,6 +9,7 @@ import pytest
 
 from pychasqui._engine import verdicts as module
 from pychasqui._engine.verdicts import LINES_A_SECOND, Verdicts
+from pychasqui._redis.broker import Dead, Failed
 from pychasqui.codec import decode_envelope, encode_data, split_member
 from pychasqui.errors import RetryLater, UnrecoverableError
 from pychasqui.job import Job
@@ -23,13 +24,13 @@ class Settler:
         self.letters: list[tuple[bytes, dict[bytes, bytes]]] = []
         self.deliveries: list[int] = []
 
-    def reschedule(self, entry_id: bytes, delivery: int, delay_ms: int, member: bytes) -> None:
-        self.retries.append((entry_id, delay_ms, member))
-        self.deliveries.append(delivery)
+    def reschedule(self, job: Failed) -> None:
+        self.retries.append((job.entry_id, job.delay_ms, job.member))
+        self.deliveries.append(job.delivery)
 
-    def bury(self, entry_id: bytes, delivery: int, letter: list[bytes]) -> None:
-        self.letters.append((entry_id, dict(zip(letter[::2], letter[1::2], strict=True))))
-        self.deliveries.append(delivery)
+    def bury(self, job: Dead) -> None:
+        self.letters.append((job.entry_id, dict(zip(job.letter[::2], job.letter[1::2], strict=True))))
+        self.deliveries.append(job.delivery)
 
 
 class Court:
