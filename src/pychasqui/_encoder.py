@@ -77,7 +77,7 @@ class Encoded:
 class Encoder:
     def __init__(self, max_payload_bytes: int, max_delay_ms: int) -> None:
         self._max_payload_bytes = max_payload_bytes
-        self._max_delay_ms = max_delay_ms
+        self.max_delay_ms = max_delay_ms
         self._names: dict[str, bytes] = {}  # those that passed their check
 
     def encode(
@@ -101,7 +101,7 @@ class Encoder:
             terms, own_id = PLAIN, _ids.new_id()
         else:
             own_id = _ids.new_id() if job_id is None else config.check_job_id(job_id)
-            terms = read_terms(job_id, delay_ms, delay, unique_for, if_exists, self._max_delay_ms)
+            terms = read_terms(job_id, delay_ms, delay, unique_for, if_exists, self.max_delay_ms)
         retry = None if attempts is None and backoff is None else retry_override(attempts, backoff)
         now_ms = _now_ms()
         envelope = encode_envelope(own_id, encode_data(data), now_ms, 0, retry)

@@ -7,10 +7,11 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
-from .errors import InvalidArgument, InvalidType
+from .errors import LONGEST_DELAY_S, InvalidArgument, InvalidType
 
 IfExists = Literal["keep", "replace", "postpone"]
 _CHOICES = ("keep", "replace", "postpone")
+LONGEST_MS = 1000 * LONGEST_DELAY_S
 
 
 class Terms(NamedTuple):
@@ -55,6 +56,8 @@ def read_ms(field: str, value: Any, low: int = 0) -> int:
         raise InvalidArgument(f"{field} is {number}, must be a finite number")
     if number < low:
         raise InvalidArgument(f"{field} is {number:g} ms, must be at least {low}")
+    if number > LONGEST_MS:  # also because the server's arithmetic ends somewhere
+        raise InvalidArgument(f"{field} is {str(int(number))[:30]} ms, must be {LONGEST_MS} at the most, 100 years")
     return int(number)
 
 
@@ -74,9 +77,15 @@ def _read_due(delay_ms: Any, delay: Any, max_delay_ms: int) -> str:
         return str(max(at_ms, 0))
     if isinstance(delay_ms, timedelta):
         raise InvalidType("delay_ms must be an int, a float or a datetime; a timedelta goes into delay")
-    from_now_ms = read_ms("delay_ms", delay_ms)
-    _check_cap(from_now_ms, max_delay_ms)
+    from_now_ms = read_delay("delay_ms" if delay is None else "delay", delay_ms, max_delay_ms)
     return f"+{from_now_ms}" if from_now_ms else ""
+
+
+def read_delay(field: str, value: Any, max_delay_ms: int) -> int:
+    """A span of time within the queue's bound."""
+    delay_ms = read_ms(field, value)
+    _check_cap(delay_ms, max_delay_ms)
+    return delay_ms
 
 
 def _check_cap(delay_ms: int, max_delay_ms: int) -> None:

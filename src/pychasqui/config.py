@@ -37,6 +37,7 @@ PROMOTE_EVERY_S = 0.5  # how often the leader looks while jobs are delayed: anot
 PROMOTE_BATCH = 1000
 PROMOTER_LEASE_MS = 1500  # a killed leader holds delayed jobs up for no longer than this
 SCHEDULER_LEASE_MS = 3000  # a killed leader holds repeatables up for no longer than this
+MAX_TICK_MS = 24 * 3600 * 1000
 SCHEDULER_TICK_MS = 1500  # how often the leader looks for repeatables that it has not heard of
 DLQ_MAX_LEN = 100_000  # the official bound; what it pushes out is counted
 OUTCOME_BATCH = 250  # failed jobs in one script call: each carries its payload

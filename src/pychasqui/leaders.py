@@ -38,7 +38,8 @@ class _Leader:
     ) -> None:
         self.queue_name = config.check_queue_name(queue_name)
         kind = type(self).__name__.lower()
-        self.holder_id = config.check_consumer_name("holder_id", holder_id or f"{kind[0]}-{uuid4()}")
+        holder_id = f"{kind[0]}-{uuid4()}" if holder_id is None else holder_id
+        self.holder_id = config.check_consumer_name("holder_id", holder_id)
         self._place = Place(
             redis_url, tls=tls, client_name=f"chasqui-{kind}-{queue_name}", credential_provider=credential_provider
         )

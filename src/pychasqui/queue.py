@@ -17,13 +17,14 @@ from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
 from ._redis.repeats import RepeatBroker
-from ._terms import IfExists, read_ms
+from ._terms import IfExists, read_delay
 from .dlq import DeadLetters
 from .errors import (
     AddUnknown,
     ChasquiError,
     Closed,
     InvalidArgument,
+    InvalidType,
     NotReplicated,
     WrongLoop,
 )
@@ -182,11 +183,13 @@ class Queue:
 
     async def cancel_delayed_bulk(self, job_ids: Iterable[str]) -> list[bool]:
         """The same for many, in the order of the ids."""
+        if isinstance(job_ids, str) or not isinstance(job_ids, Iterable):
+            raise InvalidType(f"job_ids must be several ids, not {type(job_ids).__name__} {job_ids!r}"[:300])
         return await self._move_delayed("cancel", list(job_ids))
 
     async def reschedule(self, job_id: str, delay: int | timedelta) -> bool:
         """Have a delayed job run so long from now (ms or timedelta) instead. False if it is not delayed any more."""
-        delay_ms = read_ms("delay", delay)
+        delay_ms = read_delay("delay", delay, self._encoder.max_delay_ms)
         return (await self._move_delayed("postpone", [job_id], delay_ms))[0]
 
     async def run_now(self, job_id: str) -> bool:

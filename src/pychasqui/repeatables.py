@@ -127,12 +127,13 @@ class Repeatables:
 
     async def next_fires(self, key: str, n: int = 5) -> list[int]:
         """When it fires next, in ms since 1970, if it is not paused meanwhile."""
+        check_int("n", n, 0)
         stored = await self._broker().read(_check_given(key))
         if stored is None:
             return []
         spec = decode_spec(stored.spec)
         left = n if spec.limit is None else min(n, spec.limit - stored.fired)
-        times = [stored.score, *next_fires(spec.pattern, check_int("n", n, 0), stored.score)]
+        times = [stored.score, *next_fires(spec.pattern, n, stored.score)]
         end_ms = float("inf") if spec.end_before_ms is None else spec.end_before_ms
         return [time_ms for time_ms in times if time_ms <= end_ms][: max(left, 0)]
 
@@ -140,7 +141,8 @@ class Repeatables:
 def _first(spec: RepeatSpec, now_ms: int) -> int:
     first_ms = first_fire(spec, now_ms)
     if first_ms is None:
-        raise InvalidArgument(f"repeatable {spec.key[:200]!r} would never fire: it ends before its next time")
+        bounds = f"from start_after_ms={spec.start_after_ms} to end_before_ms={spec.end_before_ms}"
+        raise InvalidArgument(f"repeatable {spec.key[:200]!r} would never fire: it has no time {bounds}")
     return first_ms
 
 
@@ -152,14 +154,24 @@ def _payload(data: Any) -> bytes:
 
 
 def _check_key(key: Any) -> str:
-    return "" if key is None else _check_given(key)
+    if key is None:
+        return ""
+    _check_given(key)
+    if not key.isprintable() or len(key.encode()) > MAX_KEY_BYTES:
+        raise InvalidArgument(f"key {key[:100]!r} must be printable, not blank, and {MAX_KEY_BYTES} bytes at the most")
+    return str(key)
 
 
 def _check_given(key: Any) -> str:
+    """A key to find a repeatable by. Those that are made of a name, or by others, may hold anything."""
     if not isinstance(key, str):
         raise InvalidType(f"key must be a str, not {type(key).__name__} {key!r}"[:300])
-    if not key.strip() or not key.isprintable() or len(key.encode()) > MAX_KEY_BYTES:
-        raise InvalidArgument(f"key {key[:100]!r} must be printable, not blank, and {MAX_KEY_BYTES} bytes at the most")
+    try:
+        raw = key.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"key {key[:100]!r} holds half of a surrogate pair, which UTF-8 cannot hold") from None
+    if not raw.strip():
+        raise InvalidArgument(f"key {key[:100]!r} must not be blank")
     return key
 
 

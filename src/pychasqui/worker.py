@@ -92,7 +92,7 @@ class Worker:
             max_payload_bytes=config.check_int("max_payload_bytes", max_payload_bytes, 1),
             promotes=config.check_bool("delayed_enabled", delayed_enabled),
             schedules=config.check_bool("run_scheduler", run_scheduler),
-            scheduler_tick_ms=config.check_int("scheduler_tick_ms", scheduler_tick_ms, 10),
+            scheduler_tick_ms=config.check_int("scheduler_tick_ms", scheduler_tick_ms, 10, config.MAX_TICK_MS),
         )
         self._strict = config.check_bool("strict", strict)
         self._shutdown_deadline_s = config.check_seconds("shutdown_deadline_s", shutdown_deadline_s)

@@ -11,7 +11,7 @@ from types import CodeType, TracebackType
 
 from ..codec import encode_envelope, join_member
 from ..config import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
-from ..errors import RetryLater, UnrecoverableError
+from ..errors import LONGEST_DELAY_S, RetryLater, UnrecoverableError
 from ..job import Job
 from ..retry import RetryPolicy, retry_delay_ms
 
@@ -40,7 +40,8 @@ def judge(
     if isinstance(error, RetryLater) and type(delay_ms := getattr(error, "delay_ms", None)) is int:
         return Retry(delay_ms)  # a subclass may not have set it, and is a failure like another then
     backoff = job._retry.backoff if job._retry is not None else None
-    return Retry(retry_delay_ms(policy, backoff, job.attempt, jitter))
+    delay_ms = retry_delay_ms(policy, backoff, job.attempt, jitter)
+    return Retry(min(delay_ms, 1000 * LONGEST_DELAY_S))  # past it, the server's arithmetic ends somewhere
 
 
 def runs_allowed(job: Job, max_attempts: int) -> int:

@@ -29,7 +29,7 @@ log = logging.getLogger("chasqui.scheduler")
 
 BATCH = 250
 JOBS_A_CALL = 500
-BYTES_A_REPEATABLE = 8 * 1024 * 1024
+BYTES_A_CALL = 4 * 1024 * 1024
 
 
 class Scheduler(Service):
@@ -98,7 +98,7 @@ class Scheduler(Service):
         """What to do about each; for one that cannot be fired, what is wrong with it."""
         for one in due.specs:
             try:
-                yield _plan(one, due.now_ms, self._grace_ms)
+                yield from _plan(one, due.now_ms, self._grace_ms)
             except DecodeError as error:
                 yield (one, f"repeatable {one.key[:200]!r}: {error}"[:500])
 
@@ -107,8 +107,14 @@ class Scheduler(Service):
             log.error("a repeatable cannot be fired and is in the dead letters now: %.300r", detail)
 
 
-def _plan(due: DueSpec, now_ms: int, grace_ms: int) -> Fires:
+def _plan(due: DueSpec, now_ms: int, grace_ms: int) -> Iterator[Fires]:
+    """What to fire: one decision, or several that follow each other if its jobs are large.
+
+    What is in time may as well follow in the next tick; of what was missed, the policy would then begin anew.
+    """
     spec = decode_spec(due.spec)
+    if due.fired < 0:
+        raise DecodeError("its count of fires is no number")
     retry = decode_retry(due.retry) if due.retry else None
     plan = plan_fires(spec, due.score, fired=due.fired, now_ms=now_ms, grace_ms=grace_ms)
     if plan.has_missed:
@@ -118,16 +124,19 @@ def _plan(due: DueSpec, now_ms: int, grace_ms: int) -> Fires:
             due.score,
             len(plan.fires_ms),
         )
-    fires_ms, next_ms = plan.fires_ms, plan.next_ms
-    most = max(1, BYTES_A_REPEATABLE // max(1, len(spec.payload)))
-    if len(fires_ms) > most:  # the rest follows in the next tick
-        fires_ms, next_ms = fires_ms[:most], fires_ms[most]
 
     def envelope(window_ms: int) -> bytes:
         extras = encode_extras(**{SCHEDULED_AT: window_ms})
         return encode_envelope(_ids.new_id(), spec.payload, now_ms, 0, retry, extras)
 
-    return Fires(due, next_ms, spec.job_name, [envelope(window_ms) for window_ms in fires_ms])
+    most = max(1, BYTES_A_CALL // max(1, len(spec.payload)))
+    fires_ms = plan.fires_ms
+    while len(fires_ms) > most:
+        yield Fires(due, fires_ms[most], spec.job_name, [envelope(window_ms) for window_ms in fires_ms[:most]])
+        if not plan.has_missed:
+            return
+        due, fires_ms = due._replace(score=fires_ms[most]), fires_ms[most:]
+    yield Fires(due, plan.next_ms, spec.job_name, [envelope(window_ms) for window_ms in fires_ms])
 
 
 def in_calls(
@@ -135,15 +144,16 @@ def in_calls(
 ) -> Iterator[list[Fires] | tuple[DueSpec, str]]:
     """Fires gathered into calls of a bounded size; the others as they come."""
     call: list[Fires] = []
-    jobs = 0
+    jobs = size = 0
     for decision in decisions:
         if not isinstance(decision, Fires):
             yield decision
             continue
-        if call and jobs + len(decision.envelopes) > JOBS_A_CALL:
+        if call and (jobs + len(decision.envelopes) > JOBS_A_CALL or size > BYTES_A_CALL):
             yield call
-            call, jobs = [], 0
+            call, jobs, size = [], 0, 0
         call.append(decision)
         jobs += len(decision.envelopes)
+        size += sum(map(len, decision.envelopes))
     if call:
         yield call

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
+from ..errors import ReplyError
+from ..repeat import LAST_MS
 from . import scripts
 from .broker import Broker
 from .keys import Keys
@@ -16,7 +19,7 @@ class DueSpec(NamedTuple):
     key: str
     score: int
     spec: bytes
-    fired: int
+    fired: int  # -1 if what is stored is no number
     retry: bytes  # b"" if its jobs have no override
 
 
@@ -64,7 +67,7 @@ class RepeatBroker:
         keys = (self._keys.repeat, self._keys.scheduler_lease)
         reply = await self._broker.run(scripts.DUE_REPEATABLES, keys, (holder, lease_ms, batch, self._keys.prefix))
         specs = [
-            DueSpec(key.decode("utf-8", "surrogateescape"), int(float(score)), spec, int(fired), retry)
+            DueSpec(key.decode("utf-8", "surrogateescape"), _score(score), spec, _count(fired), retry)
             for key, score, spec, fired, retry in reply[3:]
         ]
         return Due(bool(reply[0]), reply[1], reply[2], specs)
@@ -118,9 +121,9 @@ class RepeatBroker:
         for zset, is_paused in ((self._keys.repeat, False), (self._keys.repeat_paused, True)):
             for raw in await self.connection.call("ZRANGE", zset, 0, limit - 1):
                 key = raw.decode("utf-8", "surrogateescape")
-                stored = await self.read(key, is_paused=is_paused)
-                if stored is not None:
-                    found.append(stored)
+                with suppress(ReplyError):  # WRONGTYPE: whatever is stored there is no repeatable
+                    stored = await self.read(key, is_paused=is_paused)
+                    found += [] if stored is None else [stored]
         return found[:limit]
 
     async def read(self, key: str, *, is_paused: bool | None = None) -> Stored | None:
@@ -132,10 +135,19 @@ class RepeatBroker:
         spec, fired, retry = await self.connection.call("HMGET", self._spec_key(key), "spec", "fired", "retry")
         if score is None or spec is None:
             return None
-        return Stored(key, int(float(score)), spec, int(fired or 0), retry or b"", is_paused)
+        return Stored(key, _score(score), spec, max(0, _count(fired or b"0")), retry or b"", is_paused)
 
     def _spec_key(self, key: str) -> bytes:
         return _raw(self._keys.repeat_spec(key))
+
+
+def _score(raw: bytes | float) -> int:
+    """A time, whatever is stored."""
+    return int(min(max(float(raw), 0), LAST_MS))
+
+
+def _count(raw: bytes) -> int:
+    return int(raw) if raw.isdigit() and len(raw) < 16 else -1
 
 
 def _raw(key: str) -> bytes:

@@ -1,7 +1,8 @@
 -- Lists the repeatables that are due, for the one who leads.
 --
 -- Atomically: the lease is ours for another while, and what is due by the server's clock is listed with all that is
--- needed to decide about it. A repeatable without a spec is forgotten.
+-- needed to decide about it. A repeatable without a spec is forgotten; one whose key holds something else is listed
+-- with an empty spec; a score that is no time gets one.
 --
 -- KEYS  repeat, lease (string: who leads)
 -- ARGV  holder, lease_ms, batch, prefix of the queue's keys
@@ -28,7 +29,13 @@ end
 local due = call('ZRANGE', repeats, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, batch, 'WITHSCORES')
 for i = 1, #due, 2 do
   local key, score = due[i], due[i + 1]
-  local fields = call('HMGET', prefix .. ':repeat:spec:' .. key, 'spec', 'fired', 'retry')
+  local whole = math.max(0, math.floor(tonumber(score)))
+  if whole ~= tonumber(score) then
+    score = string.format('%.0f', whole)
+    call('ZADD', repeats, score, key)
+  end
+  local fields = redis.pcall('HMGET', prefix .. ':repeat:spec:' .. key, 'spec', 'fired', 'retry')
+  if fields.err then fields = {'', false, false} end
   if fields[1] then
     found[#found + 1] = {key, score, fields[1], fields[2] or '0', fields[3] or ''}
   else

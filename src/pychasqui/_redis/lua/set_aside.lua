@@ -1,7 +1,7 @@
 -- Moves repeatables that cannot be fired to the dead letters, with their bytes.
 --
 -- Atomically, for each: only if its score and its spec are still what was seen it goes, and only then it joins the dead
--- letters. Sending it twice changes nothing.
+-- letters. A key that holds something else than a spec goes as one with an empty spec. Sending it twice changes nothing.
 --
 -- KEYS  repeat, dead letters
 -- ARGV  prefix of the queue's keys, then key, score, spec, detail for each
@@ -18,7 +18,9 @@ local moved = 0
 for i = 2, #ARGV, 4 do
   local key, score, spec, detail = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3]
   local hash = prefix .. ':repeat:spec:' .. key
-  if tonumber(call('ZSCORE', repeats, key) or -1) == score and call('HGET', hash, 'spec') == spec then
+  local stored = redis.pcall('HGET', hash, 'spec')
+  if type(stored) == 'table' then stored = '' end
+  if tonumber(call('ZSCORE', repeats, key) or -1) == score and stored == spec then
     call('ZREM', repeats, key)
     call('DEL', hash)
     call('XADD', dead, '*', 'd', spec, 'source_id', '', 'reason', 'malformed', 'detail', detail)
