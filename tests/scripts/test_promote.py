@@ -7,8 +7,9 @@ from contextlib import suppress
 import pytest
 import redis
 
-from pychasqui.codec import join_member
-from tests.scripts.group import HOUR_MS, KEYS, Group, Promoted
+from pychasqui.codec import encode_envelope, encode_extras, join_member
+from pychasqui.retry import RetryOverride
+from tests.scripts.group import HOUR_MS, KEYS, Group, Promoted, index_key, marker_key
 from tests.support.server import RedisServer
 
 
@@ -202,6 +203,151 @@ class TestLease:
         moved = [group.promote("ab"[turn % 2], batch=7, must_lead=0).promoted for turn in range(20)]
         assert sum(moved) == 100
         assert group.envelopes == [b"%03d" % number for number in range(100)]
+
+
+ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+def envelope(job_id: str) -> bytes:
+    return encode_envelope(job_id, b"\x07", 5, 0, None)
+
+
+class TestIndex:
+    """The id that the index and the marker are found by stands in the envelope."""
+
+    def test_it_goes_with_the_job(self, group: Group) -> None:
+        for job_id in ("a", "x" * 31, "x" * 32, "x" * 255, "x" * 256, "x" * 1000, "ü" * 100, ULID):
+            delay(group, join_member("mail", envelope(job_id)))
+            group.client.set(index_key(job_id), "member")
+            assert group.promote().promoted == 1
+            assert group.index(job_id) is None
+
+    def test_jobs_of_every_shape_that_is_written_are_found(self, group: Group) -> None:
+        retry = RetryOverride(3, None)
+        for written in (
+            encode_envelope("job", b"", 5, 0, retry),
+            encode_envelope("job", b"", 5, 0, retry, encode_extras(s=5)),
+            encode_envelope("job", b"", 5, 0, None, encode_extras(s=5)),
+            b"\x93\xa3job\xc4\x00\x05",
+        ):
+            delay(group, join_member("", written))
+            group.client.set(index_key("job"), "member")
+            group.promote()
+            assert group.index("job") is None
+
+    def test_those_of_others_stay(self, group: Group) -> None:
+        delay(group, join_member("mail", envelope("job")))
+        group.client.set(index_key("other"), "member")
+        group.client.set(marker_key("other"), "d")
+        group.promote()
+        assert (group.index("other"), group.marker("other")) == (b"member", "d")
+
+    def test_what_is_not_due_keeps_its_own(self, group: Group) -> None:
+        delay(group, join_member("mail", envelope("job")), HOUR_MS)
+        group.client.set(index_key("job"), "member")
+        group.promote()
+        assert group.index("job") == b"member"
+
+    def test_an_envelope_that_shows_no_id_is_promoted_all_the_same(self, group: Group) -> None:
+        odd = [
+            b"x",
+            b"\x94",
+            b"\x94\xd9",
+            b"\x94\xda\x01",
+            b"\x94\xc4\x01j",
+            b"\x84\xa2id\xa1j",
+            b"\x92\xa1j",
+            b"\x96\xa1j",
+        ]
+        for number, written in enumerate([*odd, b"\x94\xd9\xffj", b"\x94\xbfj", b"\x94\x05"]):
+            delay(group, join_member("", written), number - 100)
+        assert group.promote(events=100).promoted == len(odd) + 3
+        assert group.envelopes[: len(odd)] == odd
+
+
+class TestMarker:
+    def test_it_says_where_the_job_is_now_and_keeps_its_end(self, group: Group) -> None:
+        delay(group, join_member("mail", envelope("job")))
+        group.client.set(marker_key("job"), "d", px=60_000)
+        group.promote()
+        assert group.marker("job") == group.stream[0].decode()
+        assert 59_000 < group.client.pttl(marker_key("job")) <= 60_000
+
+    def test_a_window_stays_one(self, group: Group) -> None:
+        delay(group, join_member("mail", envelope("job")))
+        group.client.set(marker_key("job"), "wd", px=60_000)
+        group.promote()
+        assert group.marker("job") == "w" + group.stream[0].decode()
+
+    def test_that_of_an_official_producer_learns_the_place_too(self, group: Group) -> None:
+        delay(group, join_member("mail", envelope("job")))
+        group.client.set(marker_key("job"), "1")
+        group.promote()
+        assert group.marker("job") == group.stream[0].decode()
+
+    def test_none_is_made(self, group: Group) -> None:
+        delay(group, join_member("mail", envelope("job")))
+        group.promote()
+        assert group.marker("job") is None
+        assert group.entries == [{b"d": envelope("job"), b"n": b"mail"}]
+
+    def test_an_id_like_ours_shows_in_the_entry_that_it_has_one(self, group: Group) -> None:
+        delay(group, join_member("mail", envelope(ULID)), -2)
+        delay(group, join_member("", envelope(ULID)), -1)
+        group.client.set(marker_key(ULID), "d")
+        group.promote()
+        assert group.entries == [
+            {b"d": envelope(ULID), b"n": b"mail", b"u": b"1"},
+            {b"d": envelope(ULID), b"u": b"1"},
+        ]
+
+    def test_without_one_it_shows_none(self, group: Group) -> None:
+        delay(group, join_member("mail", envelope(ULID)))
+        group.promote()
+        assert group.entries == [{b"d": envelope(ULID), b"n": b"mail"}]
+
+    def test_another_id_shows_by_itself_that_it_may_have_one(self, group: Group) -> None:
+        delay(group, join_member("mail", envelope("job")))
+        group.client.set(marker_key("job"), "d")
+        group.promote()
+        assert group.entries == [{b"d": envelope("job"), b"n": b"mail"}]
+
+
+class TestEvents:
+    def events(self, group: Group) -> list[dict[bytes, bytes]]:
+        return [fields for _, fields in group.client.xrange(KEYS.events)]
+
+    def test_each_promoted_job_is_told_of_if_that_is_asked_for(self, group: Group) -> None:
+        delay(group, join_member("mail", envelope("1")), -20)
+        delay(group, join_member("", envelope("2")), -10)
+        before = group.now_ms
+        group.promote(events=100)
+        first, second = self.events(group)
+        assert list(first) == [b"e", b"id", b"ts", b"n"]
+        assert (first[b"e"], first[b"id"], first[b"n"]) == (b"waiting", b"1", b"mail")
+        assert before <= int(first[b"ts"]) <= group.now_ms
+        assert (second[b"id"], b"n" in second) == (b"2", False)
+
+    def test_otherwise_none_is(self, group: Group) -> None:
+        delay(group, join_member("mail", envelope("1")))
+        group.promote(events=0)
+        assert KEYS.events not in group.keys
+
+    def test_their_number_is_bounded(self, group: Group) -> None:
+        for number in range(300):
+            delay(group, join_member("mail", envelope(str(number))), -100)
+        group.promote(batch=300, events=10)
+        assert 10 <= len(self.events(group)) < 300
+
+    def test_bad_members_are_not_told_of(self, group: Group) -> None:
+        delay(group, b"bad")
+        group.promote(events=100)
+        assert KEYS.events not in group.keys
+
+    def test_events_of_another_type_hold_no_job_up(self, group: Group) -> None:
+        group.client.set(KEYS.events, "a string")
+        delay(group, join_member("mail", envelope("1")))
+        assert group.promote(events=100).promoted == 1
 
 
 class TestTrouble:

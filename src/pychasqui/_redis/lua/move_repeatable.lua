@@ -10,17 +10,25 @@
 local repeats, paused, hash = KEYS[1], KEYS[2], KEYS[3]
 local what, key, score, prefix, now_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
+-- Whatever could fail must fail before the first write.
+local firing_score, paused_score = redis.call('ZSCORE', repeats, key), redis.call('ZSCORE', paused, key)
+
 if what == 'remove' then
-  local was_there = redis.call('ZREM', repeats, key) + redis.call('ZREM', paused, key)
+  redis.call('ZREM', repeats, key)
+  redis.call('ZREM', paused, key)
   redis.call('DEL', hash)
-  return was_there > 0 and 1 or 0
+  return (firing_score or paused_score) and 1 or 0
 end
 
-local from, to = repeats, paused
-if what == 'resume' then from, to = paused, repeats end
-local old_score = redis.call('ZSCORE', from, key)
-if not old_score then return 0 end
-redis.call('ZREM', from, key)
-redis.call('ZADD', to, what == 'resume' and score or old_score, key)
-if what == 'resume' then redis.pcall('PUBLISH', prefix .. ':repeat:due', tonumber(score) - now_ms) end
+if what == 'pause' then
+  if not firing_score then return 0 end
+  redis.call('ZREM', repeats, key)
+  redis.call('ZADD', paused, firing_score, key)
+  return 1
+end
+
+if not paused_score then return 0 end
+redis.call('ZREM', paused, key)
+redis.call('ZADD', repeats, score, key)
+redis.pcall('PUBLISH', prefix .. ':repeat:due', tonumber(score) - now_ms)
 return 1

@@ -1,0 +1,152 @@
+"""due_repeatables.lua alone: the one who leads learns what is due, by the server's clock, and when to look again."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from tests.scripts.group import HOUR_MS, KEYS, DueReply, Group
+
+
+def store(group: Group, key: str, by_ms: float = -10, spec: bytes = b"spec", **fields: str) -> int:
+    """Negative: it has been due for so long. Returns its score."""
+    score = int(group.now_ms + by_ms)
+    group.client.zadd(KEYS.repeat, {key: score})
+    group.client.hset(KEYS.repeat_spec(key), mapping={"spec": spec, **fields})
+    return score
+
+
+def keys_of(due: DueReply) -> list[bytes]:
+    return [spec[0] for spec in due.specs]
+
+
+class TestDue:
+    def test_a_due_one_comes_with_all_that_is_needed_to_decide(self, group: Group) -> None:
+        score = store(group, "nightly", spec=b"\x00\xff", fired="7", retry="override")
+        due = group.due()
+        assert due.specs == [(b"nightly", str(score).encode(), b"\x00\xff", b"7", b"override")]
+
+    def test_what_was_never_fired_and_has_no_override_says_so(self, group: Group) -> None:
+        store(group, "nightly")
+        assert group.due().specs[0][3:] == (b"0", b"")
+
+    def test_the_servers_time_comes_along(self, group: Group) -> None:
+        before = group.now_ms
+        assert before <= group.due().now_ms <= group.now_ms
+
+    def test_what_is_not_due_does_not_come(self, group: Group) -> None:
+        store(group, "due")
+        store(group, "soon", 2000)
+        store(group, "later", HOUR_MS)
+        assert keys_of(group.due()) == [b"due"]
+
+    def test_nothing_comes_early(self, group: Group) -> None:
+        for _ in range(50):
+            score = store(group, "nightly", 2)
+            while not (due := group.due()).specs:
+                pass
+            assert score <= due.now_ms <= group.now_ms
+
+    def test_the_longest_due_come_first(self, group: Group) -> None:
+        for by_ms in (-10, -30, -20):
+            store(group, str(by_ms), by_ms)
+        assert keys_of(group.due()) == [b"-30", b"-20", b"-10"]
+
+    def test_it_changes_nothing_about_them(self, group: Group) -> None:
+        store(group, "nightly")
+        assert group.due().specs == group.due().specs
+        assert (len(group.repeatables), group.spec("nightly")) == (1, {b"spec": b"spec"})
+
+    def test_a_key_may_be_any_bytes(self, group: Group) -> None:
+        group.client.zadd(KEYS.repeat, {b"\xff\x00": 5})
+        group.client.hset(KEYS.repeat_spec("").encode() + b"\xff\x00", "spec", b"x")
+        assert group.due().specs == [(b"\xff\x00", b"5", b"x", b"0", b"")]
+
+    def test_one_without_a_spec_is_forgotten(self, group: Group) -> None:
+        store(group, "first", -30)
+        group.client.zadd(KEYS.repeat, {"empty": group.now_ms - 20})
+        store(group, "last", -10)
+        assert keys_of(group.due()) == [b"first", b"last"]
+        assert set(group.repeatables) == {b"first", b"last"}
+
+    def test_one_without_a_spec_that_is_not_due_stays(self, group: Group) -> None:
+        store(group, "first")
+        group.client.zadd(KEYS.repeat, {"empty": group.now_ms + HOUR_MS})
+        group.due()
+        assert b"empty" in group.repeatables
+
+    def test_a_batch_bounds_one_call(self, group: Group) -> None:
+        for number in range(5):
+            store(group, str(number), number - 100)
+        due = group.due(batch=2)
+        assert (keys_of(due), due.next_ms) == ([b"0", b"1"], 0)
+
+    def test_with_none_there_is_none(self, group: Group) -> None:
+        assert group.due()[2:] == (-1, [])
+        assert group.keys == {KEYS.stream, KEYS.scheduler_lease}
+
+    def test_10_000_that_are_due(self, group: Group) -> None:
+        with group.client.pipeline(transaction=False) as pipeline:
+            for number in range(10_000):
+                pipeline.zadd(KEYS.repeat, {f"key-{number}": number})
+                pipeline.hset(KEYS.repeat_spec(f"key-{number}"), "spec", str(number))
+            pipeline.execute()
+        due = group.due(batch=10_000)
+        assert [spec[2] for spec in due.specs] == [b"%d" % number for number in range(10_000)]
+
+
+class TestNext:
+    def test_the_next_is_told_in_ms_from_now(self, group: Group) -> None:
+        store(group, "soon", 5000)
+        store(group, "later", HOUR_MS)
+        assert 4000 < group.due().next_ms <= 5000
+
+    def test_also_beside_what_is_due(self, group: Group) -> None:
+        store(group, "due")
+        store(group, "soon", 5000)
+        store(group, "later", HOUR_MS)
+        assert 4000 < group.due().next_ms <= 5000
+
+    def test_with_nothing_behind_what_is_due_there_is_none(self, group: Group) -> None:
+        store(group, "due")
+        assert group.due(batch=2).next_ms == -1
+
+    def test_what_fills_a_batch_may_not_be_all(self, group: Group) -> None:
+        store(group, "due")
+        assert group.due(batch=1).next_ms == 0
+
+
+class TestLease:
+    def test_a_free_lease_is_taken_for_a_while(self, group: Group) -> None:
+        assert group.due("a", lease_ms=5000).leads == 1
+        assert group.client.get(KEYS.scheduler_lease) == b"a"
+        assert 0 < group.client.pttl(KEYS.scheduler_lease) <= 5000
+
+    def test_its_holder_renews_it(self, group: Group) -> None:
+        group.due("a", lease_ms=5000)
+        assert group.due("a", lease_ms=50_000).leads == 1
+        assert group.client.pttl(KEYS.scheduler_lease) > 5000
+
+    def test_who_does_not_lead_learns_nothing_but_when_the_lease_ends(self, group: Group) -> None:
+        store(group, "due")
+        group.client.zadd(KEYS.repeat, {"empty": 1})
+        group.due("a", lease_ms=5000)
+        group.client.zadd(KEYS.repeat, {"empty": 1})
+        leads, now_ms, next_ms, specs = group.due("b", lease_ms=50_000)
+        assert (leads, now_ms, specs) == (0, 0, [])
+        assert 0 < next_ms <= 5000
+        assert group.client.get(KEYS.scheduler_lease) == b"a"
+        assert group.client.pttl(KEYS.scheduler_lease) <= 5000
+        assert b"empty" in group.repeatables
+
+    def test_a_lease_without_an_end_has_none_to_tell(self, group: Group) -> None:
+        group.client.set(KEYS.scheduler_lease, "a")
+        assert group.due("b") == DueReply(0, 0, -1, [])
+
+
+class TestTrouble:
+    @pytest.mark.parametrize("key", (KEYS.repeat, KEYS.scheduler_lease))
+    def test_a_key_of_another_type_is_an_error(self, group: Group, key: str) -> None:
+        group.client.hset(key, "a", "hash")
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            group.due()

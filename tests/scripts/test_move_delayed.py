@@ -1,0 +1,247 @@
+"""move_delayed.lua alone: a delayed job is cancelled, postponed or run by its id; promotion or this has it."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from pychasqui.codec import join_member
+from tests.scripts.group import HOUR_MS, KEPT_MS, KEYS, Group, Wanted, index_key, marker_key
+
+ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+def delay(group: Group, *job_ids: str, due: str = f"+{HOUR_MS}", only: str = "keep", window_ms: int = 0) -> None:
+    jobs = [Wanted("mail", f"data of {job_id}".encode(), job_id, due, only, window_ms) for job_id in job_ids]
+    assert group.add_on_terms(*jobs) == "n" * len(jobs)
+
+
+def member(job_id: str, name: str = "mail") -> bytes:
+    return join_member(name, f"data of {job_id}".encode())
+
+
+class TestCancel:
+    def test_a_delayed_job_is_gone_with_its_index_and_its_marker(self, group: Group) -> None:
+        delay(group, "job")
+        assert group.move_delayed("cancel", "job") == [1]
+        assert group.keys == {KEYS.stream, KEYS.ledger("producer")}
+
+    def test_the_others_stay(self, group: Group) -> None:
+        delay(group, "1", "2", "3")
+        assert group.move_delayed("cancel", "3", "none", "1") == [1, 0, 1]
+        assert list(group.delayed) == [member("2")]
+        assert (group.index("2"), group.marker("2")) == (member("2"), "d")
+
+    def test_the_same_call_again_finds_nothing(self, group: Group) -> None:
+        delay(group, "job")
+        assert [group.move_delayed("cancel", "job") for _ in range(3)] == [[1], [0], [0]]
+
+    def test_an_id_that_is_named_twice_is_found_once(self, group: Group) -> None:
+        delay(group, "job")
+        assert group.move_delayed("cancel", "job", "job") == [1, 0]
+
+    def test_promotion_came_first(self, group: Group) -> None:
+        delay(group, "job", due="+1")
+        group.wait_ms(3)
+        assert group.promote().promoted == 1
+        place = group.marker("job")
+        assert group.move_delayed("cancel", "job") == [0]
+        assert (group.envelopes, group.marker("job")) == ([b"data of job"], place)
+
+    def test_promotion_came_first_and_left_the_index(self, group: Group) -> None:
+        """As an official promoter may."""
+        delay(group, "job")
+        group.client.zrem(KEYS.delayed, member("job"))
+        group.client.set(marker_key("job"), "5-5")
+        assert group.move_delayed("cancel", "job") == [0]
+        assert group.marker("job") == "5-5"
+
+    def test_promotion_came_second(self, group: Group) -> None:
+        delay(group, "job", due="+1")
+        assert group.move_delayed("cancel", "job") == [1]
+        group.wait_ms(3)
+        assert group.promote().promoted == 0
+        assert group.stream == []
+
+    def test_one_that_waits_for_its_next_try_is_cancelled_as_well(self, group: Group) -> None:
+        group.add_on_terms(Wanted("mail", b"x", "job", only="keep"))
+        (entry_id,) = group.read("a", 1)
+        group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1)
+        assert group.move_delayed("cancel", "job") == [1]
+        assert (group.delayed, group.marker("job"), group.index("job")) == ({}, None, None)
+
+    def test_a_window_ends_with_the_job(self, group: Group) -> None:
+        """It stands for a job that never was."""
+        delay(group, "job", window_ms=60_000)
+        assert group.move_delayed("cancel", "job") == [1]
+        assert group.marker("job") is None
+
+    def test_its_id_may_be_any_text(self, group: Group) -> None:
+        for job_id in ("ü", "a b", "x" * 500, "%s%d", "{chasqui:q}:stream"):
+            delay(group, job_id)
+            assert group.move_delayed("cancel", job_id) == [1]
+        assert group.delayed == {}
+
+
+class TestPostpone:
+    def test_it_is_due_so_long_from_now_by_the_servers_clock(self, group: Group) -> None:
+        delay(group, "job")
+        before = group.now_ms
+        assert group.move_delayed("postpone", "job", delay_ms=5000) == [1]
+        assert before + 5000 <= group.delayed[member("job")] <= group.now_ms + 5001
+
+    def test_it_is_never_due_early_not_even_by_a_part_of_a_millisecond(self, group: Group) -> None:
+        delay(group, "job")
+        for _ in range(20):
+            before = group.now_us
+            group.move_delayed("postpone", "job", delay_ms=5000)
+            assert group.delayed[member("job")] * 1000 >= before + 5_000_000
+
+    def test_it_can_be_brought_forward(self, group: Group) -> None:
+        delay(group, "job")
+        group.move_delayed("postpone", "job", delay_ms=0)
+        group.wait_ms(2)
+        assert group.promote().promoted == 1
+
+    def test_index_and_marker_live_as_long_as_the_job_may(self, group: Group) -> None:
+        delay(group, "job", due="+5000")
+        group.move_delayed("postpone", "job", delay_ms=HOUR_MS)
+        for key in (index_key("job"), marker_key("job")):
+            assert KEPT_MS + HOUR_MS - 1000 < group.client.pttl(key) <= KEPT_MS + HOUR_MS
+        assert group.marker("job") == "d"
+
+    def test_a_marker_that_lives_longer_is_not_cut_short(self, group: Group) -> None:
+        delay(group, "job", due=f"+{HOUR_MS}")
+        group.move_delayed("postpone", "job", delay_ms=5000)
+        assert group.client.pttl(marker_key("job")) > KEPT_MS + HOUR_MS - 1000
+
+    def test_a_window_keeps_its_end(self, group: Group) -> None:
+        delay(group, "job", window_ms=60_000)
+        group.move_delayed("postpone", "job", delay_ms=2 * HOUR_MS)
+        assert (group.marker("job"), 0 < group.client.pttl(marker_key("job")) <= 60_000) == ("wd", True)
+
+    def test_a_job_without_a_marker_gets_none(self, group: Group) -> None:
+        delay(group, "job", only="")
+        assert group.move_delayed("postpone", "job", delay_ms=5000) == [1]
+        assert group.marker("job") is None
+
+    def test_one_that_is_not_delayed_any_more_is_left_alone(self, group: Group) -> None:
+        group.add_on_terms(Wanted("mail", b"x", "job", only="keep"))
+        assert group.move_delayed("postpone", "job", delay_ms=5000) == [0]
+        assert (group.delayed, len(group.stream)) == ({}, 1)
+
+    def test_promoters_hear_of_it(self, group: Group) -> None:
+        delay(group, "job")
+        with group.heard(KEYS.due_channel) as heard:
+            group.move_delayed("postpone", "job", delay_ms=5000)
+        assert heard == [5000]
+
+    @pytest.mark.parametrize("delay_ms", (0, 1, 2**53, 2**64, 10**300))
+    def test_any_delay_is_stored(self, group: Group, delay_ms: int) -> None:
+        delay(group, "job")
+        assert group.move_delayed("postpone", "job", delay_ms=delay_ms) == [1]
+        assert group.delayed[member("job")] == pytest.approx(group.now_ms + delay_ms, abs=1000)
+        assert group.index("job") == member("job")
+
+
+class TestRun:
+    def test_it_joins_the_stream_at_once(self, group: Group) -> None:
+        delay(group, "job", only="")
+        assert group.move_delayed("run", "job") == [1]
+        assert group.entries == [{b"d": b"data of job", b"n": b"mail"}]
+        assert (group.delayed, group.index("job"), group.marker("job")) == ({}, None, None)
+
+    def test_its_marker_says_where_it_is_now(self, group: Group) -> None:
+        delay(group, "job")
+        ttl_ms = group.client.pttl(marker_key("job"))
+        group.move_delayed("run", "job")
+        assert group.marker("job") == group.stream[0].decode()
+        assert ttl_ms - 1000 < group.client.pttl(marker_key("job")) <= ttl_ms
+
+    def test_a_window_stays_one(self, group: Group) -> None:
+        delay(group, "job", window_ms=60_000)
+        group.move_delayed("run", "job")
+        assert group.marker("job") == "w" + group.stream[0].decode()
+        assert 0 < group.client.pttl(marker_key("job")) <= 60_000
+
+    def test_a_job_without_a_name_has_no_field_for_one(self, group: Group) -> None:
+        group.add_on_terms(Wanted("", b"envelope", "job", "+5000"))
+        group.move_delayed("run", "job")
+        assert group.entries == [{b"d": b"envelope"}]
+
+    def test_long_names_and_any_bytes_pass_unchanged(self, group: Group) -> None:
+        group.add_on_terms(Wanted("ü" * 200, bytes(range(256)), "job", "+5000"))
+        group.move_delayed("run", "job")
+        assert group.entries == [{b"d": bytes(range(256)), b"n": ("ü" * 200).encode()}]
+
+    def test_one_with_an_id_like_ours_shows_that_it_has_a_marker(self, group: Group) -> None:
+        delay(group, ULID)
+        group.move_delayed("run", ULID)
+        assert group.entries == [{b"d": f"data of {ULID}".encode(), b"n": b"mail", b"u": b"1"}]
+
+    def test_nameless_as_well(self, group: Group) -> None:
+        group.add_on_terms(Wanted("", b"x", ULID, "+5000", "keep"))
+        group.move_delayed("run", ULID)
+        assert group.entries == [{b"d": b"x", b"u": b"1"}]
+
+    def test_without_a_marker_it_shows_none(self, group: Group) -> None:
+        delay(group, ULID, only="")
+        group.move_delayed("run", ULID)
+        assert group.entries == [{b"d": f"data of {ULID}".encode(), b"n": b"mail"}]
+
+    def test_the_same_call_again_runs_nothing(self, group: Group) -> None:
+        delay(group, "job")
+        assert [group.move_delayed("run", "job") for _ in range(3)] == [[1], [0], [0]]
+        assert len(group.stream) == 1
+
+    def test_promotion_came_first(self, group: Group) -> None:
+        delay(group, "job", due="+1")
+        group.wait_ms(3)
+        group.promote()
+        assert group.move_delayed("run", "job") == [0]
+        assert len(group.stream) == 1
+
+
+class TestTrouble:
+    @pytest.mark.parametrize("what", ("cancel", "postpone", "run"))
+    @pytest.mark.parametrize("key", (KEYS.stream, KEYS.delayed))
+    def test_a_key_of_another_type_costs_no_job(self, group: Group, what: str, key: str) -> None:
+        delay(group, "1", "2")
+        saved = group.client.dump(key)
+        group.client.delete(key)
+        group.client.set(key, "a string")
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            group.move_delayed(what, "1", "2")
+        group.client.delete(key)
+        group.client.restore(key, 0, saved)
+        assert set(group.delayed) == {member("1"), member("2")}
+        assert group.move_delayed(what, "1", "2") == [1, 1]
+
+    def test_a_stream_of_another_type_is_found_out_before_the_job_is_gone(self, group: Group) -> None:
+        delay(group, "job")
+        group.client.delete(KEYS.stream)
+        group.client.set(KEYS.stream, "a string")
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            group.move_delayed("run", "job")
+        assert (list(group.delayed), group.index("job")) == ([member("job")], member("job"))
+
+    def test_without_a_stream_it_begins_one(self, group: Group) -> None:
+        delay(group, "job")
+        group.client.delete(KEYS.stream)
+        assert group.move_delayed("run", "job") == [1]
+        assert group.envelopes == [b"data of job"]
+
+    @pytest.mark.parametrize("what", ("cancel", "postpone", "run"))
+    def test_of_none_none_is_found(self, group: Group, what: str) -> None:
+        assert group.move_delayed(what) == []
+        assert group.move_delayed(what, "none") == [0]
+        assert group.keys == {KEYS.stream}
+
+    @pytest.mark.parametrize("what", ("cancel", "postpone", "run"))
+    def test_10_000_in_one_call(self, group: Group, what: str) -> None:
+        ids = [f"job-{number}" for number in range(10_000)]
+        for start in range(0, 10_000, 1000):
+            delay(group, *ids[start : start + 1000])
+        assert group.move_delayed(what, *ids) == [1] * 10_000
+        assert len(group.delayed) == (10_000 if what == "postpone" else 0)
+        assert len(group.stream) == (10_000 if what == "run" else 0)

@@ -1,0 +1,127 @@
+"""move_repeatable.lua alone: a repeatable fires, is paused, or is gone with its spec; never two of them."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from tests.scripts.group import HOUR_MS, KEYS, Group
+
+
+def store(group: Group, *keys: str) -> None:
+    for key in keys:
+        group.upsert(key, 5000, b"spec of " + key.encode())
+
+
+class TestRemove:
+    def test_it_is_gone_with_its_spec(self, group: Group) -> None:
+        store(group, "nightly")
+        assert group.move_repeatable("remove", "nightly") == 1
+        assert group.keys == {KEYS.stream}
+
+    def test_also_while_it_is_paused(self, group: Group) -> None:
+        store(group, "nightly")
+        group.move_repeatable("pause", "nightly")
+        assert group.move_repeatable("remove", "nightly") == 1
+        assert group.keys == {KEYS.stream}
+
+    def test_the_others_stay(self, group: Group) -> None:
+        store(group, "1", "2", "3")
+        group.move_repeatable("pause", "2")
+        group.move_repeatable("remove", "1")
+        assert (group.repeatables, group.paused) == ({b"3": 5000}, {b"2": 5000})
+        assert group.spec("2") == {b"spec": b"spec of 2"}
+
+    def test_the_same_call_again_finds_nothing(self, group: Group) -> None:
+        store(group, "nightly")
+        assert [group.move_repeatable("remove", "nightly") for _ in range(2)] == [1, 0]
+
+    def test_a_spec_that_was_left_behind_goes_too(self, group: Group) -> None:
+        group.client.hset(KEYS.repeat_spec("nightly"), "spec", "x")
+        assert group.move_repeatable("remove", "nightly") == 0
+        assert group.keys == {KEYS.stream}
+
+    def test_one_that_is_in_both_sets_is_one(self, group: Group) -> None:
+        store(group, "nightly")
+        group.client.zadd(KEYS.repeat_paused, {"nightly": 1})
+        assert group.move_repeatable("remove", "nightly") == 1
+        assert group.keys == {KEYS.stream}
+
+
+class TestPause:
+    def test_it_fires_no_more_and_keeps_its_time_and_its_spec(self, group: Group) -> None:
+        store(group, "nightly")
+        assert group.move_repeatable("pause", "nightly") == 1
+        assert (group.repeatables, group.paused) == ({}, {b"nightly": 5000})
+        assert group.spec("nightly") == {b"spec": b"spec of nightly"}
+        assert group.due().specs == []
+
+    def test_the_same_call_again_finds_nothing(self, group: Group) -> None:
+        store(group, "nightly")
+        assert [group.move_repeatable("pause", "nightly") for _ in range(2)] == [1, 0]
+        assert group.paused == {b"nightly": 5000}
+
+    def test_none_of_that_key_fires(self, group: Group) -> None:
+        store(group, "nightly")
+        assert group.move_repeatable("pause", "other") == 0
+        assert (group.repeatables, group.paused) == ({b"nightly": 5000}, {})
+
+    def test_schedulers_need_not_hear_of_it(self, group: Group) -> None:
+        store(group, "nightly")
+        with group.heard(KEYS.repeat_channel) as heard:
+            group.move_repeatable("pause", "nightly")
+        assert heard == []
+
+
+class TestResume:
+    def test_it_fires_again_from_the_time_that_is_given(self, group: Group) -> None:
+        store(group, "nightly")
+        group.move_repeatable("pause", "nightly")
+        assert group.move_repeatable("resume", "nightly", 9000) == 1
+        assert (group.repeatables, group.paused) == ({b"nightly": 9000}, {})
+
+    def test_the_same_call_again_finds_nothing(self, group: Group) -> None:
+        store(group, "nightly")
+        group.move_repeatable("pause", "nightly")
+        assert [group.move_repeatable("resume", "nightly", score) for score in (9000, 9999)] == [1, 0]
+        assert group.repeatables == {b"nightly": 9000}
+
+    def test_one_that_fires_keeps_its_time(self, group: Group) -> None:
+        store(group, "nightly")
+        assert group.move_repeatable("resume", "nightly", 9000) == 0
+        assert group.repeatables == {b"nightly": 5000}
+
+    def test_one_that_was_removed_does_not_come_back(self, group: Group) -> None:
+        store(group, "nightly")
+        group.move_repeatable("pause", "nightly")
+        group.move_repeatable("remove", "nightly")
+        assert group.move_repeatable("resume", "nightly", 9000) == 0
+        assert group.keys == {KEYS.stream}
+
+    def test_schedulers_hear_in_how_many_ms_it_is_due(self, group: Group) -> None:
+        store(group, "nightly")
+        group.move_repeatable("pause", "nightly")
+        with group.heard(KEYS.repeat_channel) as heard:
+            group.move_repeatable("resume", "nightly", group.now_ms + HOUR_MS)
+            group.move_repeatable("resume", "nightly", group.now_ms + HOUR_MS)
+        assert len(heard) == 1
+        assert HOUR_MS - 1000 < heard[0] <= HOUR_MS
+
+
+@pytest.mark.parametrize("what", ("remove", "pause", "resume"))
+@pytest.mark.parametrize("key", (KEYS.repeat, KEYS.repeat_paused))
+def test_a_key_of_another_type_costs_no_repeatable(group: Group, what: str, key: str) -> None:
+    store(group, "nightly")
+    if what == "resume":
+        group.move_repeatable("pause", "nightly")
+    firing, paused = group.repeatables, group.paused
+    saved = group.client.dump(key)
+    group.client.delete(key)
+    group.client.set(key, "a string")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        group.move_repeatable(what, "nightly", 9000)
+    group.client.delete(key)
+    if saved is not None:
+        group.client.restore(key, 0, saved)
+    assert (group.repeatables, group.paused) == (firing, paused)
+    assert group.spec("nightly") == {b"spec": b"spec of nightly"}

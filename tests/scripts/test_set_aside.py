@@ -1,0 +1,104 @@
+"""set_aside.lua alone: what cannot be fired moves to the dead letters with its bytes, if it is still what was seen."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from tests.scripts.group import KEYS, Group
+
+DUE = 1000
+
+
+def store(group: Group, key: str = "broken", score: float = DUE, spec: bytes = b"\xc1") -> None:
+    group.client.zadd(KEYS.repeat, {key: score})
+    group.client.hset(KEYS.repeat_spec(key), mapping={"spec": spec, "fired": 3})
+
+
+def test_it_goes_with_its_spec_and_joins_the_dead_letters_with_its_bytes(group: Group) -> None:
+    store(group)
+    assert group.set_aside(("broken", DUE, b"\xc1", "no spec at all")) == 1
+    assert group.letters == [{b"d": b"\xc1", b"source_id": b"", b"reason": b"malformed", b"detail": b"no spec at all"}]
+    assert group.keys == {KEYS.stream, KEYS.dead}
+
+
+def test_the_others_stay(group: Group) -> None:
+    store(group)
+    store(group, "good", spec=b"good")
+    group.set_aside(("broken", DUE, b"\xc1", ""))
+    assert (group.repeatables, group.spec("good")) == ({b"good": DUE}, {b"spec": b"good", b"fired": b"3"})
+
+
+def test_the_same_call_again_changes_nothing(group: Group) -> None:
+    store(group)
+    assert [group.set_aside(("broken", DUE, b"\xc1", "")) for _ in range(3)] == [1, 0, 0]
+    assert len(group.letters) == 1
+
+
+def test_one_that_was_mended_meanwhile_stays(group: Group) -> None:
+    store(group, spec=b"mended")
+    assert group.set_aside(("broken", DUE, b"\xc1", "")) == 0
+    assert (group.repeatables, group.letters) == ({b"broken": DUE}, [])
+    assert group.spec("broken")[b"spec"] == b"mended"
+
+
+def test_one_that_has_moved_on_stays(group: Group) -> None:
+    store(group, score=DUE + 1)
+    assert group.set_aside(("broken", DUE, b"\xc1", "")) == 0
+    assert (group.repeatables, group.letters) == ({b"broken": DUE + 1}, [])
+
+
+def test_one_that_is_gone_leaves_nothing(group: Group) -> None:
+    group.client.hset(KEYS.repeat_spec("broken"), "spec", b"\xc1")
+    assert group.set_aside(("broken", 0, b"\xc1", "")) == 0
+    assert group.letters == []
+
+
+def test_of_a_batch_those_that_are_still_what_was_seen_go(group: Group) -> None:
+    store(group, "1", spec=b"1")
+    store(group, "2", spec=b"mended")
+    store(group, "3", spec=b"3")
+    batch = [(key, DUE, key.encode(), f"detail {key}") for key in ("1", "2", "3")]
+    assert group.set_aside(*batch) == 2
+    assert [(letter[b"d"], letter[b"detail"]) for letter in group.letters] == [(b"1", b"detail 1"), (b"3", b"detail 3")]
+    assert set(group.repeatables) == {b"2"}
+
+
+def test_a_batch_of_none_moves_none(group: Group) -> None:
+    assert group.set_aside() == 0
+    assert group.keys == {KEYS.stream}
+
+
+def test_any_bytes_pass_unchanged(group: Group) -> None:
+    for number, spec in enumerate([bytes(range(256)), b"", b"\0", b"x" * 100_000]):
+        store(group, str(number), spec=spec)
+        assert group.set_aside((str(number), DUE, spec, "")) == 1
+        assert group.letters[-1][b"d"] == spec
+
+
+def test_dead_letters_of_another_type_cost_no_repeatable(group: Group) -> None:
+    store(group)
+    group.client.set(KEYS.dead, "a string")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        group.set_aside(("broken", DUE, b"\xc1", ""))
+    assert (group.repeatables, group.spec("broken")[b"spec"]) == ({b"broken": DUE}, b"\xc1")
+    group.client.delete(KEYS.dead)
+    assert group.set_aside(("broken", DUE, b"\xc1", "")) == 1
+
+
+def test_letters_that_are_there_stay(group: Group) -> None:
+    letters = group.die(3)
+    store(group)
+    assert group.set_aside(("broken", DUE, b"\xc1", "")) == 1
+    assert group.letter_ids[:3] == letters
+
+
+def test_10_000_in_one_call(group: Group) -> None:
+    group.client.zadd(KEYS.repeat, {f"key-{number}": DUE for number in range(10_000)})
+    with group.client.pipeline(transaction=False) as pipeline:
+        for number in range(10_000):
+            pipeline.hset(KEYS.repeat_spec(f"key-{number}"), "spec", b"\xc1")
+        pipeline.execute()
+    assert group.set_aside(*((f"key-{number}", DUE, b"\xc1", "") for number in range(10_000))) == 10_000
+    assert group.client.xlen(KEYS.dead) == 10_000
+    assert group.keys == {KEYS.stream, KEYS.dead}
