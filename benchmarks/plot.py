@@ -53,10 +53,12 @@ def main(results: str, picture: str) -> None:
 
 def _panels(samples: Samples) -> list[tuple[str, str, str, str, bool]]:
     """Title, scenario, number, unit and direction of every panel that has something to show."""
-    wanted = [(s.title, s.key, "value", "jobs/s", True) for s in SCENARIOS if s.kind in ("add", "work")]
+    wanted = [(s.title, s.key, "value", "jobs/s", True) for s in SCENARIOS if s.kind in ("add", "work", "fire")]
     wanted += [
         ("add to handler start, p50", "latency", "p50_us", "us, less is better", False),
         ("add to handler start, p99", "latency", "p99_us", "us, less is better", False),
+        ("due to handler start at 1,000 delayed jobs/s, p50", "lateness", "p50_us", "us, less is better", False),
+        ("due to handler start at 1,000 delayed jobs/s, p99", "lateness", "p99_us", "us, less is better", False),
         ("Redis bytes per waiting job", "memory", "value", "bytes, less is better", False),
         ("worker, peak resident memory", "work-100", "peak_rss_mb", "MB, less is better", False),
     ]

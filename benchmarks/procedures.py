@@ -49,7 +49,9 @@ class Bench:
         return {
             "add": self._add,
             "work": self._work,
+            "fire": self._fire,
             "latency": self._latency,
+            "lateness": self._lateness,
             "backlog": self._backlog,
             "memory": self._memory,
         }[scenario.kind](scenario, peer)
@@ -72,6 +74,13 @@ class Bench:
             self._check_dead(count + warmup if scenario.parameters["handler"] == "bury" else 0)
         return result | {"value": result["jobs"] / result["seconds"]}
 
+    def _fire(self, scenario: Scenario, peer: Peer) -> Result:
+        count = job_count(scenario, peer, self.effort)
+        warmup = warmup_count(count, {})
+        _check_waiting(self._step(peer, "repeat", count + warmup, {}), count + warmup)
+        result = self._step(peer, "work", count, scenario.parameters | {"warmup": warmup})
+        return result | {"value": result["jobs"] / result["seconds"]}
+
     def _redis_benchmark(self, scenario: Scenario, peer: Peer) -> Result:
         """The XADD of one job, by as many clients and at the pipeline depth of the scenario, plainly pipelined."""
         if self.redis_benchmark is None:
@@ -89,15 +98,22 @@ class Bench:
     # value: p50 in microseconds
 
     def _latency(self, scenario: Scenario, peer: Peer) -> Result:
-        count = self.effort.latency_jobs
-        parameters = scenario.parameters | {"warmup": count // 10, "gap_ms": gap_ms(peer)}
+        parameters = scenario.parameters | {"gap_ms": gap_ms(peer)}
+        return self._two_ends(peer, self.effort.latency_jobs, parameters) | {"gap_ms": parameters["gap_ms"]}
+
+    def _lateness(self, scenario: Scenario, peer: Peer) -> Result:
+        return self._two_ends(peer, self.effort.lateness_jobs, scenario.parameters)
+
+    def _two_ends(self, peer: Peer, count: int, parameters: dict[str, Any]) -> Result:
+        """A producer and a worker at the same time."""
+        parameters = parameters | {"warmup": count // 10}
         listener = self._start(peer, "listen", count, parameters)
         try:
-            self._step(peer, "send", count, parameters)
+            sent = self._step(peer, "send", count, parameters)
             result = listener.result()
         finally:
             listener.end()
-        return percentiles(result.pop("latencies_us")) | result | {"gap_ms": parameters["gap_ms"]}
+        return percentiles(result.pop("latencies_us")) | result | {f"sender_{key}": sent[key] for key in sent}
 
     # value: bytes of Redis memory a waiting job
 
@@ -251,7 +267,7 @@ def percentiles(sorted_us: list[int]) -> Result:
     def at(share: float) -> int:
         return sorted_us[min(len(sorted_us) - 1, int(len(sorted_us) * share))]
 
-    found = {"p50_us": at(0.5), "p90_us": at(0.9), "p99_us": at(0.99), "max_us": sorted_us[-1]}
+    found = {"min_us": sorted_us[0], "p50_us": at(0.5), "p90_us": at(0.9), "p99_us": at(0.99), "max_us": sorted_us[-1]}
     return found | {"value": found["p50_us"], "samples": len(sorted_us)}
 
 

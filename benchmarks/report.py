@@ -40,7 +40,12 @@ def tables(scenarios: Sequence[Scenario], samples: Samples) -> list[Table]:
     """One table a scenario that was measured, and one for the memory of the workers."""
     made = []
     for scenario in scenarios:
-        build = {"latency": _latency_table, "memory": _memory_table, "backlog": _backlog_table}
+        build = {
+            "latency": _latency_table,
+            "lateness": _lateness_table,
+            "memory": _memory_table,
+            "backlog": _backlog_table,
+        }
         table = build.get(scenario.kind, _rate_table)(scenario, samples)
         made += [table] if table.rows else []
     memory = _rss_table(samples)
@@ -81,6 +86,17 @@ def _latency_table(scenario: Scenario, samples: Samples) -> Table:
         ratios = [_times(samples.ratio(scenario.key, name, WHEEL, number)) for number in ("p50_us", "p99_us")]
         rows.append((BY_NAME[name].label, *(f"{median:,.0f}" for median in medians), *ratios))
     columns = ("microseconds", "p50", "p90", "p99", "max", "p50 x wheel", "p99 x wheel")
+    return Table(scenario.title, columns, rows)
+
+
+def _lateness_table(scenario: Scenario, samples: Samples) -> Table:
+    numbers = ("min_us", "p50_us", "p90_us", "p99_us", "max_us")
+    rows = []
+    for name in ranking(scenario.key, samples, most_first=False):
+        medians = [samples.median(scenario.key, name, number) or 0.0 for number in numbers]
+        ratios = [_times(samples.ratio(scenario.key, name, WHEEL, number)) for number in ("p50_us", "p99_us")]
+        rows.append((BY_NAME[name].label, *(f"{median / 1000:,.1f}" for median in medians), *ratios))
+    columns = ("milliseconds", "earliest", "p50", "p90", "p99", "max", "p50 x wheel", "p99 x wheel")
     return Table(scenario.title, columns, rows)
 
 

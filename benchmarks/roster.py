@@ -15,8 +15,12 @@ ADDS = ("add", "add-100-tasks", "add-bulk-50", "add-bulk-1000")
 WORK = ("work-1", "work-100", "work-sleep")
 DEF = ("work-def",)
 FAILING = ("retry", "burial")
+DELAYED_ADDS = ("add-delayed", "add-delayed-bulk-50", "add-delayed-bulk-1000")
+TIME = (*DELAYED_ADDS, "promote", "lateness", "fire")
 REST = ("latency", "memory")
 BACKLOG = ("backlog",)
+WHEEL_DOES = ADDS + WORK + FAILING + TIME + REST
+OURS_DOES = WHEEL_DOES + DEF
 
 
 @dataclass(frozen=True)
@@ -58,19 +62,23 @@ def _other(name: str, packages: tuple[str, ...], rates: dict[str, int], shown: t
     )
 
 
-_OURS = _rates(14_000, 130_000, 300_000, 160_000, 200_000, 50_000, 25_000)
-_WHEEL = _rates(6_000, 15_000, 90_000, 12_000, 28_000, 22_000)
+def _delayed_rates(add: int, bulk: int) -> dict[str, int]:
+    return dict(zip(DELAYED_ADDS, (add, bulk, bulk), strict=True))
+
+
+_OURS = _rates(14_000, 130_000, 300_000, 160_000, 200_000, 50_000, 25_000) | _delayed_rates(8_000, 80_000)
+_WHEEL = _rates(6_000, 15_000, 90_000, 12_000, 28_000, 22_000) | _delayed_rates(6_000, 12_000)
 _OURS_SHOWN = ("pychasqui", "hiredis", "msgspec", "redis", "uvloop")
 _WHEEL_PACKAGES = ("chasquimq==1.3.0", "uvloop")
 
 PEERS: tuple[Peer, ...] = (
-    Peer(OURS, "pychasqui", "pychasqui", ADDS + WORK + DEF + FAILING + REST + BACKLOG, _OURS, shown=_OURS_SHOWN),
-    Peer(OURS_UVLOOP, "pychasqui, uvloop", "pychasqui", ADDS + WORK + DEF + FAILING + REST, _OURS, loop="uvloop"),
+    Peer(OURS, "pychasqui", "pychasqui", OURS_DOES + BACKLOG, _OURS, shown=_OURS_SHOWN),
+    Peer(OURS_UVLOOP, "pychasqui, uvloop", "pychasqui", OURS_DOES, _OURS, loop="uvloop"),
     Peer(
         WHEEL,
         "chasquimq wheel",
         "chasquimq",
-        ADDS + WORK + FAILING + REST + BACKLOG,
+        WHEEL_DOES + BACKLOG,
         _WHEEL,
         home="venv-chasquimq",
         packages=_WHEEL_PACKAGES,
@@ -81,7 +89,7 @@ PEERS: tuple[Peer, ...] = (
         WHEEL_UVLOOP,
         "chasquimq wheel, uvloop",
         "chasquimq",
-        ADDS + WORK + FAILING + REST,
+        WHEEL_DOES,
         _WHEEL,
         home="venv-chasquimq",
         packages=_WHEEL_PACKAGES,

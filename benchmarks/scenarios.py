@@ -15,7 +15,7 @@ class Scenario:
 
     key: str
     title: str
-    kind: str  # add, work, latency, backlog or memory
+    kind: str  # add, work, fire, latency, lateness, backlog or memory
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
@@ -25,7 +25,11 @@ class Effort:
 
     seconds: float  # how long a measurement should take, by the roster's rates
     latency_jobs: int
-    failing_jobs: int  # the same for everybody: what waits for its retry is part of what a retry costs
+    lateness_jobs: int
+    # The same for everybody, because how many wait for their retry or their time is part of what that costs.
+    failing_jobs: int
+    promoted_jobs: int
+    repeatables: int
     memory_jobs: int
     small_backlog: int
     large_backlog: int
@@ -34,6 +38,9 @@ class Effort:
 FULL = Effort(
     seconds=1.0,
     latency_jobs=1000,
+    lateness_jobs=5000,
+    promoted_jobs=100_000,
+    repeatables=10_000,
     failing_jobs=50_000,
     memory_jobs=100_000,
     small_backlog=10_000,
@@ -42,12 +49,17 @@ FULL = Effort(
 QUICK = Effort(
     seconds=0.1,
     latency_jobs=100,
+    lateness_jobs=1000,
+    promoted_jobs=10_000,
+    repeatables=1000,
     failing_jobs=5_000,
     memory_jobs=10_000,
     small_backlog=10_000,
     large_backlog=100_000,
 )
 
+IN_AN_HOUR = {"delay_ms": 3_600_000}
+AT_ONCE = {"delay_ms": 1}
 RETRIED_ONCE = {"attempts": 2, "backoff": 1}  # of the job itself: the wheel's worker takes no retry policy in Python
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -71,6 +83,31 @@ SCENARIOS: tuple[Scenario, ...] = (
         "work",
         {"handler": "bury", "concurrency": 100},
     ),
+    Scenario("add-delayed", "delayed add, one after another", "add", {"style": "single", "options": IN_AN_HOUR}),
+    Scenario(
+        "add-delayed-bulk-50", "delayed add_bulk(50)", "add", {"style": "bulk", "bulk": 50, "options": IN_AN_HOUR}
+    ),
+    Scenario(
+        "add-delayed-bulk-1000", "delayed add_bulk(1000)", "add", {"style": "bulk", "bulk": 1000, "options": IN_AN_HOUR}
+    ),
+    Scenario(
+        "promote",
+        "worker, delayed jobs that are all due, no-op, concurrency 100",
+        "work",
+        {"handler": "noop", "concurrency": 100, "options": AT_ONCE, "promotes": True},
+    ),
+    Scenario(
+        "lateness",
+        "due time to handler start at 1,000 delayed jobs a second",
+        "lateness",
+        {"handler": "stamp", "concurrency": 100, "promotes": True, "rate": 1000, "delays_ms": (100, 1000)},
+    ),
+    Scenario(
+        "fire",
+        "worker, repeatables that are all due, no-op, concurrency 100",
+        "fire",
+        {"handler": "noop", "concurrency": 100, "schedules": True},
+    ),
     Scenario("latency", "add to handler start on an idle queue", "latency", {"handler": "stamp", "concurrency": 100}),
     Scenario("backlog", "a job at a standing backlog of 1M against 10k", "backlog", {"concurrency": 100}),
     Scenario("memory", "Redis bytes per waiting job", "memory", {"style": "bulk", "bulk": 1000}),
@@ -83,6 +120,10 @@ def job_count(scenario: Scenario, peer: Peer, effort: Effort) -> int:
     batch = int(scenario.parameters.get("bulk", scenario.parameters.get("tasks", 1)))
     if scenario.key in FAILING:
         return effort.failing_jobs
+    if scenario.key == "promote":
+        return effort.promoted_jobs
+    if scenario.key == "fire":
+        return effort.repeatables
     wanted = max(200, peer.rates[scenario.key] * effort.seconds)
     return math.ceil(wanted / batch) * batch
 

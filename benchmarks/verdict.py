@@ -63,6 +63,7 @@ def judge(samples: Samples) -> list[Verdict]:
         verdicts += _against_the_wheel(samples, ours, wheel)
         verdicts += _against_the_rest(samples, ours)
         verdicts += _latency(samples, ours, wheel)
+        verdicts += _lateness(samples, ours)
     verdicts += _backlog(samples)
     verdicts += _memory(samples)
     return verdicts
@@ -87,6 +88,7 @@ def _against_the_wheel(samples: Samples, ours: str, wheel: str) -> list[Verdict]
         "work-100": 7,
         "retry": 5,
         "burial": 5,
+        "promote": 5,
     }
     return [
         _at_least(f"{scenario} against {wheel}", ours, least, samples.ratio(scenario, ours, wheel))
@@ -118,6 +120,23 @@ def _latency(samples: Samples, ours: str, wheel: str) -> list[Verdict]:
         )
         for name in ("p50", "p99")
     ]
+
+
+def _lateness(samples: Samples, ours: str) -> list[Verdict]:
+    bars = {"p50": 10_000, "p99": 60_000}
+    late = [
+        _at_most(
+            f"{name} of the time by which delayed jobs are late",
+            ours,
+            most,
+            samples.median("lateness", ours, f"{name}_us"),
+            lambda us: f"{us / 1000:.1f} ms",
+        )
+        for name, most in bars.items()
+    ]
+    earliest = min(samples.values("lateness", ours, "min_us"), default=None)
+    early = None if earliest is None else max(0.0, -earliest)
+    return [*late, _at_most("delayed jobs are never early", ours, 0, early, lambda us: f"{us / 1000:.1f} ms")]
 
 
 def _backlog(samples: Samples) -> list[Verdict]:

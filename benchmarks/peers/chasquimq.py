@@ -1,22 +1,22 @@
 """The official chasquimq wheel, by the same public classes as pychasqui.
 
-Worker: events and the scheduler are off, and so is the promoter unless jobs are retried (nothing else here needs them
-and each costs Redis commands), and 256 entries are read at a time as in the project's own benchmark. On asyncio, as its
-documentation shows it. Its bulk add with options is one add after another, so jobs with options are added by concurrent
-calls; how its promoter goes about it cannot be set from Python.
+Worker: events are off, and so are the promoter unless jobs are retried or delayed and the scheduler unless repeatables
+are fired (each costs Redis commands), and 256 entries are read at a time as in the project's own benchmark. On asyncio,
+as its documentation shows it. Its bulk add with options is one add after another, so jobs with options are added by
+concurrent calls; how its promoter goes about it cannot be set from Python.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from chasquimq import Queue, UnrecoverableError, Worker
+from chasquimq import MissedFiresPolicy, Queue, RepeatPattern, UnrecoverableError, Worker
 
-from benchmarks.payload import DELAYED, STREAM
-from benchmarks.peers.roles import QUEUE, AsyncPeer, Failures, Order, Producer, all_of, sum_of
+from benchmarks.payload import DELAYED, REPEAT, STREAM
+from benchmarks.peers.roles import QUEUE, REPEAT_MS, AsyncPeer, Failures, Order, Producer, all_of, sum_of
 
 
 @asynccontextmanager
@@ -29,7 +29,11 @@ async def producer(url: str) -> AsyncIterator[Producer]:
                 return partial(all_of, [partial(queue.add, "bench", data, **options) for data in batch])
             return partial(queue.add_bulk, [{"name": "bench", "data": data} for data in batch])
 
-        yield Producer(partial(queue.add, "bench"), bulk)
+        def repeat(number: int, data: dict[str, Any]) -> Awaitable[Any]:
+            pattern, once = RepeatPattern.every(REPEAT_MS), MissedFiresPolicy.fire_once()
+            return queue.upsert_repeatable_job(f"bench-{number}", data, repeat=pattern, limit=1, missed_fires=once)
+
+        yield Producer(partial(queue.add, "bench"), bulk, repeat)
 
 
 async def work(order: Order, handler: Callable[..., Any]) -> None:
@@ -40,8 +44,8 @@ async def work(order: Order, handler: Callable[..., Any]) -> None:
         concurrency=order.concurrency,
         read_count=256,
         events_enabled=False,
-        delayed_enabled=order.handler == "retry",
-        run_scheduler=False,
+        delayed_enabled=order.promotes or order.handler == "retry",
+        run_scheduler=order.schedules,
     )
     await worker.run()
 
@@ -50,6 +54,6 @@ PEER = AsyncPeer(
     producer,
     work,
     lambda job: job.data,
-    sum_of(("XLEN", STREAM.decode()), ("ZCARD", DELAYED.decode())),
+    sum_of(("XLEN", STREAM.decode()), ("ZCARD", DELAYED.decode()), ("ZCARD", REPEAT.decode())),
     failures=Failures(lambda job: job.attempt, UnrecoverableError),
 )

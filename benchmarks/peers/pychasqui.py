@@ -5,14 +5,14 @@ Measured on asyncio and on uvloop; the order says which.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from benchmarks.payload import DELAYED, STREAM
-from benchmarks.peers.roles import QUEUE, AsyncPeer, Failures, Order, Producer, sum_of
-from pychasqui import Queue, UnrecoverableError, Worker
+from benchmarks.payload import DELAYED, REPEAT, STREAM
+from benchmarks.peers.roles import QUEUE, REPEAT_MS, AsyncPeer, Failures, Order, Producer, sum_of
+from pychasqui import MissedFiresPolicy, Queue, RepeatPattern, UnrecoverableError, Worker
 
 
 @asynccontextmanager
@@ -22,18 +22,22 @@ async def producer(url: str) -> AsyncIterator[Producer]:
         def bulk(batch: list[dict[str, Any]], **options: Any) -> Callable[[], Any]:
             return partial(queue.add_bulk, [{"name": "bench", "data": data, **options} for data in batch])
 
-        yield Producer(partial(queue.add, "bench"), bulk)
+        def repeat(number: int, data: dict[str, Any]) -> Awaitable[Any]:
+            pattern, once = RepeatPattern.every(REPEAT_MS), MissedFiresPolicy.fire_once()
+            return queue.upsert_repeatable_job(f"bench-{number}", data, repeat=pattern, limit=1, missed_fires=once)
+
+        yield Producer(partial(queue.add, "bench"), bulk, repeat)
 
 
 async def work(order: Order, handler: Callable[..., Any]) -> None:
     await Worker(QUEUE, handler, redis_url=order.url, concurrency=order.concurrency).run()
 
 
-# Jobs leave the stream when they are acked, so what is not finished is there or waits for its retry.
+# Jobs leave the stream when they are acked, so what is not finished is there, or waits for its time or its retry.
 PEER = AsyncPeer(
     producer,
     work,
     lambda job: job.data,
-    sum_of(("XLEN", STREAM.decode()), ("ZCARD", DELAYED.decode())),
+    sum_of(("XLEN", STREAM.decode()), ("ZCARD", DELAYED.decode()), ("ZCARD", REPEAT.decode())),
     failures=Failures(lambda job: job.attempt, UnrecoverableError),
 )

@@ -15,6 +15,7 @@ from benchmarks.wire import Wire
 
 QUEUE = "bench"
 UP_KEY = "bench:worker-is-up"
+REPEAT_MS = 2000
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,15 @@ class Order:
     style: str = "single"  # single, tasks or bulk
     tasks: int = 100
     bulk: int = 1000
-    options: dict[str, Any] = field(default_factory=dict)  # of every job that is added in bulk, besides its data
+    options: dict[str, Any] = field(default_factory=dict)  # of every job that is added, besides its data
     handler: str = "noop"  # noop, sleep, def, stamp, retry or bury
     concurrency: int = 100
     drain: bool = True  # wait until the last job is acked; False stops the clock at the last handler start
     gap_ms: tuple[float, float] = (2.0, 5.0)
+    promotes: bool = False  # whether the worker has to promote delayed jobs
+    schedules: bool = False  # or to fire repeatables
+    rate: int = 0  # delayed jobs added a second, each by one of these delays; 0: none
+    delays_ms: tuple[int, int] = (0, 0)
     loop: str = "asyncio"
 
     @property
@@ -42,11 +47,13 @@ class Order:
 
 @dataclass(frozen=True)
 class Producer:
-    """`add(data)` adds one job. `bulk(batch)` prepares a call that adds all of them the best way the peer has; peers
-    whose failures are measured take a job's options with it."""
+    """`add(data)` adds one job. `bulk(batch)` prepares a call that adds all of them the best way the peer has. Peers
+    whose failures or delayed jobs are measured take a job's options with it. `repeat(number, data)` stores a repeatable
+    that is due in REPEAT_MS and fires once."""
 
-    add: Callable[[dict[str, Any]], Any]
+    add: Callable[..., Any]
     bulk: Callable[..., Callable[[], Any]]
+    repeat: Callable[[int, dict[str, Any]], Awaitable[Any]] | None = None
 
 
 @dataclass(frozen=True)

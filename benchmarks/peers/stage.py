@@ -4,8 +4,8 @@ A peer's file says how to open a producer, how to run a worker, and how to ask R
 finished yet. Everything that touches a clock is here and in `meter.py`.
 
 The life of one measurement: `python -m benchmarks.peers PEER ACTION URL COUNT PARAMETERS` prints one line of JSON.
-Actions: `add` times a producer, `fill` is the same without a warm-up, `work` times a worker on a filled queue,
-`listen` and `send` are the two ends of the latency measurement.
+Actions: `add` times a producer, `fill` is the same without a warm-up, `repeat` stores repeatables, `work` times a
+worker on a filled queue, `listen` and `send` are the two ends of the latency measurement.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from benchmarks.peers.meter import Clock, Meter
-from benchmarks.peers.roles import UP_KEY, AsyncPeer, Order, Producer, ThreadPeer
+from benchmarks.peers.roles import REPEAT_MS, UP_KEY, AsyncPeer, Order, Producer, ThreadPeer, all_of
 from benchmarks.wire import Wire
 
 
@@ -43,7 +44,9 @@ async def _perform_async(peer: AsyncPeer, action: str, order: Order) -> dict[str
         raise SystemExit("the worker stopped before the last job")
     async with peer.producer(order.url) as producer:
         if action == "send":
-            return await _send_async(producer, order)
+            return await (_send_delayed(producer, order) if order.rate else _send_async(producer, order))
+        if action == "repeat":
+            return await _repeat(peer, producer, order)
         await _add_async(producer, order, order.warmup)
         clock = Clock()
         await _add_async(producer, order, order.count)
@@ -54,6 +57,8 @@ async def _perform_async(peer: AsyncPeer, action: str, order: Order) -> dict[str
 
 async def _add_async(producer: Producer, order: Order, count: int) -> None:
     add, data = producer.add, order.data
+    if order.options:
+        add = partial(add, **order.options)
     if order.style == "single":
         for _ in range(count):
             await add(data)
@@ -81,6 +86,30 @@ async def _send_async(producer: Producer, order: Order) -> dict[str, Any]:
         await asyncio.sleep(pauses.uniform(*order.gap_ms) / 1000)
         await producer.add(stamped(order.data, seq))
     return {"sent": order.total}
+
+
+async def _send_delayed(producer: Producer, order: Order) -> dict[str, Any]:
+    """At an even rate, whatever an add takes: the next one is due when it is due."""
+    delays = random.Random(1)
+    await producer.add(stamped(order.data, 0))
+    wait_for_worker(order.url)
+    begun = time.monotonic()
+    for seq in range(1, order.total):
+        await asyncio.sleep(max(0.0, begun + seq / order.rate - time.monotonic()))
+        delay_ms = delays.randint(*order.delays_ms)
+        await producer.add(stamped(order.data, seq, delay_ms), delay_ms=delay_ms)
+    return {"sent": order.total, "seconds": time.monotonic() - begun}
+
+
+async def _repeat(peer: AsyncPeer, producer: Producer, order: Order) -> dict[str, Any]:
+    """Returns when all of them are due."""
+    assert producer.repeat, "this peer is not measured with repeatables"
+    clock = Clock()
+    await all_of([partial(producer.repeat, number, order.data) for number in range(order.count)])
+    result = clock.read(order.count)
+    await asyncio.sleep(REPEAT_MS / 1000)
+    with Wire(order.url) as wire:
+        return result | {"waiting": peer.unfinished(wire)}
 
 
 def _perform_threads(peer: ThreadPeer, action: str, order: Order) -> dict[str, Any]:
@@ -136,9 +165,9 @@ def shares(count: int, callers: int) -> list[int]:
     return [each + 1] * more + [each] * (callers - more)
 
 
-def stamped(data: dict[str, Any], seq: int) -> dict[str, Any]:
-    """The data with the moment of its add. CLOCK_MONOTONIC is one clock for all processes of a Linux machine."""
-    return data | {"seq": seq, "at_us": time.monotonic_ns() // 1000}
+def stamped(data: dict[str, Any], seq: int, delay_ms: int = 0) -> dict[str, Any]:
+    """The data with the moment for which it is added. CLOCK_MONOTONIC is one clock for all processes of a machine."""
+    return data | {"seq": seq, "at_us": time.monotonic_ns() // 1000 + delay_ms * 1000}
 
 
 def wait_for_worker(url: str, *, timeout_s: float = 30.0) -> None:

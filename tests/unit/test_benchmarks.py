@@ -22,6 +22,7 @@ from benchmarks.roster import (
     OURS_UVLOOP,
     PEERS,
     REDIS_BENCHMARK,
+    TIME,
     WHEEL,
     WHEEL_UVLOOP,
 )
@@ -103,7 +104,8 @@ def test_latency_must_be_at_most_half():
 
 def test_percentiles_of_a_hundred_latencies():
     found = percentiles(list(range(1, 101)))
-    assert (found["p50_us"], found["p90_us"], found["p99_us"], found["max_us"]) == (51, 91, 100, 100)
+    names = ("min_us", "p50_us", "p90_us", "p99_us", "max_us")
+    assert tuple(found[name] for name in names) == (1, 51, 91, 100, 100)
     assert found["samples"] == 100
 
 
@@ -169,6 +171,37 @@ def test_failures_must_cost_a_fifth_of_what_they_cost_the_wheel():
     for key in FAILING:
         assert verdict_on(verdicts, f"{key} against").cleared is True
         assert verdict_on(verdicts, f"{key} against", OURS_UVLOOP).cleared is False
+
+
+def test_only_the_wheel_is_measured_beside_us_with_jobs_that_wait_for_their_time():
+    for key in TIME:
+        assert [peer.name for peer in PEERS if key in peer.scenarios] == [OURS, OURS_UVLOOP, WHEEL, WHEEL_UVLOOP]
+    for key, count in (("promote", 100_000), ("fire", 10_000)):
+        assert {job_count(BY_KEY[key], BY_NAME[name], FULL) for name in (OURS, WHEEL)} == {count}
+
+
+@pytest.mark.parametrize(
+    ("measured", "cleared"),
+    (
+        ({"p50_us": 9_000, "p99_us": 59_000, "min_us": 0}, (True, True, True)),
+        ({"p50_us": 11_000, "p99_us": 61_000, "min_us": -1}, (False, False, False)),
+    ),
+)
+def test_delayed_jobs_may_be_a_little_late_and_never_early(measured: dict[str, float], cleared: tuple[bool, ...]):
+    verdicts = judge(Samples([sample("lateness", OURS, 0, **measured)]))
+    claims = ("p50 of the time", "p99 of the time", "delayed jobs are never early")
+    assert tuple(verdict_on(verdicts, claim).cleared for claim in claims) == cleared
+
+
+def test_one_early_job_in_any_repeat_is_too_many():
+    verdicts = judge(Samples(sample("lateness", OURS, at, min_us=us) for at, us in enumerate((300, -2000, 300))))
+    assert verdict_on(verdicts, "delayed jobs are never early").measured == "2.0 ms"
+
+
+def test_lateness_is_shown_in_milliseconds():
+    measured = {"value": 1500, "min_us": 300, "p50_us": 1500, "p90_us": 2000, "p99_us": 3900, "max_us": 6100}
+    (table,) = tables([BY_KEY["lateness"]], Samples([sample("lateness", OURS, 0, **measured)]))
+    assert table.rows[0][1:6] == ("0.3", "1.5", "2.0", "3.9", "6.1")
 
 
 def test_a_slow_peer_gets_longer_pauses_so_that_its_queue_is_idle():
