@@ -2,8 +2,8 @@
 
 Two workers, two jobs, and a budget of faults: crashes, a reply that is lost, a pause past the lease, a farewell. Each
 script is one atomic step, as it is in Redis; what a worker does between two scripts is one step too. Time is not
-modelled: whatever waits for time to pass may happen now or later. A worker that crashes or leaves is started anew
-under another name.
+modelled: whatever waits for time to pass may happen now or later. A worker that leaves is started anew under another
+name, one that crashes under another or under its own.
 
 The search visits every state once. In each it checks what must always hold, and from each it checks that, if nothing
 more goes wrong, every job can still come to its end. FLAWS are mistakes that were made, or nearly made, in such
@@ -34,7 +34,11 @@ HELD, RUNNING, ACKED, FAILED, BURIED = "held", "running", "acked", "failed", "bu
 FLAWS = {
     "no gate": "a failed job is rescheduled or buried whether or not its entry is pending",
     "no owner": "the gate asks whether the entry is pending, but not for whom",
-    "comes back to itself": "an entry that was taken over and taken back is settled by the run that had lost it",
+    "fence by owner only": "the gate asks whose the entry is, but not by which delivery: it may have come back",
+    "what came back is not looked for": "an entry that an earlier run here had lost is forgotten when that run ends",
+    "runs beside itself": "an entry that came back is started though the run that had lost it goes on",
+    "an earlier life counts for nothing": "what a killed worker held is taken for unstarted under the same name",
+    "an earlier life counts twice": "the count of what a killed worker held is not sent again as it was",
     "write, then ack": "the retry is written in one step and the entry acked in another",
     "ack, then write": "the entry is acked in one step and the retry written in another",
     "steals back": "a renewal claims entries whoever owns them by now",
@@ -197,8 +201,9 @@ def check(state: State) -> None:
         if len(known) != len(set(known)):
             raise Violation("a worker has the same delivery twice")
         here = [record for record in worker.records if record.phase == RUNNING]
-        if len(here) != len({record.job for record in here}):
-            raise Violation("a job runs twice at once in one worker")
+        entries = [record[:2] for record in here if record.number != GONE]
+        if len(entries) != len(set(entries)):
+            raise Violation("an entry runs twice at once in one worker")
         for record in here:
             running.setdefault(record.job, []).append(record)
     for records in running.values():
@@ -253,6 +258,13 @@ class Protocol:
         record = Record(job, entry.number, entry.attempt + runs, earlier, HELD)
         return with_records(state, slot, [*state.workers[slot].records, record])
 
+    def _taken(self, state: State, slot: int, job: int, entry: Entry) -> State:
+        """What an earlier delivery of the entry still goes on with here is not run beside it."""
+        is_held = any(record[:2] == (job, entry.number) for record in state.workers[slot].records)
+        if is_held and not self.flaws & {"runs beside itself", "relieves itself"}:
+            return state
+        return self._record(state, slot, job, entry, entry.deliveries)
+
     def _reads(self, state: State, slot: int) -> Iterator[Step]:
         if state.workers[slot].snapshot is not None:  # who looks for orphans does not read meanwhile
             return
@@ -268,18 +280,13 @@ class Protocol:
             if record.phase == HELD:
                 if record.attempt >= MAX_ATTEMPTS:
                     yield from self._outcome(state, slot, record, BURIED)
-                elif state.workers[slot].may_start and not self._still_runs(state, slot, record.job):
+                elif state.workers[slot].may_start:
                     yield Step(f"worker {slot} starts job {record.job}", self._started(state, slot, record))
             elif record.phase == RUNNING:
                 yield from self._outcome(state, slot, record, ACKED)
                 yield from self._outcome(state, slot, record, BURIED if record.attempt + 1 >= MAX_ATTEMPTS else FAILED)
             else:
                 yield from self._outcome(state, slot, record, record.phase)
-
-    def _still_runs(self, state: State, slot: int, job: int) -> bool:
-        """An earlier delivery of the job has lost it, but goes on."""
-        runs = any(record.job == job and record.phase == RUNNING for record in state.workers[slot].records)
-        return runs and "relieves itself" not in self.flaws
 
     def _started(self, state: State, slot: int, record: Record) -> State:
         job = state.jobs[record.job]
@@ -310,22 +317,30 @@ class Protocol:
         if "no gate" not in self.flaws and not (
             is_pending if "no owner" in self.flaws else self._is_ours(slot, record, entry)
         ):
-            return state
+            return self._fenced(state, slot)
         if phase == BURIED:
+            if record.phase == HELD and state.jobs[job].used < MAX_ATTEMPTS:
+                raise Violation(f"a job that has used up {state.jobs[job].used} runs is buried as if they were all")
             return with_job(without_entry(state, job, number), job, dead=1 + state.jobs[job].dead)
         if "ack, then write" in self.flaws:
             return without_entry(state._replace(torn=(*state.torn, (job, number, record.attempt))), job, number)
-        state = with_use(state, job, record.attempt + 1)
+        state = with_use(state, job, state.jobs[job].used + 1)
         state = with_job(state, job, delayed=(*state.jobs[job].delayed, record.attempt + 1))
         if "write, then ack" in self.flaws:
             return state._replace(torn=(*state.torn, (job, number, record.attempt)))
         return without_entry(state, job, number)
 
     def _is_ours(self, slot: int, record: Record, entry: Entry | None) -> bool:
-        """Pending for this worker, and by the very delivery that the record is about."""
+        """Pending for this worker, and by no later delivery than the one that the record is about."""
         if entry is None or entry.owner != slot:
             return False
-        return entry.deliveries == record.earlier + 1 or "comes back to itself" in self.flaws
+        return entry.deliveries <= record.earlier + 1 or "fence by owner only" in self.flaws
+
+    def _fenced(self, state: State, slot: int) -> State:
+        """What was lost by one delivery may have come back by another."""
+        if "what came back is not looked for" in self.flaws:
+            return state
+        return with_worker(state, slot, orphans=True)
 
     def _second_halves(self, state: State) -> Iterator[Step]:
         for job, number, attempt in state.torn:
@@ -344,14 +359,17 @@ class Protocol:
     def _renewed(self, state: State, slot: int) -> State:
         worker = state.workers[slot]
         lost: list[Record] = []
+        has_lost = False
         for record in worker.records:
             entry = find_entry(state, record.job, record.number)
             if "steals back" in self.flaws and entry is not None and entry.owner != UNREAD:
                 state = with_entry(state, record.job, entry._replace(owner=slot))
             elif "only old entries are looked at" in self.flaws and not record.known:
                 continue
-            elif not self._is_ours(slot, record, entry) and record.phase == HELD:
-                lost.append(record)  # one that runs goes on: it can finish, but not disturb
+            elif not self._is_ours(slot, record, entry) and record.phase in (HELD, RUNNING):
+                has_lost = True
+                if record.phase == HELD:
+                    lost.append(record)  # one that runs goes on: it can finish, but not disturb
         if "lease before news" in self.flaws:
             state = with_worker(state, slot, news=tuple(sorted((record.job, record.number) for record in lost)))
             lost = []
@@ -359,6 +377,8 @@ class Protocol:
         if "only old entries are looked at" in self.flaws:
             kept = [record._replace(known=True) for record in kept]
         state = with_worker(with_records(state, slot, kept), slot, may_start=True)
+        if has_lost:
+            state = self._fenced(state, slot)
         if state.workers[1 - slot].judged == 1:
             state = with_worker(state, 1 - slot, judged=2)
         return with_lease(state, slot, FRESH)
@@ -396,7 +416,7 @@ class Protocol:
                 after = with_use(after, job, state.jobs[job].used + 1)
         told = after
         for job, entry in taken:
-            told = self._record(told, slot, job, entry, entry.deliveries)
+            told = self._taken(told, slot, job, entry)
         yield Step(f"worker {slot} takes over from {dead}", told)
         if taken and state.budget.lost:
             looks = "orphans are not looked for" not in self.flaws
@@ -412,7 +432,7 @@ class Protocol:
                 if entry.owner not in spared:
                     after = with_entry(state, job, entry._replace(owner=slot, deliveries=entry.deliveries + 1))
                     after = with_use(after, job, state.jobs[job].used + 1)
-                    told = self._record(after, slot, job, entry, entry.deliveries)
+                    told = self._taken(after, slot, job, entry)
                     yield Step(f"worker {slot} claims job {job}, which lies idle", told)
 
     def _searches(self, state: State, slot: int) -> Iterator[Step]:
@@ -427,7 +447,7 @@ class Protocol:
         known = held if worker.snapshot is None else worker.snapshot
         after = with_worker(state, slot, orphans=False, snapshot=None)
         for job, entry in pending_for(state, slot):
-            if (job, entry.number, entry.deliveries - 1) not in known:
+            if (job, entry.number) not in [each[:2] for each in known]:
                 after = self._record(after, slot, job, entry, entry.deliveries - 1)
         yield Step(f"worker {slot} finds its orphans", after)
 
@@ -442,7 +462,24 @@ class Protocol:
 
     def _crashes(self, state: State, slot: int) -> Iterator[Step]:
         if state.budget.crashes:
-            yield Step(f"worker {slot} crashes", self._replaced(spend(state, "crashes"), slot), is_fault=True)
+            crashed = spend(state, "crashes")
+            yield Step(f"worker {slot} crashes", self._replaced(crashed, slot), is_fault=True)
+            yield Step(f"worker {slot} crashes and lives again", self._living_again(crashed, slot), is_fault=True)
+            if state.budget.lost and "an earlier life counts twice" in self.flaws:
+                after = self._living_again(spend(crashed, "lost"), slot, counts=2)
+                yield Step(f"worker {slot} crashes and lives again, and a reply is lost", after, is_fault=True)
+
+    def _living_again(self, state: State, slot: int, counts: int = 1) -> State:
+        """Under its name: what it held may have run. That is counted at once, and then it is found as orphans."""
+        counts = 0 if "an earlier life counts for nothing" in self.flaws else counts
+        for job, entry in pending_for(state, slot):
+            state = with_entry(state, job, entry._replace(deliveries=entry.deliveries + counts))
+            state = with_use(state, job, state.jobs[job].used + 1)
+        workers = list(state.workers)
+        workers[slot] = Worker(orphans=True, judged=workers[slot].judged)
+        if workers[1 - slot].judged == 1:
+            workers[1 - slot] = workers[1 - slot]._replace(judged=2)
+        return with_lease(state._replace(workers=tuple(workers)), slot, FRESH)
 
     def _replaced(self, state: State, slot: int) -> State:
         """Another process in its place. What was the old one's is a dead name's now."""
@@ -520,7 +557,7 @@ def _tidy_records(records: tuple[Record, ...], numbers: list[dict[int, int]], is
 
 def _renamed(state: State) -> State:
     """The dead are named in the order of the jobs that they hold; who holds none is forgotten."""
-    if state.leases[-1][0] < len(SLOTS) and max(_owners(state), default=UNREAD) < len(SLOTS):
+    if (not state.leases or state.leases[-1][0] < len(SLOTS)) and max(_owners(state), default=UNREAD) < len(SLOTS):
         return state
     names: dict[int, int] = {}
     for owner in _owners(state):

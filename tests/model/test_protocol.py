@@ -12,12 +12,13 @@ from tests.model.protocol import FLAWS, MAX_ATTEMPTS, Budget, CounterExample, Fo
 IS_LONG = "CHASQUI_MODEL_EXAMPLES" in os.environ
 
 BUDGETS = [
-    Budget(crashes=2, lost=1, pauses=1),
+    Budget(crashes=2, pauses=1),
+    Budget(crashes=1, lost=1, pauses=1),
     Budget(crashes=2, lost=1, farewells=1),
     Budget(lost=1, pauses=1, farewells=1),
 ]
 if IS_LONG:
-    BUDGETS.append(Budget(crashes=2, lost=1, pauses=1, farewells=1))
+    BUDGETS += [Budget(crashes=2, lost=1, pauses=1, farewells=1), Budget(crashes=1, pauses=2), Budget(lost=1, pauses=2)]
 
 
 def is_found(flaw: str, budget: Budget) -> bool:
@@ -48,8 +49,12 @@ def test_without_faults_there_is_little_to_search() -> None:
 # The fewest faults that bring each flaw to light, and what it then looks like.
 LIGHT = {
     "no gate": (Budget(lost=1), "in 2 places"),
-    "no owner": (Budget(pauses=1), "a second time with attempt"),
-    "comes back to itself": (Budget(crashes=1, pauses=1), "as if it were"),
+    "no owner": (Budget(pauses=1), "as if it were"),
+    "fence by owner only": (Budget(crashes=1, pauses=1), "as if it were"),
+    "what came back is not looked for": (Budget(crashes=1, pauses=1), "never come to its end"),
+    "runs beside itself": (Budget(pauses=1, farewells=1), "twice at once in one worker"),
+    "an earlier life counts for nothing": (Budget(crashes=1), "has used up 1 runs is started as if it were 0"),
+    "an earlier life counts twice": (Budget(crashes=1, lost=1), "has used up 1 runs is buried as if they were all"),
     "write, then ack": (Budget(), "in 2 places"),
     "ack, then write": (Budget(), "in 0 places"),
     "steals back": (Budget(pauses=1), "as if it were"),
