@@ -126,6 +126,12 @@ class TestLedger:
         assert adding(("mail", [b"theirs"]), number=4, ledger="{chasqui:q}:ledger:other") == 1
         assert adding.envelopes == [b"mine", b"theirs"]
 
+    def test_a_slot_that_the_other_kind_of_batch_has_had_takes_newer_numbers_only(self, adding: Adding) -> None:
+        adding.client.hset(LEDGER, "0", "9 ndrf")
+        assert adding(("mail", [b"stuck on an old connection"]), number=8) == 0
+        assert adding(("mail", [b"new"]), number=10) == 1
+        assert adding.envelopes == [b"new"]
+
     def test_numbers_are_compared_as_numbers(self, adding: Adding) -> None:
         adding(("mail", [b"nine"]), number=9)
         assert adding(("mail", [b"ten"]), number=10) == 1

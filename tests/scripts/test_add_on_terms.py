@@ -110,6 +110,13 @@ class TestWhere:
         assert group.delayed[join_member("mail", b"x")] == pytest.approx(group.now_ms + delay_ms, abs=1000)
         assert group.envelopes == [b"y"]
 
+    def test_a_delay_beyond_all_bounds_costs_no_job(self, group: Group) -> None:
+        never = f"+{10**300}"
+        jobs = (Wanted("", b"1", "1", never), only(b"2", due=never), only(b"3", job_id="3"))
+        assert group.add_on_terms(*jobs) == "nnn"
+        assert (len(group.delayed), group.envelopes) == (2, [b"3"])
+        assert (group.index("1"), group.marker("job")) == (join_member("", b"1"), "d")
+
 
 class TestMarker:
     """The only one of its id: until it is done, for a window, or with the data of the last."""
@@ -300,6 +307,18 @@ class TestReplace:
         group.client.set(marker_key("job"), "5-9")
         assert group.add_on_terms(only(b"second", "replace")) == "d"
 
+    def test_of_an_earlier_millisecond_all_were_delivered(self, group: Group) -> None:
+        group.client.xadd(KEYS.stream, {"d": b"first"}, id="5-9")
+        group.client.xadd(KEYS.stream, {"d": b"last"}, id="6-1")
+        group.read("a", 2)
+        group.client.set(marker_key("job"), "5-9")
+        assert group.add_on_terms(only(b"second", "replace")) == "d"
+
+    def test_what_replaces_one_with_an_id_like_ours_shows_a_marker_too(self, group: Group) -> None:
+        group.add_on_terms(only(b"first", job_id=ULID))
+        group.add_on_terms(only(b"second", "replace", job_id=ULID))
+        assert group.entries == [{b"d": b"second", b"n": b"mail", b"u": b"1"}]
+
     def test_without_any_group_all_that_is_there_waits(self, group: Group) -> None:
         group.client.xgroup_destroy(KEYS.stream, GROUP)
         group.add_on_terms(only(b"first"))
@@ -377,6 +396,7 @@ class TestLedger:
     def test_slots_do_not_know_of_each_other(self, group: Group) -> None:
         group.add_on_terms(Wanted("", b"late", "1"), number=9, slot=0)
         assert group.add_on_terms(Wanted("", b"early", "2"), number=4, slot=1) == "n"
+        assert group.envelopes == [b"late", b"early"]
 
     def test_a_late_copy_of_a_plain_batch_is_not_added_after_one_on_terms(self, group: Group) -> None:
         assert add_plain(group, b"a", b"b", number=7) == 2
@@ -471,7 +491,7 @@ class TestTelling:
         with group.heard(KEYS.due_channel) as heard:
             group.add_on_terms(Wanted("", b"2", "2", "+4000"))
             group.add_on_terms(Wanted("", b"3", "3", "+6000"))
-            group.add_on_terms(Wanted("", b"4", "4", "+9000"), Wanted("", b"5", "5", "+3000"), Wanted("", b"6", "6"))
+            group.add_on_terms(Wanted("", b"4", "4", "+3000"), Wanted("", b"5", "5", "+9000"), Wanted("", b"6", "6"))
         assert heard == [4000, 3000]
 
     def test_of_one_that_is_due_with_the_first(self, group: Group) -> None:

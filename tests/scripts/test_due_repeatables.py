@@ -95,6 +95,26 @@ class TestDue:
         assert [spec[2] for spec in due.specs] == [b"%d" % number for number in range(10_000)]
 
 
+class TestStrangers:
+    """What no producer writes holds up nothing else."""
+
+    def test_a_score_that_is_no_time_gets_one(self, group: Group) -> None:
+        for number, score in enumerate(("-inf", "-5", "7.5", "9.0")):
+            store(group, str(number))
+            group.client.zadd(KEYS.repeat, {str(number): score})
+        assert [(spec[0], spec[1]) for spec in group.due().specs] == [
+            (b"0", b"0"), (b"1", b"0"), (b"2", b"7"), (b"3", b"9"),
+        ]  # fmt: skip
+        assert group.repeatables == {b"0": 0, b"1": 0, b"2": 7, b"3": 9}
+
+    def test_a_key_that_holds_something_else_comes_with_an_empty_spec(self, group: Group) -> None:
+        group.client.zadd(KEYS.repeat, {"odd": 5})
+        group.client.set(KEYS.repeat_spec("odd"), "a string")
+        store(group, "good")
+        assert group.due().specs[0] == (b"odd", b"5", b"", b"0", b"")
+        assert keys_of(group.due()) == [b"odd", b"good"]
+
+
 class TestNext:
     def test_the_next_is_told_in_ms_from_now(self, group: Group) -> None:
         store(group, "soon", 5000)

@@ -179,6 +179,11 @@ class TestRun:
         group.move_delayed("run", ULID)
         assert group.entries == [{b"d": f"data of {ULID}".encode(), b"n": b"mail", b"u": b"1"}]
 
+    def test_another_id_shows_by_itself_that_it_may_have_one(self, group: Group) -> None:
+        delay(group, "job")
+        group.move_delayed("run", "job")
+        assert group.entries == [{b"d": b"data of job", b"n": b"mail"}]
+
     def test_nameless_as_well(self, group: Group) -> None:
         group.add_on_terms(Wanted("", b"x", ULID, "+5000", "keep"))
         group.move_delayed("run", ULID)

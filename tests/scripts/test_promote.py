@@ -78,6 +78,14 @@ class TestMoving:
         assert group.envelopes == [b"%d" % number for number in range(10_000)]
         assert KEYS.delayed not in group.keys
 
+    def test_a_batch_of_more_than_lua_unpacks_at_once(self, group: Group) -> None:
+        due = group.now_ms - 10_000
+        group.client.zadd(KEYS.delayed, {join_member("mail", b"%d" % number): due + number for number in range(2500)})
+        group.client.zadd(KEYS.delayed, {b"bad": due + 1500})
+        assert group.promote(batch=2100) == Promoted(1, 2099, 1, 0)
+        assert group.promote(batch=2100) == Promoted(1, 401, 0, -1)
+        assert group.envelopes == [b"%d" % number for number in range(2500)]
+
     def test_jobs_that_wait_already_are_not_trimmed(self, group: Group) -> None:
         waiting = group.add(300)
         delay(group, join_member("", b"envelope"))
@@ -235,6 +243,25 @@ class TestIndex:
             group.promote()
             assert group.index("job") is None
 
+    def test_each_of_a_batch_has_its_own(self, group: Group) -> None:
+        for number in range(5):
+            delay(group, join_member("mail", envelope(str(number))), number - 100)
+            group.client.set(index_key(str(number)), "member")
+            group.client.set(marker_key(str(number)), "d" if number % 2 else "wd")
+        delay(group, b"bad", -200)
+        group.promote(batch=5)
+        assert [group.index(str(number)) for number in range(5)] == [None] * 4 + [b"member"]
+        places = [entry_id.decode() for entry_id in group.stream]
+        assert [group.marker(str(number)) for number in range(5)] == [
+            "w" + places[0], places[1], "w" + places[2], places[3], "wd",
+        ]  # fmt: skip
+
+    def test_a_job_without_an_id_has_no_marker(self, group: Group) -> None:
+        delay(group, join_member("", b"no envelope"))
+        group.client.set(marker_key(""), "d")
+        group.promote()
+        assert (group.marker(""), group.entries) == ("d", [{b"d": b"no envelope"}])
+
     def test_those_of_others_stay(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))
         group.client.set(index_key("other"), "member")
@@ -291,11 +318,16 @@ class TestMarker:
         assert group.marker("job") is None
         assert group.entries == [{b"d": envelope("job"), b"n": b"mail"}]
 
+    def test_one_of_another_type_holds_no_job_up(self, group: Group) -> None:
+        delay(group, join_member("mail", envelope("job")))
+        group.client.rpush(marker_key("job"), "a list")
+        assert group.promote().promoted == 1
+
     def test_an_id_like_ours_shows_in_the_entry_that_it_has_one(self, group: Group) -> None:
         delay(group, join_member("mail", envelope(ULID)), -2)
         delay(group, join_member("", envelope(ULID)), -1)
         group.client.set(marker_key(ULID), "d")
-        group.promote()
+        assert group.promote().promoted == 2
         assert group.entries == [
             {b"d": envelope(ULID), b"n": b"mail", b"u": b"1"},
             {b"d": envelope(ULID), b"u": b"1"},
@@ -365,6 +397,23 @@ class TestTrouble:
             group.client.restore(key, 0, saved)
         group.promote()
         assert (group.envelopes, [letter[b"d"] for letter in group.letters]) == ([b"1"], [b"bad"])
+
+    def test_a_stream_of_another_type_costs_no_job(self, group: Group) -> None:
+        delay(group, join_member("mail", envelope("job")))
+        delay(group, b"bad", -10)
+        group.client.delete(KEYS.stream)
+        group.client.set(KEYS.stream, "a string")
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            group.promote()
+        assert (len(group.delayed), group.letters) == (2, [])
+
+    def test_dead_letters_of_another_type_bring_no_job_twice(self, group: Group) -> None:
+        delay(group, join_member("mail", envelope("job")), -20)
+        delay(group, b"bad", -10)
+        group.client.set(KEYS.dead, "a string")
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            group.promote()
+        assert (len(group.delayed), group.stream) == (2, [])
 
     def test_only_its_own_keys_are_touched(self, group: Group) -> None:
         delay(group, join_member("", b"1"))

@@ -39,6 +39,7 @@ def test_each_job_has_a_delay_of_its_own(group: Group) -> None:
     assert list(group.delayed) == [b"1", b"3", b"2"]
     assert group.delayed[b"2"] - group.delayed[b"1"] == 60_000
     assert before <= group.delayed[b"1"] <= group.now_ms + 1
+    assert (group.stream, group.holds) == ([], {})
 
 
 def test_neighbours_stay_where_they_are(group: Group) -> None:

@@ -64,6 +64,14 @@ def test_of_a_batch_those_that_are_still_what_was_seen_go(group: Group) -> None:
     assert set(group.repeatables) == {b"2"}
 
 
+def test_a_key_that_holds_something_else_goes_as_one_with_an_empty_spec(group: Group) -> None:
+    group.client.zadd(KEYS.repeat, {"odd": DUE})
+    group.client.set(KEYS.repeat_spec("odd"), "a string")
+    assert group.set_aside(("odd", DUE, b"", "no hash")) == 1
+    assert [(letter[b"d"], letter[b"detail"]) for letter in group.letters] == [(b"", b"no hash")]
+    assert group.keys == {KEYS.stream, KEYS.dead}
+
+
 def test_a_batch_of_none_moves_none(group: Group) -> None:
     assert group.set_aside() == 0
     assert group.keys == {KEYS.stream}

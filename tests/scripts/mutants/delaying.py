@@ -1,0 +1,148 @@
+"""Mutants of the scripts about delayed jobs."""
+
+from __future__ import annotations
+
+from tests.scripts.mutants.mutant import CALL_TIME, CEIL, CLOCK_AHEAD, CLOCK_BEHIND, FLOOR, Mutant
+
+KEPT_SIGN = "(sub(marker, 1, 1) == 'w' and 'w' or '') .. entry_id, 'KEEPTTL'"
+
+PROMOTE = [
+    Mutant("promote", "members stay delayed", "call('ZREMRANGEBYRANK', delayed, 0, #members - 1)", ""),
+    Mutant("promote", "the last member stays delayed", "0, #members - 1)", "0, #members - 2)"),
+    Mutant("promote", "one that is not due goes too", "0, #members - 1)", "0, #members)"),
+    Mutant("promote", "bad members are promoted", "if size and 4 + size < #member then", "if size then"),
+    Mutant("promote", "short members end the script", "#member >= 4 and struct.unpack", "struct.unpack"),
+    Mutant("promote", "an empty envelope is an envelope", "4 + size < #member", "4 + size <= #member"),
+    Mutant(
+        "promote",
+        "one bad member stops the others",
+        "'detail', 'not a delayed member')",
+        "'detail', 'not a delayed member')\n      break",
+    ),
+    Mutant(
+        "promote",
+        "bad members vanish",
+        "call('XADD', dead, '*', 'd', member, 'source_id', '', 'reason', 'malformed', 'detail', "
+        "'not a delayed member')",
+        "",
+    ),
+    Mutant("promote", "bad members are not counted", "bad = bad + 1", ""),
+    Mutant("promote", "bad members count as promoted", "return #members - bad, bad", "return #members, bad"),
+    Mutant("promote", "lengths of one byte", "struct.unpack('<I4', member)", "byte(member)"),
+    Mutant("promote", "lengths the other way round", "'<I4'", "'>I4'"),
+    Mutant("promote", "a clock that is behind", CALL_TIME, CLOCK_BEHIND),
+    Mutant("promote", "a clock that is ahead", CALL_TIME, CLOCK_AHEAD),
+    Mutant("promote", "early by a part of a millisecond", FLOOR, CEIL),
+    Mutant("promote", "who does not lead moves all the same", "must_lead == '1' and not leads", "false"),
+    Mutant("promote", "only the leader moves", "must_lead == '1' and not leads", "not leads"),
+    Mutant("promote", "the end of the lease is not told", "call('PTTL', lease)", "-1"),
+    Mutant("promote", "the lease is stolen", "local leads = not leader or leader == holder", "local leads = true"),
+    Mutant("promote", "the holder cannot renew", "not leader or leader == holder", "not leader"),
+    Mutant("promote", "the lease has no end", "'SET', lease, holder, 'PX', lease_ms", "'SET', lease, holder"),
+    Mutant("promote", "the batch is ignored", "math.min(1000, batch - promoted - set_aside)", "1000"),
+    Mutant("promote", "bad ones do not count towards the batch", "batch - promoted - set_aside)", "batch - promoted)"),
+    Mutant(
+        "promote",
+        "only one thousand are moved",
+        "until good + bad < most or promoted + set_aside >= batch",
+        "until true",
+    ),
+    Mutant("promote", "an empty name is a name", "if name == '' then return", "if false then return"),
+    Mutant(
+        "promote",
+        "the stream is trimmed",
+        "call('XADD', stream, '*', 'd', envelope) end",
+        "call('XADD', stream, 'MAXLEN', 2, '*', 'd', envelope) end",
+    ),
+    Mutant("promote", "the last is taken for the next", "'ZRANGE', delayed, 0, 0,", "'ZRANGE', delayed, -1, -1,"),
+    Mutant("promote", "overdue is told as negative", "math.max(0, tonumber(first[2]) - now_ms)", "first[2] - now_ms"),
+    Mutant("promote", "the stream's type is found out too late", "call('XLEN', stream)", ""),
+    Mutant("promote", "the letters' type is found out too late", "if bad > 0 then call('XLEN', dead) end", ""),
+    Mutant("promote", "the index stays", "call('DEL', unpack(indexes))", ""),
+    Mutant("promote", "short ids are not found", "if head >= 0xa0 and head <= 0xbf then", "if false then"),
+    Mutant("promote", "ids of 31 are not found", "head <= 0xbf", "head < 0xbf"),
+    Mutant("promote", "ids of 32 are not found", "if head == 0xd9 and size then", "if false then"),
+    Mutant("promote", "ids of 256 are not found", "if head == 0xda and #envelope >= 4 then", "if false then"),
+    Mutant("promote", "ids of 256 are found wrong", "size * 256 + byte(envelope, 4)", "size + byte(envelope, 4) * 256"),
+    Mutant("promote", "a short envelope ends the script", "head == 0xda and #envelope >= 4", "head == 0xda"),
+    Mutant("promote", "a shorter one does", "head == 0xd9 and size then", "head == 0xd9 then"),
+    Mutant("promote", "the shortest does", "if not head or array", "if array"),
+    Mutant("promote", "arrays of three are not known", "array < 0x93", "array < 0x94"),
+    Mutant("promote", "arrays of five are not known", "array > 0x95", "array > 0x94"),
+    Mutant("promote", "a job without an id has a marker", "ids[i] and markers[i]", "markers[i]"),
+    Mutant("promote", "the marker does not know the place", "if marker then call('SET'", "if false then call('SET'"),
+    Mutant("promote", "the marker has no end", KEPT_SIGN, KEPT_SIGN.replace(", 'KEEPTTL'", "")),
+    Mutant("promote", "a window ends", KEPT_SIGN, "entry_id, 'KEEPTTL'"),
+    Mutant("promote", "everything is a window", KEPT_SIGN, "'w' .. entry_id, 'KEEPTTL'"),
+    Mutant("promote", "every marker shows", "marker and #id == 26)", "marker)"),
+    Mutant("promote", "every id like ours shows a marker", "marker and #id == 26)", "id and #id == 26)"),
+    Mutant("promote", "a marker does not show", "marker and #id == 26)", "false)"),
+    Mutant("promote", "a marked job loses its name", "name ~= '' and words or", "false and words or"),
+    Mutant("promote", "a marked job has an empty name", "name ~= '' and words or", "words or"),
+    Mutant("promote", "events are always told", "if events_max_len > 0 and id then", "if id then"),
+    Mutant("promote", "events are never told", "if events_max_len > 0 and id then", "if false then"),
+    Mutant("promote", "events are not bounded", "'MAXLEN', '~', events_max_len, '*'", "'*'"),
+    Mutant("promote", "events have no name", "if name ~= '' then words[7]", "if false then words[7]"),
+    Mutant("promote", "events have an empty name", "if name ~= '' then words[7]", "if true then words[7]"),
+    Mutant("promote", "events of another type stop it", "redis.pcall('XADD', events", "redis.call('XADD', events"),
+]
+
+STILL_DELAYED = "if not member or not call('ZSCORE', delayed, member) then"
+IS_WINDOW = "(string.sub(marker, 1, 1) == 'w' and 'w' or '') .. entry_id, 'KEEPTTL'"
+
+MOVE_DELAYED = [
+    Mutant("move_delayed", "the index is enough", STILL_DELAYED, "if not member then"),
+    Mutant("move_delayed", "the type is found out too late", "kind ~= 'none' and kind ~= 'stream'", "false"),
+    Mutant("move_delayed", "there must be a stream", "kind ~= 'none' and kind ~= 'stream'", "kind ~= 'stream'"),
+    Mutant("move_delayed", "a clock that is behind", CALL_TIME, CLOCK_BEHIND),
+    Mutant("move_delayed", "a clock that is ahead", CALL_TIME, CLOCK_AHEAD),
+    Mutant("move_delayed", "early by a part of a millisecond", CEIL, FLOOR),
+    Mutant("move_delayed", "the job stays delayed", "call('ZREM', delayed, member)", ""),
+    Mutant("move_delayed", "the index stays", "call('DEL', index)", ""),
+    Mutant("move_delayed", "a cancelled job's marker stays", "else call('DEL', marker) end", "end"),
+    Mutant(
+        "move_delayed", "what is run is lost", "if what == 'run' then run(id, member) else", "if what ~= 'run' then"
+    ),
+    Mutant(
+        "move_delayed",
+        "what is cancelled runs",
+        "if what == 'run' then run(id, member)",
+        "if true then run(id, member)",
+    ),
+    Mutant("move_delayed", "one that is gone stops the others", "found[#found + 1] = 0", "break"),
+    Mutant("move_delayed", "what was not found is told as found", "found[#found + 1] = 0", "found[#found + 1] = 1"),
+    Mutant("move_delayed", "lengths of one byte", "struct.unpack('<I4', member)", "string.byte(member)"),
+    Mutant("move_delayed", "an empty name is a name", "if name ~= '' then", "if true then"),
+    Mutant("move_delayed", "the name is lost", "if name ~= '' then", "if false then"),
+    Mutant("move_delayed", "a marker does not show", "if marker and #id == 26 then", "if false then"),
+    Mutant("move_delayed", "every id like ours shows a marker", "if marker and #id == 26", "if #id == 26"),
+    Mutant("move_delayed", "every marker shows", "if marker and #id == 26", "if marker"),
+    Mutant("move_delayed", "the marker does not know the place", "  if marker then\n", "  if false then\n"),
+    Mutant("move_delayed", "a marker is made", "  if marker then\n", "  marker = marker or ''\n  if true then\n"),
+    Mutant("move_delayed", "a window ends", IS_WINDOW, "entry_id, 'KEEPTTL'"),
+    Mutant("move_delayed", "everything is a window", IS_WINDOW, "'w' .. entry_id, 'KEEPTTL'"),
+    Mutant("move_delayed", "the marker has no end", IS_WINDOW, IS_WINDOW.replace(", 'KEEPTTL'", "")),
+    Mutant(
+        "move_delayed",
+        "the delay is ignored",
+        "call('ZADD', delayed, now_ms + delay_ms",
+        "call('ZADD', delayed, now_ms",
+    ),
+    Mutant(
+        "move_delayed",
+        "a job cannot be brought forward",
+        "call('ZADD', delayed, now",
+        "call('ZADD', delayed, 'GT', now",
+    ),
+    Mutant("move_delayed", "the index ends when it did", "call('PEXPIRE', index, ttl_ms)", ""),
+    Mutant("move_delayed", "the index ends before", "math.min(delay_ms + kept_ms,", "math.min(kept_ms,"),
+    Mutant("move_delayed", "the marker ends when it did", "call('PEXPIRE', marker, ttl_ms)", ""),
+    Mutant("move_delayed", "the marker is cut short", "call('PTTL', marker) < ttl_ms and ", ""),
+    Mutant("move_delayed", "a window is lengthened", " and string.sub(call('GET', marker) or 'w', 1, 1) ~= 'w'", ""),
+    Mutant("move_delayed", "nobody is told", "redis.pcall('PUBLISH', prefix .. ':due', delay_ms)", ""),
+]
+
+YIELD = [
+    Mutant("yield", "anybody's lease is let go", "if redis.call('GET', lease) == holder then", "if true then"),
+    Mutant("yield", "the lease is kept", "return redis.call('DEL', lease)", "return 1"),
+]

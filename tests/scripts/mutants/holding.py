@@ -1,0 +1,110 @@
+"""Mutants of the scripts that say who holds what."""
+
+from __future__ import annotations
+
+from tests.scripts.mutants.mutant import (
+    ASK_NOBODY,
+    ASK_OWNER,
+    CLOCK_AHEAD,
+    CLOCK_BEHIND,
+    GATE,
+    TIME,
+    Mutant,
+    deliveries,
+)
+
+RELEASE_GATE = GATE.replace("delivery", "earlier + 1")
+
+KEEP = [
+    Mutant("keep", "steals back", ASK_OWNER, ASK_NOBODY),
+    Mutant("keep", "no gate", GATE, "if true then"),
+    *deliveries("keep"),
+    Mutant("keep", "every entry has the first one's delivery", "tonumber(ARGV[i + 1])", "tonumber(ARGV[6])"),
+    Mutant("keep", "every other entry is forgotten", "for i = 5, #ARGV, 2 do", "for i = 5, #ARGV, 4 do"),
+    Mutant("keep", "a renewal counts as a delivery", "mine[#mine + 1] = 'JUSTID'", ""),
+    Mutant("keep", "the hold is not renewed", "if #mine > 0 then", "if false then"),
+    Mutant("keep", "without a group all is lost", "'NOGROUP', 1, true) then break end", "'NOGROUP', 1, true) then end"),
+    Mutant("keep", "losses are not told", "return lost", "return {}"),
+    Mutant("keep", "the lease is not renewed", "'ZADD', workers,", "'ZADD', workers, 'NX',"),
+    Mutant("keep", "a clock that is behind", TIME, CLOCK_BEHIND),
+    Mutant("keep", "a clock that is ahead", TIME, CLOCK_AHEAD),
+    Mutant("keep", "the lease ends now", "now_ms + lease_ms", "now_ms"),
+    Mutant("keep", "the list has no end", "redis.call('PEXPIRE', workers, keep_key_ms)", ""),
+]
+
+RELEASE = [
+    Mutant("release", "no gate", RELEASE_GATE, "if true then"),
+    *deliveries("release", "earlier + 1"),
+    Mutant("release", "only an earlier delivery is released", "<= earlier + 1", "<= earlier"),
+    Mutant("release", "pending for anybody will do", ASK_OWNER, ASK_NOBODY),
+    Mutant("release", "the delivery is counted", "'RETRYCOUNT', earlier, ", ""),
+    Mutant("release", "it looks fresh", "'IDLE', idle_ms, ", ""),
+    Mutant("release", "it stays with who hands it back", "group, heir, 0, id", "group, consumer, 0, id"),
+    Mutant("release", "nobody hears of it", "redis.call('ZADD', workers, 0, heir)", ""),
+]
+
+LEAVE = [
+    Mutant("leave", "the name goes with its entries", "if pending.err or #pending == 0 then", "if true then"),
+    Mutant("leave", "entries of others keep the name", "'-', '+', 1, consumer)", "'-', '+', 1)"),
+    Mutant("leave", "who has left is not marked", "redis.call('ZADD', workers, 0, consumer)", ""),
+    Mutant("leave", "a full memory keeps the mark away", "redis.call('PERSIST', workers)", ""),
+    Mutant("leave", "its mark has no end", "redis.call('PEXPIRE', workers, 604800000)", ""),
+    Mutant("leave", "the name stays in the list", "redis.call('ZREM', workers, consumer)", ""),
+    Mutant("leave", "the name stays in the group", "redis.pcall('XGROUP', 'DELCONSUMER', stream, group, consumer)", ""),
+]
+
+CAS = "tonumber(score) ~= tonumber(lease)"
+TOLD = "claimed[1][2], deliveries}"
+
+TAKEOVER = [
+    Mutant("takeover", "whoever came back is robbed", f"if not score or {CAS} then", "if not score then"),
+    Mutant("takeover", "a lease is not needed", "if not score or tonumber", "if score and tonumber"),
+    Mutant("takeover", "a lease that grew will do", CAS, "tonumber(score) < tonumber(lease)"),
+    Mutant("takeover", "entries of anybody are taken", "'-', '+', count, from)", "'-', '+', count)"),
+    Mutant("takeover", "earlier deliveries are not told", TOLD, "claimed[1][2], 0}"),
+    Mutant("takeover", "deliveries are told one too low", TOLD, "claimed[1][2], deliveries - 1}"),
+    Mutant("takeover", "deliveries are told one too high", TOLD, "claimed[1][2], deliveries + 1}"),
+    Mutant(
+        "takeover",
+        "the delivery is not counted",
+        "group, consumer, 0, id)",
+        "group, consumer, 0, id, 'RETRYCOUNT', deliveries)",
+    ),
+    Mutant("takeover", "the name goes while entries are left", "1, from) == 0 then", "1, from) >= 0 then"),
+    Mutant("takeover", "the name stays in the group", "redis.call('XGROUP', 'DELCONSUMER', stream, group, from)", ""),
+    Mutant("takeover", "the name stays in the list", "redis.call('ZREM', workers, from)", ""),
+]
+
+CLAIM_IDLE = [
+    Mutant("claim_idle", "the leased are robbed", " and not redis.call('ZSCORE', workers, owner)", ""),
+    Mutant("claim_idle", "our own are delivered again", "owner ~= consumer and ", ""),
+    Mutant("claim_idle", "idleness is not asked", "'IDLE', min_idle_ms, start", "start"),
+    Mutant("claim_idle", "a claim that is refused costs the entry", "consumer, 0, id)", "consumer, 86400000, id)"),
+    Mutant("claim_idle", "earlier deliveries are not told", TOLD, "claimed[1][2], 0}"),
+    Mutant("claim_idle", "the count is ignored", "if #taken < count and", "if"),
+    Mutant("claim_idle", "only one page is looked at", "if #found < page then break end", "break"),
+]
+
+ORPHANS = [
+    Mutant("orphans", "entries of others are listed", "start, '+', count, consumer)", "start, '+', count)"),
+    Mutant("orphans", "deliveries are not told", "or false, deliveries}", "or false, 1}"),
+    Mutant("orphans", "the start is ignored", "group, start, '+'", "group, '-', '+'"),
+    Mutant("orphans", "the count is ignored", "'+', count, consumer", "'+', 1, consumer"),
+]
+
+RECOUNT_GATE = "if not pending.err and #pending == 1 and pending[1][4] == delivery then"
+ONE_MORE = "'RETRYCOUNT', delivery + 1, 'JUSTID'"
+
+RECOUNT = [
+    Mutant("recount", "no gate", RECOUNT_GATE, "if true then"),
+    Mutant("recount", "pending for anybody will do", ASK_OWNER, ASK_NOBODY),
+    Mutant("recount", "the delivery is ignored", " and pending[1][4] == delivery", ""),
+    Mutant("recount", "earlier deliveries will do", "pending[1][4] == delivery", "pending[1][4] <= delivery"),
+    Mutant("recount", "later deliveries will do", "pending[1][4] == delivery", "pending[1][4] >= delivery"),
+    Mutant("recount", "nothing is counted", ONE_MORE, "'RETRYCOUNT', delivery, 'JUSTID'"),
+    Mutant("recount", "two are counted", ONE_MORE, "'RETRYCOUNT', delivery + 2, 'JUSTID'"),
+    Mutant("recount", "the count begins anew", ONE_MORE, "'RETRYCOUNT', 2, 'JUSTID'"),
+    Mutant("recount", "only the first is counted", "counted = counted + 1", "return 1"),
+    Mutant("recount", "it is not told how many", "return counted", "return 0"),
+    Mutant("recount", "one that is not ours stops the others", "counted + 1\n  end", "counted + 1\n  else break end"),
+]

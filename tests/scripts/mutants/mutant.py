@@ -1,0 +1,55 @@
+"""What a mutant is, and what several of them are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    script: str
+    title: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.script}: {self.title}"
+
+    def apply(self, text: str) -> str:
+        assert text.count(self.old) == 1, f"{self}: {self.old!r} stands {text.count(self.old)} times in the script"
+        return text.replace(self.old, self.new)
+
+
+# The gate of the scripts that move a whole batch: what passes it is gathered first.
+PASSES = "if not pending.err and #pending == 1 and pending[1][4] <= delivery and not ours[id] then"
+GATE = "if not pending.err and #pending == 1 and pending[1][4] <= delivery then"
+NO_GROUP = "if pending.err and string.find(pending.err, 'NOGROUP', 1, true) then return pending end"
+ASK_OWNER = "redis.pcall('XPENDING', stream, group, id, id, 1, consumer)"
+ASK_NOBODY = "redis.pcall('XPENDING', stream, group, id, id, 1)"
+TIME = "redis.call('TIME')"
+CALL_TIME = "call('TIME')"
+CEIL, FLOOR = "math.ceil(time[2] / 1000)", "math.floor(time[2] / 1000)"
+CLOCK_BEHIND, CLOCK_AHEAD = "{'1000000000', '0'}", "{'9000000000', '0'}"
+
+
+def deliveries(script: str, delivery: str = "delivery") -> list[Mutant]:
+    """The gate is wrong about which delivery it is."""
+    asked = f"pending[1][4] <= {delivery}"
+    return [
+        Mutant(script, "the delivery is ignored", f" and {asked}", ""),
+        Mutant(script, "later deliveries will do", asked, f"pending[1][4] >= {delivery}"),
+        Mutant(script, "the next delivery will do", asked, f"pending[1][4] <= {delivery} + 1"),
+        Mutant(script, "a group made anew is not known", asked, f"pending[1][4] == {delivery}"),
+    ]
+
+
+def unmarks(script: str) -> list[Mutant]:
+    """It is wrong about which markers go."""
+    return [
+        Mutant(script, "another's marker goes", "if place == id or (", "if place or ("),
+        Mutant(script, "its own marker stays", "if place == id or (", "if ("),
+        Mutant(script, "that of an official producer stays", "(place == '1' or place == 'd')", "place == 'd'"),
+        Mutant(script, "that of an official promoter stays", "(place == '1' or place == 'd')", "place == '1'"),
+        Mutant(script, "that of a delayed job goes", " and redis.call('EXISTS', index) == 0", ""),
+        Mutant(script, "one of another type stops it", "redis.pcall('GET', marker)", "redis.call('GET', marker)"),
+    ]
