@@ -65,7 +65,9 @@ def twice(ids: list[str]) -> list[str]:
 
 
 def _read(fields: dict[bytes, bytes]) -> Stored:
-    job_id, payload, created_at_ms, attempt, *retry = msgpack.unpackb(fields[b"d"], strict_map_key=False)
+    unpacker = msgpack.Unpacker(strict_map_key=False)
+    unpacker.feed(fields[b"d"])
+    job_id, payload, created_at_ms, attempt, *retry = unpacker.unpack()  # what may follow is nobody's business
     name = fields.get(b"n")
     data = msgpack.unpackb(payload, strict_map_key=False)
     return Stored(

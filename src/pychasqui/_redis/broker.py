@@ -289,7 +289,7 @@ class Broker:
     async def remove_dead(self, ids: list[str]) -> int:
         return int(await self.connection.call("XDEL", self._keys.dead, *ids))
 
-    async def run(self, script: scripts.Script, keys: tuple[str, ...], arguments: tuple[Any, ...]) -> Any:
+    async def run(self, script: scripts.Script, keys: tuple[str | bytes, ...], arguments: tuple[Any, ...]) -> Any:
         while True:
             deadline = self.connection.deadline()
             socket = await self.connection.ready(deadline)

@@ -109,8 +109,8 @@ class RepeatBroker:
 
     async def move(self, what: str, key: str, score: int = 0, now_ms: int = 0) -> bool:
         """Remove, pause or resume; whether it was there. Sent twice, the second finds nothing to do."""
-        keys = (self._keys.repeat, self._keys.repeat_paused, self._keys.repeat_spec(key))
-        arguments = (what, key, score, self._keys.prefix, now_ms)
+        keys = (self._keys.repeat, self._keys.repeat_paused, self._spec_key(key))
+        arguments = (what, _raw(key), score, self._keys.prefix, now_ms)
         return bool(await self._broker.run(scripts.MOVE_REPEATABLE, keys, arguments))
 
     async def page(self, limit: int) -> list[Stored]:

@@ -19,7 +19,7 @@ class Script:
         self.text = files(__package__).joinpath("lua", f"{name}.lua").read_bytes()
         self.hash = sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
-    def pack(self, socket: Socket, keys: tuple[str, ...], arguments: tuple[Any, ...]) -> bytes:
+    def pack(self, socket: Socket, keys: tuple[str | bytes, ...], arguments: tuple[Any, ...]) -> bytes:
         packed: bytes
         if self.hash in socket.scripts:
             packed = hiredis.pack_command((b"EVALSHA", self.hash, len(keys), *keys, *arguments))
