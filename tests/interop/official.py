@@ -77,6 +77,20 @@ class Official:
     async def add_bulk(self, jobs: Sequence[dict[str, Any]]) -> list[str]:
         return await self._order("add_bulk", jobs=repr(jobs))
 
+    async def cancel_delayed(self, job_id: str) -> bool:
+        return await self._order("cancel_delayed", job_id=job_id)
+
+    async def upsert(self, name: str, data: Any = None, options: str = "") -> str:
+        """Store a repeatable; `options` as those of an add. Returns its key."""
+        return await self._order("upsert", name=name, data=repr(data), options=options)
+
+    async def remove_repeatable(self, key: str) -> bool:
+        return await self._order("remove_repeatable", key=key)
+
+    async def repeatables(self) -> list[tuple[str, str]]:
+        """Key and name of each."""
+        return await self._order("repeatables")
+
     async def peek_dlq(self, limit: int = 20) -> list[dict[str, Any]]:
         return await self._order("peek_dlq", limit=limit)
 

@@ -17,7 +17,13 @@ from typing import Any
 
 import chasquimq  # type: ignore[import-not-found]
 
-WORDS = {"nan": math.nan, "inf": math.inf, "BackoffSpec": chasquimq.BackoffSpec}
+WORDS = {
+    "nan": math.nan,
+    "inf": math.inf,
+    "BackoffSpec": chasquimq.BackoffSpec,
+    "RepeatPattern": chasquimq.RepeatPattern,
+    "MissedFiresPolicy": chasquimq.MissedFiresPolicy,
+}
 
 
 def main() -> None:
@@ -53,6 +59,19 @@ class Official:
 
     async def add_bulk(self, jobs: str) -> list[str]:
         return [job.id for job in await self._queue.add_bulk(read(jobs))]
+
+    async def cancel_delayed(self, job_id: str) -> Any:
+        return await self._queue.cancel_delayed(job_id)
+
+    async def upsert(self, name: str, data: str, options: str) -> str:
+        job = await self._queue.upsert_repeatable_job(name, read(data), **read(f"dict({options})"))
+        return str(job.id)
+
+    async def remove_repeatable(self, key: str) -> Any:
+        return await self._queue.remove_repeatable_by_key(key)
+
+    async def repeatables(self) -> list[tuple[str, str]]:
+        return [(meta.key, meta.job_name) for meta in await self._queue.get_repeatable_jobs()]
 
     async def peek_dlq(self, limit: int) -> Any:
         return await self._queue.peek_dlq(limit)
