@@ -25,8 +25,6 @@ from tests.support.server import RedisServer
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
 
-HOUR = timedelta(hours=1)
-
 
 class TestSchedulers:
     async def test_each_window_fires_once_while_leaders_are_killed_and_suspended_and_clocks_are_an_hour_off(
@@ -125,7 +123,7 @@ class TestPromoters:
 
 async def store_for_one_second(queue: Queue, count: int) -> None:
     """Repeatables that are all due in the same second, far enough ahead that they are stored by then."""
-    at = datetime.now(UTC) + timedelta(seconds=3 + count / 700)
+    at = datetime.now(UTC) + timedelta(seconds=3 + count / 1500)
     pattern = RepeatPattern.cron(f"{at.second} {at.minute} {at.hour} * * *")
 
     async def store(numbers: range) -> None:
