@@ -23,9 +23,11 @@ from pychasqui import (
     InvalidArgument,
     InvalidType,
     Job,
+    MissedFiresPolicy,
     NotRedis,
     PayloadTooLarge,
     Queue,
+    RepeatPattern,
     ServerTooOld,
     UnsupportedData,
     Worker,
@@ -81,6 +83,42 @@ BAD_ADDS: tuple[tuple[dict[str, Any], type[ChasquiError], str], ...] = (
     ({"job_id": "x" * 257}, InvalidArgument, r"job_id 'xxx.*256 bytes"),
     ({"job_id": "a\nb"}, InvalidArgument, r"job_id 'a\\nb'"),
     ({"job_id": "a\0b"}, InvalidArgument, r"job_id 'a\\x00b'"),
+    ({"delay_ms": -1}, InvalidArgument, r"delay_ms is -1 ms, must be at least 0"),
+    ({"delay_ms": -0.5}, InvalidArgument, r"delay_ms is -0\.5 ms, must be at least 0"),
+    ({"delay_ms": NAN}, InvalidArgument, r"delay_ms is nan, must be a finite number"),
+    ({"delay_ms": INFINITY}, InvalidArgument, r"delay_ms is inf, must be a finite number"),
+    ({"delay_ms": True}, InvalidType, r"delay_ms must be milliseconds .*not bool True"),
+    ({"delay_ms": "5"}, InvalidType, r"delay_ms must be milliseconds .*not str '5'"),
+    ({"delay_ms": [5]}, InvalidType, r"delay_ms must be milliseconds .*not list \[5\]"),
+    ({"delay_ms": datetime.timedelta(1)}, InvalidType, r"delay_ms must be .*a timedelta goes into delay"),
+    ({"delay_ms": datetime.date(2030, 1, 1)}, InvalidType, r"delay_ms must be milliseconds .*not date"),
+    ({"delay_ms": 31 * 86_400_000}, InvalidArgument, r"2678400000 ms is longer than max_delay_secs=2592000 allows"),
+    ({"delay_ms": 10**400}, InvalidArgument, r"delay_ms is 10{29} ms, must be 3153600000000 at the most"),
+    ({"delay": 5}, InvalidType, r"delay must be a timedelta, not int 5"),
+    ({"delay": datetime.timedelta(-1)}, InvalidArgument, r"delay is -8\.64e\+07 ms, must be at least 0"),
+    ({"delay": datetime.timedelta.max}, InvalidArgument, r"delay is \d+ ms, must be 3153600000000 at the most"),
+    ({"delay": datetime.timedelta(1), "delay_ms": 1}, InvalidArgument, r"delay and delay_ms contradict each other"),
+    ({"job_id": "a", "unique_for": 0}, InvalidArgument, r"unique_for is 0 ms, must be at least 1"),
+    ({"job_id": "a", "unique_for": -1}, InvalidArgument, r"unique_for is -1 ms, must be at least 1"),
+    ({"job_id": "a", "unique_for": 0.9}, InvalidArgument, r"unique_for is 0\.9 ms, must be at least 1"),
+    ({"job_id": "a", "unique_for": NAN}, InvalidArgument, r"unique_for is nan, must be a finite number"),
+    (
+        {"job_id": "a", "unique_for": True},
+        InvalidType,
+        r"unique_for must be milliseconds .*not bool True",
+    ),
+    ({"job_id": "a", "unique_for": "9"}, InvalidType, r"unique_for must be milliseconds or a timedelta, not str '9'"),
+    (
+        {"job_id": "a", "unique_for": 2**63},
+        InvalidArgument,
+        r"unique_for is 9\d+ ms, must be 3153600000000 at",
+    ),
+    ({"unique_for": 5}, InvalidArgument, r"unique_for and if_exists .*give a job_id"),
+    ({"if_exists": "keep"}, InvalidArgument, r"unique_for and if_exists .*give a job_id"),
+    ({"job_id": "a", "if_exists": "Keep"}, InvalidArgument, r"if_exists is 'Keep', must be one of keep, replace, post"),
+    ({"job_id": "a", "if_exists": ""}, InvalidArgument, r"if_exists is '', must be one of keep"),
+    ({"job_id": "a", "if_exists": True}, InvalidArgument, r"if_exists is True, must be one of keep"),
+    ({"job_id": "a", "if_exists": ["keep"]}, InvalidArgument, r"if_exists is \['keep'\], must be one of keep"),
     ({"data": {1, 2}}, UnsupportedData, r"data is a set"),
     ({"data": object()}, UnsupportedData, r"data is a object"),
     ({"data": {"a": [0, {"b": Decimal("1.5")}]}}, UnsupportedData, r"data\['a'\]\[1\]\['b'\] is a Decimal"),
@@ -245,6 +283,130 @@ NAMES: tuple[tuple[Any, type[ChasquiError]], ...] = (
 )
 
 
+EVERY = RepeatPattern.every(1000)
+BAD_REPEATABLES: tuple[tuple[dict[str, Any], type[ChasquiError], str], ...] = (
+    ({"name": "x" * 257}, InvalidArgument, r"name 'xxx.*257 bytes.*256"),
+    ({"name": 7}, InvalidType, r"name must be a str, not int"),
+    ({"name": "\ud800"}, InvalidArgument, r"name .*surrogate"),
+    ({"data": {1}}, UnsupportedData, r"data is a set"),
+    ({"data": b"x" * 2**20}, PayloadTooLarge, r"data makes jobs of 1048581 bytes, 1047552 are allowed"),
+    ({"repeat": None}, InvalidType, r"repeat must be an object of its class or a dict, not NoneType"),
+    ({"repeat": 60_000}, InvalidType, r"repeat must be an object of its class or a dict, not int 60000"),
+    ({"repeat": "@daily"}, InvalidType, r"repeat must be an object of its class or a dict, not str '@daily'"),
+    ({"repeat": {}}, InvalidArgument, r"repeat\['kind'\] is required"),
+    ({"repeat": {"kind": "yearly"}}, InvalidArgument, r"kind of a repeat pattern must be .*not 'yearly'"),
+    ({"repeat": {"kind": "every"}}, InvalidType, r"interval_ms must be an int, not NoneType"),
+    ({"repeat": {"kind": "every", "interval_ms": 0}}, InvalidArgument, r"interval_ms is 0, must be from 1"),
+    ({"repeat": {"kind": "every", "interval_ms": 1, "tz": "Z"}}, InvalidArgument, r"tz is 'Z', but 'every' has none"),
+    ({"repeat": {"kind": "every", "ms": 1}}, InvalidArgument, r"repeat has no 'ms'"),
+    ({"repeat": {"kind": "cron", "expression": "* *"}}, InvalidArgument, r"\* \*"),
+    ({"repeat": {"kind": "cron", "expression": "@daily", "tz": "Mars/Base"}}, InvalidArgument, r"Mars/Base"),
+    ({"limit": 0}, InvalidArgument, r"limit is 0, must be from 1 to"),
+    ({"limit": "1"}, InvalidType, r"limit must be an int, not str '1'"),
+    ({"limit": True}, InvalidType, r"limit must be an int, not bool True"),
+    ({"limit": 2**64}, InvalidArgument, r"limit is 18446744073709551616, must be from 1 to"),
+    ({"start_after_ms": -1}, InvalidArgument, r"start_after_ms is -1, must be from 0 to"),
+    ({"start_after_ms": 1.5}, InvalidType, r"start_after_ms must be an int, not float 1\.5"),
+    ({"start_after_ms": datetime.datetime.now(datetime.UTC)}, InvalidType, r"start_after_ms must be an int, not dat"),
+    ({"end_before_ms": -1}, InvalidArgument, r"end_before_ms is -1, must be from 0 to"),
+    ({"end_before_ms": "5"}, InvalidType, r"end_before_ms must be an int, not str '5'"),
+    ({"key": ""}, InvalidArgument, r"key '' must not be blank"),
+    ({"key": "  "}, InvalidArgument, r"key '  ' must not be blank"),
+    ({"key": 5}, InvalidType, r"key must be a str, not int 5"),
+    ({"key": "a\nb"}, InvalidArgument, r"key 'a\\nb' must be printable"),
+    ({"key": "x" * 1025}, InvalidArgument, r"key 'xxx.*1024 bytes at the most"),
+    ({"key": "\ud800"}, InvalidArgument, r"key '\\ud800' holds half of a surrogate pair"),
+    ({"attempts": -1}, InvalidArgument, r"attempts .*not -1"),
+    ({"attempts": True}, InvalidType, r"attempts must be an int, not True"),
+    ({"backoff": -1}, InvalidArgument, r"backoff .*not -1"),
+    ({"backoff": "1"}, InvalidType, r"backoff .*not '1'"),
+    ({"missed_fires": 5}, InvalidType, r"missed_fires must be an object of its class or a dict, not int 5"),
+    ({"missed_fires": {"kind": "some"}}, InvalidArgument, r"kind of a missed-fires policy must be .*not 'some'"),
+    ({"missed_fires": {"kind": "fire-all"}}, InvalidType, r"max_catchup must be an int, not NoneType"),
+    ({"missed_fires": {"kind": "fire-all", "max_catchup": 0}}, InvalidArgument, r"max_catchup is 0, must be from 1"),
+    ({"missed_fires": {"kind": "skip", "max_catchup": 1}}, InvalidArgument, r"max_catchup is 1, but 'skip' has none"),
+    ({"job_id": "one"}, InvalidArgument, r"job_id contradicts repeat.*`key` names the repeatable"),
+)
+
+
+class TestTime:
+    @pytest.mark.parametrize(("bad", "kind", "complaint"), BAD_REPEATABLES)
+    async def test_a_bad_repeatable_is_named(
+        self, queue: Queue, bad: dict[str, Any], kind: type[ChasquiError], complaint: str
+    ) -> None:
+        with pytest.raises(kind, match=complaint):
+            await _upsert(queue, {"name": "tick", "repeat": EVERY} | bad)
+
+    @pytest.mark.parametrize(
+        ("option", "value"),
+        (
+            ("delay_ms", 5),
+            ("delay", datetime.timedelta(1)),
+            ("job_id", "one"),
+            ("unique_for", 5),
+            ("if_exists", "keep"),
+            ("wait_replicas", 1),
+        ),
+    )
+    async def test_what_contradicts_a_repeatable_is_named(self, queue: Queue, option: str, value: Any) -> None:
+        with pytest.raises(InvalidArgument, match=f"{option} contradicts repeat"):
+            await queue.add("tick", repeat=EVERY, **{option: value})
+
+    async def test_what_needs_a_repeatable_says_so(self, queue: Queue) -> None:
+        with pytest.raises(InvalidArgument, match="missed_fires says what a repeatable does: give repeat"):
+            await queue.add("tick", missed_fires=MissedFiresPolicy.skip())
+        with pytest.raises(InvalidArgument, match="job 0 of the bulk: unknown option 'repeat'"):
+            await queue.add_bulk([{"name": "tick", "repeat": EVERY}])
+
+    @pytest.mark.parametrize("bad", (None, 7, "", " ", "x" * 257, "a\nb", b"id", True))
+    async def test_an_id_that_is_none_is_named(self, queue: Queue, bad: Any) -> None:
+        for ask in (queue.cancel_delayed, queue.run_now):
+            with pytest.raises(InvalidArgument, match="job_id"):
+                await ask(bad)
+        with pytest.raises(InvalidArgument, match="job_id"):
+            await queue.reschedule(bad, 5)
+        with pytest.raises(InvalidArgument, match="job_id"):
+            await queue.cancel_delayed_bulk(["good", bad])
+
+    @pytest.mark.parametrize("bad", ("order-17", None, 7))
+    async def test_ids_that_are_not_several_are_refused(self, queue: Queue, bad: Any) -> None:
+        with pytest.raises(InvalidType, match=rf"job_ids must be several ids, not {type(bad).__name__}"):
+            await queue.cancel_delayed_bulk(bad)
+
+    @pytest.mark.parametrize(
+        ("bad", "kind", "complaint"),
+        (
+            (-1, InvalidArgument, "delay is -1 ms, must be at least 0"),
+            (NAN, InvalidArgument, "delay is nan, must be a finite number"),
+            (True, InvalidType, "delay must be milliseconds or a timedelta, not bool True"),
+            (None, InvalidType, "delay must be milliseconds or a timedelta, not NoneType"),
+            ("5", InvalidType, "delay must be milliseconds or a timedelta, not str '5'"),
+            (datetime.timedelta(31), InvalidArgument, "2678400000 ms is longer than max_delay_secs=2592000 allows"),
+            (10**400, InvalidArgument, "must be 3153600000000 at the most"),
+        ),
+    )
+    async def test_a_bad_new_delay_is_named(
+        self, queue: Queue, bad: Any, kind: type[ChasquiError], complaint: str
+    ) -> None:
+        with pytest.raises(kind, match=complaint):
+            await queue.reschedule("one", bad)
+
+    @pytest.mark.parametrize("bad", (None, 7, "", " ", b"key", "\ud800"))
+    async def test_a_key_that_is_none_is_named(self, queue: Queue, bad: Any) -> None:
+        repeatables = queue.repeatables
+        asks = (repeatables.get, repeatables.pause, repeatables.resume, repeatables.remove, repeatables.next_fires)
+        for ask in (*asks, queue.remove_repeatable_by_key, queue.fire_now):
+            with pytest.raises(ChasquiError, match="key"):
+                await ask(bad)
+
+    @pytest.mark.parametrize("bad", (None, -1, "3", True, 2.0))
+    async def test_a_count_that_is_none_is_named(self, queue: Queue, bad: Any) -> None:
+        with pytest.raises(ChasquiError, match="limit"):
+            await queue.get_repeatable_jobs(bad)
+        with pytest.raises(ChasquiError, match=r"n must be an int|n is -1"):
+            await queue.repeatables.next_fires("key", bad)
+
+
 class TestQueue:
     @pytest.mark.parametrize(("bad", "kind", "complaint"), QUEUE_OPTIONS + ADDRESSES)
     def test_a_bad_option_is_named(self, bad: dict[str, Any], kind: type[ChasquiError], complaint: str) -> None:
@@ -280,6 +442,12 @@ WORKER_OPTIONS: tuple[tuple[dict[str, Any], type[ChasquiError], str], ...] = (
     ({"max_attempts": False}, InvalidType, r"max_attempts must be an int, not bool False"),
     ({"claim_min_idle_ms": 0}, InvalidArgument, r"claim_min_idle_ms is 0, must be at least 1"),
     ({"lease_ms": 1}, InvalidArgument, r"lease_ms is 1, must be at least"),
+    ({"delayed_enabled": 1}, InvalidType, r"delayed_enabled must be True or False, not int 1"),
+    ({"run_scheduler": None}, InvalidType, r"run_scheduler must be True or False, not NoneType"),
+    ({"strict": "yes"}, InvalidType, r"strict must be True or False, not str 'yes'"),
+    ({"scheduler_tick_ms": 9}, InvalidArgument, r"scheduler_tick_ms is 9, must be from 10 to 86400000"),
+    ({"scheduler_tick_ms": 10**30}, InvalidArgument, r"scheduler_tick_ms is 10+, must be from 10 to 86400000"),
+    ({"scheduler_tick_ms": 1.5}, InvalidType, r"scheduler_tick_ms must be an int, not float"),
     ({"dlq_max_stream_len": -1}, InvalidArgument, r"dlq_max_stream_len is -1, must be at least 0"),
     ({"shutdown_deadline_s": -1}, InvalidArgument, r"shutdown_deadline_s is -1, must be"),
     ({"shutdown_deadline_s": NAN}, InvalidArgument, r"shutdown_deadline_s is nan, must be"),
@@ -399,3 +567,7 @@ class TestServers:
 
 async def _add(queue: Queue, arguments: dict[str, Any]) -> None:
     await queue.add(**arguments)
+
+
+async def _upsert(queue: Queue, arguments: dict[str, Any]) -> None:
+    await queue.upsert_repeatable_job(**arguments)

@@ -112,7 +112,7 @@ class TestCancel:
         for job_id in ("order-17", ULID):
             await official.add("later", 1, f"delay_ms={LATER}, job_id={job_id!r}")
             assert await queue.reschedule(job_id, 2 * LATER)
-            assert LATER < (await wire.due_in_ms())[job_id] <= 2 * LATER
+            assert LATER < (await wire.due_in_ms())[job_id] <= 2 * LATER + 1
             assert await queue.cancel_delayed(job_id)
             assert not await official.cancel_delayed(job_id)
             assert await wire.members() == []
@@ -160,7 +160,7 @@ class TestOneJob:
     async def test_one_of_theirs_that_ran_here_makes_room(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, handler: Handler, job_id: str
     ) -> None:
-        """B2: there, its marker would keep the id for an hour. A made-up id looks as one that nobody has marked."""
+        """B2: there, its marker would keep the id for an hour."""
         await official.add("later", 1, f"delay_ms=50, job_id={job_id!r}")
         async with Worker(queue_name, handler, redis_url=redis_url):
             await eventually(lambda: len(handler.runs) == 1)
@@ -202,8 +202,8 @@ class TestOneJob:
         assert 0 < await witness.pttl(f"{prefix}:dlid:order-17") <= 7 * 24 * 3600 * 1000
 
 
-async def has_run(official: Official, count: int) -> bool:
-    return len(official.runs) >= count
+async def has_run(those: Official | Handler, count: int) -> bool:
+    return len(those.runs) >= count
 
 
 async def is_empty(wire: Wire) -> bool:
@@ -231,7 +231,7 @@ class TestRepeatables:
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, handler: Handler, repeats: str
     ) -> None:
         await official.upsert("wörk", {"n": b"1"}, "repeat=RepeatPattern.every(50), limit=3")
-        await official.upsert("cron", [1, 2.5], "repeat=RepeatPattern.cron('* * * * * *', 'Europe/Berlin'), limit=1")
+        await official.upsert("cron", [1, 2.5], "repeat=RepeatPattern.cron('* * * * * *', tz='Europe/Berlin'), limit=1")
         async with Worker(queue_name, handler, redis_url=redis_url):
             await eventually(lambda: len(handler.runs) == 4)
         assert sorted((run.name, run.data) for run in handler.runs) == [
@@ -250,10 +250,8 @@ class TestRepeatables:
         await official.work(fails=[0])
         async with Scheduler(queue_name, redis_url=redis_url):
             await eventually(lambda: len(official.runs) == 6)
-        assert sorted((run.data, run.attempt) for run in official.runs) == [
-            *[("{'n': 1}", 0)] * 3,
-            *[("{'n': 1}", 1)] * 3,
-        ]
+        assert {run.data for run in official.runs} == {"{'n': 1}"}
+        assert sorted(run.attempt for run in official.runs) == [0, 0, 0, 1, 1, 1]
 
     async def test_missed_fires_are_made_up_for_alike(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, witness: Any, repeats: str
@@ -271,7 +269,7 @@ class TestRepeatables:
                 counts.append(len(official.runs))
             else:
                 async with Worker(queue_name, handler, redis_url=redis_url):
-                    await eventually(lambda handler=handler: len(handler.runs) >= 3)
+                    await eventually(partial(has_run, handler, 3))
                     await asyncio.sleep(0.2)
                 counts.append(len(handler.runs))
             assert await queue.remove_repeatable_by_key(job.id)
