@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 import pytest
 import redis.asyncio
 
-from pychasqui import Job, Queue, RedisTrouble, UnrecoverableError, Worker
+from pychasqui import Job, Queue, RedisTrouble, RepeatPattern, UnrecoverableError, Worker
 from tests.chaos.boundaries import MOMENTS, cut_at, names_in
 from tests.support.proxy import Moment, Proxy
 from tests.support.streams import Stream, twice
@@ -26,6 +26,8 @@ from tests.support.waiting import eventually
 
 LEASE_MS = 600
 JOBS = 8
+HOUR_MS = 3_600_000
+T = TypeVar("T")
 
 
 @dataclass
@@ -245,8 +247,134 @@ async def replay(scene: Scene) -> None:
     assert await scene.witness.xlen(f"{scene.prefix}:dlq") == 0
 
 
+async def add_delayed(scene: Scene) -> None:
+    async with scene.queue() as queue:
+        jobs = [await queue.add("do", number, delay_ms=HOUR_MS) for number in range(3)]
+    assert [job.is_new for job in jobs] == [True] * 3
+    assert await scene.witness.zcard(f"{scene.prefix}:delayed") == 3
+    async with scene.queue(scene.direct_url) as queue:
+        assert await queue.cancel_delayed_bulk(job.id for job in jobs) == [True] * 3
+    left = await scene.stream.keys()
+    assert [key for key in left if not key.startswith("ledger:")] == []  # which ends by itself
+
+
+async def add_unique(scene: Scene) -> None:
+    """Whoever adds it learns what became of it, though the reply was lost: new once, and once replaced."""
+    async with scene.queue() as queue:
+        first = await queue.add("do", 1, job_id="only", delay_ms=HOUR_MS)
+        second = await queue.add("do", 2, job_id="only")
+        third = await queue.add("do", 3, job_id="only", if_exists="postpone")
+    assert [job.is_new for job in (first, second, third)] == [True, False, False]
+    assert [job.has_replaced for job in (first, second, third)] == [False, False, True]
+    assert [entry.data for entry in await scene.stream.entries()] == [3]
+    assert await scene.witness.zcard(f"{scene.prefix}:delayed") == 0
+
+
+async def add_a_mixed_bulk(scene: Scene) -> None:
+    jobs: list[dict[str, Any]] = [{"name": "do", "data": number} for number in range(2500)]
+    for number in range(0, 2500, 5):
+        jobs[number]["delay_ms"] = HOUR_MS
+    for number in range(0, 2500, 7):
+        jobs[number]["job_id"] = f"job {number % 70}"  # ten of them, each many times
+    async with scene.queue() as queue:
+        added = await queue.add_bulk(jobs)
+    new = [job for job in added if job.is_new]
+    assert len(new) == 2500 - len(range(0, 2500, 7)) + 10
+    assert await scene.stream.length() + await scene.witness.zcard(f"{scene.prefix}:delayed") == len(new)
+    assert twice(await scene.stream.ids()) == []
+
+
+async def insist(say: Callable[[], Awaitable[T]]) -> T:
+    """As a user would, who got an error instead of an answer."""
+    for _ in range(10):
+        with suppress(RedisTrouble):
+            return await say()
+    raise AssertionError("there is no answer at all")
+
+
+async def cancel(scene: Scene) -> None:
+    async with scene.queue(scene.direct_url) as queue:
+        mine, other = [await queue.add("do", number, delay_ms=HOUR_MS, job_id=str(number)) for number in range(2)]
+    async with scene.queue() as queue:
+        await insist(lambda: queue.cancel_delayed(mine.id))
+        assert await insist(lambda: queue.cancel_delayed(mine.id)) is False
+        assert await insist(lambda: queue.cancel_delayed(other.id)) is True
+    assert await scene.stream.keys() == []
+
+
+async def reschedule(scene: Scene) -> None:
+    async with scene.queue(scene.direct_url) as queue:
+        job = await queue.add("do", 1, delay_ms=10_000)
+    async with scene.queue() as queue:
+        assert await insist(lambda: queue.reschedule(job.id, HOUR_MS)) is True
+    ((_, due_ms),) = await scene.witness.zrange(f"{scene.prefix}:delayed", 0, -1, withscores=True)
+    seconds, _ = await scene.witness.time()
+    assert seconds * 1000 + HOUR_MS - 5000 < due_ms < seconds * 1000 + HOUR_MS + 5000
+
+
+async def run_now(scene: Scene) -> None:
+    async with scene.queue(scene.direct_url) as queue:
+        job = await queue.add("do", 1, delay_ms=HOUR_MS, job_id="only")
+    async with scene.queue() as queue:
+        await insist(lambda: queue.run_now(job.id))
+        assert await insist(lambda: queue.run_now(job.id)) is False
+    assert [entry.data for entry in await scene.stream.entries()] == [1]
+    assert await scene.witness.zcard(f"{scene.prefix}:delayed") == 0
+
+
+async def finish(scene: Scene) -> None:
+    """The ends of jobs that are the only ones of their ids let the next of those ids in."""
+    async with scene.worker(), scene.queue(scene.direct_url) as queue, scene.until_settled():
+        for number in range(JOBS):
+            assert (await queue.add("do", number, job_id=f"job {number}")).is_new
+        await eventually(lambda: len(scene.runs) >= JOBS)
+        await eventually(scene.is_settled, timeout=10, every=0.02)
+        assert [key for key in await scene.stream.keys() if key.startswith("dlid:")] == []
+    assert scene.attempts() == {number: [0] for number in range(JOBS)}
+    await scene.check_clean()
+
+
+async def fire(scene: Scene) -> None:
+    async with scene.queue(scene.direct_url) as queue, scene.worker(), scene.until_settled():
+        await queue.upsert_repeatable_job("do", 1, repeat=RepeatPattern.every(200), limit=4)
+        await eventually(lambda: len(scene.runs) >= 4, timeout=10)
+    windows = sorted(job.scheduled_at_ms or 0 for job in scene.runs)
+    assert [window - windows[0] for window in windows] == [0, 200, 400, 600]
+    assert await scene.witness.exists(f"{scene.prefix}:repeat") == 0
+    await scene.check_clean()
+
+
+async def set_aside(scene: Scene) -> None:
+    await scene.witness.zadd(f"{scene.prefix}:repeat", {"broken": 1000})
+    await scene.witness.hset(f"{scene.prefix}:repeat:spec:broken", "spec", b"\xc1")
+    async with scene.worker():
+        await eventually(lambda: scene.witness.xlen(f"{scene.prefix}:dlq"), timeout=10)
+        await asyncio.sleep(0.1)
+    assert await scene.witness.xlen(f"{scene.prefix}:dlq") == 1
+    assert await scene.witness.exists(f"{scene.prefix}:repeat", f"{scene.prefix}:repeat:spec:broken") == 0
+
+
+async def store_repeatables(scene: Scene) -> None:
+    async with scene.queue() as queue:
+        meta = await insist(lambda: queue.repeatables.upsert("do", 1, repeat=RepeatPattern.every(HOUR_MS), key="k"))
+        assert [found.key for found in await insist(queue.get_repeatable_jobs)] == ["k"]
+        assert await scene.witness.zrange(f"{scene.prefix}:repeat", 0, -1, withscores=True) == [
+            (b"k", meta.next_fire_ms)
+        ]
+        await insist(lambda: queue.repeatables.pause("k"))
+        assert await insist(lambda: queue.repeatables.pause("k")) is False
+        await insist(lambda: queue.repeatables.resume("k"))
+        assert await scene.witness.zcard(f"{scene.prefix}:repeat") == 1
+        await insist(lambda: queue.remove_repeatable_by_key("k"))
+        assert await insist(lambda: queue.remove_repeatable_by_key("k")) is False
+    assert await scene.stream.keys() == []
+
+
 # What each flow sends. The first set is what any worker sends.
-WORKER = {"HELLO", "XGROUP CREATE", "keep", "XREADGROUP", "promote", "XPENDING", "CLIENT UNBLOCK", "leave", "yield"}
+WORKER = {
+    "HELLO", "INFO", "SUBSCRIBE", "XGROUP CREATE", "keep", "XREADGROUP", "promote", "due_repeatables", "XPENDING",
+    "CLIENT UNBLOCK", "leave", "yield",
+}  # fmt: skip
 BOUNDARIES: dict[Flow, set[str]] = {
     add: {"HELLO", "add", "DEL"},
     add_in_bulk: {"add"},
@@ -261,6 +389,16 @@ BOUNDARIES: dict[Flow, set[str]] = {
     keep: {"keep"},
     hand_back: {"CLIENT UNBLOCK", "release", "leave", "yield", "keep"},
     replay: {"XRANGE", "replay"},
+    add_delayed: {"HELLO", "add_on_terms", "DEL"},
+    add_unique: {"add_on_terms"},
+    add_a_mixed_bulk: {"add_on_terms"},
+    cancel: {"move_delayed"},
+    reschedule: {"move_delayed"},
+    run_now: {"move_delayed"},
+    finish: {"finish", "XREADGROUP"},
+    fire: {"SUBSCRIBE", "due_repeatables", "fire", "XREADGROUP", "XACKDEL"},
+    set_aside: {"due_repeatables", "set_aside"},
+    store_repeatables: {"TIME", "upsert_repeatable", "move_repeatable", "ZRANGE", "ZSCORE", "HMGET"},
 }
 ALSO_SENT = WORKER | {"HELLO", "XACKDEL", "ack", "orphans", "ZRANGE", "TIME", "DEL", "bury", "add"}
 SKIPPED: dict[Flow, int] = {keep: 2}  # the first renewals come before anything is held

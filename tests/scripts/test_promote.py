@@ -49,6 +49,14 @@ class TestMoving:
         assert group.promote().promoted == 2
         assert group.envelopes == [b"%d" % -HOUR_MS, b"-1000"]
 
+    def test_none_is_promoted_early_not_even_by_a_part_of_a_millisecond(self, group: Group) -> None:
+        for number in range(50):
+            due_ms = group.now_ms + 3
+            group.client.zadd(KEYS.delayed, {join_member("", b"%d" % number): due_ms})
+            while group.promote().promoted == 0:
+                pass
+            assert group.now_us >= due_ms * 1000
+
     def test_the_longest_due_go_first(self, group: Group) -> None:
         for by_ms in (-10, -30, -20):
             delay(group, join_member("", b"%d" % by_ms), by_ms)

@@ -226,7 +226,8 @@ class _Link:
         while chunk := await server.read(CHUNK):
             await self._proxy._hold("replies")
             for reply in frames.feed(chunk):
-                is_answer = self._unanswered and not reply.startswith(b">")
+                is_message = reply.startswith(b">") and not reply.startswith(b">3\r\n$9\r\nsubscribe")
+                is_answer = self._unanswered and not is_message
                 cut = self._unanswered.popleft() if is_answer else None
                 if cut is None:
                     await self._deliver(reply)
