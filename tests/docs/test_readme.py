@@ -26,7 +26,7 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 def test_every_block_is_of_a_kind_that_is_run() -> None:
     assert {language for language, _ in BLOCKS} == {"sh", "python"}
-    assert len(PYTHON) == 3
+    assert len(PYTHON) == 4
 
 
 @pytest.mark.parametrize("command", SHELL)
@@ -61,3 +61,9 @@ def test_the_program_that_adds_adds(home: dict[str, str]) -> None:
 
 def test_the_program_that_runs_jobs_buries_one_and_brings_it_back(home: dict[str, str]) -> None:
     assert run(PYTHON[2], home) == "unrecoverable no retry would help {'amount': -1}\n0\n"
+
+
+def test_the_program_about_time_delays_adds_once_and_repeats(home: dict[str, str]) -> None:
+    cancelled, new, ran = run(PYTHON[3], home).splitlines()
+    assert (cancelled, new) == ("cancelled: True", "new: False")
+    assert ran == "['charge 10', 'remind tea', 'beat 1', 'beat 1']"
