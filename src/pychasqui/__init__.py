@@ -27,6 +27,7 @@ from .errors import (
     UnsupportedData,
     WrongLoop,
 )
+from .events import QueueEvent, QueueEvents
 from .job import Job
 from .leaders import Promoter, Scheduler
 from .queue import Queue
@@ -56,6 +57,8 @@ __all__ = [
     "PayloadTooLarge",
     "Promoter",
     "Queue",
+    "QueueEvent",
+    "QueueEvents",
     "QueueFull",
     "RedisTrouble",
     "RepeatPattern",

@@ -266,6 +266,19 @@ class Broker:
         """Let go of the promoter's lease, if it is ours."""
         await self.run(scripts.YIELD, (self._keys.promoter_lease,), (holder,))
 
+    # Events ---------------------------------------------------------------------------------------------------------
+
+    async def last_event_id(self) -> str:
+        """The newest event's; "0-0" if there is none."""
+        newest = await self.connection.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", 1)
+        return newest[0][0].decode() if newest else "0-0"
+
+    async def read_events(self, after: str, count: int, block_ms: int) -> list[Entry]:
+        """What has happened after that event; waits if it is nothing. Sending it again reads it again."""
+        return read_entries(
+            await self.connection.call("XREAD", "COUNT", count, "BLOCK", block_ms, "STREAMS", self._keys.events, after)
+        )
+
     # Dead letters ---------------------------------------------------------------------------------------------------
 
     async def dead_page(self, start: str, end: str, count: int) -> list[Entry]:
