@@ -30,6 +30,7 @@ from .errors import (
 from .events import QueueEvent, QueueEvents
 from .job import Job
 from .leaders import Promoter, Scheduler
+from .look import JobView, Page, WorkerInfo
 from .queue import Queue
 from .repeat import MissedFiresPolicy, RepeatPattern, next_fire, next_fires
 from .repeatables import Repeatable, RepeatableMeta, Repeatables
@@ -51,10 +52,12 @@ __all__ = [
     "InvalidArgument",
     "InvalidType",
     "Job",
+    "JobView",
     "MissedFiresPolicy",
     "NotRedis",
     "NotReplicated",
     "PayloadTooLarge",
+    "Page",
     "Promoter",
     "Queue",
     "QueueEvent",
@@ -75,6 +78,7 @@ __all__ = [
     "UnsafeServer",
     "UnsupportedData",
     "Worker",
+    "WorkerInfo",
     "WrongLoop",
     "__version__",
     "next_fire",

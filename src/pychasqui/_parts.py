@@ -6,6 +6,9 @@ import asyncio
 import contextvars
 import functools
 import inspect
+import os
+import socket
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,7 +28,11 @@ from ._redis.broker import Broker
 from ._redis.keys import Keys
 from ._redis.repeats import RepeatBroker
 from .job import Job
+from .look import WorkerInfo, encode_worker
 from .retry import RetryPolicy
+
+HOST = socket.gethostname()
+JOBS_SHOWN = 20  # of those that run; a worker may run thousands
 
 Handler = Callable[[Job], Awaitable[Any]] | Callable[[Job], Any]
 
@@ -68,6 +75,8 @@ class Parts:
         on_death: Callable[[str, BaseException], None],
         is_abandoned: Callable[[], bool],
     ) -> None:
+        self._settings = settings
+        self._started_at_ms = time.time_ns() // 1_000_000
         keys = Keys(settings.queue_name)
         me = (settings.group, settings.consumer_id)
         self.broker = Broker(place.connection(timeout_s=config.WORK_TIMEOUT_S), keys)
@@ -109,6 +118,8 @@ class Parts:
             lanes=self.lanes,
             held=self._held,
             on_lost=self._look_for_orphans,
+            on_pause=self.reader.pause,
+            describe=self._describe,
             lease_ms=settings.lease_ms,
             every_s=settings.renew_s,
         )
@@ -138,6 +149,21 @@ class Parts:
     def _held(self) -> dict[bytes, int]:
         """Every entry that this worker has to do with, each with its delivery. Also called from the keeper's thread."""
         return self.lanes.held() | self.acker.held()
+
+    def _describe(self) -> bytes:
+        """What Queue.workers() shows. Also called from the keeper's thread."""
+        running = self.lanes.running()
+        return encode_worker(
+            WorkerInfo(
+                consumer_id=self._settings.consumer_id,
+                host=HOST,
+                pid=os.getpid(),
+                started_at_ms=self._started_at_ms,
+                concurrency=self._settings.concurrency,
+                busy=len(running),
+                job_ids=[job.id for job in running[:JOBS_SHOWN]],
+            )
+        )
 
     def _look_for_orphans(self) -> None:
         """Entries may be pending for this worker that it does not know of, or not by that delivery."""

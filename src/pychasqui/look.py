@@ -1,10 +1,12 @@
-"""A look into a queue: how many jobs are where, which they are, who works on them. Bounded, whatever the queue holds."""
+"""A look into a queue: how many jobs are where, which they are, who works on them. Bounded, however much there is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from ._redis.looks import Counts, LookBroker, Pending
 from ._redis.replies import Entry
@@ -43,6 +45,22 @@ class Page:
 
     jobs: list[JobView]
     next: str | None
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker, as it tells of itself with each renewal of its lease."""
+
+    consumer_id: str
+    host: str
+    pid: int
+    started_at_ms: int
+    concurrency: int
+    busy: int  # handlers that run
+    job_ids: list[str]  # the first of those jobs
+
+
+encode_worker = msgspec.msgpack.Encoder().encode
+_decode_worker = msgspec.msgpack.Decoder(WorkerInfo).decode
 
 
 class Look:
@@ -86,10 +104,20 @@ class Look:
             held = await broker.pending_of(entry[0])
             return _view("waiting", entry) if held is None else _active(entry[0].decode(), held._replace(entry=entry))
         for state in ("active", "waiting", "dead"):
-            for job in (await self.jobs(state, limit=SEARCHED)).jobs:  # type: ignore[arg-type]
+            for job in (await self.jobs(state, limit=SEARCHED)).jobs:
                 if job.id == job_id:
                     return job
         return None
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers that live, by their own account."""
+        found = []
+        for raw in await self._broker().workers():
+            try:
+                found.append(_decode_worker(raw))
+            except msgspec.MsgspecError:
+                continue
+        return found
 
     async def oldest_age_ms(self) -> int | None:
         """For how long the oldest job that is not done has been in the stream; None if there is none."""
@@ -141,6 +169,4 @@ def _decoded(state: str, raw: bytes, name: str, **more: Any) -> JobView:
         data, problem = decode_data(envelope.payload), None
     except DecodeError as error:
         data, problem = None, str(error)
-    return JobView(
-        state, envelope.id, name, data, envelope.attempt, envelope.created_at_ms, error=problem, **more
-    )
+    return JobView(state, envelope.id, name, data, envelope.attempt, envelope.created_at_ms, error=problem, **more)

@@ -16,6 +16,7 @@ from ._place import Place
 from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
+from ._redis.looks import Counts, LookBroker
 from ._redis.repeats import RepeatBroker
 from ._terms import IfExists, read_delay
 from .dlq import DeadLetters
@@ -29,6 +30,7 @@ from .errors import (
     WrongLoop,
 )
 from .job import Job
+from .look import JobView, Look, Page, State, WorkerInfo
 from .repeat import MissedFiresPolicy, RepeatPattern
 from .repeatables import RepeatableMeta, Repeatables
 
@@ -203,6 +205,66 @@ class Queue:
         for start in range(0, len(ids), MOVED_A_CALL):
             found += await broker.move_delayed(what, ids[start : start + MOVED_A_CALL], delay_ms)
         return found
+
+    # A look inside --------------------------------------------------------------------------------------------------
+
+    async def counts(self) -> Counts:
+        """How many jobs are waiting, active, delayed and dead, and how many repeatables there are."""
+        return await self._look.counts()
+
+    async def jobs(self, state: State, *, after: str = "", limit: int = 100) -> Page:
+        """A page of the jobs of one state: "waiting", "active", "delayed" or "dead"."""
+        return await self._look.jobs(state, after, limit)
+
+    async def get_job(self, job_id: str) -> JobView | None:
+        """A job and its state. Those without an explicit id are looked for among the first 1,000 of each state."""
+        return await self._look.get_job(job_id)
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers that live, as their heartbeats tell: host, pid, concurrency, what they run."""
+        return await self._look.workers()
+
+    async def oldest_age_ms(self) -> int | None:
+        """How long ago the oldest job that is not done came into the stream; None if there is none."""
+        return await self._look.oldest_age_ms()
+
+    async def pause(self) -> None:
+        """Workers read nothing more from now on; what they have they finish. Adding goes on."""
+        await self._looks().pause()
+
+    async def resume(self) -> None:
+        await self._looks().resume()
+
+    async def is_paused(self) -> bool:
+        return await self._looks().is_paused()
+
+    async def purge(self, state: State) -> int:
+        """Remove the jobs of a state for good: "waiting", "delayed" or "dead". Returns how many."""
+        if state == "waiting":
+            return await self._looks().purge_waiting()
+        if state == "delayed":
+            return await self._looks().purge_delayed()
+        if state == "dead":
+            return await self.dlq.purge()
+        raise InvalidArgument(
+            f"state is {state!r}, must be waiting, delayed or dead: what runs cannot be removed"[:300]
+        )
+
+    async def drain(self, *, delayed: bool = False) -> int:
+        """Remove the waiting jobs and, if asked for, the delayed ones. Returns how many."""
+        removed = await self.purge("waiting")
+        return removed + (await self.purge("delayed") if delayed else 0)
+
+    async def obliterate(self) -> int:
+        """Remove everything that the queue has in Redis, jobs that run, too. Returns how many keys there were."""
+        return await self._looks().remove_all_keys()
+
+    @property
+    def _look(self) -> Look:
+        return Look(self._looks)
+
+    def _looks(self) -> LookBroker:
+        return LookBroker(self._bound_broker(), Keys(self.name), config.GROUP)
 
     @property
     def repeatables(self) -> Repeatables:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, Protocol
 
@@ -103,6 +103,8 @@ class Reader(Service):
         self.claims: Claims | None = None
         self._pace = Pace(monotonic())
         self._names: dict[bytes | None, str] = {}
+        self._is_paused = False
+        self._unblocking: asyncio.Task[None] | None = None
         self._outage = Outage(f"worker {consumer} cannot read and keeps trying", f"worker {consumer} reads again")
 
     async def stop_reading(self, helper: Broker) -> None:
@@ -123,10 +125,28 @@ class Reader(Service):
             await asyncio.wait({self._task}, timeout=UNBLOCK_EVERY_S)
         await self.end(patience_s=0)
 
+    def pause(self, is_paused: bool) -> None:
+        """Read nothing more while the queue is paused; a read that waits for entries ends now."""
+        if is_paused == self._is_paused:
+            return
+        self._is_paused = is_paused
+        log.info("the queue is %s for worker %s", "paused" if is_paused else "resumed", self._consumer)
+        self.wake()
+        if is_paused:
+            self._unblocking = asyncio.ensure_future(self._unblock())
+
+    async def _unblock(self) -> None:
+        socket = self._broker.connection.live_socket()
+        if socket is not None and socket.dialect is not None:
+            with suppress(RedisTrouble):  # the read ends by itself
+                await self._helper.unblock(socket.dialect.client_id)
+
     async def _run(self) -> None:
         has_backlog = False  # the last read brought all that it asked for
         while not self._is_stopping:
             count = await self._room()
+            while self._is_paused and not self._is_stopping:
+                await self._sleep()
             if self._is_stopping:
                 return
             # A read that waits must not ask for what an earlier pace allowed: what comes then may be slow.

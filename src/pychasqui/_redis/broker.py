@@ -180,6 +180,17 @@ class Broker:
         lost: list[bytes] = await self.run(scripts.KEEP, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments))
         return lost
 
+    async def tell_of_worker(self, consumer: str, about: bytes, kept_ms: int) -> None:
+        """What a worker wants known about itself. Sent twice it says the same."""
+        await self.connection.call("SET", self._keys.worker(consumer), about, "PX", kept_ms)
+
+    async def is_paused(self) -> bool:
+        return bool(await self.connection.call("EXISTS", self._keys.paused))
+
+    async def hear_of_pause(self, on_pause: Callable[[bool], None]) -> bool:
+        """Have `on_pause` called when the queue is paused or resumed. Best effort, as hear()."""
+        return await self._listen(self._keys.pause_channel, lambda message: on_pause(message == b"pause"))
+
     async def release(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
         """Hand unstarted entries back, each with the number of its earlier deliveries."""
         arguments = [word for entry in held for word in entry]
@@ -192,6 +203,7 @@ class Broker:
 
     async def leave(self, group: str, consumer: str) -> bool:
         """Whether the consumer's name is gone; if not, the others take over what it holds."""
+        await self.connection.call("DEL", self._keys.worker(consumer))
         return bool(await self.run(scripts.LEAVE, (self._keys.stream, self._keys.workers), (group, consumer)))
 
     async def holders(self, group: str) -> dict[bytes, int]:
@@ -249,12 +261,15 @@ class Broker:
 
     async def hear(self, channel: str, on_due: Callable[[float], None]) -> bool:
         """Best effort: it ends with the socket, so it is asked for again and again, and a message can be lost."""
+        return await self._listen(channel, partial(_pass_on, on_due))
+
+    async def _listen(self, channel: str, on_message: Callable[[bytes], None]) -> bool:
         deadline = self.connection.deadline()
         socket = await self.connection.ready(deadline)
         assert socket.dialect is not None
         if socket.dialect.protocol < 3:  # there a connection that listens can do nothing else
             return False
-        return socket.listen(channel, partial(_pass_on, on_due), deadline)
+        return socket.listen(channel, on_message, deadline)
 
     async def move_delayed(self, what: str, ids: list[str], delay_ms: int = 0) -> list[bool]:
         """Cancel, postpone or run delayed jobs; whether each was there. Sent twice, the second finds nothing to do."""

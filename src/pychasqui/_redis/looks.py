@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
+from ..errors import ReplyError
 from . import scripts
 from .broker import Broker
 from .keys import Keys
 from .remedies import Remedy, remedy_for
 from .replies import Entry
-from ..errors import ReplyError
 
 PURGED_A_CALL = 500
 KEYS_A_CALL = 500
+MOST_WORKERS = 1000
 
 
 class Counts(NamedTuple):
@@ -120,6 +121,15 @@ class LookBroker:
         )
         return (first[0][0], now_ms) if first else None
 
+    async def workers(self) -> list[bytes]:
+        """What those workers tell of themselves whose lease is not over."""
+        leases, now_ms = await asyncio.gather(self._broker.leases(), self._broker.now_ms())
+        alive = [name.decode("utf-8", "replace") for name, lease in leases.items() if lease >= now_ms]
+        if not alive:
+            return []
+        told = await self._call("MGET", *(self._keys.worker(name) for name in alive[:MOST_WORKERS]))
+        return [about for about in told if about is not None]
+
     # Pausing and purging --------------------------------------------------------------------------------------------
 
     async def pause(self) -> None:
@@ -140,10 +150,15 @@ class LookBroker:
             return
 
     async def purge_waiting(self) -> int:
+        return await self._purge(scripts.PURGE_WAITING, self._keys.stream)
+
+    async def purge_delayed(self) -> int:
+        return await self._purge(scripts.PURGE_DELAYED, self._keys.delayed)
+
+    async def _purge(self, script: scripts.Script, key: str) -> int:
+        """Call by call, so that nobody else waits for long."""
         removed = 0
-        while some := await self._broker.run(
-            scripts.PURGE_WAITING, (self._keys.stream,), (PURGED_A_CALL, self._keys.prefix)
-        ):
+        while some := await self._broker.run(script, (key,), (PURGED_A_CALL, self._keys.prefix)):
             removed += int(some)
         return removed
 
