@@ -12,10 +12,13 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from . import config
 from ._engine.acker import Acker
+from ._engine.announcer import Announcer
+from ._engine.event import Event
 from ._engine.keeper import Keeper
 from ._engine.lanes import Lanes
 from ._engine.promoter import Promoter
@@ -54,6 +57,8 @@ class Settings:
     block_ms: int
     read_count: int
     max_payload_bytes: int
+    events_max_len: int  # 0: no events
+    result_ttl_ms: int  # 0: results are not stored
     promotes: bool
     schedules: bool
     scheduler_tick_ms: int
@@ -83,15 +88,28 @@ class Parts:
         # A blocked read would hold up whatever is sent behind it, so the reader has a connection of its own.
         self.reading = Broker(place.connection(timeout_s=config.WORK_TIMEOUT_S), keys)
         self.threads = None if _is_async(settings.handler) else ThreadPoolExecutor(settings.concurrency, "chasqui-lane")
-        self.promoter = Promoter(self.broker, settings.consumer_id)
+        self.promoter = Promoter(self.broker, settings.consumer_id, events_max_len=settings.events_max_len)
+        self.announcer = (
+            Announcer(self.broker, max_len=settings.events_max_len, stores_results=settings.result_ttl_ms > 0)
+            if settings.events_max_len
+            else None
+        )
         self.acker = Acker(
             self.broker,
             *me,
             dlq_max_len=settings.dlq_max_len,
             on_rescheduled=self.promoter.expect,
             on_fenced=self._look_for_orphans,
+            announcer=self.announcer,
+            result_ttl_ms=settings.result_ttl_ms,
         )
-        verdicts = Verdicts(self.acker, settings.consumer_id, max_attempts=settings.max_attempts, policy=settings.retry)
+        verdicts = Verdicts(
+            self.acker,
+            settings.consumer_id,
+            max_attempts=settings.max_attempts,
+            policy=settings.retry,
+            announces=self.announcer is not None,
+        )
         self.lanes = Lanes(
             settings.handler if self.threads is None else _in_threads(settings.handler, self.threads),
             settings.concurrency,
@@ -133,6 +151,10 @@ class Parts:
         self.scheduler = Scheduler(
             RepeatBroker(self.broker, keys), settings.consumer_id, tick_s=settings.scheduler_tick_ms / 1000
         )
+        if self.announcer is not None:
+            self.announcer.on_death = on_death
+            self.lanes.on_start = self.announcer.started
+            self.reader.on_drained = partial(self.announcer.tell, [Event("drained")])
         self.lanes.on_room = self.reader.wake
         self.lanes.is_abandoned = is_abandoned
         self.reader.claims = self.reclaimer

@@ -19,6 +19,7 @@ from . import config
 from ._engine.service import Outage
 from ._place import Place
 from ._redis.broker import Broker
+from ._redis.connection import Connection
 from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
 from ._redis.remedies import Remedy, remedy_for
@@ -70,18 +71,29 @@ class QueueEvents:
         self._count = config.check_int("count", count, 1)
         self._names = _check_filter("names", names)
         self._job_ids = _check_filter("job_ids", job_ids)
-        self._place = Place(
+        self._place: Place | None = Place(
             redis_url, tls=tls, client_name=f"chasqui-events-{queue_name}", credential_provider=credential_provider
         )
         # A blocked read keeps its connection to itself, so each read is bounded by its block and a bit.
-        self._broker = Broker(self._place.connection(timeout_s=self._block_ms / 1000 + 2.0), Keys(queue_name))
+        self._read_from(self._place.connection(timeout_s=self._block_ms / 1000 + 2.0))
+
+    def _read_from(self, connection: Connection) -> None:
+        self._broker = Broker(connection, Keys(self.queue_name))
         self._inbox: deque[QueueEvent] = deque()
         self._callbacks: list[tuple[str | None, Callback]] = []
         self._reading: asyncio.Task[Any] | None = None
         self._is_closed = False
         self._outage = Outage(
-            f"the events of {queue_name} cannot be read", f"the events of {queue_name} are read again"
+            f"the events of {self.queue_name} cannot be read", f"the events of {self.queue_name} are read again"
         )
+
+    @classmethod
+    def over(cls, connection: Connection, queue_name: str) -> QueueEvents:
+        """Over a connection of somebody else's, who answers for it."""
+        events = cls(queue_name, count=1000)
+        events._place = None
+        events._read_from(connection)
+        return events
 
     @property
     def last_event_id(self) -> str:
@@ -121,13 +133,20 @@ class QueueEvents:
                 self._reading.cancel()
         return self._inbox.popleft()
 
+    def take_ready(self) -> list[QueueEvent]:
+        """The events that were read together with the last one."""
+        ready = list(self._inbox)
+        self._inbox.clear()
+        return ready
+
     async def close(self) -> None:
         """End the iteration and let go of the connection. Safe twice."""
         self._is_closed = True
         if self._reading is not None:
             self._reading.cancel()
         await self._broker.connection.close()
-        self._place.leave()
+        if self._place is not None:
+            self._place.leave()
 
     async def __aenter__(self) -> Self:
         if self._is_closed:

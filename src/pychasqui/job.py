@@ -28,6 +28,11 @@ class Job(msgspec.Struct, eq=False, gc=False):
     _entry_id: bytes = b""
     _deliveries: int = 0  # how often the entry had been delivered before
     _extras: bytes = b""
+    _started_at: float = 0.0  # monotonic; these three for the events
+    _ended_at: float = 0.0
+    _is_told: bool = False
+    _result: bytes | None = None  # what the handler returned, encoded; None if it is not stored
+    _queue: Any = None  # the Queue that added it, to ask for its result
     _is_marked: bool = False  # whether it may be the only one of its id, so that the next must be let in at its end
     is_new: bool = True  # as add() returns it: False if a job of this id was there already
     has_replaced: bool = False  # and if that one was waiting and has this job's data now
@@ -36,6 +41,12 @@ class Job(msgspec.Struct, eq=False, gc=False):
     def _delivery(self) -> int:
         """Which delivery of the entry this is, as the server counts them: it tells a run from a later one."""
         return self._deliveries + 1
+
+    async def wait_for_result(self, *, timeout: float = 30.0, poll_interval: float | None = None) -> Any:  # noqa: ASYNC109
+        """What the handler returns; see Queue.wait_for_result(). Nothing is polled: poll_interval has no effect."""
+        if self._queue is None:
+            raise RuntimeError("this job does not come from add(): ask Queue.wait_for_result() with its id")
+        return await self._queue.wait_for_result(self.id, timeout=timeout)
 
     @property
     def scheduled_at_ms(self) -> int | None:

@@ -29,10 +29,12 @@ from .errors import (
     NotReplicated,
     WrongLoop,
 )
+from .events import QueueEvents
 from .job import Job
 from .look import JobView, Look, Page, State, WorkerInfo
 from .repeat import MissedFiresPolicy, RepeatPattern
 from .repeatables import RepeatableMeta, Repeatables
+from .results import Results, decode_results
 
 MOVED_A_CALL = 500
 
@@ -70,6 +72,7 @@ class Queue:
             redis_url, tls=tls, client_name=f"chasqui-queue-{name}", credential_provider=credential_provider
         )
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._results: Results | None = None
         self._is_closed = False
         self._bulks = 0
         self._bulks_done: asyncio.Future[None] | None = None
@@ -132,7 +135,7 @@ class Queue:
             raise AddUnknown(f"{error} (job {encoded.id})", [encoded.id]) from None
         if wait_replicas:
             await self._reach_replicas(wait_replicas)
-        job = Job(encoded.id, name, data, 0, encoded.created_at_ms)
+        job = Job(encoded.id, name, data, 0, encoded.created_at_ms, _queue=self)
         if answer != NEW:
             _tell(job, answer)
         return job
@@ -167,7 +170,7 @@ class Queue:
                 if answers[behind].exception() is not None:
                     break
             room_for = 0
-        added = as_jobs(encoded, given)  # hot: while Redis is at work
+        added = as_jobs(encoded, given, self)  # hot: while Redis is at work
         # hot: nearly always there is one; gather takes 20 us
         results = [await _outcome(answers[0])] if len(answers) == 1 else await asyncio.gather(*map(_outcome, answers))
         if any(isinstance(result, ChasquiError) for result in results):
@@ -205,6 +208,35 @@ class Queue:
         for start in range(0, len(ids), MOVED_A_CALL):
             found += await broker.move_delayed(what, ids[start : start + MOVED_A_CALL], delay_ms)
         return found
+
+    # Results --------------------------------------------------------------------------------------------------------
+
+    async def get_job_result(self, job_id: str) -> Any:
+        """What the job's handler returned; None if it is not done, or nothing is stored."""
+        return (await self.get_job_result_bulk([job_id]))[0]
+
+    async def get_job_result_bulk(self, job_ids: Iterable[str]) -> list[Any]:
+        """The same for many, in the order of the ids."""
+        ids = [config.check_job_id(job_id) for job_id in job_ids]
+        return decode_results(await self._bound_broker().results(ids)) if ids else []
+
+    async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109  the official name
+        """What the job's handler returns, as soon as it does.
+
+        Raises JobFailed as soon as the job is dead, ResultExpired or ResultNotStored if it is done without a result
+        that is still there, and TimeoutError.
+        """
+        timeout_s = config.check_seconds("timeout", timeout)
+        self._bound_loop()
+        if self._results is None:
+            self._results = Results(
+                self._bound_broker, QueueEvents.over(self._place.connection(timeout_s=7.0), self.name)
+            )
+        return await self._results.wait(config.check_job_id(job_id), timeout_s)
+
+    async def wait_for_results(self, job_ids: Iterable[str], *, timeout: float = 30.0) -> list[Any]:  # noqa: ASYNC109
+        """The results of many jobs, in the order of the ids. An error of one is raised when it is known."""
+        return list(await asyncio.gather(*(self.wait_for_result(job_id, timeout=timeout) for job_id in job_ids)))
 
     # A look inside --------------------------------------------------------------------------------------------------
 
@@ -320,6 +352,8 @@ class Queue:
             if self._bulks:
                 self._bulks_done = self._loop.create_future()
                 await self._bulks_done
+            if self._results is not None:
+                await self._results.close()
             await self._adder.close()
             await self._connection.close()
             await self._waiting_connection.close()
@@ -378,6 +412,7 @@ class Queue:
         self._connection = self._place.connection(timeout_s=self._timeout_s)
         self._waiting_connection = self._place.connection(timeout_s=self._timeout_s)  # opened when replicas are awaited
         self._broker = Broker(self._connection, Keys(self.name))
+        self._results = None
         self._adder = Adder(self._broker, max_stream_len=self._max_stream_len, timeout_s=self._timeout_s)
 
 

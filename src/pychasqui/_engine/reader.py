@@ -101,6 +101,7 @@ class Reader(Service):
         self._lapses = 0
         self._held_before: set[bytes] = set()  # when the group had to be made anew: these come a second time
         self.claims: Claims | None = None
+        self.on_drained: Callable[[], None] | None = None
         self._pace = Pace(monotonic())
         self._names: dict[bytes | None, str] = {}
         self._is_paused = False
@@ -143,6 +144,7 @@ class Reader(Service):
 
     async def _run(self) -> None:
         has_backlog = False  # the last read brought all that it asked for
+        was_empty = True
         while not self._is_stopping:
             count = await self._room()
             while self._is_paused and not self._is_stopping:
@@ -169,6 +171,12 @@ class Reader(Service):
                 await self._mend(error)
                 continue
             self._outage.is_over()
+            if came:
+                was_empty = False
+            elif not was_empty:
+                was_empty = True
+                if self.on_drained is not None:
+                    self.on_drained()
             has_backlog = came >= count
 
     def _arrive(self, entries: list[Entry]) -> None:
@@ -327,7 +335,7 @@ class Reader(Service):
                 entry_id,
                 deliveries,
                 envelope.extras,
-                is_marked,
+                _is_marked=is_marked,
             )
             if (attempt >= max_attempts or job._retry is not None) and attempt >= runs_allowed(job, max_attempts):
                 self._on_exhausted(job)

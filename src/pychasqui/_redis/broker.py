@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..config import LEDGER_TTL_MS, RELEASED
 from ..errors import ChasquiError, ReplyError
 from . import scripts
-from .connection import Connection, Socket, pack
+from .connection import Connection, OnReply, Socket, pack
 from .keys import Keys
 from .remedies import Remedy, remedy_for
 from .replies import Claimed, Entry, Promotion, read_claimed, read_entries
@@ -31,6 +31,7 @@ class Failed(NamedTuple):
     member: bytes
     job_id: str
     is_marked: int  # 1: it may be the only one of its id
+    events: tuple[Any, ...] = ()  # to be written once it is done
 
 
 class Dead(NamedTuple):
@@ -40,6 +41,20 @@ class Dead(NamedTuple):
     delivery: int
     job_id: str  # "" if it is certainly not the only one of its id
     letter: list[bytes]
+    events: tuple[Any, ...] = ()  # to be written once it is done
+
+
+class Stored(NamedTuple):
+    """A job that is done, with its result, as store.lua takes it."""
+
+    entry_id: bytes
+    job_id: str
+    is_marked: int
+    is_stored: int
+    result: bytes
+
+
+Also = Callable[[Socket], None]  # what else to send on the same socket, behind it and in the same write
 
 
 class Broker:
@@ -139,27 +154,55 @@ class Broker:
         """Make another connection's blocked read return now, as if its time were up."""
         await self.connection.call("CLIENT", "UNBLOCK", client_id)
 
-    async def ack(self, group: str, ids: list[bytes]) -> None:
+    async def ack(self, group: str, ids: list[bytes], also: Also | None = None) -> None:
         """Finish entries. An id that is gone already is passed over, so sending it again is harmless."""
-        socket = await self.connection.ready(self.connection.deadline())
+        deadline = self.connection.deadline()
+        socket = await self.connection.ready(deadline)
         assert socket.dialect is not None
+        if socket.is_congested:
+            await socket.uncongested()
         if socket.dialect.xackdel:
-            codes = await self.connection.call(b"XACKDEL", self._keys.stream, group, b"IDS", len(ids), *ids)
+            asked = socket.ask(pack(b"XACKDEL", self._keys.stream, group, b"IDS", len(ids), *ids), deadline)
+            if also is not None:
+                also(socket)
+            codes = await asked
             if codes.count(1) < len(ids):
                 # Not pending, because the group was made anew meanwhile; but done, so it must not come again.
                 await self.connection.call(b"XDEL", self._keys.stream, *ids)
         else:
-            await self.run(scripts.ACK, (self._keys.stream,), (group, *ids))
+            await self.run(scripts.ACK, (self._keys.stream,), (group, *ids), also)
 
-    async def finish(self, group: str, entries: list[tuple[bytes, str]]) -> None:
+    async def finish(self, group: str, entries: list[tuple[bytes, str]], also: Also | None = None) -> None:
         """ack() for jobs that may be the only ones of their id: entry id and job id. Harmless to send again."""
         arguments = (word for entry in entries for word in entry)
-        await self.run(scripts.FINISH, (self._keys.stream,), (group, self._keys.prefix, *arguments))
+        await self.run(scripts.FINISH, (self._keys.stream,), (group, self._keys.prefix, *arguments), also)
+
+    async def store(self, group: str, ttl_ms: int, done: list[Stored], also: Also | None = None) -> int:
+        """ack() with results; returns how many found no room. Harmless to send again."""
+        arguments = (word for job in done for word in job)
+        head = (group, self._keys.prefix, ttl_ms)
+        return int(await self.run(scripts.STORE, (self._keys.stream,), (*head, *arguments), also))
+
+    async def results(self, job_ids: list[str]) -> list[bytes | None]:
+        """What the handlers of these jobs returned, still encoded; None where nothing is stored."""
+        found: list[bytes | None] = await self.connection.call("MGET", *map(self._keys.result, job_ids))
+        return found
+
+    def announce(self, socket: Socket, kind: str, words: list[str | int], deadline: float, on_reply: OnReply) -> None:
+        """Write events, as announce.lua or announce_done.lua takes them."""
+        script = scripts.ANNOUNCE_DONE if kind == "done" else scripts.ANNOUNCE
+
+        def answered(reply: Any) -> None:
+            if isinstance(reply, ReplyError) and remedy_for(reply) is Remedy.NO_SCRIPT:
+                script.forget(socket)  # these are lost, the next ones are not
+            on_reply(reply)
+
+        socket.send(script.pack(socket, (self._keys.events,), tuple(words)), deadline, answered)
 
     async def reschedule(self, group: str, consumer: str, jobs: list[Failed]) -> int:
         """Gated on the entry being ours by that delivery."""
         head = (group, consumer, self._keys.prefix, INDEX_KEPT_MS)
-        arguments = (word for job in jobs for word in job)
+        arguments = (word for job in jobs for word in job[:6])
         moved: int = await self.run(scripts.RESCHEDULE, (self._keys.stream, self._keys.delayed), (*head, *arguments))
         return moved
 
@@ -288,6 +331,11 @@ class Broker:
         newest = await self.connection.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", 1)
         return newest[0][0].decode() if newest else "0-0"
 
+    async def recent_events(self, count: int) -> list[Entry]:
+        """The newest, oldest first."""
+        newest: list[Entry] = await self.connection.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", count)
+        return newest[::-1]
+
     async def read_events(self, after: str, count: int, block_ms: int) -> list[Entry]:
         """What has happened after that event; waits if it is nothing. Sending it again reads it again."""
         return read_entries(
@@ -317,12 +365,17 @@ class Broker:
     async def remove_dead(self, ids: list[str]) -> int:
         return int(await self.connection.call("XDEL", self._keys.dead, *ids))
 
-    async def run(self, script: scripts.Script, keys: tuple[str, ...], arguments: tuple[Any, ...]) -> Any:
+    async def run(
+        self, script: scripts.Script, keys: tuple[str, ...], arguments: tuple[Any, ...], also: Also | None = None
+    ) -> Any:
         while True:
             deadline = self.connection.deadline()
             socket = await self.connection.ready(deadline)
+            asked = socket.ask(script.pack(socket, keys, arguments), deadline)
+            if also is not None:
+                also(socket)
             try:
-                return await socket.ask(script.pack(socket, keys, arguments), deadline)
+                return await asked
             except ReplyError as error:
                 if remedy_for(error) is not Remedy.NO_SCRIPT:
                     raise

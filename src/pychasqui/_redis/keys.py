@@ -36,6 +36,18 @@ class Keys:
         """Where a job is that is the only one of its id."""
         return f"{self.prefix}:dlid:{job_id}"
 
+    def result(self, job_id: str) -> str:
+        """What a job's handler returned."""
+        return f"{self.prefix}:result:{job_id}"
+
+    def progress(self, job_id: str) -> str:
+        """How far a job is, from 0 to 100."""
+        return f"{self.prefix}:progress:{job_id}"
+
+    def log(self, job_id: str) -> str:
+        """The lines that a job has logged."""
+        return f"{self.prefix}:log:{job_id}"
+
     def worker(self, consumer: str) -> str:
         """What a worker tells of itself with each renewal of its lease."""
         return f"{self.prefix}:worker:{consumer}"
