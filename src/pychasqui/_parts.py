@@ -18,6 +18,7 @@ from typing import Any
 from . import config
 from ._engine.acker import Acker
 from ._engine.announcer import Announcer
+from ._engine.desk import Desk
 from ._engine.event import Event
 from ._engine.keeper import Keeper
 from ._engine.lanes import Lanes
@@ -155,6 +156,11 @@ class Parts:
             self.announcer.on_death = on_death
             self.lanes.on_start = self.announcer.started
             self.reader.on_drained = partial(self.announcer.tell, [Event("drained")])
+        self.desk = self.reader.desk = Desk(
+            self.broker,
+            kept_ms=settings.result_ttl_ms or config.RESULT_TTL_MS,
+            tell=None if self.announcer is None else self.announcer.tell,
+        )
         self.lanes.on_room = self.reader.wake
         self.lanes.is_abandoned = is_abandoned
         self.reader.claims = self.reclaimer

@@ -220,6 +220,14 @@ class Queue:
         ids = [config.check_job_id(job_id) for job_id in job_ids]
         return decode_results(await self._bound_broker().results(ids)) if ids else []
 
+    async def get_job_progress(self, job_id: str) -> int | None:
+        """How far the job's handler has said to be, in per cent; None if it has not."""
+        return await self._bound_broker().progress_of(config.check_job_id(job_id))
+
+    async def get_job_logs(self, job_id: str, *, limit: int = 100) -> list[str]:
+        """The last lines that the job's handler has logged, oldest first."""
+        return await self._bound_broker().log_of(config.check_job_id(job_id), config.check_int("limit", limit, 1))
+
     async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109  the official name
         """What the job's handler returns, as soon as it does.
 

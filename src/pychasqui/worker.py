@@ -221,6 +221,7 @@ class Worker:
         await self._count_earlier_life(parts)  # before anything is read: whatever is pending now is of that life
         parts.lanes.lease_until = 0.0  # nothing is started before the first renewal
         await parts.keeper.start()  # before anything is read: a worker that holds entries is known to live
+        parts.desk.open()
         parts.lanes.start()
         for service in (parts.acker, parts.reader, parts.reclaimer):
             service.start()

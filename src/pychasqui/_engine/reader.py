@@ -102,6 +102,7 @@ class Reader(Service):
         self._held_before: set[bytes] = set()  # when the group had to be made anew: these come a second time
         self.claims: Claims | None = None
         self.on_drained: Callable[[], None] | None = None
+        self.desk: object = None  # where handlers say how far their jobs are
         self._pace = Pace(monotonic())
         self._names: dict[bytes | None, str] = {}
         self._is_paused = False
@@ -299,7 +300,7 @@ class Reader(Service):
 
     def _decode(self, entries: list[Entry], deliveries: int = 0) -> list[Job]:
         jobs: list[Job] = []
-        names, max_bytes, max_attempts = self._names, self._max_payload_bytes, self._max_attempts
+        names, max_bytes, max_attempts, desk = self._names, self._max_payload_bytes, self._max_attempts, self.desk
         for entry_id, fields in entries:
             try:
                 # hot: the two shapes that every known producer writes, else a search by field name
@@ -336,6 +337,7 @@ class Reader(Service):
                 deliveries,
                 envelope.extras,
                 _is_marked=is_marked,
+                _desk=desk,
             )
             if (attempt >= max_attempts or job._retry is not None) and attempt >= runs_allowed(job, max_attempts):
                 self._on_exhausted(job)

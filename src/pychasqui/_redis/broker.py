@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..config import LEDGER_TTL_MS, RELEASED
-from ..errors import ChasquiError, ReplyError
+from ..errors import ChasquiError, ConnectionLost, ReplyError
 from . import scripts
 from .connection import Connection, OnReply, Socket, pack
 from .keys import Keys
@@ -187,6 +187,32 @@ class Broker:
         """What the handlers of these jobs returned, still encoded; None where nothing is stored."""
         found: list[bytes | None] = await self.connection.call("MGET", *map(self._keys.result, job_ids))
         return found
+
+    def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: OnReply) -> None:
+        """How far a job is. Nobody waits for it."""
+        self._send(("SET", self._keys.progress(job_id), percent, "PX", kept_ms), on_reply)
+
+    def add_log_line(self, job_id: str, line: str, max_lines: int, kept_ms: int, on_reply: OnReply) -> None:
+        """A line of a job's log. Nobody waits for it."""
+        key = self._keys.log(job_id)
+        self._send(("XADD", key, "MAXLEN", "~", max_lines, "*", "line", line), on_reply)
+        self._send(("PEXPIRE", key, kept_ms), on_reply)
+
+    def _send(self, words: tuple[Any, ...], on_reply: OnReply) -> None:
+        socket = self.connection.live_socket()
+        if socket is None or socket.is_congested:
+            on_reply(ConnectionLost("the server does not take it now"))
+        else:
+            socket.send(pack(*words), self.connection.deadline(), on_reply)
+
+    async def progress_of(self, job_id: str) -> int | None:
+        percent = await self.connection.call("GET", self._keys.progress(job_id))
+        return int(percent) if percent is not None and percent.isdigit() else None
+
+    async def log_of(self, job_id: str, count: int) -> list[str]:
+        """The last lines of a job's log, oldest first."""
+        entries = await self.connection.call("XREVRANGE", self._keys.log(job_id), "+", "-", "COUNT", count)
+        return [entry[1][1].decode("utf-8", "replace") for entry in reversed(entries) if len(entry[1]) > 1]
 
     def announce(self, socket: Socket, kind: str, words: list[str | int], deadline: float, on_reply: OnReply) -> None:
         """Write events, as announce.lua or announce_done.lua takes them."""
