@@ -13,12 +13,15 @@ from .errors import (
     DecodeError,
     InvalidArgument,
     InvalidType,
+    JobFailed,
     NotRedis,
     NotReplicated,
     PayloadTooLarge,
     QueueFull,
     RedisTrouble,
     ReplyError,
+    ResultExpired,
+    ResultNotStored,
     RetryLater,
     ServerNotFound,
     ServerTooOld,
@@ -27,8 +30,10 @@ from .errors import (
     UnsupportedData,
     WrongLoop,
 )
+from .events import QueueEvent, QueueEvents
 from .job import Job
 from .leaders import Promoter, Scheduler
+from .look import JobView, Page, WorkerInfo
 from .queue import Queue
 from .repeat import MissedFiresPolicy, RepeatPattern, next_fire, next_fires
 from .repeatables import Repeatable, RepeatableMeta, Repeatables
@@ -50,12 +55,17 @@ __all__ = [
     "InvalidArgument",
     "InvalidType",
     "Job",
+    "JobFailed",
+    "JobView",
     "MissedFiresPolicy",
     "NotRedis",
     "NotReplicated",
     "PayloadTooLarge",
+    "Page",
     "Promoter",
     "Queue",
+    "QueueEvent",
+    "QueueEvents",
     "QueueFull",
     "RedisTrouble",
     "RepeatPattern",
@@ -63,6 +73,8 @@ __all__ = [
     "RepeatableMeta",
     "Repeatables",
     "ReplyError",
+    "ResultExpired",
+    "ResultNotStored",
     "RetryLater",
     "RetryPolicy",
     "Scheduler",
@@ -72,6 +84,7 @@ __all__ = [
     "UnsafeServer",
     "UnsupportedData",
     "Worker",
+    "WorkerInfo",
     "WrongLoop",
     "__version__",
     "next_fire",

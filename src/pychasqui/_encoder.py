@@ -161,9 +161,12 @@ class Encoder:
         return raw
 
 
-def as_jobs(encoded: Encoded, jobs: Sequence[Mapping[str, Any]]) -> list[Job]:
+def as_jobs(encoded: Encoded, jobs: Sequence[Mapping[str, Any]], queue: object) -> list[Job]:
     now_ms = encoded.created_at_ms
-    return [Job(job_id, job["name"], job.get("data"), 0, now_ms) for job_id, job in zip(encoded.ids, jobs, strict=True)]
+    return [
+        Job(job_id, job["name"], job.get("data"), 0, now_ms, _queue=queue)
+        for job_id, job in zip(encoded.ids, jobs, strict=True)
+    ]
 
 
 def _now_ms() -> int:

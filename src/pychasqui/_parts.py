@@ -6,13 +6,20 @@ import asyncio
 import contextvars
 import functools
 import inspect
+import os
+import socket
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from . import config
 from ._engine.acker import Acker
+from ._engine.announcer import Announcer
+from ._engine.desk import Desk
+from ._engine.event import Event
 from ._engine.keeper import Keeper
 from ._engine.lanes import Lanes
 from ._engine.promoter import Promoter
@@ -25,7 +32,11 @@ from ._redis.broker import Broker
 from ._redis.keys import Keys
 from ._redis.repeats import RepeatBroker
 from .job import Job
+from .look import WorkerInfo, encode_worker
 from .retry import RetryPolicy
+
+HOST = socket.gethostname()
+JOBS_SHOWN = 20  # of those that run; a worker may run thousands
 
 Handler = Callable[[Job], Awaitable[Any]] | Callable[[Job], Any]
 
@@ -47,6 +58,8 @@ class Settings:
     block_ms: int
     read_count: int
     max_payload_bytes: int
+    events_max_len: int  # 0: no events
+    result_ttl_ms: int  # 0: results are not stored
     promotes: bool
     schedules: bool
     scheduler_tick_ms: int
@@ -68,21 +81,36 @@ class Parts:
         on_death: Callable[[str, BaseException], None],
         is_abandoned: Callable[[], bool],
     ) -> None:
+        self._settings = settings
+        self._started_at_ms = time.time_ns() // 1_000_000
         keys = Keys(settings.queue_name)
         me = (settings.group, settings.consumer_id)
         self.broker = Broker(place.connection(timeout_s=config.WORK_TIMEOUT_S), keys)
         # A blocked read would hold up whatever is sent behind it, so the reader has a connection of its own.
         self.reading = Broker(place.connection(timeout_s=config.WORK_TIMEOUT_S), keys)
         self.threads = None if _is_async(settings.handler) else ThreadPoolExecutor(settings.concurrency, "chasqui-lane")
-        self.promoter = Promoter(self.broker, settings.consumer_id)
+        self.promoter = Promoter(self.broker, settings.consumer_id, events_max_len=settings.events_max_len)
+        self.announcer = (
+            Announcer(self.broker, max_len=settings.events_max_len, stores_results=settings.result_ttl_ms > 0)
+            if settings.events_max_len
+            else None
+        )
         self.acker = Acker(
             self.broker,
             *me,
             dlq_max_len=settings.dlq_max_len,
             on_rescheduled=self.promoter.expect,
             on_fenced=self._look_for_orphans,
+            announcer=self.announcer,
+            result_ttl_ms=settings.result_ttl_ms,
         )
-        verdicts = Verdicts(self.acker, settings.consumer_id, max_attempts=settings.max_attempts, policy=settings.retry)
+        verdicts = Verdicts(
+            self.acker,
+            settings.consumer_id,
+            max_attempts=settings.max_attempts,
+            policy=settings.retry,
+            announces=self.announcer is not None,
+        )
         self.lanes = Lanes(
             settings.handler if self.threads is None else _in_threads(settings.handler, self.threads),
             settings.concurrency,
@@ -109,6 +137,8 @@ class Parts:
             lanes=self.lanes,
             held=self._held,
             on_lost=self._look_for_orphans,
+            on_pause=self.reader.pause,
+            describe=self._describe,
             lease_ms=settings.lease_ms,
             every_s=settings.renew_s,
         )
@@ -121,6 +151,15 @@ class Parts:
         )
         self.scheduler = Scheduler(
             RepeatBroker(self.broker, keys), settings.consumer_id, tick_s=settings.scheduler_tick_ms / 1000
+        )
+        if self.announcer is not None:
+            self.announcer.on_death = on_death
+            self.lanes.on_start = self.announcer.started
+            self.reader.on_drained = partial(self.announcer.tell, [Event("drained")])
+        self.desk = self.reader.desk = Desk(
+            self.broker,
+            kept_ms=settings.result_ttl_ms or config.RESULT_TTL_MS,
+            tell=None if self.announcer is None else self.announcer.tell,
         )
         self.lanes.on_room = self.reader.wake
         self.lanes.is_abandoned = is_abandoned
@@ -138,6 +177,21 @@ class Parts:
     def _held(self) -> dict[bytes, int]:
         """Every entry that this worker has to do with, each with its delivery. Also called from the keeper's thread."""
         return self.lanes.held() | self.acker.held()
+
+    def _describe(self) -> bytes:
+        """What Queue.workers() shows. Also called from the keeper's thread."""
+        running = self.lanes.running()
+        return encode_worker(
+            WorkerInfo(
+                consumer_id=self._settings.consumer_id,
+                host=HOST,
+                pid=os.getpid(),
+                started_at_ms=self._started_at_ms,
+                concurrency=self._settings.concurrency,
+                busy=len(running),
+                job_ids=[job.id for job in running[:JOBS_SHOWN]],
+            )
+        )
 
     def _look_for_orphans(self) -> None:
         """Entries may be pending for this worker that it does not know of, or not by that delivery."""

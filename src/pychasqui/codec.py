@@ -133,11 +133,40 @@ def decode_envelope(data: bytes) -> Envelope:
         if data[0] == 0x94:
             return _decode_four(data)
         if data[0] == 0x95:
-            job_id, payload, created_at_ms, attempt, retry = _decode_five(data)
-            return Envelope(job_id, payload, created_at_ms, attempt, None if retry is None else _unpack_retry(retry))
-    except (IndexError, *DECODER_REFUSALS):
-        pass
+            return _from_five(data, b"")
+    except (IndexError, *DECODER_REFUSALS) as refusal:
+        envelope = _decode_with_extras(data, refusal)
+        if envelope is not None:
+            return envelope
     return _decode_unusual(data)
+
+
+def _from_five(data: bytes, extras: bytes) -> Envelope:
+    job_id, payload, created_at_ms, attempt, retry = _decode_five(data)
+    override = None if retry is None else _unpack_retry(retry)
+    return Envelope(job_id, payload, created_at_ms, attempt, override, extras)
+
+
+_FOLLOWED = "trailing characters (byte "
+
+
+def _decode_with_extras(data: bytes, refusal: Exception) -> Envelope | None:
+    """The usual array with something behind it; None if it is not that."""
+    # hot: 2.1 us, with a retry override 2.8; to go through the array by hand takes 22 and 47. msgspec names the byte at
+    # which it ended. Whether it did is checked, so another wording in another version costs nothing but time.
+    _, is_followed, position = str(refusal).rpartition(_FOLLOWED)
+    if not is_followed or not position[:-1].isdecimal():
+        return None
+    array, extras = data[: int(position[:-1])], data[int(position[:-1]) :]
+    if not extras or not is_map(extras[0]):
+        extras = b""
+    try:
+        if data[0] == 0x95:
+            return _from_five(array, extras)
+        plain = _decode_four(array)
+    except DECODER_REFUSALS:
+        return None
+    return Envelope(plain.id, plain.payload, plain.created_at_ms, plain.attempt, None, extras)
 
 
 def _unpack_retry(retry: _Retry) -> RetryOverride:

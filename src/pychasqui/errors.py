@@ -8,6 +8,9 @@
     ├── DecodeError (ValueError)           bytes that are not what they should be
     ├── QueueFull                          max_stream_len is reached; nothing of the call was added
     ├── NotReplicated                      the jobs are on the master, but not on as many replicas as were asked for
+    ├── JobFailed                          wait_for_result: the job is dead; says why
+    ├── ResultExpired                      wait_for_result: the job is done, and its result was kept no longer
+    ├── ResultNotStored                    wait_for_result: the job is done, and its worker stores no results
     ├── Closed                             used after close()
     ├── WrongLoop                          used from another event loop, or after a fork
     ├── ServerNotFound                     embedded:// found no redis-server to run
@@ -64,6 +67,27 @@ class QueueFull(ChasquiError):
 
 class NotReplicated(ChasquiError):
     """The jobs are on the master and will run, but fewer replicas than asked for have confirmed them in time."""
+
+
+class JobFailed(ChasquiError):
+    """The job whose result was waited for is dead."""
+
+    def __init__(self, job_id: str, *, reason: str, error_type: str, error: str, attempts: int) -> None:
+        cause = f": {error_type or 'error'}: {error}" if error or error_type else ""
+        super().__init__(f"job {job_id[:100]!r} is dead after {attempts} runs ({reason}){cause}")
+        self.job_id = job_id
+        self.reason = reason
+        self.error_type = error_type  # "" if an official worker ran it
+        self.error = error
+        self.attempts = attempts
+
+
+class ResultExpired(ChasquiError):
+    """The job whose result was waited for is done, but the result was kept no longer."""
+
+
+class ResultNotStored(ChasquiError):
+    """The job whose result was waited for is done, but its worker stores no results."""
 
 
 class Closed(ChasquiError):

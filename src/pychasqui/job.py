@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 import msgspec
 
 from .codec import read_extra
+from .errors import InvalidArgument
 from .retry import RetryOverride
 
 SCHEDULED_AT = "s"  # the extra that says for when a job was fired
@@ -28,6 +30,12 @@ class Job(msgspec.Struct, eq=False, gc=False):
     _entry_id: bytes = b""
     _deliveries: int = 0  # how often the entry had been delivered before
     _extras: bytes = b""
+    _started_at: float = 0.0  # monotonic; these three for the events
+    _ended_at: float = 0.0
+    _is_told: bool = False
+    _result: bytes | None = None  # what the handler returned, encoded; None if it is not stored
+    _queue: Any = None  # the Queue that added it, to ask for its result
+    _desk: Any = None  # where its handler says how far it is
     _is_marked: bool = False  # whether it may be the only one of its id, so that the next must be let in at its end
     is_new: bool = True  # as add() returns it: False if a job of this id was there already
     has_replaced: bool = False  # and if that one was waiting and has this job's data now
@@ -36,6 +44,34 @@ class Job(msgspec.Struct, eq=False, gc=False):
     def _delivery(self) -> int:
         """Which delivery of the entry this is, as the server counts them: it tells a run from a later one."""
         return self._deliveries + 1
+
+    async def wait_for_result(self, *, timeout: float = 30.0, poll_interval: float | None = None) -> Any:  # noqa: ASYNC109
+        """What the handler returns; see Queue.wait_for_result(). Nothing is polled: poll_interval has no effect."""
+        if self._queue is None:
+            raise RuntimeError("this job does not come from add(): ask Queue.wait_for_result() with its id")
+        return await self._queue.wait_for_result(self.id, timeout=timeout)
+
+    def progress(self, done: float, total: float = 100, note: str = "") -> Awaitable[None]:
+        """Say how far the handler is; whoever waits or watches can see it. May be awaited, waits for nothing."""
+        for field, value in (("done", done), ("total", total)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+                raise InvalidArgument(f"{field} is {value!r}, must be a number from 0 on"[:300])
+        if not total:
+            raise InvalidArgument("total is 0, must be more than that")
+        percent = min(100, int(100 * done / total))
+        extras = ("done", f"{done:g}", "total", f"{total:g}") + (("note", str(note)) if note else ())
+        said: Awaitable[None] = self._at_desk().progress(self, percent, extras)
+        return said
+
+    def log(self, line: str) -> Awaitable[None]:
+        """Add a line to the job's log, which Queue.get_job_logs() shows. May be awaited, waits for nothing."""
+        said: Awaitable[None] = self._at_desk().log(self, str(line))
+        return said
+
+    def _at_desk(self) -> Any:
+        if self._desk is None:
+            raise RuntimeError("only a handler can say how far its job is, with the job that it was given")
+        return self._desk
 
     @property
     def scheduled_at_ms(self) -> int | None:

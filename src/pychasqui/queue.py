@@ -16,6 +16,7 @@ from ._place import Place
 from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
+from ._redis.looks import Counts, LookBroker
 from ._redis.repeats import RepeatBroker
 from ._terms import IfExists, read_delay
 from .dlq import DeadLetters
@@ -28,9 +29,12 @@ from .errors import (
     NotReplicated,
     WrongLoop,
 )
+from .events import QueueEvents
 from .job import Job
+from .look import JobView, Look, Page, State, WorkerInfo
 from .repeat import MissedFiresPolicy, RepeatPattern
 from .repeatables import RepeatableMeta, Repeatables
+from .results import Results, decode_results
 
 MOVED_A_CALL = 500
 
@@ -68,6 +72,7 @@ class Queue:
             redis_url, tls=tls, client_name=f"chasqui-queue-{name}", credential_provider=credential_provider
         )
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._results: Results | None = None
         self._is_closed = False
         self._bulks = 0
         self._bulks_done: asyncio.Future[None] | None = None
@@ -130,7 +135,7 @@ class Queue:
             raise AddUnknown(f"{error} (job {encoded.id})", [encoded.id]) from None
         if wait_replicas:
             await self._reach_replicas(wait_replicas)
-        job = Job(encoded.id, name, data, 0, encoded.created_at_ms)
+        job = Job(encoded.id, name, data, 0, encoded.created_at_ms, _queue=self)
         if answer != NEW:
             _tell(job, answer)
         return job
@@ -165,7 +170,7 @@ class Queue:
                 if answers[behind].exception() is not None:
                     break
             room_for = 0
-        added = as_jobs(encoded, given)  # hot: while Redis is at work
+        added = as_jobs(encoded, given, self)  # hot: while Redis is at work
         # hot: nearly always there is one; gather takes 20 us
         results = [await _outcome(answers[0])] if len(answers) == 1 else await asyncio.gather(*map(_outcome, answers))
         if any(isinstance(result, ChasquiError) for result in results):
@@ -203,6 +208,103 @@ class Queue:
         for start in range(0, len(ids), MOVED_A_CALL):
             found += await broker.move_delayed(what, ids[start : start + MOVED_A_CALL], delay_ms)
         return found
+
+    # Results --------------------------------------------------------------------------------------------------------
+
+    async def get_job_result(self, job_id: str) -> Any:
+        """What the job's handler returned; None if it is not done, or nothing is stored."""
+        return (await self.get_job_result_bulk([job_id]))[0]
+
+    async def get_job_result_bulk(self, job_ids: Iterable[str]) -> list[Any]:
+        """The same for many, in the order of the ids."""
+        ids = [config.check_job_id(job_id) for job_id in job_ids]
+        return decode_results(await self._bound_broker().results(ids)) if ids else []
+
+    async def get_job_progress(self, job_id: str) -> int | None:
+        """How far the job's handler has said to be, in per cent; None if it has not."""
+        return await self._bound_broker().progress_of(config.check_job_id(job_id))
+
+    async def get_job_logs(self, job_id: str, *, limit: int = 100) -> list[str]:
+        """The last lines that the job's handler has logged, oldest first."""
+        return await self._bound_broker().log_of(config.check_job_id(job_id), config.check_int("limit", limit, 1))
+
+    async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109  the official name
+        """What the job's handler returns, as soon as it does.
+
+        Raises JobFailed as soon as the job is dead, ResultExpired or ResultNotStored if it is done without a result
+        that is still there, and TimeoutError.
+        """
+        timeout_s = config.check_seconds("timeout", timeout)
+        self._bound_loop()
+        if self._results is None:
+            self._results = Results(
+                self._bound_broker, QueueEvents.over(self._place.connection(timeout_s=7.0), self.name)
+            )
+        return await self._results.wait(config.check_job_id(job_id), timeout_s)
+
+    async def wait_for_results(self, job_ids: Iterable[str], *, timeout: float = 30.0) -> list[Any]:  # noqa: ASYNC109
+        """The results of many jobs, in the order of the ids. An error of one is raised when it is known."""
+        return list(await asyncio.gather(*(self.wait_for_result(job_id, timeout=timeout) for job_id in job_ids)))
+
+    # A look inside --------------------------------------------------------------------------------------------------
+
+    async def counts(self) -> Counts:
+        """How many jobs are waiting, active, delayed and dead, and how many repeatables there are."""
+        return await self._look.counts()
+
+    async def jobs(self, state: State, *, after: str = "", limit: int = 100) -> Page:
+        """A page of the jobs of one state: "waiting", "active", "delayed" or "dead"."""
+        return await self._look.jobs(state, after, limit)
+
+    async def get_job(self, job_id: str) -> JobView | None:
+        """A job and its state. Those without an explicit id are looked for among the first 1,000 of each state."""
+        return await self._look.get_job(job_id)
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers that live, as their heartbeats tell: host, pid, concurrency, what they run."""
+        return await self._look.workers()
+
+    async def oldest_age_ms(self) -> int | None:
+        """How long ago the oldest job that is not done came into the stream; None if there is none."""
+        return await self._look.oldest_age_ms()
+
+    async def pause(self) -> None:
+        """Workers read nothing more from now on; what they have they finish. Adding goes on."""
+        await self._looks().pause()
+
+    async def resume(self) -> None:
+        await self._looks().resume()
+
+    async def is_paused(self) -> bool:
+        return await self._looks().is_paused()
+
+    async def purge(self, state: State) -> int:
+        """Remove the jobs of a state for good: "waiting", "delayed" or "dead". Returns how many."""
+        if state == "waiting":
+            return await self._looks().purge_waiting()
+        if state == "delayed":
+            return await self._looks().purge_delayed()
+        if state == "dead":
+            return await self.dlq.purge()
+        raise InvalidArgument(
+            f"state is {state!r}, must be waiting, delayed or dead: what runs cannot be removed"[:300]
+        )
+
+    async def drain(self, *, delayed: bool = False) -> int:
+        """Remove the waiting jobs and, if asked for, the delayed ones. Returns how many."""
+        removed = await self.purge("waiting")
+        return removed + (await self.purge("delayed") if delayed else 0)
+
+    async def obliterate(self) -> int:
+        """Remove everything that the queue has in Redis, jobs that run, too. Returns how many keys there were."""
+        return await self._looks().remove_all_keys()
+
+    @property
+    def _look(self) -> Look:
+        return Look(self._looks)
+
+    def _looks(self) -> LookBroker:
+        return LookBroker(self._bound_broker(), Keys(self.name), config.GROUP)
 
     @property
     def repeatables(self) -> Repeatables:
@@ -258,6 +360,8 @@ class Queue:
             if self._bulks:
                 self._bulks_done = self._loop.create_future()
                 await self._bulks_done
+            if self._results is not None:
+                await self._results.close()
             await self._adder.close()
             await self._connection.close()
             await self._waiting_connection.close()
@@ -316,6 +420,7 @@ class Queue:
         self._connection = self._place.connection(timeout_s=self._timeout_s)
         self._waiting_connection = self._place.connection(timeout_s=self._timeout_s)  # opened when replicas are awaited
         self._broker = Broker(self._connection, Keys(self.name))
+        self._results = None
         self._adder = Adder(self._broker, max_stream_len=self._max_stream_len, timeout_s=self._timeout_s)
 
 

@@ -42,6 +42,8 @@ class Worker:
     delayed_enabled    whether this worker may be the one that promotes delayed jobs and retries
     run_scheduler      whether it may be the one that fires repeatables, looking for new ones every scheduler_tick_ms
     claim_min_idle_ms  how long an official consumer's entry lies idle before it is taken over
+    events_enabled     whether to write what happens to the queue's event stream, of about events_max_stream_len events
+    store_results      whether to keep what handlers return, for result_ttl_ms
     strict             refuse a server whose settings put jobs at risk, instead of saying so in the log
     shutdown_deadline_s  how long close() waits for handlers that are running before it cancels them
     """
@@ -65,6 +67,10 @@ class Worker:
         max_payload_bytes: int = config.MAX_PAYLOAD_BYTES,
         dlq_max_stream_len: int = config.DLQ_MAX_LEN,
         strict: bool = False,
+        events_enabled: bool = True,
+        events_max_stream_len: int = config.EVENTS_MAX_LEN,
+        store_results: bool = False,
+        result_ttl_ms: int = config.RESULT_TTL_MS,
         delayed_enabled: bool = True,
         run_scheduler: bool = True,
         scheduler_tick_ms: int = config.SCHEDULER_TICK_MS,
@@ -90,6 +96,12 @@ class Worker:
             block_ms=config.check_int("read_block_ms", read_block_ms, 1),
             read_count=config.check_int("read_count", read_count, 1),
             max_payload_bytes=config.check_int("max_payload_bytes", max_payload_bytes, 1),
+            events_max_len=config.check_int("events_max_stream_len", events_max_stream_len, 1)
+            if config.check_bool("events_enabled", events_enabled)
+            else 0,
+            result_ttl_ms=config.check_int("result_ttl_ms", result_ttl_ms, 1)
+            if config.check_bool("store_results", store_results)
+            else 0,
             promotes=config.check_bool("delayed_enabled", delayed_enabled),
             schedules=config.check_bool("run_scheduler", run_scheduler),
             scheduler_tick_ms=config.check_int("scheduler_tick_ms", scheduler_tick_ms, 10, config.MAX_TICK_MS),
@@ -209,9 +221,12 @@ class Worker:
         await self._count_earlier_life(parts)  # before anything is read: whatever is pending now is of that life
         parts.lanes.lease_until = 0.0  # nothing is started before the first renewal
         await parts.keeper.start()  # before anything is read: a worker that holds entries is known to live
+        parts.desk.open()
         parts.lanes.start()
         for service in (parts.acker, parts.reader, parts.reclaimer):
             service.start()
+        if parts.announcer is not None:
+            parts.announcer.start()
         if self._settings.promotes:
             parts.promoter.start()
         if self._settings.schedules:
@@ -224,6 +239,8 @@ class Worker:
         await self._release(parts, parts.lanes.take_unstarted())
         await self._drain(parts.lanes)
         cut_off = await parts.lanes.stop()
+        if parts.announcer is not None:
+            await parts.announcer.end(patience_s=CLOSING_S)
         await parts.acker.end(patience_s=SETTLE_S)  # after the lanes, so that all that has ended is settled
         await parts.promoter.end(patience_s=CLOSING_S)
         await parts.scheduler.end(patience_s=CLOSING_S)

@@ -15,6 +15,7 @@ import msgpack  # type: ignore[import-untyped]
 import msgspec
 import pytest
 
+from pychasqui import codec
 from pychasqui.codec import (
     MAX_DEPTH,
     Envelope,
@@ -23,7 +24,9 @@ from pychasqui.codec import (
     decode_name,
     encode_data,
     encode_envelope,
+    encode_extras,
     join_member,
+    read_extra,
     split_member,
 )
 from pychasqui.errors import DecodeError, InvalidArgument, UnsupportedData
@@ -395,3 +398,19 @@ def test_a_timestamp_is_decoded_to_a_datetime() -> None:
 def test_bytes_that_are_not_data_are_refused(payload: bytes, text: str) -> None:
     with pytest.raises(DecodeError, match=text):
         decode_data(payload)
+
+
+@pytest.mark.parametrize("attempts", (None, 3))
+def test_an_envelope_with_extras_is_read_the_quick_way(attempts: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    extras = encode_extras(t="trace", s=5)
+    raw = encode_envelope("j", b"\x01", 5, 1, retry_override(attempts, None), extras)
+    monkeypatch.setattr(codec, "_decode_unusual", None)  # ten times as slow, and right whatever msgspec's errors say
+    envelope = decode_envelope(raw)
+    assert (envelope.id, envelope.payload, envelope.attempt, envelope.extras) == ("j", b"\x01", 1, extras)
+    assert (read_extra(extras, "t"), read_extra(extras, "s"), read_extra(extras, "u")) == ("trace", 5, None)
+
+
+def test_an_envelope_with_extras_is_read_whatever_msgspecs_errors_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "_FOLLOWED", "more data at (byte ")
+    envelope = decode_envelope(encode_envelope("j", b"\x01", 5, 1, None, encode_extras(t="trace")))
+    assert read_extra(envelope.extras, "t") == "trace"

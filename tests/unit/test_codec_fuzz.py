@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pychasqui._msgpack import end_of_value
+from pychasqui._msgpack import end_of_value, is_map
 from pychasqui.codec import (
     DEFAULT_MAX_PAYLOAD_BYTES,
     MAX_DEPTH,
     Envelope,
+    _decode_unusual,
     decode_data,
     decode_envelope,
     encode_data,
@@ -66,7 +67,16 @@ def test_any_data_that_was_written_is_read_back(data: Any) -> None:
 @settings(max_examples=60)
 def test_any_envelope_that_was_written_is_read_back_whatever_follows_it(envelope: Envelope, rest: bytes) -> None:
     assert decode_envelope(written(envelope)) == envelope
-    assert decode_envelope(written(envelope) + rest) == envelope
+    followed = decode_envelope(written(envelope) + rest)
+    assert msgspec.structs.replace(followed, extras=b"") == envelope
+    assert followed.extras == (rest if rest and is_map(rest[0]) else b"")
+
+
+@given(ENVELOPE, st.binary(max_size=9))
+@settings(max_examples=60)
+def test_what_follows_is_read_the_same_the_quick_way_and_the_long_one(envelope: Envelope, rest: bytes) -> None:
+    raw = written(envelope) + rest
+    assert decode_envelope(raw) == _decode_unusual(raw)
 
 
 @given(ENVELOPE)

@@ -7,15 +7,27 @@ make a second arrival harmless, and what is never settled would run a second tim
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+import logging
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any, Protocol
 
-from .._redis.broker import Broker, Dead, Failed
+from .._redis.broker import Broker, Dead, Failed, Stored
+from .._redis.connection import Socket
 from .._redis.remedies import Remedy, remedy_for
+from ..codec import encode_data
 from ..config import ACK_BATCH, OUTCOME_BATCH
-from ..errors import RedisTrouble
+from ..errors import ChasquiError, RedisTrouble
 from ..job import Job
+from .event import Event
 from .service import Outage, Service
+
+log = logging.getLogger("chasqui.worker")
+
+
+class Announces(Protocol):
+    def done(self, socket: Socket, jobs: list[Job]) -> None: ...
+    def tell(self, events: list[Event]) -> None: ...
 
 
 class Acker(Service):
@@ -32,6 +44,8 @@ class Acker(Service):
         dlq_max_len: int,
         on_rescheduled: Callable[[int], None],
         on_fenced: Callable[[], None],
+        announcer: Announces | None = None,
+        result_ttl_ms: int = 0,
     ) -> None:
         super().__init__()
         self._broker = broker
@@ -40,16 +54,28 @@ class Acker(Service):
         self._dlq_max_len = dlq_max_len
         self._on_rescheduled = on_rescheduled
         self._on_fenced = on_fenced  # an entry was not ours any more, at least not by that delivery
+        self._announcer = announcer
+        self._result_ttl_ms = result_ttl_ms  # 0: results are not stored
+        # hot: chosen once; a plain ack knows nothing of results and events
+        self.done = self._done_plainly if announcer is None and not result_ttl_ms else self._done_in_full
         self._done: list[Job] = []
-        self._done_marked: list[Job] = []  # whose ends let the next of their ids in
+        self._finishing: list[Job] = []  # done as well, but more than an ack is to be done about them
         self._failed: list[Failed] = []
         self._dead: list[Dead] = []
         self._outage = Outage(
             f"worker {consumer} cannot settle jobs and keeps trying", f"worker {consumer} settles jobs again"
         )
 
-    def done(self, job: Job, result: Any) -> None:
-        (self._done_marked if job._is_marked else self._done).append(job)
+    def _done_plainly(self, job: Job, result: Any) -> None:
+        (self._finishing if job._is_marked else self._done).append(job)
+        if self._sleeper is not None:
+            self.wake()
+
+    def _done_in_full(self, job: Job, result: Any) -> None:
+        job._ended_at = monotonic()
+        if self._result_ttl_ms:
+            job._result = _encoded(job, result)
+        (self._finishing if job._is_marked or self._result_ttl_ms else self._done).append(job)
         if self._sleeper is not None:
             self.wake()
 
@@ -66,14 +92,14 @@ class Acker(Service):
 
         Also called from the keeper's thread: a list is copied in one step.
         """
-        held = {job._entry_id: job._delivery for job in (*self._done.copy(), *self._done_marked.copy())}
+        held = {job._entry_id: job._delivery for job in (*self._done.copy(), *self._finishing.copy())}
         held.update((job.entry_id, job.delivery) for job in self._failed.copy())
         held.update((job.entry_id, job.delivery) for job in self._dead.copy())
         return held
 
     async def _run(self) -> None:
         while True:
-            while not (self._done or self._done_marked or self._failed or self._dead):
+            while not (self._done or self._finishing or self._failed or self._dead):
                 if self._is_stopping:
                     return
                 await self._sleep()
@@ -89,28 +115,60 @@ class Acker(Service):
     async def _settle(self) -> None:
         """One batch of each kind. A batch leaves its list only when Redis has answered."""
         if self._done:
-            batch = self._done[:ACK_BATCH]
-            await self._broker.ack(self._group, [job._entry_id for job in batch])
-            del self._done[: len(batch)]
-        if self._done_marked:
-            marked = self._done_marked[:OUTCOME_BATCH]
-            await self._broker.finish(self._group, [(job._entry_id, job.id) for job in marked])
-            del self._done_marked[: len(marked)]
+            done = self._done[:ACK_BATCH]
+            await self._broker.ack(self._group, [job._entry_id for job in done], self._announcement(done))
+            del self._done[: len(done)]
+        if self._finishing:
+            await self._finish(self._finishing[:OUTCOME_BATCH])
         if self._failed:
             failed = self._failed[:OUTCOME_BATCH]
             moved = await self._broker.reschedule(self._group, self._consumer, failed)
             del self._failed[: len(failed)]
             self._on_rescheduled(min(job.delay_ms for job in failed))
-            if moved < len(failed):
-                self._on_fenced()
+            self._see(failed, moved)
         if self._dead:
             dead = self._dead[:OUTCOME_BATCH]
             buried = await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead)
             del self._dead[: len(dead)]
-            if buried < len(dead):
-                self._on_fenced()
+            self._see(dead, buried)
+
+    async def _finish(self, jobs: list[Job]) -> None:
+        also = self._announcement(jobs)
+        if self._result_ttl_ms:
+            done = [
+                Stored(job._entry_id, job.id, int(job._is_marked), int(job._result is not None), job._result or b"")
+                for job in jobs
+            ]
+            if refused := await self._broker.store(self._group, self._result_ttl_ms, done, also):
+                log.warning("%d results found no room in Redis; their jobs are done", refused)
+        else:
+            await self._broker.finish(self._group, [(job._entry_id, job.id) for job in jobs], also)
+        del self._finishing[: len(jobs)]
+
+    def _announcement(self, jobs: list[Job]) -> Callable[[Socket], None] | None:
+        """What is to be sent right behind the ack of these jobs."""
+        if self._announcer is None:
+            return None
+        announcer = self._announcer
+        return lambda socket: announcer.done(socket, jobs)
+
+    def _see(self, jobs: Sequence[Failed | Dead], settled: int) -> None:
+        """Tell of what was done; if some of it was not, nobody knows which, and nothing is told of this batch."""
+        if settled < len(jobs):
+            self._on_fenced()
+        elif self._announcer is not None:
+            self._announcer.tell([event for job in jobs for event in job.events])
 
     def _mend(self, error: RedisTrouble) -> None:
         """A group that is gone is made anew by the reader; what is left to do here is to connect anew."""
         if remedy_for(error) in (Remedy.MOVED, Remedy.LOCKED):
             self._broker.connection.drop(error)
+
+
+def _encoded(job: Job, result: Any) -> bytes | None:
+    """A result that cannot be stored does not fail its job."""
+    try:
+        return encode_data(result)
+    except ChasquiError as error:
+        log.warning("the result of job %.100r (%.100r) cannot be stored, the job is done: %s", job.id, job.name, error)
+        return None

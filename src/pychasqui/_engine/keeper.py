@@ -50,6 +50,8 @@ class Keeper:
         lanes: Kept,
         held: Callable[[], dict[bytes, int]],
         on_lost: Callable[[], None],
+        on_pause: Callable[[bool], None],
+        describe: Callable[[], bytes],
         lease_ms: int,
         every_s: float,
     ) -> None:
@@ -59,6 +61,8 @@ class Keeper:
         self._lanes = lanes
         self._held = held
         self._on_lost = on_lost
+        self._on_pause = on_pause
+        self._describe = describe
         self._lease_ms = lease_ms
         self._every_s = every_s
         self._thread: threading.Thread | None = None
@@ -150,7 +154,18 @@ class Keeper:
             self._lanes.lease_until = until
             if lost:
                 self._in_worker_loop(self._lose, lost)
+        with suppress(RedisTrouble):  # it can wait: the lease could not
+            await self._look_around()
         return self._every_s
+
+    async def _look_around(self) -> None:
+        """Say how this worker is, and see whether the queue is paused; it is told of that, too."""
+        await self._broker.tell_of_worker(self._consumer, self._describe(), 2 * self._lease_ms)
+        await self._broker.hear_of_pause(self._pause)
+        self._pause(await self._broker.is_paused())
+
+    def _pause(self, is_paused: bool) -> None:
+        self._in_worker_loop(self._on_pause, is_paused)
 
     def _begin_again(self, until: float, lost: set[bytes]) -> None:
         """Runs in the worker's loop, in one step: nothing that is lost may start because the lease holds again."""

@@ -38,6 +38,7 @@ class Lanes:
         self.finished = 0  # runs that have ended, well or not
         self.low_water = -1  # on_room is called when the inbox falls to this, and when a lane finds it empty
         self.on_room: Callable[[], None] = _nobody
+        self.on_start: Callable[[Job], None] | None = None
         self.on_death: Callable[[str, BaseException], None] = _nobody
         self.is_abandoned: Callable[[], bool] = bool  # whether the loop ends without the worker having been stopped
         self.lease_until = float("inf")  # monotonic; set from the keeper's thread
@@ -128,10 +129,13 @@ class Lanes:
 
     async def _lane(self, number: int) -> None:
         inbox, running, handler, on_done = self._inbox, self._running, self._handler, self._on_done
+        on_start = self.on_start
         while not self._is_stopping:
             while inbox and self._may_start():
                 job = running[number] = inbox.popleft()
                 self._started += 1
+                if on_start is not None:
+                    on_start(job)
                 try:
                     result = await in_own_context(handler, job)
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  a handler may raise anything

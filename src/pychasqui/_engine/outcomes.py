@@ -68,7 +68,7 @@ def dead_letter(job: Job, reason: str, error: BaseException | None, runs: int, w
             b"error_type",
             _bounded(type(error).__qualname__, 200),
             b"error",
-            _bounded(_text(error), MAX_ERROR_CHARS),
+            _bounded(error_text(error), MAX_ERROR_CHARS),
         )
         fields += (b"traceback", _bounded(_trace(error), MAX_TRACEBACK_CHARS))
     return [*fields, b"worker", worker.encode()]
@@ -86,7 +86,7 @@ def rejected_letter(entry_id: bytes, fields: list[bytes] | None, reason: str, de
     return [*letter, b"attempts", b"0", b"worker", worker.encode()]
 
 
-def _text(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001  a foreign __str__ may raise anything

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, Protocol
 
@@ -101,8 +101,12 @@ class Reader(Service):
         self._lapses = 0
         self._held_before: set[bytes] = set()  # when the group had to be made anew: these come a second time
         self.claims: Claims | None = None
+        self.on_drained: Callable[[], None] | None = None
+        self.desk: object = None  # where handlers say how far their jobs are
         self._pace = Pace(monotonic())
         self._names: dict[bytes | None, str] = {}
+        self._is_paused = False
+        self._unblocking: asyncio.Task[None] | None = None
         self._outage = Outage(f"worker {consumer} cannot read and keeps trying", f"worker {consumer} reads again")
 
     async def stop_reading(self, helper: Broker) -> None:
@@ -123,10 +127,29 @@ class Reader(Service):
             await asyncio.wait({self._task}, timeout=UNBLOCK_EVERY_S)
         await self.end(patience_s=0)
 
+    def pause(self, is_paused: bool) -> None:
+        """Read nothing more while the queue is paused; a read that waits for entries ends now."""
+        if is_paused == self._is_paused:
+            return
+        self._is_paused = is_paused
+        log.info("the queue is %s for worker %s", "paused" if is_paused else "resumed", self._consumer)
+        self.wake()
+        if is_paused:
+            self._unblocking = asyncio.ensure_future(self._unblock())
+
+    async def _unblock(self) -> None:
+        socket = self._broker.connection.live_socket()
+        if socket is not None and socket.dialect is not None:
+            with suppress(RedisTrouble):  # the read ends by itself
+                await self._helper.unblock(socket.dialect.client_id)
+
     async def _run(self) -> None:
         has_backlog = False  # the last read brought all that it asked for
+        was_empty = True
         while not self._is_stopping:
             count = await self._room()
+            while self._is_paused and not self._is_stopping:
+                await self._sleep()
             if self._is_stopping:
                 return
             # A read that waits must not ask for what an earlier pace allowed: what comes then may be slow.
@@ -149,6 +172,12 @@ class Reader(Service):
                 await self._mend(error)
                 continue
             self._outage.is_over()
+            if came:
+                was_empty = False
+            elif not was_empty:
+                was_empty = True
+                if self.on_drained is not None:
+                    self.on_drained()
             has_backlog = came >= count
 
     def _arrive(self, entries: list[Entry]) -> None:
@@ -271,7 +300,7 @@ class Reader(Service):
 
     def _decode(self, entries: list[Entry], deliveries: int = 0) -> list[Job]:
         jobs: list[Job] = []
-        names, max_bytes, max_attempts = self._names, self._max_payload_bytes, self._max_attempts
+        names, max_bytes, max_attempts, desk = self._names, self._max_payload_bytes, self._max_attempts, self.desk
         for entry_id, fields in entries:
             try:
                 # hot: the two shapes that every known producer writes, else a search by field name
@@ -307,7 +336,8 @@ class Reader(Service):
                 entry_id,
                 deliveries,
                 envelope.extras,
-                is_marked,
+                _is_marked=is_marked,
+                _desk=desk,
             )
             if (attempt >= max_attempts or job._retry is not None) and attempt >= runs_allowed(job, max_attempts):
                 self._on_exhausted(job)

@@ -10,7 +10,8 @@ from typing import Protocol
 from .._redis.broker import Dead, Failed
 from ..job import Job
 from ..retry import KINDS, RetryPolicy
-from .outcomes import Retry, dead_letter, delayed_member, judge, rejected_letter
+from .event import Event, bounded
+from .outcomes import Retry, dead_letter, delayed_member, error_text, judge, rejected_letter
 
 log = logging.getLogger("chasqui.worker")
 
@@ -38,12 +39,21 @@ STRANGE_KINDS = 100
 LINES_A_SECOND = 10  # a burst of dead jobs must not be slowed down by telling about each of them
 
 
+def _failed(job: Job, error: BaseException) -> Event:
+    duration_us = int((monotonic() - job._started_at) * 1_000_000) if job._started_at else 0
+    extras = ("attempt", job.attempt + 1, "reason", bounded(error_text(error)), "duration_us", duration_us)
+    return Event("failed", job.id, job.name, extras)
+
+
 class Verdicts:
-    def __init__(self, settler: Settler, consumer: str, *, max_attempts: int, policy: RetryPolicy) -> None:
+    def __init__(
+        self, settler: Settler, consumer: str, *, max_attempts: int, policy: RetryPolicy, announces: bool = False
+    ) -> None:
         self._settler = settler
         self._consumer = consumer
         self._max_attempts = max_attempts
         self._policy = policy
+        self._announces = announces
         self._strange_kinds: set[str] = set()
         self._second = 0
         self._lines = 0
@@ -63,7 +73,18 @@ class Verdicts:
                 Shown(error),
             )
             member, is_marked = delayed_member(job), int(job._is_marked)
-            self._settler.reschedule(Failed(job._entry_id, job._delivery, verdict.delay_ms, member, job.id, is_marked))
+            next_run = Event("retry-scheduled", job.id, job.name, ("attempt", runs + 1, "backoff_ms", verdict.delay_ms))
+            self._settler.reschedule(
+                Failed(
+                    job._entry_id,
+                    job._delivery,
+                    verdict.delay_ms,
+                    member,
+                    job.id,
+                    is_marked,
+                    (_failed(job, error), next_run) if self._announces else (),
+                )
+            )
         else:
             self._bury(job, verdict.reason, error, runs)
 
@@ -75,12 +96,21 @@ class Verdicts:
         """The entry could not become a job."""
         self._warn("entry %s cannot be run and is dead: %s: %.200r", entry_id.decode(), reason, detail)
         letter = rejected_letter(entry_id, fields, reason, detail, self._consumer)
-        self._settler.bury(Dead(entry_id, delivery, "", letter))
+        events = (Event("dlq", extras=("attempt", 0, "reason", reason)),) if self._announces else ()
+        self._settler.bury(Dead(entry_id, delivery, "", letter, events))
 
     def _bury(self, job: Job, reason: str, error: BaseException | None, runs: int) -> None:
         self._warn("job %.100r (%.100r) is dead after %d runs: %s: %s", job.id, job.name, runs, reason, Shown(error))
         letter = dead_letter(job, reason, error, runs, self._consumer)
-        self._settler.bury(Dead(job._entry_id, job._delivery, job.id if job._is_marked else "", letter))
+        events = self._last_events(job, reason, error, runs) if self._announces else ()
+        self._settler.bury(Dead(job._entry_id, job._delivery, job.id if job._is_marked else "", letter, events))
+
+    def _last_events(self, job: Job, reason: str, error: BaseException | None, runs: int) -> tuple[Event, ...]:
+        extras: tuple[str | int, ...] = ("attempt", runs, "reason", reason)
+        if error is None:
+            return (Event("dlq", job.id, job.name, extras),)
+        extras += ("error_type", bounded(type(error).__qualname__), "error", bounded(error_text(error)))
+        return (_failed(job, error), Event("dlq", job.id, job.name, extras))
 
     def _warn(self, text: str, *arguments: object) -> None:
         second = int(monotonic())

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..config import LEDGER_TTL_MS, RELEASED
-from ..errors import ChasquiError, ReplyError
+from ..errors import ChasquiError, ConnectionLost, ReplyError
 from . import scripts
-from .connection import Connection, Socket, pack
+from .connection import Connection, OnReply, Socket, pack
 from .keys import Keys
 from .remedies import Remedy, remedy_for
 from .replies import Claimed, Entry, Promotion, read_claimed, read_entries
@@ -31,6 +31,7 @@ class Failed(NamedTuple):
     member: bytes
     job_id: str
     is_marked: int  # 1: it may be the only one of its id
+    events: tuple[Any, ...] = ()  # to be written once it is done
 
 
 class Dead(NamedTuple):
@@ -40,6 +41,20 @@ class Dead(NamedTuple):
     delivery: int
     job_id: str  # "" if it is certainly not the only one of its id
     letter: list[bytes]
+    events: tuple[Any, ...] = ()  # to be written once it is done
+
+
+class Stored(NamedTuple):
+    """A job that is done, with its result, as store.lua takes it."""
+
+    entry_id: bytes
+    job_id: str
+    is_marked: int
+    is_stored: int
+    result: bytes
+
+
+Also = Callable[[Socket], None]  # what else to send on the same socket, behind it and in the same write
 
 
 class Broker:
@@ -139,27 +154,81 @@ class Broker:
         """Make another connection's blocked read return now, as if its time were up."""
         await self.connection.call("CLIENT", "UNBLOCK", client_id)
 
-    async def ack(self, group: str, ids: list[bytes]) -> None:
+    async def ack(self, group: str, ids: list[bytes], also: Also | None = None) -> None:
         """Finish entries. An id that is gone already is passed over, so sending it again is harmless."""
-        socket = await self.connection.ready(self.connection.deadline())
+        deadline = self.connection.deadline()
+        socket = await self.connection.ready(deadline)
         assert socket.dialect is not None
+        if socket.is_congested:
+            await socket.uncongested()
         if socket.dialect.xackdel:
-            codes = await self.connection.call(b"XACKDEL", self._keys.stream, group, b"IDS", len(ids), *ids)
+            asked = socket.ask(pack(b"XACKDEL", self._keys.stream, group, b"IDS", len(ids), *ids), deadline)
+            if also is not None:
+                also(socket)
+            codes = await asked
             if codes.count(1) < len(ids):
                 # Not pending, because the group was made anew meanwhile; but done, so it must not come again.
                 await self.connection.call(b"XDEL", self._keys.stream, *ids)
         else:
-            await self.run(scripts.ACK, (self._keys.stream,), (group, *ids))
+            await self.run(scripts.ACK, (self._keys.stream,), (group, *ids), also)
 
-    async def finish(self, group: str, entries: list[tuple[bytes, str]]) -> None:
+    async def finish(self, group: str, entries: list[tuple[bytes, str]], also: Also | None = None) -> None:
         """ack() for jobs that may be the only ones of their id: entry id and job id. Harmless to send again."""
         arguments = (word for entry in entries for word in entry)
-        await self.run(scripts.FINISH, (self._keys.stream,), (group, self._keys.prefix, *arguments))
+        await self.run(scripts.FINISH, (self._keys.stream,), (group, self._keys.prefix, *arguments), also)
+
+    async def store(self, group: str, ttl_ms: int, done: list[Stored], also: Also | None = None) -> int:
+        """ack() with results; returns how many found no room. Harmless to send again."""
+        arguments = (word for job in done for word in job)
+        head = (group, self._keys.prefix, ttl_ms)
+        return int(await self.run(scripts.STORE, (self._keys.stream,), (*head, *arguments), also))
+
+    async def results(self, job_ids: list[str]) -> list[bytes | None]:
+        """What the handlers of these jobs returned, still encoded; None where nothing is stored."""
+        found: list[bytes | None] = await self.connection.call("MGET", *map(self._keys.result, job_ids))
+        return found
+
+    def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: OnReply) -> None:
+        """How far a job is. Nobody waits for it."""
+        self._send(("SET", self._keys.progress(job_id), percent, "PX", kept_ms), on_reply)
+
+    def add_log_line(self, job_id: str, line: str, max_lines: int, kept_ms: int, on_reply: OnReply) -> None:
+        """A line of a job's log. Nobody waits for it."""
+        key = self._keys.log(job_id)
+        self._send(("XADD", key, "MAXLEN", "~", max_lines, "*", "line", line), on_reply)
+        self._send(("PEXPIRE", key, kept_ms), on_reply)
+
+    def _send(self, words: tuple[Any, ...], on_reply: OnReply) -> None:
+        socket = self.connection.live_socket()
+        if socket is None or socket.is_congested:
+            on_reply(ConnectionLost("the server does not take it now"))
+        else:
+            socket.send(pack(*words), self.connection.deadline(), on_reply)
+
+    async def progress_of(self, job_id: str) -> int | None:
+        percent = await self.connection.call("GET", self._keys.progress(job_id))
+        return int(percent) if percent is not None and percent.isdigit() else None
+
+    async def log_of(self, job_id: str, count: int) -> list[str]:
+        """The last lines of a job's log, oldest first."""
+        entries = await self.connection.call("XREVRANGE", self._keys.log(job_id), "+", "-", "COUNT", count)
+        return [entry[1][1].decode("utf-8", "replace") for entry in reversed(entries) if len(entry[1]) > 1]
+
+    def announce(self, socket: Socket, kind: str, words: list[str | int], deadline: float, on_reply: OnReply) -> None:
+        """Write events, as announce.lua or announce_done.lua takes them."""
+        script = scripts.ANNOUNCE_DONE if kind == "done" else scripts.ANNOUNCE
+
+        def answered(reply: Any) -> None:
+            if isinstance(reply, ReplyError) and remedy_for(reply) is Remedy.NO_SCRIPT:
+                script.forget(socket)  # these are lost, the next ones are not
+            on_reply(reply)
+
+        socket.send(script.pack(socket, (self._keys.events,), tuple(words)), deadline, answered)
 
     async def reschedule(self, group: str, consumer: str, jobs: list[Failed]) -> int:
         """Gated on the entry being ours by that delivery."""
         head = (group, consumer, self._keys.prefix, INDEX_KEPT_MS)
-        arguments = (word for job in jobs for word in job)
+        arguments = (word for job in jobs for word in job[:6])
         moved: int = await self.run(scripts.RESCHEDULE, (self._keys.stream, self._keys.delayed), (*head, *arguments))
         return moved
 
@@ -180,6 +249,17 @@ class Broker:
         lost: list[bytes] = await self.run(scripts.KEEP, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments))
         return lost
 
+    async def tell_of_worker(self, consumer: str, about: bytes, kept_ms: int) -> None:
+        """What a worker wants known about itself. Sent twice it says the same."""
+        await self.connection.call("SET", self._keys.worker(consumer), about, "PX", kept_ms)
+
+    async def is_paused(self) -> bool:
+        return bool(await self.connection.call("EXISTS", self._keys.paused))
+
+    async def hear_of_pause(self, on_pause: Callable[[bool], None]) -> bool:
+        """Have `on_pause` called when the queue is paused or resumed. Best effort, as hear()."""
+        return await self._listen(self._keys.pause_channel, lambda message: on_pause(message == b"pause"))
+
     async def release(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
         """Hand unstarted entries back, each with the number of its earlier deliveries."""
         arguments = [word for entry in held for word in entry]
@@ -192,6 +272,7 @@ class Broker:
 
     async def leave(self, group: str, consumer: str) -> bool:
         """Whether the consumer's name is gone; if not, the others take over what it holds."""
+        await self.connection.call("DEL", self._keys.worker(consumer))
         return bool(await self.run(scripts.LEAVE, (self._keys.stream, self._keys.workers), (group, consumer)))
 
     async def holders(self, group: str) -> dict[bytes, int]:
@@ -249,12 +330,15 @@ class Broker:
 
     async def hear(self, channel: str, on_due: Callable[[float], None]) -> bool:
         """Best effort: it ends with the socket, so it is asked for again and again, and a message can be lost."""
+        return await self._listen(channel, partial(_pass_on, on_due))
+
+    async def _listen(self, channel: str, on_message: Callable[[bytes], None]) -> bool:
         deadline = self.connection.deadline()
         socket = await self.connection.ready(deadline)
         assert socket.dialect is not None
         if socket.dialect.protocol < 3:  # there a connection that listens can do nothing else
             return False
-        return socket.listen(channel, partial(_pass_on, on_due), deadline)
+        return socket.listen(channel, on_message, deadline)
 
     async def move_delayed(self, what: str, ids: list[str], delay_ms: int = 0) -> list[bool]:
         """Cancel, postpone or run delayed jobs; whether each was there. Sent twice, the second finds nothing to do."""
@@ -265,6 +349,24 @@ class Broker:
     async def yield_promotion(self, holder: str) -> None:
         """Let go of the promoter's lease, if it is ours."""
         await self.run(scripts.YIELD, (self._keys.promoter_lease,), (holder,))
+
+    # Events ---------------------------------------------------------------------------------------------------------
+
+    async def last_event_id(self) -> str:
+        """The newest event's; "0-0" if there is none."""
+        newest = await self.connection.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", 1)
+        return newest[0][0].decode() if newest else "0-0"
+
+    async def recent_events(self, count: int) -> list[Entry]:
+        """The newest, oldest first."""
+        newest: list[Entry] = await self.connection.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", count)
+        return newest[::-1]
+
+    async def read_events(self, after: str, count: int, block_ms: int) -> list[Entry]:
+        """What has happened after that event; waits if it is nothing. Sending it again reads it again."""
+        return read_entries(
+            await self.connection.call("XREAD", "COUNT", count, "BLOCK", block_ms, "STREAMS", self._keys.events, after)
+        )
 
     # Dead letters ---------------------------------------------------------------------------------------------------
 
@@ -289,12 +391,21 @@ class Broker:
     async def remove_dead(self, ids: list[str]) -> int:
         return int(await self.connection.call("XDEL", self._keys.dead, *ids))
 
-    async def run(self, script: scripts.Script, keys: tuple[str | bytes, ...], arguments: tuple[Any, ...]) -> Any:
+    async def run(
+        self,
+        script: scripts.Script,
+        keys: tuple[str | bytes, ...],
+        arguments: tuple[Any, ...],
+        also: Also | None = None,
+    ) -> Any:
         while True:
             deadline = self.connection.deadline()
             socket = await self.connection.ready(deadline)
+            asked = socket.ask(script.pack(socket, keys, arguments), deadline)
+            if also is not None:
+                also(socket)
             try:
-                return await socket.ask(script.pack(socket, keys, arguments), deadline)
+                return await asked
             except ReplyError as error:
                 if remedy_for(error) is not Remedy.NO_SCRIPT:
                     raise

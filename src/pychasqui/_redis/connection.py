@@ -38,6 +38,7 @@ from .remedies import Remedy, remedy_for
 CONNECT_TIMEOUT_S = 5.0
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
+CONGESTED_BYTES = 1024 * 1024  # written and not taken by the peer: a few of our largest batches
 
 OnReply = Callable[[Any], None]
 _INCOMPLETE = object()
@@ -141,6 +142,7 @@ class Socket(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=CONGESTED_BYTES)
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed(data)

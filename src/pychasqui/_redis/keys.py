@@ -20,11 +20,37 @@ class Keys:
         self.workers = f"{self.prefix}:workers"  # who lives until when; kept a week past the last renewal
         self.events = f"{self.prefix}:events"
         self.due_channel = f"{self.prefix}:due"  # what is published there: in how many ms a job is due
+        self.paused = f"{self.prefix}:paused"  # exists while the queue is paused
+        self.pause_channel = f"{self.prefix}:pause"  # "pause" and "resume" are published there
         self.promoter_lease = f"{self.prefix}:promoter:lock"
         self.repeat = f"{self.prefix}:repeat"  # when each repeatable fires next
         self.repeat_paused = f"{self.prefix}:repeat:paused"  # those that do not fire for now
         self.repeat_channel = f"{self.prefix}:repeat:due"
         self.scheduler_lease = f"{self.prefix}:scheduler:lock"
+
+    def index(self, job_id: str) -> str:
+        """A delayed job's member of the delayed set."""
+        return f"{self.prefix}:didx:{job_id}"
+
+    def marker(self, job_id: str) -> str:
+        """Where a job is that is the only one of its id."""
+        return f"{self.prefix}:dlid:{job_id}"
+
+    def result(self, job_id: str) -> str:
+        """What a job's handler returned."""
+        return f"{self.prefix}:result:{job_id}"
+
+    def progress(self, job_id: str) -> str:
+        """How far a job is, from 0 to 100."""
+        return f"{self.prefix}:progress:{job_id}"
+
+    def log(self, job_id: str) -> str:
+        """The lines that a job has logged."""
+        return f"{self.prefix}:log:{job_id}"
+
+    def worker(self, consumer: str) -> str:
+        """What a worker tells of itself with each renewal of its lease."""
+        return f"{self.prefix}:worker:{consumer}"
 
     def repeat_spec(self, key: str) -> str:
         """A repeatable: its spec, how often it was fired, and its jobs' retry override."""

@@ -5,6 +5,7 @@ play.py       the acts, in order
 child.py      a process of the demo, as seen from here
 messages.py   what the processes tell each other
 adding.py     the process that adds
+scenes.py     retries, delays, dead letters, schedules and results, a short scene each
 working.py    the process that runs the jobs
 tally.py      which jobs ran, how often, and how long they had waited
 screen.py     lines while it runs; bars.py: bars on a terminal
@@ -46,7 +47,8 @@ def demo(jobs: int, redis_url: str | None) -> None:
 
     Starts a private server, a process that adds jobs and a process that runs them. First a burst: all jobs, as fast as
     they go in. Then up to 2,000 jobs one by one on the idle queue, to see how long a job takes from its add to its
-    start. Fails if any job did not run or ran twice.
+    start. In the end a retry, a delay, a dead job brought back, a schedule and results. Fails if any job did not run or
+    ran twice, or if a scene went wrong.
     """
     queue_name = f"demo-{uuid4().hex[:12]}"
     try:

@@ -7,10 +7,11 @@ import sys
 from time import monotonic, monotonic_ns
 from typing import Any
 
-from ... import Queue
+from ... import Queue, QueueEvents
 from ..exits import run_to_exit_code
 from ..loops import choose_loop
 from .messages import Act, Plan, Progress, orders, read_act, read_plan, report
+from .scenes import play_scenes
 
 BULK_JOBS = 1000
 TRICKLE_PAUSE_S = 0.001  # long enough for the worker to fall idle again
@@ -29,6 +30,8 @@ async def add_jobs() -> None:
                     await add_burst(queue, plan)
                 case Act.TRICKLE:
                     await add_trickle(queue, plan)
+                case Act.SCENES:
+                    await add_scenes(plan)
 
 
 async def add_burst(queue: Queue, plan: Plan) -> None:
@@ -47,6 +50,15 @@ async def add_trickle(queue: Queue, plan: Plan) -> None:
         if count % TRICKLE_REPORT_JOBS == 0 or count == plan.trickle:
             report(Progress(count, monotonic() - began))
         await asyncio.sleep(TRICKLE_PAUSE_S)
+
+
+async def add_scenes(plan: Plan) -> None:
+    async with (
+        Queue(plan.scenes_queue, redis_url=plan.url) as queue,
+        QueueEvents(plan.scenes_queue, redis_url=plan.url) as events,
+    ):
+        await play_scenes(queue, events, report)
+        await queue.obliterate()
 
 
 def job_data(number: int, added_at: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Self
 import click
 
 from ..exits import ExitCode, Failure
-from .messages import Act, Plan, Progress, Verdict, read_report, write
+from .messages import Act, Plan, Progress, Scene, Verdict, read_report, write
 
 PATIENCE_S = 10.0
 
@@ -24,6 +24,7 @@ class Child:
 
     def __init__(self, role: str, plan: Plan, news: asyncio.Event) -> None:
         self.progress: Progress | None = None  # None until it is ready
+        self.scenes: list[Scene] = []
         self.verdict: Verdict | None = None
         self._role = role
         self._plan = plan
@@ -83,6 +84,8 @@ class Child:
             message = read_report(line)
             if isinstance(message, Progress):
                 self.progress = message
+            elif isinstance(message, Scene):
+                self.scenes.append(message)
             else:
                 self.verdict = message
             self._news.set()

@@ -19,6 +19,10 @@ class Plan(msgspec.Struct, frozen=True):
     trickle: int
 
     @property
+    def scenes_queue(self) -> str:
+        return f"{self.queue}-scenes"
+
+    @property
     def total(self) -> int:
         return self.burst + self.trickle
 
@@ -28,6 +32,7 @@ class Act(StrEnum):
 
     BURST = "burst"  # in bulk, as fast as they go in
     TRICKLE = "trickle"  # one by one, to an idle queue
+    SCENES = "scenes"  # what else a queue can do
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True):
@@ -39,6 +44,14 @@ class Progress(msgspec.Struct, frozen=True, tag=True):
     @property
     def rate(self) -> float:
         return self.count / self.seconds if self.seconds > 0 else 0.0
+
+
+class Scene(msgspec.Struct, frozen=True, tag=True):
+    """How one of the small scenes went."""
+
+    title: str
+    text: str
+    is_well: bool
 
 
 class Waits(msgspec.Struct, frozen=True):
@@ -57,7 +70,7 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
     trickle: Waits
 
 
-Report = Progress | Verdict
+Report = Progress | Scene | Verdict
 
 
 def write(message: msgspec.Struct | Act) -> bytes:

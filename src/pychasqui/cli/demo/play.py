@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from ..exits import Failure
 from .child import Child
-from .messages import Act, Plan, Progress, Verdict
+from .messages import Act, Plan, Progress, Scene, Verdict
 from .screen import Screen
 
+SCENES = 5
 STUCK_S = 20.0  # longer than an add takes to give up, which says more
 
 
@@ -20,6 +21,7 @@ class Findings:
     added: Progress  # in the burst
     done: Progress  # in the burst
     verdict: Verdict
+    scenes: list[Scene]
 
 
 async def perform(plan: Plan, screen: Screen) -> Findings:
@@ -29,8 +31,9 @@ async def perform(plan: Plan, screen: Screen) -> Findings:
         await play.wait_until(lambda: working.progress is not None and adding.progress is not None)
         added, done = await play.burst()
         await play.trickle()
+        scenes = await play.scenes()
         verdict = await play.end()
-    return Findings(plan, added, done, verdict)
+    return Findings(plan, added, done, verdict, scenes)
 
 
 class Play:
@@ -73,6 +76,21 @@ class Play:
 
         self._adding.tell(Act.TRICKLE)
         await self.wait_until(is_over)
+
+    async def scenes(self) -> list[Scene]:
+        """Retries, delays, dead letters, schedules, results: a line each."""
+        shown = 0
+
+        def is_over() -> bool:
+            nonlocal shown
+            for scene in self._adding.scenes[shown:]:
+                self._screen.say(f"{'ok' if scene.is_well else 'FAILED':<7} {scene.title}: {scene.text}")
+            shown = len(self._adding.scenes)
+            return shown == SCENES
+
+        self._adding.tell(Act.SCENES)
+        await self.wait_until(is_over)
+        return self._adding.scenes
 
     async def end(self) -> Verdict:
         """Only once the worker has drained is it certain that nothing runs twice."""

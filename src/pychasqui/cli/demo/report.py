@@ -43,6 +43,8 @@ def table(findings: Findings) -> list[Row]:
 def refuse_flaws(findings: Findings) -> None:
     """Say that all is well, or fail."""
     total, verdict = findings.plan.total, findings.verdict
+    if bad := [scene.title for scene in findings.scenes if not scene.is_well]:
+        raise Failure(f"these scenes went wrong: {', '.join(bad)}")
     if verdict.missing or verdict.repeated:
         raise Failure(f"of {total:,} jobs {verdict.missing:,} did not run and {verdict.repeated:,} ran more than once")
     click.echo(f"All {total:,} jobs ran, each exactly once.")

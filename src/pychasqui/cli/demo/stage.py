@@ -16,7 +16,10 @@ from urllib.parse import quote
 
 from ... import embedded
 from ..._place import Place
+from ..._redis.broker import Broker
 from ..._redis.keys import Keys
+from ..._redis.looks import LookBroker
+from ...config import GROUP
 from ...errors import RedisTrouble
 
 CONNECT_TIMEOUT_S = 2.0
@@ -59,9 +62,10 @@ class Stage:
             try:
                 yield f"{socket.dialect}, {'a private server' if self._folder else self._place}"
             finally:
-                keys = Keys(self._queue_name)
                 with contextlib.suppress(RedisTrouble):
-                    await connection.call("UNLINK", keys.stream, keys.workers, keys.promoter_lease)
+                    for name in (self._queue_name, f"{self._queue_name}-scenes"):
+                        keys = Keys(name)
+                        await LookBroker(Broker(connection, keys), keys, GROUP).remove_all_keys()
         finally:
             await connection.close()
 

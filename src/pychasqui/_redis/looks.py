@@ -1,0 +1,194 @@
+"""What is asked of Redis about a queue as a whole: counts, pages, single jobs, workers. Each answer is bounded.
+
+Nothing here moves a job. All of it can be asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+from ..errors import ReplyError
+from . import scripts
+from .broker import Broker
+from .keys import Keys
+from .remedies import Remedy, remedy_for
+from .replies import Entry
+
+PURGED_A_CALL = 500
+KEYS_A_CALL = 500
+MOST_WORKERS = 1000
+
+
+class Counts(NamedTuple):
+    """How many jobs are where."""
+
+    waiting: int
+    active: int  # given to a worker: running, or about to
+    delayed: int
+    dead: int
+    repeatables: int
+
+
+class Pending(NamedTuple):
+    """An entry that a worker holds."""
+
+    entry: Entry | None
+    consumer: str
+    idle_ms: int
+    deliveries: int
+
+
+class LookBroker:
+    def __init__(self, broker: Broker, keys: Keys, group: str) -> None:
+        self._broker = broker
+        self._call = broker.connection.call
+        self._keys = keys
+        self._group = group
+
+    async def counts(self) -> Counts:
+        keys = self._keys
+        # In one write, because they are sent in one turn of the loop.
+        stream, active, delayed, dead, repeat, paused = await asyncio.gather(
+            self._call("XLEN", keys.stream),
+            self._pending_count(),
+            self._call("ZCARD", keys.delayed),
+            self._call("XLEN", keys.dead),
+            self._call("ZCARD", keys.repeat),
+            self._call("ZCARD", keys.repeat_paused),
+        )
+        return Counts(max(0, stream - active), active, delayed, dead, repeat + paused)
+
+    async def _pending_count(self) -> int:
+        summary = await self._unless_no_group("XPENDING", self._keys.stream, self._group)
+        return int(summary[0]) if summary else 0
+
+    async def waiting(self, after: str, count: int) -> list[Entry]:
+        """Entries that no worker has been given, behind the entry `after`."""
+        last = await self._last_delivered()
+        start = max(after or "0-0", last, key=_order)
+        page: list[Entry] = await self._call("XRANGE", self._keys.stream, f"({start}", "+", "COUNT", count)
+        return page
+
+    async def active(self, after: str, count: int) -> list[tuple[str, Pending]]:
+        """Entries that workers hold, behind the entry `after`."""
+        start = f"({after}" if after else "-"
+        held = await self._unless_no_group("XPENDING", self._keys.stream, self._group, start, "+", count) or []
+        entries = await asyncio.gather(
+            *(self._call("XRANGE", self._keys.stream, entry_id, entry_id) for entry_id, *_ in held)
+        )
+        return [
+            (entry_id.decode(), Pending(entry[0] if entry else None, consumer.decode("utf-8", "replace"), idle, times))
+            for (entry_id, consumer, idle, times), entry in zip(held, entries, strict=True)
+        ]
+
+    async def delayed(self, offset: int, count: int) -> list[tuple[bytes, float]]:
+        """Members with the times at which they are due, from that place on."""
+        reply = await self._call("ZRANGE", self._keys.delayed, offset, offset + count - 1, "WITHSCORES")
+        if reply and isinstance(reply[0], list):  # RESP3
+            return [(member, float(score)) for member, score in reply]
+        return [(member, float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
+
+    async def dead(self, after: str, count: int) -> list[Entry]:
+        return await self._broker.dead_page(f"({after}" if after else "-", "+", count)
+
+    async def member_of(self, job_id: str) -> tuple[bytes, float] | None:
+        """A delayed job's member and when it is due."""
+        member = await self._call("GET", self._keys.index(job_id))
+        due = None if member is None else await self._call("ZSCORE", self._keys.delayed, member)
+        return None if member is None or due is None else (member, float(due))
+
+    async def entry_of(self, job_id: str) -> Entry | None:
+        """The entry of a job that is the only one of its id, as its marker says."""
+        marker = await self._call("GET", self._keys.marker(job_id))
+        place = b"" if marker is None else bytes(marker).removeprefix(b"w")
+        if b"-" not in place:
+            return None
+        found = await self._call("XRANGE", self._keys.stream, place, place)
+        return found[0] if found else None
+
+    async def pending_of(self, entry_id: bytes) -> Pending | None:
+        held = await self._unless_no_group("XPENDING", self._keys.stream, self._group, entry_id, entry_id, 1)
+        if not held:
+            return None
+        _, consumer, idle, times = held[0]
+        return Pending(None, consumer.decode("utf-8", "replace"), idle, times)
+
+    async def oldest(self) -> tuple[bytes, int] | None:
+        """The oldest entry that is not done, and the server's time in ms."""
+        first, now_ms = await asyncio.gather(
+            self._call("XRANGE", self._keys.stream, "-", "+", "COUNT", 1), self._broker.now_ms()
+        )
+        return (first[0][0], now_ms) if first else None
+
+    async def workers(self) -> list[bytes]:
+        """What those workers tell of themselves whose lease is not over."""
+        leases, now_ms = await asyncio.gather(self._broker.leases(), self._broker.now_ms())
+        alive = [name.decode("utf-8", "replace") for name, lease in leases.items() if lease >= now_ms]
+        if not alive:
+            return []
+        told = await self._call("MGET", *(self._keys.worker(name) for name in alive[:MOST_WORKERS]))
+        return [about for about in told if about is not None]
+
+    # Pausing and purging --------------------------------------------------------------------------------------------
+
+    async def pause(self) -> None:
+        await self._call("SET", self._keys.paused, "1")
+        await self._tell("pause")
+
+    async def resume(self) -> None:
+        await self._call("DEL", self._keys.paused)
+        await self._tell("resume")
+
+    async def is_paused(self) -> bool:
+        return bool(await self._call("EXISTS", self._keys.paused))
+
+    async def _tell(self, word: str) -> None:
+        try:
+            await self._call("PUBLISH", self._keys.pause_channel, word)
+        except ReplyError:  # a user who may not publish: workers look by themselves
+            return
+
+    async def purge_waiting(self) -> int:
+        return await self._purge(scripts.PURGE_WAITING, self._keys.stream)
+
+    async def purge_delayed(self) -> int:
+        return await self._purge(scripts.PURGE_DELAYED, self._keys.delayed)
+
+    async def _purge(self, script: scripts.Script, key: str) -> int:
+        """Call by call, so that nobody else waits for long."""
+        removed = 0
+        while some := await self._broker.run(script, (key,), (PURGED_A_CALL, self._keys.prefix)):
+            removed += int(some)
+        return removed
+
+    async def remove_all_keys(self) -> int:
+        """Every key of the queue, found by its prefix."""
+        cursor, removed = b"0", 0
+        pattern = "".join(f"\\{letter}" if letter in "*?[]\\" else letter for letter in self._keys.prefix) + ":*"
+        while True:
+            cursor, found = await self._call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+            for start in range(0, len(found), KEYS_A_CALL):
+                removed += int(await self._call("UNLINK", *found[start : start + KEYS_A_CALL]))
+            if cursor in (b"0", "0", 0):
+                return removed
+
+    async def _last_delivered(self) -> str:
+        for group in await self._unless_no_group("XINFO", "GROUPS", self._keys.stream) or ():
+            fields = group if isinstance(group, dict) else dict(zip(group[::2], group[1::2], strict=True))
+            if fields[b"name"] == self._group.encode():
+                return bytes(fields[b"last-delivered-id"]).decode()
+        return "0-0"
+
+    async def _unless_no_group(self, *words: Any) -> Any:
+        try:
+            return await self._call(*words)
+        except ReplyError as error:
+            if remedy_for(error) is Remedy.NO_GROUP or "no such key" in str(error):
+                return None
+            raise
+
+
+def _order(entry_id: str) -> tuple[int, int]:
+    ms, _, sequence = entry_id.partition("-")
+    return int(ms), int(sequence or 0)

@@ -1,0 +1,45 @@
+-- Removes jobs that wait in the stream and that no group has been given yet.
+--
+-- Atomically: an entry goes only if it is behind the last one that any group was given, with the marker that keeps
+-- others of its id out. Closes the race with workers that read: what they have is theirs. Sending it twice removes more.
+--
+-- KEYS  stream
+-- ARGV  count, prefix of the queue's keys
+-- Returns how many were removed
+local stream, count, prefix = KEYS[1], ARGV[1], ARGV[2]
+local call, byte, sub = redis.call, string.byte, string.sub
+
+local kind = call('TYPE', stream).ok
+if kind == 'none' then return 0 end
+local start, last_ms, last_sequence = '-', -1, -1
+for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do
+  for i = 1, #group, 2 do
+    if group[i] == 'last-delivered-id' then
+      local ms, sequence = string.match(group[i + 1], '^(%d+)-(%d+)$')
+      ms, sequence = tonumber(ms), tonumber(sequence)
+      if ms > last_ms or (ms == last_ms and sequence > last_sequence) then
+        last_ms, last_sequence, start = ms, sequence, '(' .. group[i + 1]
+      end
+    end
+  end
+end
+
+-- As promote has it.
+local function id_of(envelope)
+  local array, head, size = byte(envelope, 1, 3)
+  if not head or array < 0x93 or array > 0x95 then return nil end
+  if head >= 0xa0 and head <= 0xbf then return sub(envelope, 3, head - 0xa0 + 2) end
+  if head == 0xd9 and size then return sub(envelope, 4, size + 3) end
+  if head == 0xda and #envelope >= 4 then return sub(envelope, 5, size * 256 + byte(envelope, 4) + 4) end
+  return nil
+end
+
+local removed = 0
+for _, entry in ipairs(call('XRANGE', stream, start, '+', 'COUNT', count)) do
+  for i = 1, #entry[2], 2 do
+    local id = entry[2][i] == 'd' and id_of(entry[2][i + 1])
+    if id and call('GET', prefix .. ':dlid:' .. id) == entry[1] then call('DEL', prefix .. ':dlid:' .. id) end
+  end
+  removed = removed + call('XDEL', stream, entry[1])
+end
+return removed

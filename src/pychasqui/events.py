@@ -1,0 +1,224 @@
+"""QueueEvents: what happens in a queue, as it happens, for any process that wants to know.
+
+The events are a stream that the workers write. A subscriber remembers the last one it has seen and asks for what comes
+after it, so a lost connection costs no event that the stream still holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from . import config
+from ._engine.service import Outage
+from ._place import Place
+from ._redis.broker import Broker
+from ._redis.connection import Connection
+from ._redis.endpoint import CredentialProvider
+from ._redis.keys import Keys
+from ._redis.remedies import Remedy, remedy_for
+from ._redis.replies import Entry
+from .errors import Closed, InvalidArgument, InvalidType, RedisTrouble
+
+log = logging.getLogger("chasqui.events")
+
+NUMBERS = frozenset({"attempt", "backoff_ms", "delay_ms", "duration_us", "ts"})
+_HEAD = frozenset({"e", "id", "n"})
+
+Callback = Callable[["QueueEvent"], Awaitable[None]] | Callable[["QueueEvent"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEvent:
+    """One event. `fields` holds what is particular to its kind; numbers are ints."""
+
+    name: str
+    job_id: str | None  # None for events of no single job
+    job_name: str
+    fields: dict[str, Any]
+    event_id: str = ""  # its place in the stream: pass it as last_event_id to go on behind it
+
+
+class QueueEvents:
+    """`async for event in events`, or callbacks: `events.on("completed", f)` and `await events.run()`.
+
+    last_event_id  where to begin: "$" with what happens from now on, "0" with the oldest that is still there
+    names, job_ids only these kinds of events, only events of these jobs
+    """
+
+    def __init__(
+        self,
+        queue_name: str,
+        *,
+        redis_url: str = config.REDIS_URL,
+        tls: bool = False,
+        last_event_id: str = "$",
+        block_ms: int = config.READ_BLOCK_MS,
+        count: int = 100,
+        names: Collection[str] | None = None,
+        job_ids: Collection[str] | None = None,
+        credential_provider: CredentialProvider | None = None,
+    ) -> None:
+        self.queue_name = config.check_queue_name(queue_name)
+        self._after = _check_event_id(last_event_id)
+        self._block_ms = config.check_int("block_ms", block_ms, 1)
+        self._count = config.check_int("count", count, 1)
+        self._names = _check_filter("names", names)
+        self._job_ids = _check_filter("job_ids", job_ids)
+        self._place: Place | None = Place(
+            redis_url, tls=tls, client_name=f"chasqui-events-{queue_name}", credential_provider=credential_provider
+        )
+        # A blocked read keeps its connection to itself, so each read is bounded by its block and a bit.
+        self._read_from(self._place.connection(timeout_s=self._block_ms / 1000 + 2.0))
+
+    def _read_from(self, connection: Connection) -> None:
+        self._broker = Broker(connection, Keys(self.queue_name))
+        self._inbox: deque[QueueEvent] = deque()
+        self._callbacks: list[tuple[str | None, Callback]] = []
+        self._reading: asyncio.Task[Any] | None = None
+        self._is_closed = False
+        self._outage = Outage(
+            f"the events of {self.queue_name} cannot be read", f"the events of {self.queue_name} are read again"
+        )
+
+    @classmethod
+    def over(cls, connection: Connection, queue_name: str) -> QueueEvents:
+        """Over a connection of somebody else's, who answers for it."""
+        events = cls(queue_name, count=1000)
+        events._place = None
+        events._read_from(connection)
+        return events
+
+    @property
+    def last_event_id(self) -> str:
+        """The last event that was read; "$" before the first read."""
+        return self._after
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def on(self, name: str | None, callback: Callback) -> None:
+        """Have run() call `callback` with each event of that kind; None for all kinds."""
+        if not callable(callback):
+            raise InvalidType(f"callback must be a function that takes an event, not {callback!r}"[:300])
+        self._callbacks.append((name, callback))
+
+    async def run(self) -> None:
+        """Call the callbacks until close(). One that raises is reported and harms nobody."""
+        async for event in self:
+            for name, callback in self._callbacks:
+                if name is None or name == event.name:
+                    await _call(callback, event)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> QueueEvent:
+        while not self._inbox:
+            if self._is_closed:
+                raise StopAsyncIteration
+            self._reading = asyncio.ensure_future(self._read())
+            try:
+                await asyncio.wait({self._reading})
+                if not self._reading.cancelled():
+                    self._reading.result()
+            finally:
+                self._reading.cancel()
+        return self._inbox.popleft()
+
+    def take_ready(self) -> list[QueueEvent]:
+        """The events that were read together with the last one."""
+        ready = list(self._inbox)
+        self._inbox.clear()
+        return ready
+
+    async def close(self) -> None:
+        """End the iteration and let go of the connection. Safe twice."""
+        self._is_closed = True
+        if self._reading is not None:
+            self._reading.cancel()
+        await self._broker.connection.close()
+        if self._place is not None:
+            self._place.leave()
+
+    async def __aenter__(self) -> Self:
+        if self._is_closed:
+            raise Closed(f"the events of queue {self.queue_name!r} are closed; make new ones")
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Settle where "$" is, so that nothing that happens from now on is missed. The first read does it, too."""
+        if self._after == "$":
+            self._after = await self._broker.last_event_id()
+
+    async def _read(self) -> None:
+        """Fill the inbox, or find that nothing has happened."""
+        try:
+            await self.start()
+            entries = await self._broker.read_events(self._after, self._count, self._block_ms)
+        except RedisTrouble as error:
+            if remedy_for(error) is Remedy.FATAL and not self._outage.is_on:
+                raise
+            await asyncio.sleep(self._outage.goes_on(error))
+            return
+        self._outage.is_over()
+        for entry in entries:
+            self._after = entry[0].decode()
+            event = read_event(entry)
+            if self._is_wanted(event):
+                self._inbox.append(event)
+
+    def _is_wanted(self, event: QueueEvent) -> bool:
+        return (self._names is None or event.name in self._names) and (
+            self._job_ids is None or event.job_id in self._job_ids
+        )
+
+
+def read_event(entry: Entry) -> QueueEvent:
+    """Whatever stands in the stream: a field that should be a number and is none stays text."""
+    words = [word.decode("utf-8", "replace") for word in entry[1] or ()]
+    pairs = dict(zip(words[::2], words[1::2], strict=False))
+    fields: dict[str, Any] = {}
+    for field, value in pairs.items():
+        if field not in _HEAD:
+            fields[field] = int(value) if field in NUMBERS and value.isascii() and value.isdigit() else value
+    return QueueEvent(pairs.get("e", ""), pairs.get("id") or None, pairs.get("n", ""), fields, entry[0].decode())
+
+
+async def _call(callback: Callback, event: QueueEvent) -> None:
+    try:
+        answer = callback(event)
+        if inspect.isawaitable(answer):
+            await answer
+    except Exception:
+        log.exception("a callback for %s events has failed", event.name)
+
+
+def _check_event_id(value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidType(f"last_event_id must be a str, not {type(value).__name__} {value!r}"[:300])
+    ms, _, sequence = value.partition("-")
+    if value != "$" and not (ms.isascii() and ms.isdigit() and (not sequence or sequence.isdigit())):
+        raise InvalidArgument(f'last_event_id {value[:100]!r} must be "$", "0" or the id of an event')
+    return value
+
+
+def _check_filter(field: str, value: Any) -> frozenset[str] | None:
+    if value is None:
+        return None
+    if isinstance(value, str) or not isinstance(value, Collection) or not all(isinstance(one, str) for one in value):
+        raise InvalidType(f"{field} must be a collection of strs, not {value!r}"[:300])
+    return frozenset(value)

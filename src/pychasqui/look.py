@@ -1,0 +1,172 @@
+"""A look into a queue: how many jobs are where, which they are, who works on them. Bounded, however much there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from ._redis.looks import Counts, LookBroker, Pending
+from ._redis.replies import Entry
+from .codec import decode_data, decode_envelope, decode_name, split_member
+from .config import check_int, check_job_id
+from .errors import DecodeError, InvalidArgument
+
+State = Literal["waiting", "active", "delayed", "dead"]
+STATES = ("waiting", "active", "delayed", "dead")
+MOST = 1000
+SEARCHED = 1000  # entries of each state that a search for a job without an index looks at
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job as it lies in the queue. What cannot be decoded has its `error` and no id."""
+
+    state: str
+    id: str | None
+    name: str = ""
+    data: Any = None
+    attempt: int = 0
+    created_at_ms: int = 0
+    entry_id: str | None = None  # its place in the stream of jobs, or of dead letters
+    due_ms: int | None = None  # delayed: when it runs
+    worker: str | None = None  # active: who has it
+    idle_ms: int | None = None  # active: for how long that one has not touched it
+    deliveries: int = 0  # active: how often it was handed out
+    reason: str | None = None  # dead: why
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some jobs of one state. Pass `next` as `after` for the following ones; None if there are no more."""
+
+    jobs: list[JobView]
+    next: str | None
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker, as it tells of itself with each renewal of its lease."""
+
+    consumer_id: str
+    host: str
+    pid: int
+    started_at_ms: int
+    concurrency: int
+    busy: int  # handlers that run
+    job_ids: list[str]  # the first of those jobs
+
+
+encode_worker = msgspec.msgpack.Encoder().encode
+_decode_worker = msgspec.msgpack.Decoder(WorkerInfo).decode
+
+
+class Look:
+    """What Queue.counts(), .jobs(), .get_job() and the like are made of."""
+
+    def __init__(self, broker: Callable[[], LookBroker]) -> None:
+        self._broker = broker
+
+    async def counts(self) -> Counts:
+        return await self._broker().counts()
+
+    async def jobs(self, state: State, after: str = "", limit: int = 100) -> Page:
+        check_int("limit", limit, 1, MOST)
+        if state not in STATES:
+            raise InvalidArgument(f"state is {state!r}, must be one of {', '.join(STATES)}"[:300])
+        if state == "delayed":
+            return await self._delayed(after, limit)
+        if state == "active":
+            found = await self._broker().active(_check_after(after), limit)
+            return _page([_active(entry_id, held) for entry_id, held in found], limit, [one[0] for one in found])
+        read = self._broker().waiting if state == "waiting" else self._broker().dead
+        entries = await read(_check_after(after), limit)
+        return _page([_view(state, entry) for entry in entries], limit, [entry[0].decode() for entry in entries])
+
+    async def _delayed(self, after: str, limit: int) -> Page:
+        offset = int(after) if after.isascii() and after.isdigit() else 0
+        if after and not after.isdigit():
+            raise InvalidArgument(f"after is {after[:100]!r}, must be the `next` of a page of delayed jobs")
+        members = await self._broker().delayed(offset, limit)
+        jobs = [_delayed(member, due) for member, due in members]
+        return Page(jobs, str(offset + limit) if len(jobs) == limit else None)
+
+    async def get_job(self, job_id: str) -> JobView | None:
+        """Where a job is. Delayed jobs and those that are the only ones of their id are found at once; for others the
+        first thousand of each state are looked at. None: it is done, or further back.
+        """
+        broker, job_id = self._broker(), check_job_id(job_id)
+        if (found := await broker.member_of(job_id)) is not None:
+            return _delayed(*found)
+        if (entry := await broker.entry_of(job_id)) is not None:
+            held = await broker.pending_of(entry[0])
+            return _view("waiting", entry) if held is None else _active(entry[0].decode(), held._replace(entry=entry))
+        for state in ("active", "waiting", "dead"):
+            for job in (await self.jobs(state, limit=SEARCHED)).jobs:
+                if job.id == job_id:
+                    return job
+        return None
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers that live, by their own account."""
+        found = []
+        for raw in await self._broker().workers():
+            try:
+                found.append(_decode_worker(raw))
+            except msgspec.MsgspecError:
+                continue
+        return found
+
+    async def oldest_age_ms(self) -> int | None:
+        """For how long the oldest job that is not done has been in the stream; None if there is none."""
+        found = await self._broker().oldest()
+        if found is None:
+            return None
+        entry_id, now_ms = found
+        return max(0, now_ms - int(entry_id.partition(b"-")[0]))
+
+
+def _page(jobs: list[JobView], limit: int, ids: list[str]) -> Page:
+    return Page(jobs, ids[-1] if len(ids) == limit else None)
+
+
+def _check_after(after: Any) -> str:
+    if not isinstance(after, str) or (after and not after.replace("-", "").isdigit()):
+        raise InvalidArgument(f"after is {after!r}, must be the `next` of a page of the same state"[:300])
+    return after
+
+
+def _view(state: str, entry: Entry, **more: Any) -> JobView:
+    fields = dict(zip((entry[1] or ())[::2], (entry[1] or ())[1::2], strict=False))
+    reason = fields.get(b"reason")
+    if state == "dead" and reason is not None:
+        more["reason"] = reason.decode("utf-8", "replace")
+    name = decode_name(fields.get(b"n"))
+    return _decoded(state, fields.get(b"d", b""), name, entry_id=entry[0].decode(), **more)
+
+
+def _active(entry_id: str, held: Pending) -> JobView:
+    entry = held.entry or [entry_id.encode(), []]
+    return _view("active", entry, worker=held.consumer, idle_ms=held.idle_ms, deliveries=held.deliveries)
+
+
+def _delayed(member: bytes, due: float) -> JobView:
+    try:
+        name, envelope = split_member(member)
+    except DecodeError as error:
+        return JobView("delayed", None, due_ms=int(due), error=str(error))
+    return _decoded("delayed", envelope, name, due_ms=int(due))
+
+
+def _decoded(state: str, raw: bytes, name: str, **more: Any) -> JobView:
+    try:
+        envelope = decode_envelope(raw)
+    except DecodeError as error:
+        return JobView(state, None, name, error=str(error), **more)
+    try:
+        data, problem = decode_data(envelope.payload), None
+    except DecodeError as error:
+        data, problem = None, str(error)
+    return JobView(state, envelope.id, name, data, envelope.attempt, envelope.created_at_ms, error=problem, **more)

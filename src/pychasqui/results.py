@@ -1,0 +1,182 @@
+"""What handlers returned: looked up, or waited for.
+
+All who wait share one subscription to the queue's events: a thousand of them cost one blocked read. It says which job
+has ended, and only then its result is asked for, many in one command. What has ended lately is remembered, so that who
+comes late is not left waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from ._redis.broker import Broker
+from .codec import decode_data
+from .errors import Closed, DecodeError, JobFailed, RedisTrouble, ResultExpired, ResultNotStored
+from .events import QueueEvent, QueueEvents, read_event
+
+log = logging.getLogger("chasqui.results")
+
+REMEMBERED = 10_000  # jobs that have ended lately
+LOOKED_BACK = 1000  # events that are read when the first one begins to wait
+ASKED_AT_ONCE = 500
+SECOND_LOOK_S = 5.0
+
+
+class Results:
+    """Made when the first result is waited for; close() ends every wait."""
+
+    def __init__(self, broker: Callable[[], Broker], events: QueueEvents) -> None:
+        self._broker = broker
+        self._events = events
+        self._waiting: dict[str, list[asyncio.Future[Any]]] = {}
+        self._ended: OrderedDict[str, QueueEvent] = OrderedDict()
+        self._reasons: OrderedDict[str, QueueEvent] = OrderedDict()  # the last failure of jobs that failed lately
+        self._begun: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    async def wait(self, job_id: str, timeout_s: float) -> Any:
+        """What the job's handler returned. Raises JobFailed, ResultExpired, ResultNotStored or TimeoutError."""
+        async with asyncio.timeout(timeout_s):
+            if self._begun is None:
+                self._begun = asyncio.ensure_future(self._begin())
+            await asyncio.shield(self._begun)
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(job_id, []).append(future)
+            try:
+                # Not before: what ends between a look and the subscription would be missed.
+                await self._look_up([job_id])
+                return await future
+            finally:
+                self._forget(job_id, future)
+
+    async def close(self) -> None:
+        for task in (self._begun, self._listening, self._looking):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
+        await self._events.close()
+        for futures in list(self._waiting.values()):
+            for future in futures:
+                if not future.done():
+                    future.set_exception(Closed("the queue was closed while a result was waited for"))
+
+    async def _begin(self) -> None:
+        """Know what has ended lately, and hear of what ends from then on."""
+        await self._events.start()
+        for entry in await self._broker().recent_events(LOOKED_BACK):
+            self._remember(read_event(entry))
+        self._listening = asyncio.ensure_future(self._listen())
+        self._looking = asyncio.ensure_future(self._look_again())
+
+    async def _look_again(self) -> None:
+        """Events may be dropped: once in a while all that are waited for are looked up, in one command."""
+        while True:
+            await asyncio.sleep(SECOND_LOOK_S)
+            with suppress(RedisTrouble):
+                await self._look_up(list(self._waiting))
+
+    async def _listen(self) -> None:
+        async for event in self._events:
+            self._remember(event)
+            if event.job_id in self._waiting and event.name in ("completed", "dlq"):
+                # Those that came in the same read are asked for together.
+                ended = {event.job_id, *(more.job_id for more in self._take_ready())}
+                try:
+                    await self._look_up([job_id for job_id in ended if job_id in self._waiting])
+                except RedisTrouble as error:
+                    log.info("results are asked for again: %s", error)  # by the second look
+
+    def _take_ready(self) -> list[QueueEvent]:
+        events = self._events.take_ready()
+        for event in events:
+            self._remember(event)
+        return [event for event in events if event.name in ("completed", "dlq")]
+
+    def _remember(self, event: QueueEvent) -> None:
+        if event.job_id is None:
+            return
+        if event.name in ("completed", "dlq"):
+            _put(self._ended, event.job_id, event)
+        elif event.name == "failed":
+            _put(self._reasons, event.job_id, event)
+        elif event.name in ("waiting", "active"):  # it runs again: brought back, or another job of its id
+            self._ended.pop(event.job_id, None)
+
+    async def _look_up(self, job_ids: list[str]) -> None:
+        """Settle those of whom something is known."""
+        for start in range(0, len(job_ids), ASKED_AT_ONCE):
+            some = job_ids[start : start + ASKED_AT_ONCE]
+            for job_id, raw in zip(some, await self._broker().results(some), strict=True):
+                if raw is not None:
+                    self._settle(job_id, raw)
+                elif (event := self._ended.get(job_id)) is not None:
+                    self._end_without(job_id, event)
+
+    def _settle(self, job_id: str, raw: bytes) -> None:
+        try:
+            result = decode_data(raw)
+        except DecodeError as error:
+            self._fail(job_id, partial(DecodeError, f"the result of job {job_id[:100]!r} cannot be read: {error}"))
+        else:
+            self._answer(job_id, result)
+
+    def _end_without(self, job_id: str, event: QueueEvent) -> None:
+        """The job has ended, and there is no result."""
+        stored = event.fields.get("stored")
+        if event.name == "dlq":
+            self._fail(job_id, partial(self._failure, job_id, event))
+        elif stored == "1":
+            self._fail(job_id, partial(ResultExpired, f"the result of job {job_id[:100]!r} was kept no longer"))
+        elif stored == "0":
+            self._fail(job_id, partial(ResultNotStored, f"job {job_id[:100]!r} is done; its worker stores no results"))
+        else:  # an official worker does not say: its handler may have returned None
+            self._answer(job_id, None)
+
+    def _answer(self, job_id: str, result: Any) -> None:
+        for future in self._waiting.get(job_id, ()):
+            if not future.done():
+                future.set_result(result)
+
+    def _failure(self, job_id: str, event: QueueEvent) -> JobFailed:
+        last = self._reasons.get(job_id)
+        message = str(event.fields.get("error", last.fields.get("reason", "") if last is not None else ""))
+        return JobFailed(
+            job_id,
+            reason=str(event.fields.get("reason", "")),
+            error_type=str(event.fields.get("error_type", "")),
+            error=message,
+            attempts=int(event.fields.get("attempt", 0)),
+        )
+
+    def _fail(self, job_id: str, error: Callable[[], Exception]) -> None:
+        for future in self._waiting.get(job_id, ()):
+            if not future.done():
+                future.set_exception(error())
+
+    def _forget(self, job_id: str, future: asyncio.Future[Any]) -> None:
+        futures = self._waiting.get(job_id, [])
+        if future in futures:
+            futures.remove(future)
+        if not futures:
+            self._waiting.pop(job_id, None)
+        if future.done() and not future.cancelled():
+            future.exception()  # seen
+
+
+def _put(events: OrderedDict[str, QueueEvent], job_id: str, event: QueueEvent) -> None:
+    events[job_id] = event
+    events.move_to_end(job_id)
+    if len(events) > REMEMBERED:
+        events.popitem(last=False)
+
+
+def decode_results(found: Iterable[bytes | None]) -> list[Any]:
+    """None for what is not there, as the official package has it."""
+    return [None if raw is None else decode_data(raw) for raw in found]
