@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ log = logging.getLogger("chasqui.events")
 
 NUMBERS = frozenset({"attempt", "backoff_ms", "delay_ms", "duration_us", "ts"})
 _HEAD = frozenset({"e", "id", "n"})
+_EVENT_ID = re.compile(r"[0-9]{1,19}(-[0-9]{1,19})?")
 
 Callback = Callable[["QueueEvent"], Awaitable[None]] | Callable[["QueueEvent"], None]
 
@@ -106,6 +108,8 @@ class QueueEvents:
 
     def on(self, name: str | None, callback: Callback) -> None:
         """Have run() call `callback` with each event of that kind; None for all kinds."""
+        if name is not None and not isinstance(name, str):
+            raise InvalidType(f"name must be a str or None, not {type(name).__name__} {name!r}"[:300])
         if not callable(callback):
             raise InvalidType(f"callback must be a function that takes an event, not {callback!r}"[:300])
         self._callbacks.append((name, callback))
@@ -210,8 +214,7 @@ async def _call(callback: Callback, event: QueueEvent) -> None:
 def _check_event_id(value: Any) -> str:
     if not isinstance(value, str):
         raise InvalidType(f"last_event_id must be a str, not {type(value).__name__} {value!r}"[:300])
-    ms, _, sequence = value.partition("-")
-    if value != "$" and not (ms.isascii() and ms.isdigit() and (not sequence or sequence.isdigit())):
+    if value != "$" and not _EVENT_ID.fullmatch(value):
         raise InvalidArgument(f'last_event_id {value[:100]!r} must be "$", "0" or the id of an event')
     return value
 

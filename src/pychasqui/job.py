@@ -11,6 +11,7 @@ from .codec import read_extra
 from .errors import InvalidArgument
 from .retry import RetryOverride
 
+MAX_PROGRESS = 1e300  # past it, arithmetic ends somewhere
 SCHEDULED_AT = "s"  # the extra that says for when a job was fired
 
 
@@ -54,11 +55,11 @@ class Job(msgspec.Struct, eq=False, gc=False):
     def progress(self, done: float, total: float = 100, note: str = "") -> Awaitable[None]:
         """Say how far the handler is; whoever waits or watches can see it. May be awaited, waits for nothing."""
         for field, value in (("done", done), ("total", total)):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-                raise InvalidArgument(f"{field} is {value!r}, must be a number from 0 on"[:300])
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < MAX_PROGRESS:
+                raise InvalidArgument(f"{field} is {value!r}, must be a number from 0 to {MAX_PROGRESS:g}"[:300])
         if not total:
             raise InvalidArgument("total is 0, must be more than that")
-        percent = min(100, int(100 * done / total))
+        percent = 100 if done >= total else int(100 * done / total)
         extras = ("done", f"{done:g}", "total", f"{total:g}") + (("note", str(note)) if note else ())
         said: Awaitable[None] = self._at_desk().progress(self, percent, extras)
         return said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from uuid import uuid4
 
 from . import config
@@ -125,10 +125,25 @@ class _Leader:
 
 
 class Promoter(_Leader):
-    """Moves due delayed jobs to the stream. Every worker has one inside; of all that run, one leads."""
+    """Moves due delayed jobs to the stream. Every worker has one inside; of all that run, one leads.
+
+    events_enabled  whether to write that they are waiting now, to an event stream of about events_max_stream_len events
+    """
+
+    def __init__(
+        self,
+        queue_name: str,
+        *,
+        events_enabled: bool = True,
+        events_max_stream_len: int = config.EVENTS_MAX_LEN,
+        **options: Any,
+    ) -> None:
+        super().__init__(queue_name, **options)
+        max_len = config.check_int("events_max_stream_len", events_max_stream_len, 1)
+        self._events_max_len = max_len if config.check_bool("events_enabled", events_enabled) else 0
 
     def _service(self, broker: Broker, keys: Keys) -> Service:
-        return promoter.Promoter(broker, self.holder_id)
+        return promoter.Promoter(broker, self.holder_id, events_max_len=self._events_max_len)
 
 
 class Scheduler(_Leader):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from .errors import DecodeError, InvalidArgument
 State = Literal["waiting", "active", "delayed", "dead"]
 STATES = ("waiting", "active", "delayed", "dead")
 MOST = 1000
+_ENTRY_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 SEARCHED = 1000  # entries of each state that a search for a job without an index looks at
 
 
@@ -86,12 +88,15 @@ class Look:
         return _page([_view(state, entry) for entry in entries], limit, [entry[0].decode() for entry in entries])
 
     async def _delayed(self, after: str, limit: int) -> Page:
-        offset = int(after) if after.isascii() and after.isdigit() else 0
-        if after and not after.isdigit():
-            raise InvalidArgument(f"after is {after[:100]!r}, must be the `next` of a page of delayed jobs")
-        members = await self._broker().delayed(offset, limit)
+        # By time and not by rank: what becomes due between two pages leaves at the front.
+        due_ms, seen = map(int, _check_after(after).split("-")) if after != "" else (0, 0)
+        members = await self._broker().delayed(due_ms if after else None, seen, limit)
         jobs = [_delayed(member, due) for member, due in members]
-        return Page(jobs, str(offset + limit) if len(jobs) == limit else None)
+        if len(members) < limit:
+            return Page(jobs, None)
+        last_ms = max(0, int(members[-1][1]))
+        of_last = sum(int(due) == last_ms for _, due in members)
+        return Page(jobs, f"{last_ms}-{of_last + (seen if after and last_ms == due_ms else 0)}")
 
     async def get_job(self, job_id: str) -> JobView | None:
         """Where a job is. Delayed jobs and those that are the only ones of their id are found at once; for others the
@@ -133,7 +138,7 @@ def _page(jobs: list[JobView], limit: int, ids: list[str]) -> Page:
 
 
 def _check_after(after: Any) -> str:
-    if not isinstance(after, str) or (after and not after.replace("-", "").isdigit()):
+    if not isinstance(after, str) or (after and not _ENTRY_ID.fullmatch(after)):
         raise InvalidArgument(f"after is {after!r}, must be the `next` of a page of the same state"[:300])
     return after
 

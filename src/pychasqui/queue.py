@@ -188,9 +188,7 @@ class Queue:
 
     async def cancel_delayed_bulk(self, job_ids: Iterable[str]) -> list[bool]:
         """The same for many, in the order of the ids."""
-        if isinstance(job_ids, str) or not isinstance(job_ids, Iterable):
-            raise InvalidType(f"job_ids must be several ids, not {type(job_ids).__name__} {job_ids!r}"[:300])
-        return await self._move_delayed("cancel", list(job_ids))
+        return await self._move_delayed("cancel", _check_ids(job_ids))
 
     async def reschedule(self, job_id: str, delay: int | timedelta) -> bool:
         """Have a delayed job run so long from now (ms or timedelta) instead. False if it is not delayed any more."""
@@ -217,7 +215,7 @@ class Queue:
 
     async def get_job_result_bulk(self, job_ids: Iterable[str]) -> list[Any]:
         """The same for many, in the order of the ids."""
-        ids = [config.check_job_id(job_id) for job_id in job_ids]
+        ids = _check_ids(job_ids)
         return decode_results(await self._bound_broker().results(ids)) if ids else []
 
     async def get_job_progress(self, job_id: str) -> int | None:
@@ -244,7 +242,13 @@ class Queue:
 
     async def wait_for_results(self, job_ids: Iterable[str], *, timeout: float = 30.0) -> list[Any]:  # noqa: ASYNC109
         """The results of many jobs, in the order of the ids. An error of one is raised when it is known."""
-        return list(await asyncio.gather(*(self.wait_for_result(job_id, timeout=timeout) for job_id in job_ids)))
+        ids = _check_ids(job_ids)
+        waits = [asyncio.ensure_future(self.wait_for_result(job_id, timeout=timeout)) for job_id in ids]
+        try:
+            return list(await asyncio.gather(*waits))
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     # A look inside --------------------------------------------------------------------------------------------------
 
@@ -292,6 +296,7 @@ class Queue:
 
     async def drain(self, *, delayed: bool = False) -> int:
         """Remove the waiting jobs and, if asked for, the delayed ones. Returns how many."""
+        config.check_bool("delayed", delayed)
         removed = await self.purge("waiting")
         return removed + (await self.purge("delayed") if delayed else 0)
 
@@ -430,6 +435,12 @@ def _refuse_beside_repeat(repeat: object, given: Mapping[str, object]) -> None:
     for option, value in given.items():
         if value is not None:
             raise InvalidArgument(f"{option} contradicts repeat: a repeatable has its own times and ids")
+
+
+def _check_ids(job_ids: Any) -> list[str]:
+    if isinstance(job_ids, (str, bytes)) or not isinstance(job_ids, Iterable):
+        raise InvalidType(f"job_ids must be several ids, not {type(job_ids).__name__} {job_ids!r}"[:300])
+    return [config.check_job_id(job_id) for job_id in job_ids]
 
 
 def _tell(job: Job, letter: str) -> None:

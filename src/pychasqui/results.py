@@ -17,7 +17,7 @@ from typing import Any
 
 from ._redis.broker import Broker
 from .codec import decode_data
-from .errors import Closed, DecodeError, JobFailed, RedisTrouble, ResultExpired, ResultNotStored
+from .errors import Closed, CommandTimeout, ConnectionLost, DecodeError, JobFailed, RedisTrouble, ResultExpired, ResultNotStored
 from .events import QueueEvent, QueueEvents, read_event
 
 log = logging.getLogger("chasqui.results")
@@ -44,34 +44,37 @@ class Results:
     async def wait(self, job_id: str, timeout_s: float) -> Any:
         """What the job's handler returned. Raises JobFailed, ResultExpired, ResultNotStored or TimeoutError."""
         async with asyncio.timeout(timeout_s):
-            if self._begun is None:
-                self._begun = asyncio.ensure_future(self._begin())
-            await asyncio.shield(self._begun)
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(job_id, []).append(future)
             try:
-                # Not before: what ends between a look and the subscription would be missed.
-                await self._look_up([job_id])
+                if self._begun is None:
+                    self._begun = asyncio.ensure_future(self._begin())
+                await asyncio.wait({self._begun, future}, return_when=asyncio.FIRST_COMPLETED)
+                if not future.done():
+                    # Not before: what ends between a look and the subscription would be missed.
+                    with suppress(ConnectionLost, CommandTimeout):  # the second look will come
+                        await self._look_up([job_id])
                 return await future
             finally:
                 self._forget(job_id, future)
 
     async def close(self) -> None:
+        for futures in list(self._waiting.values()):
+            for future in futures:
+                if not future.done():
+                    future.set_exception(Closed("the queue was closed while a result was waited for"))
         for task in (self._begun, self._listening, self._looking):
             if task is not None:
                 task.cancel()
                 await asyncio.wait({task})
         await self._events.close()
-        for futures in list(self._waiting.values()):
-            for future in futures:
-                if not future.done():
-                    future.set_exception(Closed("the queue was closed while a result was waited for"))
 
     async def _begin(self) -> None:
         """Know what has ended lately, and hear of what ends from then on."""
-        await self._events.start()
-        for entry in await self._broker().recent_events(LOOKED_BACK):
-            self._remember(read_event(entry))
+        with suppress(RedisTrouble):  # who listens tries again
+            await self._events.start()
+            for entry in await self._broker().recent_events(LOOKED_BACK):
+                self._remember(read_event(entry))
         self._listening = asyncio.ensure_future(self._listen())
         self._looking = asyncio.ensure_future(self._look_again())
 

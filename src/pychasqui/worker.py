@@ -96,12 +96,10 @@ class Worker:
             block_ms=config.check_int("read_block_ms", read_block_ms, 1),
             read_count=config.check_int("read_count", read_count, 1),
             max_payload_bytes=config.check_int("max_payload_bytes", max_payload_bytes, 1),
-            events_max_len=config.check_int("events_max_stream_len", events_max_stream_len, 1)
-            if config.check_bool("events_enabled", events_enabled)
-            else 0,
-            result_ttl_ms=config.check_int("result_ttl_ms", result_ttl_ms, 1)
-            if config.check_bool("store_results", store_results)
-            else 0,
+            events_max_len=config.check_bool("events_enabled", events_enabled)
+            * config.check_int("events_max_stream_len", events_max_stream_len, 1),
+            result_ttl_ms=config.check_bool("store_results", store_results)
+            * config.check_int("result_ttl_ms", result_ttl_ms, 1, config.MAX_RESULT_TTL_MS),
             promotes=config.check_bool("delayed_enabled", delayed_enabled),
             schedules=config.check_bool("run_scheduler", run_scheduler),
             scheduler_tick_ms=config.check_int("scheduler_tick_ms", scheduler_tick_ms, 10, config.MAX_TICK_MS),

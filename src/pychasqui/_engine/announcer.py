@@ -7,6 +7,7 @@ counted. What a failed job becomes is told when the server has done it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from functools import partial
@@ -35,7 +36,7 @@ class Announcer(Service):
         self.dropped = 0
         self._broker = broker
         self._max_len = max_len
-        self._stored = int(stores_results)
+        self._stores_results = stores_results
         self._started: list[Job] = []
         self._is_dropping = False
         self._epoch_s = time.time() - monotonic()
@@ -50,7 +51,15 @@ class Announcer(Service):
 
     def done(self, socket: Socket, jobs: list[Job]) -> None:
         """Write behind the ack of these jobs, on the same socket and in the same turn."""
-        words: list[str | int] = [self._max_len, self._stored]
+        if self._stores_results and any(job._result is None for job in jobs):
+            without = [job for job in jobs if job._result is None]
+            self._tell_done(socket, without, 0)  # they returned what cannot be stored: nobody is to look for it
+            jobs = [job for job in jobs if job._result is not None]
+        if jobs:
+            self._tell_done(socket, jobs, int(self._stores_results))
+
+    def _tell_done(self, socket: Socket, jobs: list[Job], stored: int) -> None:
+        words: list[str | int] = [self._max_len, stored]
         epoch_s = self._epoch_s
         for job in jobs:
             started_at, ended_at = job._started_at, job._ended_at
@@ -61,7 +70,8 @@ class Announcer(Service):
         self._write(socket, "done", words, len(jobs))
 
     def tell(self, events: list[Event]) -> None:
-        """Write what has become of jobs."""
+        """Write what has become of jobs, behind what was written of them before: that they are active."""
+        self.tell_started()
         socket = self._broker.connection.live_socket()
         if socket is None:
             self._drop(len(events), "the connection is lost")
@@ -78,7 +88,7 @@ class Announcer(Service):
                 if self._is_stopping:
                     return
                 await self._sleep()
-            await self._sleep(GATHER_S)
+            await asyncio.sleep(GATHER_S)  # not to be woken by those who start meanwhile
             self.tell_started()
 
     def tell_started(self) -> None:

@@ -160,9 +160,9 @@ class Keeper:
 
     async def _look_around(self) -> None:
         """Say how this worker is, and see whether the queue is paused; it is told of that, too."""
-        await self._broker.tell_of_worker(self._consumer, self._describe(), 2 * self._lease_ms)
         await self._broker.hear_of_pause(self._pause)
         self._pause(await self._broker.is_paused())
+        await self._broker.tell_of_worker(self._consumer, self._describe(), 2 * self._lease_ms)  # may find no memory
 
     def _pause(self, is_paused: bool) -> None:
         self._in_worker_loop(self._on_pause, is_paused)

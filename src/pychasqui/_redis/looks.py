@@ -82,9 +82,12 @@ class LookBroker:
             for (entry_id, consumer, idle, times), entry in zip(held, entries, strict=True)
         ]
 
-    async def delayed(self, offset: int, count: int) -> list[tuple[bytes, float]]:
-        """Members with the times at which they are due, from that place on."""
-        reply = await self._call("ZRANGE", self._keys.delayed, offset, offset + count - 1, "WITHSCORES")
+    async def delayed(self, from_ms: int | None, offset: int, count: int) -> list[tuple[bytes, float]]:
+        """Members with the times at which they are due, from the so-and-so-many-th of that time on."""
+        start = "-inf" if from_ms is None else from_ms
+        reply = await self._call(
+            "ZRANGEBYSCORE", self._keys.delayed, start, "+inf", "WITHSCORES", "LIMIT", offset, count
+        )
         if reply and isinstance(reply[0], list):  # RESP3
             return [(member, float(score)) for member, score in reply]
         return [(member, float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
