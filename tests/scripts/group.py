@@ -52,6 +52,27 @@ class Wanted(NamedTuple):
     window_ms: int = 0
 
 
+class Stored(NamedTuple):
+    """A job that is done, as store takes it."""
+
+    entry_id: bytes
+    job_id: str = "job"
+    is_marked: int = 0
+    is_stored: int = 1
+    result: bytes = b"result"
+
+
+class Run(NamedTuple):
+    """A job that has run well, as announce_done takes it."""
+
+    id: str
+    name: str = ""
+    attempt: int = 1
+    started: int | str = ""  # empty: that it is active was written already
+    ended: int = 2000
+    duration_us: int = 500
+
+
 class DueReply(NamedTuple):
     leads: int
     now_ms: int
@@ -173,6 +194,34 @@ class Group:
         acked = self.run(scripts.FINISH, [KEYS.stream], GROUP, KEYS.prefix, *words)
         assert isinstance(acked, int)
         return acked
+
+    def store(self, *done: Stored, ttl_ms: int = KEPT_MS) -> int:
+        words = [word for job in done for word in job]
+        refused = self.run(scripts.STORE, [KEYS.stream], GROUP, KEYS.prefix, ttl_ms, *words)
+        assert isinstance(refused, int)
+        return refused
+
+    def announce(self, *events: list[str | bytes], max_len: int = 1000) -> int:
+        words = [word for event in events for word in (len(event), *event)]
+        written = self.run(scripts.ANNOUNCE, [KEYS.events], max_len, *words)
+        assert isinstance(written, int)
+        return written
+
+    def announce_done(self, *runs: Run, max_len: int = 1000, stored: int = 0) -> int:
+        words = [word for run in runs for word in run]
+        told = self.run(scripts.ANNOUNCE_DONE, [KEYS.events], max_len, stored, *words)
+        assert isinstance(told, int)
+        return told
+
+    def purge_waiting(self, count: int = 100) -> int:
+        removed = self.run(scripts.PURGE_WAITING, [KEYS.stream], count, KEYS.prefix)
+        assert isinstance(removed, int)
+        return removed
+
+    def purge_delayed(self, count: int = 100) -> int:
+        removed = self.run(scripts.PURGE_DELAYED, [KEYS.delayed], count, KEYS.prefix)
+        assert isinstance(removed, int)
+        return removed
 
     def replay(self, *jobs: tuple[bytes, bytes, bytes]) -> int:
         """Each a letter's id, an envelope and a name."""
@@ -341,6 +390,16 @@ class Group:
     @property
     def entries(self) -> list[dict[bytes, bytes]]:
         return [fields for _, fields in self.client.xrange(KEYS.stream)]
+
+    @property
+    def events(self) -> list[list[bytes]]:
+        """Each with its fields and values in their order."""
+        return [[word for pair in fields.items() for word in pair] for _, fields in self.client.xrange(KEYS.events)]
+
+    def result(self, job_id: str) -> bytes | None:
+        stored = self.client.get(KEYS.result(job_id))
+        assert stored is None or isinstance(stored, bytes)
+        return stored
 
     def marker(self, job_id: str) -> str | None:
         """What keeps others of this id out."""

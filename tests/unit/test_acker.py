@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 
 from pychasqui._engine.acker import Acker
-from pychasqui._redis.broker import Broker, Dead, Failed
+from pychasqui._redis.broker import Also, Broker, Dead, Failed, Stored
+from pychasqui._redis.connection import Socket
 from pychasqui.errors import CommandTimeout, ConnectionLost
 from pychasqui.job import Job
 
@@ -29,7 +30,9 @@ class FakeBroker:
         self.rescheduled: list[Failed] = []
         self.buried: list[Dead] = []
 
-    async def _answer(self) -> None:
+    async def _answer(self, also: Also | None = None) -> None:
+        if also is not None:
+            also(cast(Socket, self))
         await self.line.wait()
         if self.troubles:
             raise self.troubles.pop(0)
@@ -37,12 +40,12 @@ class FakeBroker:
     def _count(self, jobs: list[Failed] | list[Dead]) -> int:
         return sum(job.entry_id not in self.fenced for job in jobs)
 
-    async def ack(self, group: str, ids: list[bytes]) -> None:
-        await self._answer()
+    async def ack(self, group: str, ids: list[bytes], also: Also | None = None) -> None:
+        await self._answer(also)
         self.acked += ids
 
-    async def finish(self, group: str, entries: list[tuple[bytes, str]]) -> None:
-        await self._answer()
+    async def finish(self, group: str, entries: list[tuple[bytes, str]], also: Also | None = None) -> None:
+        await self._answer(also)
         self.finished += entries
 
     async def reschedule(self, group: str, consumer: str, jobs: list[Failed]) -> int:

@@ -20,7 +20,7 @@ SECRET = "hunter2-and-more"
 @pytest.mark.parametrize(
     ("url", "expected"),
     (
-        ("redis://example.org", {"host": "example.org", "port": 6379, "db": 0, "protocol": 2}),
+        ("redis://example.org", {"host": "example.org", "port": 6379, "db": 0, "protocol": 3}),
         ("redis://example.org:7000/5", {"host": "example.org", "port": 7000, "db": 5}),
         ("redis://example.org?db=4", {"db": 4}),
         ("redis://[::1]:7000", {"host": "::1", "port": 7000}),
@@ -28,7 +28,7 @@ SECRET = "hunter2-and-more"
         ("example.org", {"host": "example.org", "port": 6379}),
         ("redis://", {"host": "127.0.0.1", "port": 6379}),
         ("unix:///run/redis.sock", {"path": "/run/redis.sock", "db": 0}),
-        ("unix:///run/redis.sock?db=3&protocol=3", {"path": "/run/redis.sock", "db": 3, "protocol": 3}),
+        ("unix:///run/redis.sock?db=3&protocol=2", {"path": "/run/redis.sock", "db": 3, "protocol": 2}),
         ("redis://ann:s%40cret@example.org", {"username": "ann", "password": "s@cret"}),
         ("redis://:secret@example.org", {"password": "secret"}),
         ("redis://example.org?username=ann&password=secret", {"username": "ann", "password": "secret"}),

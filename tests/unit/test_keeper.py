@@ -28,6 +28,10 @@ class FakeBroker:
         self.deliveries: list[dict[bytes, int]] = []
         self.stolen: set[bytes] = set()
         self.is_away = False
+        self.is_mute = False  # it answers keep(), and no more than that
+        self.has_pause = False
+        self.on_pause: Callable[[bool], None] = lambda _: None
+        self.told: list[tuple[str, bytes, int]] = []
         self.called = threading.Semaphore(0)
 
     async def keep(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
@@ -37,6 +41,18 @@ class FakeBroker:
         self.kept.append(sorted(dict(held)))
         self.called.release()
         return [entry_id for entry_id, _ in held if entry_id in self.stolen]
+
+    async def tell_of_worker(self, consumer: str, about: bytes, kept_ms: int) -> None:
+        self.told.append((consumer, about, kept_ms))
+
+    async def hear_of_pause(self, on_pause: Callable[[bool], None]) -> bool:
+        self.on_pause = on_pause
+        return True
+
+    async def is_paused(self) -> bool:
+        if self.is_mute:
+            raise ConnectionLost("away again")
+        return self.has_pause
 
     async def close(self) -> None:
         pass
@@ -72,6 +88,7 @@ async def keeping(
     held: Callable[[], dict[bytes, int]],
     *,
     on_lost: Callable[[], None] = lambda: None,
+    on_pause: Callable[[bool], None] = lambda _: None,
     lease_ms: int = 60_000,
     every_s: float = 60,
 ) -> AsyncIterator[Keeper]:
@@ -82,6 +99,8 @@ async def keeping(
         lanes=lanes,
         held=held,
         on_lost=on_lost,
+        on_pause=on_pause,
+        describe=lambda: b"about",
         lease_ms=lease_ms,
         every_s=every_s,
     )

@@ -21,9 +21,13 @@ class Line(asyncio.Transport):
         super().__init__()
         self.written: list[bytes] = []
         self.is_aborted = False
+        self.high: int | None = None
 
     def write(self, data: Any) -> None:
         self.written.append(bytes(data))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high
 
     def abort(self) -> None:
         self.is_aborted = True

@@ -34,11 +34,19 @@ local function id_of(envelope)
   return nil
 end
 
+local function unmark(id, entry_id)
+  local marker, index = prefix .. ':dlid:' .. id, prefix .. ':didx:' .. id
+  local place = redis.pcall('GET', marker)
+  local is_its_own = place == entry_id or place == 'w' .. entry_id
+  -- Where official processes had to do with it, the marker may not know where the job is: not in the delayed set.
+  if is_its_own or ((place == '1' or place == 'd') and call('EXISTS', index) == 0) then call('DEL', marker) end
+end
+
 local removed = 0
 for _, entry in ipairs(call('XRANGE', stream, start, '+', 'COUNT', count)) do
   for i = 1, #entry[2], 2 do
     local id = entry[2][i] == 'd' and id_of(entry[2][i + 1])
-    if id and call('GET', prefix .. ':dlid:' .. id) == entry[1] then call('DEL', prefix .. ':dlid:' .. id) end
+    if id then unmark(id, entry[1]) end
   end
   removed = removed + call('XDEL', stream, entry[1])
 end

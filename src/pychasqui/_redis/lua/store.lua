@@ -11,23 +11,28 @@
 local stream = KEYS[1]
 local group, prefix, ttl_ms = ARGV[1], ARGV[2], ARGV[3]
 
-local ids = {}
-for i = 4, #ARGV, 5 do ids[#ids + 1] = ARGV[i] end
-redis.pcall('XACK', stream, group, unpack(ids))  -- fails while the group is gone: done they are all the same
-redis.call('XDEL', stream, unpack(ids))
-
-local refused = 0
+redis.call('XLEN', stream)  -- a key of another type is found out before anything is written
+local ids, refused = {}, 0
 for i = 4, #ARGV, 5 do
-  local id, job_id, is_marked, is_stored, result = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
+  local job_id, is_stored, result = ARGV[i + 1], ARGV[i + 3], ARGV[i + 4]
+  ids[#ids + 1] = ARGV[i]
+  -- Before the acks: once a script has written, the server refuses it nothing for want of memory.
   if is_stored == '1' then
     local answer = redis.pcall('SET', prefix .. ':result:' .. job_id, result, 'PX', ttl_ms)
     if answer.err then refused = refused + 1 end
   end
+end
+redis.call('XACK', stream, group, unpack(ids))
+redis.call('XDEL', stream, unpack(ids))
+
+for i = 4, #ARGV, 5 do
+  local id, job_id, is_marked = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   if is_marked == '1' then
-    local marker = prefix .. ':dlid:' .. job_id
-    local place = redis.call('GET', marker)
-    local is_lost = (place == '1' or place == 'd') and redis.call('EXISTS', prefix .. ':didx:' .. job_id) == 0
-    if place == id or is_lost then redis.call('DEL', marker) end
+    local marker, index = prefix .. ':dlid:' .. job_id, prefix .. ':didx:' .. job_id
+    local place = redis.pcall('GET', marker)
+    if place == id or ((place == '1' or place == 'd') and redis.call('EXISTS', index) == 0) then
+      redis.call('DEL', marker)
+    end
   end
 end
 return refused

@@ -1,0 +1,213 @@
+"""Mutants of the scripts that tell of jobs, keep their results and take them away."""
+
+from __future__ import annotations
+
+from tests.scripts.mutants.mutant import Mutant, unmarks
+
+ACKS = "redis.call('XACK', stream, group, unpack(ids))"
+DELETES = "redis.call('XDEL', stream, unpack(ids))"
+KEEPS = "redis.pcall('SET', prefix .. ':result:' .. job_id, result, 'PX', ttl_ms)"
+TRIM = "'XTRIM', events, 'MAXLEN', '~', max_len"
+
+STORE = [
+    Mutant("store", "the entries stay pending", ACKS, ""),
+    Mutant("store", "only the first is acked", ACKS, ACKS.replace("unpack(ids)", "ids[1]")),
+    Mutant("store", "without a group nothing is done", ACKS, f"if {ACKS} == 0 then return 0 end"),
+    Mutant("store", "the entries stay in the stream", DELETES, ""),
+    Mutant("store", "only the first leaves the stream", DELETES, DELETES.replace("unpack(ids)", "ids[1]")),
+    Mutant("store", "results are not stored", KEEPS, "{}"),
+    Mutant("store", "results have no end", KEEPS, KEEPS.replace(", 'PX', ttl_ms", "")),
+    Mutant("store", "results live for seconds", KEEPS, KEEPS.replace("'PX', ttl_ms", "'EX', math.ceil(ttl_ms / 1000)")),
+    Mutant("store", "the first result stays", KEEPS, KEEPS.replace("ttl_ms", "ttl_ms, 'NX'") + " or {}"),
+    Mutant("store", "all have one result", KEEPS, KEEPS.replace("job_id", "ARGV[5]")),
+    Mutant("store", "what is no result is stored", "if is_stored == '1' then", "if true then"),
+    Mutant("store", "an empty result is none", "if is_stored == '1' then", "if is_stored == '1' and result ~= '' then"),
+    Mutant("store", "a refused result stops it", KEEPS, KEEPS.replace("pcall", "call")),
+    Mutant("store", "refusals are not counted", "refused = refused + 1", ""),
+    Mutant("store", "what is taken is counted", "if answer.err then", "if not answer.err then"),
+    Mutant(
+        "store",
+        "written although there is no memory",
+        "local ids, refused",
+        f"{DELETES.replace('unpack(ids)', '1')}\nlocal ids, refused",
+    ),
+    Mutant("store", "the type is found out too late", "redis.call('XLEN', stream)", ""),
+    Mutant("store", "every marker is looked at", "if is_marked == '1' then", "if true then"),
+    Mutant("store", "no marker is looked at", "if is_marked == '1' then", "if false then"),
+    Mutant("store", "the marker stays", "redis.call('DEL', marker)", ""),
+    *unmarks("store"),
+]
+
+ANNOUNCE = [
+    Mutant("announce", "the last value is cut off", "i + words))", "i + words - 2))"),
+    Mutant("announce", "only the first is written", "while i <= #ARGV do", "if i <= #ARGV then"),
+    Mutant("announce", "all have the same length", "i + 1 + words\n", "i + 1 + tonumber(ARGV[2])\n"),
+    Mutant("announce", "nothing is trimmed", f"redis.call({TRIM})", ""),
+    Mutant("announce", "trimmed to the entry", "'~'", "'='"),
+    Mutant(
+        "announce",
+        "trimmed before it is written",
+        "local written",
+        f"redis.call({TRIM})\nif true then max_len = 10^9 end\nlocal written",
+    ),
+    Mutant("announce", "events are not counted", "written + 1,", "written,"),
+    Mutant("announce", "words are counted", "written + 1,", "written + words,"),
+    Mutant("announce", "a key of another type is passed over", "redis.call('XADD'", "redis.pcall('XADD'"),
+    Mutant(
+        "announce",
+        "the newest are lost",
+        "redis.call('XADD', events, '*'",
+        "redis.call('XADD', events, 'MAXLEN', 1, '*'",
+    ),
+]
+
+ANNOUNCE_DONE = [
+    Mutant("announce_done", "nothing is trimmed", f"call({TRIM})", ""),
+    Mutant("announce_done", "trimmed to the entry", "'~'", "'='"),
+    Mutant(
+        "announce_done", "only the first is written", "for i = 3, #ARGV, 6 do", "for i = 3, math.min(8, #ARGV), 6 do"
+    ),
+    Mutant("announce_done", "the last is forgotten", "for i = 3, #ARGV, 6 do", "for i = 3, #ARGV - 6, 6 do"),
+    Mutant("announce_done", "an empty name is a name", "if name == '' then", "if false then"),
+    Mutant("announce_done", "the name is lost", "if name == '' then", "if true then"),
+    Mutant(
+        "announce_done",
+        "active is written again without a name",
+        "if name == '' then\n    if started ~= '' then",
+        "if name == '' then\n    if true then",
+    ),
+    Mutant(
+        "announce_done",
+        "active is written again with a name",
+        "else\n    if started ~= '' then",
+        "else\n    if true then",
+    ),
+    Mutant(
+        "announce_done",
+        "active is never written without a name",
+        "if name == '' then\n    if started ~= '' then",
+        "if name == '' then\n    if false then",
+    ),
+    Mutant(
+        "announce_done",
+        "active is never written with a name",
+        "else\n    if started ~= '' then",
+        "else\n    if false then",
+    ),
+    Mutant("announce_done", "it was active when it had ended", "'ts', started, 'n'", "'ts', ended, 'n'"),
+    Mutant("announce_done", "and so was one without a name", "'ts', started, 'attempt'", "'ts', ended, 'attempt'"),
+    Mutant("announce_done", "it had ended when it began", "'ts', ended, 'n'", "'ts', started, 'n'"),
+    Mutant("announce_done", "and so had one without a name", "'ts', ended, 'attempt'", "'ts', started, 'attempt'"),
+    Mutant("announce_done", "what is stored is not said", "KEYS[1], ARGV[1], ARGV[2]", "KEYS[1], ARGV[1], '0'"),
+    Mutant("announce_done", "everything is said to be stored", "KEYS[1], ARGV[1], ARGV[2]", "KEYS[1], ARGV[1], '1'"),
+    Mutant("announce_done", "words are counted", "(#ARGV - 2) / 6", "#ARGV - 2"),
+    Mutant(
+        "announce_done", "a key of another type is passed over", "local call = redis.call", "local call = redis.pcall"
+    ),
+]
+
+
+def reads_ids(script: str) -> list[Mutant]:
+    """It is wrong about the ids in envelopes."""
+    return [
+        Mutant(script, "short ids are not found", "if head >= 0xa0 and head <= 0xbf then", "if false then"),
+        Mutant(script, "ids of 31 are not found", "head <= 0xbf", "head < 0xbf"),
+        Mutant(script, "ids of 32 are not found", "if head == 0xd9 and size then", "if false then"),
+        Mutant(script, "ids of 256 are not found", "if head == 0xda and #envelope >= 4 then", "if false then"),
+        Mutant(
+            script, "ids of 256 are found wrong", "size * 256 + byte(envelope, 4)", "size + byte(envelope, 4) * 256"
+        ),
+        Mutant(script, "a short envelope ends the script", "head == 0xda and #envelope >= 4", "head == 0xda"),
+        Mutant(script, "a shorter one does", "head == 0xd9 and size then", "head == 0xd9 then"),
+        Mutant(script, "the shortest does", "if not head or array", "if array"),
+        Mutant(script, "arrays of three are not known", "array < 0x93", "array < 0x94"),
+        Mutant(script, "arrays of five are not known", "array > 0x95", "array > 0x94"),
+        Mutant(script, "arrays of two are taken for jobs", "array < 0x93", "array < 0x92"),
+        Mutant(script, "arrays of six are taken for jobs", "array > 0x95", "array > 0x96"),
+    ]
+
+
+FURTHER = "if ms > last_ms or (ms == last_ms and sequence > last_sequence) then"
+BEHIND = "start = ms, sequence, '(' .. group[i + 1]"
+
+PURGE_WAITING = [
+    Mutant("purge_waiting", "what is held goes too", BEHIND, "start = ms, sequence, '-'"),
+    Mutant("purge_waiting", "the last that is held goes too", BEHIND, BEHIND.replace("'(' .. ", "")),
+    Mutant("purge_waiting", "the last group decides", FURTHER, "if true then"),
+    Mutant("purge_waiting", "the first group decides", FURTHER, "if last_ms == -1 then"),
+    Mutant("purge_waiting", "the group furthest behind decides", FURTHER, "if last_ms == -1 or ms < last_ms then"),
+    Mutant(
+        "purge_waiting",
+        "times are compared as text",
+        FURTHER,
+        "if last_ms == -1 or tostring(ms) > tostring(last_ms) or (ms == last_ms and sequence > last_sequence) then",
+    ),
+    Mutant("purge_waiting", "the sequence is not compared", FURTHER, "if ms > last_ms then"),
+    Mutant(
+        "purge_waiting",
+        "the sequence is compared as text",
+        "and sequence > last_sequence)",
+        "and tostring(sequence) > tostring(last_sequence))",
+    ),
+    Mutant("purge_waiting", "the sequence alone is compared", FURTHER, "if sequence > last_sequence then"),
+    Mutant("purge_waiting", "there must be a stream", "if kind == 'none' then return 0 end", ""),
+    Mutant("purge_waiting", "another type is passed over", "if kind == 'none'", "if kind ~= 'stream'"),
+    Mutant("purge_waiting", "the count is ignored", ", 'COUNT', count", ""),
+    Mutant(
+        "purge_waiting",
+        "the newest go first",
+        "call('XRANGE', stream, start, '+',",
+        "call('XREVRANGE', stream, '+', start,",
+    ),
+    Mutant("purge_waiting", "nothing is removed", "removed + call('XDEL', stream, entry[1])", "removed + 1"),
+    Mutant("purge_waiting", "removals are not counted", "removed = removed + call", "removed = call"),
+    Mutant("purge_waiting", "markers stay", "if id then unmark(id, entry[1]) end", ""),
+    Mutant("purge_waiting", "only the first field is looked at", "for i = 1, #entry[2], 2 do", "for i = 1, 2, 2 do"),
+    Mutant(
+        "purge_waiting",
+        "an envelope is found by its place",
+        "entry[2][i] == 'd' and id_of(",
+        "entry[2][i] == 'n' and id_of(",
+    ),
+    Mutant("purge_waiting", "its own marker stays", "place == entry_id or place ==", "place =="),
+    Mutant("purge_waiting", "a window stays", " or place == 'w' .. entry_id", ""),
+    Mutant(
+        "purge_waiting",
+        "another's window goes",
+        "place == 'w' .. entry_id",
+        "(type(place) == 'string' and sub(place, 1, 1) == 'w')",
+    ),
+    Mutant("purge_waiting", "another's marker goes", "if is_its_own or", "if place or"),
+    Mutant("purge_waiting", "that of an official producer stays", "(place == '1' or place == 'd')", "place == 'd'"),
+    Mutant("purge_waiting", "that of an official promoter stays", "(place == '1' or place == 'd')", "place == '1'"),
+    Mutant("purge_waiting", "that of a delayed job goes", " and call('EXISTS', index) == 0", ""),
+    Mutant("purge_waiting", "a marker of another type stops it", "redis.pcall('GET', marker)", "call('GET', marker)"),
+    *reads_ids("purge_waiting"),
+]
+
+PURGE_DELAYED = [
+    Mutant("purge_delayed", "the jobs stay", "call('ZREM', delayed, member)", ""),
+    Mutant("purge_delayed", "all go", "call('ZREM', delayed, member)", "call('DEL', delayed)"),
+    Mutant("purge_delayed", "the count is ignored", "0, count - 1)", "0, -1)"),
+    Mutant("purge_delayed", "one too many", "0, count - 1)", "0, count)"),
+    Mutant(
+        "purge_delayed",
+        "the latest go first",
+        "call('ZRANGE', delayed, 0, count - 1)",
+        "call('ZREVRANGE', delayed, 0, count - 1)",
+    ),
+    Mutant("purge_delayed", "the index stays", "call('DEL', prefix .. ':didx:' .. id, prefix", "call('DEL', prefix"),
+    Mutant("purge_delayed", "the marker stays", ", prefix .. ':dlid:' .. id)", ")"),
+    Mutant("purge_delayed", "short members end the script", "#member >= 4 and struct.unpack", "struct.unpack"),
+    Mutant("purge_delayed", "lengths of one byte", "struct.unpack('<I4', member)", "byte(member)"),
+    Mutant("purge_delayed", "lengths the other way round", "'<I4'", "'>I4'"),
+    Mutant("purge_delayed", "the name is taken for the envelope", "sub(member, 5 + size)", "sub(member, 5)"),
+    Mutant(
+        "purge_delayed",
+        "only jobs with an id go",
+        "  call('ZREM', delayed, member)",
+        "  if id then call('ZREM', delayed, member) end",
+    ),
+    Mutant("purge_delayed", "what was asked for is counted", "return #members", "return count"),
+    *reads_ids("purge_delayed"),
+]

@@ -1,0 +1,114 @@
+"""announce_done.lua alone: of each job it is written that it was active, unless that is known, and completed."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from tests.scripts.group import KEYS, Group, Run
+
+NODE = 100  # entries a node of a stream has by default: what is trimmed goes node by node
+
+
+def words(text: str) -> list[bytes]:
+    return text.encode().split()
+
+
+def test_a_job_was_active_and_then_completed(group: Group) -> None:
+    assert group.announce_done(Run("job", "mail", 2, 1000, 2000, 999_999)) == 1
+    assert group.events == [
+        words("e active id job ts 1000 n mail attempt 2"),
+        words("e completed id job ts 2000 n mail attempt 2 duration_us 999999 stored 0"),
+    ]
+
+
+def test_one_without_a_name_has_no_field_for_it(group: Group) -> None:
+    assert group.announce_done(Run("job", "", 1, 1000, 2000, 5)) == 1
+    assert group.events == [
+        words("e active id job ts 1000 attempt 1"),
+        words("e completed id job ts 2000 attempt 1 duration_us 5 stored 0"),
+    ]
+
+
+def test_what_is_known_to_be_active_is_not_written_again(group: Group) -> None:
+    assert group.announce_done(Run("1", "mail"), Run("2")) == 2
+    assert group.events == [
+        words("e completed id 1 ts 2000 n mail attempt 1 duration_us 500 stored 0"),
+        words("e completed id 2 ts 2000 attempt 1 duration_us 500 stored 0"),
+    ]
+
+
+def test_it_is_said_whether_results_are_stored(group: Group) -> None:
+    group.announce_done(Run("1", "mail"), Run("2"), stored=1)
+    assert [event[-2:] for event in group.events] == [[b"stored", b"1"]] * 2
+
+
+def test_each_of_a_batch_has_its_own(group: Group) -> None:
+    runs = [Run("1", "a", 1, 10, 20, 30), Run("2", "", 2, "", 21, 31), Run("3", "c", 3, 12, 22, 32)]
+    assert group.announce_done(*runs) == 3
+    assert group.events == [
+        words("e active id 1 ts 10 n a attempt 1"),
+        words("e completed id 1 ts 20 n a attempt 1 duration_us 30 stored 0"),
+        words("e completed id 2 ts 21 attempt 2 duration_us 31 stored 0"),
+        words("e active id 3 ts 12 n c attempt 3"),
+        words("e completed id 3 ts 22 n c attempt 3 duration_us 32 stored 0"),
+    ]
+
+
+def test_none_are_none(group: Group) -> None:
+    assert group.announce_done() == 0
+    assert group.keys == {KEYS.stream}
+
+
+def test_the_same_call_again_writes_them_again(group: Group) -> None:
+    assert (group.announce_done(Run("job")), group.announce_done(Run("job"))) == (1, 1)
+    assert len(group.events) == 2
+
+
+def test_the_oldest_go_when_there_are_too_many(group: Group) -> None:
+    """Node by node, so that a few more may stay."""
+    for number in range(10):
+        group.announce_done(*(Run(str(NODE * number + each)) for each in range(NODE)), max_len=3 * NODE)
+    assert 3 * NODE <= len(group.events) <= 4 * NODE
+    assert group.events[-1][3] == b"%d" % (10 * NODE - 1)
+
+
+def test_what_goes_goes_node_by_node(group: Group) -> None:
+    """Which costs next to nothing."""
+    left = []
+    for max_len in (301, 303, 307):
+        group.client.delete(KEYS.events)
+        group.announce_done(*(Run(str(number)) for number in range(1000)), max_len=max_len)
+        left.append(len(group.events) - max_len)
+    assert min(left) >= 0
+    assert max(left) > 0
+
+
+def test_below_the_bound_all_stay(group: Group) -> None:
+    group.announce_done(*(Run(str(number), "", 1, 1) for number in range(300)), max_len=600)
+    assert len(group.events) == 600
+
+
+def test_other_keys_are_left_alone(group: Group) -> None:
+    entry_ids = group.hand_to("a", 3)
+    group.announce_done(Run("job"), max_len=1)
+    assert (group.stream, group.keys) == (entry_ids, {KEYS.stream, KEYS.events})
+
+
+def test_a_key_of_another_type_is_an_error_and_stays(group: Group) -> None:
+    group.client.set(KEYS.events, "a string")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        group.announce_done(Run("job"))
+    assert group.client.get(KEYS.events) == b"a string"
+
+
+def test_without_memory_nothing_is_written(group: Group) -> None:
+    with group.full_memory(), pytest.raises(redis.ResponseError, match="maxmemory"):
+        group.announce_done(Run("job"))
+    assert group.keys == {KEYS.stream}
+
+
+def test_10_000_jobs_in_one_call(group: Group) -> None:
+    runs = (Run(f"job-{number}", "mail", 1, 1000) for number in range(10_000))
+    assert group.announce_done(*runs, max_len=100_000) == 10_000
+    assert [event[3] for event in group.events[1::2]] == [b"job-%d" % number for number in range(10_000)]

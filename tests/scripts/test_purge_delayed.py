@@ -1,0 +1,124 @@
+"""purge_delayed.lua alone: delayed jobs go, with what finds them and what keeps others of their ids out."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from pychasqui.codec import encode_data, encode_envelope, join_member
+from tests.scripts.group import HOUR_MS, KEYS, Group, Wanted, index_key, marker_key
+
+
+def job(job_id: str, name: str = "mail") -> Wanted:
+    """The only one of its id, and not due for long."""
+    envelope = encode_envelope(job_id, encode_data(1), 0, 0, None)
+    return Wanted(name, envelope, job_id, str(9_000_000_000_000), only="keep")
+
+
+def leftovers(group: Group) -> list[str]:
+    return sorted(key for key in group.keys if ":didx:" in key or ":dlid:" in key)
+
+
+def test_what_is_delayed_goes_with_its_index_and_its_marker(group: Group) -> None:
+    group.add_on_terms(job("1"), job("2", name=""))
+    assert len(leftovers(group)) == 4
+    assert group.purge_delayed() == 2
+    assert (group.delayed, leftovers(group)) == ({}, [])
+    assert group.add_on_terms(job("1")) == "n"
+
+
+def test_so_does_what_is_overdue(group: Group) -> None:
+    group.client.zadd(KEYS.delayed, {join_member("mail", job("1").envelope): 1})
+    assert group.purge_delayed() == 1
+    assert (group.delayed, group.stream) == ({}, [])
+
+
+def test_so_does_what_waits_for_its_next_try(group: Group) -> None:
+    group.add_on_terms(job("1")._replace(due=""))
+    (entry_id,) = group.read("a", 1)
+    member = join_member("mail", job("1").envelope)
+    group.reschedule("a", (entry_id, HOUR_MS, member), job_id="1", is_marked=1)
+    assert group.purge_delayed() == 1
+    assert (group.delayed, leftovers(group)) == ({}, [])
+
+
+def test_a_window_of_a_job_that_is_gone_is_over(group: Group) -> None:
+    group.add_on_terms(job("1")._replace(window_ms=60_000))
+    group.purge_delayed()
+    assert leftovers(group) == []
+
+
+def test_without_delayed_jobs_there_is_nothing_to_remove(group: Group) -> None:
+    assert group.purge_delayed() == 0
+    assert group.keys == {KEYS.stream}
+
+
+def test_no_more_than_asked_for_the_soonest_first(group: Group) -> None:
+    for number in range(5):
+        group.client.zadd(KEYS.delayed, {join_member("", job(str(number)).envelope): 1000 - number})
+    assert group.purge_delayed(2) == 2
+    assert sorted(group.delayed.values()) == [998, 999, 1000]
+
+
+def test_the_same_call_again_removes_more(group: Group) -> None:
+    group.add_on_terms(*(job(str(number)) for number in range(5)))
+    assert [group.purge_delayed(2) for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_ids_and_names_of_any_length_are_found(group: Group) -> None:
+    for size in (1, 26, 31, 32, 255, 256, 1000):
+        group.add_on_terms(job("x" * size, name="n" * size))
+    assert group.purge_delayed() == 7
+    assert leftovers(group) == []
+
+
+def test_of_envelopes_of_three_to_five_the_id_is_read(group: Group) -> None:
+    for array in (0x92, 0x93, 0x95, 0x96):
+        group.client.zadd(KEYS.delayed, {join_member("mail", bytes([array, 0xA4]) + b"id%x" % array): 1})
+        group.client.set(marker_key(f"id{array:x}"), "d")
+    assert group.purge_delayed() == 4
+    assert sorted(key[-4:] for key in leftovers(group)) == ["id92", "id96"]
+
+
+def test_whatever_stands_in_the_delayed_set_goes(group: Group) -> None:
+    envelopes = (b"", b"\x94", b"\xc1x", b"\x94\xd9", b"\x94\xda\x01", b"\x94\xda", b"\x94\x05", b"text")
+    members = [b"", b"x", b"\xff\xff\xff\xff", b"\x09\x00\x00\x00", *(join_member("", each) for each in envelopes)]
+    group.client.zadd(KEYS.delayed, dict.fromkeys(members, 1))
+    assert group.purge_delayed() == len(set(members))
+    assert group.delayed == {}
+
+
+def test_what_waits_or_runs_stays(group: Group) -> None:
+    entry_ids = group.hand_to("a", 1) + group.add(1)
+    group.add_on_terms(job("1"), job("2")._replace(due=""))
+    assert group.purge_delayed() == 1
+    assert group.stream[:2] == entry_ids
+    assert group.marker("2") == group.stream[2].decode()
+
+
+def test_an_index_or_a_marker_of_another_type_holds_nothing_up(group: Group) -> None:
+    group.add_on_terms(job("1"), job("2"))
+    for key in (index_key("1"), marker_key("1")):
+        group.client.delete(key)
+        group.client.rpush(key, "a list")
+    assert group.purge_delayed() == 2
+    assert (group.delayed, leftovers(group)) == ({}, [])
+
+
+def test_a_key_of_another_type_is_an_error_and_stays(group: Group) -> None:
+    group.client.set(KEYS.delayed, "a string")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        group.purge_delayed()
+    assert group.client.get(KEYS.delayed) == b"a string"
+
+
+def test_it_goes_without_memory_too(group: Group) -> None:
+    group.add_on_terms(job("1"))
+    with group.full_memory():
+        assert group.purge_delayed() == 1
+
+
+def test_10_000_in_one_call(group: Group) -> None:
+    group.add_on_terms(*(job(f"job-{number}") for number in range(10_000)))
+    assert group.purge_delayed(10_000) == 10_000
+    assert (group.delayed, leftovers(group)) == ({}, [])

@@ -1,0 +1,188 @@
+"""purge_waiting.lua alone: what no worker has been given goes, with its marker; what they have is theirs."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from pychasqui.codec import encode_data, encode_envelope
+from tests.scripts.group import GROUP, KEYS, Group, Hold, Wanted, index_key, marker_key
+
+
+def job(job_id: str) -> Wanted:
+    """The only one of its id."""
+    return Wanted("mail", encode_envelope(job_id, encode_data(1), 0, 0, None), job_id, only="keep")
+
+
+def test_what_waits_goes(group: Group) -> None:
+    group.add(3)
+    assert group.purge_waiting() == 3
+    assert (group.stream, group.keys) == ([], {KEYS.stream})
+
+
+def test_an_empty_stream_has_nothing_to_remove(group: Group) -> None:
+    assert group.purge_waiting() == 0
+    assert group.keys == {KEYS.stream}
+
+
+def test_without_a_stream_nothing_comes_into_being(group: Group) -> None:
+    group.client.delete(KEYS.stream)
+    assert group.purge_waiting() == 0
+    assert group.keys == set()
+
+
+def test_without_a_group_everything_waits(group: Group) -> None:
+    group.hand_to("a", 2)
+    group.add(1)
+    group.client.xgroup_destroy(KEYS.stream, GROUP)
+    assert group.purge_waiting() == 3
+    assert group.stream == []
+
+
+def test_what_a_worker_has_been_given_stays_and_is_still_its_own(group: Group) -> None:
+    held = group.hand_to("a", 2)
+    group.add(3)
+    assert group.purge_waiting() == 3
+    assert (group.stream, group.holds) == (held, dict.fromkeys(held, Hold("a", 1)))
+
+
+def test_what_any_of_several_groups_has_been_given_stays(group: Group) -> None:
+    """Whichever is listed first: the one that is furthest decides."""
+    entry_ids = group.add(4)
+    group.read("a", 2)
+    for name, place in (("ahead", entry_ids[2]), ("zero", "0")):
+        group.client.xgroup_create(KEYS.stream, name, place)
+    assert group.purge_waiting() == 1
+    assert group.stream == entry_ids[:3]
+
+
+def test_entries_of_one_millisecond_are_told_apart(group: Group) -> None:
+    for sequence in (2, 9, 10, 11):
+        group.client.xadd(KEYS.stream, {"d": b"x"}, id=f"5-{sequence}")
+    for name, place in (("first", "5-9"), ("second", "5-10"), ("third", "4-99")):
+        group.client.xgroup_create(KEYS.stream, name, place)
+    assert group.purge_waiting() == 1
+    assert group.stream == [b"5-2", b"5-9", b"5-10"]
+
+
+def test_times_are_compared_as_numbers(group: Group) -> None:
+    for ms in (9, 10, 11):
+        group.client.xadd(KEYS.stream, {"d": b"x"}, id=f"{ms}-1")
+    for name, place in (("first", "9-1"), ("second", "10-1")):
+        group.client.xgroup_create(KEYS.stream, name, place)
+    assert group.purge_waiting() == 1
+    assert group.stream == [b"9-1", b"10-1"]
+
+
+def test_no_more_than_asked_for_the_oldest_first(group: Group) -> None:
+    entry_ids = group.add(5)
+    assert group.purge_waiting(2) == 2
+    assert group.stream == entry_ids[2:]
+
+
+def test_the_same_call_again_removes_more(group: Group) -> None:
+    group.add(5)
+    assert [group.purge_waiting(2) for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_the_next_of_its_id_is_let_in(group: Group) -> None:
+    group.add_on_terms(job("1"), job("2"))
+    assert group.purge_waiting() == 2
+    assert (group.marker("1"), group.marker("2")) == (None, None)
+    assert group.add_on_terms(job("1")) == "n"
+
+
+def test_ids_of_any_length_are_found(group: Group) -> None:
+    for size in (1, 26, 31, 32, 255, 256, 1000):
+        group.add_on_terms(job("x" * size))
+    assert group.purge_waiting() == 7
+    assert [key for key in group.keys if ":dlid:" in key] == []
+
+
+@pytest.mark.parametrize("array", (0x93, 0x94, 0x95))
+def test_envelopes_of_any_length_are_read(group: Group, array: int) -> None:
+    (entry_id,) = (group.client.xadd(KEYS.stream, {"d": bytes([array, 0xA1]) + b"x"}),)
+    group.client.set(marker_key("x"), entry_id)
+    group.purge_waiting()
+    assert group.marker("x") is None
+
+
+def test_of_envelopes_of_three_to_five_the_id_is_read(group: Group) -> None:
+    for array in (0x92, 0x93, 0x95, 0x96):
+        entry_id = group.client.xadd(KEYS.stream, {"n": "mail", "d": bytes([array, 0xA4]) + b"id%x" % array})
+        group.client.set(marker_key(f"id{array:x}"), entry_id)
+    group.purge_waiting()
+    assert sorted(key[-4:] for key in group.keys if ":dlid:" in key) == ["id92", "id96"]
+
+
+def test_a_window_of_a_job_that_is_gone_is_over(group: Group) -> None:
+    group.add_on_terms(job("job")._replace(window_ms=60_000))
+    assert group.marker("job") == "w" + group.stream[0].decode()
+    group.purge_waiting()
+    assert group.marker("job") is None
+
+
+def test_a_marker_that_stands_for_another_entry_is_left_alone(group: Group) -> None:
+    for place in ("5-5", "w5-5", "wd"):
+        group.add_on_terms(job("job"))
+        group.client.set(marker_key("job"), place)
+        assert group.purge_waiting() == 1
+        assert group.marker("job") == place
+        group.client.delete(marker_key("job"))
+
+
+def test_a_marker_without_a_place_goes_unless_a_job_of_its_id_is_delayed(group: Group) -> None:
+    for place in ("1", "d"):
+        for member, left in ((b"member", place), (None, None)):
+            group.add_on_terms(job("job"))
+            group.client.set(marker_key("job"), place)
+            if member is not None:
+                group.client.set(index_key("job"), member)
+            group.purge_waiting()
+            assert group.marker("job") == left
+            group.client.delete(marker_key("job"), index_key("job"))
+
+
+def test_markers_of_what_runs_stay(group: Group) -> None:
+    group.add_on_terms(job("running"))
+    (entry_id,) = group.read("a", 1)
+    group.add_on_terms(job("waiting"))
+    group.purge_waiting()
+    assert (group.marker("running"), group.marker("waiting")) == (entry_id.decode(), None)
+
+
+def test_whatever_stands_in_the_stream_goes(group: Group) -> None:
+    for envelope in (b"", b"\x94", b"\xc1x", b"\x94\xd9", b"\x94\xda\x01", b"\x94\xda", b"\x94\x05", b"text"):
+        group.client.xadd(KEYS.stream, {"d": envelope})
+    group.client.xadd(KEYS.stream, {"x": "y"})
+    assert group.purge_waiting() == 9
+    assert group.stream == []
+
+
+def test_a_marker_of_another_type_holds_nothing_up(group: Group) -> None:
+    group.add_on_terms(job("job"), job("other"))
+    group.client.delete(marker_key("job"))
+    group.client.rpush(marker_key("job"), "a list")
+    assert group.purge_waiting() == 2
+    assert (group.stream, group.marker("other")) == ([], None)
+
+
+def test_a_stream_of_another_type_is_an_error_and_stays(group: Group) -> None:
+    group.client.delete(KEYS.stream)
+    group.client.set(KEYS.stream, "a string")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        group.purge_waiting()
+    assert group.client.get(KEYS.stream) == b"a string"
+
+
+def test_it_goes_without_memory_too(group: Group) -> None:
+    group.add(3)
+    with group.full_memory():
+        assert group.purge_waiting() == 3
+
+
+def test_10_000_in_one_call(group: Group) -> None:
+    held = group.hand_to("a", 1)
+    group.add_on_terms(*(job(f"job-{number}") for number in range(10_000)))
+    assert group.purge_waiting(10_000) == 10_000
+    assert (group.stream, [key for key in group.keys if ":dlid:" in key]) == (held, [])
