@@ -1,8 +1,8 @@
 """What handlers returned: looked up, or waited for.
 
 All who wait share one subscription to the queue's events: a thousand of them cost one blocked read. It says which job
-has ended, and only then its result is asked for, many in one command. What has ended lately is remembered, so that who
-comes late is not left waiting.
+has ended, and only then its result is asked for; all that are to be asked for at one time go in one command. What has
+ended lately is remembered, so that who comes late is not left waiting.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from ._redis.broker import Broker
+from ._redis.remedies import Remedy, remedy_for
 from .codec import decode_data
-from .errors import Closed, CommandTimeout, ConnectionLost, DecodeError, JobFailed, RedisTrouble, ResultExpired, ResultNotStored
+from .errors import Closed, DecodeError, JobFailed, RedisTrouble, ResultExpired, ResultNotStored
 from .events import QueueEvent, QueueEvents, read_event
 
 log = logging.getLogger("chasqui.results")
@@ -25,6 +27,7 @@ log = logging.getLogger("chasqui.results")
 REMEMBERED = 10_000  # jobs that have ended lately
 LOOKED_BACK = 1000  # events that are read when the first one begins to wait
 ASKED_AT_ONCE = 500
+ASK_AGAIN_S = 0.1
 SECOND_LOOK_S = 5.0
 
 
@@ -40,6 +43,8 @@ class Results:
         self._begun: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._asked: dict[str, None] = {}  # whose results are to be asked for, in that order
+        self._asking: asyncio.Task[None] | None = None
 
     async def wait(self, job_id: str, timeout_s: float) -> Any:
         """What the job's handler returned. Raises JobFailed, ResultExpired, ResultNotStored or TimeoutError."""
@@ -50,10 +55,8 @@ class Results:
                 if self._begun is None:
                     self._begun = asyncio.ensure_future(self._begin())
                 await asyncio.wait({self._begun, future}, return_when=asyncio.FIRST_COMPLETED)
-                if not future.done():
-                    # Not before: what ends between a look and the subscription would be missed.
-                    with suppress(ConnectionLost, CommandTimeout):  # the second look will come
-                        await self._look_up([job_id])
+                # Not before: what ends between a look and the subscription would be missed.
+                self._ask([job_id])
                 return await future
             finally:
                 self._forget(job_id, future)
@@ -63,7 +66,7 @@ class Results:
             for future in futures:
                 if not future.done():
                     future.set_exception(Closed("the queue was closed while a result was waited for"))
-        for task in (self._begun, self._listening, self._looking):
+        for task in (self._begun, self._listening, self._looking, self._asking):
             if task is not None:
                 task.cancel()
                 await asyncio.wait({task})
@@ -82,25 +85,17 @@ class Results:
         """Events may be dropped: once in a while all that are waited for are looked up, in one command."""
         while True:
             await asyncio.sleep(SECOND_LOOK_S)
-            with suppress(RedisTrouble):
-                await self._look_up(list(self._waiting))
+            self._ask(self._waiting)
 
     async def _listen(self) -> None:
-        async for event in self._events:
-            self._remember(event)
-            if event.job_id in self._waiting and event.name in ("completed", "dlq"):
-                # Those that came in the same read are asked for together.
-                ended = {event.job_id, *(more.job_id for more in self._take_ready())}
-                try:
-                    await self._look_up([job_id for job_id in ended if job_id in self._waiting])
-                except RedisTrouble as error:
-                    log.info("results are asked for again: %s", error)  # by the second look
-
-    def _take_ready(self) -> list[QueueEvent]:
-        events = self._events.take_ready()
-        for event in events:
-            self._remember(event)
-        return [event for event in events if event.name in ("completed", "dlq")]
+        try:
+            async for event in self._events:
+                for one in (event, *self._events.take_ready()):
+                    self._remember(one)
+                    if one.job_id in self._waiting and one.name in ("completed", "dlq"):
+                        self._ask([one.job_id])
+        except RedisTrouble as error:
+            log.warning("events cannot be read, results are looked for every %g s: %s", SECOND_LOOK_S, error)
 
     def _remember(self, event: QueueEvent) -> None:
         if event.job_id is None:
@@ -112,15 +107,34 @@ class Results:
         elif event.name in ("waiting", "active"):  # it runs again: brought back, or another job of its id
             self._ended.pop(event.job_id, None)
 
-    async def _look_up(self, job_ids: list[str]) -> None:
+    def _ask(self, job_ids: Iterable[str]) -> None:
+        """Have them looked up, together with all others of this turn and of the command that is on its way."""
+        self._asked.update(dict.fromkeys(job_ids))
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self._look_up())
+
+    async def _look_up(self) -> None:
         """Settle those of whom something is known."""
-        for start in range(0, len(job_ids), ASKED_AT_ONCE):
-            some = job_ids[start : start + ASKED_AT_ONCE]
-            for job_id, raw in zip(some, await self._broker().results(some), strict=True):
+        while self._asked:
+            # As it is known before they are asked for: what ends meanwhile is asked for again.
+            some = {job_id: self._ended.get(job_id) for job_id in islice(self._asked, ASKED_AT_ONCE)}
+            for job_id in some:
+                del self._asked[job_id]
+            try:
+                found = await self._broker().results(list(some))
+            except RedisTrouble as error:
+                if remedy_for(error) is Remedy.FATAL:
+                    for job_id in some:
+                        self._fail(job_id, partial(type(error), str(error)))
+                else:
+                    self._asked.update(dict.fromkeys(some))
+                    await asyncio.sleep(ASK_AGAIN_S)
+                continue
+            for (job_id, ended), raw in zip(some.items(), found, strict=True):
                 if raw is not None:
                     self._settle(job_id, raw)
-                elif (event := self._ended.get(job_id)) is not None:
-                    self._end_without(job_id, event)
+                elif ended is not None:
+                    self._end_without(job_id, ended)
 
     def _settle(self, job_id: str, raw: bytes) -> None:
         try:

@@ -1,0 +1,316 @@
+"""Waiting for results: one subscription for all who wait, and every way in which a job can end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from statistics import median
+from time import monotonic
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+from pychasqui import (
+    Closed,
+    InvalidArgument,
+    InvalidType,
+    Job,
+    JobFailed,
+    Queue,
+    ResultExpired,
+    ResultNotStored,
+    RetryLater,
+    UnrecoverableError,
+    Worker,
+    results,
+)
+from tests.support.proxy import Proxy
+from tests.support.server import RedisServer
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+async def queue(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
+    async with Queue(queue_name, redis_url=redis_url) as queue:
+        yield queue
+
+
+@pytest.fixture
+async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
+    async with Proxy(redis_url) as proxy:
+        yield proxy
+
+
+async def echo(job: Job) -> Any:
+    return job.data
+
+
+async def fails(job: Job) -> None:
+    raise ValueError("no such user")
+
+
+def sent(proxy: Proxy) -> Counter[str]:
+    return Counter(request.split(b"\r\n", 3)[2].decode().upper() for request in proxy.requests)
+
+
+class TestEnds:
+    @pytest.mark.parametrize("value", (1, None, {"r": [1]}, ""))
+    async def test_what_the_handler_returns_none_included(
+        self, queue: Queue, redis_url: str, queue_name: str, value: Any
+    ) -> None:
+        async with Worker(queue_name, echo, redis_url=redis_url, store_results=True):
+            assert await (await queue.add("echo", value)).wait_for_result() == value
+
+    async def test_of_a_job_that_is_done_already(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+        async with Worker(queue_name, echo, redis_url=redis_url, store_results=True):
+            job = await queue.add("echo", 1)
+            await eventually(lambda: queue.get_job_result(job.id))
+        assert await queue.wait_for_result(job.id) == 1
+
+    async def test_of_one_that_is_delayed(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+        async with Worker(queue_name, echo, redis_url=redis_url, store_results=True):
+            assert await (await queue.add("echo", 1, delay_ms=100)).wait_for_result() == 1
+
+    async def test_one_that_dies_says_why_as_soon_as_it_is_dead(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        async with Worker(queue_name, fails, redis_url=redis_url, store_results=True, max_attempts=3):
+            job = await queue.add("greet", backoff=1)
+            started = monotonic()
+            with pytest.raises(JobFailed, match=r"dead after 3 runs \(retries_exhausted\): ValueError: no such") as dead:
+                await job.wait_for_result(timeout=30)
+        assert monotonic() - started < 5
+        error = dead.value
+        assert (error.job_id, error.reason, error.attempts) == (job.id, "retries_exhausted", 3)
+        assert (error.error_type, error.error) == ("ValueError", "no such user")
+        assert await queue.purge("dead") == 1
+
+    async def test_one_that_gives_up_and_one_whose_runs_were_used_up_are_told_apart(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        async def gives_up(job: Job) -> None:
+            if job.name == "give-up":
+                raise UnrecoverableError("card is stolen")
+            raise RetryLater(0.001)
+
+        async with Worker(queue_name, gives_up, redis_url=redis_url):
+            jobs = await queue.add_bulk({"name": name, "attempts": 2} for name in ("give-up", "try"))
+            ends = await asyncio.gather(*(job.wait_for_result() for job in jobs), return_exceptions=True)
+        assert [(end.reason, end.attempts) for end in ends if isinstance(end, JobFailed)] == [
+            ("unrecoverable", 1),
+            ("retries_exhausted", 2),
+        ]
+        assert await queue.purge("dead") == 2
+
+    async def test_one_that_is_dead_already(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+        async with Worker(queue_name, fails, redis_url=redis_url, max_attempts=1):
+            job = await queue.add("greet")
+            await eventually(queue.dlq.count)
+        with pytest.raises(JobFailed, match="no such user"):
+            await queue.wait_for_result(job.id)
+        assert await queue.purge("dead") == 1
+
+    async def test_one_that_was_brought_back_from_the_dead(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        async def fails_at_first(job: Job) -> str:
+            if not mended:
+                raise ValueError("no")
+            return "mended"
+
+        mended = False
+        async with Worker(queue_name, fails_at_first, redis_url=redis_url, store_results=True, max_attempts=1):
+            job = await queue.add("greet")
+            with pytest.raises(JobFailed):
+                await job.wait_for_result()
+            mended = True
+            assert await queue.replay_dlq() == 1
+            await eventually(lambda: queue.get_job_result(job.id))
+            assert await job.wait_for_result() == "mended"
+
+    async def test_one_whose_result_was_kept_no_longer(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+        async with Worker(queue_name, echo, redis_url=redis_url, store_results=True, result_ttl_ms=1):
+            job = await queue.add("echo", 1)
+            await eventually(lambda: _is_done(queue))
+            await asyncio.sleep(0.02)
+            with pytest.raises(ResultExpired, match=job.id):
+                await job.wait_for_result()
+
+    async def test_one_whose_worker_stores_none(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+        async with Worker(queue_name, echo, redis_url=redis_url):
+            with pytest.raises(ResultNotStored, match="stores no results"):
+                await (await queue.add("echo", 1)).wait_for_result()
+
+    async def test_one_whose_result_cannot_be_stored(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+        async def handle(job: Job) -> Any:
+            return object() if job.data else "good"
+
+        async with Worker(queue_name, handle, redis_url=redis_url, store_results=True):
+            bad, good = await queue.add_bulk({"name": "make", "data": data} for data in (True, False))
+            with pytest.raises(ResultNotStored):
+                await bad.wait_for_result()
+            assert await good.wait_for_result() == "good"
+
+    async def test_one_that_takes_too_long(self, queue: Queue) -> None:
+        job = await queue.add("echo")
+        started = monotonic()
+        with pytest.raises(TimeoutError):
+            await job.wait_for_result(timeout=0.1)
+        assert 0.09 < monotonic() - started < 2
+        with pytest.raises(TimeoutError):
+            await queue.wait_for_result("no such job", timeout=0.05)
+        assert queue._results is not None
+        assert queue._results._waiting == {}
+        assert await queue.purge("waiting") == 1
+
+    async def test_a_close_ends_every_wait(self, redis_url: str, queue_name: str) -> None:
+        queue = Queue(queue_name, redis_url=redis_url)
+        waits = [asyncio.ensure_future(queue.wait_for_result(f"j{number}")) for number in range(10)]
+        await asyncio.sleep(0.05)
+        started = monotonic()
+        await queue.close()
+        ends = await asyncio.gather(*waits, return_exceptions=True)
+        assert {type(end) for end in ends} == {Closed}
+        assert monotonic() - started < 1
+        with pytest.raises(Closed):
+            await queue.wait_for_result("j")
+
+    async def test_a_close_also_ends_a_wait_that_has_hardly_begun(self, proxy: Proxy, queue_name: str) -> None:
+        queue = Queue(queue_name, redis_url=proxy.url)
+        await queue.counts()
+        proxy.freeze()
+        wait = asyncio.ensure_future(queue.wait_for_result("j"))
+        await asyncio.sleep(0.05)
+        closing = asyncio.ensure_future(queue.close())
+        with pytest.raises(Closed):
+            await asyncio.wait_for(wait, 1)
+        proxy.thaw()
+        await closing
+
+    async def test_who_is_cancelled_leaves_the_others_alone(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        job = await queue.add("echo", 1)
+        impatient, patient = (asyncio.ensure_future(job.wait_for_result()) for _ in range(2))
+        await asyncio.sleep(0.05)
+        impatient.cancel()
+        async with Worker(queue_name, echo, redis_url=redis_url, store_results=True):
+            assert await patient == 1
+        assert impatient.cancelled()
+
+    async def test_several_results_come_in_the_order_of_their_ids(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        jobs = await queue.add_bulk({"name": "echo", "data": number} for number in range(100))
+        async with Worker(queue_name, echo, redis_url=redis_url, store_results=True):
+            assert await queue.wait_for_results(job.id for job in jobs) == list(range(100))
+        assert await queue.wait_for_results([]) == []
+
+    async def test_the_first_error_of_several_ends_the_wait_for_all(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        async with Worker(queue_name, fails, redis_url=redis_url, max_attempts=1):
+            job = await queue.add("greet")
+            with pytest.raises(JobFailed):
+                await queue.wait_for_results([job.id, "never"])
+            assert queue._results is not None
+            await eventually(lambda: queue._results._waiting == {})  # type: ignore[union-attr]
+        assert await queue.purge("dead") == 1
+
+    async def test_a_job_that_did_not_come_from_a_queue_cannot_be_waited_for(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        with pytest.raises(RuntimeError, match="does not come from add"):
+            await Job("j", "send", None).wait_for_result()
+
+    @pytest.mark.parametrize(
+        ("timeout", "error"),
+        ((0, InvalidArgument), (-1, InvalidArgument), (float("nan"), InvalidArgument), ("5", InvalidType)),
+    )
+    async def test_a_timeout_must_be_one(self, queue: Queue, timeout: Any, error: type[Exception]) -> None:
+        for wait in (queue.wait_for_result("j", timeout=timeout), queue.wait_for_results(["j"], timeout=timeout)):
+            with pytest.raises(error, match="timeout"):
+                await wait
+
+
+class TestTrouble:
+    async def test_events_that_are_not_written_are_made_up_for_by_a_second_look(
+        self, queue: Queue, redis_url: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(results, "SECOND_LOOK_S", 0.1)
+        async with Worker(queue_name, echo, redis_url=redis_url, store_results=True, events_enabled=False):
+            jobs = await queue.add_bulk({"name": "echo", "data": number, "delay_ms": 50} for number in range(5))
+            assert await queue.wait_for_results(job.id for job in jobs) == list(range(5))
+
+    async def test_connections_that_are_cut_cost_no_result(
+        self, proxy: Proxy, redis_url: str, queue_name: str
+    ) -> None:
+        async with (
+            Queue(queue_name, redis_url=proxy.url) as queue,
+            Worker(queue_name, echo, redis_url=redis_url, store_results=True),
+        ):
+            for _ in range(5):
+                jobs = await queue.add_bulk({"name": "echo", "data": n, "delay_ms": 20 + n} for n in range(50))
+                waiting = asyncio.ensure_future(queue.wait_for_results((job.id for job in jobs), timeout=20))
+                await asyncio.sleep(0.03)
+                proxy.cut()
+                assert await waiting == list(range(50))
+
+    async def test_a_server_that_is_away_at_first_is_waited_for(self, queue_name: str) -> None:
+        with RedisServer("--appendonly", "yes") as server:
+            async with Queue(queue_name, redis_url=server.url, timeout_s=0.2) as queue:
+                job = await queue.add("echo", 1)
+                server.stop()
+                with pytest.raises(TimeoutError):
+                    await job.wait_for_result(timeout=0.5)
+                waiting = asyncio.ensure_future(job.wait_for_result(timeout=20))
+                server.start()
+                async with Worker(queue_name, echo, redis_url=server.url, store_results=True):
+                    assert await waiting == 1
+
+
+class TestCosts:
+    async def test_1000_waiters_share_a_subscription_and_poll_nothing(
+        self, proxy: Proxy, redis_url: str, queue_name: str
+    ) -> None:
+        async with Queue(queue_name, redis_url=proxy.url) as queue:
+            jobs = await queue.add_bulk({"name": "echo", "data": number} for number in range(1000))
+            waiting = asyncio.ensure_future(queue.wait_for_results(job.id for job in jobs))
+            await asyncio.sleep(0.5)
+            settled = sent(proxy)
+            await asyncio.sleep(0.3)
+            assert sent(proxy) == settled  # all is quiet: one read waits for all of them
+            assert proxy.accepted <= 3
+            async with Worker(queue_name, echo, redis_url=redis_url, store_results=True):
+                assert await waiting == list(range(1000))
+            grown = sent(proxy) - settled
+            assert proxy.accepted <= 3
+        assert settled["XREAD"] == 1
+        assert sum(settled.values()) <= 40
+        assert sum(grown.values()) <= 250  # reads and results, each of many; not two a job
+
+    async def test_a_result_is_there_within_milliseconds(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        ended: dict[str, float] = {}
+        late: list[float] = []
+
+        async def handle(job: Job) -> None:
+            await asyncio.sleep(0.005 + job.data * 0.003)
+            ended[job.id] = monotonic()
+
+        async def wait(job: Job) -> None:
+            await job.wait_for_result()
+            late.append(monotonic() - ended[job.id])
+
+        async with Worker(queue_name, handle, redis_url=redis_url, store_results=True, concurrency=200):
+            jobs = await queue.add_bulk({"name": "wait", "data": number} for number in range(200))
+            await asyncio.gather(*map(wait, jobs))
+        assert median(late) < 0.05  # 2 ms on a quiet machine
+
+
+async def _is_done(queue: Queue) -> bool:
+    counts = await queue.counts()
+    return counts.waiting == counts.active == 0
