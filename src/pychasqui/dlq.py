@@ -82,8 +82,9 @@ _CHOICES = ", ".join(Which.__dataclass_fields__)
 class DeadLetters:
     """`queue.dlq`. The choices `ids`, `name`, `reason`, `error_type`, `since`, `until` narrow every verb down."""
 
-    def __init__(self, broker: Callable[[], Broker]) -> None:
+    def __init__(self, broker: Callable[[], Broker], on_replay: Callable[[list[str]], None]) -> None:
         self._broker = broker
+        self._on_replay = on_replay  # told the ids of jobs that are about to be brought back
 
     async def search(self, *, after: str = "", **which: Any) -> AsyncIterator[DeadJob]:
         """All dead letters that fit, oldest first, behind the letter `after`; read page by page."""
@@ -160,7 +161,7 @@ class DeadLetters:
     async def replay_with(self, dlq_id: str, data: Any) -> bool:
         """Bring one job back with other data. False if the letter is gone."""
         async for job in self.search(ids=[dlq_id]):
-            return await self._broker().replay([(dlq_id, job.replayed(encode_data(data)), job.name.encode())]) == 1
+            return await self._move([(dlq_id, job.replayed(encode_data(data)), job.name.encode())]) == 1
         return False
 
     async def remove(self, *, dry_run: bool = False, **which: Any) -> int:
@@ -185,9 +186,11 @@ class DeadLetters:
             removed += len(batch) if dry_run else await self._broker().remove_dead(batch)
         return removed
 
-    async def _move(self, batch: list[tuple[str, bytes, bytes]], dry_run: bool) -> int:
+    async def _move(self, batch: list[tuple[str, bytes, bytes]], dry_run: bool = False) -> int:
         if not batch:
             return 0
+        if not dry_run:
+            self._on_replay([decode_envelope(envelope).id for _, envelope, _ in batch])
         moved = len(batch) if dry_run else await self._broker().replay(batch)
         batch.clear()
         return moved

@@ -345,7 +345,11 @@ class Queue:
     @property
     def dlq(self) -> DeadLetters:
         """The queue's dead letters."""
-        return DeadLetters(self._bound_broker)
+        return DeadLetters(self._bound_broker, self._forget_ends)
+
+    def _forget_ends(self, job_ids: Iterable[str]) -> None:
+        if self._results is not None:
+            self._results.forget(job_ids)
 
     async def peek_dlq(self, limit: int = 20) -> list[dict[str, Any]]:
         """The oldest dead letters in the official package's shape; `dlq` shows more of them."""

@@ -61,6 +61,11 @@ class Results:
             finally:
                 self._forget(job_id, future)
 
+    def forget(self, job_ids: Iterable[str]) -> None:
+        """These are about to be brought back: how they ended is of no account any more."""
+        for job_id in job_ids:
+            self._ended.pop(job_id, None)
+
     async def close(self) -> None:
         for futures in list(self._waiting.values()):
             for future in futures:
