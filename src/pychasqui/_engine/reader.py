@@ -138,26 +138,39 @@ class Reader(Service):
             self._unblocking = asyncio.ensure_future(self._unblock())
 
     async def _unblock(self) -> None:
-        socket = self._broker.connection.live_socket()
-        if socket is not None and socket.dialect is not None:
-            with suppress(RedisTrouble):  # the read ends by itself
-                await self._helper.unblock(socket.dialect.client_id)
+        """More than once: a read that is on its way may come to the server behind the first."""
+        give_up_at = monotonic() + UNBLOCK_FOR_S
+        while self._is_paused and self._expected and monotonic() < give_up_at:
+            socket = self._broker.connection.live_socket()
+            if socket is not None and socket.dialect is not None:
+                with suppress(RedisTrouble):  # the read ends by itself
+                    await self._helper.unblock(socket.dialect.client_id)
+            await asyncio.sleep(UNBLOCK_EVERY_S)
+
+    async def _rest(self) -> None:
+        """While the queue is paused: what has not started goes back, and nothing is read."""
+        await self._hand_back(self._lanes.take_unstarted(keep=0))
+        while self._is_paused and not self._is_stopping:
+            await self._sleep()
 
     async def _run(self) -> None:
         has_backlog = False  # the last read brought all that it asked for
         was_empty = True
         while not self._is_stopping:
             count = await self._room()
-            while self._is_paused and not self._is_stopping:
-                await self._sleep()
             if self._is_stopping:
                 return
+            if self._is_paused:
+                await self._rest()
+                continue
             # A read that waits must not ask for what an earlier pace allowed: what comes then may be slow.
             if not has_backlog and self._lanes.free > 0:
                 count = min(count, self._lanes.free)
             try:
                 if self.may_have_orphans:
                     await self.adopt_orphans()
+                    if self._is_paused:
+                        continue
                 if self.claims is not None and self.claims.has_work:
                     with self.expecting():
                         self.take(await self.claims.claim(count))
@@ -192,7 +205,7 @@ class Reader(Service):
 
     def room(self) -> int:
         """How many claimed entries there is room for."""
-        return 0 if self._is_stopping else self._lanes.free + self._pace.ahead()
+        return 0 if self._is_stopping or self._is_paused else self._lanes.free + self._pace.ahead()
 
     def take(self, claimed: list[Claimed]) -> None:
         """Offer entries that came otherwise than by a read."""
@@ -277,7 +290,7 @@ class Reader(Service):
             # Half of what may wait is a good batch: smaller ones cost trips, larger ones let the inbox run dry.
             lanes.low_water = ahead // 2
             count = lanes.free + ahead
-            if self._is_stopping or (count > 0 and lanes.waiting <= lanes.low_water):
+            if self._is_stopping or self._is_paused or (count > 0 and lanes.waiting <= lanes.low_water):
                 return min(count, self._read_count)
             slept_from = monotonic()
             await self._sleep(STALE_S)
@@ -287,7 +300,9 @@ class Reader(Service):
     async def _shed(self) -> None:
         """Hand back what waits here for longer than it should, because the handler has become slower."""
         self._pace.measure(self._lanes.finished, monotonic())
-        jobs = self._lanes.take_unstarted(keep=2 * self._pace.ahead() + 1)
+        await self._hand_back(self._lanes.take_unstarted(keep=2 * self._pace.ahead() + 1))
+
+    async def _hand_back(self, jobs: list[Job]) -> None:
         self._on_way_back = {job._entry_id for job in jobs}
         try:
             for start in range(0, len(jobs), SHED_A_CALL):
