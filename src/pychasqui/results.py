@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from time import monotonic
 from typing import Any
 
 from ._redis.broker import Broker
@@ -28,6 +29,8 @@ REMEMBERED = 10_000  # jobs that have ended lately
 LOOKED_BACK = 1000  # events that are read when the first one begins to wait
 ASKED_AT_ONCE = 500
 ASK_AGAIN_S = 0.1
+OFFICIAL_S = 1.0  # how long after its event an official worker may take to store a result
+DOUBT_S = 0.05
 SECOND_LOOK_S = 5.0
 
 
@@ -43,6 +46,7 @@ class Results:
         self._begun: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._doubted: dict[str, float] = {}  # those whose official worker may be about to store a result, since when
         self._asked: dict[str, None] = {}  # whose results are to be asked for, in that order
         self._asking: asyncio.Task[None] | None = None
 
@@ -109,7 +113,7 @@ class Results:
             _put(self._ended, event.job_id, event)
         elif event.name == "failed":
             _put(self._reasons, event.job_id, event)
-        elif event.name in ("waiting", "active"):  # it runs again: brought back, or another job of its id
+        elif event.name == "active":  # it runs again: brought back, or another job of its id
             self._ended.pop(event.job_id, None)
 
     def _ask(self, job_ids: Iterable[str]) -> None:
@@ -158,8 +162,15 @@ class Results:
             self._fail(job_id, partial(ResultExpired, f"the result of job {job_id[:100]!r} was kept no longer"))
         elif stored == "0":
             self._fail(job_id, partial(ResultNotStored, f"job {job_id[:100]!r} is done; its worker stores no results"))
-        else:  # an official worker does not say: its handler may have returned None
+        elif monotonic() - self._doubted.setdefault(job_id, monotonic()) < OFFICIAL_S:
+            # An official worker tells before it stores, and does not say whether it does.
+            asyncio.get_running_loop().call_later(DOUBT_S, self._ask_if_waiting, job_id)
+        else:  # its handler may have returned None
             self._answer(job_id, None)
+
+    def _ask_if_waiting(self, job_id: str) -> None:
+        if job_id in self._waiting:
+            self._ask([job_id])
 
     def _answer(self, job_id: str, result: Any) -> None:
         for future in self._waiting.get(job_id, ()):
@@ -168,13 +179,14 @@ class Results:
 
     def _failure(self, job_id: str, event: QueueEvent) -> JobFailed:
         last = self._reasons.get(job_id)
+        attempts = event.fields.get("attempt", 0)
         message = str(event.fields.get("error", last.fields.get("reason", "") if last is not None else ""))
         return JobFailed(
             job_id,
             reason=str(event.fields.get("reason", "")),
             error_type=str(event.fields.get("error_type", "")),
             error=message,
-            attempts=int(event.fields.get("attempt", 0)),
+            attempts=attempts if isinstance(attempts, int) else 0,
         )
 
     def _fail(self, job_id: str, error: Callable[[], Exception]) -> None:
@@ -188,6 +200,7 @@ class Results:
             futures.remove(future)
         if not futures:
             self._waiting.pop(job_id, None)
+            self._doubted.pop(job_id, None)
         if future.done() and not future.cancelled():
             future.exception()  # seen
 

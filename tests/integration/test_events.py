@@ -288,12 +288,14 @@ class TestWhatIsWritten:
     ) -> None:
         """Whoever hears of it finds the job gone."""
         stream = Stream(witness, queue_name)
-        async with QueueEvents(queue_name, redis_url=redis_url, names=["completed"]) as events:
-            async with Worker(queue_name, nothing, redis_url=redis_url):
-                for number in range(50):
-                    await queue.add("send", number)
-                    await anext(events)
-                    assert await stream.length() == 0
+        async with (
+            QueueEvents(queue_name, redis_url=redis_url, names=["completed"]) as events,
+            Worker(queue_name, nothing, redis_url=redis_url),
+        ):
+            for number in range(50):
+                await queue.add("send", number)
+                await anext(events)
+                assert await stream.length() == 0
 
     async def test_an_ack_whose_reply_is_lost_is_told_of_once(
         self, queue: Queue, proxy: Proxy, queue_name: str, written: Log
@@ -304,7 +306,7 @@ class TestWhatIsWritten:
             runs.append(job.id)
 
         async with Worker(queue_name, handle, redis_url=proxy.url, store_results=True):
-            cut = proxy.cut_after_request(b"stores what their handlers returned")  # the script's text, at its first call
+            cut = proxy.cut_after_request(b"stores what their handlers returned")  # the script's text
             job = await queue.add("send")
             assert await queue.wait_for_result(job.id) is None
             await written.has("completed")
@@ -321,26 +323,29 @@ class TestWhatIsWritten:
             await may_end.wait()
 
         with RedisServer() as server:
-            async with Queue(queue_name, redis_url=server.url) as queue:
-                async with Worker(queue_name, handle, redis_url=server.url) as worker:
-                    await queue.add_bulk({"name": "send"} for _ in range(20))
-                    await eventually(lambda: _is_active(queue, 20))
-                    await asyncio.sleep(0.05)  # that they are active is written
-                    server.execute("CONFIG", "SET", "maxmemory", 1)
-                    may_end.set()
-                    started = monotonic()
-                    await eventually(lambda: _is_empty(queue))
-                    assert monotonic() - started < 1
-                    assert worker._parts is not None
-                    assert worker._parts.announcer is not None
-                    assert await eventually(lambda: worker._parts.announcer.dropped) >= 20  # type: ignore[union-attr]
-                    with pytest.raises(ReplyError, match=r"OOM.*maxmemory"):
-                        await queue.add("send")
-                    server.execute("CONFIG", "SET", "maxmemory", 0)
+            async with (
+                Queue(queue_name, redis_url=server.url) as queue,
+                Worker(queue_name, handle, redis_url=server.url) as worker,
+            ):
+                await queue.add_bulk({"name": "send"} for _ in range(20))
+                await eventually(lambda: _is_active(queue, 20))
+                await asyncio.sleep(0.05)  # that they are active is written
+                server.execute("CONFIG", "SET", "maxmemory", 1)
+                may_end.set()
+                started = monotonic()
+                await eventually(lambda: _is_empty(queue))
+                assert monotonic() - started < 1
+                assert worker._parts is not None
+                assert worker._parts.announcer is not None
+                announcer = worker._parts.announcer
+                await eventually(lambda: announcer.dropped >= 20)
+                with pytest.raises(ReplyError, match=r"OOM.*maxmemory"):
                     await queue.add("send")
-                    async with QueueEvents(queue_name, redis_url=server.url, last_event_id="0") as events:
-                        kinds = [(await anext(events)).name for _ in range(22)]
-                    assert Counter(kinds)["active"] == 21
+                server.execute("CONFIG", "SET", "maxmemory", 0)
+                await queue.add("send")
+                async with QueueEvents(queue_name, redis_url=server.url, last_event_id="0") as events:
+                    kinds = [(await anext(events)).name for _ in range(22)]
+                assert Counter(kinds)["active"] == 21
         assert len([line for line in caplog.messages if "events are dropped" in line]) == 1
 
 
@@ -368,9 +373,7 @@ class TestSubscribers:
             await written.put_numbers(range(3))
             assert [(await anext(events)).job_id for _ in range(3)] == ["0", "1", "2"]
 
-    async def test_from_now_on_what_was_before_is_not_seen(
-        self, redis_url: str, queue_name: str, written: Log
-    ) -> None:
+    async def test_from_now_on_what_was_before_is_not_seen(self, redis_url: str, queue_name: str, written: Log) -> None:
         await written.put(e="completed", id="old")
         async with QueueEvents(queue_name, redis_url=redis_url) as events:
             await written.put(e="completed", id="new")
@@ -391,9 +394,7 @@ class TestSubscribers:
             seen += [await anext(second) for _ in range(6)]
         assert [event.job_id for event in seen] == [str(number) for number in range(10)]
 
-    async def test_fields_are_numbers_where_they_should_be(
-        self, redis_url: str, queue_name: str, written: Log
-    ) -> None:
+    async def test_fields_are_numbers_where_they_should_be(self, redis_url: str, queue_name: str, written: Log) -> None:
         event_id = await written.put(
             e="failed", id="j", ts=7, n="send", attempt=1, reason="5", duration_us="x", backoff_ms="-3", note="ü"
         )
@@ -583,9 +584,7 @@ class TestSubscribers:
         ({"job_ids": b"abc"}, InvalidType, "job_ids must be a collection of strs"),
     ),
 )
-async def test_a_subscriber_refuses_bad_arguments(
-    arguments: dict[str, Any], error: type[Exception], text: str
-) -> None:
+async def test_a_subscriber_refuses_bad_arguments(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         QueueEvents(**{"queue_name": "q", **arguments})
 

@@ -70,7 +70,7 @@ class TestCounts:
         assert await queue.oldest_age_ms() is None
         assert not await queue.is_paused()
         for state in ("waiting", "active", "delayed", "dead"):
-            assert (await queue.jobs(state)).jobs == []  # type: ignore[arg-type]
+            assert (await queue.jobs(state)).jobs == []
 
     async def test_every_state_is_counted(self, queue: Queue, redis_url: str, queue_name: str) -> None:
         async with Worker(queue_name, fails, redis_url=redis_url, max_attempts=1):
@@ -311,7 +311,7 @@ class TestRemoving:
         assert await queue.drain(delayed=True) == 2
 
     async def test_an_empty_queue_has_nothing_to_remove(self, queue: Queue) -> None:
-        assert [await queue.purge(state) for state in ("waiting", "delayed", "dead")] == [0, 0, 0]  # type: ignore[arg-type]
+        assert [await queue.purge(state) for state in ("waiting", "delayed", "dead")] == [0, 0, 0]
         assert await queue.obliterate() == 0
 
     async def test_everything_goes_and_nothing_of_another_queue(

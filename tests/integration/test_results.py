@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 
 SELF: list[Any] = []
 SELF.append(SELF)
-VALUES = (
+VALUES: tuple[Any, ...] = (
     0,
     -1,
     2**64 - 1,
@@ -154,7 +154,13 @@ class TestStored:
         ids=("datetime", "set", "object", "2**64", "surrogate", "itself", "function"),
     )
     async def test_one_that_cannot_be_stored_is_reported_and_the_job_is_done(
-        self, queue: Queue, redis_url: str, queue_name: str, value: Any, caplog: pytest.LogCaptureFixture, stream: Stream
+        self,
+        queue: Queue,
+        redis_url: str,
+        queue_name: str,
+        value: Any,
+        caplog: pytest.LogCaptureFixture,
+        stream: Stream,
     ) -> None:
         runs: list[int] = []
 
@@ -225,7 +231,9 @@ class TestStored:
 
         async with Worker(queue_name, handle, redis_url=proxy.url, store_results=True):
             for cut in (proxy.cut_before_request, proxy.cut_after_request, proxy.cut_mid_reply):
-                fallen = cut(b"stores what their handlers returned")  # the script's text: the first call on a connection
+                fallen = cut(
+                    b"stores what their handlers returned"
+                )  # the script's text: the first call on a connection
                 job = await queue.add("make")
                 assert await job.wait_for_result() == "result"
                 await eventually(lambda: is_done(queue))
@@ -263,7 +271,8 @@ class TestReading:
             await queue.wait_for_result("j")
 
     @pytest.mark.parametrize(
-        ("job_id", "error"), (("", InvalidArgument), (" ", InvalidArgument), (7, InvalidArgument), (None, InvalidArgument))
+        ("job_id", "error"),
+        (("", InvalidArgument), (" ", InvalidArgument), (7, InvalidArgument), (None, InvalidArgument)),
     )
     async def test_an_id_must_be_one(self, queue: Queue, job_id: Any, error: type[Exception]) -> None:
         for ask in (queue.get_job_result, queue.wait_for_result, queue.get_job_progress, queue.get_job_logs):
@@ -293,20 +302,22 @@ class TestWithoutMemory:
             return job.data
 
         with RedisServer() as server:
-            async with Queue(queue_name, redis_url=server.url) as queue:
-                async with Worker(queue_name, handle, redis_url=server.url, store_results=True):
-                    jobs = [await queue.add("send", n, job_id=f"j{n}" if named else None) for n in range(20)]
-                    await eventually(lambda: len(runs) == 20)
-                    server.execute("CONFIG", "SET", "maxmemory", 1)
-                    may_end.set()
-                    await eventually(lambda: is_done(queue))
-                    kept = await queue.get_job_result_bulk(job.id for job in jobs)
-                    if kept != list(range(20)):
-                        await eventually(lambda: "20 results found no room in Redis; their jobs are done" in caplog.text)
-                    with pytest.raises(ReplyError, match=r"OOM.*maxmemory"):
-                        await queue.add("send")
-                    server.execute("CONFIG", "SET", "maxmemory", 0)
-                    assert await (await queue.add("send", 20)).wait_for_result() == 20
+            async with (
+                Queue(queue_name, redis_url=server.url) as queue,
+                Worker(queue_name, handle, redis_url=server.url, store_results=True),
+            ):
+                jobs = [await queue.add("send", n, job_id=f"j{n}" if named else None) for n in range(20)]
+                await eventually(lambda: len(runs) == 20)
+                server.execute("CONFIG", "SET", "maxmemory", 1)
+                may_end.set()
+                await eventually(lambda: is_done(queue))
+                kept = await queue.get_job_result_bulk(job.id for job in jobs)
+                if kept != list(range(20)):
+                    await eventually(lambda: "20 results found no room in Redis; their jobs are done" in caplog.text)
+                with pytest.raises(ReplyError, match=r"OOM.*maxmemory"):
+                    await queue.add("send")
+                server.execute("CONFIG", "SET", "maxmemory", 0)
+                assert await (await queue.add("send", 20)).wait_for_result() == 20
         assert len(runs) == len(set(runs)) == 21
 
     async def test_a_job_that_fails_meanwhile_is_run_again_when_there_is_room(self, queue_name: str) -> None:
@@ -321,15 +332,17 @@ class TestWithoutMemory:
             return "at last"
 
         with RedisServer() as server:
-            async with Queue(queue_name, redis_url=server.url) as queue:
-                async with Worker(queue_name, handle, redis_url=server.url, store_results=True):
-                    job = await queue.add("send", backoff=1)
-                    await eventually(lambda: runs)
-                    server.execute("CONFIG", "SET", "maxmemory", 1)
-                    may_end.set()
-                    await asyncio.sleep(0.3)
-                    server.execute("CONFIG", "SET", "maxmemory", 0)
-                    assert await job.wait_for_result(timeout=10) == "at last"
+            async with (
+                Queue(queue_name, redis_url=server.url) as queue,
+                Worker(queue_name, handle, redis_url=server.url, store_results=True),
+            ):
+                job = await queue.add("send", backoff=1)
+                await eventually(lambda: runs)
+                server.execute("CONFIG", "SET", "maxmemory", 1)
+                may_end.set()
+                await asyncio.sleep(0.3)
+                server.execute("CONFIG", "SET", "maxmemory", 0)
+                assert await job.wait_for_result(timeout=10) == "at last"
         assert runs == [0, 1]
 
 

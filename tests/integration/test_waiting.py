@@ -10,7 +10,6 @@ from time import monotonic
 from typing import Any
 
 import pytest
-import redis.asyncio
 
 from pychasqui import (
     Closed,
@@ -79,7 +78,9 @@ class TestEnds:
         async with Worker(queue_name, fails, redis_url=redis_url, store_results=True, max_attempts=3):
             job = await queue.add("greet", backoff=1)
             started = monotonic()
-            with pytest.raises(JobFailed, match=r"dead after 3 runs \(retries_exhausted\): ValueError: no such") as dead:
+            with pytest.raises(
+                JobFailed, match=r"dead after 3 runs \(retries_exhausted\): ValueError: no such"
+            ) as dead:
                 await job.wait_for_result(timeout=30)
         assert monotonic() - started < 5
         error = dead.value
@@ -112,9 +113,7 @@ class TestEnds:
             await queue.wait_for_result(job.id)
         assert await queue.purge("dead") == 1
 
-    async def test_one_that_was_brought_back_from_the_dead(
-        self, queue: Queue, redis_url: str, queue_name: str
-    ) -> None:
+    async def test_one_that_was_brought_back_from_the_dead(self, queue: Queue, redis_url: str, queue_name: str) -> None:
         async def fails_at_first(job: Job) -> str:
             if not mended:
                 raise ValueError("no")
@@ -216,7 +215,8 @@ class TestEnds:
             with pytest.raises(JobFailed):
                 await queue.wait_for_results([job.id, "never"])
             assert queue._results is not None
-            await eventually(lambda: queue._results._waiting == {})  # type: ignore[union-attr]
+            waiting = queue._results._waiting
+            await eventually(lambda: not waiting)
         assert await queue.purge("dead") == 1
 
     async def test_a_job_that_did_not_come_from_a_queue_cannot_be_waited_for(
@@ -244,9 +244,7 @@ class TestTrouble:
             jobs = await queue.add_bulk({"name": "echo", "data": number, "delay_ms": 50} for number in range(5))
             assert await queue.wait_for_results(job.id for job in jobs) == list(range(5))
 
-    async def test_connections_that_are_cut_cost_no_result(
-        self, proxy: Proxy, redis_url: str, queue_name: str
-    ) -> None:
+    async def test_connections_that_are_cut_cost_no_result(self, proxy: Proxy, redis_url: str, queue_name: str) -> None:
         async with (
             Queue(queue_name, redis_url=proxy.url) as queue,
             Worker(queue_name, echo, redis_url=redis_url, store_results=True),
@@ -291,9 +289,7 @@ class TestCosts:
         assert sum(settled.values()) <= 40
         assert sum(grown.values()) <= 250  # reads and results, each of many; not two a job
 
-    async def test_a_result_is_there_within_milliseconds(
-        self, queue: Queue, redis_url: str, queue_name: str
-    ) -> None:
+    async def test_a_result_is_there_within_milliseconds(self, queue: Queue, redis_url: str, queue_name: str) -> None:
         ended: dict[str, float] = {}
         late: list[float] = []
 

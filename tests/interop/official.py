@@ -97,12 +97,28 @@ class Official:
     async def replay_dlq(self, limit: int = 100) -> int:
         return await self._order("replay_dlq", limit=limit)
 
+    async def results(self, job_ids: Sequence[str]) -> list[Any]:
+        """What is stored for them."""
+        return await self._order("results", job_ids=list(job_ids))
+
+    async def events(self, count: int) -> list[tuple[str, str | None, str, dict[str, Any]]]:
+        """The oldest events, as its own subscriber sees them: name, job's id, job's name, fields."""
+        return await self._order("events", count=count)
+
     async def work(
-        self, *, fails: Sequence[int] = (), gives_up: bool = False, lasts_s: float = 0.0, **options: Any
+        self,
+        *,
+        fails: Sequence[int] = (),
+        gives_up: bool = False,
+        lasts_s: float = 0.0,
+        returns_data: bool = False,
+        **options: Any,
     ) -> None:
-        """Start a worker; returns when it reads. Without events: they would stay in Redis."""
+        """Start a worker; returns when it reads. Without events, unless asked for."""
         options = {"consumer_id": CONSUMER, "events_enabled": False, "run_scheduler": False, **options}
-        await self._order("work", fails=list(fails), gives_up=gives_up, lasts_s=lasts_s, options=options)
+        await self._order(
+            "work", fails=list(fails), gives_up=gives_up, lasts_s=lasts_s, returns_data=returns_data, options=options
+        )
         await eventually(lambda: self._is_reading(options["consumer_id"]))
 
     async def stop_working(self) -> None:

@@ -79,8 +79,23 @@ class Official:
     async def replay_dlq(self, limit: int) -> Any:
         return await self._queue.replay_dlq(limit)
 
-    async def work(self, fails: list[int], gives_up: bool, lasts_s: float, options: dict[str, Any]) -> None:
-        async def handle(job: Any) -> None:
+    async def results(self, job_ids: list[str]) -> Any:
+        return await self._queue.get_job_result_bulk(job_ids)
+
+    async def events(self, count: int) -> list[tuple[Any, ...]]:
+        events = chasquimq.QueueEvents(self._queue_name, redis_url=self._redis_url, last_event_id="0")
+        seen: list[Any] = []
+        async for event in events:
+            seen.append(event)
+            if len(seen) == count:
+                break
+        await events.close()
+        return [(event.name, event.job_id, event.job_name, event.fields) for event in seen]
+
+    async def work(
+        self, fails: list[int], gives_up: bool, lasts_s: float, returns_data: bool, options: dict[str, Any]
+    ) -> None:
+        async def handle(job: Any) -> Any:
             told = {"id": job.id, "name": job.name, "data": repr(job.data), "attempt": job.attempt}
             tell(started={**told, "created_at_ms": job.created_at_ms, "at": time.time()})
             await asyncio.sleep(lasts_s)
@@ -89,6 +104,7 @@ class Official:
                 raise chasquimq.UnrecoverableError("gives up")
             if job.attempt in fails:
                 raise RuntimeError("fails as planned")
+            return job.data if returns_data else None
 
         self._worker = chasquimq.Worker(self._queue_name, handle, redis_url=self._redis_url, **options)
         self._running = asyncio.create_task(self._worker.run())
