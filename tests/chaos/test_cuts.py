@@ -52,7 +52,7 @@ class Scene:
         async def succeed(job: Job) -> None:
             self.runs.append(job)
 
-        settings = {"handler": succeed, "lease_ms": LEASE_MS, "concurrency": 4, **settings}
+        settings = {"handler": succeed, "lease_ms": LEASE_MS, "concurrency": 4, "events_enabled": False, **settings}
         return Worker(self.queue_name, redis_url=url or self.line.url, **settings)
 
     async def add(self, count: int = JOBS, **options: Any) -> None:
@@ -370,10 +370,106 @@ async def store_repeatables(scene: Scene) -> None:
     assert await scene.stream.keys() == []
 
 
+async def tell(scene: Scene) -> None:
+    """A cut may cost events or write them twice, but it never writes one of a job that did not get there."""
+
+    async def fail_once(job: Job) -> None:
+        scene.runs.append(job)
+        if job.attempt == 0 and job.data == 0:
+            raise ValueError
+
+    await scene.add(backoff={"kind": "fixed", "delay_ms": 20, "jitter_ms": 0})
+    async with scene.worker(handler=fail_once, events_enabled=True), scene.until_settled():
+        await eventually(lambda: len(scene.runs) >= JOBS + 1)
+    assert scene.attempts() == {number: [0, 1] if number == 0 else [0] for number in range(JOBS)}
+    ids = {job.id for job in scene.runs}
+    failed = {job.id for job in scene.runs if job.attempt}
+    events = [
+        (fields[b"e"], fields[b"id"].decode()) for _, fields in await scene.witness.xrange(f"{scene.prefix}:events")
+    ]
+    assert {job_id for kind, job_id in events if kind == b"completed"} <= ids
+    assert {job_id for kind, job_id in events if kind in (b"failed", b"retry-scheduled")} <= failed
+    assert {kind for kind, _ in events} <= {
+        b"active",
+        b"completed",
+        b"failed",
+        b"retry-scheduled",
+        b"waiting",
+        b"drained",
+    }
+    await scene.witness.delete(f"{scene.prefix}:events")
+    await scene.check_clean()
+
+
+async def keep_results(scene: Scene) -> None:
+    async def answer(job: Job) -> int:
+        scene.runs.append(job)
+        return 100 + int(job.data)
+
+    await scene.add()
+    async with scene.worker(handler=answer, store_results=True), scene.until_settled():
+        await eventually(lambda: len(scene.runs) >= JOBS)
+    assert scene.attempts() == {number: [0] for number in range(JOBS)}
+    async with scene.queue(scene.direct_url) as queue:
+        results = await queue.get_job_result_bulk([job.id for job in scene.runs])
+    assert results == [100 + job.data for job in scene.runs]
+    await scene.check_clean()
+
+
+async def wait_for_results(scene: Scene) -> None:
+    """On the line of whoever waits: the worker has another."""
+
+    async def answer(job: Job) -> int:
+        scene.runs.append(job)
+        return 100 + int(job.data)
+
+    events = {"events_enabled": True, "store_results": True}
+    async with scene.queue(scene.direct_url) as adding, scene.queue() as queue:
+        jobs = await adding.add_bulk({"name": "do", "data": number} for number in range(JOBS))
+        waiting = asyncio.ensure_future(queue.wait_for_results([job.id for job in jobs], timeout=10))
+        async with scene.worker(url=scene.direct_url, handler=answer, **events), scene.until_settled():
+            assert await waiting == [100 + number for number in range(JOBS)]
+    assert scene.attempts() == {number: [0] for number in range(JOBS)}
+    await scene.witness.delete(f"{scene.prefix}:events")
+
+
+async def purge(scene: Scene) -> None:
+    """What is to go goes, whatever was counted; what runs and what is dead stays."""
+    await scene.add(4)
+    await hold(scene, "running")
+    await scene.witness.xadd(f"{scene.prefix}:dlq", {"d": "x"})
+    async with scene.queue(scene.direct_url) as queue:
+        for number in range(1200):
+            await queue.add("do", number, job_id=f"waiting {number}" if number < 10 else None)
+        for number in range(10):
+            await queue.add("do", number, delay_ms=HOUR_MS, job_id=f"delayed {number}")
+    async with scene.queue() as queue:
+        await insist(lambda: queue.purge("waiting"))
+        await insist(lambda: queue.purge("delayed"))
+        assert await insist(lambda: queue.drain(delayed=True)) == 0
+    assert (await scene.stream.length(), await scene.witness.xlen(f"{scene.prefix}:dlq")) == (4, 1)
+    assert {key.split(":")[0] for key in await scene.stream.keys()} <= {"stream", "dlq", "ledger"}
+
+
+async def pause(scene: Scene) -> None:
+    async with scene.queue() as queue:
+        await insist(queue.pause)
+        assert await insist(queue.is_paused)
+        await scene.add()
+        async with scene.worker(url=scene.direct_url), scene.until_settled():
+            await asyncio.sleep(0.1)
+            assert scene.runs == []
+            await insist(queue.resume)
+            assert not await insist(queue.is_paused)
+            await eventually(lambda: len(scene.runs) >= JOBS)
+    assert scene.attempts() == {number: [0] for number in range(JOBS)}
+    await scene.check_clean()
+
+
 # What each flow sends. The first set is what any worker sends.
 WORKER = {
     "HELLO", "INFO", "SUBSCRIBE", "XGROUP CREATE", "keep", "XREADGROUP", "promote", "due_repeatables", "XPENDING",
-    "CLIENT UNBLOCK", "leave", "yield",
+    "CLIENT UNBLOCK", "leave", "yield", "SET", "EXISTS", "DEL",
 }  # fmt: skip
 BOUNDARIES: dict[Flow, set[str]] = {
     add: {"HELLO", "add", "DEL"},
@@ -398,6 +494,11 @@ BOUNDARIES: dict[Flow, set[str]] = {
     finish: {"finish", "XREADGROUP"},
     fire: {"SUBSCRIBE", "due_repeatables", "fire", "XREADGROUP", "XACKDEL"},
     set_aside: {"due_repeatables", "set_aside"},
+    tell: {"announce", "announce_done", "XACKDEL", "reschedule", "XREADGROUP"},
+    keep_results: {"store", "XREADGROUP"},
+    wait_for_results: {"HELLO", "XREVRANGE", "XREAD", "MGET"},
+    purge: {"purge_waiting", "purge_delayed"},
+    pause: {"SET", "EXISTS", "DEL", "PUBLISH"},
     store_repeatables: {"TIME", "upsert_repeatable", "move_repeatable", "ZRANGE", "ZSCORE", "HMGET"},
 }
 ALSO_SENT = WORKER | {"HELLO", "XACKDEL", "ack", "orphans", "ZRANGE", "TIME", "DEL", "bury", "add"}

@@ -62,7 +62,21 @@ async def test_progress_goes_to_standard_error_in_plain_lines(chasqui: Finished,
     assert any(
         re.fullmatch(r"added 1,500 of 1,500 \([\d,]+/s\), done 1,500 of 1,500 \([\d,]+/s\)", line) for line in lines
     )
-    assert lines[-1] == "one by one 1,500 of 1,500"
+    assert lines[-6] == "one by one 1,500 of 1,500"
+
+
+async def test_after_the_numbers_small_scenes_show_what_else_a_queue_does(chasqui: Finished, temporary: Path):
+    ended = chasqui("demo", "--jobs", "100", TMPDIR=str(temporary))
+    assert ended.returncode == 0, ended.stderr
+    retried, delayed, replayed, scheduled, results = ended.stderr.splitlines()[-5:]
+    assert re.fullmatch(r"ok +retried: failed twice, done in run 3, \d+ ms after its add", retried)
+    assert re.fullmatch(r"ok +delayed: due in 300 ms, done after \d+ ms", delayed)
+    assert replayed.split(maxsplit=1) == [
+        "ok",
+        "dead, replayed: died of 'nothing there', 1 brought back, and it was done",
+    ]
+    assert re.fullmatch(r"ok +schedule: every 100 ms, 5 times, in \d+ ms", scheduled)
+    assert re.fullmatch(r"ok +results: 100 came back in \d+ ms", results)
 
 
 async def test_nothing_is_left_when_it_is_over(start: Chasqui, temporary: Path):

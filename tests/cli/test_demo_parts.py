@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pychasqui.cli.demo.messages import Plan, Progress, Verdict, Waits, read_plan, read_report, write
+from pychasqui.cli.demo.messages import Plan, Progress, Scene, Verdict, Waits, read_plan, read_report, write
 from pychasqui.cli.demo.play import Findings
 from pychasqui.cli.demo.report import refuse_flaws, table
 from pychasqui.cli.demo.screen import LineScreen
@@ -55,11 +55,17 @@ def test_a_percentile_is_a_value_that_was_measured():
 def test_a_flaw_fails_the_demo(missing: int, repeated: int, message: str):
     verdict = Verdict(missing, repeated, WAITS, WAITS)
     with pytest.raises(Failure, match=message):
-        refuse_flaws(Findings(PLAN, Progress(3, 1), Progress(3, 1), verdict))
+        refuse_flaws(Findings(PLAN, Progress(3, 1), Progress(3, 1), verdict, []))
+
+
+def test_a_scene_that_goes_wrong_fails_the_demo():
+    scenes = [Scene("one", "fine", is_well=True), Scene("two", "TimeoutError: ", is_well=False)]
+    with pytest.raises(Failure, match="these scenes went wrong: two"):
+        refuse_flaws(Findings(PLAN, Progress(3, 1), Progress(3, 1), FINE, scenes))
 
 
 def test_the_table_has_a_row_for_each_thing_measured():
-    findings = Findings(PLAN, Progress(3, 0.001), Progress(3, 0.002), FINE)
+    findings = Findings(PLAN, Progress(3, 0.001), Progress(3, 0.002), FINE, [])
     assert table(findings) == [
         ("burst, added", "3", "3,000", "", ""),
         ("burst, done", "3", "1,500", "0.12 ms", "1.23 s"),
@@ -67,8 +73,8 @@ def test_the_table_has_a_row_for_each_thing_measured():
     ]
 
 
-@pytest.mark.parametrize("message", (Progress(3, 0.5), FINE))
-def test_a_report_arrives_as_it_was_sent(message: Progress | Verdict):
+@pytest.mark.parametrize("message", (Progress(3, 0.5), Scene("one", "fine", is_well=True), FINE))
+def test_a_report_arrives_as_it_was_sent(message: Progress | Scene | Verdict):
     assert read_report(write(message)) == message
 
 
