@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from . import config
+from . import config, logs
 from ._engine.acker import Acker
 from ._engine.announcer import Announcer
 from ._engine.desk import Desk
@@ -34,6 +34,7 @@ from ._redis.repeats import RepeatBroker
 from .job import Job
 from .look import WorkerInfo, encode_worker
 from .retry import RetryPolicy
+from .tracing import RunHandler, Scene, TracingOption, find_tracing
 
 HOST = socket.gethostname()
 JOBS_SHOWN = 20  # of those that run; a worker may run thousands
@@ -63,6 +64,7 @@ class Settings:
     promotes: bool
     schedules: bool
     scheduler_tick_ms: int
+    tracing: TracingOption
 
     @property
     def renew_s(self) -> float:
@@ -112,10 +114,16 @@ class Parts:
             announces=self.announcer is not None,
         )
         self.lanes = Lanes(
-            settings.handler if self.threads is None else _in_threads(settings.handler, self.threads),
+            _observed(
+                settings,
+                place,
+                settings.handler if self.threads is None else _in_threads(settings.handler, self.threads),
+            ),
             settings.concurrency,
             on_done=self.acker.done,
-            on_failed=verdicts.failed,
+            on_failed=verdicts.failed
+            if not logs.are_wanted()
+            else logs.known_meanwhile(settings.queue_name, verdicts.failed),
         )
         self.reader = Reader(
             self.reading,
@@ -203,6 +211,15 @@ def _is_async(handler: Handler) -> bool:
     while isinstance(handler, functools.partial):
         handler = handler.func
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+
+
+def _observed(settings: Settings, place: Place, handler: RunHandler) -> RunHandler:
+    """The handler with a trace around it and its job known to its logs, each only if somebody looks at them."""
+    tracing = find_tracing(settings.tracing)
+    if tracing is not None:
+        me = (settings.group, settings.consumer_id)
+        handler = tracing.processing(Scene(settings.queue_name, place.server, *me, settings.max_attempts), handler)
+    return logs.known_from_here(settings.queue_name, handler) if logs.are_wanted() else handler
 
 
 def _in_threads(handler: Handler, threads: ThreadPoolExecutor) -> Callable[[Job], Awaitable[Any]]:

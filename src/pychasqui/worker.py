@@ -22,6 +22,7 @@ from ._redis.remedies import Remedy, remedy_for
 from .errors import Closed, CommandTimeout, ConnectionLost, InvalidType, RedisTrouble, ReplyError, UnsafeServer
 from .job import Job
 from .retry import MAX_U32, RetryPolicy
+from .tracing import TracingOption, check_tracing
 
 log = logging.getLogger("chasqui.worker")
 T = TypeVar("T")
@@ -45,6 +46,7 @@ class Worker:
     events_enabled     whether to write what happens to the queue's event stream, of about events_max_stream_len events
     store_results      whether to keep what handlers return, for result_ttl_ms
     strict             refuse a server whose settings put jobs at risk, instead of saying so in the log
+    tracing            "auto": traces runs if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own
     shutdown_deadline_s  how long close() waits for handlers that are running before it cancels them
     """
 
@@ -76,6 +78,7 @@ class Worker:
         scheduler_tick_ms: int = config.SCHEDULER_TICK_MS,
         shutdown_deadline_s: float = config.SHUTDOWN_DEADLINE_S,
         credential_provider: CredentialProvider | None = None,
+        tracing: TracingOption = "auto",
     ) -> None:
         if not callable(handler):
             raise InvalidType(
@@ -105,6 +108,7 @@ class Worker:
             promotes=config.check_bool("delayed_enabled", delayed_enabled),
             schedules=config.check_bool("run_scheduler", run_scheduler),
             scheduler_tick_ms=config.check_int("scheduler_tick_ms", scheduler_tick_ms, 10, config.MAX_TICK_MS),
+            tracing=check_tracing(tracing),
         )
         self._strict = config.check_bool("strict", strict)
         self._shutdown_deadline_s = config.check_seconds("shutdown_deadline_s", shutdown_deadline_s)
