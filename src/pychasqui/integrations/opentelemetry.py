@@ -71,6 +71,7 @@ class OpenTelemetry:
         self._is_child = trace_parent == "child"
         self._tracer = trace.get_tracer("pychasqui", __version__, provider)
         self._wire = TraceContextTextMapPropagator()
+        self._said: set[str] = set()
 
     @contextmanager
     def sending(self, scene: Scene, shipment: Shipment) -> Iterator[bytes]:
@@ -78,10 +79,10 @@ class OpenTelemetry:
         try:
             yield self._extras(span)
         except (Exception, asyncio.CancelledError) as error:
-            _fail(span, error)
+            self._fail(span, error)
             raise
         finally:
-            _end(span)
+            self._end(span)
 
     def processing(self, scene: Scene, handler: RunHandler) -> RunHandler:
         async def run(job: Job) -> Any:
@@ -91,10 +92,10 @@ class OpenTelemetry:
             try:
                 return await handler(job)
             except (Exception, asyncio.CancelledError) as error:
-                _fail(span, error)
+                self._fail(span, error)
                 raise
             finally:
-                _end(span)
+                self._end(span)
 
         return run
 
@@ -119,8 +120,8 @@ class OpenTelemetry:
             return self._tracer.start_span(
                 f"{operation} {scene.queue_name}", parent, kind, attributes, links=links or ()
             )
-        except Exception:  # a foreign sampler or processor may raise anything
-            log.exception("a span could not be started; the job goes on without")
+        except Exception:  # noqa: BLE001  a foreign sampler or processor may raise anything
+            self._complain("a span could not be started; jobs go on without, and this is said once")
             return trace.INVALID_SPAN
 
     def _extras(self, span: Span) -> bytes:
@@ -145,6 +146,30 @@ class OpenTelemetry:
             return None
         context = self._wire.extract(carrier, Context())
         return context if trace.get_current_span(context).get_span_context().is_valid else None
+
+    def _fail(self, span: Span, error: BaseException) -> None:
+        """What went wrong, within bounds: an error may quote all of a job's data."""
+        try:
+            if not span.is_recording():
+                return
+            text = str(error)[:MAX_TEXT_CHARS]
+            stack = "".join(traceback.format_exception(error))[-MAX_TEXT_CHARS:]
+            span.set_attribute("error.type", type(error).__qualname__)
+            span.record_exception(error, {"exception.message": text, "exception.stacktrace": stack})
+            span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {text}"))
+        except Exception:  # noqa: BLE001  a foreign __str__ may raise anything
+            self._complain("a span does not say how its job failed; this is said once")
+
+    def _end(self, span: Span) -> None:
+        try:
+            span.end()
+        except Exception:  # noqa: BLE001  a foreign processor may raise anything
+            self._complain("a span could not be ended and may be lost; this is said once")
+
+    def _complain(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            log.warning(text, exc_info=True)
 
 
 def _of_scene(scene: Scene, operation: str) -> Attributes:
@@ -188,27 +213,6 @@ def _of_run(scene: Scene, job: Job) -> Attributes:
         "messaging.chasquimq.stream.id": job._entry_id.decode(),
         "messaging.chasquimq.worker.id": scene.consumer_id,
     }
-
-
-def _fail(span: Span, error: BaseException) -> None:
-    """What went wrong, within bounds: an error may quote all of a job's data."""
-    try:
-        if not span.is_recording():
-            return
-        text = str(error)[:MAX_TEXT_CHARS]
-        stack = "".join(traceback.format_exception(error))[-MAX_TEXT_CHARS:]
-        span.set_attribute("error.type", type(error).__qualname__)
-        span.record_exception(error, {"exception.message": text, "exception.stacktrace": stack})
-        span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {text}"))
-    except Exception:  # a foreign __str__ may raise anything
-        log.exception("a span does not say how its job failed")
-
-
-def _end(span: Span) -> None:
-    try:
-        span.end()
-    except Exception:  # a foreign processor may raise anything
-        log.exception("a span could not be ended and may be lost")
 
 
 class TraceFilter(logging.Filter):
