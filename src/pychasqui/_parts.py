@@ -20,6 +20,7 @@ from ._engine.acker import Acker
 from ._engine.announcer import Announcer
 from ._engine.desk import Desk
 from ._engine.event import Event
+from ._engine.http import HttpServer
 from ._engine.keeper import Keeper
 from ._engine.lanes import Lanes
 from ._engine.promoter import Promoter
@@ -31,9 +32,12 @@ from ._place import Place
 from ._redis.broker import Broker
 from ._redis.keys import Keys
 from ._redis.repeats import RepeatBroker
+from ._vitals import Vitals
 from .job import Job
 from .look import WorkerInfo, encode_worker
+from .prometheus import PrometheusSink
 from .retry import RetryPolicy
+from .sinks import GuardedSinks, MetricsSink
 from .tracing import RunHandler, Scene, TracingOption, find_tracing
 
 HOST = socket.gethostname()
@@ -65,6 +69,8 @@ class Settings:
     schedules: bool
     scheduler_tick_ms: int
     tracing: TracingOption
+    metrics: MetricsSink | None
+    metrics_address: tuple[str, int] | None  # host and port; None: nothing is served
 
     @property
     def renew_s(self) -> float:
@@ -91,7 +97,9 @@ class Parts:
         # A blocked read would hold up whatever is sent behind it, so the reader has a connection of its own.
         self.reading = Broker(place.connection(timeout_s=config.WORK_TIMEOUT_S), keys)
         self.threads = None if _is_async(settings.handler) else ThreadPoolExecutor(settings.concurrency, "chasqui-lane")
-        self.promoter = Promoter(self.broker, settings.consumer_id, events_max_len=settings.events_max_len)
+        self.metrics, self._shown = _sinks(settings)
+        tell = None if self.metrics is None else self.metrics.tell
+        self.promoter = Promoter(self.broker, settings.consumer_id, events_max_len=settings.events_max_len, tell=tell)
         self.announcer = (
             Announcer(self.broker, max_len=settings.events_max_len, stores_results=settings.result_ttl_ms > 0)
             if settings.events_max_len
@@ -104,6 +112,7 @@ class Parts:
             on_rescheduled=self.promoter.expect,
             on_fenced=self._look_for_orphans,
             announcer=self.announcer,
+            metrics=self.metrics,
             result_ttl_ms=settings.result_ttl_ms,
         )
         verdicts = Verdicts(
@@ -112,6 +121,7 @@ class Parts:
             max_attempts=settings.max_attempts,
             policy=settings.retry,
             announces=self.announcer is not None,
+            counts=self.metrics is not None,
         )
         self.lanes = Lanes(
             _observed(
@@ -139,8 +149,9 @@ class Parts:
             helper=self.broker,
         )
         # A line that has gone dead without a word must not cost the lease: there is time for two more attempts.
+        self._keeping = Broker(place.connection(timeout_s=settings.renew_s), keys)
         self.keeper = Keeper(
-            Broker(place.connection(timeout_s=settings.renew_s), keys),
+            self._keeping,
             *me,
             lanes=self.lanes,
             held=self._held,
@@ -158,7 +169,7 @@ class Parts:
             renew_s=settings.renew_s,
         )
         self.scheduler = Scheduler(
-            RepeatBroker(self.broker, keys), settings.consumer_id, tick_s=settings.scheduler_tick_ms / 1000
+            RepeatBroker(self.broker, keys), settings.consumer_id, tick_s=settings.scheduler_tick_ms / 1000, tell=tell
         )
         if self.announcer is not None:
             self.announcer.on_death = on_death
@@ -169,13 +180,33 @@ class Parts:
             kept_ms=settings.result_ttl_ms or config.RESULT_TTL_MS,
             tell=None if self.announcer is None else self.announcer.tell,
         )
+        self.reader.on_batch = tell
+        self.vitals, self.http = self._window()
         self.lanes.on_room = self.reader.wake
         self.lanes.is_abandoned = is_abandoned
         self.reader.claims = self.reclaimer
         for part in (self.lanes, self.acker, self.reader, self.reclaimer, self.promoter, self.scheduler):
             part.on_death = on_death
 
+    def _window(self) -> tuple[Vitals | None, HttpServer | None]:
+        """What shows this worker to the outside, if it is to be shown."""
+        if self._settings.metrics_address is None or self._shown is None or self.metrics is None:
+            return None, None
+        vitals = Vitals(
+            self._shown,
+            concurrency=self._settings.concurrency,
+            lanes=self.lanes,
+            keeper=self.keeper,
+            scheduler=self.scheduler,
+            announcer=self.announcer,
+            sinks=self.metrics,
+            connections=(self.broker.connection, self.reading.connection, self._keeping.connection),
+        )
+        return vitals, HttpServer(*self._settings.metrics_address, vitals.pages())
+
     async def close(self) -> None:
+        if self.http is not None:
+            await self.http.stop()
         await self.keeper.stop()
         await self.reading.connection.close()
         await self.broker.connection.close()
@@ -204,6 +235,16 @@ class Parts:
     def _look_for_orphans(self) -> None:
         """Entries may be pending for this worker that it does not know of, or not by that delivery."""
         self.reader.may_have_orphans = True
+
+
+def _sinks(settings: Settings) -> tuple[GuardedSinks | None, PrometheusSink | None]:
+    """Whom to tell, and whose counts to serve: the user's own if it can be."""
+    own = settings.metrics
+    shown = own if isinstance(own, PrometheusSink) else None
+    if shown is None and settings.metrics_address is not None:
+        shown = PrometheusSink(settings.queue_name)
+    sinks = [sink for sink in (own, None if shown is own else shown) if sink is not None]
+    return (GuardedSinks(sinks) if sinks else None), shown
 
 
 def _is_async(handler: Handler) -> bool:
