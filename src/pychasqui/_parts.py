@@ -131,9 +131,7 @@ class Parts:
             ),
             settings.concurrency,
             on_done=self.acker.done,
-            on_failed=verdicts.failed
-            if not logs.are_wanted()
-            else logs.known_meanwhile(settings.queue_name, verdicts.failed),
+            on_failed=logs.known_meanwhile(settings.queue_name, verdicts.failed),
         )
         self.reader = Reader(
             self.reading,
@@ -145,7 +143,7 @@ class Parts:
             max_attempts=settings.max_attempts,
             held=self._held,
             on_rejected=verdicts.rejected,
-            on_exhausted=verdicts.exhausted,
+            on_exhausted=logs.known_meanwhile(settings.queue_name, verdicts.exhausted),
             helper=self.broker,
         )
         # A line that has gone dead without a word must not cost the lease: there is time for two more attempts.
@@ -260,7 +258,7 @@ def _observed(settings: Settings, place: Place, handler: RunHandler) -> RunHandl
     if tracing is not None:
         me = (settings.group, settings.consumer_id)
         handler = tracing.processing(Scene(settings.queue_name, place.server, *me, settings.max_attempts), handler)
-    return logs.known_from_here(settings.queue_name, handler) if logs.are_wanted() else handler
+    return logs.known_from_here(settings.queue_name, handler)
 
 
 def _in_threads(handler: Handler, threads: ThreadPoolExecutor) -> Callable[[Job], Awaitable[Any]]:

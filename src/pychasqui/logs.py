@@ -44,13 +44,10 @@ _running: ContextVar[tuple[str, Job] | None] = ContextVar("pychasqui_running_job
 _filters_made = 0
 
 
-def are_wanted() -> bool:
-    """Whether somebody reads the context; asked once, when a worker starts."""
-    return _filters_made > 0
-
-
 def known_from_here(queue_name: str, handler: Callable[[Job], T]) -> Callable[[Job], T]:
     """The handler, called so that its job is known until the context ends that it is called in."""
+    if not _filters_made:  # nobody asks
+        return handler
 
     def run(job: Job) -> T:
         _running.set((queue_name, job))
@@ -61,6 +58,8 @@ def known_from_here(queue_name: str, handler: Callable[[Job], T]) -> Callable[[J
 
 def known_meanwhile(queue_name: str, function: Callable[P, T]) -> Callable[P, T]:
     """The function, whose first argument is a job, with that job known while it runs."""
+    if not _filters_made:
+        return function
 
     def run(*arguments: P.args, **options: P.kwargs) -> T:
         job: Any = arguments[0]

@@ -140,11 +140,12 @@ class TestContext:
         assert record.job_name.startswith("x\\x1b[2J\\u202eyyy")
         assert len(record.job_name) < 250
 
-    def test_it_is_wanted_once_there_is_a_filter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_a_filter_it_costs_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(logs, "_filters_made", 0)
-        assert not logs.are_wanted()
+        assert logs.known_from_here("mails", print) is print
+        assert logs.known_meanwhile("mails", print) is print
         logs.JobFilter()
-        assert logs.are_wanted()
+        assert logs.known_from_here("mails", print) is not print
 
 
 class TestJson:
