@@ -1,12 +1,11 @@
 """Where traces come in: what a Queue and a Worker ask of whoever traces their jobs, and how they find it.
 
 A trace's context travels behind the envelope as extras: official consumers pass over them, and they go along through
-delays, retries, dead letters and replays. `integrations/opentelemetry.py` is the one that comes with this package.
+delays, retries, dead letters and replays. `_otel.py` is the one that comes with this package.
 """
 
 from __future__ import annotations
 
-import importlib
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -67,14 +66,12 @@ def find_tracing(wanted: TracingOption) -> Tracing | None:
         return None
     if wanted != "auto":
         return wanted
-    # A provider that somebody has set has brought this module; who has none is spared the import. And since
-    # integrations stand above everything else, it is looked up by its name.
+    # A provider that somebody has set has brought this module; who has none is spared the import.
     if "opentelemetry.trace" not in sys.modules:
         return None
     try:
-        integration = importlib.import_module("pychasqui.integrations.opentelemetry")
+        from ._otel import detect
     except ImportError as error:
         log.warning("jobs are not traced: opentelemetry-api is there but too old or incomplete: %s", error)
         return None
-    found: Tracing | None = integration.detect()
-    return found
+    return detect()

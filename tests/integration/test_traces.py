@@ -24,7 +24,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
 
-from pychasqui.integrations import opentelemetry
 from pychasqui.integrations.opentelemetry import OpenTelemetry, TraceFilter
 
 AT_ONCE = RetryPolicy(initial_ms=1, max_ms=1, jitter_ms=0)
@@ -426,7 +425,7 @@ class TestWhoTraces:
             await queue.add("mail")
             await eventually(lambda: len(done) == 3)
         assert await queue.dlq.count() == 0
-        lines = [record.message for record in caplog.records if record.name == opentelemetry.log.name]
+        lines = [record.message for record in caplog.records if record.name == "chasqui.tracing"]
         assert lines == [
             "a span could not be started; jobs go on without, and this is said once",
             "a span could not be ended and may be lost; this is said once",
