@@ -57,9 +57,11 @@ class Buckets:
         self.sum += value
 
     def observe_all(self, values: list[float]) -> None:
-        self.sum += sum(values)
-        # hot: 0.03 us a value if all are in the first bucket, as in a worker with a great many short jobs; else 0.1
-        if max(values) <= self.bounds[0]:
+        total, least = sum(values), self.bounds[0]
+        self.sum += total
+        # hot: all are in the first bucket in a worker with a great many short jobs. 3 ns a value if the sum shows it,
+        # 25 if the largest has to be found, 100 if each has to be looked at. None is below 0.
+        if total <= least or max(values) <= least:
             self.counts[0] += len(values)
             return
         counts, bounds = self.counts, self.bounds

@@ -20,7 +20,7 @@ __all__ = ["CONTENT_TYPE", "PrometheusSink"]
 SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 LONG_SECONDS = (*SECONDS, 1800.0, 7200.0, 86400.0)
 SIZES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
-SAMPLED = 16  # of so many jobs that are acked together, one's wait is looked at
+SAMPLED = 64  # of so many jobs that are acked together, one's wait is looked at
 
 
 class PrometheusSink(MetricsSink):
@@ -66,7 +66,7 @@ class PrometheusSink(MetricsSink):
         """A batch of jobs is done and acked. Instead of a JobOutcome for each."""
         self._acks.of().observe(len(jobs))
         names = {job.name for job in jobs}
-        if len(names) == 1:  # hot: 0.1 us a job in all
+        if len(names) == 1:  # hot: 0.07 us a job in all
             self._count(names.pop(), [job._ended_at - job._started_at for job in jobs])
         else:
             durations = defaultdict(list)
