@@ -6,6 +6,7 @@ from .dlq import DeadJob, DeadLetters
 from .errors import (
     AddUnknown,
     AuthenticationFailed,
+    CannotServe,
     ChasquiError,
     Closed,
     CommandTimeout,
@@ -31,19 +32,23 @@ from .errors import (
     WrongLoop,
 )
 from .events import QueueEvent, QueueEvents
+from .exporter import QueueExporter
 from .job import Job
 from .leaders import Promoter, Scheduler
 from .look import JobView, Page, WorkerInfo
+from .prometheus import PrometheusSink
 from .queue import Queue
 from .repeat import MissedFiresPolicy, RepeatPattern, next_fire, next_fires
 from .repeatables import Repeatable, RepeatableMeta, Repeatables
 from .retry import BackoffSpec, RetryPolicy
+from .sinks import InMemorySink, MetricsSink
 from .worker import Worker
 
 __all__ = [
     "AddUnknown",
     "AuthenticationFailed",
     "BackoffSpec",
+    "CannotServe",
     "ChasquiError",
     "Closed",
     "CommandTimeout",
@@ -52,20 +57,24 @@ __all__ = [
     "DeadLetters",
     "DecodeError",
     "Handler",
+    "InMemorySink",
     "InvalidArgument",
     "InvalidType",
     "Job",
     "JobFailed",
     "JobView",
+    "MetricsSink",
     "MissedFiresPolicy",
     "NotRedis",
     "NotReplicated",
     "PayloadTooLarge",
     "Page",
+    "PrometheusSink",
     "Promoter",
     "Queue",
     "QueueEvent",
     "QueueEvents",
+    "QueueExporter",
     "QueueFull",
     "RedisTrouble",
     "RepeatPattern",

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from . import config
+from . import config, logs
 from ._engine.acker import Acker
 from ._engine.announcer import Announcer
 from ._engine.desk import Desk
 from ._engine.event import Event
+from ._engine.http import HttpServer
 from ._engine.keeper import Keeper
 from ._engine.lanes import Lanes
 from ._engine.promoter import Promoter
@@ -31,9 +32,13 @@ from ._place import Place
 from ._redis.broker import Broker
 from ._redis.keys import Keys
 from ._redis.repeats import RepeatBroker
+from ._vitals import Vitals
 from .job import Job
 from .look import WorkerInfo, encode_worker
+from .prometheus import PrometheusSink
 from .retry import RetryPolicy
+from .sinks import GuardedSinks, MetricsSink
+from .tracing import RunHandler, Scene, TracingOption, find_tracing
 
 HOST = socket.gethostname()
 JOBS_SHOWN = 20  # of those that run; a worker may run thousands
@@ -63,6 +68,9 @@ class Settings:
     promotes: bool
     schedules: bool
     scheduler_tick_ms: int
+    tracing: TracingOption
+    metrics: MetricsSink | None
+    metrics_address: tuple[str, int] | None  # host and port; None: nothing is served
 
     @property
     def renew_s(self) -> float:
@@ -89,7 +97,9 @@ class Parts:
         # A blocked read would hold up whatever is sent behind it, so the reader has a connection of its own.
         self.reading = Broker(place.connection(timeout_s=config.WORK_TIMEOUT_S), keys)
         self.threads = None if _is_async(settings.handler) else ThreadPoolExecutor(settings.concurrency, "chasqui-lane")
-        self.promoter = Promoter(self.broker, settings.consumer_id, events_max_len=settings.events_max_len)
+        self.metrics, self._shown = _sinks(settings)
+        tell = None if self.metrics is None else self.metrics.tell
+        self.promoter = Promoter(self.broker, settings.consumer_id, events_max_len=settings.events_max_len, tell=tell)
         self.announcer = (
             Announcer(self.broker, max_len=settings.events_max_len, stores_results=settings.result_ttl_ms > 0)
             if settings.events_max_len
@@ -102,6 +112,7 @@ class Parts:
             on_rescheduled=self.promoter.expect,
             on_fenced=self._look_for_orphans,
             announcer=self.announcer,
+            metrics=self.metrics,
             result_ttl_ms=settings.result_ttl_ms,
         )
         verdicts = Verdicts(
@@ -110,12 +121,17 @@ class Parts:
             max_attempts=settings.max_attempts,
             policy=settings.retry,
             announces=self.announcer is not None,
+            counts=self.metrics is not None,
         )
         self.lanes = Lanes(
-            settings.handler if self.threads is None else _in_threads(settings.handler, self.threads),
+            _observed(
+                settings,
+                place,
+                settings.handler if self.threads is None else _in_threads(settings.handler, self.threads),
+            ),
             settings.concurrency,
             on_done=self.acker.done,
-            on_failed=verdicts.failed,
+            on_failed=logs.known_meanwhile(settings.queue_name, verdicts.failed),
         )
         self.reader = Reader(
             self.reading,
@@ -127,12 +143,13 @@ class Parts:
             max_attempts=settings.max_attempts,
             held=self._held,
             on_rejected=verdicts.rejected,
-            on_exhausted=verdicts.exhausted,
+            on_exhausted=logs.known_meanwhile(settings.queue_name, verdicts.exhausted),
             helper=self.broker,
         )
         # A line that has gone dead without a word must not cost the lease: there is time for two more attempts.
+        self._keeping = Broker(place.connection(timeout_s=settings.renew_s), keys)
         self.keeper = Keeper(
-            Broker(place.connection(timeout_s=settings.renew_s), keys),
+            self._keeping,
             *me,
             lanes=self.lanes,
             held=self._held,
@@ -150,7 +167,7 @@ class Parts:
             renew_s=settings.renew_s,
         )
         self.scheduler = Scheduler(
-            RepeatBroker(self.broker, keys), settings.consumer_id, tick_s=settings.scheduler_tick_ms / 1000
+            RepeatBroker(self.broker, keys), settings.consumer_id, tick_s=settings.scheduler_tick_ms / 1000, tell=tell
         )
         if self.announcer is not None:
             self.announcer.on_death = on_death
@@ -161,13 +178,33 @@ class Parts:
             kept_ms=settings.result_ttl_ms or config.RESULT_TTL_MS,
             tell=None if self.announcer is None else self.announcer.tell,
         )
+        self.reader.on_batch = tell
+        self.vitals, self.http = self._window()
         self.lanes.on_room = self.reader.wake
         self.lanes.is_abandoned = is_abandoned
         self.reader.claims = self.reclaimer
         for part in (self.lanes, self.acker, self.reader, self.reclaimer, self.promoter, self.scheduler):
             part.on_death = on_death
 
+    def _window(self) -> tuple[Vitals | None, HttpServer | None]:
+        """What shows this worker to the outside, if it is to be shown."""
+        if self._settings.metrics_address is None or self._shown is None or self.metrics is None:
+            return None, None
+        vitals = Vitals(
+            self._shown,
+            concurrency=self._settings.concurrency,
+            lanes=self.lanes,
+            keeper=self.keeper,
+            scheduler=self.scheduler,
+            announcer=self.announcer,
+            sinks=self.metrics,
+            connections=(self.broker.connection, self.reading.connection, self._keeping.connection),
+        )
+        return vitals, HttpServer(*self._settings.metrics_address, vitals.pages())
+
     async def close(self) -> None:
+        if self.http is not None:
+            await self.http.stop()
         await self.keeper.stop()
         await self.reading.connection.close()
         await self.broker.connection.close()
@@ -198,11 +235,30 @@ class Parts:
         self.reader.may_have_orphans = True
 
 
+def _sinks(settings: Settings) -> tuple[GuardedSinks | None, PrometheusSink | None]:
+    """Whom to tell, and whose counts to serve: the user's own if it can be."""
+    own = settings.metrics
+    shown = own if isinstance(own, PrometheusSink) else None
+    if shown is None and settings.metrics_address is not None:
+        shown = PrometheusSink(settings.queue_name)
+    sinks = [sink for sink in (own, None if shown is own else shown) if sink is not None]
+    return (GuardedSinks(sinks) if sinks else None), shown
+
+
 def _is_async(handler: Handler) -> bool:
     """Also an object whose __call__ is async, and a partial of an async function."""
     while isinstance(handler, functools.partial):
         handler = handler.func
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+
+
+def _observed(settings: Settings, place: Place, handler: RunHandler) -> RunHandler:
+    """The handler with a trace around it and its job known to its logs, each only if somebody looks at them."""
+    tracing = find_tracing(settings.tracing)
+    if tracing is not None:
+        me = (settings.group, settings.consumer_id)
+        handler = tracing.processing(Scene(settings.queue_name, place.server, *me, settings.max_attempts), handler)
+    return logs.known_from_here(settings.queue_name, handler)
 
 
 def _in_threads(handler: Handler, threads: ThreadPoolExecutor) -> Callable[[Job], Awaitable[Any]]:

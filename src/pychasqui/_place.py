@@ -37,6 +37,13 @@ class Place:
     def __str__(self) -> str:
         return str(self._endpoint or self._url)
 
+    @property
+    def server(self) -> tuple[str, int | None] | None:
+        """Host and port, or a socket's path; None for an embedded server."""
+        if self._endpoint is None:
+            return None
+        return (self._endpoint.path, None) if self._endpoint.path else (self._endpoint.host, self._endpoint.port)
+
     def connection(self, *, timeout_s: float) -> Connection:
         return Connection(self.find, shown=str(self), timeout_s=timeout_s, on_down=self._tell_down, on_up=self._tell_up)
 

@@ -157,7 +157,8 @@ def _decode_with_extras(data: bytes, refusal: Exception) -> Envelope | None:
     _, is_followed, position = str(refusal).rpartition(_FOLLOWED)
     if not is_followed or not position[:-1].isdecimal():
         return None
-    array, extras = data[: int(position[:-1])], data[int(position[:-1]) :]
+    end = int(position[:-1])
+    array, extras = data[:end], data[end:]
     if not extras or not is_map(extras[0]):
         extras = b""
     try:

@@ -49,6 +49,8 @@ MAX_TRACEBACK_CHARS = 8000
 RELEASED = "released"  # the consumer that holds what was handed back until somebody takes it
 SHUTDOWN_DEADLINE_S = 30.0  # how long a closing worker waits for running handlers
 
+METRICS_HOST = "127.0.0.1"  # nobody else is shown anything unless it is asked for
+
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 MAX_JOB_ID_BYTES = 256
 
@@ -129,3 +131,10 @@ def check_consumer_id(value: Any) -> str:
     if name == RELEASED:
         raise InvalidArgument(f"consumer_id {name!r} is the name under which jobs are handed back; take another")
     return name
+
+
+def check_metrics_address(host: Any, port: Any) -> tuple[str, int]:
+    """Where to listen; port 0 takes any that is free."""
+    if not isinstance(host, str):
+        raise InvalidType(f"metrics_host must be a str, not {type(host).__name__} {host!r}"[:300])
+    return host, check_int("metrics_port", port, 0, 65535)

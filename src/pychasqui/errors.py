@@ -14,6 +14,7 @@
     ├── Closed                             used after close()
     ├── WrongLoop                          used from another event loop, or after a fork
     ├── ServerNotFound                     embedded:// found no redis-server to run
+    ├── CannotServe (OSError)              metrics_port cannot be listened on
     └── RedisTrouble                       anything about the server or the way to it
         ├── ConnectionLost (ConnectionError)   the connection broke or could not be made
         ├── CommandTimeout (TimeoutError)      no answer within the timeout
@@ -100,6 +101,10 @@ class WrongLoop(ChasquiError):
 
 class ServerNotFound(ChasquiError):
     """No redis-server to run for an embedded:// URL."""
+
+
+class CannotServe(ChasquiError, OSError):
+    """The port for metrics cannot be listened on."""
 
 
 class RedisTrouble(ChasquiError):

@@ -31,9 +31,9 @@ class Job(msgspec.Struct, eq=False, gc=False):
     _entry_id: bytes = b""
     _deliveries: int = 0  # how often the entry had been delivered before
     _extras: bytes = b""
-    _started_at: float = 0.0  # monotonic; these three for the events
+    _started_at: float = 0.0  # monotonic, as is the next
     _ended_at: float = 0.0
-    _is_told: bool = False
+    _is_told: bool = False  # whether an event says that it is active
     _result: bytes | None = None  # what the handler returned, encoded; None if it is not stored
     _queue: Any = None  # the Queue that added it, to ask for its result
     _desk: Any = None  # where its handler says how far it is

@@ -18,6 +18,7 @@ from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
 from ._redis.repeats import RepeatBroker
 from .errors import Closed
+from .sinks import GuardedSinks, MetricsSink
 
 log = logging.getLogger("chasqui.leaders")
 
@@ -34,6 +35,7 @@ class _Leader:
         redis_url: str = config.REDIS_URL,
         tls: bool = False,
         holder_id: str | None = None,
+        metrics: MetricsSink | None = None,
         credential_provider: CredentialProvider | None = None,
     ) -> None:
         self.queue_name = config.check_queue_name(queue_name)
@@ -43,6 +45,7 @@ class _Leader:
         self._place = Place(
             redis_url, tls=tls, client_name=f"chasqui-{kind}-{queue_name}", credential_provider=credential_provider
         )
+        self._tell = None if metrics is None else GuardedSinks([metrics]).tell
         self._main: asyncio.Task[None] | None = None
         self._stop_wanted: asyncio.Event | None = None
         self._death: BaseException | None = None
@@ -143,11 +146,12 @@ class Promoter(_Leader):
         self._events_max_len = max_len if config.check_bool("events_enabled", events_enabled) else 0
 
     def _service(self, broker: Broker, keys: Keys) -> Service:
-        return promoter.Promoter(broker, self.holder_id, events_max_len=self._events_max_len)
+        return promoter.Promoter(broker, self.holder_id, events_max_len=self._events_max_len, tell=self._tell)
 
 
 class Scheduler(_Leader):
     """Fires due repeatables. Every worker has one inside; of all that run, one leads."""
 
     def _service(self, broker: Broker, keys: Keys) -> Service:
-        return scheduler.Scheduler(RepeatBroker(broker, keys), self.holder_id, tick_s=config.SCHEDULER_TICK_MS / 1000)
+        tick_s = config.SCHEDULER_TICK_MS / 1000
+        return scheduler.Scheduler(RepeatBroker(broker, keys), self.holder_id, tick_s=tick_s, tell=self._tell)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from . import config
-from ._encoder import Backoff, Delay, Encoded, Encoder, as_jobs
+from ._encoder import Backoff, Delay, Encoded, EncodedJob, Encoder, as_jobs
 from ._engine.adder import NEW, REPLACED, Adder
 from ._place import Place
 from ._redis.broker import Broker
@@ -35,6 +35,7 @@ from .look import JobView, Look, Page, State, WorkerInfo
 from .repeat import MissedFiresPolicy, RepeatPattern
 from .repeatables import RepeatableMeta, Repeatables
 from .results import Results, decode_results
+from .tracing import Scene, Shipment, Tracing, TracingOption, check_tracing, find_tracing
 
 MOVED_A_CALL = 500
 
@@ -46,6 +47,7 @@ class Queue:
     max_delay_secs     bounds how far in the future a job may be due; 0 lifts the bound.
     max_payload_bytes  bounds one encoded job; the official consumers take 1 MiB.
     timeout_s          an add succeeds or raises within this time, also while Redis is away.
+    tracing            "auto": traces adds if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Queue:
         max_payload_bytes: int = config.MAX_PAYLOAD_BYTES,
         timeout_s: float = config.ADD_TIMEOUT_S,
         credential_provider: CredentialProvider | None = None,
+        tracing: TracingOption = "auto",
     ) -> None:
         self.name = config.check_queue_name(name)
         self._max_stream_len = 0 if max_stream_len is None else config.check_int("max_stream_len", max_stream_len, 1)
@@ -71,6 +74,7 @@ class Queue:
         self._place = Place(
             redis_url, tls=tls, client_name=f"chasqui-queue-{name}", credential_provider=credential_provider
         )
+        self._tracing_wanted = check_tracing(tracing)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._results: Results | None = None
         self._is_closed = False
@@ -130,7 +134,10 @@ class Queue:
             if_exists=if_exists,
         )
         try:
-            answer = await self._adder.add(loop, encoded.envelope, encoded.name, encoded.id, encoded.terms)
+            if self._tracing is None:
+                answer = await self._adder.add(loop, encoded.envelope, encoded.name, encoded.id, encoded.terms)
+            else:
+                answer = await self._add_traced(self._tracing, loop, encoded)
         except AddUnknown as error:
             raise AddUnknown(f"{error} (job {encoded.id})", [encoded.id]) from None
         if wait_replicas:
@@ -139,6 +146,12 @@ class Queue:
         if answer != NEW:
             _tell(job, answer)
         return job
+
+    async def _add_traced(self, tracing: Tracing, loop: asyncio.AbstractEventLoop, encoded: EncodedJob) -> str:
+        shipment = Shipment([encoded.id], [encoded.name], due=encoded.terms.due)
+        with tracing.sending(self._scene, shipment) as extras:
+            (envelope,) = self._encoder.extend([encoded.envelope], extras)
+            return await self._adder.add(loop, envelope, encoded.name, encoded.id, encoded.terms)
 
     async def add_unique(self, name: str, data: Any = None, *, job_id: str, **options: Any) -> Job:
         """add() with an id that must be given."""
@@ -158,6 +171,19 @@ class Queue:
         config.check_int("wait_replicas", wait_replicas, 0)
         given = jobs if isinstance(jobs, list) else list(jobs)
         encoded = self._encoder.encode_all(given)
+        if self._tracing is None or not given:
+            return await self._send_bulk(loop, given, encoded, wait_replicas)
+        with self._tracing.sending(self._scene, Shipment(encoded.ids, encoded.names, is_bulk=True)) as extras:
+            encoded.envelopes = self._encoder.extend(encoded.envelopes, extras)
+            return await self._send_bulk(loop, given, encoded, wait_replicas)
+
+    async def _send_bulk(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        given: list[Mapping[str, Any]],
+        encoded: Encoded,
+        wait_replicas: int,
+    ) -> list[Job]:
         batches = encoded.cut()
         room_for = encoded.due_now() if self._max_stream_len else 0
         answers: list[asyncio.Future[str]] = []
@@ -430,6 +456,8 @@ class Queue:
         self._waiting_connection = self._place.connection(timeout_s=self._timeout_s)  # opened when replicas are awaited
         self._broker = Broker(self._connection, Keys(self.name))
         self._results = None
+        self._scene = Scene(self.name, self._place.server)
+        self._tracing = find_tracing(self._tracing_wanted)
         self._adder = Adder(self._broker, max_stream_len=self._max_stream_len, timeout_s=self._timeout_s)
 
 

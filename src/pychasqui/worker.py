@@ -22,6 +22,8 @@ from ._redis.remedies import Remedy, remedy_for
 from .errors import Closed, CommandTimeout, ConnectionLost, InvalidType, RedisTrouble, ReplyError, UnsafeServer
 from .job import Job
 from .retry import MAX_U32, RetryPolicy
+from .sinks import MetricsSink
+from .tracing import TracingOption, check_tracing
 
 log = logging.getLogger("chasqui.worker")
 T = TypeVar("T")
@@ -45,6 +47,9 @@ class Worker:
     events_enabled     whether to write what happens to the queue's event stream, of about events_max_stream_len events
     store_results      whether to keep what handlers return, for result_ttl_ms
     strict             refuse a server whose settings put jobs at risk, instead of saying so in the log
+    tracing            "auto": traces runs if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own
+    metrics            a sink that is told in numbers what happens; see sinks.py
+    metrics_port       where to serve /metrics, /healthz and /readyz, on metrics_host; 0 takes any port that is free
     shutdown_deadline_s  how long close() waits for handlers that are running before it cancels them
     """
 
@@ -74,8 +79,12 @@ class Worker:
         delayed_enabled: bool = True,
         run_scheduler: bool = True,
         scheduler_tick_ms: int = config.SCHEDULER_TICK_MS,
+        metrics: MetricsSink | None = None,
+        metrics_port: int | None = None,
+        metrics_host: str = config.METRICS_HOST,
         shutdown_deadline_s: float = config.SHUTDOWN_DEADLINE_S,
         credential_provider: CredentialProvider | None = None,
+        tracing: TracingOption = "auto",
     ) -> None:
         if not callable(handler):
             raise InvalidType(
@@ -103,6 +112,9 @@ class Worker:
             promotes=config.check_bool("delayed_enabled", delayed_enabled),
             schedules=config.check_bool("run_scheduler", run_scheduler),
             scheduler_tick_ms=config.check_int("scheduler_tick_ms", scheduler_tick_ms, 10, config.MAX_TICK_MS),
+            tracing=check_tracing(tracing),
+            metrics=metrics,
+            metrics_address=None if metrics_port is None else config.check_metrics_address(metrics_host, metrics_port),
         )
         self._strict = config.check_bool("strict", strict)
         self._shutdown_deadline_s = config.check_seconds("shutdown_deadline_s", shutdown_deadline_s)
@@ -132,6 +144,11 @@ class Worker:
     @property
     def concurrency(self) -> int:
         return self._settings.concurrency
+
+    @property
+    def metrics_port(self) -> int | None:
+        """Where metrics are served, once it runs; None if they are not."""
+        return None if self._parts is None or self._parts.http is None else self._parts.http.port
 
     @property
     def is_running(self) -> bool:
@@ -214,10 +231,12 @@ class Worker:
             raise self._death
 
     async def _start(self, parts: Parts) -> None:
+        parts.lanes.lease_until = 0.0  # nothing is started before the first renewal
+        if parts.http is not None:
+            await parts.http.start()  # before Redis is found: a worker that waits for it is alive, and not ready
         await self._until_heard(parts.broker.ensure_group, self._settings.group)
         await self._heed_risks(parts.broker)
         await self._count_earlier_life(parts)  # before anything is read: whatever is pending now is of that life
-        parts.lanes.lease_until = 0.0  # nothing is started before the first renewal
         await parts.keeper.start()  # before anything is read: a worker that holds entries is known to live
         parts.desk.open()
         parts.lanes.start()
@@ -232,6 +251,8 @@ class Worker:
 
     async def _stop(self, parts: Parts) -> None:
         """In the order that loses nothing, strands nothing and runs nothing twice."""
+        if parts.vitals is not None:
+            parts.vitals.is_closing = True
         await parts.reclaimer.end(patience_s=0)
         await parts.reader.stop_reading(helper=parts.broker)  # before the rest, so that nothing new comes in
         await self._release(parts, parts.lanes.take_unstarted())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from time import monotonic
 from typing import Any, Protocol
 
 from .._redis.broker import Broker, Dead, Failed, Stored
@@ -19,6 +18,7 @@ from ..codec import encode_data
 from ..config import ACK_BATCH, OUTCOME_BATCH
 from ..errors import ChasquiError, RedisTrouble
 from ..job import Job
+from ..sinks import GuardedSinks, JobOutcome
 from .event import Event
 from .service import Outage, Service
 
@@ -45,6 +45,7 @@ class Acker(Service):
         on_rescheduled: Callable[[int], None],
         on_fenced: Callable[[], None],
         announcer: Announces | None = None,
+        metrics: GuardedSinks | None = None,
         result_ttl_ms: int = 0,
     ) -> None:
         super().__init__()
@@ -55,9 +56,10 @@ class Acker(Service):
         self._on_rescheduled = on_rescheduled
         self._on_fenced = on_fenced  # an entry was not ours any more, at least not by that delivery
         self._announcer = announcer
+        self._metrics = metrics
         self._result_ttl_ms = result_ttl_ms  # 0: results are not stored
-        # hot: chosen once; a plain ack knows nothing of results and events
-        self.done = self._done_plainly if announcer is None and not result_ttl_ms else self._done_in_full
+        # hot: chosen once; a plain ack knows nothing of results
+        self.done = self._done_with_result if result_ttl_ms else self._done_plainly
         self._done: list[Job] = []
         self._finishing: list[Job] = []  # done as well, but more than an ack is to be done about them
         self._failed: list[Failed] = []
@@ -71,11 +73,9 @@ class Acker(Service):
         if self._sleeper is not None:
             self.wake()
 
-    def _done_in_full(self, job: Job, result: Any) -> None:
-        job._ended_at = monotonic()
-        if self._result_ttl_ms:
-            job._result = _encoded(job, result)
-        (self._finishing if job._is_marked or self._result_ttl_ms else self._done).append(job)
+    def _done_with_result(self, job: Job, result: Any) -> None:
+        job._result = _encoded(job, result)
+        self._finishing.append(job)
         if self._sleeper is not None:
             self.wake()
 
@@ -118,6 +118,8 @@ class Acker(Service):
             done = self._done[:ACK_BATCH]
             await self._broker.ack(self._group, [job._entry_id for job in done], self._announcement(done))
             del self._done[: len(done)]
+            if self._metrics is not None:
+                self._metrics.jobs_done(done)
         if self._finishing:
             await self._finish(self._finishing[:OUTCOME_BATCH])
         if self._failed:
@@ -144,6 +146,8 @@ class Acker(Service):
         else:
             await self._broker.finish(self._group, [(job._entry_id, job.id) for job in jobs], also)
         del self._finishing[: len(jobs)]
+        if self._metrics is not None:
+            self._metrics.jobs_done(jobs)
 
     def _announcement(self, jobs: list[Job]) -> Callable[[Socket], None] | None:
         """What is to be sent right behind the ack of these jobs."""
@@ -154,10 +158,18 @@ class Acker(Service):
 
     def _see(self, jobs: Sequence[Failed | Dead], settled: int) -> None:
         """Tell of what was done; if some of it was not, nobody knows which, and nothing is told of this batch."""
+        if self._metrics is not None:
+            self._count(self._metrics, jobs, settled)
         if settled < len(jobs):
             self._on_fenced()
         elif self._announcer is not None:
             self._announcer.tell([event for job in jobs for event in job.events])
+
+    def _count(self, metrics: GuardedSinks, jobs: Sequence[Failed | Dead], settled: int) -> None:
+        """A handler has run, whatever came of it. Of a batch that was ours in part the rest is counted as well: to
+        miss a hundred dead jobs would be worse than to count one twice."""
+        records = (record for job in jobs for record in job.records)
+        metrics.tell_all([record for record in records if settled or isinstance(record, JobOutcome)])
 
     def _mend(self, error: RedisTrouble) -> None:
         """A group that is gone is made anew by the reader; what is left to do here is to connect anew."""

@@ -74,6 +74,7 @@ class Keeper:
         self._worker_thread = 0
         self._asked_at: float | None = None  # when the worker's loop was last asked for a sign of life, if it owes one
         self._is_blocked = False
+        self.loop_lag_s = 0.0  # how long the worker's loop took for its last sign of life
         self._before: dict[bytes, int] = {}
         self._outage = Outage(
             f"worker {consumer} cannot renew its lease and keeps trying", f"worker {consumer} has renewed its lease"
@@ -190,9 +191,10 @@ class Keeper:
 
     def _hear_loop(self) -> None:
         """Runs in the worker's loop: it turns."""
-        if self._is_blocked and self._asked_at is not None:
-            blocked_s = monotonic() - self._asked_at
-            log.warning("the event loop of worker %s turns again after %.1f s", self._consumer, blocked_s)
+        if self._asked_at is not None:
+            self.loop_lag_s = monotonic() - self._asked_at
+        if self._is_blocked:
+            log.warning("the event loop of worker %s turns again after %.1f s", self._consumer, self.loop_lag_s)
         self._is_blocked, self._asked_at = False, None
 
     def _report_blocked_loop(self) -> None:

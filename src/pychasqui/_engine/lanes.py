@@ -129,32 +129,36 @@ class Lanes:
 
     async def _lane(self, number: int) -> None:
         inbox, running, handler, on_done = self._inbox, self._running, self._handler, self._on_done
-        on_start = self.on_start
+        on_start, now = self.on_start, monotonic()
         while not self._is_stopping:
-            while inbox and self._may_start():
+            while inbox and self._may_start(now):
                 job = running[number] = inbox.popleft()
+                job._started_at = now
                 self._started += 1
                 if on_start is not None:
                     on_start(job)
                 try:
                     result = await in_own_context(handler, job)
                 except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  a handler may raise anything
+                    now = job._ended_at = monotonic()
                     self._end_badly(job, error)
                 else:
+                    # hot: 0.08 us; the end of this job is the beginning of the next, so one reading serves both
+                    now = job._ended_at = monotonic()
                     on_done(job, result)
                 running[number] = None
                 self.finished += 1
                 if len(inbox) == self.low_water:
                     self.on_room()
             await self._rest()
+            now = monotonic()
 
-    def _may_start(self) -> bool:
+    def _may_start(self, now: float) -> bool:
         """Whether this turn of the loop has time for another job."""
         if self._is_stopping:
             return False
         if self._turn_is_open:
-            return monotonic() < self._turn_ends_at
-        now = monotonic()
+            return now < self._turn_ends_at
         if now >= self.lease_until:
             return False
         self._turn_is_open = True

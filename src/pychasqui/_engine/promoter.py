@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 
 from .._redis.broker import Broker
 from .._redis.remedies import Remedy, remedy_for
+from .._redis.replies import Promotion
 from ..config import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
 from ..errors import RedisTrouble
+from ..sinks import LockOutcome, PromoterTick, Record
 from .service import Outage, Service, until_free_s
 
 log = logging.getLogger("chasqui.promoter")
@@ -30,7 +33,9 @@ LOOK_S = PROMOTER_LEASE_MS / 1500  # while nothing is delayed: often enough to k
 class Promoter(Service):
     title = "promoter"
 
-    def __init__(self, broker: Broker, holder: str, *, events_max_len: int = 0) -> None:
+    def __init__(
+        self, broker: Broker, holder: str, *, events_max_len: int = 0, tell: Callable[[Record], None] | None = None
+    ) -> None:
         super().__init__()
         self._broker = broker
         self._holder = holder
@@ -38,6 +43,8 @@ class Promoter(Service):
         self._own_due = float("inf")  # when the soonest job that this worker has rescheduled is due, monotonic
         self._next_due = float("inf")  # when the leader knows the next one to be due
         self._leads = False
+        self._tell = tell
+        self._told_lead: bool | None = None  # what was told last about who leads
         self._alert_until = 0.0
         self._outage = Outage("delayed jobs wait, the promoter keeps trying", "delayed jobs are promoted again")
 
@@ -92,6 +99,13 @@ class Promoter(Service):
             events_max_len=self._events_max_len,
         )
         self._leads = done.leads
+        wait_s = self._plan(done, now, mine_is_due=mine_is_due, was_expected=was_expected, hears=hears)
+        if self._tell is not None:
+            await self._report(self._tell, done)
+        return wait_s
+
+    def _plan(self, done: Promotion, now: float, *, mine_is_due: bool, was_expected: bool, hears: bool) -> float:
+        """When to look again."""
         if done.set_aside:
             log.error("%d delayed members were no jobs and are in the dead letters now", done.set_aside)
         if not (done.leads or mine_is_due):
@@ -110,3 +124,12 @@ class Promoter(Service):
         if done.leads and done.next_due_ms >= 0:
             return PROMOTE_EVERY_S
         return LOOK_S
+
+    async def _report(self, tell: Callable[[Record], None], done: Promotion) -> None:
+        """Tell how it went. How much is delayed still is asked only for this."""
+        if done.leads != self._told_lead:
+            self._told_lead = done.leads
+            tell(LockOutcome("acquired" if done.leads else "held"))
+        if done.leads or done.promoted:
+            depth, lag_ms = await self._broker.backlog()
+            tell(PromoterTick(done.promoted, depth, lag_ms))

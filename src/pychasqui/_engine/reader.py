@@ -20,6 +20,7 @@ from ..codec import decode_data, decode_envelope, decode_name
 from ..config import READ_COUNT
 from ..errors import CommandTimeout, ConnectionLost, DecodeError, RedisTrouble
 from ..job import Job
+from ..sinks import ReaderBatch
 from .outcomes import runs_allowed
 from .pace import Pace
 from .service import Outage, Service
@@ -102,6 +103,7 @@ class Reader(Service):
         self._held_before: set[bytes] = set()  # when the group had to be made anew: these come a second time
         self.claims: Claims | None = None
         self.on_drained: Callable[[], None] | None = None
+        self.on_batch: Callable[[ReaderBatch], None] | None = None
         self.desk: object = None  # where handlers say how far their jobs are
         self._pace = Pace(monotonic())
         self._names: dict[bytes | None, str] = {}
@@ -194,6 +196,8 @@ class Reader(Service):
             has_backlog = came >= count
 
     def _arrive(self, entries: list[Entry]) -> None:
+        if self.on_batch is not None:
+            self.on_batch(ReaderBatch(len(entries), 0))
         if self._is_stale():
             return
         if self._known is not None:
@@ -209,6 +213,8 @@ class Reader(Service):
 
     def take(self, claimed: list[Claimed]) -> None:
         """Offer entries that came otherwise than by a read."""
+        if self.on_batch is not None and claimed:
+            self.on_batch(ReaderBatch(len(claimed), sum(entry.deliveries > 0 for entry in claimed)))
         if self._is_stale():
             return
         if self._known is not None:

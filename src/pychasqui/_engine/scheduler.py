@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from time import monotonic
 
@@ -23,6 +23,7 @@ from ..config import SCHEDULER_LEASE_MS
 from ..errors import DecodeError, RedisTrouble
 from ..job import SCHEDULED_AT
 from ..repeat import GRACE_MS, plan_fires
+from ..sinks import LockOutcome, Record
 from .service import Outage, Service, until_free_s
 
 log = logging.getLogger("chasqui.scheduler")
@@ -35,7 +36,14 @@ BYTES_A_CALL = 4 * 1024 * 1024
 class Scheduler(Service):
     title = "scheduler"
 
-    def __init__(self, repeats: RepeatBroker, holder: str, *, tick_s: float) -> None:
+    def __init__(
+        self,
+        repeats: RepeatBroker,
+        holder: str,
+        *,
+        tick_s: float,
+        tell: Callable[[Record], None] | None = None,
+    ) -> None:
         super().__init__()
         self._repeats = repeats
         self._holder = holder
@@ -43,6 +51,9 @@ class Scheduler(Service):
         self._grace_ms = max(GRACE_MS, int(3000 * tick_s))
         self._next_due = float("inf")  # monotonic
         self._leads = False
+        self.missed = 0  # how often a repeatable was found that had not been fired in time
+        self._tell = tell
+        self._told_lead: bool | None = None  # what was told last about who leads
         self._outage = Outage("repeatables wait, the scheduler keeps trying", "repeatables are fired again")
 
     def hear(self, seconds: float) -> None:
@@ -80,6 +91,9 @@ class Scheduler(Service):
         asked_at = monotonic()
         due = await self._repeats.due(self._holder, SCHEDULER_LEASE_MS, BATCH)
         self._leads = due.leads
+        if self._tell is not None and due.leads != self._told_lead:
+            self._told_lead = due.leads
+            self._tell(LockOutcome("acquired" if due.leads else "held", "scheduler"))
         if not due.leads:
             return until_free_s(due.next_due_ms, self._tick_s)
         soonest = float("inf")
@@ -98,16 +112,19 @@ class Scheduler(Service):
         """What to do about each; for one that cannot be fired, what is wrong with it."""
         for one in due.specs:
             try:
-                yield from _plan(one, due.now_ms, self._grace_ms)
+                yield from _plan(one, due.now_ms, self._grace_ms, self._see_missed)
             except DecodeError as error:
                 yield (one, f"repeatable {one.key[:200]!r}: {error}"[:500])
+
+    def _see_missed(self) -> None:
+        self.missed += 1
 
     async def _set_aside(self, due: DueSpec, detail: str) -> None:
         if await self._repeats.set_aside([(due, detail)]):
             log.error("a repeatable cannot be fired and is in the dead letters now: %.300r", detail)
 
 
-def _plan(due: DueSpec, now_ms: int, grace_ms: int) -> Iterator[Fires]:
+def _plan(due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[], None]) -> Iterator[Fires]:
     """What to fire: one decision, or several that follow each other if its jobs are large.
 
     What is in time may as well follow in the next tick; of what was missed, the policy would then begin anew.
@@ -118,6 +135,7 @@ def _plan(due: DueSpec, now_ms: int, grace_ms: int) -> Iterator[Fires]:
     retry = decode_retry(due.retry) if due.retry else None
     plan = plan_fires(spec, due.score, fired=due.fired, now_ms=now_ms, grace_ms=grace_ms)
     if plan.has_missed:
+        on_missed()
         log.warning(
             "repeatable %.200r was not fired in time at %d, its policy makes up for %d",
             due.key,

@@ -8,8 +8,10 @@ from time import monotonic
 from typing import Protocol
 
 from .._redis.broker import Dead, Failed
+from ..codec import decode_name
 from ..job import Job
 from ..retry import KINDS, RetryPolicy
+from ..sinks import DlqRouted, JobOutcome, Record, RetryScheduled, outcome_of
 from .event import Event, bounded
 from .outcomes import Retry, dead_letter, delayed_member, error_text, judge, rejected_letter
 
@@ -40,20 +42,32 @@ LINES_A_SECOND = 10  # a burst of dead jobs must not be slowed down by telling a
 
 
 def _failed(job: Job, error: BaseException) -> Event:
-    duration_us = int((monotonic() - job._started_at) * 1_000_000) if job._started_at else 0
+    duration_us = int((job._ended_at - job._started_at) * 1_000_000)
     extras = ("attempt", job.attempt + 1, "reason", bounded(error_text(error)), "duration_us", duration_us)
     return Event("failed", job.id, job.name, extras)
 
 
+def _ran(job: Job, error: BaseException) -> JobOutcome:
+    return outcome_of(job, "err" if isinstance(error, Exception) else "panic")
+
+
 class Verdicts:
     def __init__(
-        self, settler: Settler, consumer: str, *, max_attempts: int, policy: RetryPolicy, announces: bool = False
+        self,
+        settler: Settler,
+        consumer: str,
+        *,
+        max_attempts: int,
+        policy: RetryPolicy,
+        announces: bool = False,
+        counts: bool = False,
     ) -> None:
         self._settler = settler
         self._consumer = consumer
         self._max_attempts = max_attempts
         self._policy = policy
         self._announces = announces
+        self._counts = counts
         self._strange_kinds: set[str] = set()
         self._second = 0
         self._lines = 0
@@ -83,6 +97,7 @@ class Verdicts:
                     job.id,
                     is_marked,
                     (_failed(job, error), next_run) if self._announces else (),
+                    (_ran(job, error), RetryScheduled(runs + 1, verdict.delay_ms, job.name)) if self._counts else (),
                 )
             )
         else:
@@ -97,13 +112,16 @@ class Verdicts:
         self._warn("entry %s cannot be run and is dead: %s: %.200r", entry_id.decode(), reason, detail)
         letter = rejected_letter(entry_id, fields, reason, detail, self._consumer)
         events = (Event("dlq", extras=("attempt", 0, "reason", reason)),) if self._announces else ()
-        self._settler.bury(Dead(entry_id, delivery, "", letter, events))
+        records = (DlqRouted(reason, 0, _name_in(fields)),) if self._counts else ()
+        self._settler.bury(Dead(entry_id, delivery, "", letter, events, records))
 
     def _bury(self, job: Job, reason: str, error: BaseException | None, runs: int) -> None:
         self._warn("job %.100r (%.100r) is dead after %d runs: %s: %s", job.id, job.name, runs, reason, Shown(error))
         letter = dead_letter(job, reason, error, runs, self._consumer)
         events = self._last_events(job, reason, error, runs) if self._announces else ()
-        self._settler.bury(Dead(job._entry_id, job._delivery, job.id if job._is_marked else "", letter, events))
+        marked_id = job.id if job._is_marked else ""
+        records = self._last_records(job, reason, error, runs) if self._counts else ()
+        self._settler.bury(Dead(job._entry_id, job._delivery, marked_id, letter, events, records))
 
     def _last_events(self, job: Job, reason: str, error: BaseException | None, runs: int) -> tuple[Event, ...]:
         extras: tuple[str | int, ...] = ("attempt", runs, "reason", reason)
@@ -111,6 +129,10 @@ class Verdicts:
             return (Event("dlq", job.id, job.name, extras),)
         extras += ("error_type", bounded(type(error).__qualname__), "error", bounded(error_text(error)))
         return (_failed(job, error), Event("dlq", job.id, job.name, extras))
+
+    def _last_records(self, job: Job, reason: str, error: BaseException | None, runs: int) -> tuple[Record, ...]:
+        dead = DlqRouted(reason, runs, job.name)
+        return (dead,) if error is None else (_ran(job, error), dead)
 
     def _warn(self, text: str, *arguments: object) -> None:
         second = int(monotonic())
@@ -129,3 +151,9 @@ class Verdicts:
         if len(self._strange_kinds) < STRANGE_KINDS:  # whoever makes them up as they go must not fill the log
             self._strange_kinds.add(backoff.kind)
             log.warning("the backoff kind %r is not known and counts as exponential", backoff.kind[:100])
+
+
+def _name_in(fields: list[bytes] | None) -> str:
+    """The name of an entry that could not become a job."""
+    name = dict(zip((fields or [])[::2], (fields or [])[1::2], strict=False)).get(b"n")
+    return decode_name(name)

@@ -32,6 +32,7 @@ class Failed(NamedTuple):
     job_id: str
     is_marked: int  # 1: it may be the only one of its id
     events: tuple[Any, ...] = ()  # to be written once it is done
+    records: tuple[Any, ...] = ()  # to be counted then
 
 
 class Dead(NamedTuple):
@@ -42,6 +43,7 @@ class Dead(NamedTuple):
     job_id: str  # "" if it is certainly not the only one of its id
     letter: list[bytes]
     events: tuple[Any, ...] = ()  # to be written once it is done
+    records: tuple[Any, ...] = ()  # to be counted then
 
 
 class Stored(NamedTuple):
@@ -323,6 +325,18 @@ class Broker:
         arguments = (holder, lease_ms, batch, int(must_lead), events_max_len, self._keys.prefix)
         reply = await self.run(scripts.PROMOTE, keys, arguments)
         return Promotion(bool(reply[0]), *reply[1:])
+
+    async def backlog(self) -> tuple[int, int]:
+        """How many jobs are delayed, and for how many ms the first of them has been due; 0 if it is not."""
+        depth, first, now_ms = await asyncio.gather(
+            self.connection.call("ZCARD", self._keys.delayed),
+            self.connection.call("ZRANGE", self._keys.delayed, 0, 0, "WITHSCORES"),
+            self.now_ms(),
+        )
+        if not first:
+            return depth, 0
+        due_ms = float(first[0][1] if isinstance(first[0], list) else first[1])  # RESP3, RESP2
+        return depth, max(0, int(now_ms - due_ms))
 
     async def hear_of_due(self, on_due: Callable[[float], None]) -> bool:
         """Have `on_due` called with the seconds until a job is due, if it is the next. False if this cannot be."""

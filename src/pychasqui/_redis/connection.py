@@ -236,6 +236,7 @@ class Connection:
         self._trouble: ChasquiError | None = None  # why the last attempt failed
         self._is_closed = False
         self.writes_before = 0
+        self.openings = 0  # the first and those after a loss
 
     @property
     def writes(self) -> int:
@@ -318,6 +319,7 @@ class Connection:
                 if self.socket is not None:
                     self.writes_before += self.socket.writes
                 self.socket, self._trouble = socket, None
+                self.openings += 1
                 if self._on_up is not None:
                     self._on_up()
                 return None

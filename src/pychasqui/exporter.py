@@ -1,0 +1,100 @@
+"""QueueExporter: how queues are, for Prometheus. One process says it for all workers: sums would multiply it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from . import config
+from ._engine.http import Answer, HttpServer
+from ._exposition import CONTENT_TYPE, Metric, render
+from .errors import InvalidArgument, RedisTrouble
+from .queue import Queue
+
+MOST_REPEATABLES = 200
+
+
+class QueueExporter:
+    """`await exporter.render()` asks Redis and returns the text; `async with exporter:` serves it at /metrics."""
+
+    def __init__(
+        self, queues: Iterable[Queue], *, metrics_port: int = 0, metrics_host: str = config.METRICS_HOST
+    ) -> None:
+        self._queues = list(queues)
+        if not self._queues:
+            raise InvalidArgument("queues must not be empty")
+        host, port = config.check_metrics_address(metrics_host, metrics_port)
+        self._server = HttpServer(host, port, {"/metrics": self._answer, "/healthz": _healthz})
+
+    @property
+    def metrics_port(self) -> int:
+        return self._server.port
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def render(self) -> str:
+        gauges = Gauges()
+        await asyncio.gather(*(gauges.ask(queue) for queue in self._queues))
+        return render([metric for metric in vars(gauges).values() if isinstance(metric, Metric)], {})
+
+    async def _answer(self) -> Answer:
+        return Answer(await self.render(), content_type=CONTENT_TYPE)
+
+
+class Gauges:
+    """The state of queues at one moment."""
+
+    def __init__(self) -> None:
+        self._up = Metric("chasquimq_queue_up", "gauge", "1 if Redis has told of the queue.", "queue")
+        self._jobs = Metric("chasquimq_queue_jobs", "gauge", "Jobs in each state.", "queue", "state")
+        self._oldest = Metric(
+            "chasquimq_queue_oldest_job_age_seconds", "gauge", "Age of the oldest job that is not done.", "queue"
+        )
+        self._paused = Metric("chasquimq_queue_paused", "gauge", "1 if the queue is paused.", "queue")
+        self._workers = Metric("chasquimq_workers", "gauge", "Workers that live.", "queue")
+        self._repeatables = Metric("chasquimq_repeatables", "gauge", "Repeatables, paused ones included.", "queue")
+        self._next_fires = Metric(
+            "chasquimq_schedule_next_fire_timestamp_seconds", "gauge", "When a repeatable fires next.", "queue", "key"
+        )
+
+    async def ask(self, queue: Queue) -> None:
+        try:
+            counts, oldest_ms, is_paused, workers, repeatables = await asyncio.gather(
+                queue.counts(),
+                queue.oldest_age_ms(),
+                queue.is_paused(),
+                queue.workers(),
+                queue.get_repeatable_jobs(limit=MOST_REPEATABLES),
+            )
+        except RedisTrouble:  # that is what there is to tell; other queues may be elsewhere
+            self._up.set(0, queue.name)
+            return
+        self._up.set(1, queue.name)
+        states = {"waiting": counts.waiting, "active": counts.active, "delayed": counts.delayed, "dlq": counts.dead}
+        for state, number in states.items():
+            self._jobs.set(number, queue.name, state)
+        self._oldest.set((oldest_ms or 0) / 1000, queue.name)
+        self._paused.set(int(is_paused), queue.name)
+        self._workers.set(len(workers), queue.name)
+        self._repeatables.set(counts.repeatables, queue.name)
+        for one in repeatables:
+            self._next_fires.set(one.next_fire_ms / 1000, queue.name, one.key)
+
+
+async def _healthz() -> Answer:
+    return Answer("ok\n")

@@ -1,0 +1,167 @@
+"""Logs that say which job they are about: one JSON object a line, or fields for a format of your own.
+
+    import logging
+    from pychasqui import logs
+
+    handler = logging.StreamHandler()
+    handler.addFilter(logs.JobFilter())
+    handler.setFormatter(logs.JsonFormatter())
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
+
+Whatever a handler logs then carries `queue`, `job_id`, `job_name` and `attempt` (0 in the first run), from threads
+and tasks of its own as well, and so do the worker's lines about a job:
+
+    {"ts":"2026-11-15T09:00:00.123Z","level":"INFO","logger":"shop","event":"mail sent","queue":"mails",...}
+
+Workers that start before the first JobFilter is made set no context, which costs nothing. The filter goes on handlers:
+one on a logger sees only what is logged to that very logger. With a format of your own, say what stands there outside
+of a job: `logging.Formatter("%(job_id)s %(message)s", defaults={"job_id": "-"})`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, ParamSpec, TypeVar
+
+from .job import Job
+
+__all__ = ["JobFilter", "JsonFormatter"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+JOB_FIELDS = ("queue", "job_id", "job_name", "attempt")
+MAX_NAME_CHARS = 200
+MAX_TEXT_CHARS = 4_000  # of a message or a value; escaped, a character may take twelve
+MAX_LINE_CHARS = 64_000  # what does not fit is left out
+
+# The queue's name and the job: what a line needs of them is taken only if there is a line.
+_running: ContextVar[tuple[str, Job] | None] = ContextVar("pychasqui_running_job", default=None)
+_filters_made = 0
+
+
+def known_from_here(queue_name: str, handler: Callable[[Job], T]) -> Callable[[Job], T]:
+    """The handler, called so that its job is known until the context ends that it is called in."""
+    if not _filters_made:  # nobody asks
+        return handler
+
+    def run(job: Job) -> T:
+        _running.set((queue_name, job))
+        return handler(job)
+
+    return run
+
+
+def known_meanwhile(queue_name: str, function: Callable[P, T]) -> Callable[P, T]:
+    """The function, whose first argument is a job, with that job known while it runs."""
+    if not _filters_made:
+        return function
+
+    def run(*arguments: P.args, **options: P.kwargs) -> T:
+        job: Any = arguments[0]
+        before = _running.set((queue_name, job))
+        try:
+            return function(*arguments, **options)
+        finally:
+            _running.reset(before)
+
+    return run
+
+
+class JobFilter(logging.Filter):
+    """Lets every record through, with the fields of the job that runs. Fields that a record has already stay."""
+
+    def __init__(self, name: str = "") -> None:
+        global _filters_made
+        super().__init__(name)
+        _filters_made += 1
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        running = _running.get()
+        if running is not None:
+            queue_name, job = running
+            values = (queue_name, shown(job.id), shown(job.name), job.attempt)
+            for field, value in zip(JOB_FIELDS, values, strict=True):
+                if field not in record.__dict__:
+                    setattr(record, field, value)
+        return super().filter(record)
+
+
+def shown(text: str) -> str:
+    """A name that others may have chosen, in a line of a log: cut, and without what could pass for another line."""
+    text = text[:MAX_NAME_CHARS]
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+# What every record has; anything else on it was put there by `extra` or a filter, and is shown.
+_ORDINARY = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as one line of ASCII: ts, level, logger, event, the error if there is one, then all else it carries."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        created = datetime.fromtimestamp(record.created, UTC)
+        fields: dict[str, Any] = {
+            "ts": created.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        for field in JOB_FIELDS:
+            if field in record.__dict__:
+                fields[field] = record.__dict__[field]
+        fields |= self._error(record)
+        if record.stack_info:
+            fields["stack"] = record.stack_info
+        for field, value in record.__dict__.items():
+            if field not in _ORDINARY:
+                fields.setdefault(field, value)
+        return _line(fields)
+
+    def _error(self, record: logging.LogRecord) -> dict[str, str]:
+        if not record.exc_info or record.exc_info[0] is None:
+            return {}
+        kind, error, _ = record.exc_info
+        return {
+            "error.type": kind.__qualname__,
+            "error.message": _text(error),
+            # Its end names the line that failed.
+            "error.stack": self.formatException(record.exc_info)[-MAX_TEXT_CHARS:],
+        }
+
+
+def _line(fields: dict[str, Any]) -> str:
+    members, chars, is_cut = list[str](), 0, False
+    for field, value in fields.items():
+        member = f"{json.dumps(str(field)[:MAX_NAME_CHARS])}:{_json(value)}"
+        if chars + len(member) > MAX_LINE_CHARS:
+            is_cut = True
+            continue
+        members.append(member)
+        chars += len(member) + 1
+    if is_cut:
+        members.append('"is_cut":true')
+    return "{" + ",".join(members) + "}"
+
+
+def _json(value: Any) -> str:
+    """JSON of whatever somebody logs: what JSON cannot hold, and what is too long, as text."""
+    if isinstance(value, str):
+        return json.dumps(value[:MAX_TEXT_CHARS])
+    try:
+        encoded = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_text)
+    except (TypeError, ValueError, RecursionError):
+        return json.dumps(_text(value))
+    return encoded if len(encoded) <= MAX_TEXT_CHARS else json.dumps(encoded[:MAX_TEXT_CHARS])
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)[:MAX_TEXT_CHARS]
+    except Exception:  # noqa: BLE001  a foreign __str__ may raise anything
+        return f"(a {type(value).__qualname__} whose text cannot be made)"
