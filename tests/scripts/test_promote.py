@@ -341,6 +341,12 @@ class TestMarker:
             {b"d": envelope(ULID), b"u": b"1"},
         ]
 
+    def test_so_does_one_of_as_many_letters_whatever_its_bytes(self, group: Group) -> None:
+        delay(group, join_member("", envelope("ü" * 26)))
+        group.client.set(marker_key("ü" * 26), "d")
+        group.promote()
+        assert group.entries[0][b"u"] == b"1"
+
     def test_without_one_it_shows_none(self, group: Group) -> None:
         delay(group, join_member("mail", envelope(ULID)))
         group.promote()
