@@ -92,7 +92,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "promote",
-        "worker, delayed jobs that are all due, no-op, concurrency 100",
+        "worker, delayed jobs, all due",
         "work",
         {"handler": "noop", "concurrency": 100, "options": AT_ONCE, "promotes": True},
     ),
@@ -104,7 +104,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "fire",
-        "worker, repeatables that are all due, no-op, concurrency 100",
+        "worker, repeatables, all due",
         "fire",
         {"handler": "noop", "concurrency": 100, "schedules": True},
     ),

@@ -12,6 +12,7 @@ from .errors import LONGEST_DELAY_S, InvalidArgument, InvalidType
 IfExists = Literal["keep", "replace", "postpone"]
 _CHOICES = ("keep", "replace", "postpone")
 LONGEST_MS = 1000 * LONGEST_DELAY_S
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Terms(NamedTuple):
@@ -55,10 +56,14 @@ def read_ms(field: str, value: Any, low: int = 0) -> int:
     if isinstance(number, float) and not math.isfinite(number):
         raise InvalidArgument(f"{field} is {number}, must be a finite number")
     if number < low:
-        raise InvalidArgument(f"{field} is {number:g} ms, must be at least {low}")
+        raise InvalidArgument(f"{field} is {_shown(number)} ms, must be at least {low}")
     if number > LONGEST_MS:  # also because the server's arithmetic ends somewhere
-        raise InvalidArgument(f"{field} is {str(int(number))[:30]} ms, must be {LONGEST_MS} at the most, 100 years")
+        raise InvalidArgument(f"{field} is {_shown(number)} ms, must be {LONGEST_MS} at the most, 100 years")
     return int(number)
+
+
+def _shown(number: float) -> str:
+    return f"{number:g}" if abs(number) < 1e300 else "far too many"  # which neither float nor str takes
 
 
 def _read_due(delay_ms: Any, delay: Any, max_delay_ms: int) -> str:
@@ -72,7 +77,7 @@ def _read_due(delay_ms: Any, delay: Any, max_delay_ms: int) -> str:
         return ""
     if isinstance(delay_ms, datetime):
         at = delay_ms if delay_ms.tzinfo else delay_ms.replace(tzinfo=UTC)
-        at_ms = int(at.timestamp() * 1000)
+        at_ms = -((_EPOCH - at) // timedelta(milliseconds=1))  # rounded up: never early
         _check_cap(at_ms - time.time_ns() // 1_000_000, max_delay_ms)
         return str(max(at_ms, 0))
     if isinstance(delay_ms, timedelta):

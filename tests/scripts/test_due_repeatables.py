@@ -48,9 +48,9 @@ class TestDue:
             assert score <= due.now_ms <= group.now_ms
 
     def test_the_longest_due_come_first(self, group: Group) -> None:
-        for by_ms in (-10, -30, -20):
+        for by_ms in (-10_000, -30_000, -20_000):
             store(group, str(by_ms), by_ms)
-        assert keys_of(group.due()) == [b"-30", b"-20", b"-10"]
+        assert keys_of(group.due()) == [b"-30000", b"-20000", b"-10000"]
 
     def test_it_changes_nothing_about_them(self, group: Group) -> None:
         store(group, "nightly")

@@ -189,6 +189,11 @@ class TestRun:
         group.move_delayed("run", ULID)
         assert group.entries == [{b"d": b"x", b"u": b"1"}]
 
+    def test_so_does_one_of_as_many_letters_whatever_its_bytes(self, group: Group) -> None:
+        delay(group, "ü" * 26)
+        group.move_delayed("run", "ü" * 26)
+        assert group.entries[0][b"u"] == b"1"
+
     def test_without_a_marker_it_shows_none(self, group: Group) -> None:
         delay(group, ULID, only="")
         group.move_delayed("run", ULID)

@@ -58,10 +58,10 @@ class TestMoving:
             assert group.now_us >= due_ms * 1000
 
     def test_the_longest_due_go_first(self, group: Group) -> None:
-        for by_ms in (-10, -30, -20):
+        for by_ms in (-10_000, -30_000, -20_000):
             delay(group, join_member("", b"%d" % by_ms), by_ms)
         group.promote()
-        assert group.envelopes == [b"-30", b"-20", b"-10"]
+        assert group.envelopes == [b"-30000", b"-20000", b"-10000"]
 
     def test_a_batch_bounds_one_call(self, group: Group) -> None:
         for number in range(5):
@@ -256,7 +256,7 @@ class TestIndex:
             delay(group, join_member("mail", envelope(str(number))), number - 100)
             group.client.set(index_key(str(number)), "member")
             group.client.set(marker_key(str(number)), "d" if number % 2 else "wd")
-        delay(group, b"bad", -200)
+        delay(group, b"bad", -20_000)
         group.promote(batch=5)
         assert [group.index(str(number)) for number in range(5)] == [None] * 4 + [b"member"]
         places = [entry_id.decode() for entry_id in group.stream]
@@ -340,6 +340,12 @@ class TestMarker:
             {b"d": envelope(ULID), b"n": b"mail", b"u": b"1"},
             {b"d": envelope(ULID), b"u": b"1"},
         ]
+
+    def test_so_does_one_of_as_many_letters_whatever_its_bytes(self, group: Group) -> None:
+        delay(group, join_member("", envelope("ü" * 26)))
+        group.client.set(marker_key("ü" * 26), "d")
+        group.promote()
+        assert group.entries[0][b"u"] == b"1"
 
     def test_without_one_it_shows_none(self, group: Group) -> None:
         delay(group, join_member("mail", envelope(ULID)))

@@ -136,9 +136,8 @@ def check_envelope(raw: bytes) -> str:
         envelope = decode_envelope(raw)
     except DecodeError:
         return "envelope refused"
-    written = encode_envelope(
-        envelope.id, envelope.payload, envelope.created_at_ms, envelope.attempt, envelope.retry, envelope.extras
-    )
+    fields = (envelope.id, envelope.payload, envelope.created_at_ms, envelope.attempt, envelope.retry, envelope.extras)
+    written = encode_envelope(*fields)
     again = decode_envelope(written)
     assert repr(again) == repr(envelope), (raw.hex(), envelope, again)
     return "envelope read"

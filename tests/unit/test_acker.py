@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from pychasqui._engine.acker import Acker
-from pychasqui._redis.broker import Also, Broker, Dead, Failed, Stored
+from pychasqui._redis.broker import Also, Broker, Dead, Failed
 from pychasqui._redis.connection import Socket
 from pychasqui.errors import CommandTimeout, ConnectionLost
 from pychasqui.job import Job

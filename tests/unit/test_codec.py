@@ -22,14 +22,17 @@ from pychasqui.codec import (
     decode_data,
     decode_envelope,
     decode_name,
+    decode_retry,
     encode_data,
     encode_envelope,
     encode_extras,
+    encode_retry,
     join_member,
     read_extra,
     split_member,
 )
 from pychasqui.errors import DecodeError, InvalidArgument, UnsupportedData
+from pychasqui.job import Job
 from pychasqui.retry import KINDS, BackoffSpec, RetryOverride, retry_override
 
 ADA = {"to": "ada"}
@@ -414,3 +417,56 @@ def test_an_envelope_with_extras_is_read_whatever_msgspecs_errors_say(monkeypatc
     monkeypatch.setattr(codec, "_FOLLOWED", "more data at (byte ")
     envelope = decode_envelope(encode_envelope("j", b"\x01", 5, 1, None, encode_extras(t="trace")))
     assert read_extra(envelope.extras, "t") == "trace"
+
+
+class TestExtras:
+    """A map behind the envelope, which official consumers pass over."""
+
+    @pytest.mark.parametrize("retry", (None, RetryOverride(3, BackoffSpec("fixed", 5))))
+    def test_they_follow_the_envelope_and_are_read_back(self, retry: RetryOverride | None) -> None:
+        plain = encode_envelope("job", b"data", 5, 1, retry)
+        extras = encode_extras(s=1_700_000_000_000)
+        assert encode_envelope("job", b"data", 5, 1, retry, extras) == plain + msgpack.packb({"s": 1_700_000_000_000})
+        envelope = decode_envelope(plain + extras)
+        assert msgspec.structs.replace(envelope, extras=b"") == decode_envelope(plain)
+        assert read_extra(envelope.extras, "s") == 1_700_000_000_000
+
+    def test_they_survive_another_run(self) -> None:
+        first = decode_envelope(encode_envelope("job", b"data", 5, 0, None, encode_extras(s=7, other=[1])))
+        again = encode_envelope(first.id, first.payload, first.created_at_ms, 1, first.retry, first.extras)
+        assert read_extra(decode_envelope(again).extras, "other") == [1]
+
+    def test_without_them_there_are_none(self) -> None:
+        envelope = decode_envelope(encode_envelope("job", b"data", 5, 0, None))
+        assert (envelope.extras, read_extra(envelope.extras, "s")) == (b"", None)
+
+    @pytest.mark.parametrize("rest", (b"\x05", b"\x91\x01", b"\xc0", b"\xa1s", b"\xc1", b"rubbish"))
+    def test_what_is_no_map_is_passed_over(self, rest: bytes) -> None:
+        plain = encode_envelope("job", b"data", 5, 0, None)
+        assert decode_envelope(plain + rest) == decode_envelope(plain)
+
+    @pytest.mark.parametrize("rest", (b"\x81", b"\x81\xa1", b"\xdf\xff\xff\xff\xff", b"\x80\x80", b"\x81\xa1x\xc1"))
+    def test_a_map_that_is_broken_or_another_holds_nothing(self, rest: bytes) -> None:
+        envelope = decode_envelope(encode_envelope("job", b"data", 5, 0, None) + rest)
+        assert (envelope.id, read_extra(envelope.extras, "s")) == ("job", None)
+
+    def test_a_name_that_is_not_among_them_is_none(self) -> None:
+        assert read_extra(encode_extras(a=1), "s") is None
+        assert read_extra(encode_extras(), "s") is None
+
+    def test_a_job_says_for_when_it_was_fired(self) -> None:
+        assert Job("job", "do", None, _extras=encode_extras(s=7)).scheduled_at_ms == 7
+        assert Job("job", "do", None).scheduled_at_ms is None
+
+    @pytest.mark.parametrize("strange", ("7", None, [7], 7.5))
+    def test_but_no_nonsense(self, strange: Any) -> None:
+        assert Job("job", "do", None, _extras=encode_extras(s=strange)).scheduled_at_ms is None
+
+    @pytest.mark.parametrize("retry", (RetryOverride(None, None), RetryOverride(7, BackoffSpec("fixed", 5, 9, 2.0, 1))))
+    def test_an_override_by_itself_is_read_back(self, retry: RetryOverride) -> None:
+        assert decode_retry(encode_retry(retry)) == retry
+
+    @pytest.mark.parametrize("wrong", (b"", b"\xc1", b"\x93\x01\xc0\xc0", b"\x92\xa1x\xc0", b"\x05"))
+    def test_one_that_is_broken_is_refused(self, wrong: bytes) -> None:
+        with pytest.raises(DecodeError):
+            decode_retry(wrong)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pychasqui._redis.commands import job_arguments
+from pychasqui._redis.commands import job_arguments, terms_arguments
+from pychasqui._terms import PLAIN, Terms
 
 NAMES = st.sampled_from([b"", b"mail", b"report", b"3"])
 
@@ -38,3 +39,10 @@ def test_a_name_that_comes_back_starts_a_run_of_its_own() -> None:
 def test_whatever_the_mix_of_names_jobs_arrive_complete_and_in_order(jobs: list[tuple[bytes, bytes]]) -> None:
     names, envelopes = [name for name, _ in jobs], [envelope for _, envelope in jobs]
     assert read_back(job_arguments(envelopes, names)) == jobs
+
+
+def test_jobs_on_terms_are_six_words_each() -> None:
+    terms = [PLAIN, Terms("+5", "replace", 7)]
+    assert terms_arguments([b"a", b"b"], [b"n", b""], ["1", "2"], terms) == [
+        b"n", b"a", "1", "", "", 0, b"", b"b", "2", "+5", "replace", 7,
+    ]  # fmt: skip

@@ -21,6 +21,7 @@ SECRET = "hunter2-and-more"
     ("url", "expected"),
     (
         ("redis://example.org", {"host": "example.org", "port": 6379, "db": 0, "protocol": 3}),
+        ("redis://example.org?protocol=2", {"protocol": 2}),
         ("redis://example.org:7000/5", {"host": "example.org", "port": 7000, "db": 5}),
         ("redis://example.org?db=4", {"db": 4}),
         ("redis://[::1]:7000", {"host": "::1", "port": 7000}),

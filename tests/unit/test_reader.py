@@ -11,7 +11,7 @@ import pytest
 from pychasqui._engine.reader import Reader
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.replies import Claimed
-from pychasqui.codec import encode_data, encode_envelope
+from pychasqui.codec import encode_data, encode_envelope, encode_extras
 from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
 from pychasqui.job import Job
 from pychasqui.retry import RetryOverride
@@ -159,6 +159,25 @@ class TestDecoding:
         (_, (_, envelope, _, _)) = entry(1)
         await desk.read([[b"1-0", [b"x", b"y", b"n", b"mail", b"d", envelope]], [b"2-0", [b"d", envelope]]])
         assert [job.name for job in desk.lanes.jobs] == ["mail", ""]
+
+    async def test_a_job_whose_id_was_given_may_be_the_only_one_of_it(self) -> None:
+        """Ids of our own have 26 letters; one of as many that was given is shown by a field."""
+        desk = Desk()
+        ours, given = "01ARZ3NDEKTSV4RRFFQ69G5FAV", "order 7"
+        entries = []
+        for number, (job_id, more) in enumerate(((ours, []), (given, []), (ours, [b"u", b"1"]), (given, [b"u", b"1"]))):
+            envelope = encode_envelope(job_id, encode_data(number), 0, 0, None)
+            entries.append([b"%d-0" % number, [b"d", envelope, b"n", b"mail", *more]])
+            entries.append([b"%d-1" % number, [b"d", envelope, *more]])
+        await desk.read(entries)
+        assert [job._is_marked for job in desk.lanes.jobs] == [False] * 2 + [True] * 6
+        assert [job.name for job in desk.lanes.jobs] == ["mail", ""] * 4
+
+    async def test_what_follows_an_envelope_stays_with_the_job(self) -> None:
+        desk = Desk()
+        envelope = encode_envelope("job", encode_data(1), 0, 0, None, encode_extras(s=7))
+        await desk.read([[b"1-0", [b"d", envelope, b"n", b"mail"]]])
+        assert [job.scheduled_at_ms for job in desk.lanes.jobs] == [7]
 
     @pytest.mark.parametrize(
         ("fields", "reason"),

@@ -10,7 +10,7 @@ from typing import Any
 import hiredis
 import pytest
 
-from pychasqui._redis.connection import Socket
+from pychasqui._redis.connection import Socket, pack
 from pychasqui.errors import ChasquiError, CommandTimeout, ConnectionLost, NotRedis, ReplyError
 
 
@@ -258,6 +258,129 @@ async def test_dropping_twice_keeps_the_first_reason() -> None:
     socket.drop(ConnectionLost("second"))
     socket.connection_lost(None)
     assert str(socket.lost) == "first"
+
+
+class TestWriting:
+    """A lone add does not wait for the end of the turn."""
+
+    def send_now(self, socket: Socket, word: str, answers: list[Any], within_s: float = 60) -> None:
+        socket.write(pack(word))
+        socket.expect(asyncio.get_running_loop().time() + within_s, answers.append)
+
+    async def test_it_is_written_at_once(self) -> None:
+        socket, line = open_socket()
+        self.send_now(socket, "ADD", [])
+        assert line.written == [pack("ADD")]
+        await asyncio.sleep(0)
+        assert socket.writes == len(line.written) == 1
+
+    async def test_it_is_written_behind_what_the_turn_has_gathered(self) -> None:
+        socket, line = open_socket()
+        ask(socket, "FIRST")
+        ask(socket, "SECOND")
+        self.send_now(socket, "ADD", [])
+        assert b"".join(line.written) == pack("FIRST") + pack("SECOND") + pack("ADD")
+        await asyncio.sleep(0)
+        assert socket.writes == len(line.written) == 2
+
+    async def test_its_reply_has_its_place_among_the_others(self) -> None:
+        socket, _ = open_socket()
+        answers: list[Any] = []
+        self.send_now(socket, "ADD", answers)
+        call = ask(socket, "PING")
+        self.send_now(socket, "ADD", answers)
+        socket.data_received(b":1\r\n:2\r\n:3\r\n")
+        assert (answers, await call) == ([1, 3], 2)
+
+    async def test_on_a_lost_socket_it_fails_at_once(self) -> None:
+        socket, line = open_socket()
+        socket.drop(ConnectionLost("gone"))
+        answers: list[Any] = []
+        self.send_now(socket, "ADD", answers)
+        assert [str(answer) for answer in answers] == ["gone"]
+        assert line.written == []
+
+    async def test_unanswered_past_its_deadline_it_ends_the_socket(self) -> None:
+        socket, line = open_socket()
+        answers: list[Any] = []
+        self.send_now(socket, "ADD", answers, within_s=0.01)
+        async with asyncio.timeout(2):
+            while not answers:
+                await asyncio.sleep(0.005)
+        assert isinstance(answers[0], CommandTimeout)
+        assert line.is_aborted
+
+
+class TestListening:
+    """Messages come between replies, and take nobody's place."""
+
+    def listen(self, socket: Socket, channel: str, heard: list[bytes]) -> bool:
+        return socket.listen(channel, heard.append, asyncio.get_running_loop().time() + 60)
+
+    async def test_messages_reach_the_listener_and_replies_their_callers(self) -> None:
+        socket, line = open_socket()
+        heard: list[bytes] = []
+        calls = [ask(socket)]
+        assert self.listen(socket, "due", heard)
+        calls.append(ask(socket))
+        await asyncio.sleep(0)
+        assert b"".join(line.written) == pack("PING") + pack("SUBSCRIBE", "due") + pack("PING")
+        subscribed = b">3\r\n$9\r\nsubscribe\r\n$3\r\ndue\r\n:1\r\n"
+        message = b">3\r\n$7\r\nmessage\r\n$3\r\ndue\r\n$1\r\n%d\r\n"
+        socket.data_received(b":1\r\n" + subscribed + message % 5 + b":2\r\n" + message % 6)
+        assert await asyncio.gather(*calls) == [1, 2]
+        assert heard == [b"5", b"6"]
+
+    async def test_asked_again_it_subscribes_once_and_the_last_listener_hears(self) -> None:
+        socket, line = open_socket()
+        first: list[bytes] = []
+        second: list[bytes] = []
+        self.listen(socket, "due", first)
+        self.listen(socket, "due", second)
+        await asyncio.sleep(0)
+        assert b"".join(line.written) == pack("SUBSCRIBE", "due")
+        socket.data_received(b">3\r\n$9\r\nsubscribe\r\n$3\r\ndue\r\n:1\r\n")
+        socket.data_received(b">3\r\n$7\r\nmessage\r\n$3\r\ndue\r\n$1\r\n5\r\n")
+        assert (first, second) == ([], [b"5"])
+
+    async def test_each_channel_has_a_listener_of_its_own(self) -> None:
+        socket, _ = open_socket()
+        due: list[bytes] = []
+        repeat: list[bytes] = []
+        self.listen(socket, "due", due)
+        self.listen(socket, "repeat", repeat)
+        socket.data_received(b">3\r\n$9\r\nsubscribe\r\n$3\r\ndue\r\n:1\r\n")
+        socket.data_received(b">3\r\n$9\r\nsubscribe\r\n$6\r\nrepeat\r\n:2\r\n")
+        socket.data_received(b">3\r\n$7\r\nmessage\r\n$6\r\nrepeat\r\n$1\r\n5\r\n")
+        socket.data_received(b">3\r\n$7\r\nmessage\r\n$5\r\nother\r\n$1\r\n5\r\n")
+        assert (due, repeat) == ([], [b"5"])
+        assert socket.lost is None
+
+    async def test_a_refusal_is_told_from_then_on_and_asked_for_no_more(self) -> None:
+        socket, line = open_socket()
+        assert self.listen(socket, "due", [])
+        call = ask(socket)
+        await asyncio.sleep(0)
+        socket.data_received(b"-NOPERM not this channel\r\n:1\r\n")
+        assert await call == 1
+        assert not self.listen(socket, "due", [])
+        await asyncio.sleep(0)
+        assert b"".join(line.written).count(b"SUBSCRIBE") == 1
+        assert socket.lost is None
+
+    async def test_without_an_answer_in_time_the_socket_ends(self) -> None:
+        socket, line = open_socket()
+        socket.listen("due", print, asyncio.get_running_loop().time() + 0.01)
+        async with asyncio.timeout(2):
+            while socket.lost is None:
+                await asyncio.sleep(0.005)
+        assert line.is_aborted
+
+    async def test_other_pushes_are_passed_over(self) -> None:
+        socket, _ = open_socket()
+        call = ask(socket)
+        socket.data_received(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nx\r\n:1\r\n")
+        assert await call == 1
 
 
 PIECES = (

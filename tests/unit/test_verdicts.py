@@ -10,7 +10,7 @@ import pytest
 from pychasqui._engine import verdicts as module
 from pychasqui._engine.verdicts import LINES_A_SECOND, Verdicts
 from pychasqui._redis.broker import Dead, Failed
-from pychasqui.codec import decode_envelope, encode_data, split_member
+from pychasqui.codec import decode_envelope, encode_data, encode_extras, read_extra, split_member
 from pychasqui.errors import RetryLater, UnrecoverableError
 from pychasqui.job import Job
 from pychasqui.retry import BackoffSpec, RetryOverride, RetryPolicy
@@ -23,12 +23,15 @@ class Settler:
         self.retries: list[tuple[bytes, int, bytes]] = []
         self.letters: list[tuple[bytes, dict[bytes, bytes]]] = []
         self.deliveries: list[int] = []
+        self.marks: list[tuple[str, int] | str] = []
 
     def reschedule(self, job: Failed) -> None:
+        self.marks.append((job.job_id, job.is_marked))
         self.retries.append((job.entry_id, job.delay_ms, job.member))
         self.deliveries.append(job.delivery)
 
     def bury(self, job: Dead) -> None:
+        self.marks.append(job.job_id)
         self.letters.append((job.entry_id, dict(zip(job.letter[::2], job.letter[1::2], strict=True))))
         self.deliveries.append(job.delivery)
 
@@ -97,6 +100,22 @@ class TestOutcomes:
         court.verdicts.exhausted(job(attempt=3, deliveries=3))
         court.verdicts.rejected(b"5-1", 5, None, "malformed", "")
         assert court.settler.deliveries == [2, 3, 4, 5]
+
+    def test_each_outcome_says_whether_the_job_may_be_the_only_one_of_its_id(self, court: Court) -> None:
+        for is_marked in (False, True):
+            for attempt in (0, 2):
+                failed = job(attempt=attempt)
+                failed._is_marked = is_marked
+                court.verdicts.failed(failed, LookupError())
+        court.verdicts.rejected(b"5-1", 5, None, "malformed", "")
+        assert court.settler.marks == [("job-1", 0), "", ("job-1", 1), "job-1", ""]
+
+    def test_what_a_repeatable_gave_a_job_stays_with_it(self, court: Court) -> None:
+        failed = job()
+        failed._extras = encode_extras(s=7)
+        court.verdicts.failed(failed, LookupError())
+        ((_, _, member),) = court.settler.retries
+        assert read_extra(decode_envelope(split_member(member)[1]).extras, "s") == 7
 
     def test_jitter_is_drawn_anew_for_each_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(random, "randrange", random.Random(3).randrange)

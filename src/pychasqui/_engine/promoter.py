@@ -116,9 +116,11 @@ class Promoter(Service):
         if moved >= PROMOTE_BATCH:
             return 0.0
         if done.next_due_ms >= 0:
-            self._next_due = monotonic() + done.next_due_ms / 1000 if done.leads else float("inf")
+            next_due = monotonic() + done.next_due_ms / 1000
+            if done.leads:
+                self._next_due = min(self._next_due, next_due)  # it may have heard of one that came since
             if mine_is_due:
-                self._own_due = min(self._own_due, monotonic() + done.next_due_ms / 1000)
+                self._own_due = min(self._own_due, next_due)
         if done.leads and monotonic() < self._alert_until:
             return ALERT_EVERY_S
         if done.leads and done.next_due_ms >= 0:

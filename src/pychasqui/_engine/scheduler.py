@@ -105,7 +105,8 @@ class Scheduler(Service):
                 soonest = min(soonest, *(one.next_ms for one in fires if one.next_ms is not None), soonest)
         if due.next_due_ms >= 0:
             soonest = min(soonest, due.now_ms + due.next_due_ms)
-        self._next_due = asked_at + (soonest - due.now_ms) / 1000
+        # It may have heard of one that came since.
+        self._next_due = min(self._next_due, asked_at + (soonest - due.now_ms) / 1000)
         return self._tick_s
 
     def _decide(self, due: Due) -> Iterator[Fires | tuple[DueSpec, str]]:

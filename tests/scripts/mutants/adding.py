@@ -64,9 +64,12 @@ ADD_ON_TERMS = [
     Mutant("add_on_terms", "room is not used up", "room = room - 1", ""),
     Mutant("add_on_terms", "an empty name is a name", "if name ~= '' then", "if true then"),
     Mutant("add_on_terms", "the name is lost", "if name ~= '' then", "if false then"),
-    Mutant("add_on_terms", "a marker does not show", "if is_only and #id == 26 then", "if false then"),
-    Mutant("add_on_terms", "every id like ours shows a marker", "if is_only and #id == 26", "if #id == 26"),
-    Mutant("add_on_terms", "every marker shows", "if is_only and #id == 26", "if is_only"),
+    Mutant(
+        "add_on_terms", "letters are taken for bytes", "if is_only and #id >= 26 then", "if is_only and #id == 26 then"
+    ),
+    Mutant("add_on_terms", "a marker does not show", "if is_only and #id >= 26 then", "if false then"),
+    Mutant("add_on_terms", "every id like ours shows a marker", "if is_only and #id >= 26", "if #id == 26"),
+    Mutant("add_on_terms", "every marker shows", "if is_only and #id >= 26", "if is_only"),
     Mutant(
         "add_on_terms", "the stream is trimmed", "call('XADD', stream, '*'", "call('XADD', stream, 'MAXLEN', 2, '*'"
     ),

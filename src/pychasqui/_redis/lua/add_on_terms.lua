@@ -54,7 +54,8 @@ local function put(name, envelope, id, due_ms, is_only, has_place)
   room = room - 1
   local words = {'d', envelope}
   if name ~= '' then words[3], words[4] = 'n', name end
-  if is_only and #id == 26 then words[#words + 1], words[#words + 2] = 'u', '1' end
+  -- An id of 26 letters, as ours have, does not show that it was given; in UTF-8 it has as many bytes or more.
+  if is_only and #id >= 26 then words[#words + 1], words[#words + 2] = 'u', '1' end
   return call('XADD', stream, '*', unpack(words))
 end
 

@@ -25,7 +25,8 @@ local function run(id, member)
   local marker = call('GET', prefix .. ':dlid:' .. id)
   local words = {'d', envelope}
   if name ~= '' then words[3], words[4] = 'n', name end
-  if marker and #id == 26 then words[#words + 1], words[#words + 2] = 'u', '1' end
+  -- As add_on_terms does it.
+  if marker and #id >= 26 then words[#words + 1], words[#words + 2] = 'u', '1' end
   local entry_id = call('XADD', stream, '*', unpack(words))
   if marker then
     call('SET', prefix .. ':dlid:' .. id, (string.sub(marker, 1, 1) == 'w' and 'w' or '') .. entry_id, 'KEEPTTL')

@@ -42,7 +42,7 @@ local function id_of(envelope)
   return nil
 end
 
--- Returns the new entry's id. The entry shows whether there may be a marker.
+-- Returns the new entry's id. The entry shows that there may be a marker, as add_on_terms does it.
 local function add(name, envelope, is_marked)
   if is_marked then
     local words = {'d', envelope, 'n', name, 'u', '1'}
@@ -81,7 +81,7 @@ local function move(most)
   for i, member in ipairs(members) do
     local id, marker = ids[i], ids[i] and markers[i]
     if envelopes[i] then
-      local entry_id = add(names[i], envelopes[i], marker and #id == 26)
+      local entry_id = add(names[i], envelopes[i], marker and #id >= 26)
       if marker then call('SET', markers_at[i], (sub(marker, 1, 1) == 'w' and 'w' or '') .. entry_id, 'KEEPTTL') end
       if events_max_len > 0 and id then tell(names[i], id) end
     else

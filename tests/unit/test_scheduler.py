@@ -1,0 +1,242 @@
+"""What the scheduler decides about repeatables that are due, how it sends that, and when it looks again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, cast
+
+import pytest
+
+from pychasqui import MissedFiresPolicy, RepeatPattern
+from pychasqui._engine import scheduler as module
+from pychasqui._engine.scheduler import BYTES_A_CALL, JOBS_A_CALL, Scheduler, _plan, in_calls
+from pychasqui._redis.repeats import Due, DueSpec, Fires, RepeatBroker
+from pychasqui._spec import encode_spec
+from pychasqui.codec import decode_envelope, encode_data, encode_retry, read_extra
+from pychasqui.errors import DecodeError
+from pychasqui.repeat import GRACE_MS, RepeatSpec
+from pychasqui.retry import BackoffSpec, RetryOverride
+
+NOW = 1_800_000_000_000
+MINUTE_MS = 60_000
+NEVER = float("inf")
+
+
+def spec(**options: Any) -> RepeatSpec:
+    given: dict[str, Any] = {"pattern": RepeatPattern.every(MINUTE_MS), "payload": encode_data(7), "key": "k"}
+    return RepeatSpec(job_name="tick", **(given | options))
+
+
+def due(score: int = NOW, *, fired: int = 0, retry: bytes = b"", raw: bytes | None = None, **options: Any) -> DueSpec:
+    return DueSpec("k", score, encode_spec(spec(**options)) if raw is None else raw, fired, retry)
+
+
+def plan(one: DueSpec, now_ms: int = NOW) -> list[Fires]:
+    return list(_plan(one, now_ms, GRACE_MS))
+
+
+def windows(fires: Fires) -> list[Any]:
+    return [read_extra(decode_envelope(envelope).extras, "s") for envelope in fires.envelopes]
+
+
+class TestPlan:
+    def test_one_that_is_due_is_fired_and_moves_on(self) -> None:
+        one = due()
+        (fires,) = plan(one)
+        assert (fires.due, fires.next_ms, fires.name) == (one, NOW + MINUTE_MS, "tick")
+        (envelope,) = map(decode_envelope, fires.envelopes)
+        assert (envelope.payload, envelope.created_at_ms, envelope.attempt) == (encode_data(7), NOW, 0)
+        assert len(envelope.id) == 26
+
+    def test_each_job_carries_its_scheduled_time_and_an_id_of_its_own(self) -> None:
+        (fires,) = plan(due(NOW - 250, pattern=RepeatPattern.every(100)))
+        assert windows(fires) == [NOW - 250, NOW - 150, NOW - 50]
+        assert len({decode_envelope(envelope).id for envelope in fires.envelopes}) == 3
+        assert fires.next_ms == NOW + 50
+
+    def test_its_override_goes_into_each_job(self) -> None:
+        retry = RetryOverride(3, BackoffSpec("fixed", 50))
+        (fires,) = plan(due(retry=encode_retry(retry)))
+        assert decode_envelope(fires.envelopes[0]).retry == retry
+
+    def test_the_last_fire_of_a_limit_ends_it(self) -> None:
+        (fires,) = plan(due(fired=2, limit=3))
+        assert (len(fires.envelopes), fires.next_ms) == (1, None)
+
+    def test_what_was_missed_is_skipped_by_default(self, caplog: pytest.LogCaptureFixture) -> None:
+        (fires,) = plan(due(NOW - 10 * MINUTE_MS))
+        assert (fires.envelopes, fires.next_ms) == ([], NOW + MINUTE_MS)
+        assert "was not fired in time" in caplog.text
+
+    def test_or_made_up_for(self) -> None:
+        (fires,) = plan(due(NOW - 10 * MINUTE_MS, missed_fires=MissedFiresPolicy.fire_all(5)))
+        assert windows(fires) == [NOW - minutes * MINUTE_MS for minutes in (10, 9, 8, 7, 6)]
+
+    def test_large_jobs_that_were_missed_follow_each_other_in_several_decisions(self) -> None:
+        payload = encode_data(b"x" * (BYTES_A_CALL // 3))
+        one = due(NOW - 10 * MINUTE_MS, payload=payload, missed_fires=MissedFiresPolicy.fire_all(5))
+        decisions = plan(one)
+        assert [len(fires.envelopes) for fires in decisions] == [2, 2, 1]
+        assert [window for fires in decisions for window in windows(fires)] == [
+            NOW - minutes * MINUTE_MS for minutes in (10, 9, 8, 7, 6)
+        ]
+        for fires, follower in pairwise(decisions):
+            assert (follower.due.score, follower.due.spec) == (fires.next_ms, one.spec)
+        assert decisions[-1].next_ms == NOW + MINUTE_MS
+
+    def test_large_jobs_that_are_in_time_wait_for_the_next_tick(self) -> None:
+        payload = encode_data(b"x" * (BYTES_A_CALL // 2))
+        (fires,) = plan(due(NOW - 300, payload=payload, pattern=RepeatPattern.every(100)))
+        assert windows(fires) == [NOW - 300]
+        assert fires.next_ms == NOW - 200
+
+    @pytest.mark.parametrize(
+        "broken",
+        (due(raw=b""), due(raw=b"\xc1"), due(fired=-1), due(retry=b"\xc1")),
+        ids=("no spec", "no MessagePack", "no count", "no override"),
+    )
+    def test_what_cannot_be_fired_is_refused(self, broken: DueSpec) -> None:
+        with pytest.raises(DecodeError):
+            plan(broken)
+
+
+def fires_of(count: int, size: int = 1) -> Fires:
+    return Fires(due(), NOW, "tick", [b"x" * size] * count)
+
+
+class TestCalls:
+    def test_small_ones_travel_together(self) -> None:
+        decisions = [fires_of(1) for _ in range(JOBS_A_CALL)]
+        assert list(in_calls(iter(decisions))) == [decisions]
+
+    def test_a_call_holds_so_many_jobs(self) -> None:
+        decisions = [fires_of(200) for _ in range(5)]
+        assert [len(call) for call in in_calls(iter(decisions))] == [2, 2, 1]
+
+    def test_one_with_more_goes_alone(self) -> None:
+        decisions = [fires_of(1), fires_of(2 * JOBS_A_CALL), fires_of(1)]
+        assert [len(call) for call in in_calls(iter(decisions))] == [1, 1, 1]
+
+    def test_those_without_a_job_take_no_room(self) -> None:
+        decisions = [fires_of(0) for _ in range(3 * JOBS_A_CALL)]
+        assert list(in_calls(iter(decisions))) == [decisions]
+
+    def test_a_call_holds_so_many_bytes(self) -> None:
+        decisions = [fires_of(1, BYTES_A_CALL // 2) for _ in range(7)]
+        assert [len(call) for call in in_calls(iter(decisions))] == [3, 3, 1]
+
+    def test_what_cannot_be_fired_goes_its_own_way(self) -> None:
+        decisions: list[Any] = [fires_of(1), (due(), "broken"), fires_of(1)]
+        broken, call = in_calls(iter(decisions))
+        assert (broken, len(call)) == ((due(), "broken"), 2)
+
+    def test_order_is_kept(self) -> None:
+        decisions = [fires_of(number) for number in range(100)]
+        assert [fires for call in in_calls(iter(decisions)) for fires in call] == decisions
+
+    def test_of_none_there_is_none(self) -> None:
+        assert list(in_calls(iter([]))) == []
+
+
+class FakeRepeats:
+    """Answers with `found`; `meanwhile` happens while a call is on its way."""
+
+    def __init__(self) -> None:
+        self.connection = self
+        self.found = Due(True, NOW, -1, [])
+        self.fired: list[list[Fires]] = []
+        self.aside: list[tuple[DueSpec, str]] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    async def due(self, holder: str, lease_ms: int, batch: int) -> Due:
+        return self.found
+
+    async def fire(self, fires: list[Fires]) -> list[bool]:
+        self.fired.append(fires)
+        self.meanwhile()
+        return [True] * len(fires)
+
+    async def set_aside(self, broken: list[tuple[DueSpec, str]]) -> int:
+        self.aside += broken
+        return len(broken)
+
+
+class Bench:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 50.0
+        self.repeats = FakeRepeats()
+        self.scheduler = Scheduler(cast(RepeatBroker, self.repeats), "me", tick_s=1.5)
+        monkeypatch.setattr(module, "monotonic", lambda: self.now)
+
+    async def tick(self, next_due_ms: int = -1, *specs: DueSpec, leads: bool = True) -> float:
+        self.repeats.found = Due(leads, NOW if leads else 0, next_due_ms, list(specs))
+        return await self.scheduler._tick()
+
+    @property
+    def looks_at(self) -> float:
+        return self.scheduler._next_due - self.now
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(monkeypatch)
+
+
+class TestTick:
+    async def test_with_none_it_looks_every_tick(self, bench: Bench) -> None:
+        assert (await bench.tick(), bench.looks_at) == (1.5, NEVER)
+
+    async def test_it_sleeps_until_the_next_is_due(self, bench: Bench) -> None:
+        await bench.tick(250)
+        assert bench.looks_at == pytest.approx(0.25)
+
+    async def test_also_if_that_is_one_it_has_just_fired(self, bench: Bench) -> None:
+        await bench.tick(9000, due(NOW - 20, pattern=RepeatPattern.every(100)))
+        assert bench.looks_at == pytest.approx(0.08)
+
+    async def test_after_the_last_fire_there_is_nothing_to_wait_for(self, bench: Bench) -> None:
+        await bench.tick(-1, due(fired=2, limit=3))
+        assert bench.looks_at == NEVER
+
+    async def test_a_full_batch_may_not_be_all(self, bench: Bench) -> None:
+        await bench.tick(0, due())
+        assert bench.looks_at <= 0
+
+    async def test_a_broken_one_is_set_aside_and_the_others_go_on(
+        self, bench: Bench, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        await bench.tick(-1, due(), due(raw=b"\xc1"), due())
+        assert [len(call) for call in bench.repeats.fired] == [2]
+        ((broken, detail),) = bench.repeats.aside
+        assert (broken.spec, "'k'" in detail) == (b"\xc1", True)
+        assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+    async def test_who_does_not_lead_fires_nothing_and_tries_again_when_the_lease_ends(self, bench: Bench) -> None:
+        assert await bench.tick(300, leads=False) == pytest.approx(0.301)
+        assert await bench.tick(60_000, leads=False) == 1.5
+        assert await bench.tick(-1, leads=False) == 1.5
+        assert (bench.repeats.fired, bench.looks_at) == ([], NEVER)
+
+    async def test_what_it_hears_of_brings_it_forward(self, bench: Bench) -> None:
+        await bench.tick(5000)
+        bench.scheduler.hear(0.05)
+        bench.scheduler.hear(9)
+        assert bench.looks_at == pytest.approx(0.05)
+
+    async def test_but_not_one_who_does_not_lead(self, bench: Bench) -> None:
+        await bench.tick(-1, leads=False)
+        bench.scheduler.hear(0.05)
+        assert bench.looks_at == NEVER
+
+    async def test_what_it_hears_of_while_it_fires_is_not_forgotten(self, bench: Bench) -> None:
+        await bench.tick()
+        bench.repeats.meanwhile = lambda: bench.scheduler.hear(0.05)
+        await bench.tick(9000, due())
+        assert bench.looks_at == pytest.approx(0.05)
+
+    async def test_one_that_fires_late_is_given_grace_of_several_ticks(self) -> None:
+        slow = Scheduler(cast(RepeatBroker, FakeRepeats()), "me", tick_s=60)
+        assert slow._grace_ms == 180_000
+        assert Scheduler(cast(RepeatBroker, FakeRepeats()), "me", tick_s=0.01)._grace_ms == GRACE_MS
