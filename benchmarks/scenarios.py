@@ -58,6 +58,8 @@ QUICK = Effort(
     large_backlog=100_000,
 )
 
+NOOP = {"handler": "noop", "concurrency": 100}
+RESULT = {"handler": "result", "concurrency": 100}  # returns the job's data
 IN_AN_HOUR = {"delay_ms": 3_600_000}
 AT_ONCE = {"delay_ms": 1}
 RETRIED_ONCE = {"attempts": 2, "backoff": 1}  # of the job itself: the wheel's worker takes no retry policy in Python
@@ -83,6 +85,10 @@ SCENARIOS: tuple[Scenario, ...] = (
         "work",
         {"handler": "bury", "concurrency": 100},
     ),
+    Scenario("work-events", "worker, no-op, events on", "work", {**NOOP, "events": True}),
+    Scenario("work-results", "worker, results stored", "work", {**RESULT, "results": True}),
+    Scenario("work-both", "worker, results stored, events on", "work", {**RESULT, "results": True, "events": True}),
+    Scenario("work-metrics", "worker, no-op, metrics served", "work", {**NOOP, "metrics": True}),
     Scenario("add-delayed", "delayed add, one after another", "add", {"style": "single", "options": IN_AN_HOUR}),
     Scenario(
         "add-delayed-bulk-50", "delayed add_bulk(50)", "add", {"style": "bulk", "bulk": 50, "options": IN_AN_HOUR}

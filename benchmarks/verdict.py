@@ -36,11 +36,18 @@ class Samples:
         return statistics.median(values) if values else None
 
     def ratio(self, scenario: str, peer: str, other: str, number: str = "value") -> float | None:
+        return self._ratio((scenario, peer), (scenario, other), number)
+
+    def between(self, scenario: str, other: str, peer: str) -> float | None:
+        """One peer's ratio of two scenarios."""
+        return self._ratio((scenario, peer), (other, peer), "value")
+
+    def _ratio(self, one: tuple[str, str], other: tuple[str, str], number: str) -> float | None:
         """The median of the ratios within each repeat, which a slow minute of the machine cannot bend."""
         ratios = []
         for repeat in self.repeats:
-            mine = self._found.get((scenario, peer, repeat), {}).get(number)
-            theirs = self._found.get((scenario, other, repeat), {}).get(number)
+            mine = self._found.get((*one, repeat), {}).get(number)
+            theirs = self._found.get((*other, repeat), {}).get(number)
             if mine is not None and theirs:
                 ratios.append(mine / theirs)
         return statistics.median(ratios) if ratios else None
@@ -62,6 +69,7 @@ def judge(samples: Samples) -> list[Verdict]:
     for ours, wheel in PAIRS:
         verdicts += _against_the_wheel(samples, ours, wheel)
         verdicts += _against_the_rest(samples, ours)
+        verdicts += _cost_of_showing(samples, ours)
         verdicts += _latency(samples, ours, wheel)
         verdicts += _lateness(samples, ours)
     verdicts += _backlog(samples)
@@ -89,6 +97,9 @@ def _against_the_wheel(samples: Samples, ours: str, wheel: str) -> list[Verdict]
         "retry": 5,
         "burial": 5,
         "promote": 5,
+        "work-events": 7,
+        "work-results": 5,
+        "work-both": 6,
     }
     return [
         _at_least(f"{scenario} against {wheel}", ours, least, samples.ratio(scenario, ours, wheel))
@@ -106,6 +117,15 @@ def _against_the_rest(samples: Samples, ours: str) -> list[Verdict]:
         _at_least("add-bulk-1000 against redis-benchmark", ours, 0.5, limit),
         _at_least("work-100 against every other Python peer", ours, 20, ratios[nearest] if nearest else None, note),
         _at_least("work-100 against the bare loop", ours, 0.6, samples.ratio("work-100", ours, BARE_LOOP)),
+    ]
+
+
+def _cost_of_showing(samples: Samples, ours: str) -> list[Verdict]:
+    """What events and metrics leave of a worker's throughput."""
+    bars = {"work-events": 0.5, "work-metrics": 0.97}
+    return [
+        _at_least(f"{scenario} against work-100", ours, least, samples.between(scenario, "work-100", ours))
+        for scenario, least in bars.items()
     ]
 
 

@@ -1,9 +1,9 @@
 """The official chasquimq wheel, by the same public classes as pychasqui.
 
-Worker: events are off, and so are the promoter unless jobs are retried or delayed and the scheduler unless repeatables
-are fired (each costs Redis commands), and 256 entries are read at a time as in the project's own benchmark. On asyncio,
-as its documentation shows it. Its bulk add with options is one add after another, so jobs with options are added by
-concurrent calls; how its promoter goes about it cannot be set from Python.
+Worker: events and results are off unless they are measured, and so are the promoter unless jobs are retried or delayed
+and the scheduler unless repeatables are fired (each costs Redis commands), and 256 entries are read at a time as in the
+project's own benchmark. On asyncio, as its documentation shows it. Its bulk add with options is one add after another,
+so jobs with options are added by concurrent calls; how its promoter goes about it cannot be set from Python.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ async def work(order: Order, handler: Callable[..., Any]) -> None:
         redis_url=order.url,
         concurrency=order.concurrency,
         read_count=256,
-        events_enabled=False,
+        events_enabled=order.events,
+        store_results=order.results,
         delayed_enabled=order.promotes or order.handler == "retry",
         run_scheduler=order.schedules,
     )

@@ -56,8 +56,15 @@ class Meter:
 
         if self._order.handler in ("retry", "bury"):
             return self._failing_handler()
-        plain = self.plain_handler(data_of)
-        return {"noop": noop, "sleep": sleep, "stamp": latency, "def": plain}[self._order.handler]
+        data = self._order.data
+
+        async def result(*_: Any, **__: Any) -> dict[str, Any]:
+            hit()
+            return data
+
+        plain = None if self._order.handler == "result" else self.plain_handler(data_of)
+        kinds = {"noop": noop, "sleep": sleep, "stamp": latency, "def": plain, "result": result}
+        return kinds[self._order.handler]
 
     def _failing_handler(self) -> Callable[..., Any]:
         failures = self._peer.failures if isinstance(self._peer, AsyncPeer) else None

@@ -1,5 +1,7 @@
 """pychasqui as its users write it: one Queue, one Worker, nothing tuned but the concurrency.
 
+Events are off, as they are for the wheel, unless they are what is measured.
+
 Measured on asyncio and on uvloop; the order says which.
 """
 
@@ -30,7 +32,16 @@ async def producer(url: str) -> AsyncIterator[Producer]:
 
 
 async def work(order: Order, handler: Callable[..., Any]) -> None:
-    await Worker(QUEUE, handler, redis_url=order.url, concurrency=order.concurrency).run()
+    worker = Worker(
+        QUEUE,
+        handler,
+        redis_url=order.url,
+        concurrency=order.concurrency,
+        events_enabled=order.events,
+        store_results=order.results,
+        metrics_port=0 if order.metrics else None,
+    )
+    await worker.run()
 
 
 # Jobs leave the stream when they are acked, so what is not finished is there, or waits for its time or its retry.

@@ -30,7 +30,7 @@ class Order:
     tasks: int = 100
     bulk: int = 1000
     options: dict[str, Any] = field(default_factory=dict)  # of every job that is added, besides its data
-    handler: str = "noop"  # noop, sleep, def, stamp, retry or bury
+    handler: str = "noop"  # noop, sleep, def, stamp, result, retry or bury
     concurrency: int = 100
     drain: bool = True  # wait until the last job is acked; False stops the clock at the last handler start
     gap_ms: tuple[float, float] = (2.0, 5.0)
@@ -38,6 +38,9 @@ class Order:
     schedules: bool = False  # or to fire repeatables
     rate: int = 0  # delayed jobs added a second, each by one of these delays; 0: none
     delays_ms: tuple[int, int] = (0, 0)
+    events: bool = False  # whether the worker writes events
+    results: bool = False  # or stores results
+    metrics: bool = False  # or serves metrics
     loop: str = "asyncio"
 
     @property

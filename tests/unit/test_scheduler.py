@@ -34,7 +34,7 @@ def due(score: int = NOW, *, fired: int = 0, retry: bytes = b"", raw: bytes | No
 
 
 def plan(one: DueSpec, now_ms: int = NOW) -> list[Fires]:
-    return list(_plan(one, now_ms, GRACE_MS))
+    return list(_plan(one, now_ms, GRACE_MS, lambda: None))
 
 
 def windows(fires: Fires) -> list[Any]:
