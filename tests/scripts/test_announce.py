@@ -25,7 +25,12 @@ def test_an_event_is_written_with_its_fields_in_their_order(group: Group) -> Non
 
 
 def test_events_of_different_lengths_come_one_after_the_other(group: Group) -> None:
-    events = [event(1), event(2, "n", "mail"), ["e", "drained"], event(3, "reason", b"\x00\xff\r\n")]
+    events: list[list[str | bytes]] = [
+        event(1),
+        event(2, "n", "mail"),
+        ["e", "drained"],
+        event(3, "reason", b"\x00\xff\r\n"),
+    ]
     assert group.announce(*events) == 4
     assert group.events == [as_bytes(each) for each in events]
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import cast
 
 import pytest
 
 from pychasqui._engine.acker import Acker
-from pychasqui._redis.broker import Also, Broker, Dead, Failed
+from pychasqui._engine.event import Event
+from pychasqui._redis.broker import Also, Broker, Dead, Failed, Stored
 from pychasqui._redis.connection import Socket
+from pychasqui.codec import encode_data
 from pychasqui.errors import CommandTimeout, ConnectionLost
 from pychasqui.job import Job
 
@@ -29,11 +32,14 @@ class FakeBroker:
         self.finished: list[tuple[bytes, str]] = []
         self.rescheduled: list[Failed] = []
         self.buried: list[Dead] = []
+        self.stored: list[Stored] = []
+        self.ttls: set[int] = set()
+        self.refused = 0
 
     async def _answer(self, also: Also | None = None) -> None:
+        await self.line.wait()
         if also is not None:
             also(cast(Socket, self))
-        await self.line.wait()
         if self.troubles:
             raise self.troubles.pop(0)
 
@@ -48,6 +54,12 @@ class FakeBroker:
         await self._answer(also)
         self.finished += entries
 
+    async def store(self, group: str, ttl_ms: int, done: list[Stored], also: Also | None = None) -> int:
+        await self._answer(also)
+        self.stored += done
+        self.ttls.add(ttl_ms)
+        return self.refused
+
     async def reschedule(self, group: str, consumer: str, jobs: list[Failed]) -> int:
         await self._answer()
         self.rescheduled += jobs
@@ -59,11 +71,23 @@ class FakeBroker:
         return self._count(jobs)
 
 
+class FakeAnnouncer:
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def done(self, socket: Socket, jobs: list[Job]) -> None:
+        self.told += [f"done {job.id}" for job in jobs]
+
+    def tell(self, events: list[Event]) -> None:
+        self.told += [f"{event.kind} {event.job_id}" for event in events]
+
+
 class Office:
     """An acker at work."""
 
-    def __init__(self) -> None:
+    def __init__(self, announcer: FakeAnnouncer | None = None, result_ttl_ms: int = 0) -> None:
         self.broker = FakeBroker()
+        self.told = [] if announcer is None else announcer.told
         self.expected: list[int] = []
         self.fences = 0
         self.acker = Acker(
@@ -73,6 +97,8 @@ class Office:
             dlq_max_len=0,
             on_rescheduled=self.expected.append,
             on_fenced=self._on_fenced,
+            announcer=announcer,
+            result_ttl_ms=result_ttl_ms,
         )
 
     def _on_fenced(self) -> None:
@@ -130,6 +156,103 @@ async def test_one_that_may_be_the_only_one_of_its_id_lets_the_next_in(office: O
     office.acker.done(job(2), None)
     await office.settle()
     assert (office.broker.finished, office.broker.acked) == ([(b"1-0", "job-1")], [b"2-0"])
+
+
+class TestEvents:
+    @pytest.fixture
+    async def office(self) -> Office:
+        return Office(FakeAnnouncer())
+
+    async def test_that_they_are_done_is_told_with_their_ack_and_not_before(self, office: Office) -> None:
+        office.broker.line.clear()
+        office.acker.done(job(1), None)
+        office.acker.done(job(2, is_marked=True), None)
+        assert office.told == []
+        office.broker.line.set()
+        await office.settle()
+        assert office.told == ["done job-1", "done job-2"]
+
+    async def test_each_run_has_an_end(self, office: Office) -> None:
+        done = job(1)
+        before = monotonic()
+        office.acker.done(done, None)
+        assert before <= done._ended_at <= monotonic()
+        await office.settle()
+
+    async def test_what_became_of_a_failure_is_told_when_it_is_so(self, office: Office) -> None:
+        office.broker.line.clear()
+        office.acker.reschedule(
+            failed(2)._replace(events=(Event("failed", "job-2"), Event("retry-scheduled", "job-2")))
+        )
+        office.acker.bury(dead(3)._replace(events=(Event("dlq", "job-3"),)))
+        office.acker.start()
+        await asyncio.sleep(0.01)
+        assert office.told == []
+        office.broker.line.set()
+        await office.acker.end(patience_s=PATIENCE_S)
+        assert office.told == ["failed job-2", "retry-scheduled job-2", "dlq job-3"]
+
+    async def test_of_a_batch_that_did_not_count_nothing_is_told(self, office: Office) -> None:
+        office.broker.fenced = {b"2-0"}
+        for number in (2, 4):
+            office.acker.reschedule(failed(number)._replace(events=(Event("failed", f"job-{number}"),)))
+        await office.settle()
+        assert (office.told, office.fences) == ([], 1)
+
+    async def test_an_ack_that_was_lost_is_told_again(self, office: Office) -> None:
+        office.broker.troubles = [ConnectionLost("cut")]
+        office.acker.done(job(1), None)
+        await office.settle()
+        assert office.told == ["done job-1"] * 2
+
+
+class TestResults:
+    @pytest.fixture
+    async def office(self) -> Office:
+        return Office(result_ttl_ms=5000)
+
+    async def test_results_are_stored_with_the_acks(self, office: Office) -> None:
+        office.acker.done(job(1), {"a": 1})
+        office.acker.done(job(2, is_marked=True), None)
+        await office.settle()
+        assert office.broker.stored == [
+            Stored(b"1-0", "job-1", 0, 1, encode_data({"a": 1})),
+            Stored(b"2-0", "job-2", 1, 1, encode_data(None)),
+        ]
+        assert (office.broker.ttls, office.broker.acked, office.broker.finished) == ({5000}, [], [])
+
+    async def test_one_that_cannot_be_stored_does_not_fail_its_job(
+        self, office: Office, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        office.acker.done(job(1), object())
+        await office.settle()
+        assert office.broker.stored == [Stored(b"1-0", "job-1", 0, 0, b"")]
+        assert "cannot be stored, the job is done" in caplog.text
+
+    async def test_those_that_found_no_room_are_a_line_of_the_log(
+        self, office: Office, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        office.broker.refused = 2
+        office.acker.done(job(1), 1)
+        office.acker.done(job(2), 2)
+        await office.settle()
+        assert [record.getMessage() for record in caplog.records] == [
+            "2 results found no room in Redis; their jobs are done"
+        ]
+
+    async def test_without_an_answer_they_are_held_and_sent_again(self, office: Office) -> None:
+        office.broker.troubles = [ConnectionLost("cut")]
+        office.acker.done(job(1, deliveries=2), 7)
+        assert office.acker.held() == {b"1-0": 3}
+        await office.settle()
+        assert [done.result for done in office.broker.stored] == [encode_data(7)]
+
+
+async def test_without_results_and_events_a_handlers_result_is_not_even_encoded(office: Office) -> None:
+    done = job(1)
+    office.acker.done(done, object())
+    await office.settle()
+    assert (done._ended_at, done._result, office.broker.acked) == (0.0, None, [b"1-0"])
 
 
 async def test_what_has_no_answer_yet_is_held_by_its_delivery(office: Office) -> None:

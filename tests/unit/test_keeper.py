@@ -260,6 +260,38 @@ async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the
     assert started == [1]
 
 
+async def test_with_each_renewal_it_says_how_the_worker_is() -> None:
+    broker = FakeBroker()
+    async with keeping(broker, FakeLanes(), dict, lease_ms=6000, every_s=0.01):
+        await until(lambda: len(broker.told) >= 2)
+    assert broker.told[:2] == [("a", b"about", 12_000)] * 2
+
+
+async def test_it_sees_whether_the_queue_is_paused_and_is_told_of_it() -> None:
+    broker, heard = FakeBroker(), list[bool]()
+    broker.has_pause = True
+    async with keeping(broker, FakeLanes(), dict, on_pause=heard.append):
+        await until(lambda: heard == [True])
+        broker.on_pause(False)
+        await until(lambda: heard == [True, False])
+
+
+async def test_of_a_pause_the_reader_hears_in_the_workers_thread() -> None:
+    broker, threads = FakeBroker(), set[int]()
+    async with keeping(broker, FakeLanes(), dict, on_pause=lambda _: threads.add(threading.get_ident())):
+        await until(lambda: threads)
+    assert threads == {threading.get_ident()}
+
+
+async def test_if_that_cannot_be_seen_the_lease_holds_all_the_same() -> None:
+    broker, lanes, heard = FakeBroker(), FakeLanes(), list[bool]()
+    broker.is_mute = True
+    async with keeping(broker, lanes, dict, on_pause=heard.append, every_s=0.01):
+        await until(lambda: len(broker.kept) >= 3)
+        assert lanes.lease_until > monotonic()
+    assert heard == []
+
+
 async def test_stopping_ends_a_renewal_that_waits() -> None:
     class Hanging(FakeBroker):
         waits: bool = False

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -73,10 +75,20 @@ class FakeBroker:
         self.on_release: Callable[[], Awaitable[None]] = _nothing
         self.released: list[bytes] = []
         self.groups_made = 0
+        self.client_id: int | None = None
+        self.unblocked: list[int] = []
+        self.unblock_trouble: RedisTrouble | None = None
         self.is_idle = asyncio.Event()
 
-    def live_socket(self) -> None:
-        return None
+    def live_socket(self) -> Any:
+        if self.client_id is None:
+            return None
+        return SimpleNamespace(dialect=SimpleNamespace(client_id=self.client_id))
+
+    async def unblock(self, client_id: int) -> None:
+        if self.unblock_trouble is not None:
+            raise self.unblock_trouble
+        self.unblocked.append(client_id)
 
     def drop(self, reason: BaseException) -> None:
         pass
@@ -353,6 +365,78 @@ class TestGroupMadeAnew:
         desk.lanes.jobs = [job for job in desk.lanes.jobs if job.data != 1]
         desk.reader.take([claimed(1)])
         assert sorted(desk.lanes.numbers) == [1, 2]
+
+
+class TestPause:
+    async def test_while_the_queue_is_paused_nothing_is_read(self) -> None:
+        desk = Desk()
+        desk.broker.answers = [[entry(1)]]
+        desk.reader.pause(True)
+        desk.reader.start()
+        await asyncio.sleep(0.01)
+        assert desk.lanes.numbers == []
+        desk.reader.pause(False)
+        async with asyncio.timeout(PATIENCE_S):
+            await desk.broker.is_idle.wait()
+        assert desk.lanes.numbers == [1]
+        await desk.reader.end(patience_s=0)
+
+    async def wait_in_a_read(self) -> Desk:
+        desk = Desk()
+        desk.broker.client_id = 7
+        desk.reader.start()
+        async with asyncio.timeout(PATIENCE_S):
+            await desk.broker.is_idle.wait()
+        return desk
+
+    async def test_a_read_that_waits_ends_when_the_queue_is_paused(self) -> None:
+        desk = await self.wait_in_a_read()
+        desk.reader.pause(True)
+        await asyncio.sleep(0)
+        assert desk.broker.unblocked == [7]
+        await desk.reader.end(patience_s=0)
+
+    async def test_hearing_the_same_again_changes_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO, "chasqui.worker")
+        desk = await self.wait_in_a_read()
+        for is_paused in (False, True, True, False, False):
+            desk.reader.pause(is_paused)
+            await asyncio.sleep(0)
+        assert desk.broker.unblocked == [7]
+        assert [record.getMessage() for record in caplog.records] == [
+            "the queue is paused for worker a",
+            "the queue is resumed for worker a",
+        ]
+        await desk.reader.end(patience_s=0)
+
+    async def test_a_server_that_cannot_end_the_read_harms_nothing(self) -> None:
+        desk = await self.wait_in_a_read()
+        desk.broker.unblock_trouble = ConnectionLost("away")
+        desk.reader.pause(True)
+        await asyncio.sleep(0)
+        await desk.reader.end(patience_s=0)
+        assert desk.reader._unblocking is not None
+        await desk.reader._unblocking
+
+    async def test_what_has_not_started_is_handed_back(self) -> None:
+        desk = Desk()
+        await desk.read([entry(1), entry(2)])
+        desk.reader.pause(True)
+        desk.reader.start()
+        async with asyncio.timeout(PATIENCE_S):
+            while not desk.broker.released:
+                await asyncio.sleep(0)
+        assert (desk.lanes.numbers, desk.broker.released) == ([], [b"1-0", b"2-0"])
+        await desk.reader.end(patience_s=0)
+
+    async def test_a_paused_reader_stops(self) -> None:
+        desk = Desk()
+        desk.reader.pause(True)
+        desk.reader.start()
+        await asyncio.sleep(0.01)
+        async with asyncio.timeout(PATIENCE_S):
+            await desk.reader.end(patience_s=PATIENCE_S)
+        assert desk.lanes.numbers == []
 
 
 class TestRoom:

@@ -10,7 +10,7 @@ from typing import Any
 import hiredis
 import pytest
 
-from pychasqui._redis.connection import Socket, pack
+from pychasqui._redis.connection import CONGESTED_BYTES, Socket, pack
 from pychasqui.errors import ChasquiError, CommandTimeout, ConnectionLost, NotRedis, ReplyError
 
 
@@ -59,6 +59,16 @@ async def test_everything_sent_in_one_turn_leaves_in_one_write() -> None:
     await asyncio.sleep(0)
     assert len(line.written) == socket.writes == 1
     assert line.written[0].count(b"SET") == 1000
+
+
+async def test_a_socket_is_congested_only_by_more_than_a_few_of_our_largest_batches() -> None:
+    socket, line = open_socket()
+    assert line.high == CONGESTED_BYTES
+    assert not socket.is_congested
+    socket.pause_writing()
+    assert socket.is_congested
+    socket.resume_writing()
+    assert not socket.is_congested
 
 
 async def test_turns_leave_in_writes_of_their_own_and_in_order() -> None:

@@ -1,0 +1,206 @@
+"""The announcer writes events without waiting for anybody, drops them rather than delay, and counts what it drops."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pychasqui._engine.announcer import GATHER_S, Announcer
+from pychasqui._engine.event import Event
+from pychasqui._redis.broker import Broker
+from pychasqui._redis.connection import Socket
+from pychasqui.errors import ConnectionLost, ReplyError
+from pychasqui.job import Job
+
+PATIENCE_S = 2.0
+DROPPED = "events are dropped, jobs go on"
+
+
+class FakeBroker:
+    """Keeps what is announced, and the callbacks that wait for answers."""
+
+    def __init__(self) -> None:
+        self.connection = self
+        self.socket: Any = SimpleNamespace(is_congested=False)
+        self.calls: list[tuple[str, list[str | int]]] = []
+        self.answers: list[Callable[[Any], None]] = []
+
+    def live_socket(self) -> Any:
+        return self.socket
+
+    def deadline(self) -> float:
+        return 0.0
+
+    def announce(
+        self, socket: Socket, kind: str, words: list[str | int], deadline: float, on_reply: Callable[[Any], None]
+    ) -> None:
+        self.calls.append((kind, words))
+        self.answers.append(on_reply)
+
+    @property
+    def kinds(self) -> list[tuple[Any, Any]]:
+        """What the calls so far tell, in their order: kinds of events and job ids."""
+        told: list[tuple[Any, Any]] = []
+        for call, words in self.calls:
+            if call == "done":
+                for place in range(2, len(words), 6):
+                    told += [("active", words[place])] if words[place + 3] != "" else []
+                    told.append(("completed", words[place]))
+            else:
+                place = 1
+                while place < len(words):
+                    told.append((words[place + 2], words[place + 4]))
+                    place += 1 + int(words[place])
+        return told
+
+
+class Office:
+    def __init__(self, *, stores_results: bool = False) -> None:
+        self.broker = FakeBroker()
+        self.announcer = Announcer(cast(Broker, self.broker), max_len=1000, stores_results=stores_results)
+
+    def start(self, number: int, **fields: Any) -> Job:
+        job = Job(f"job-{number}", "mail", number, **fields)
+        self.announcer.started(job)
+        return job
+
+    def end(self, *jobs: Job) -> None:
+        for job in jobs:
+            job._ended_at = job._started_at + 0.25
+        self.announcer.done(self.broker.socket, list(jobs))
+
+
+@pytest.fixture
+def office() -> Office:
+    return Office()
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    caplog.set_level(logging.INFO, "chasqui.worker")
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+class TestOrder:
+    def test_of_a_quick_job_both_are_written_with_its_ack(self, office: Office) -> None:
+        office.end(office.start(1))
+        assert office.broker.kinds == [("active", "job-1"), ("completed", "job-1")]
+        assert len(office.broker.calls) == 1
+
+    def test_what_was_told_of_its_start_is_not_told_again(self, office: Office) -> None:
+        job = office.start(1)
+        office.announcer.tell_started()
+        office.end(job)
+        office.announcer.tell_started()
+        assert office.broker.kinds == [("active", "job-1"), ("completed", "job-1")]
+        assert [kind for kind, _ in office.broker.calls] == ["any", "done"]
+
+    def test_after_its_end_its_start_is_not_told_any_more(self, office: Office) -> None:
+        office.end(office.start(1))
+        office.announcer.tell_started()
+        assert len(office.broker.calls) == 1
+
+    def test_that_it_failed_comes_behind_that_it_is_active(self, office: Office) -> None:
+        job = office.start(1)
+        office.announcer.tell([Event("failed", job.id, job.name)])
+        assert office.broker.kinds == [("active", "job-1"), ("failed", "job-1")]
+
+    def test_an_ack_that_is_sent_again_tells_the_start_once(self, office: Office) -> None:
+        job = office.start(1)
+        office.end(job)
+        office.end(job)
+        assert office.broker.kinds == [("active", "job-1"), ("completed", "job-1"), ("completed", "job-1")]
+
+    async def test_starts_are_gathered_for_a_moment_and_written_at_once(self, office: Office) -> None:
+        office.announcer.start()
+        await asyncio.sleep(0)
+        for number in range(5):
+            office.start(number)
+            await asyncio.sleep(GATHER_S / 50)
+        assert office.broker.calls == []
+        async with asyncio.timeout(PATIENCE_S):
+            while not office.broker.calls:
+                await asyncio.sleep(0.001)
+        assert office.broker.kinds == [("active", f"job-{number}") for number in range(5)]
+        assert len(office.broker.calls) == 1
+        await office.announcer.end(patience_s=PATIENCE_S)
+
+    async def test_at_the_end_nothing_is_left_untold(self, office: Office) -> None:
+        office.announcer.start()
+        await asyncio.sleep(0)
+        office.start(1)
+        await office.announcer.end(patience_s=PATIENCE_S)
+        assert office.broker.kinds == [("active", "job-1")]
+
+
+class TestWords:
+    def test_a_run_is_told_with_its_number_its_times_and_its_duration(self, office: Office) -> None:
+        job = office.start(1, attempt=2)
+        office.end(job)
+        ((_, (max_len, stored, job_id, name, attempt, started, ended, duration_us)),) = office.broker.calls
+        assert (max_len, stored, job_id, name, attempt) == (1000, 0, "job-1", "mail", 3)
+        assert abs(int(duration_us) - 250_000) <= 1
+        assert 249 <= int(ended) - int(started) <= 251
+
+    def test_it_is_told_which_results_are_stored(self) -> None:
+        office = Office(stores_results=True)
+        office.end(office.start(1, _result=b"x"), office.start(2), office.start(3, _result=b"y"))
+        stored = {words[2]: words[1] for _, words in office.broker.calls}
+        assert stored == {"job-1": 1, "job-2": 0}
+        assert sorted(job_id for kind, job_id in office.broker.kinds if kind == "completed") == [
+            "job-1",
+            "job-2",
+            "job-3",
+        ]
+
+    def test_if_all_are_stored_one_call_tells_them(self) -> None:
+        office = Office(stores_results=True)
+        office.end(office.start(1, _result=b"x"), office.start(2, _result=b"y"))
+        assert len(office.broker.calls) == 1
+
+
+class TestDropping:
+    def test_to_a_server_that_is_slow_to_take_it_nothing_is_written(
+        self, office: Office, lines: Callable[[], list[str]]
+    ) -> None:
+        office.broker.socket.is_congested = True
+        office.end(office.start(1), office.start(2))
+        office.announcer.tell([Event("drained")])
+        assert (office.broker.calls, office.announcer.dropped) == ([], 3)
+        assert lines() == [f"{DROPPED}: the server is slow to take what is written"]
+
+    def test_without_a_connection_it_is_dropped(self, office: Office, lines: Callable[[], list[str]]) -> None:
+        office.broker.socket = None
+        office.announcer.tell([Event("drained"), Event("drained")])
+        assert office.announcer.dropped == 2
+        assert lines() == [f"{DROPPED}: the connection is lost"]
+
+    @pytest.mark.parametrize("trouble", (ReplyError("OOM command not allowed"), ConnectionLost("cut")))
+    def test_what_is_refused_or_lost_on_its_way_is_counted(self, office: Office, trouble: Exception) -> None:
+        office.announcer.tell([Event("drained")])
+        office.end(office.start(1), office.start(2))
+        assert office.announcer.dropped == 0
+        for answer in office.broker.answers:
+            answer(trouble)
+        assert office.announcer.dropped == 3
+
+    def test_a_line_is_written_once_until_events_are_taken_again(
+        self, office: Office, lines: Callable[[], list[str]]
+    ) -> None:
+        for reply in (1, ReplyError("OOM no"), ReplyError("OOM no"), 1, 1, ConnectionLost("cut"), ReplyError("OOM no")):
+            office.announcer.tell([Event("drained")])
+            office.broker.answers[-1](reply)
+        assert lines() == [f"{DROPPED}: OOM no", f"{DROPPED}: cut"]
+        assert office.announcer.dropped == 4
+
+
+def test_nobody_can_wait_for_an_event() -> None:
+    """A plain function is a promise that nothing else runs meanwhile."""
+    for name in ("started", "done", "tell", "tell_started"):
+        assert not inspect.iscoroutinefunction(getattr(Announcer, name))

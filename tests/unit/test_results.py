@@ -1,0 +1,267 @@
+"""Those who wait for results are told apart by what their jobs came to, and one question is asked for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any, cast
+
+import pytest
+
+from pychasqui._redis.broker import Broker
+from pychasqui.codec import encode_data
+from pychasqui.errors import Closed, DecodeError, JobFailed, RedisTrouble, ReplyError, ResultExpired, ResultNotStored
+from pychasqui.events import QueueEvent, QueueEvents
+from pychasqui.results import REMEMBERED, Results, decode_results
+
+PATIENCE_S = 2.0
+
+
+class FakeBroker:
+    def __init__(self) -> None:
+        self.stored: dict[str, bytes] = {}
+        self.recent: list[list[Any]] = []
+        self.asked: list[list[str]] = []
+        self.troubles: list[RedisTrouble] = []
+
+    async def results(self, job_ids: list[str]) -> list[bytes | None]:
+        self.asked.append(list(job_ids))
+        await asyncio.sleep(0)
+        return [self.stored.get(job_id) for job_id in job_ids]
+
+    async def recent_events(self, count: int) -> list[list[Any]]:
+        if self.troubles:
+            raise self.troubles.pop()
+        return self.recent
+
+
+class FakeEvents:
+    """Events that the test makes happen; those that happen together come together."""
+
+    def __init__(self) -> None:
+        self.inbox: list[QueueEvent] = []
+        self.news = asyncio.Event()
+        self.is_closed = False
+
+    def happen(self, *events: QueueEvent) -> None:
+        self.inbox += events
+        self.news.set()
+
+    async def start(self) -> None: ...
+
+    def __aiter__(self) -> FakeEvents:
+        return self
+
+    async def __anext__(self) -> QueueEvent:
+        while not self.inbox:
+            self.news.clear()
+            await self.news.wait()
+        return self.inbox.pop(0)
+
+    def take_ready(self) -> list[QueueEvent]:
+        ready, self.inbox = self.inbox, []
+        return ready
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+def completed(job_id: str, **fields: Any) -> QueueEvent:
+    return QueueEvent("completed", job_id, "mail", fields)
+
+
+def dead(job_id: str, **fields: Any) -> QueueEvent:
+    return QueueEvent("dlq", job_id, "mail", fields)
+
+
+class Hub:
+    def __init__(self) -> None:
+        self.broker, self.events = FakeBroker(), FakeEvents()
+        self.results = Results(lambda: cast(Broker, self.broker), cast(QueueEvents, self.events))
+
+    async def wait(self, *job_ids: str, timeout_s: float = PATIENCE_S) -> list[asyncio.Task[Any]]:
+        """Tasks that have looked once and wait."""
+        waiting = [asyncio.ensure_future(self.results.wait(job_id, timeout_s)) for job_id in job_ids]
+        self.broker.asked.clear()
+        async with asyncio.timeout(PATIENCE_S):
+            while set(job_ids) - {job_id for asked in self.broker.asked for job_id in asked}:
+                await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
+        return waiting
+
+    def store(self, job_id: str, result: Any) -> None:
+        self.broker.stored[job_id] = encode_data(result)
+
+
+@pytest.fixture
+async def hub() -> Any:
+    hub = Hub()
+    yield hub
+    await hub.results.close()
+
+
+async def test_a_result_that_is_there_is_returned_at_once(hub: Hub) -> None:
+    hub.store("job", {"a": 1})
+    assert await hub.results.wait("job", PATIENCE_S) == {"a": 1}
+
+
+async def test_one_that_comes_later_is_returned_when_its_event_says_so(hub: Hub) -> None:
+    (waiting,) = await hub.wait("job")
+    assert not waiting.done()
+    hub.store("job", 7)
+    hub.events.happen(completed("job", stored="1"))
+    assert await waiting == 7
+
+
+async def test_all_who_wait_for_one_job_are_answered(hub: Hub) -> None:
+    waiting = await hub.wait("job", "job", "job")
+    hub.store("job", 7)
+    hub.events.happen(completed("job"))
+    assert await asyncio.gather(*waiting) == [7, 7, 7]
+
+
+async def test_those_that_end_together_are_asked_for_together(hub: Hub) -> None:
+    job_ids = [f"job-{number}" for number in range(100)]
+    waiting = await hub.wait(*job_ids)
+    hub.broker.asked.clear()
+    for job_id in job_ids:
+        hub.store(job_id, job_id)
+    hub.events.happen(*(completed(job_id) for job_id in job_ids))
+    assert await asyncio.gather(*waiting) == job_ids
+    assert [len(asked) for asked in hub.broker.asked] == [100]
+
+
+async def test_those_that_are_waited_for_together_are_asked_for_together(hub: Hub) -> None:
+    waiting = await hub.wait(*(f"job-{number}" for number in range(100)))
+    assert [len(asked) for asked in hub.broker.asked] == [100]
+    for task in waiting:
+        task.cancel()
+
+
+async def test_events_of_jobs_that_nobody_waits_for_cost_nothing(hub: Hub) -> None:
+    (waiting,) = await hub.wait("job")
+    hub.broker.asked.clear()
+    hub.events.happen(*(completed(f"other-{number}") for number in range(10)))
+    await asyncio.sleep(0.005)
+    assert hub.broker.asked == []
+    waiting.cancel()
+
+
+async def test_a_dead_job_is_a_failure_that_says_why(hub: Hub) -> None:
+    (waiting,) = await hub.wait("job")
+    hub.events.happen(dead("job", reason="unrecoverable", error_type="ValueError", error="no such address", attempt=3))
+    with pytest.raises(JobFailed) as caught:
+        await waiting
+    failure = caught.value
+    assert (failure.job_id, failure.reason, failure.error_type) == ("job", "unrecoverable", "ValueError")
+    assert (failure.error, failure.attempts) == ("no such address", 3)
+
+
+async def test_each_who_waits_has_an_error_of_its_own(hub: Hub) -> None:
+    waiting = await hub.wait("job", "job")
+    hub.events.happen(dead("job", reason="unrecoverable"))
+    errors = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(error) for error in errors] == [JobFailed, JobFailed]
+    assert errors[0] is not errors[1]
+
+
+async def test_an_official_workers_death_is_explained_by_its_last_failure(hub: Hub) -> None:
+    (waiting,) = await hub.wait("job")
+    failed = QueueEvent("failed", "job", "mail", {"reason": "boom", "attempt": 3})
+    hub.events.happen(failed, dead("job", reason="retries_exhausted", attempt=3))
+    with pytest.raises(JobFailed) as caught:
+        await waiting
+    assert caught.value.error == "boom"
+
+
+@pytest.mark.parametrize(
+    ("stored", "error"), (("1", ResultExpired), ("0", ResultNotStored)), ids=("expired", "never stored")
+)
+async def test_without_a_result_it_is_told_why_there_is_none(hub: Hub, stored: str, error: type[Exception]) -> None:
+    (waiting,) = await hub.wait("job")
+    hub.events.happen(completed("job", stored=stored))
+    with pytest.raises(error):
+        await waiting
+
+
+async def test_what_ended_before_anybody_waited_is_known_from_the_last_events(hub: Hub) -> None:
+    hub.broker.recent = [[b"1-1", [b"e", b"dlq", b"id", b"job", b"ts", b"1", b"reason", b"unrecoverable"]]]
+    with pytest.raises(JobFailed):
+        await hub.results.wait("job", PATIENCE_S)
+
+
+async def test_one_that_runs_again_has_not_ended(hub: Hub) -> None:
+    hub.broker.recent = [
+        [b"1-1", [b"e", b"dlq", b"id", b"job", b"ts", b"1"]],
+        [b"2-1", [b"e", b"active", b"id", b"job", b"ts", b"2"]],
+    ]
+    (waiting,) = await hub.wait("job")
+    assert not waiting.done()
+    hub.store("job", 7)
+    hub.events.happen(completed("job"))
+    assert await waiting == 7
+
+
+async def test_nor_has_one_that_is_brought_back(hub: Hub) -> None:
+    (waiting,) = await hub.wait("job")
+    hub.events.happen(dead("job"))
+    with pytest.raises(JobFailed):
+        await waiting
+    hub.results.forget(["job", "another"])
+    (waiting,) = await hub.wait("job")
+    assert not waiting.done()
+    hub.store("job", 7)
+    hub.events.happen(completed("job"))
+    assert await waiting == 7
+
+
+async def test_what_has_ended_is_remembered_within_bounds(hub: Hub) -> None:
+    (waiting,) = await hub.wait("job")
+    hub.events.happen(*(completed(f"other-{number}") for number in range(REMEMBERED + 10)))
+    async with asyncio.timeout(PATIENCE_S):
+        while hub.events.inbox:
+            await asyncio.sleep(0.001)
+    assert len(hub.results._ended) == REMEMBERED
+    assert "other-9" not in hub.results._ended
+    waiting.cancel()
+
+
+async def test_a_wait_has_an_end_and_leaves_nothing_behind(hub: Hub) -> None:
+    with pytest.raises(TimeoutError):
+        await hub.results.wait("job", 0.01)
+    assert hub.results._waiting == {}
+
+
+async def test_one_who_gives_up_does_not_take_the_others_along(hub: Hub) -> None:
+    first, second = await hub.wait("job", "job")
+    first.cancel()
+    await asyncio.wait({first})
+    hub.store("job", 7)
+    hub.events.happen(completed("job"))
+    assert await second == 7
+
+
+async def test_a_result_that_cannot_be_read_is_an_error(hub: Hub) -> None:
+    hub.broker.stored["job"] = b"\xc1"
+    with pytest.raises(DecodeError, match="the result of job 'job' cannot be read"):
+        await hub.results.wait("job", PATIENCE_S)
+
+
+async def test_closing_ends_every_wait(hub: Hub) -> None:
+    waiting = await hub.wait("1", "2")
+    await hub.results.close()
+    errors = await asyncio.gather(*waiting, return_exceptions=True)
+    assert Counter(map(type, errors)) == {Closed: 2}
+    assert hub.events.is_closed
+
+
+async def test_trouble_at_the_beginning_does_not_last(hub: Hub) -> None:
+    hub.broker.troubles = [ReplyError("LOADING Redis is loading")]
+    (waiting,) = await hub.wait("job")
+    hub.store("job", 7)
+    hub.events.happen(completed("job"))
+    assert await waiting == 7
+
+
+def test_results_are_decoded_in_their_order() -> None:
+    assert decode_results([encode_data(1), None, encode_data([2])]) == [1, None, [2]]
