@@ -55,9 +55,11 @@ async def running(handler: Callable[[Job], Awaitable[Any]], concurrency: int = 1
     record = Record(handler, concurrency)
     record.lanes.start()
     await asyncio.sleep(0)
-    yield record
-    async with asyncio.timeout(PATIENCE_S):
-        await record.lanes.stop()
+    try:
+        yield record
+    finally:
+        async with asyncio.timeout(PATIENCE_S):
+            await record.lanes.stop()
 
 
 async def succeed(job: Job) -> None:

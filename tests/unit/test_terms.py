@@ -106,7 +106,7 @@ class TestCap:
         (
             {"delay_ms": CAP_MS + 1},
             {"delay": timedelta(milliseconds=CAP_MS + 1)},
-            {"delay_ms": datetime.fromtimestamp(time.time() + CAP_MS / 1000 + 60, UTC)},
+            {"delay_ms": datetime.fromtimestamp(time.time() + CAP_MS / 1000 + 24 * 3600, UTC)},
             {"delay_ms": naive("9999-12-31")},
         ),
     )
