@@ -62,9 +62,10 @@ class Meter:
             hit()
             return data
 
-        plain = None if self._order.handler == "result" else self.plain_handler(data_of)
-        kinds = {"noop": noop, "sleep": sleep, "stamp": latency, "def": plain, "result": result}
-        return kinds[self._order.handler]
+        if self._order.handler == "result":
+            return result
+        plain = self.plain_handler(data_of)
+        return {"noop": noop, "sleep": sleep, "stamp": latency, "def": plain}[self._order.handler]
 
     def _failing_handler(self) -> Callable[..., Any]:
         failures = self._peer.failures if isinstance(self._peer, AsyncPeer) else None

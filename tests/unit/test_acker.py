@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from time import monotonic
 from typing import cast
 
 import pytest
@@ -171,13 +170,6 @@ class TestEvents:
         office.broker.line.set()
         await office.settle()
         assert office.told == ["done job-1", "done job-2"]
-
-    async def test_each_run_has_an_end(self, office: Office) -> None:
-        done = job(1)
-        before = monotonic()
-        office.acker.done(done, None)
-        assert before <= done._ended_at <= monotonic()
-        await office.settle()
 
     async def test_what_became_of_a_failure_is_told_when_it_is_so(self, office: Office) -> None:
         office.broker.line.clear()

@@ -331,3 +331,17 @@ class TestLease:
             for task in waiting:
                 task.cancel()
             assert done
+
+
+async def test_each_run_has_a_beginning_and_an_end() -> None:
+    async def handler(job: Job) -> None:
+        await asyncio.sleep(0.002)
+        if job.data == 2:
+            raise LookupError
+
+    jobs, before = [job(1), job(2)], monotonic()
+    async with running(handler) as record:
+        record.lanes.offer(jobs)
+        await record.until(lambda: record.done == [1] and len(record.failed) == 1)
+    times = [(one._started_at, one._ended_at) for one in jobs]
+    assert before <= times[0][0] < times[0][1] <= times[1][0] < times[1][1] <= monotonic()
