@@ -14,6 +14,14 @@ SAID = {
     "delays": ["lunch is cancelled: True", "the walk comes first: True", "remind: a walk", "remind: tea"],
     "unique": ["new: True False", "charge order-17: {'amount': 10}", "index page-7: {'revision': 4}"],
     "schedules": ["the next reports: 3", "beat 1", "beat 1", "beat 1", "goodbye 2", "removed: True"],
+    "events": ["failed: send, run 1: the mail server is away", "completed: send, run 2", "again: [1, 2]"],
+    "results": [
+        "words: 12",
+        "progress: 100 %",
+        "log: page 2: 12 words so far",
+        "of many: [1, 2, 3]",
+        "failed: UnrecoverableError there is nothing to count after 1 run",
+    ],
 }
 
 

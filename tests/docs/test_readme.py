@@ -26,7 +26,7 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 def test_every_block_is_of_a_kind_that_is_run() -> None:
     assert {language for language, _ in BLOCKS} == {"sh", "python"}
-    assert len(PYTHON) == 4
+    assert len(PYTHON) == 5
 
 
 @pytest.mark.parametrize("command", SHELL)
@@ -67,3 +67,12 @@ def test_the_program_about_time_delays_adds_once_and_repeats(home: dict[str, str
     cancelled, new, ran = run(PYTHON[3], home).splitlines()
     assert (cancelled, new) == ("cancelled: True", "new: False")
     assert ran == "['charge 10', 'remind tea', 'beat 1', 'beat 1']"
+
+
+def test_the_program_that_looks_gets_results_a_failure_events_and_counts(home: dict[str, str]) -> None:
+    assert run(PYTHON[4], home).splitlines() == [
+        "words: 6",
+        "ValueError: nothing to count",
+        "['completed', 'dlq']",
+        "0 0 0 1",
+    ]

@@ -48,7 +48,7 @@ async def test_an_idle_worker_takes_nothing_and_goes_on_when_resumed(
 ) -> None:
     handler = Starts()
     async with Worker(queue_name, handler, redis_url=redis_url):
-        for _ in range(5):
+        for _ in range(3):
             handler.began.clear()
             await queue.pause()
             paused_at = monotonic()
