@@ -7,7 +7,6 @@ import redis
 
 from pychasqui.config import OUTCOME_BATCH
 from tests.scripts.group import GROUP, KEYS, Group, Hold, Stored, Wanted, index_key, marker_key
-from tests.support.server import RedisServer
 
 
 def test_an_entry_that_is_done_leaves_the_pending_list_and_the_stream_and_its_result_is_kept(group: Group) -> None:
@@ -140,17 +139,30 @@ def test_without_the_stream_only_the_result_comes_into_being(group: Group) -> No
     assert group.keys == {KEYS.result("job")}
 
 
-def test_without_memory_the_jobs_are_done_and_their_results_are_counted_as_refused(group: Group) -> None:
+def test_without_memory_the_jobs_are_done_and_their_results_are_kept(group: Group) -> None:
     group.add_on_terms(Wanted("mail", b"x", "1", only="keep"))
     entry_ids = [*group.read("a", 1), *group.hand_to("a", 2)]
     with group.full_memory():
         refused = group.store(
             Stored(entry_ids[0], "1", is_marked=1), Stored(entry_ids[1], "2"), Stored(entry_ids[2], "3", is_stored=0)
         )
-    assert refused == 2
+    assert refused == 0
     assert (group.stream, group.holds) == ([], {})
-    assert [group.result(job_id) for job_id in ("1", "2", "3")] == [None, None, None]
+    assert [group.result(job_id) for job_id in ("1", "2", "3")] == [b"result", b"result", None]
     assert group.marker("1") is None
+
+
+def test_a_user_who_may_not_write_results_has_the_jobs_done_and_the_refusals_counted(group: Group) -> None:
+    first, second, third = group.hand_to("a", 3)
+    group.client.execute_command("ACL", "SETUSER", "narrow", "on", ">word", "+@all", f"~{KEYS.stream}")
+    try:
+        path = group.client.connection_pool.connection_kwargs["path"]
+        with redis.Redis(unix_socket_path=path, username="narrow", password="word") as narrow:
+            refused = Group(narrow).store(Stored(first, "1"), Stored(second, "2"), Stored(third, "3", is_stored=0))
+    finally:
+        group.client.execute_command("ACL", "DELUSER", "narrow")
+    assert refused == 2
+    assert (group.stream, group.holds, group.keys) == ([], {}, {KEYS.stream})
 
 
 def test_what_stands_where_the_result_goes_is_replaced(group: Group) -> None:
@@ -184,15 +196,3 @@ def test_10_000_entries_in_batches(group: Group) -> None:
         assert group.store(*jobs[start : start + OUTCOME_BATCH]) == 0
     assert (group.stream, group.holds) == ([], {})
     assert group.keys == {KEYS.stream, *(KEYS.result(job.job_id) for job in jobs)}
-
-
-def test_no_result_without_memory_on_a_server_that_was_always_full() -> None:
-    """As after a start with a dataset larger than its limit."""
-    with RedisServer() as server, server.client() as client:
-        group = Group(client)
-        group.create()
-        (entry_id,) = group.hand_to("a")
-        with group.full_memory():
-            assert group.store(Stored(entry_id)) == 1
-            assert group.store(Stored(entry_id)) == 1
-        assert group.keys == {KEYS.stream}

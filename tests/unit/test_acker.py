@@ -229,7 +229,7 @@ class TestResults:
         office.acker.done(job(2), 2)
         await office.settle()
         assert [record.getMessage() for record in caplog.records] == [
-            "2 results found no room in Redis; their jobs are done"
+            "Redis has refused 2 results; their jobs are done"
         ]
 
     async def test_without_an_answer_they_are_held_and_sent_again(self, office: Office) -> None:

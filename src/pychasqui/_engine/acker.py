@@ -142,7 +142,7 @@ class Acker(Service):
                 for job in jobs
             ]
             if refused := await self._broker.store(self._group, self._result_ttl_ms, done, also):
-                log.warning("%d results found no room in Redis; their jobs are done", refused)
+                log.warning("Redis has refused %d results; their jobs are done", refused)
         else:
             await self._broker.finish(self._group, [(job._entry_id, job.id) for job in jobs], also)
         del self._finishing[: len(jobs)]

@@ -7,6 +7,7 @@ from tests.scripts.mutants.mutant import Mutant, unmarks
 ACKS = "redis.call('XACK', stream, group, unpack(ids))"
 DELETES = "redis.call('XDEL', stream, unpack(ids))"
 KEEPS = "redis.pcall('SET', prefix .. ':result:' .. job_id, result, 'PX', ttl_ms)"
+SETS = "redis.pcall('SET', prefix .. ':result:' .. ARGV[i + 1], ARGV[i + 4], 'PX', ttl_ms)"
 TRIM = "'XTRIM', events, 'MAXLEN', '~', max_len"
 
 STORE = [
@@ -27,11 +28,10 @@ STORE = [
     Mutant("store", "what is taken is counted", "if answer.err then", "if not answer.err then"),
     Mutant(
         "store",
-        "written although there is no memory",
-        "local ids, refused",
-        f"{DELETES.replace('unpack(ids)', '1')}\nlocal ids, refused",
+        "results are written first, and refused without memory",
+        f"{ACKS}\n{DELETES}",
+        f"for i = 4, #ARGV, 5 do if {SETS}.err then ARGV[i + 3] = '0' end end\n{ACKS}\n{DELETES}",
     ),
-    Mutant("store", "the type is found out too late", "redis.call('XLEN', stream)", ""),
     Mutant("store", "every marker is looked at", "if is_marked == '1' then", "if true then"),
     Mutant("store", "no marker is looked at", "if is_marked == '1' then", "if false then"),
     Mutant("store", "the marker stays", "redis.call('DEL', marker)", ""),

@@ -1,8 +1,8 @@
 -- Acks finished entries and stores what their handlers returned.
 --
 -- Atomically: an entry leaves the pending list and the stream, its result is there for as long as asked, and the next
--- job of its id is let in, as finish does it. A server without memory left takes the ack and not the result: the job is
--- done. Sending it twice stores the same twice.
+-- job of its id is let in, as finish does it. A server without memory left takes both; one that refuses a result all the
+-- same, of a user who may not write it, takes the ack: the job is done. Sending it twice stores the same twice.
 --
 -- KEYS  stream
 -- ARGV  group, prefix of the queue's keys, ttl_ms, then for each entry: entry id, job id, is_marked (1: it may be the
@@ -11,22 +11,19 @@
 local stream = KEYS[1]
 local group, prefix, ttl_ms = ARGV[1], ARGV[2], ARGV[3]
 
-redis.call('XLEN', stream)  -- a key of another type is found out before anything is written
-local ids, refused = {}, 0
+local ids = {}
+for i = 4, #ARGV, 5 do ids[#ids + 1] = ARGV[i] end
+-- Before the results: once a script has written, the server refuses it nothing for want of memory.
+redis.call('XACK', stream, group, unpack(ids))
+redis.call('XDEL', stream, unpack(ids))
+
+local refused = 0
 for i = 4, #ARGV, 5 do
-  local job_id, is_stored, result = ARGV[i + 1], ARGV[i + 3], ARGV[i + 4]
-  ids[#ids + 1] = ARGV[i]
-  -- Before the acks: once a script has written, the server refuses it nothing for want of memory.
+  local id, job_id, is_marked, is_stored, result = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
   if is_stored == '1' then
     local answer = redis.pcall('SET', prefix .. ':result:' .. job_id, result, 'PX', ttl_ms)
     if answer.err then refused = refused + 1 end
   end
-end
-redis.call('XACK', stream, group, unpack(ids))
-redis.call('XDEL', stream, unpack(ids))
-
-for i = 4, #ARGV, 5 do
-  local id, job_id, is_marked = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   if is_marked == '1' then
     local marker, index = prefix .. ':dlid:' .. job_id, prefix .. ':didx:' .. job_id
     local place = redis.pcall('GET', marker)
