@@ -28,7 +28,7 @@ demo: $(INSTALLED)  ## watch 100,000 jobs go through
 	@$(FINDS_SERVER) || export CHASQUI_REDIS_SERVER=.servers/redis-8.6/server; $(BIN)/chasqui demo $(ARGS)
 
 test: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## run the suite on the best server to be had
-	@$(BIN)/python -m pytest --numprocesses 4 $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 4 --dist worksteal $(ARGS)
 
 check: $(INSTALLED)  ## lint, format, types, layers
 	$(BIN)/ruff check .
