@@ -31,13 +31,13 @@ class Job(msgspec.Struct, eq=False, gc=False):
     _entry_id: bytes = b""
     _deliveries: int = 0  # how often the entry had been delivered before
     _extras: bytes = b""
+    _is_marked: bool = False  # whether it may be the only one of its id, so that the next must be let in at its end
+    _desk: Any = None  # where its handler says how far it is
     _started_at: float = 0.0  # monotonic, as is the next
     _ended_at: float = 0.0
     _is_told: bool = False  # whether an event says that it is active
     _result: bytes | None = None  # what the handler returned, encoded; None if it is not stored
     _queue: Any = None  # the Queue that added it, to ask for its result
-    _desk: Any = None  # where its handler says how far it is
-    _is_marked: bool = False  # whether it may be the only one of its id, so that the next must be let in at its end
     is_new: bool = True  # as add() returns it: False if a job of this id was there already
     has_replaced: bool = False  # and if that one was waiting and has this job's data now
 

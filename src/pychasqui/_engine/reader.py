@@ -357,8 +357,8 @@ class Reader(Service):
                 entry_id,
                 deliveries,
                 envelope.extras,
-                _is_marked=is_marked,
-                _desk=desk,
+                is_marked,
+                desk,
             )
             if (attempt >= max_attempts or job._retry is not None) and attempt >= runs_allowed(job, max_attempts):
                 self._on_exhausted(job)
