@@ -36,7 +36,9 @@ class Diary:
         run = f"{os.getpid()}-{self._runs}"
         entry = bytes(getattr(job, "_entry_id", b"")).decode()
         number = job.data.get("n") if isinstance(job.data, dict) else None
-        self.write("start", run=run, n=number, id=job.id, attempt=job.attempt, entry=entry)
+        # When the engine decided to start it, where it says so: a worker may be suspended between that and this line.
+        decided = getattr(job, "_started_at", 0.0) or time.monotonic()
+        self.write("start", run=run, n=number, id=job.id, attempt=job.attempt, entry=entry, at=decided)
         return run
 
 

@@ -262,13 +262,14 @@ class Connection:
                 raise Closed("the connection is closed")
             if self._opening is None or self._opening.done():
                 self._opening = asyncio.create_task(self._open_somehow(), name="chasqui connect")
+            opening = self._opening  # the one that is awaited here: by then another may have taken its place
             left = deadline - asyncio.get_running_loop().time()
-            done, _ = await asyncio.wait({self._opening}, timeout=max(left, 0))
+            done, _ = await asyncio.wait({opening}, timeout=max(left, 0))
             if not done:
                 raise ConnectionLost(f"cannot reach {self._shown} in time: {self._trouble or 'no answer'}")
-            if self._opening.cancelled():
+            if opening.cancelled():
                 raise Closed("the connection was closed while it was being made")
-            if (trouble := self._opening.result()) is not None:
+            if (trouble := opening.result()) is not None:
                 raise type(trouble)(*trouble.args)  # each caller its own: a shared one would gather tracebacks
         return socket
 

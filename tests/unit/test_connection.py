@@ -1,0 +1,28 @@
+"""Connection without a server: who waits for a socket, and what becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from pychasqui._redis.connection import Connection, Socket
+
+
+async def test_callers_whose_opening_was_replaced_wait_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first socket is lost before those who waited for it are awake: one of them opens another."""
+    connection, socket = Connection(cast(Any, None), shown="somewhere"), Socket(asyncio.get_running_loop())
+    openings = 0
+
+    async def open_somehow() -> None:
+        nonlocal openings
+        openings += 1
+        await asyncio.sleep(0.01)
+        connection.socket = socket if openings > 1 else None
+
+    monkeypatch.setattr(connection, "_open_somehow", open_somehow)
+    deadline = connection.deadline(5)
+    found = await asyncio.gather(*(connection.ready(deadline) for _ in range(3)))
+    assert found == [socket] * 3
+    assert openings == 2
