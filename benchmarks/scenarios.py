@@ -75,13 +75,13 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("work-def", "worker, plain def, concurrency 100", "work", {"handler": "def", "concurrency": 100}),
     Scenario(
         "retry",
-        "worker, every job fails once and succeeds 1 ms later, concurrency 100",
+        "worker, every job is retried once",
         "work",
         {"handler": "retry", "concurrency": 100, "options": RETRIED_ONCE},
     ),
     Scenario(
         "burial",
-        "worker, every job raises UnrecoverableError, concurrency 100",
+        "worker, every job is buried",
         "work",
         {"handler": "bury", "concurrency": 100},
     ),
