@@ -29,6 +29,13 @@ PROJECT = Path(__file__).parents[2]
 BEST_LAID = PROJECT / ".servers" / "redis-8.6" / "server"
 
 
+PORT_TRIES = 5
+
+
+class PortTaken(RuntimeError):
+    """The port that was free a moment ago is somebody else's."""
+
+
 class Version(NamedTuple):
     major: int
     minor: int
@@ -64,6 +71,7 @@ class RedisServer:
         self.folder = Path(tempfile.mkdtemp(prefix="chasqui-test-"))
         self.socket_path = self.folder / "redis.sock"
         self.port = _unused_port() if tcp else 0
+        self._has_answered = False
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         atexit.register(self.close)
@@ -109,13 +117,25 @@ class RedisServer:
         """Start it and wait until it answers."""
         if self.is_running:
             return
-        self._reap()
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command_line(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-        self._guard = _guard(self._process.pid, self.folder)
-        self._wait_until_it_answers()
+        for _ in range(PORT_TRIES):
+            self._reap()
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    self._command_line(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
+            self._guard = _guard(self._process.pid, self.folder)
+            try:
+                self._wait_until_it_answers()
+            except PortTaken:
+                # Between the look and the start somebody else took it. One that was in use already is kept: clients
+                # that wait for this server to come back know no other.
+                if self._has_answered:
+                    raise
+                self.port = _unused_port()
+            else:
+                self._has_answered = True
+                return
+        raise RuntimeError(f"{PORT_TRIES} free ports in a row were taken by others")
 
     def client(self) -> redis.Redis:
         """A blocking client for use in a `with`; bytes come back as bytes."""
@@ -180,7 +200,9 @@ class RedisServer:
         while not _answers(self.socket_path):
             if not self.is_running or time.monotonic() > deadline:
                 self._reap()
-                raise RuntimeError(f"{self.binary} did not start:\n{self._log.read_text(errors='replace')[-2000:]}")
+                said = self._log.read_text(errors="replace")[-2000:]
+                kind = PortTaken if self.port and "Address already in use" in said else RuntimeError
+                raise kind(f"{self.binary} did not start:\n{said}")
             time.sleep(0.005)
 
     def _reap(self, *, patience: float = 0) -> None:
@@ -227,7 +249,8 @@ def _unused_port() -> int:
 
     Inside that range a client that keeps trying to reconnect to a server that is down may end up connected to itself.
     """
-    for port in random.sample(range(20000, 32000), 100):
+    # Not the seeded source, which is the same in every test process.
+    for port in random.SystemRandom().sample(range(20000, 32000), 100):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
