@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -44,6 +45,16 @@ class TestServer:
         own_server.execute("SET", "key", "value")
         with redis.Redis.from_url(own_server.tcp_url) as client:
             assert client.get("key") == b"value"
+
+    def test_takes_another_port_if_its_own_was_taken_meanwhile(self) -> None:
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            server = RedisServer(tcp=True)
+            server.port = taken = other.getsockname()[1]
+            with server:
+                assert server.port != taken
+                assert server.execute("PING")
 
     def test_reports_the_version_that_it_runs(self, own_server: RedisServer) -> None:
         with own_server.client() as client:
