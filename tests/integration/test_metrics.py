@@ -481,6 +481,7 @@ class TestPort:
             writer.write(b"GET /metrics")
             async with asyncio.timeout(3):
                 await worker.close()
+            assert not worker.is_running
             writer.close()
 
     async def test_a_port_that_is_taken_is_refused_by_name(self, make_worker: Callable[..., Worker]) -> None:
