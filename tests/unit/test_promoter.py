@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 
 import pytest
 
+from pychasqui._engine import leader
 from pychasqui._engine import promoter as module
 from pychasqui._engine.promoter import ALERT_EVERY_S, ALERT_FOR_S, LOOK_S, Promoter
 from pychasqui._redis.broker import Broker
@@ -70,7 +71,8 @@ class Bench:
         self.now = 1000.0
         self.broker = FakeBroker()
         self.promoter = Promoter(cast(Broker, self.broker), "me", events_max_len=7)
-        monkeypatch.setattr(module, "monotonic", lambda: self.now)
+        for place in (module, leader):
+            monkeypatch.setattr(place, "monotonic", lambda: self.now)
 
     async def tick(self, reply: Promotion | None = None, *, hears: bool = True) -> float:
         if reply is not None:

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from pychasqui import MissedFiresPolicy, RepeatPattern
+from pychasqui._engine import leader
 from pychasqui._engine import scheduler as module
 from pychasqui._engine.scheduler import BYTES_A_CALL, JOBS_A_CALL, Scheduler, _plan, in_calls
 from pychasqui._redis.repeats import Due, DueSpec, Fires, RepeatBroker
@@ -168,7 +169,8 @@ class Bench:
         self.now = 50.0
         self.repeats = FakeRepeats()
         self.scheduler = Scheduler(cast(RepeatBroker, self.repeats), "me", tick_s=1.5)
-        monkeypatch.setattr(module, "monotonic", lambda: self.now)
+        for place in (module, leader):
+            monkeypatch.setattr(place, "monotonic", lambda: self.now)
 
     async def tick(self, next_due_ms: int = -1, *specs: DueSpec, leads: bool = True) -> float:
         self.repeats.found = Due(leads, NOW if leads else 0, next_due_ms, list(specs))

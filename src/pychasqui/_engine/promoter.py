@@ -9,19 +9,16 @@ the server the polling. Whatever happens to Redis, it goes on; only stop() ends 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from time import monotonic
 
 from .._redis.broker import Broker
-from .._redis.remedies import Remedy, remedy_for
 from .._redis.replies import Promotion
 from ..config import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
-from ..errors import RedisTrouble
-from ..sinks import LockOutcome, PromoterTick, Record
-from .service import Outage, Service, until_free_s
+from ..sinks import PromoterTick, Record
+from .leader import Leader
+from .service import Outage, until_free_s
 
 log = logging.getLogger("chasqui.promoter")
 
@@ -30,23 +27,19 @@ ALERT_EVERY_S = 0.1  # the official promoter's own interval
 LOOK_S = PROMOTER_LEASE_MS / 1500  # while nothing is delayed: often enough to keep the lease
 
 
-class Promoter(Service):
-    title = "promoter"
+class Promoter(Leader):
+    title = role = "promoter"
 
     def __init__(
         self, broker: Broker, holder: str, *, events_max_len: int = 0, tell: Callable[[Record], None] | None = None
     ) -> None:
-        super().__init__()
+        outage = Outage("delayed jobs wait, the promoter keeps trying", "delayed jobs are promoted again")
+        super().__init__(broker.connection, outage, tell)
         self._broker = broker
         self._holder = holder
         self._events_max_len = events_max_len
         self._own_due = float("inf")  # when the soonest job that this worker has rescheduled is due, monotonic
-        self._next_due = float("inf")  # when the leader knows the next one to be due
-        self._leads = False
-        self._tell = tell
-        self._told_lead: bool | None = None  # what was told last about who leads
         self._alert_until = 0.0
-        self._outage = Outage("delayed jobs wait, the promoter keeps trying", "delayed jobs are promoted again")
 
     def expect(self, delay_ms: int) -> None:
         """This worker has rescheduled a job that is due in so many ms."""
@@ -55,39 +48,19 @@ class Promoter(Service):
             self._own_due = due
             self.wake()
 
-    def hear(self, seconds: float) -> None:
-        """Somebody has added a job that is due in so many seconds, before all others."""
-        due = monotonic() + seconds
-        if self._leads and due < self._next_due:
-            self._next_due = due
-            self.wake()
+    def _soonest(self) -> float:
+        return min(self._own_due, self._next_due)
 
-    async def end(self, patience_s: float) -> None:
-        await super().end(patience_s)
-        if self._leads and self._broker.connection.live_socket() is not None:
-            with suppress(RedisTrouble, TimeoutError):  # it ends by itself
-                async with asyncio.timeout(patience_s):
-                    await self._broker.yield_promotion(self._holder)
+    async def _let_go(self) -> None:
+        await self._broker.yield_promotion(self._holder)
 
-    async def _run(self) -> None:
-        while not self._is_stopping:
-            try:
-                hears = await self._broker.hear_of_due(self.hear)
-                wait_s = await self._tick(hears=hears)
-            except RedisTrouble as error:
-                wait_s = self._outage.goes_on(error)
-                if remedy_for(error) in (Remedy.MOVED, Remedy.LOCKED):
-                    self._broker.connection.drop(error)
-            else:
-                self._outage.is_over()
-            look_at = monotonic() + wait_s
-            while not self._is_stopping and (left := min(look_at, self._own_due, self._next_due) - monotonic()) > 0:
-                await self._sleep(left)
+    async def _look(self) -> float:
+        return await self._tick(hears=await self._broker.hear_of_due(self.hear))
 
     async def _tick(self, *, hears: bool) -> float:
         """Promote what is due; returns how long to wait at the most."""
         now = monotonic()
-        mine_is_due, was_expected = now >= self._own_due, now >= min(self._own_due, self._next_due)
+        mine_is_due, was_expected = now >= self._own_due, now >= self._soonest()
         if mine_is_due:
             self._own_due = float("inf")
         self._next_due = float("inf")
@@ -129,9 +102,7 @@ class Promoter(Service):
 
     async def _report(self, tell: Callable[[Record], None], done: Promotion) -> None:
         """Tell how it went. How much is delayed still is asked only for this."""
-        if done.leads != self._told_lead:
-            self._told_lead = done.leads
-            tell(LockOutcome("acquired" if done.leads else "held"))
+        self._tell_lead()
         if done.leads or done.promoted:
             depth, lag_ms = await self._broker.backlog()
             tell(PromoterTick(done.promoted, depth, lag_ms))

@@ -8,23 +8,21 @@ about the same window fire it once. Whatever happens to Redis, it goes on; only 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from time import monotonic
 
 from .. import _ids
-from .._redis.remedies import Remedy, remedy_for
 from .._redis.repeats import Due, DueSpec, Fires, RepeatBroker
 from .._spec import decode_spec
 from ..codec import decode_retry, encode_envelope, encode_extras
 from ..config import SCHEDULER_LEASE_MS
-from ..errors import DecodeError, RedisTrouble
+from ..errors import DecodeError
 from ..job import SCHEDULED_AT
 from ..repeat import GRACE_MS, plan_fires
-from ..sinks import LockOutcome, Record
-from .service import Outage, Service, until_free_s
+from ..sinks import Record
+from .leader import Leader
+from .service import Outage, until_free_s
 
 log = logging.getLogger("chasqui.scheduler")
 
@@ -33,8 +31,8 @@ JOBS_A_CALL = 500
 BYTES_A_CALL = 4 * 1024 * 1024
 
 
-class Scheduler(Service):
-    title = "scheduler"
+class Scheduler(Leader):
+    title = role = "scheduler"
 
     def __init__(
         self,
@@ -44,46 +42,20 @@ class Scheduler(Service):
         tick_s: float,
         tell: Callable[[Record], None] | None = None,
     ) -> None:
-        super().__init__()
+        outage = Outage("repeatables wait, the scheduler keeps trying", "repeatables are fired again")
+        super().__init__(repeats.connection, outage, tell)
         self._repeats = repeats
         self._holder = holder
         self._tick_s = tick_s
         self._grace_ms = max(GRACE_MS, int(3000 * tick_s))
-        self._next_due = float("inf")  # monotonic
-        self._leads = False
         self.missed = 0  # how often a repeatable was found that had not been fired in time
-        self._tell = tell
-        self._told_lead: bool | None = None  # what was told last about who leads
-        self._outage = Outage("repeatables wait, the scheduler keeps trying", "repeatables are fired again")
 
-    def hear(self, seconds: float) -> None:
-        """Somebody has stored a repeatable that is due in so many seconds."""
-        due = monotonic() + seconds
-        if self._leads and due < self._next_due:
-            self._next_due = due
-            self.wake()
+    async def _let_go(self) -> None:
+        await self._repeats.yield_lease(self._holder)
 
-    async def end(self, patience_s: float) -> None:
-        await super().end(patience_s)
-        if self._leads and self._repeats.connection.live_socket() is not None:
-            with suppress(RedisTrouble, TimeoutError):  # it ends by itself
-                async with asyncio.timeout(patience_s):
-                    await self._repeats.yield_lease(self._holder)
-
-    async def _run(self) -> None:
-        while not self._is_stopping:
-            try:
-                await self._repeats.hear_of_due(self.hear)
-                wait_s = await self._tick()
-            except RedisTrouble as error:
-                wait_s = self._outage.goes_on(error)
-                if remedy_for(error) in (Remedy.MOVED, Remedy.LOCKED):
-                    self._repeats.connection.drop(error)
-            else:
-                self._outage.is_over()
-            look_at = monotonic() + wait_s
-            while not self._is_stopping and (left := min(look_at, self._next_due) - monotonic()) > 0:
-                await self._sleep(left)
+    async def _look(self) -> float:
+        await self._repeats.hear_of_due(self.hear)
+        return await self._tick()
 
     async def _tick(self) -> float:
         """Fire what is due; returns how long to wait at the most."""
@@ -91,9 +63,7 @@ class Scheduler(Service):
         asked_at = monotonic()
         due = await self._repeats.due(self._holder, SCHEDULER_LEASE_MS, BATCH)
         self._leads = due.leads
-        if self._tell is not None and due.leads != self._told_lead:
-            self._told_lead = due.leads
-            self._tell(LockOutcome("acquired" if due.leads else "held", "scheduler"))
+        self._tell_lead()
         if not due.leads:
             return until_free_s(due.next_due_ms, self._tick_s)
         soonest = float("inf")
@@ -102,7 +72,7 @@ class Scheduler(Service):
                 await self._set_aside(*fires)
             else:
                 await self._repeats.fire(fires)
-                soonest = min(soonest, *(one.next_ms for one in fires if one.next_ms is not None), soonest)
+                soonest = min([soonest, *(one.next_ms for one in fires if one.next_ms is not None)])
         if due.next_due_ms >= 0:
             soonest = min(soonest, due.now_ms + due.next_due_ms)
         # It may have heard of one that came since.
