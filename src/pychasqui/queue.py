@@ -3,39 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from . import config
-from ._encoder import Backoff, Delay, Encoded, EncodedJob, Encoder, as_jobs
-from ._engine.adder import NEW, REPLACED, Adder
+from ._encoder import Backoff, Delay, Encoder
 from ._place import Place
 from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
 from ._redis.looks import Counts, LookBroker
 from ._redis.repeats import RepeatBroker
+from ._sender import Sender
 from ._terms import IfExists, read_delay
 from .dlq import DeadLetters
-from .errors import (
-    AddUnknown,
-    ChasquiError,
-    Closed,
-    InvalidArgument,
-    InvalidType,
-    NotReplicated,
-    WrongLoop,
-)
+from .errors import Closed, InvalidArgument, InvalidType, WrongLoop
 from .events import QueueEvents
 from .job import Job
 from .look import JobView, Look, Page, State, WorkerInfo
 from .repeat import MissedFiresPolicy, RepeatPattern
 from .repeatables import RepeatableMeta, Repeatables
 from .results import Results, decode_results
-from .tracing import Scene, Shipment, Tracing, TracingOption, check_tracing, find_tracing
+from .tracing import Scene, TracingOption, check_tracing, find_tracing
 
 MOVED_A_CALL = 500
 
@@ -78,8 +69,6 @@ class Queue:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._results: Results | None = None
         self._is_closed = False
-        self._bulks = 0
-        self._bulks_done: asyncio.Future[None] | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -113,7 +102,7 @@ class Queue:
                             "postpone" it: replace its data and its time
         repeat              store a repeatable instead, see upsert_repeatable_job(); missed_fires goes with it
         """
-        loop = self._bound_loop()
+        sender = self._bound_sender()
         if repeat is not None or missed_fires is not None:
             given = {"delay_ms": delay_ms, "delay": delay, "job_id": job_id, "unique_for": unique_for}
             _refuse_beside_repeat(repeat, given | {"if_exists": if_exists, "wait_replicas": wait_replicas or None})
@@ -133,25 +122,7 @@ class Queue:
             unique_for=unique_for,
             if_exists=if_exists,
         )
-        try:
-            if self._tracing is None:
-                answer = await self._adder.add(loop, encoded.envelope, encoded.name, encoded.id, encoded.terms)
-            else:
-                answer = await self._add_traced(self._tracing, loop, encoded)
-        except AddUnknown as error:
-            raise AddUnknown(f"{error} (job {encoded.id})", [encoded.id]) from None
-        if wait_replicas:
-            await self._reach_replicas(wait_replicas)
-        job = Job(encoded.id, name, data, 0, encoded.created_at_ms, _queue=self)
-        if answer != NEW:
-            _tell(job, answer)
-        return job
-
-    async def _add_traced(self, tracing: Tracing, loop: asyncio.AbstractEventLoop, encoded: EncodedJob) -> str:
-        shipment = Shipment([encoded.id], [encoded.name], due=encoded.terms.due)
-        with tracing.sending(self._scene, shipment) as extras:
-            (envelope,) = self._encoder.extend([encoded.envelope], extras)
-            return await self._adder.add(loop, envelope, encoded.name, encoded.id, encoded.terms)
+        return await sender.send(encoded, name, data, wait_replicas)
 
     async def add_unique(self, name: str, data: Any = None, *, job_id: str, **options: Any) -> Job:
         """add() with an id that must be given."""
@@ -163,50 +134,10 @@ class Queue:
         They travel in batches of at most 1,000. QueueFull means that none was added; AddUnknown names in `job_ids`
         those that may not have been.
         """
-        with self._unfinished():
-            return await self._add_bulk(jobs, wait_replicas)
-
-    async def _add_bulk(self, jobs: Iterable[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
-        loop = self._bound_loop()
+        sender = self._bound_sender()
         config.check_int("wait_replicas", wait_replicas, 0)
         given = jobs if isinstance(jobs, list) else list(jobs)
-        encoded = self._encoder.encode_all(given)
-        if self._tracing is None or not given:
-            return await self._send_bulk(loop, given, encoded, wait_replicas)
-        with self._tracing.sending(self._scene, Shipment(encoded.ids, encoded.names, is_bulk=True)) as extras:
-            encoded.envelopes = self._encoder.extend(encoded.envelopes, extras)
-            return await self._send_bulk(loop, given, encoded, wait_replicas)
-
-    async def _send_bulk(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        given: list[Mapping[str, Any]],
-        encoded: Encoded,
-        wait_replicas: int,
-    ) -> list[Job]:
-        batches = encoded.cut()
-        room_for = encoded.due_now() if self._max_stream_len else 0
-        answers: list[asyncio.Future[str]] = []
-        for batch in batches:
-            answers.append(self._adder.add_all(loop, batch.envelopes, batch.names, batch.ids, batch.terms, room_for))
-            # The first batch asks for room for all of them, so it goes alone; the others need not ask.
-            behind = len(answers) - (1 if room_for else config.ADD_WINDOW)
-            if behind >= 0 and len(batches) > 1:
-                await asyncio.wait({answers[behind]})
-                if answers[behind].exception() is not None:
-                    break
-            room_for = 0
-        added = as_jobs(encoded, given, self)  # hot: while Redis is at work
-        # hot: nearly always there is one; gather takes 20 us
-        results = [await _outcome(answers[0])] if len(answers) == 1 else await asyncio.gather(*map(_outcome, answers))
-        if any(isinstance(result, ChasquiError) for result in results):
-            _raise_trouble(results, batches)
-        if encoded.terms is not None:
-            for job, letter in zip(added, "".join(map(str, results)), strict=True):
-                _tell(job, letter)
-        if wait_replicas and added:
-            await self._reach_replicas(wait_replicas)
-        return added
+        return await sender.send_all(self._encoder.encode_all(given), given, wait_replicas)
 
     async def cancel_delayed(self, job_id: str) -> bool:
         """Take a delayed job, or one that waits for its next try, back. True: it will never start."""
@@ -259,7 +190,7 @@ class Queue:
         that is still there, and TimeoutError.
         """
         timeout_s = config.check_seconds("timeout", timeout)
-        self._bound_loop()
+        self._bind_to_loop()
         if self._results is None:
             self._results = Results(
                 self._bound_broker, QueueEvents.over(self._place.connection(timeout_s=7.0), self.name)
@@ -392,18 +323,15 @@ class Queue:
             return
         self._is_closed = True
         if self._loop is asyncio.get_running_loop():
-            if self._bulks:
-                self._bulks_done = self._loop.create_future()
-                await self._bulks_done
             if self._results is not None:
                 await self._results.close()
-            await self._adder.close()
+            await self._sender.close()
             await self._connection.close()
             await self._waiting_connection.close()
         self._place.leave()
 
     async def __aenter__(self) -> Self:
-        self._bound_loop()
+        self._bind_to_loop()
         return self
 
     async def __aexit__(
@@ -414,28 +342,16 @@ class Queue:
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, redis_url='{self._place}')"
 
-    async def _reach_replicas(self, wanted: int) -> None:
-        """On a connection of its own: WAIT holds up whatever is sent behind it."""
-        broker = Broker(self._waiting_connection, Keys(self.name))
-        reached = await broker.replicas_reached(self._adder.ledger, wanted, int(self._timeout_s * 1000))
-        if reached < wanted:
-            raise NotReplicated(
-                f"added, but only {reached} of {wanted} replicas have confirmed it in {self._timeout_s} s"
-            )
+    def _bound_sender(self) -> Sender:
+        self._bind_to_loop()
+        return self._sender
 
-    @contextmanager
-    def _unfinished(self) -> Iterator[None]:
-        """A bulk of several batches: close() waits for the last of them."""
-        self._bulks += 1
-        try:
-            yield
-        finally:
-            self._bulks -= 1
-            if not self._bulks and self._bulks_done is not None and not self._bulks_done.done():
-                self._bulks_done.set_result(None)
+    def _bound_broker(self) -> Broker:
+        self._bind_to_loop()
+        return self._broker
 
-    def _bound_loop(self) -> asyncio.AbstractEventLoop:
-        """The running loop, if it is this queue's. After its loop has ended a queue starts over on the next."""
+    def _bind_to_loop(self) -> None:
+        """Only its own loop may use a queue. After that loop has ended a queue starts over on the next."""
         loop = asyncio.get_running_loop()
         if self._is_closed:
             raise Closed(f"queue {self.name!r} is closed")
@@ -445,20 +361,23 @@ class Queue:
             # Not before: a ledger that was named before a fork would be shared by all children.
             self._start_over()
             self._loop = loop
-        return loop
-
-    def _bound_broker(self) -> Broker:
-        self._bound_loop()
-        return self._broker
 
     def _start_over(self) -> None:
+        keys = Keys(self.name)
         self._connection = self._place.connection(timeout_s=self._timeout_s)
         self._waiting_connection = self._place.connection(timeout_s=self._timeout_s)  # opened when replicas are awaited
-        self._broker = Broker(self._connection, Keys(self.name))
+        self._broker = Broker(self._connection, keys)
         self._results = None
-        self._scene = Scene(self.name, self._place.server)
-        self._tracing = find_tracing(self._tracing_wanted)
-        self._adder = Adder(self._broker, max_stream_len=self._max_stream_len, timeout_s=self._timeout_s)
+        self._sender = Sender(
+            self._broker,
+            Broker(self._waiting_connection, keys),
+            self._encoder,
+            max_stream_len=self._max_stream_len,
+            timeout_s=self._timeout_s,
+            tracing=find_tracing(self._tracing_wanted),
+            scene=Scene(self.name, self._place.server),
+            queue=self,
+        )
 
 
 def _refuse_beside_repeat(repeat: object, given: Mapping[str, object]) -> None:
@@ -473,26 +392,3 @@ def _check_ids(job_ids: Any) -> list[str]:
     if isinstance(job_ids, (str, bytes)) or not isinstance(job_ids, Iterable):
         raise InvalidType(f"job_ids must be several ids, not {type(job_ids).__name__} {job_ids!r}"[:300])
     return [config.check_job_id(job_id) for job_id in job_ids]
-
-
-def _tell(job: Job, letter: str) -> None:
-    """Have a job say what became of it."""
-    job.is_new, job.has_replaced = letter == NEW, letter == REPLACED
-
-
-async def _outcome(answer: asyncio.Future[str]) -> str | ChasquiError:
-    try:
-        return await answer
-    except ChasquiError as error:
-        return error
-
-
-def _raise_trouble(results: list[str | ChasquiError], batches: list[Encoded]) -> NoReturn:
-    """A batch's own error if nothing of the bulk was added, else AddUnknown with the ids in doubt."""
-    trouble = next(result for result in results if isinstance(result, ChasquiError))
-    confirmed = {position for position, result in enumerate(results) if isinstance(result, str)}
-    if not confirmed and not any(isinstance(result, AddUnknown) for result in results):
-        raise trouble
-    in_doubt = [job_id for position, batch in enumerate(batches) if position not in confirmed for job_id in batch.ids]
-    total = sum(len(batch.ids) for batch in batches)
-    raise AddUnknown(f"{len(in_doubt)} of {total} jobs may or may not have been added: {trouble}", in_doubt)
