@@ -6,20 +6,19 @@ import asyncio
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from . import config
 from ._engine.lanes import Lanes
 from ._engine.service import Outage
-from ._engine.signals import caught_signals
 from ._parts import Handler, Parts, Settings
 from ._place import Place
+from ._program import Program
 from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
 from ._redis.remedies import Remedy, remedy_for
-from .errors import Closed, CommandTimeout, ConnectionLost, InvalidType, RedisTrouble, ReplyError, UnsafeServer
+from .errors import CommandTimeout, ConnectionLost, InvalidType, RedisTrouble, ReplyError, UnsafeServer
 from .job import Job
 from .retry import MAX_U32, RetryPolicy
 from .sinks import MetricsSink
@@ -33,7 +32,7 @@ SETTLE_S = 5.0  # how long a closing worker tries to settle what has ended while
 CLOSING_S = 2.0  # how long each other part of the farewell may take
 
 
-class Worker:
+class Worker(Program):
     """Runs a queue's jobs: `await worker.run()` until it is closed, or `async with worker:` beside other things.
 
     handler            called with each Job; `async def`, or a plain function, which then runs in a thread
@@ -86,14 +85,10 @@ class Worker:
         credential_provider: CredentialProvider | None = None,
         tracing: TracingOption = "auto",
     ) -> None:
-        if not callable(handler):
-            raise InvalidType(
-                f"handler must be a function that takes a job, not {type(handler).__name__} {handler!r}"[:300]
-            )
         consumer_id = f"c-{uuid4()}" if consumer_id is None else consumer_id
         self._settings = Settings(
             queue_name=config.check_queue_name(queue_name),
-            handler=handler,
+            handler=_check_handler(handler),
             consumer_id=config.check_consumer_id(consumer_id),
             group=config.check_consumer_name("group", group),
             concurrency=config.check_int("concurrency", concurrency, 1),
@@ -118,20 +113,11 @@ class Worker:
         )
         self._strict = config.check_bool("strict", strict)
         self._shutdown_deadline_s = config.check_seconds("shutdown_deadline_s", shutdown_deadline_s)
-        self._place = Place(
-            redis_url, tls=tls, client_name=f"chasqui-worker-{queue_name}", credential_provider=credential_provider
-        )
-        self._main: asyncio.Task[None] | None = None
-        self._started: asyncio.Future[None] | None = None
-        self._stop_wanted: asyncio.Event | None = None
-        self._hurry_wanted: asyncio.Event | None = None
+        client_name = f"chasqui-worker-{queue_name}"
+        place = Place(redis_url, tls=tls, client_name=client_name, credential_provider=credential_provider)
+        super().__init__("worker", queue_name, place)
+        self._hurry_wanted = asyncio.Event()
         self._parts: Parts | None = None
-        self._death: BaseException | None = None
-        self._is_closed = False
-
-    @property
-    def queue_name(self) -> str:
-        return self._settings.queue_name
 
     @property
     def name(self) -> str:
@@ -150,85 +136,25 @@ class Worker:
         """Where metrics are served, once it runs; None if they are not."""
         return None if self._parts is None or self._parts.http is None else self._parts.http.port
 
-    @property
-    def is_running(self) -> bool:
-        return self._main is not None and not self._main.done()
-
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
-
-    async def run(self) -> None:
-        """Run jobs until close(), SIGINT or SIGTERM. A second call waits for the first."""
-        main = self._begin()
-        with caught_signals(self._on_signal):
-            try:
-                await asyncio.shield(main)
-            except asyncio.CancelledError:
-                await self.close()
-                raise
-
-    async def close(self) -> None:
-        """Stop reading, let what is held finish up to the deadline, ack it, and let go. Safe twice."""
-        self._is_closed = True
-        if self._main is None or self._stop_wanted is None:
-            return
-        self._stop_wanted.set()
-        # A handler that closes its own worker must not wait for itself.
-        if self._parts is None or not self._parts.lanes.is_lane(asyncio.current_task()):
-            await asyncio.wait({self._main})
-
     async def drain(self, timeout_s: float | None = None) -> None:
         """close(), with another deadline for the handlers that are running."""
         if timeout_s is not None:
             self._shutdown_deadline_s = config.check_seconds("timeout_s", timeout_s)
         await self.close()
 
-    async def __aenter__(self) -> Self:
-        main = self._begin()
-        assert self._started is not None
-        await asyncio.wait({main, self._started}, return_when=asyncio.FIRST_COMPLETED)
-        if main.done():
-            main.result()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-        if self._main is not None and error is None:
-            self._main.result()
-
-    def _begin(self) -> asyncio.Task[None]:
-        if self._main is None:
-            if self._is_closed:
-                raise Closed(f"worker of queue {self.queue_name!r} is closed; make a new one")
-            self._stop_wanted, self._hurry_wanted = asyncio.Event(), asyncio.Event()
-            self._started = asyncio.get_running_loop().create_future()
-            self._main = asyncio.create_task(self._live(), name=f"chasqui worker {self.queue_name}")
-        elif self._main.done():
-            raise Closed(f"worker of queue {self.queue_name!r} has ended; make a new one")
-        return self._main
-
     async def _live(self) -> None:
-        assert self._stop_wanted is not None
-        assert self._started is not None
         parts = self._parts = Parts(
             self._settings, self._place, on_death=self._on_death, is_abandoned=self._is_abandoned
         )
         try:
             if await self._unless_stopped(self._start(parts)):
-                self._started.set_result(None)
+                self._has_started()
                 log.info("worker %s runs queue %s with %d lanes", self.consumer_id, self.queue_name, self.concurrency)
                 await self._stop_wanted.wait()
                 await self._stop(parts)
             log.info("worker %s has stopped", self.consumer_id)
         finally:
-            self._is_closed = True
             await parts.close()
-            self._place.leave()
-        if self._death is not None:
-            raise self._death
 
     async def _start(self, parts: Parts) -> None:
         parts.lanes.lease_until = 0.0  # nothing is started before the first renewal
@@ -273,7 +199,6 @@ class Worker:
 
     async def _unless_stopped(self, starting: Coroutine[Any, Any, None]) -> bool:
         """Whether it came to its end; a stop that is asked for meanwhile ends it at once."""
-        assert self._stop_wanted is not None
         task = asyncio.ensure_future(starting)
         stop = asyncio.ensure_future(self._stop_wanted.wait())
         await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -285,16 +210,18 @@ class Worker:
         await asyncio.wait({task, stop})
         return False
 
+    def _is_inside(self, task: asyncio.Task[object] | None) -> bool:
+        """A handler that closes its own worker must not wait for itself."""
+        return self._parts is not None and self._parts.lanes.is_lane(task)
+
     def _is_abandoned(self) -> bool:
         """A loop that ends cancels everything, the worker's own task with it."""
         return self._main is None or self._main.done() or self._main.cancelling() > 0
 
     def _on_death(self, title: str, error: BaseException) -> None:
         """A part has died, which only a defect can bring about: the worker goes with it, loudly."""
-        assert self._stop_wanted is not None
         log.critical("the %s of worker %s has died, the worker stops", title, self.consumer_id, exc_info=error)
-        self._death = self._death or error
-        self._stop_wanted.set()
+        self._die_of(error)
 
     async def _heed_risks(self, broker: Broker) -> None:
         """Say what the server's settings put at risk, or refuse to work there."""
@@ -339,7 +266,6 @@ class Worker:
 
     async def _drain(self, lanes: Lanes) -> None:
         """Let what is held finish, until the deadline or a second signal."""
-        assert self._hurry_wanted is not None
         waits = {asyncio.ensure_future(lanes.drain()), asyncio.ensure_future(self._hurry_wanted.wait())}
         await asyncio.wait(waits, timeout=self._shutdown_deadline_s, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
@@ -365,14 +291,20 @@ class Worker:
             log.info("worker %s leaves its name in the group: %r", self.consumer_id, error)
 
     def _on_signal(self, signal_name: str) -> None:
-        assert self._stop_wanted is not None
-        assert self._hurry_wanted is not None
         if self._stop_wanted.is_set():
             log.warning("%s again: stopping now, unfinished jobs will run elsewhere", signal_name)
             self._hurry_wanted.set()
         else:
             log.info("%s: finishing what runs; a second signal stops at once", signal_name)
             self._stop_wanted.set()
+
+
+def _check_handler(handler: Any) -> Handler:
+    if not callable(handler):
+        raise InvalidType(
+            f"handler must be a function that takes a job, not {type(handler).__name__} {handler!r}"[:300]
+        )
+    return handler  # type: ignore[no-any-return]
 
 
 async def _insist(say: Callable[[], Awaitable[Any]]) -> None:
