@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
 
-from ._redis.broker import Broker
+from ._redis.letters import LetterBroker
 from ._redis.replies import Entry
 from .codec import Envelope, decode_data, decode_envelope, decode_name, encode_data, encode_envelope
 from .config import check_int
@@ -82,7 +82,7 @@ _CHOICES = ", ".join(Which.__dataclass_fields__)
 class DeadLetters:
     """`queue.dlq`. The choices `ids`, `name`, `reason`, `error_type`, `since`, `until` narrow every verb down."""
 
-    def __init__(self, broker: Callable[[], Broker], on_replay: Callable[[list[str]], None]) -> None:
+    def __init__(self, broker: Callable[[], LetterBroker], on_replay: Callable[[list[str]], None]) -> None:
         self._broker = broker
         self._on_replay = on_replay  # told the ids of jobs that are about to be brought back
 
@@ -96,7 +96,7 @@ class DeadLetters:
 
     async def _named(self, ids: frozenset[str]) -> AsyncIterator[Entry]:
         for dlq_id in sorted(ids, key=_order):
-            for entry in await self._broker().dead_page(dlq_id, dlq_id, 1):
+            for entry in await self._broker().page(dlq_id, dlq_id, 1):
                 yield entry
 
     async def _between(self, chosen: Which, after: str) -> AsyncIterator[Entry]:
@@ -104,7 +104,7 @@ class DeadLetters:
         if after and (chosen.since is None or _order(after) > _order(start)):
             start = f"({after}"
         end = "+" if chosen.until is None else f"{_ms(chosen.until) - 1}-{2**64 - 1}"
-        while entries := await self._broker().dead_page(start, end, PAGE):
+        while entries := await self._broker().page(start, end, PAGE):
             for entry in entries:
                 yield entry
             start = f"({entries[-1][0].decode()}"
@@ -121,7 +121,7 @@ class DeadLetters:
 
     async def count(self, **which: Any) -> int:
         if not which:
-            return await self._broker().dead_count()
+            return await self._broker().count()
         return sum([1 async for _ in self.search(**which)])
 
     async def count_by_reason(self, **which: Any) -> dict[str, int]:
@@ -129,7 +129,7 @@ class DeadLetters:
 
     async def dropped(self) -> int:
         """How many letters the bound of the dead letters has pushed out."""
-        return await self._broker().dead_dropped()
+        return await self._broker().dropped()
 
     async def replay(
         self, *, limit: int | None = None, rate: float | None = None, dry_run: bool = False, **which: Any
@@ -180,10 +180,10 @@ class DeadLetters:
         async for job in self.search(**which):
             batch.append(job.dlq_id)
             if len(batch) == PAGE:
-                removed += len(batch) if dry_run else await self._broker().remove_dead(batch)
+                removed += len(batch) if dry_run else await self._broker().remove(batch)
                 batch = []
         if batch:
-            removed += len(batch) if dry_run else await self._broker().remove_dead(batch)
+            removed += len(batch) if dry_run else await self._broker().remove(batch)
         return removed
 
     async def _move(self, batch: list[tuple[str, bytes, bytes]], dry_run: bool = False) -> int:

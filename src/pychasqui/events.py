@@ -19,12 +19,12 @@ from typing import Any, Self
 from . import config
 from ._engine.service import Outage
 from ._place import Place
-from ._redis.broker import Broker
 from ._redis.connection import Connection
 from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
 from ._redis.remedies import Remedy, remedy_for
 from ._redis.replies import Entry
+from ._redis.reports import ReportBroker
 from .errors import Closed, InvalidArgument, InvalidType, RedisTrouble
 
 log = logging.getLogger("chasqui.events")
@@ -80,7 +80,7 @@ class QueueEvents:
         self._read_from(self._place.connection(timeout_s=self._block_ms / 1000 + 2.0))
 
     def _read_from(self, connection: Connection) -> None:
-        self._broker = Broker(connection, Keys(self.queue_name))
+        self._broker = ReportBroker(connection, Keys(self.queue_name))
         self._inbox: deque[QueueEvent] = deque()
         self._callbacks: list[tuple[str | None, Callback]] = []
         self._reading: asyncio.Task[Any] | None = None

@@ -14,8 +14,10 @@ from ._place import Place
 from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
+from ._redis.letters import LetterBroker
 from ._redis.looks import Counts, LookBroker
 from ._redis.repeats import RepeatBroker
+from ._redis.reports import ReportBroker
 from ._sender import Sender
 from ._terms import IfExists, read_delay
 from .dlq import DeadLetters
@@ -173,15 +175,15 @@ class Queue:
     async def get_job_result_bulk(self, job_ids: Iterable[str]) -> list[Any]:
         """The same for many, in the order of the ids."""
         ids = _check_ids(job_ids)
-        return decode_results(await self._bound_broker().results(ids)) if ids else []
+        return decode_results(await self._reports().results(ids)) if ids else []
 
     async def get_job_progress(self, job_id: str) -> int | None:
         """How far the job's handler has said to be, in per cent; None if it has not."""
-        return await self._bound_broker().progress_of(config.check_job_id(job_id))
+        return await self._reports().progress_of(config.check_job_id(job_id))
 
     async def get_job_logs(self, job_id: str, *, limit: int = 100) -> list[str]:
         """The last lines that the job's handler has logged, oldest first."""
-        return await self._bound_broker().log_of(config.check_job_id(job_id), config.check_int("limit", limit, 1))
+        return await self._reports().log_of(config.check_job_id(job_id), config.check_int("limit", limit, 1))
 
     async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109  the official name
         """What the job's handler returns, as soon as it does.
@@ -192,9 +194,8 @@ class Queue:
         timeout_s = config.check_seconds("timeout", timeout)
         self._bind_to_loop()
         if self._results is None:
-            self._results = Results(
-                self._bound_broker, QueueEvents.over(self._place.connection(timeout_s=7.0), self.name)
-            )
+            events = QueueEvents.over(self._place.connection(timeout_s=7.0), self.name)
+            self._results = Results(self._reports, events)
         return await self._results.wait(config.check_job_id(job_id), timeout_s)
 
     async def wait_for_results(self, job_ids: Iterable[str], *, timeout: float = 30.0) -> list[Any]:  # noqa: ASYNC109
@@ -206,6 +207,9 @@ class Queue:
         finally:
             for wait in waits:
                 wait.cancel()
+
+    def _reports(self) -> ReportBroker:
+        return ReportBroker(self._bound_broker().connection, Keys(self.name))
 
     # A look inside --------------------------------------------------------------------------------------------------
 
@@ -302,7 +306,7 @@ class Queue:
     @property
     def dlq(self) -> DeadLetters:
         """The queue's dead letters."""
-        return DeadLetters(self._bound_broker, self._forget_ends)
+        return DeadLetters(lambda: LetterBroker(self._bound_broker(), Keys(self.name)), self._forget_ends)
 
     def _forget_ends(self, job_ids: Iterable[str]) -> None:
         if self._results is not None:

@@ -17,8 +17,8 @@ from itertools import islice
 from time import monotonic
 from typing import Any
 
-from ._redis.broker import Broker
 from ._redis.remedies import Remedy, remedy_for
+from ._redis.reports import ReportBroker
 from .codec import decode_data
 from .errors import Closed, DecodeError, JobFailed, RedisTrouble, ResultExpired, ResultNotStored
 from .events import QueueEvent, QueueEvents, read_event
@@ -37,7 +37,7 @@ SECOND_LOOK_S = 5.0
 class Results:
     """Made when the first result is waited for; close() ends every wait."""
 
-    def __init__(self, broker: Callable[[], Broker], events: QueueEvents) -> None:
+    def __init__(self, broker: Callable[[], ReportBroker], events: QueueEvents) -> None:
         self._broker = broker
         self._events = events
         self._waiting: dict[str, list[asyncio.Future[Any]]] = {}

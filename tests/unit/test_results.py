@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from pychasqui._redis.broker import Broker
+from pychasqui._redis.reports import ReportBroker
 from pychasqui.codec import encode_data
 from pychasqui.errors import Closed, DecodeError, JobFailed, RedisTrouble, ReplyError, ResultExpired, ResultNotStored
 from pychasqui.events import QueueEvent, QueueEvents
@@ -77,7 +77,7 @@ def dead(job_id: str, **fields: Any) -> QueueEvent:
 class Hub:
     def __init__(self) -> None:
         self.broker, self.events = FakeBroker(), FakeEvents()
-        self.results = Results(lambda: cast(Broker, self.broker), cast(QueueEvents, self.events))
+        self.results = Results(lambda: cast(ReportBroker, self.broker), cast(QueueEvents, self.events))
 
     async def wait(self, *job_ids: str, timeout_s: float = PATIENCE_S) -> list[asyncio.Task[Any]]:
         """Tasks that have looked once and wait."""

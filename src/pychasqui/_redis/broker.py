@@ -185,11 +185,6 @@ class Broker:
         head = (group, self._keys.prefix, ttl_ms)
         return int(await self.run(scripts.STORE, (self._keys.stream,), (*head, *arguments), also))
 
-    async def results(self, job_ids: list[str]) -> list[bytes | None]:
-        """What the handlers of these jobs returned, still encoded; None where nothing is stored."""
-        found: list[bytes | None] = await self.connection.call("MGET", *map(self._keys.result, job_ids))
-        return found
-
     def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: OnReply) -> None:
         """How far a job is. Nobody waits for it."""
         self._send(("SET", self._keys.progress(job_id), percent, "PX", kept_ms), on_reply)
@@ -206,15 +201,6 @@ class Broker:
             on_reply(ConnectionLost("the server does not take it now"))
         else:
             socket.send(pack(*words), self.connection.deadline(), on_reply)
-
-    async def progress_of(self, job_id: str) -> int | None:
-        percent = await self.connection.call("GET", self._keys.progress(job_id))
-        return int(percent) if percent is not None and percent.isdigit() else None
-
-    async def log_of(self, job_id: str, count: int) -> list[str]:
-        """The last lines of a job's log, oldest first."""
-        entries = await self.connection.call("XREVRANGE", self._keys.log(job_id), "+", "-", "COUNT", count)
-        return [entry[1][1].decode("utf-8", "replace") for entry in reversed(entries) if len(entry[1]) > 1]
 
     def announce(self, socket: Socket, kind: str, words: list[str | int], deadline: float, on_reply: OnReply) -> None:
         """Write events, as announce.lua or announce_done.lua takes them."""
@@ -363,47 +349,6 @@ class Broker:
     async def yield_promotion(self, holder: str) -> None:
         """Let go of the promoter's lease, if it is ours."""
         await self.run(scripts.YIELD, (self._keys.promoter_lease,), (holder,))
-
-    # Events ---------------------------------------------------------------------------------------------------------
-
-    async def last_event_id(self) -> str:
-        """The newest event's; "0-0" if there is none."""
-        newest = await self.connection.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", 1)
-        return newest[0][0].decode() if newest else "0-0"
-
-    async def recent_events(self, count: int) -> list[Entry]:
-        """The newest, oldest first."""
-        newest: list[Entry] = await self.connection.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", count)
-        return newest[::-1]
-
-    async def read_events(self, after: str, count: int, block_ms: int) -> list[Entry]:
-        """What has happened after that event; waits if it is nothing. Sending it again reads it again."""
-        return read_entries(
-            await self.connection.call("XREAD", "COUNT", count, "BLOCK", block_ms, "STREAMS", self._keys.events, after)
-        )
-
-    # Dead letters ---------------------------------------------------------------------------------------------------
-
-    async def dead_page(self, start: str, end: str, count: int) -> list[Entry]:
-        """A page of dead letters, oldest first; start and end as XRANGE takes them."""
-        page: list[Entry] = await self.connection.call("XRANGE", self._keys.dead, start, end, "COUNT", count)
-        return page
-
-    async def dead_count(self) -> int:
-        return int(await self.connection.call("XLEN", self._keys.dead))
-
-    async def dead_dropped(self) -> int:
-        """How many dead letters their bound has pushed out."""
-        return int(await self.connection.call("GET", self._keys.dead_dropped) or 0)
-
-    async def replay(self, jobs: list[tuple[str, bytes, bytes]]) -> int:
-        """Dead jobs back to the stream, each a letter's id, an envelope and a name. Each letter moves once."""
-        arguments = tuple(word for job in jobs for word in job)
-        moved: int = await self.run(scripts.REPLAY, (self._keys.dead, self._keys.stream), arguments)
-        return moved
-
-    async def remove_dead(self, ids: list[str]) -> int:
-        return int(await self.connection.call("XDEL", self._keys.dead, *ids))
 
     async def run(
         self,

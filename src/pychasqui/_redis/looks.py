@@ -93,7 +93,10 @@ class LookBroker:
         return [(member, float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
 
     async def dead(self, after: str, count: int) -> list[Entry]:
-        return await self._broker.dead_page(f"({after}" if after else "-", "+", count)
+        page: list[Entry] = await self._call(
+            "XRANGE", self._keys.dead, f"({after}" if after else "-", "+", "COUNT", count
+        )
+        return page
 
     async def member_of(self, job_id: str) -> tuple[bytes, float] | None:
         """A delayed job's member and when it is due."""

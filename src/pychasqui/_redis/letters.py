@@ -1,0 +1,38 @@
+"""What is asked of Redis about dead letters once they are buried. Whatever is sent can be sent again."""
+
+from __future__ import annotations
+
+from . import scripts
+from .broker import Broker
+from .keys import Keys
+from .replies import Entry
+
+
+class LetterBroker:
+    """The conversation about one queue's dead letters, over a broker's connection."""
+
+    def __init__(self, broker: Broker, keys: Keys) -> None:
+        self._broker = broker
+        self._call = broker.connection.call
+        self._keys = keys
+
+    async def page(self, start: str, end: str, count: int) -> list[Entry]:
+        """Oldest first; start and end as XRANGE takes them."""
+        page: list[Entry] = await self._call("XRANGE", self._keys.dead, start, end, "COUNT", count)
+        return page
+
+    async def count(self) -> int:
+        return int(await self._call("XLEN", self._keys.dead))
+
+    async def dropped(self) -> int:
+        """How many their bound has pushed out."""
+        return int(await self._call("GET", self._keys.dead_dropped) or 0)
+
+    async def replay(self, jobs: list[tuple[str, bytes, bytes]]) -> int:
+        """Dead jobs back to the stream, each a letter's id, an envelope and a name. Each letter moves once."""
+        arguments = tuple(word for job in jobs for word in job)
+        moved: int = await self._broker.run(scripts.REPLAY, (self._keys.dead, self._keys.stream), arguments)
+        return moved
+
+    async def remove(self, ids: list[str]) -> int:
+        return int(await self._call("XDEL", self._keys.dead, *ids))
