@@ -181,6 +181,8 @@ class Parts:
         self.reader.on_batch = tell
         self.vitals, self.http = self._window()
         self.lanes.on_room = self.reader.wake
+        self.acker.on_settled = self.reader.on_settled
+        self.reader.unsettled = lambda: self.acker.unsettled
         self.lanes.is_abandoned = is_abandoned
         self.reader.claims = self.reclaimer
         for part in (self.lanes, self.acker, self.reader, self.reclaimer, self.promoter, self.scheduler):

@@ -43,6 +43,7 @@ SCHEDULER_LEASE_MS = 3000  # a killed leader holds repeatables up for no longer 
 MAX_TICK_MS = 24 * 3600 * 1000
 SCHEDULER_TICK_MS = 1500  # how often the leader looks for repeatables that it has not heard of
 DLQ_MAX_LEN = 100_000  # the official bound; what it pushes out is counted
+RESULT_BATCH_BYTES = 1024 * 1024  # results in one script call
 OUTCOME_BATCH = 250  # failed jobs in one script call: each carries its payload
 MAX_ERROR_CHARS = 2000
 MAX_TRACEBACK_CHARS = 8000

@@ -256,7 +256,7 @@ class TestThereAndBack:
             await started.wait()
             assert mine._parts is not None
             await add(queue_name, redis_url, "a")
-            await mine._parts.reading.read(GROUP, mine.consumer_id, 10, 100, mine._parts.reader._arrive)
+            await (await mine._parts.reading.read(GROUP, mine.consumer_id, 10, 100, mine._parts.reader._arrive))
             assert mine._parts.lanes.waiting == 1
             _, (entry_id, _) = await witness.xrange(keys.stream)
             for owner in ("other", mine.consumer_id):
@@ -373,7 +373,7 @@ class TestHandlers:
         running = asyncio.create_task(first.run())
         await eventually(started.is_set)
         assert first._parts is not None
-        await first._parts.reading.read(GROUP, first.consumer_id, 10, 100, first._parts.reader._arrive)
+        await (await first._parts.reading.read(GROUP, first.consumer_id, 10, 100, first._parts.reader._arrive))
         closing = asyncio.create_task(first.close())
         await asyncio.sleep(0.1)
         gate.set()

@@ -209,13 +209,15 @@ class Machine(RuleBasedStateMachine):
 
     # Reading and running --------------------------------------------------------------------------------------------
 
+    async def _read(self, consumer: str, count: int) -> list[Any]:
+        return await (await self.broker.read(GROUP, consumer, count, None, lambda _: None))
+
     @precondition(lambda self: self.model.unread())
     @rule(slot=slots, count=counts, fault=losses, starts=st.booleans())
     def read(self, slot: int, count: int, fault: str, starts: bool) -> None:
         worker = self.workers[slot]
         expected = self.model.unread()[:count]
-        came: list[Any] = []
-        self.wait(self.broker.read(GROUP, worker.name, count, None, came.extend))
+        came = self.wait(self._read(worker.name, count))
         assert [entry_id for entry_id, _ in came] == expected
         for entry_id, fields in came:
             entry = self.model.entries[entry_id]

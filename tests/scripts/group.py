@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import redis
+
 from pychasqui._redis import scripts
+from pychasqui._redis.dialect import parse_version
 from pychasqui._redis.keys import Keys
 
 KEYS = Keys("q")
@@ -95,6 +98,7 @@ class Fire(NamedTuple):
 class Group:
     client: Any  # redis-py types replies as everything they could be under any setting
     number: int = 0  # of the last batch that was added on terms
+    at_once: bool = False  # whether store may use what only new servers have
 
     def run(self, script: scripts.Script, keys: list[str], *arguments: Any) -> Any:
         return self.client.eval(script.text, len(keys), *keys, *arguments)
@@ -139,6 +143,22 @@ class Group:
         """The group is destroyed and begins again: all that is in the stream is handed out as if for the first time."""
         self.client.xgroup_destroy(KEYS.stream, GROUP)
         self.create()
+
+    @property
+    def has_msetex(self) -> bool:
+        server = self.client.info("server")
+        return "valkey_version" not in server and parse_version(server["redis_version"]) >= (8, 4)
+
+    @contextmanager
+    def as_user(self, *rules: str) -> Iterator[Group]:
+        """The same as a user who may do no more than that."""
+        self.client.execute_command("ACL", "SETUSER", "narrow", "on", ">word", *rules)
+        try:
+            path = self.client.connection_pool.connection_kwargs["path"]
+            with redis.Redis(unix_socket_path=path, username="narrow", password="word") as narrow:
+                yield Group(narrow, at_once=self.at_once)
+        finally:
+            self.client.execute_command("ACL", "DELUSER", "narrow")
 
     @contextmanager
     def full_memory(self) -> Iterator[None]:
@@ -196,8 +216,12 @@ class Group:
         return acked
 
     def store(self, *done: Stored, ttl_ms: int = KEPT_MS) -> int:
-        words = [word for job in done for word in job]
-        refused = self.run(scripts.STORE, [KEYS.stream], GROUP, KEYS.prefix, ttl_ms, *words)
+        ids = [job.entry_id for job in done]
+        results = [(KEYS.result(job.job_id), job.result) for job in done if job.is_stored]
+        marked = [(job.entry_id, job.job_id) for job in done if job.is_marked]
+        head = (GROUP, KEYS.prefix, ttl_ms, int(self.at_once), len(ids), len(results))
+        words = [word for pair in (*results, *marked) for word in pair]
+        refused = self.run(scripts.STORE, [KEYS.stream], *head, *ids, *words)
         assert isinstance(refused, int)
         return refused
 

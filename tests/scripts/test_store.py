@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 import redis
 
-from pychasqui.config import OUTCOME_BATCH
+from pychasqui.config import ACK_BATCH
 from tests.scripts.group import GROUP, KEYS, Group, Hold, Stored, Wanted, index_key, marker_key
+
+
+@pytest.fixture(params=["one by one", "at once"])
+def group(group: Group, request: pytest.FixtureRequest) -> Group:
+    """Both ways of storing, where the server has both."""
+    group.at_once = request.param == "at once"
+    if group.at_once and not group.has_msetex:
+        pytest.skip("this server has no MSETEX: results are set one by one")
+    return group
 
 
 def test_an_entry_that_is_done_leaves_the_pending_list_and_the_stream_and_its_result_is_kept(group: Group) -> None:
@@ -154,15 +163,18 @@ def test_without_memory_the_jobs_are_done_and_their_results_are_kept(group: Grou
 
 def test_a_user_who_may_not_write_results_has_the_jobs_done_and_the_refusals_counted(group: Group) -> None:
     first, second, third = group.hand_to("a", 3)
-    group.client.execute_command("ACL", "SETUSER", "narrow", "on", ">word", "+@all", f"~{KEYS.stream}")
-    try:
-        path = group.client.connection_pool.connection_kwargs["path"]
-        with redis.Redis(unix_socket_path=path, username="narrow", password="word") as narrow:
-            refused = Group(narrow).store(Stored(first, "1"), Stored(second, "2"), Stored(third, "3", is_stored=0))
-    finally:
-        group.client.execute_command("ACL", "DELUSER", "narrow")
+    with group.as_user("+@all", f"~{KEYS.stream}") as narrow:
+        refused = narrow.store(Stored(first, "1"), Stored(second, "2"), Stored(third, "3", is_stored=0))
     assert refused == 2
     assert (group.stream, group.holds, group.keys) == ([], {}, {KEYS.stream})
+
+
+def test_where_a_server_takes_no_many_at_once_they_are_stored_one_by_one(group: Group) -> None:
+    """As with a user who may not say MSETEX."""
+    first, second = group.hand_to("a", 2)
+    with group.as_user("+@all", "-msetex" if group.has_msetex else "-mset", "~*") as narrow:
+        assert narrow.store(Stored(first, "1"), Stored(second, "2")) == 0
+    assert (group.result("1"), group.result("2"), group.stream, group.holds) == (b"result", b"result", [], {})
 
 
 def test_what_stands_where_the_result_goes_is_replaced(group: Group) -> None:
@@ -192,7 +204,7 @@ def test_10_000_entries_in_batches(group: Group) -> None:
     jobs = [Stored(entry_id, f"job-{number}", 1) for number, entry_id in enumerate(group.hand_to("a", 10_000))]
     for job in jobs:
         group.client.set(marker_key(job.job_id), job.entry_id)
-    for start in range(0, len(jobs), OUTCOME_BATCH):
-        assert group.store(*jobs[start : start + OUTCOME_BATCH]) == 0
+    for start in range(0, len(jobs), ACK_BATCH):
+        assert group.store(*jobs[start : start + ACK_BATCH]) == 0
     assert (group.stream, group.holds) == ([], {})
     assert group.keys == {KEYS.stream, *(KEYS.result(job.job_id) for job in jobs)}

@@ -9,9 +9,10 @@ import pytest
 
 from pychasqui._engine.acker import Acker
 from pychasqui._engine.event import Event
-from pychasqui._redis.broker import Also, Broker, Dead, Failed, Stored
+from pychasqui._redis.broker import Also, Broker, Dead, Failed
 from pychasqui._redis.connection import Socket
 from pychasqui.codec import encode_data
+from pychasqui.config import ACK_BATCH, RESULT_BATCH_BYTES
 from pychasqui.errors import CommandTimeout, ConnectionLost
 from pychasqui.job import Job
 
@@ -31,7 +32,7 @@ class FakeBroker:
         self.finished: list[tuple[bytes, str]] = []
         self.rescheduled: list[Failed] = []
         self.buried: list[Dead] = []
-        self.stored: list[Stored] = []
+        self.stored: list[tuple[list[bytes], list[tuple[str, bytes]], list[tuple[bytes, str]]]] = []
         self.ttls: set[int] = set()
         self.refused = 0
 
@@ -53,9 +54,17 @@ class FakeBroker:
         await self._answer(also)
         self.finished += entries
 
-    async def store(self, group: str, ttl_ms: int, done: list[Stored], also: Also | None = None) -> int:
+    async def store(
+        self,
+        group: str,
+        ttl_ms: int,
+        ids: list[bytes],
+        results: list[tuple[str, bytes]],
+        marked: list[tuple[bytes, str]],
+        also: Also | None = None,
+    ) -> int:
         await self._answer(also)
-        self.stored += done
+        self.stored.append((ids, results, marked))
         self.ttls.add(ttl_ms)
         return self.refused
 
@@ -208,8 +217,11 @@ class TestResults:
         office.acker.done(job(2, is_marked=True), None)
         await office.settle()
         assert office.broker.stored == [
-            Stored(b"1-0", "job-1", 0, 1, encode_data({"a": 1})),
-            Stored(b"2-0", "job-2", 1, 1, encode_data(None)),
+            (
+                [b"1-0", b"2-0"],
+                [("job-1", encode_data({"a": 1})), ("job-2", encode_data(None))],
+                [(b"2-0", "job-2")],
+            )
         ]
         assert (office.broker.ttls, office.broker.acked, office.broker.finished) == ({5000}, [], [])
 
@@ -218,7 +230,7 @@ class TestResults:
     ) -> None:
         office.acker.done(job(1), object())
         await office.settle()
-        assert office.broker.stored == [Stored(b"1-0", "job-1", 0, 0, b"")]
+        assert office.broker.stored == [([b"1-0"], [], [])]
         assert "cannot be stored, the job is done" in caplog.text
 
     async def test_those_that_found_no_room_are_a_line_of_the_log(
@@ -237,7 +249,17 @@ class TestResults:
         office.acker.done(job(1, deliveries=2), 7)
         assert office.acker.held() == {b"1-0": 3}
         await office.settle()
-        assert [done.result for done in office.broker.stored] == [encode_data(7)]
+        assert office.broker.stored == [([b"1-0"], [("job-1", encode_data(7))], [])]
+
+    async def test_a_thousand_share_a_call_unless_they_are_large(self, office: Office) -> None:
+        for number in range(ACK_BATCH + 1):
+            office.acker.done(job(number), number)
+        for number in range(3):
+            office.acker.done(job(number), b"x" * (RESULT_BATCH_BYTES // 2))
+        office.acker.done(job(4), b"x" * (2 * RESULT_BATCH_BYTES))
+        office.acker.done(job(5), 5)
+        await office.settle()
+        assert [len(ids) for ids, _, _ in office.broker.stored] == [ACK_BATCH, 2, 1, 1, 1, 1]
 
 
 async def test_without_results_and_events_a_handlers_result_is_not_even_encoded(office: Office) -> None:
@@ -288,3 +310,13 @@ async def test_of_outcomes_that_count_nothing_is_told(office: Office) -> None:
     give_one_of_each(office)
     await office.settle()
     assert office.fences == 0
+
+
+async def test_whoever_waits_for_it_is_told_that_more_is_settled(office: Office) -> None:
+    left: list[int] = []
+    office.acker.on_settled = lambda: left.append(office.acker.unsettled)
+    for number in range(ACK_BATCH + 10):
+        office.acker.done(job(number), None)
+    assert office.acker.unsettled == ACK_BATCH + 10
+    await office.settle()
+    assert left == [10, 0]

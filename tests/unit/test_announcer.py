@@ -6,12 +6,13 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from pychasqui._engine.announcer import GATHER_S, Announcer
+from pychasqui._engine.announcer import GATHER_S, SETTLED_IN_S, Announcer
 from pychasqui._engine.event import Event
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.connection import Socket
@@ -129,6 +130,26 @@ class TestOrder:
                 await asyncio.sleep(0.001)
         assert office.broker.kinds == [("active", f"job-{number}") for number in range(5)]
         assert len(office.broker.calls) == 1
+        await office.announcer.end(patience_s=PATIENCE_S)
+
+    async def test_of_a_job_that_has_ended_the_start_is_told_with_its_ack(self, office: Office) -> None:
+        job = office.start(1)
+        job._started_at, job._ended_at = monotonic() - 0.1, monotonic()
+        office.announcer.start()
+        await asyncio.sleep(3 * GATHER_S)
+        assert office.broker.calls == []
+        office.announcer.done(office.broker.socket, [job])
+        await office.announcer.end(patience_s=PATIENCE_S)
+        assert office.broker.kinds == [("active", "job-1"), ("completed", "job-1")]
+        assert len(office.broker.calls) == 1
+
+    async def test_if_the_ack_takes_long_the_start_is_told_without_it(self, office: Office) -> None:
+        office.start(1)._ended_at = monotonic() - SETTLED_IN_S
+        office.announcer.start()
+        async with asyncio.timeout(PATIENCE_S):
+            while not office.broker.calls:
+                await asyncio.sleep(0.001)
+        assert office.broker.kinds == [("active", "job-1")]
         await office.announcer.end(patience_s=PATIENCE_S)
 
     async def test_at_the_end_nothing_is_left_untold(self, office: Office) -> None:

@@ -10,10 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from pychasqui._engine.reader import Reader
+from pychasqui._engine.reader import MAX_UNSETTLED, WORTH_READING, Reader
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.replies import Claimed
 from pychasqui.codec import encode_data, encode_envelope, encode_extras
+from pychasqui.config import READ_COUNT
 from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
 from pychasqui.job import Job
 from pychasqui.retry import RetryOverride
@@ -68,6 +69,7 @@ class FakeBroker:
     def __init__(self) -> None:
         self.connection = self
         self.answers: list[list[Any] | RedisTrouble] = []
+        self.asked: list[tuple[int, int | None]] = []  # count and block_ms of each read
         self.pages: list[list[Claimed]] = []
         self.on_page: Callable[[], None] = lambda: None
         self.on_read: Callable[[], Awaitable[None]] = _nothing
@@ -95,7 +97,11 @@ class FakeBroker:
 
     async def read(
         self, group: str, consumer: str, count: int, block_ms: int | None, on_entries: Callable[[list[Any]], None]
-    ) -> int:
+    ) -> Awaitable[list[Any]]:
+        self.asked.append((count, block_ms))
+        return self._answer(count, on_entries)
+
+    async def _answer(self, count: int, on_entries: Callable[[list[Any]], None]) -> list[Any]:
         if not self.answers:
             self.is_idle.set()
             await asyncio.sleep(60)
@@ -103,8 +109,9 @@ class FakeBroker:
         answer = self.answers.pop(0)
         if isinstance(answer, RedisTrouble):
             raise answer
-        on_entries(answer)
-        return len(answer)
+        if len(answer) < count:
+            on_entries(answer)
+        return answer
 
     async def pending_page(self, group: str, consumer: str, after: bytes, count: int) -> list[Claimed]:
         await asyncio.sleep(0)
@@ -345,6 +352,73 @@ class TestShedding:
         desk.broker.on_release = desk.reader.adopt_orphans
         await desk.reader._shed()
         assert (desk.lanes.numbers, desk.broker.released) == ([1], [b"2-0", b"3-0"])
+
+
+class TestReadingAhead:
+    """While a full batch is run, the next is on its way."""
+
+    @pytest.fixture
+    async def desk(self) -> Desk:
+        desk = Desk()
+        desk.broker.client_id = 7
+        desk.lanes.free = desk.reader._read_count = WORTH_READING
+        desk.reader._pace.rate = 1e6
+        desk.reader._pace._at = float("inf")  # nothing is measured: it stays so
+        return desk
+
+    @staticmethod
+    def batch(start: int, count: int = WORTH_READING) -> list[Any]:
+        return [entry(number) for number in range(start, start + count)]
+
+    async def test_the_next_batch_is_asked_for_before_the_last_is_offered(self, desk: Desk) -> None:
+        asked_before: list[int] = []
+        desk.reader.on_batch = lambda _: asked_before.append(len(desk.broker.asked))
+        await desk.read(self.batch(0), self.batch(1000), self.batch(2000, 3))
+        assert len(desk.lanes.jobs) == 2 * WORTH_READING + 3
+        assert asked_before == [2, 3, 3]
+        assert [block_ms for _, block_ms in desk.broker.asked] == [100, None, None, 100]
+
+    async def test_a_read_that_brings_less_ends_it(self, desk: Desk) -> None:
+        await desk.read(self.batch(0, WORTH_READING - 1), self.batch(1000, 3))
+        assert [block_ms for _, block_ms in desk.broker.asked] == [100, 100, 100]
+
+    @pytest.mark.parametrize(
+        "why", ("stopping", "paused", "orphans", "claims", "unsettled", "slow handler", "no connection", "little room")
+    )
+    async def test_not_if_something_else_is_to_be_done_first(self, desk: Desk, why: str) -> None:
+        reader = desk.reader
+        assert reader._room_behind(WORTH_READING) == WORTH_READING
+        reader._is_stopping, reader._is_paused = why == "stopping", why == "paused"
+        reader.may_have_orphans = why == "orphans"
+        if why == "claims":
+            reader.claims = cast(Any, SimpleNamespace(has_work=True))
+        if why == "unsettled":
+            reader.unsettled = lambda: MAX_UNSETTLED + 1
+        if why == "slow handler":
+            reader._pace.rate = 10 * WORTH_READING - 11
+        if why == "no connection":
+            desk.broker.client_id = None
+        if why == "little room":
+            desk.lanes.free = -3 * READ_COUNT
+        assert reader._room_behind(WORTH_READING) == 0
+
+    async def test_what_came_is_not_lost_when_the_next_read_is(self, desk: Desk) -> None:
+        await desk.read(self.batch(0), ConnectionLost("cut"))
+        assert len(desk.lanes.jobs) == WORTH_READING
+
+    async def test_nothing_is_read_while_what_has_ended_is_not_settled(self, desk: Desk) -> None:
+        unsettled = MAX_UNSETTLED + 1
+        desk.reader.unsettled = lambda: unsettled
+        desk.broker.answers = [[entry(1)]]
+        desk.reader.start()
+        await asyncio.sleep(0.05)
+        assert desk.broker.asked == []
+        unsettled = MAX_UNSETTLED
+        desk.reader.on_settled()
+        async with asyncio.timeout(PATIENCE_S):
+            await desk.broker.is_idle.wait()
+        assert desk.lanes.numbers == [1]
+        await desk.reader.end(patience_s=0)
 
 
 class TestGroupMadeAnew:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any, Protocol
 
-from .._redis.broker import Broker, Dead, Failed, Stored
+from .._redis.broker import Broker, Dead, Failed
 from .._redis.connection import Socket
 from .._redis.remedies import Remedy, remedy_for
 from ..codec import encode_data
-from ..config import ACK_BATCH, OUTCOME_BATCH
+from ..config import ACK_BATCH, OUTCOME_BATCH, RESULT_BATCH_BYTES
 from ..errors import ChasquiError, RedisTrouble
 from ..job import Job
 from ..sinks import GuardedSinks, JobOutcome
@@ -55,6 +57,7 @@ class Acker(Service):
         self._dlq_max_len = dlq_max_len
         self._on_rescheduled = on_rescheduled
         self._on_fenced = on_fenced  # an entry was not ours any more, at least not by that delivery
+        self.on_settled: Callable[[], None] = _nobody
         self._announcer = announcer
         self._metrics = metrics
         self._result_ttl_ms = result_ttl_ms  # 0: results are not stored
@@ -87,6 +90,11 @@ class Acker(Service):
         self._dead.append(job)
         self.wake()
 
+    @property
+    def unsettled(self) -> int:
+        """How many jobs have ended here of which Redis does not know yet."""
+        return len(self._done) + len(self._finishing) + len(self._failed) + len(self._dead)
+
     def held(self) -> dict[bytes, int]:
         """Entries that have ended here and are not settled in Redis yet, each with its delivery.
 
@@ -111,6 +119,7 @@ class Acker(Service):
                 await asyncio.sleep(pause)
             else:
                 self._outage.is_over()
+                self.on_settled()
 
     async def _settle(self) -> None:
         """One batch of each kind. A batch leaves its list only when Redis has answered."""
@@ -121,7 +130,7 @@ class Acker(Service):
             if self._metrics is not None:
                 self._metrics.jobs_done(done)
         if self._finishing:
-            await self._finish(self._finishing[:OUTCOME_BATCH])
+            await self._finish(self._finishing[: self._finish_batch()])
         if self._failed:
             failed = self._failed[:OUTCOME_BATCH]
             moved = await self._broker.reschedule(self._group, self._consumer, failed)
@@ -134,14 +143,20 @@ class Acker(Service):
             del self._dead[: len(dead)]
             self._see(dead, buried)
 
+    def _finish_batch(self) -> int:
+        """How many to finish with one call: of results as many as will not hold up the server for long."""
+        if not self._result_ttl_ms:
+            return OUTCOME_BATCH
+        sizes = accumulate(len(job._result or b"") for job in self._finishing[:ACK_BATCH])
+        return max(1, bisect_right(list(sizes), RESULT_BATCH_BYTES))
+
     async def _finish(self, jobs: list[Job]) -> None:
         also = self._announcement(jobs)
         if self._result_ttl_ms:
-            done = [
-                Stored(job._entry_id, job.id, int(job._is_marked), int(job._result is not None), job._result or b"")
-                for job in jobs
-            ]
-            if refused := await self._broker.store(self._group, self._result_ttl_ms, done, also):
+            ids = [job._entry_id for job in jobs]
+            results = [(job.id, job._result) for job in jobs if job._result is not None]
+            marked = [(job._entry_id, job.id) for job in jobs if job._is_marked]
+            if refused := await self._broker.store(self._group, self._result_ttl_ms, ids, results, marked, also):
                 log.warning("Redis has refused %d results; their jobs are done", refused)
         else:
             await self._broker.finish(self._group, [(job._entry_id, job.id) for job in jobs], also)
@@ -175,6 +190,10 @@ class Acker(Service):
         """A group that is gone is made anew by the reader; what is left to do here is to connect anew."""
         if remedy_for(error) in (Remedy.MOVED, Remedy.LOCKED):
             self._broker.connection.drop(error)
+
+
+def _nobody() -> None:
+    """Nobody has asked to be told."""
 
 
 def _encoded(job: Job, result: Any) -> bytes | None:

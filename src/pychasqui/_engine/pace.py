@@ -32,4 +32,4 @@ class Pace:
 
     def ahead(self) -> int:
         """How many jobs, beside those that idle lanes take at once, will be started within PREFETCH_S."""
-        return min(int(self.rate * PREFETCH_S), 2 * READ_COUNT)
+        return min(int(self.rate * PREFETCH_S), 3 * READ_COUNT)

@@ -34,6 +34,8 @@ ULID_CHARS = 26  # an id of another length was given by a user; one of this leng
 IDLE_S = 0.02  # a read that waits for longer, beside free lanes, ends what was known of the pace
 STALE_S = 0.5  # jobs that wait here while the lanes take none for so long are better off elsewhere
 SHED_A_CALL = 500
+MAX_UNSETTLED = 3000  # where Redis is slower than the handlers: what has ended and is not settled must not pile up
+WORTH_READING = 500  # while other entries are still to be run: smaller batches cost trips and gain nothing
 
 
 class Room(Protocol):
@@ -102,9 +104,11 @@ class Reader(Service):
         self._lapses = 0
         self._held_before: set[bytes] = set()  # when the group had to be made anew: these come a second time
         self.claims: Claims | None = None
+        self.unsettled: Callable[[], int] = int  # how many jobs have ended here of which Redis does not know yet
         self.on_drained: Callable[[], None] | None = None
         self.on_batch: Callable[[ReaderBatch], None] | None = None
         self.desk: object = None  # where handlers say how far their jobs are
+        self._awaits_settling = False
         self._pace = Pace(monotonic())
         self._names: dict[bytes | None, str] = {}
         self._is_paused = False
@@ -177,23 +181,51 @@ class Reader(Service):
                     with self.expecting():
                         self.take(await self.claims.claim(count))
                     continue
-                asked_at, block_ms = monotonic(), None if has_backlog else self._block_ms
-                was_idle = self._lanes.free > 0
-                with self.expecting():
-                    came = await self._broker.read(self._group, self._consumer, count, block_ms, self._arrive)
-                if was_idle and monotonic() - asked_at > IDLE_S:
-                    self._pace.forget(self._lanes.finished, monotonic())
+                came, has_backlog = await self._read(count, None if has_backlog else self._block_ms)
             except RedisTrouble as error:
                 await self._mend(error)
                 continue
-            self._outage.is_over()
             if came:
                 was_empty = False
             elif not was_empty:
                 was_empty = True
                 if self.on_drained is not None:
                     self.on_drained()
-            has_backlog = came >= count
+
+    async def _read(self, count: int, block_ms: int | None) -> tuple[int, bool]:
+        """One read, and more of them for as long as each is full and there is room for another.
+
+        Returns how many entries came, and whether the last read brought all that it asked for.
+        """
+        asked_at, was_idle, came = monotonic(), self._lanes.free > 0, 0
+        with self.expecting():
+            reading = await self._broker.read(self._group, self._consumer, count, block_ms, self._arrive)
+            while True:
+                entries = await reading
+                self._outage.is_over()
+                if was_idle and not came and monotonic() - asked_at > IDLE_S:
+                    self._pace.forget(self._lanes.finished, monotonic())
+                came += len(entries)
+                if len(entries) < count:
+                    return came, False
+                count = self._room_behind(len(entries))
+                if count:  # hot: the server fetches the next batch while this one is decoded and run
+                    reading = await self._broker.read(self._group, self._consumer, count, None, self._arrive)
+                self._arrive(entries)
+                if not count:
+                    return came, True
+
+    def _room_behind(self, coming: int) -> int:
+        """How many entries to ask for behind so many that have just come; 0 if something else is to be done first."""
+        if self._is_stopping or self._is_paused or self.may_have_orphans or self._adopted:
+            return 0
+        if (self.claims is not None and self.claims.has_work) or self._broker.connection.live_socket() is None:
+            return 0
+        if self.unsettled() > MAX_UNSETTLED:
+            return 0
+        self._pace.measure(self._lanes.finished, monotonic())
+        room = min(self._lanes.free - coming + self._pace.ahead(), self._read_count)
+        return room if room >= WORTH_READING else 0
 
     def _arrive(self, entries: list[Entry]) -> None:
         if self.on_batch is not None:
@@ -296,12 +328,19 @@ class Reader(Service):
             # Half of what may wait is a good batch: smaller ones cost trips, larger ones let the inbox run dry.
             lanes.low_water = ahead // 2
             count = lanes.free + ahead
-            if self._is_stopping or self._is_paused or (count > 0 and lanes.waiting <= lanes.low_water):
+            has_room = count > 0 and lanes.waiting <= lanes.low_water
+            self._awaits_settling = has_room and self.unsettled() > MAX_UNSETTLED
+            if (has_room and not self._awaits_settling) or self._is_stopping or self._is_paused:
                 return min(count, self._read_count)
             slept_from = monotonic()
             await self._sleep(STALE_S)
             if monotonic() - slept_from >= STALE_S and not self._is_stopping:
                 await self._shed()
+
+    def on_settled(self) -> None:
+        """Redis knows of more that has ended here."""
+        if self._awaits_settling:
+            self.wake()
 
     async def _shed(self) -> None:
         """Hand back what waits here for longer than it should, because the handler has become slower."""

@@ -46,16 +46,6 @@ class Dead(NamedTuple):
     records: tuple[Any, ...] = ()  # to be counted then
 
 
-class Stored(NamedTuple):
-    """A job that is done, with its result, as store.lua takes it."""
-
-    entry_id: bytes
-    job_id: str
-    is_marked: int
-    is_stored: int
-    result: bytes
-
-
 Also = Callable[[Socket], None]  # what else to send on the same socket, behind it and in the same write
 
 
@@ -121,10 +111,12 @@ class Broker:
 
     async def read(
         self, group: str, consumer: str, count: int, block_ms: int | None, on_entries: Callable[[list[Entry]], None]
-    ) -> int:
-        """Pass new entries for this consumer on, and return how many there were.
+    ) -> asyncio.Future[list[Entry]]:
+        """Ask for new entries for this consumer; returns with the request on its way.
 
-        If the reply is lost, they stay in the consumer's pending list and are found there as orphans.
+        What comes when fewer wait than were asked for is passed to on_entries at once. A full batch is the future's
+        result: who gets it can ask for the next one first. If the reply is lost, the entries stay in the consumer's
+        pending list and are found there as orphans.
         """
         # Past BLOCK and a bit the line is dead: a live server answers at its end.
         timeout_s = None if block_ms is None else block_ms / 1000 + 2.0
@@ -132,25 +124,25 @@ class Broker:
         packed = pack("XREADGROUP", "GROUP", group, consumer, "COUNT", count, *wait, "STREAMS", self._keys.stream, ">")
         deadline = self.connection.deadline(timeout_s)
         socket = await self.connection.ready(deadline)
-        arrived: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        arrived: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()
 
         def on_reply(reply: Any) -> None:
-            # hot: handed on as soon as they are there, a turn of the loop before this coroutine is awake
             if isinstance(reply, ChasquiError):
                 _fail(arrived, reply)
                 return
             try:
                 entries = read_entries(reply)
-                if entries:
-                    on_entries(entries)
+                if 0 < len(entries) < count:
+                    on_entries(entries)  # hot: a turn of the loop before whoever awaits them is awake
             except Exception as error:  # noqa: BLE001  the reader's defect, not the socket's: it is to see it
                 _fail(arrived, error)
             else:
                 if not arrived.done():
-                    arrived.set_result(len(entries))
+                    arrived.set_result(entries)
 
         socket.send(packed, deadline, on_reply)
-        return await arrived
+        socket.flush()  # hot: the server begins while this side is still busy with the last batch
+        return arrived
 
     async def unblock(self, client_id: int) -> None:
         """Make another connection's blocked read return now, as if its time were up."""
@@ -179,11 +171,28 @@ class Broker:
         arguments = (word for entry in entries for word in entry)
         await self.run(scripts.FINISH, (self._keys.stream,), (group, self._keys.prefix, *arguments), also)
 
-    async def store(self, group: str, ttl_ms: int, done: list[Stored], also: Also | None = None) -> int:
-        """ack() with results; returns how many found no room. Harmless to send again."""
-        arguments = (word for job in done for word in job)
-        head = (group, self._keys.prefix, ttl_ms)
-        return int(await self.run(scripts.STORE, (self._keys.stream,), (*head, *arguments), also))
+    async def store(
+        self,
+        group: str,
+        ttl_ms: int,
+        ids: list[bytes],
+        results: list[tuple[str, bytes]],
+        marked: list[tuple[bytes, str]],
+        also: Also | None = None,
+    ) -> int:
+        """ack() with results, each with its job's id; marked as finish() takes them. Harmless to send again.
+
+        Returns how many results could not be stored.
+        """
+        socket = await self.connection.ready(self.connection.deadline())
+        at_once = socket.dialect is not None and socket.dialect.msetex
+        words: list[Any] = [group, self._keys.prefix, ttl_ms, int(at_once), len(ids), len(results), *ids]
+        prefix = self._keys.result("")
+        for job_id, result in results:
+            words += (prefix + job_id, result)
+        for entry in marked:
+            words += entry
+        return int(await self.run(scripts.STORE, (self._keys.stream,), tuple(words), also))
 
     def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: OnReply) -> None:
         """How far a job is. Nobody waits for it."""

@@ -18,6 +18,7 @@ class Dialect:
     client_id: int
     protocol: int  # of RESP
     xackdel: bool  # one command that acks and deletes
+    msetex: bool  # one command that sets many keys for a while
     idmp: bool  # XADD that remembers ids
     script_flags: bool  # "#!lua flags=..." as a script's first line
 
@@ -42,6 +43,7 @@ def read_hello(reply: Any) -> Dialect:
         client_id=int(reply.get(b"id", 0)),
         protocol=int(reply.get(b"proto", 2)),
         xackdel=redis >= (8, 2),
+        msetex=redis >= (8, 4),
         idmp=redis >= (8, 6),
         script_flags=redis >= (7, 0) or valkey >= (7, 0),
     )

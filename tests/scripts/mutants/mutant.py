@@ -11,6 +11,7 @@ class Mutant:
     title: str
     old: str
     new: str
+    needs_msetex: bool = False  # on a server without it, it makes no difference
 
     def __str__(self) -> str:
         return f"{self.script}: {self.title}"

@@ -4,38 +4,85 @@ from __future__ import annotations
 
 from tests.scripts.mutants.mutant import Mutant, unmarks
 
-ACKS = "redis.call('XACK', stream, group, unpack(ids))"
-DELETES = "redis.call('XDEL', stream, unpack(ids))"
-KEEPS = "redis.pcall('SET', prefix .. ':result:' .. job_id, result, 'PX', ttl_ms)"
-SETS = "redis.pcall('SET', prefix .. ':result:' .. ARGV[i + 1], ARGV[i + 4], 'PX', ttl_ms)"
+ACKS = "redis.call('XACK', stream, group, unpack(ARGV, 7, last_entry))"
+DELETES = "redis.call('XDEL', stream, unpack(ARGV, 7, last_entry))"
+ACKS_AT_ONCE = "redis.call('XACKDEL', stream, group, 'IDS', entries, unpack(ARGV, 7, last_entry))"
+SETS = "redis.pcall('SET', ARGV[i], ARGV[i + 1], 'PX', ttl_ms)"
+SETS_NEW = SETS.replace("ttl_ms", "ttl_ms, 'NX'")
+SETS_AT_ONCE = "redis.pcall('MSETEX', results, unpack(words))"
+BEFORE_ACKS = "local are_gone = at_once\n"
 TRIM = "'XTRIM', events, 'MAXLEN', '~', max_len"
 
 STORE = [
     Mutant("store", "the entries stay pending", ACKS, ""),
-    Mutant("store", "only the first is acked", ACKS, ACKS.replace("unpack(ids)", "ids[1]")),
+    Mutant("store", "only the first is acked", ACKS, ACKS.replace("last_entry", "7")),
     Mutant("store", "without a group nothing is done", ACKS, f"if {ACKS} == 0 then return 0 end"),
     Mutant("store", "the entries stay in the stream", DELETES, ""),
-    Mutant("store", "only the first leaves the stream", DELETES, DELETES.replace("unpack(ids)", "ids[1]")),
-    Mutant("store", "results are not stored", KEEPS, "{}"),
-    Mutant("store", "results have no end", KEEPS, KEEPS.replace(", 'PX', ttl_ms", "")),
-    Mutant("store", "results live for seconds", KEEPS, KEEPS.replace("'PX', ttl_ms", "'EX', math.ceil(ttl_ms / 1000)")),
-    Mutant("store", "the first result stays", KEEPS, KEEPS.replace("ttl_ms", "ttl_ms, 'NX'") + " or {}"),
-    Mutant("store", "all have one result", KEEPS, KEEPS.replace("job_id", "ARGV[5]")),
-    Mutant("store", "what is no result is stored", "if is_stored == '1' then", "if true then"),
-    Mutant("store", "an empty result is none", "if is_stored == '1' then", "if is_stored == '1' and result ~= '' then"),
-    Mutant("store", "a refused result stops it", KEEPS, KEEPS.replace("pcall", "call")),
+    Mutant("store", "only the first leaves the stream", DELETES, DELETES.replace("last_entry", "7")),
+    Mutant("store", "results are not stored", SETS, "{}"),
+    Mutant("store", "results have no end", SETS, SETS.replace(", 'PX', ttl_ms", "")),
+    Mutant("store", "results live for seconds", SETS, SETS.replace("'PX', ttl_ms", "'EX', math.ceil(ttl_ms / 1000)")),
+    Mutant("store", "the first result stays", f"{SETS}.err", f"({SETS_NEW} or {{}}).err"),
+    Mutant("store", "all have one result", SETS, SETS.replace("ARGV[i + 1]", "ARGV[last_entry + 2]")),
+    Mutant(
+        "store",
+        "the last result is left out",
+        "last_entry + 1, last_result, 2 do",
+        "last_entry + 1, last_result - 2, 2 do",
+    ),
+    Mutant("store", "a refused result stops it", SETS, SETS.replace("pcall", "call")),
     Mutant("store", "refusals are not counted", "refused = refused + 1", ""),
-    Mutant("store", "what is taken is counted", "if answer.err then", "if not answer.err then"),
+    Mutant("store", "what is taken is counted", f"if {SETS}.err", f"if not {SETS}.err"),
     Mutant(
         "store",
         "results are written first, and refused without memory",
-        f"{ACKS}\n{DELETES}",
-        f"for i = 4, #ARGV, 5 do if {SETS}.err then ARGV[i + 3] = '0' end end\n{ACKS}\n{DELETES}",
+        BEFORE_ACKS,
+        f"for i = last_entry + 1, last_result, 2 do if {SETS}.err then ARGV[i] = 'elsewhere' end end\n{BEFORE_ACKS}",
     ),
-    Mutant("store", "every marker is looked at", "if is_marked == '1' then", "if true then"),
-    Mutant("store", "no marker is looked at", "if is_marked == '1' then", "if false then"),
+    Mutant("store", "no marker is looked at", "for i = last_result + 1, #ARGV, 2 do", "for i = 1, 0 do"),
+    Mutant("store", "the last marker is left out", "last_result + 1, #ARGV, 2 do", "last_result + 1, #ARGV - 2, 2 do"),
     Mutant("store", "the marker stays", "redis.call('DEL', marker)", ""),
     *unmarks("store"),
+    Mutant("store", "what cannot be acked at once is left", "are_gone and code == 1", "true", needs_msetex=True),
+    Mutant(
+        "store",
+        "only the first leaves at once",
+        ACKS_AT_ONCE,
+        "redis.call('XACKDEL', stream, group, 'IDS', 1, ARGV[7])",
+        needs_msetex=True,
+    ),
+    Mutant("store", "at once results are not stored", SETS_AT_ONCE, "1", needs_msetex=True),
+    Mutant(
+        "store",
+        "stored at once they have no end",
+        "words[#words + 1] = 'PX'\n  words[#words + 1] = ttl_ms",
+        "",
+        needs_msetex=True,
+    ),
+    Mutant(
+        "store",
+        "stored at once they live for seconds",
+        "words[#words + 1] = 'PX'",
+        "words[#words + 1] = 'EX'",
+        needs_msetex=True,
+    ),
+    Mutant(
+        "store",
+        "stored at once the first stays",
+        SETS_AT_ONCE,
+        f"(function() words[#words + 1] = 'NX' return {SETS_AT_ONCE} and 1 end)()",
+        needs_msetex=True,
+    ),
+    Mutant(
+        "store",
+        "what is refused at once stops it",
+        SETS_AT_ONCE,
+        SETS_AT_ONCE.replace("pcall", "call"),
+        needs_msetex=True,
+    ),
+    Mutant(
+        "store", "what is refused at once is lost", f"{SETS_AT_ONCE} == 1", f"{SETS_AT_ONCE} ~= nil", needs_msetex=True
+    ),
 ]
 
 ANNOUNCE = [

@@ -5,31 +5,47 @@
 -- same, of a user who may not write it, takes the ack: the job is done. Sending it twice stores the same twice.
 --
 -- KEYS  stream
--- ARGV  group, prefix of the queue's keys, ttl_ms, then for each entry: entry id, job id, is_marked (1: it may be the
---       only one of its id), is_stored (1: there is a result), result
+-- ARGV  group, prefix of the queue's keys, ttl_ms, at_once (1: the server has XACKDEL and MSETEX), number of entries,
+--       number of results, then the entries' ids, then for each result: its key, itself, then for each entry whose job
+--       may be the only one of its id: entry id, job id
 -- Returns how many results could not be stored
 local stream = KEYS[1]
-local group, prefix, ttl_ms = ARGV[1], ARGV[2], ARGV[3]
+local group, prefix, ttl_ms, at_once = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
+local entries, results = tonumber(ARGV[5]), tonumber(ARGV[6])
+local last_entry = 6 + entries
+local last_result = last_entry + 2 * results
 
-local ids = {}
-for i = 4, #ARGV, 5 do ids[#ids + 1] = ARGV[i] end
 -- Before the results: once a script has written, the server refuses it nothing for want of memory.
-redis.call('XACK', stream, group, unpack(ids))
-redis.call('XDEL', stream, unpack(ids))
-
-local refused = 0
-for i = 4, #ARGV, 5 do
-  local id, job_id, is_marked, is_stored, result = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
-  if is_stored == '1' then
-    local answer = redis.pcall('SET', prefix .. ':result:' .. job_id, result, 'PX', ttl_ms)
-    if answer.err then refused = refused + 1 end
+local are_gone = at_once
+if at_once then
+  for _, code in ipairs(redis.call('XACKDEL', stream, group, 'IDS', entries, unpack(ARGV, 7, last_entry))) do
+    are_gone = are_gone and code == 1
   end
-  if is_marked == '1' then
-    local marker, index = prefix .. ':dlid:' .. job_id, prefix .. ':didx:' .. job_id
-    local place = redis.pcall('GET', marker)
-    if place == id or ((place == '1' or place == 'd') and redis.call('EXISTS', index) == 0) then
-      redis.call('DEL', marker)
-    end
+end
+if not are_gone then  -- what is not pending, because the group is gone or was made anew, is done all the same
+  redis.call('XACK', stream, group, unpack(ARGV, 7, last_entry))
+  redis.call('XDEL', stream, unpack(ARGV, 7, last_entry))
+end
+
+local is_stored = false
+if at_once and results > 0 then
+  local words = {unpack(ARGV, last_entry + 1, last_result)}
+  words[#words + 1] = 'PX'
+  words[#words + 1] = ttl_ms
+  is_stored = redis.pcall('MSETEX', results, unpack(words)) == 1
+end
+local refused = 0
+if not is_stored then
+  for i = last_entry + 1, last_result, 2 do
+    if redis.pcall('SET', ARGV[i], ARGV[i + 1], 'PX', ttl_ms).err then refused = refused + 1 end
+  end
+end
+
+for i = last_result + 1, #ARGV, 2 do
+  local id, marker, index = ARGV[i], prefix .. ':dlid:' .. ARGV[i + 1], prefix .. ':didx:' .. ARGV[i + 1]
+  local place = redis.pcall('GET', marker)
+  if place == id or ((place == '1' or place == 'd') and redis.call('EXISTS', index) == 0) then
+    redis.call('DEL', marker)
   end
 end
 return refused
