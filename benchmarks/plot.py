@@ -59,6 +59,8 @@ def _panels(samples: Samples) -> list[tuple[str, str, str, str, bool]]:
         ("add to handler start, p99", "latency", "p99_us", "us, less is better", False),
         ("late by, 1,000 delayed jobs/s, p50", "lateness", "p50_us", "us, less is better", False),
         ("late by, 1,000 delayed jobs/s, p99", "lateness", "p99_us", "us, less is better", False),
+        ("handler end to waiter, 1,000 waits, p50", "wait-1000", "p50_us", "us, less is better", False),
+        ("handler end to waiter, 1,000 waits, p99", "wait-1000", "p99_us", "us, less is better", False),
         ("Redis bytes per waiting job", "memory", "value", "bytes, less is better", False),
         ("worker, peak resident memory", "work-100", "peak_rss_mb", "MB, less is better", False),
     ]

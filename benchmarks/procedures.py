@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.environment import interpreter, process_environment
 from benchmarks.payload import DATA, DEAD, ENTRY_FIELDS, STREAM
 from benchmarks.roster import FAILING, Peer
-from benchmarks.scenarios import Effort, Scenario, gap_ms, job_count, memory_count, warmup_count
+from benchmarks.scenarios import WAITED_FOR, Effort, Scenario, gap_ms, job_count, memory_count, warmup_count
 from benchmarks.server import ROOT, Server
 from benchmarks.wire import Wire
 
@@ -52,6 +52,7 @@ class Bench:
             "fire": self._fire,
             "latency": self._latency,
             "lateness": self._lateness,
+            "wait": self._wait,
             "backlog": self._backlog,
             "memory": self._memory,
         }[scenario.kind](scenario, peer)
@@ -103,6 +104,15 @@ class Bench:
 
     def _lateness(self, scenario: Scenario, peer: Peer) -> Result:
         return self._two_ends(peer, self.effort.lateness_jobs, scenario.parameters)
+
+    def _wait(self, scenario: Scenario, peer: Peer) -> Result:
+        """The worker runs until the last result was seen, and is not asked for one of its own."""
+        worker = self._start(peer, "listen", WAITED_FOR, scenario.parameters)
+        try:
+            result = self._step(peer, "wait", WAITED_FOR, scenario.parameters)
+        finally:
+            worker.end()
+        return percentiles(result.pop("latencies_us")) | result
 
     def _two_ends(self, peer: Peer, count: int, parameters: dict[str, Any]) -> Result:
         """A producer and a worker at the same time."""

@@ -43,6 +43,7 @@ def tables(scenarios: Sequence[Scenario], samples: Samples) -> list[Table]:
         build = {
             "latency": _latency_table,
             "lateness": _lateness_table,
+            "wait": _wait_table,
             "memory": _memory_table,
             "backlog": _backlog_table,
         }
@@ -97,6 +98,19 @@ def _lateness_table(scenario: Scenario, samples: Samples) -> Table:
         ratios = [_times(samples.ratio(scenario.key, name, WHEEL, number)) for number in ("p50_us", "p99_us")]
         rows.append((BY_NAME[name].label, *(f"{median / 1000:,.1f}" for median in medians), *ratios))
     columns = ("milliseconds", "earliest", "p50", "p90", "p99", "max", "p50 x wheel", "p99 x wheel")
+    return Table(scenario.title, columns, rows)
+
+
+def _wait_table(scenario: Scenario, samples: Samples) -> Table:
+    numbers = ("p50_us", "p90_us", "p99_us", "max_us")
+    rows = []
+    for name in ranking(scenario.key, samples, most_first=False):
+        medians = [samples.median(scenario.key, name, number) or 0.0 for number in numbers]
+        spent = [samples.median(scenario.key, name, number) or 0.0 for number in ("seconds", "cpu_seconds")]
+        ratios = [_times(samples.ratio(scenario.key, name, WHEEL, number)) for number in ("p50_us", "p99_us")]
+        shown = [*(median / 1000 for median in medians), *(seconds * 1000 for seconds in spent)]
+        rows.append((BY_NAME[name].label, *(f"{ms:,.1f}" for ms in shown), *ratios))
+    columns = ("milliseconds", "p50", "p90", "p99", "max", "in all", "CPU of who waits", "p50 x wheel", "p99 x wheel")
     return Table(scenario.title, columns, rows)
 
 

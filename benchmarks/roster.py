@@ -17,12 +17,14 @@ DEF = ("work-def",)
 FAILING = ("retry", "burial")
 SHOWING = ("work-events", "work-results", "work-both")
 METRICS = ("work-metrics",)
+TRACES = ("work-traces",)
+WAITS = ("wait-1000", "wait-burst")
 DELAYED_ADDS = ("add-delayed", "add-delayed-bulk-50", "add-delayed-bulk-1000")
 TIME = (*DELAYED_ADDS, "promote", "lateness", "fire")
 REST = ("latency", "memory")
 BACKLOG = ("backlog",)
-WHEEL_DOES = ADDS + WORK + FAILING + SHOWING + TIME + REST
-OURS_DOES = WHEEL_DOES + DEF + METRICS
+WHEEL_DOES = ADDS + WORK + FAILING + SHOWING + WAITS + TIME + REST
+OURS_DOES = WHEEL_DOES + DEF + METRICS + TRACES
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,10 @@ def _delayed_rates(add: int, bulk: int) -> dict[str, int]:
 
 _OURS = _rates(14_000, 130_000, 300_000, 160_000, 200_000, 50_000, 25_000) | _delayed_rates(8_000, 80_000)
 _OURS |= {"work-events": 90_000, "work-results": 120_000, "work-both": 70_000, "work-metrics": 200_000}
+_OURS |= {"work-traces": 15_000}
 _WHEEL = _rates(6_000, 15_000, 90_000, 12_000, 28_000, 22_000) | _delayed_rates(6_000, 12_000)
 _WHEEL |= {"work-events": 10_000, "work-results": 15_000, "work-both": 8_000}
-_OURS_SHOWN = ("pychasqui", "hiredis", "msgspec", "redis", "uvloop")
+_OURS_SHOWN = ("pychasqui", "hiredis", "msgspec", "redis", "uvloop", "opentelemetry-sdk")
 _WHEEL_PACKAGES = ("chasquimq==1.3.0", "uvloop")
 
 PEERS: tuple[Peer, ...] = (

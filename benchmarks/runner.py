@@ -63,7 +63,7 @@ def _measure(bench: Bench, repeat: int, scenario: Scenario, peer: Peer) -> Sampl
 
 def _value(scenario: Scenario, sample: Sample) -> str:
     result = sample.result
-    if scenario.kind in ("latency", "lateness"):
+    if scenario.kind in ("latency", "lateness", "wait"):
         return f"p50 {result['p50_us']:,} us, p99 {result['p99_us']:,} us"
     if scenario.kind == "memory":
         return f"{result['value']:,.0f} bytes/job"

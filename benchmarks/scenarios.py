@@ -15,7 +15,7 @@ class Scenario:
 
     key: str
     title: str
-    kind: str  # add, work, fire, latency, lateness, backlog or memory
+    kind: str  # add, work, fire, latency, lateness, wait, backlog or memory
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
@@ -60,6 +60,8 @@ QUICK = Effort(
 
 NOOP = {"handler": "noop", "concurrency": 100}
 RESULT = {"handler": "result", "concurrency": 100}  # returns the job's data
+ENDS = {"handler": "end", "concurrency": 1000, "events": True, "results": True}  # returns when it has ended
+WAITED_FOR = 1000
 IN_AN_HOUR = {"delay_ms": 3_600_000}
 AT_ONCE = {"delay_ms": 1}
 RETRIED_ONCE = {"attempts": 2, "backoff": 1}  # of the job itself: the wheel's worker takes no retry policy in Python
@@ -89,6 +91,9 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("work-results", "worker, results stored", "work", {**RESULT, "results": True}),
     Scenario("work-both", "worker, results stored, events on", "work", {**RESULT, "results": True, "events": True}),
     Scenario("work-metrics", "worker, no-op, metrics served", "work", {**NOOP, "metrics": True}),
+    Scenario("work-traces", "worker, no-op, traced by OpenTelemetry's SDK", "work", {**NOOP, "traces": True}),
+    Scenario("wait-1000", "1,000 results waited for, which come within a second", "wait", {**ENDS, "spread_ms": 1000}),
+    Scenario("wait-burst", "1,000 results waited for, which come all at once", "wait", {**ENDS, "spread_ms": 0}),
     Scenario("add-delayed", "delayed add, one after another", "add", {"style": "single", "options": IN_AN_HOUR}),
     Scenario(
         "add-delayed-bulk-50", "delayed add_bulk(50)", "add", {"style": "bulk", "bulk": 50, "options": IN_AN_HOUR}

@@ -72,6 +72,7 @@ def judge(samples: Samples) -> list[Verdict]:
         verdicts += _cost_of_showing(samples, ours)
         verdicts += _latency(samples, ours, wheel)
         verdicts += _lateness(samples, ours)
+        verdicts += _waits(samples, ours)
     verdicts += _backlog(samples)
     verdicts += _memory(samples)
     return verdicts
@@ -121,8 +122,8 @@ def _against_the_rest(samples: Samples, ours: str) -> list[Verdict]:
 
 
 def _cost_of_showing(samples: Samples, ours: str) -> list[Verdict]:
-    """What events and metrics leave of a worker's throughput."""
-    bars = {"work-events": 0.5, "work-metrics": 0.97}
+    """What events, metrics and traces leave of a worker's throughput. Of a traced job, the SDK's span is nearly all."""
+    bars = {"work-events": 0.5, "work-metrics": 0.97, "work-traces": 0.1}
     return [
         _at_least(f"{scenario} against work-100", ours, least, samples.between(scenario, "work-100", ours))
         for scenario, least in bars.items()
@@ -157,6 +158,12 @@ def _lateness(samples: Samples, ours: str) -> list[Verdict]:
     earliest = min(samples.values("lateness", ours, "min_us"), default=None)
     early = None if earliest is None else max(0.0, -earliest)
     return [*late, _at_most("delayed jobs are never early", ours, 0, early, lambda us: f"{us / 1000:.1f} ms")]
+
+
+def _waits(samples: Samples, ours: str) -> list[Verdict]:
+    median_us = samples.median("wait-1000", ours, "p50_us")
+    claim = "p50 from a handler's end to who waits, 1,000 waits"
+    return [_at_most(claim, ours, 5000, median_us, lambda us: f"{us / 1000:.1f} ms")]
 
 
 def _backlog(samples: Samples) -> list[Verdict]:

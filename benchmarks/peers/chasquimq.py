@@ -33,7 +33,7 @@ async def producer(url: str) -> AsyncIterator[Producer]:
             pattern, once = RepeatPattern.every(REPEAT_MS), MissedFiresPolicy.fire_once()
             return queue.upsert_repeatable_job(f"bench-{number}", data, repeat=pattern, limit=1, missed_fires=once)
 
-        yield Producer(partial(queue.add, "bench"), bulk, repeat)
+        yield Producer(partial(queue.add, "bench"), bulk, repeat, lambda job: job.wait_for_result(timeout=60))
 
 
 async def work(order: Order, handler: Callable[..., Any]) -> None:

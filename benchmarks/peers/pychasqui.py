@@ -1,13 +1,13 @@
 """pychasqui as its users write it: one Queue, one Worker, nothing tuned but the concurrency.
 
-Events are off, as they are for the wheel, unless they are what is measured.
+Events are off, as they are for the wheel, unless they are what is measured, and so are traces.
 
 Measured on asyncio and on uvloop; the order says which.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.payload import DELAYED, REPEAT, STREAM
 from benchmarks.peers.roles import QUEUE, REPEAT_MS, AsyncPeer, Failures, Order, Producer, sum_of
 from pychasqui import MissedFiresPolicy, Queue, RepeatPattern, UnrecoverableError, Worker
+from pychasqui.tracing import Tracing
 
 
 @asynccontextmanager
@@ -28,7 +29,7 @@ async def producer(url: str) -> AsyncIterator[Producer]:
             pattern, once = RepeatPattern.every(REPEAT_MS), MissedFiresPolicy.fire_once()
             return queue.upsert_repeatable_job(f"bench-{number}", data, repeat=pattern, limit=1, missed_fires=once)
 
-        yield Producer(partial(queue.add, "bench"), bulk, repeat)
+        yield Producer(partial(queue.add, "bench"), bulk, repeat, lambda job: job.wait_for_result(timeout=60))
 
 
 async def work(order: Order, handler: Callable[..., Any]) -> None:
@@ -40,8 +41,25 @@ async def work(order: Order, handler: Callable[..., Any]) -> None:
         events_enabled=order.events,
         store_results=order.results,
         metrics_port=0 if order.metrics else None,
+        tracing=_tracing() if order.traces else "off",
     )
     await worker.run()
+
+
+def _tracing() -> Tracing:
+    """OpenTelemetry's SDK as it comes, with an exporter that throws every span away as soon as it has ended."""
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+
+    from pychasqui.integrations.opentelemetry import OpenTelemetry
+
+    class Nowhere(SpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            return SpanExportResult.SUCCESS
+
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(Nowhere()))
+    return OpenTelemetry(provider)
 
 
 # Jobs leave the stream when they are acked, so what is not finished is there, or waits for its time or its retry.

@@ -30,7 +30,7 @@ class Order:
     tasks: int = 100
     bulk: int = 1000
     options: dict[str, Any] = field(default_factory=dict)  # of every job that is added, besides its data
-    handler: str = "noop"  # noop, sleep, def, stamp, result, retry or bury
+    handler: str = "noop"  # noop, sleep, def, stamp, end, result, retry or bury
     concurrency: int = 100
     drain: bool = True  # wait until the last job is acked; False stops the clock at the last handler start
     gap_ms: tuple[float, float] = (2.0, 5.0)
@@ -41,6 +41,8 @@ class Order:
     events: bool = False  # whether the worker writes events
     results: bool = False  # or stores results
     metrics: bool = False  # or serves metrics
+    traces: bool = False  # or makes spans
+    spread_ms: int = 0  # within which time the jobs end that are waited for
     loop: str = "asyncio"
 
     @property
@@ -52,11 +54,12 @@ class Order:
 class Producer:
     """`add(data)` adds one job. `bulk(batch)` prepares a call that adds all of them the best way the peer has. Peers
     whose failures or delayed jobs are measured take a job's options with it. `repeat(number, data)` stores a repeatable
-    that is due in REPEAT_MS and fires once."""
+    that is due in REPEAT_MS and fires once. `wait(job)` waits for the result of a job that `add` or `bulk` returned."""
 
     add: Callable[..., Any]
     bulk: Callable[..., Callable[[], Any]]
     repeat: Callable[[int, dict[str, Any]], Awaitable[Any]] | None = None
+    wait: Callable[[Any], Awaitable[Any]] | None = None
 
 
 @dataclass(frozen=True)

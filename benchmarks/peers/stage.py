@@ -5,7 +5,8 @@ finished yet. Everything that touches a clock is here and in `meter.py`.
 
 The life of one measurement: `python -m benchmarks.peers PEER ACTION URL COUNT PARAMETERS` prints one line of JSON.
 Actions: `add` times a producer, `fill` is the same without a warm-up, `repeat` stores repeatables, `work` times a
-worker on a filled queue, `listen` and `send` are the two ends of the latency measurement.
+worker on a filled queue, `listen` and `send` are the two ends of the latency measurement, `listen` and `wait`
+those of waiting for results.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ async def _perform_async(peer: AsyncPeer, action: str, order: Order) -> dict[str
     async with peer.producer(order.url) as producer:
         if action == "send":
             return await (_send_delayed(producer, order) if order.rate else _send_async(producer, order))
+        if action == "wait":
+            return await _wait(producer, order)
         if action == "repeat":
             return await _repeat(peer, producer, order)
         await _add_async(producer, order, order.warmup)
@@ -99,6 +102,22 @@ async def _send_delayed(producer: Producer, order: Order) -> dict[str, Any]:
         delay_ms = delays.randint(*order.delays_ms)
         await producer.add(stamped(order.data, seq, delay_ms), delay_ms=delay_ms)
     return {"sent": order.total, "seconds": time.monotonic() - begun}
+
+
+async def _wait(producer: Producer, order: Order) -> dict[str, Any]:
+    """Add jobs and wait for all of them at once. A result is the moment at which its handler ended."""
+    wait, times = producer.wait, random.Random(1)
+    assert wait, "this peer is not measured with results that are waited for"
+
+    async def lateness_us(job: Any) -> int:
+        ended_at_us = await wait(job)
+        return time.monotonic_ns() // 1000 - int(ended_at_us)
+
+    await lateness_us(await producer.add(order.data | {"for_ms": 0}))  # so that no start is part of it
+    batch = [order.data | {"for_ms": times.uniform(0, order.spread_ms)} for _ in range(order.count)]
+    clock = Clock()
+    late = await asyncio.gather(*map(lateness_us, await producer.bulk(batch)()))
+    return clock.read(order.count) | {"latencies_us": sorted(late)}
 
 
 async def _repeat(peer: AsyncPeer, producer: Producer, order: Order) -> dict[str, Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
+from time import monotonic_ns
 from typing import Any
 
 import msgspec
@@ -10,8 +13,8 @@ import pytest
 
 from benchmarks import payload, scenarios
 from benchmarks.peers.meter import Meter
-from benchmarks.peers.roles import AsyncPeer, Failures, Order
-from benchmarks.peers.stage import shares
+from benchmarks.peers.roles import AsyncPeer, Failures, Order, Producer
+from benchmarks.peers.stage import _wait, shares
 from benchmarks.procedures import percentiles, requests_per_second
 from benchmarks.report import Table, ranking, tables, verdict_table
 from benchmarks.roster import (
@@ -202,6 +205,48 @@ def test_lateness_is_shown_in_milliseconds():
     measured = {"value": 1500, "min_us": 300, "p50_us": 1500, "p90_us": 2000, "p99_us": 3900, "max_us": 6100}
     (table,) = tables([BY_KEY["lateness"]], Samples([sample("lateness", OURS, 0, **measured)]))
     assert table.rows[0][1:6] == ("0.3", "1.5", "2.0", "3.9", "6.1")
+
+
+@pytest.mark.parametrize(("p50_us", "cleared"), ((4_900, True), (5_100, False)))
+def test_who_waits_for_a_result_may_wait_five_milliseconds_longer_than_its_handler(p50_us: float, cleared: bool):
+    verdicts = judge(Samples([sample("wait-1000", OURS, 0, p50_us=p50_us)]))
+    assert verdict_on(verdicts, "p50 from a handler's end").cleared is cleared
+
+
+def test_a_wait_is_shown_in_milliseconds_with_all_that_it_took():
+    measured = {"value": 600, "p50_us": 600, "p90_us": 900, "p99_us": 2000, "max_us": 2500}
+    ours = sample("wait-1000", OURS, 0, **measured, seconds=1.05, cpu_seconds=0.2)
+    theirs = sample("wait-1000", WHEEL, 0, value=60_000, p50_us=60_000, p99_us=100_000)
+    (table,) = tables([BY_KEY["wait-1000"]], Samples([ours, theirs]))
+    assert table.rows[0][1:] == ("0.6", "0.9", "2.0", "2.5", "1,050.0", "200.0", "0.01", "0.02")
+
+
+async def test_a_result_that_is_waited_for_is_late_by_what_passed_since_its_handler_ended():
+    spread: list[float] = []
+
+    async def bulk(batch: list[dict[str, Any]]) -> list[int]:
+        spread.extend(data["for_ms"] for data in batch)
+        return [0] * len(batch)
+
+    async def add(data: dict[str, Any]) -> int:
+        return 0
+
+    async def wait(job: int) -> int:
+        ended_at = monotonic_ns() // 1000
+        await asyncio.sleep(0.01)
+        return ended_at
+
+    producer = Producer(add, lambda batch: partial(bulk, batch), wait=wait)
+    found = await _wait(producer, Order("", 20, spread_ms=500))
+    assert len(spread) == found["jobs"] == len(found["latencies_us"]) == 20
+    assert 0 <= min(spread) < max(spread) <= 500
+    assert 9_000 <= found["latencies_us"][0] <= found["latencies_us"][-1] <= found["seconds"] * 1e6
+
+
+def test_what_a_trace_costs_is_seen_beside_the_same_worker_without():
+    rates = [sample("work-100", OURS, 0, value=200_000), sample("work-traces", OURS, 0, value=30_000)]
+    found = verdict_on(judge(Samples(rates)), "work-traces against work-100")
+    assert (found.cleared, found.measured) == (True, "0.15 x")
 
 
 def test_a_slow_peer_gets_longer_pauses_so_that_its_queue_is_idle():
