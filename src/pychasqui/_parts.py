@@ -32,6 +32,7 @@ from ._place import Place
 from ._redis.broker import Broker
 from ._redis.keys import Keys
 from ._redis.repeats import RepeatBroker
+from ._redis.timing import time_commands
 from ._vitals import Vitals
 from .job import Job
 from .look import WorkerInfo, encode_worker
@@ -98,6 +99,7 @@ class Parts:
         self.reading = Broker(place.connection(timeout_s=config.WORK_TIMEOUT_S), keys)
         self.threads = None if _is_async(settings.handler) else ThreadPoolExecutor(settings.concurrency, "chasqui-lane")
         self.metrics, self._shown = _sinks(settings)
+        time_commands(self.broker, self.metrics)
         tell = None if self.metrics is None else self.metrics.tell
         self.promoter = Promoter(self.broker, settings.consumer_id, events_max_len=settings.events_max_len, tell=tell)
         self.announcer = (

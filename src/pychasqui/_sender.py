@@ -6,7 +6,7 @@ It lives on one event loop. It makes no envelopes; the engine's Adder sees the b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -16,6 +16,7 @@ from ._engine.adder import NEW, REPLACED, Adder
 from ._redis.broker import Broker
 from .errors import AddUnknown, ChasquiError, NotReplicated
 from .job import Job
+from .sinks import Record
 from .tracing import Scene, Shipment, Tracing
 
 
@@ -23,6 +24,7 @@ class Sender:
     """send() and send_all() -> close(), which waits for those that are under way.
 
     waiting   a broker with a connection of its own for replicas: WAIT holds up whatever is sent behind it
+    tell      is told of what was added, if anybody wants to know
     queue     whose the jobs are that it returns
     """
 
@@ -34,11 +36,12 @@ class Sender:
         *,
         max_stream_len: int,
         timeout_s: float,
+        tell: Callable[[Record], None] | None,
         tracing: Tracing | None,
         scene: Scene,
         queue: object,
     ) -> None:
-        self._adder = Adder(broker, max_stream_len=max_stream_len, timeout_s=timeout_s)
+        self._adder = Adder(broker, max_stream_len=max_stream_len, timeout_s=timeout_s, tell=tell)
         self._waiting = waiting
         self._encoder = encoder
         self._max_stream_len = max_stream_len

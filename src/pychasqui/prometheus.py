@@ -1,4 +1,4 @@
-"""PrometheusSink: counts what a worker does and renders it when it is scraped.
+"""PrometheusSink: counts what workers and queues do and renders it when it is scraped.
 
 The names are the official ones, so that dashboards for them work, and some more. Whatever says how a queue is, and not
 what one worker does, comes from a QueueExporter: each worker saying it would multiply it in every sum().
@@ -13,18 +13,29 @@ from time import monotonic
 
 from ._exposition import CONTENT_TYPE, Histogram, Metric, Names, render
 from .job import Job
-from .sinks import DlqRouted, JobOutcome, LockOutcome, MetricsSink, PromoterTick, ReaderBatch, RetryScheduled
+from .sinks import (
+    DlqRouted,
+    JobOutcome,
+    JobsAdded,
+    LockOutcome,
+    MetricsSink,
+    PromoterTick,
+    ReaderBatch,
+    RedisAnswered,
+    RetryScheduled,
+)
 
 __all__ = ["CONTENT_TYPE", "PrometheusSink"]
 
 SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+SHORT_SECONDS = (0.0001, 0.00025, 0.0005, *SECONDS[:12])
 LONG_SECONDS = (*SECONDS, 1800.0, 7200.0, 86400.0)
 SIZES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
 SAMPLED = 64  # of so many jobs that are acked together, one's wait is looked at
 
 
 class PrometheusSink(MetricsSink):
-    """The sink of one worker. render() is what Prometheus reads."""
+    """The sink of one worker, of a Queue, or of both in one process. render() is what Prometheus reads."""
 
     def __init__(self, queue_name: str) -> None:
         self._common = {"queue": queue_name}
@@ -45,6 +56,10 @@ class PrometheusSink(MetricsSink):
         self._dead = Metric("chasquimq_dlq_routed_total", "counter", "Jobs sent to the dead letters.", "name", "reason")
         self._reads = Histogram("chasquimq_consumer_batch_size", "Entries that came together.", SIZES)
         self._acks = Histogram("chasquimq_ack_flush_size", "Jobs that were acked together.", SIZES)
+        self._added = Metric("chasquimq_jobs_enqueued_total", "counter", "Jobs that were added.", "name", "mode")
+        self._answers = Histogram(
+            "chasquimq_redis_command_seconds", "How long Redis took for a batch.", SHORT_SECONDS, "command"
+        )
         self._reclaimed = Metric(
             "chasquimq_consumer_reclaimed_total", "counter", "Entries taken over from workers that had begun with them."
         )
@@ -102,6 +117,12 @@ class PrometheusSink(MetricsSink):
 
     def dlq_routed(self, dlq: DlqRouted) -> None:
         self._dead.add(self._name(dlq.name), dlq.reason)
+
+    def jobs_added(self, added: JobsAdded) -> None:
+        self._added.add(self._name(added.name), added.mode, by=added.count)
+
+    def redis_answered(self, answered: RedisAnswered) -> None:
+        self._answers.of(answered.command).observe(answered.seconds)
 
     def reader_batch(self, batch: ReaderBatch) -> None:
         self._reads.of().observe(batch.size)

@@ -28,6 +28,7 @@ from .look import JobView, Look, Page, State, WorkerInfo
 from .repeat import MissedFiresPolicy, RepeatPattern
 from .repeatables import RepeatableMeta, Repeatables
 from .results import Results, decode_results
+from .sinks import GuardedSinks, MetricsSink
 from .tracing import Scene, TracingOption, check_tracing, find_tracing
 
 MOVED_A_CALL = 500
@@ -40,6 +41,7 @@ class Queue:
     max_delay_secs     bounds how far in the future a job may be due; 0 lifts the bound.
     max_payload_bytes  bounds one encoded job; the official consumers take 1 MiB.
     timeout_s          an add succeeds or raises within this time, also while Redis is away.
+    metrics            a sink that is told of the jobs that are added, as PrometheusSink; see MetricsSink
     tracing            "auto": traces adds if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own.
     """
 
@@ -54,6 +56,7 @@ class Queue:
         max_payload_bytes: int = config.MAX_PAYLOAD_BYTES,
         timeout_s: float = config.ADD_TIMEOUT_S,
         credential_provider: CredentialProvider | None = None,
+        metrics: MetricsSink | None = None,
         tracing: TracingOption = "auto",
     ) -> None:
         self.name = config.check_queue_name(name)
@@ -67,6 +70,7 @@ class Queue:
         self._place = Place(
             redis_url, tls=tls, client_name=f"chasqui-queue-{name}", credential_provider=credential_provider
         )
+        self._tell = None if metrics is None else GuardedSinks([metrics]).tell
         self._tracing_wanted = check_tracing(tracing)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._results: Results | None = None
@@ -378,6 +382,7 @@ class Queue:
             self._encoder,
             max_stream_len=self._max_stream_len,
             timeout_s=self._timeout_s,
+            tell=self._tell,
             tracing=find_tracing(self._tracing_wanted),
             scene=Scene(self.name, self._place.server),
             queue=self,

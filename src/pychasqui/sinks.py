@@ -1,7 +1,7 @@
-"""Where a worker tells in numbers what it does: the records, who receives them, and a receiver that keeps them.
+"""Where workers and queues tell in numbers what they do: the records, who receives them, and one that keeps them.
 
 A record is told once Redis has answered: what is counted has happened. Sinks are the user's, are called in the
-worker's event loop, and must not wait for anything; one that raises harms nobody.
+event loop of whoever tells, and must not wait for anything; one that raises harms nobody.
 """
 
 from __future__ import annotations
@@ -64,7 +64,22 @@ class DlqRouted(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-Record = PromoterTick | LockOutcome | ReaderBatch | JobOutcome | RetryScheduled | DlqRouted
+class JobsAdded(msgspec.Struct, frozen=True):
+    """Jobs of one name are in Redis that were not there before."""
+
+    count: int
+    mode: Literal["now", "delayed", "repeat"]  # repeat: a repeatable has fired
+    name: str = ""
+
+
+class RedisAnswered(msgspec.Struct, frozen=True):
+    """Redis has done what a worker asked of it, or could not be asked. Of workers with a sink that wants to know."""
+
+    command: str  # ack, finish, store, reschedule, bury or promote; each of a whole batch
+    seconds: float
+
+
+Record = PromoterTick | LockOutcome | ReaderBatch | JobOutcome | RetryScheduled | DlqRouted | JobsAdded | RedisAnswered
 
 
 class MetricsSink(Protocol):
@@ -78,6 +93,8 @@ class MetricsSink(Protocol):
     def job_outcome(self, outcome: JobOutcome) -> None: ...
     def retry_scheduled(self, retry: RetryScheduled) -> None: ...
     def dlq_routed(self, dlq: DlqRouted) -> None: ...
+    def jobs_added(self, added: JobsAdded) -> None: ...
+    def redis_answered(self, answered: RedisAnswered) -> None: ...
 
 
 METHODS = {
@@ -87,6 +104,8 @@ METHODS = {
     JobOutcome: "job_outcome",
     RetryScheduled: "retry_scheduled",
     DlqRouted: "dlq_routed",
+    JobsAdded: "jobs_added",
+    RedisAnswered: "redis_answered",
 }
 
 
@@ -100,6 +119,8 @@ class InMemorySink(MetricsSink):
         self.job_outcomes: list[JobOutcome] = []
         self.retries_scheduled: list[RetryScheduled] = []
         self.dlq_routes: list[DlqRouted] = []
+        self.additions: list[JobsAdded] = []
+        self.redis_answers: list[RedisAnswered] = []
 
     def promoter_tick(self, tick: PromoterTick) -> None:
         self.promoter_ticks.append(tick)
@@ -119,9 +140,15 @@ class InMemorySink(MetricsSink):
     def dlq_routed(self, dlq: DlqRouted) -> None:
         self.dlq_routes.append(dlq)
 
+    def jobs_added(self, added: JobsAdded) -> None:
+        self.additions.append(added)
+
+    def redis_answered(self, answered: RedisAnswered) -> None:
+        self.redis_answers.append(answered)
+
 
 class GuardedSinks:
-    """What a worker tells its sinks through. An error in one is logged once, then counted."""
+    """What workers and queues tell their sinks through. An error in one is logged once, then counted."""
 
     def __init__(self, sinks: Sequence[object]) -> None:
         self.refused = 0  # records that a sink has raised at
@@ -130,6 +157,10 @@ class GuardedSinks:
         whole = [sink for sink in sinks if hasattr(sink, "jobs_done")]
         self._told_whole = _methods(whole, "jobs_done")
         self._told_each = _methods([sink for sink in sinks if sink not in whole], "job_outcome")
+
+    def want(self, kind: type[Record]) -> bool:
+        """Whether any of them has a method for it."""
+        return bool(self._told[kind])
 
     def tell(self, record: Record) -> None:
         for method in self._told[type(record)]:

@@ -24,6 +24,7 @@ from pychasqui import (
     Promoter,
     Queue,
     QueueExporter,
+    QueueFull,
     RepeatPattern,
     RetryPolicy,
     UnrecoverableError,
@@ -31,7 +32,7 @@ from pychasqui import (
 )
 from pychasqui._engine import http, promoter
 from pychasqui.codec import encode_data, encode_envelope, join_member
-from pychasqui.sinks import DlqRouted, JobOutcome, LockOutcome, PromoterTick, ReaderBatch
+from pychasqui.sinks import DlqRouted, JobOutcome, JobsAdded, LockOutcome, PromoterTick, ReaderBatch
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
 from tests.support.streams import Stream
@@ -342,6 +343,96 @@ class TestPromoter:
         await queue.drain()
 
 
+class TestAdding:
+    @pytest.mark.leaves_keys("a delayed job")
+    async def test_a_queue_tells_of_the_jobs_that_it_has_added(
+        self, redis_url: str, queue_name: str, sink: InMemorySink
+    ) -> None:
+        async with Queue(queue_name, redis_url=redis_url, metrics=sink) as queue:
+            await queue.add("mail")
+            await queue.add("mail", delay_ms=HOUR_MS)
+            assert (await queue.add_unique("mail", job_id="one")).is_new
+            assert not (await queue.add_unique("mail", job_id="one")).is_new
+            await queue.add_bulk({"name": "video", "data": number} for number in range(2500))
+            await queue.obliterate()
+        alone, bulk = sink.additions[:3], sink.additions[3:]
+        assert alone == [JobsAdded(1, "now", "mail"), JobsAdded(1, "delayed", "mail"), JobsAdded(1, "now", "mail")]
+        assert [(added.mode, added.name) for added in bulk] == [("now", "video")] * 3
+        assert sum(added.count for added in bulk) == 2500
+
+    async def test_a_job_that_was_refused_does_not_count(
+        self, redis_url: str, queue_name: str, sink: InMemorySink
+    ) -> None:
+        async with Queue(queue_name, redis_url=redis_url, metrics=sink, max_stream_len=1) as queue:
+            await queue.add("mail")
+            for refused in (queue.add("mail"), queue.add_bulk([{"name": "mail"}])):
+                with pytest.raises(QueueFull):
+                    await refused
+            await queue.drain()
+        assert sink.additions == [JobsAdded(1, "now", "mail")]
+
+    async def test_an_add_whose_reply_was_lost_counts_once(
+        self, server: RedisServer, redis_url: str, queue_name: str, sink: InMemorySink
+    ) -> None:
+        async with Proxy(redis_url) as proxy, Queue(queue_name, redis_url=proxy.url, metrics=sink) as queue:
+            await queue.add("mail")
+            cut = proxy.cut_mid_reply(b"EVALSHA")
+            await queue.add("mail")
+            assert cut.done.is_set()
+            assert (await queue.counts()).waiting == 2
+            await queue.drain()
+        assert sink.additions == [JobsAdded(1, "now", "mail")] * 2
+
+    async def test_a_sink_that_raises_harms_no_add(self, redis_url: str, queue_name: str) -> None:
+        class Broken:
+            def jobs_added(self, added: JobsAdded) -> None:
+                raise RuntimeError("no room for numbers")
+
+        sink: Any = Broken()
+        async with Queue(queue_name, redis_url=redis_url, metrics=sink) as queue:
+            assert (await queue.add("mail")).is_new
+            assert len(await queue.add_bulk([{"name": "mail"}] * 3)) == 3
+            assert await queue.drain() == 4
+
+    async def test_a_repeatable_that_fires_adds_jobs_too(
+        self, queue: Queue, make_worker: Callable[..., Worker], sink: InMemorySink
+    ) -> None:
+        await queue.upsert_repeatable_job("nightly", repeat=RepeatPattern.every(50), limit=2)
+        async with make_worker(succeed, scheduler_tick_ms=10):
+            await eventually(lambda: len(sink.job_outcomes) == 2)
+        assert sum(added.count for added in sink.additions) == 2
+        assert {(added.mode, added.name) for added in sink.additions} == {("repeat", "nightly")}
+
+
+class TestRedisTimes:
+    @pytest.mark.leaves_keys("dead letters")
+    async def test_it_is_told_how_long_redis_took_for_each_kind_of_batch(
+        self, queue: Queue, make_worker: Callable[..., Worker], sink: InMemorySink
+    ) -> None:
+        async def do_as_it_says(job: Job) -> None:
+            if job.name == "bad":
+                raise UnrecoverableError
+            if job.name == "flaky" and not job.attempt:
+                raise ValueError
+
+        async with make_worker(do_as_it_says):
+            await queue.add_bulk({"name": name} for name in ("good", "bad", "flaky"))
+            await queue.add_unique("good", job_id="one")
+            await eventually(lambda: len(sink.job_outcomes) == 5)
+        assert {answer.command for answer in sink.redis_answers} == {"ack", "finish", "reschedule", "bury", "promote"}
+        assert all(0 < answer.seconds < 5 for answer in sink.redis_answers)
+
+    async def test_where_nobody_wants_to_know_nothing_is_timed(self, make_worker: Callable[..., Worker]) -> None:
+        class Few:
+            def job_outcome(self, outcome: JobOutcome) -> None:
+                """Wants nothing else."""
+
+        for metrics in (None, Few()):
+            async with make_worker(succeed, metrics=metrics) as worker:
+                assert worker._parts is not None
+                assert "ack" not in vars(worker._parts.broker)
+
+
 class TestPort:
     async def test_a_worker_shows_its_numbers(
         self, queue: Queue, make_worker: Callable[..., Worker], sink: InMemorySink, queue_name: str
@@ -568,6 +659,7 @@ class TestDeploy:
         own = PrometheusSink("q")
         own.promoter_lock_outcome(LockOutcome("acquired"))
         own.promoter_lock_outcome(LockOutcome("held"))
+        own.jobs_added(JobsAdded(1, "now"))
         async with make_worker(do_as_it_says, metrics_port=0) as worker:
             await queue.add_bulk({"name": name} for name in ("good", "bad", "flaky"))
             await eventually(lambda: len(sink.job_outcomes) == 4)
@@ -577,6 +669,9 @@ class TestDeploy:
         exist: set[str] = set()
         for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE):
             exist |= {f"{name}_bucket", f"{name}_sum", f"{name}_count"} if kind == "histogram" else {name}
+        page = (DEPLOY.parent / "docs" / "how-to" / "observe.md").read_text()
+        told = re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)))
+        assert sorted(f"chasquimq_{name}" for name in told) == sorted(set(re.findall(r"^# TYPE (\w+)", text, re.M)))
         for file in ("grafana/chasqui.json", "prometheus/alerts.yaml"):
             named = set(re.findall(r"chasquimq_\w+", (DEPLOY / file).read_text()))
             assert len(named) >= 10

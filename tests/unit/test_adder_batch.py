@@ -10,6 +10,7 @@ import pytest
 from pychasqui._engine.adder import DUPLICATE, FULL, NEW, REPLACED, Batch
 from pychasqui._terms import Terms
 from pychasqui.errors import ConnectionLost, QueueFull
+from pychasqui.sinks import JobsAdded
 
 
 def batch(jobs: int, *, on_terms: bool = False, is_bulk: bool = False) -> Batch:
@@ -81,3 +82,17 @@ async def test_a_letter_for_each_fits_jobs_on_terms() -> None:
     made = batch(3, on_terms=True)
     assert made.fits(b"ndr")
     assert not any(made.fits(reply) for reply in (b"", b"nd", b"ndrf", "ndr", 3, None, [b"n", b"d", b"r"]))
+
+
+class TestCounting:
+    async def test_plain_jobs_count_by_name_as_far_as_there_was_room(self) -> None:
+        made = batch(4)
+        made.names = [b"mail", b"video", b"mail", b"mail"]
+        assert made.added(3) == [JobsAdded(2, "now", "mail"), JobsAdded(1, "now", "video")]
+        assert made.added(0) == []
+
+    async def test_of_jobs_on_terms_only_new_ones_count_each_in_its_mode(self) -> None:
+        made = batch(5, on_terms=True)
+        made.names = [b"mail"] * 5
+        made.terms = [Terms("+5"), Terms(), Terms("+5"), Terms("+5"), Terms("+5")]
+        assert made.added(b"nndrf") == [JobsAdded(1, "delayed", "mail"), JobsAdded(1, "now", "mail")]

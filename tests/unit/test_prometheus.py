@@ -10,7 +10,16 @@ import pytest
 from pychasqui import PrometheusSink
 from pychasqui._exposition import Buckets, Histogram, Metric, Names, render
 from pychasqui.job import Job
-from pychasqui.sinks import DlqRouted, JobOutcome, LockOutcome, PromoterTick, ReaderBatch, RetryScheduled
+from pychasqui.sinks import (
+    DlqRouted,
+    JobOutcome,
+    JobsAdded,
+    LockOutcome,
+    PromoterTick,
+    ReaderBatch,
+    RedisAnswered,
+    RetryScheduled,
+)
 
 LINE = re.compile(r'[a-z_]+(\{[a-z_]+="(\\.|[^"\\\n])*"(,[a-z_]+="(\\.|[^"\\\n])*")*\})? -?[0-9.e+-]+')
 
@@ -47,6 +56,8 @@ def fill(sink: PrometheusSink) -> None:
     sink.job_outcome(JobOutcome("panic", 1, 10, "mail"))
     sink.retry_scheduled(RetryScheduled(2, 1500, "mail"))
     sink.dlq_routed(DlqRouted("unrecoverable", 1, "mail"))
+    sink.jobs_added(JobsAdded(5, "now", "mail"))
+    sink.redis_answered(RedisAnswered("ack", 0.0003))
     sink.reader_batch(ReaderBatch(7, 2))
     sink.promoter_lock_outcome(LockOutcome("acquired"))
     sink.promoter_tick(PromoterTick(3, 4, 2500))
@@ -147,6 +158,23 @@ class TestSink:
         assert text.value("chasquimq_handler_duration_seconds_bucket", name="video", le="2.5") == 2
         assert text.value("chasquimq_ack_flush_size_count") == 2
         assert text.value("chasquimq_ack_flush_size_sum") == 6
+
+    def test_added_jobs_count_by_name_and_mode(self) -> None:
+        sink = PrometheusSink("mails")
+        for added in (JobsAdded(3, "now", "mail"), JobsAdded(2, "delayed", "mail"), JobsAdded(4, "now", "mail")):
+            sink.jobs_added(added)
+        text = Text(sink.render())
+        assert text.value("chasquimq_jobs_enqueued_total", name="mail", mode="now") == 7
+        assert text.value("chasquimq_jobs_enqueued_total", name="mail", mode="delayed") == 2
+
+    def test_what_redis_takes_is_told_apart_by_command(self) -> None:
+        sink = PrometheusSink("mails")
+        for seconds in (0.0002, 0.0004, 0.2):
+            sink.redis_answered(RedisAnswered("ack", seconds))
+        text = Text(sink.render())
+        assert text.value("chasquimq_redis_command_seconds_bucket", command="ack", le="0.00025") == 1
+        assert text.value("chasquimq_redis_command_seconds_bucket", command="ack", le="0.0005") == 2
+        assert text.value("chasquimq_redis_command_seconds_count", command="ack") == 3
 
     def test_failures_count_by_kind_and_have_a_duration(self) -> None:
         sink = PrometheusSink("q")

@@ -14,10 +14,12 @@ from pychasqui.sinks import (
     GuardedSinks,
     InMemorySink,
     JobOutcome,
+    JobsAdded,
     LockOutcome,
     PromoterTick,
     ReaderBatch,
     Record,
+    RedisAnswered,
     RetryScheduled,
 )
 
@@ -28,6 +30,8 @@ RECORDS: list[Record] = [
     JobOutcome("err", 1, 20, "mail"),
     RetryScheduled(2, 100, "mail"),
     DlqRouted("unrecoverable", 1, "mail"),
+    JobsAdded(3, "delayed", "mail"),
+    RedisAnswered("ack", 0.001),
 ]
 
 
@@ -64,7 +68,8 @@ def test_the_sink_in_memory_keeps_each_record_where_it_belongs() -> None:
     sink = InMemorySink()
     GuardedSinks([sink]).tell_all(RECORDS)
     kept = [*sink.promoter_ticks, *sink.lock_outcomes, *sink.reader_batches]
-    assert [*kept, *sink.job_outcomes, *sink.retries_scheduled, *sink.dlq_routes] == RECORDS
+    kept += [*sink.job_outcomes, *sink.retries_scheduled, *sink.dlq_routes, *sink.additions, *sink.redis_answers]
+    assert kept == RECORDS
 
 
 def test_every_record_has_a_method_of_its_own() -> None:
@@ -99,6 +104,11 @@ def test_methods_that_a_sink_lacks_are_not_missed() -> None:
     sinks.tell_all(RECORDS)
     sinks.jobs_done([job_done()])
     assert sinks.refused == 0
+
+
+def test_what_no_sink_has_a_method_for_is_not_wanted() -> None:
+    assert GuardedSinks([Broken(), object()]).want(JobOutcome)
+    assert not GuardedSinks([Broken(), object()]).want(RedisAnswered)
 
 
 def test_a_sink_that_raises_does_not_keep_records_from_the_next() -> None:

@@ -10,7 +10,8 @@ unknown, one that was never sent as not added.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from .._redis.remedies import Remedy, remedy_for
 from .._terms import PLAIN, Terms
 from ..config import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
 from ..errors import AddUnknown, ChasquiError, ConnectionLost, NotRedis, QueueFull, RedisTrouble
+from ..sinks import JobsAdded, Record
 
 NEW, DUPLICATE, REPLACED, FULL = "n", "d", "r", "f"  # what became of a job, as add_on_terms.lua says it
 
@@ -71,7 +73,7 @@ class Batch:
 
     def settle(self, reply: int | bytes) -> None:
         """How many plain jobs were taken from the front, or a letter for each job; the others found no room."""
-        letters = NEW * reply if isinstance(reply, int) else reply.decode()
+        letters = _letters(reply)
         if self.is_bulk:
             self._answer(self.waiters[0], letters if letters and FULL not in letters else FULL)
             return
@@ -85,6 +87,19 @@ class Batch:
             waiter.set_result(answer)
         else:
             waiter.set_exception(QueueFull(f"the queue holds its max_stream_len of {self.max_stream_len} jobs"))
+
+    def added(self, reply: int | bytes) -> list[JobsAdded]:
+        """What is in Redis now that was not before, by name and mode."""
+        letters = _letters(reply)
+        if self.terms is None:
+            plain = Counter(self.names[: len(letters)])
+            return [JobsAdded(count, "now", name.decode()) for name, count in plain.items()]
+        new = Counter(
+            (name, bool(terms.due))
+            for letter, name, terms in zip(letters, self.names, self.terms, strict=True)
+            if letter == NEW
+        )
+        return [JobsAdded(count, "delayed" if due else "now", name.decode()) for (name, due), count in new.items()]
 
     def fits(self, reply: Any) -> bool:
         """Whether this is an answer to this batch at all."""
@@ -102,8 +117,16 @@ class Batch:
 class Adder:
     """The life of a batch: gathering -> waiting -> sent -> answered, or stuck and sent again."""
 
-    def __init__(self, broker: Broker, *, max_stream_len: int, timeout_s: float) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        max_stream_len: int,
+        timeout_s: float,
+        tell: Callable[[Record], None] | None = None,
+    ) -> None:
         self._broker = broker
+        self._tell = tell
         self.ledger = broker.ledger_of(uuid4().hex)
         self._max_stream_len = max_stream_len
         self._timeout_s = timeout_s
@@ -241,6 +264,9 @@ class Adder:
         self._pause = 0.0
         self._free_slots.append(batch.slot)
         batch.settle(reply)
+        if self._tell is not None:
+            for record in batch.added(reply):
+                self._tell(record)
         if self._gathering is not None or self._waiting:
             self._flush()
 
@@ -299,6 +325,10 @@ class Adder:
             else:
                 self._gathering = None
             self._give_up(batch, _verdict(batch, error))
+
+
+def _letters(reply: int | bytes) -> str:
+    return NEW * reply if isinstance(reply, int) else reply.decode()
 
 
 def _verdict(batch: Batch, error: ChasquiError) -> ChasquiError:

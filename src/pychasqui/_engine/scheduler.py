@@ -20,7 +20,7 @@ from ..config import SCHEDULER_LEASE_MS
 from ..errors import DecodeError
 from ..job import SCHEDULED_AT
 from ..repeat import GRACE_MS, plan_fires
-from ..sinks import Record
+from ..sinks import JobsAdded, Record
 from .leader import Leader
 from .service import Outage, until_free_s
 
@@ -71,7 +71,7 @@ class Scheduler(Leader):
             if isinstance(fires, tuple):
                 await self._set_aside(*fires)
             else:
-                await self._repeats.fire(fires)
+                self._count(fires, await self._repeats.fire(fires))
                 soonest = min([soonest, *(one.next_ms for one in fires if one.next_ms is not None)])
         if due.next_due_ms >= 0:
             soonest = min(soonest, due.now_ms + due.next_due_ms)
@@ -86,6 +86,12 @@ class Scheduler(Leader):
                 yield from _plan(one, due.now_ms, self._grace_ms, self._see_missed)
             except DecodeError as error:
                 yield (one, f"repeatable {one.key[:200]!r}: {error}"[:500])
+
+    def _count(self, fires: list[Fires], moved: list[bool]) -> None:
+        if self._tell is not None:
+            for one, was_fired in zip(fires, moved, strict=True):
+                if was_fired and one.envelopes:
+                    self._tell(JobsAdded(len(one.envelopes), "repeat", one.name))
 
     def _see_missed(self) -> None:
         self.missed += 1
