@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from http import HTTPStatus
 from types import TracebackType
 from typing import Self
 
@@ -17,7 +18,10 @@ MOST_REPEATABLES = 200
 
 
 class QueueExporter:
-    """`await exporter.render()` asks Redis and returns the text; `async with exporter:` serves it at /metrics."""
+    """`await exporter.render()` asks Redis and returns the text; `async with exporter:` serves it at /metrics.
+
+    Beside it are /healthz, which answers as long as the event loop turns, and /readyz, as long as Redis does.
+    """
 
     def __init__(
         self, queues: Iterable[Queue], *, metrics_port: int = 0, metrics_host: str = config.METRICS_HOST
@@ -26,7 +30,7 @@ class QueueExporter:
         if not self._queues:
             raise InvalidArgument("queues must not be empty")
         host, port = config.check_metrics_address(metrics_host, metrics_port)
-        self._server = HttpServer(host, port, {"/metrics": self._answer, "/healthz": _healthz})
+        self._server = HttpServer(host, port, {"/metrics": self._answer, "/healthz": _healthz, "/readyz": self._readyz})
 
     @property
     def metrics_port(self) -> int:
@@ -54,6 +58,13 @@ class QueueExporter:
 
     async def _answer(self) -> Answer:
         return Answer(await self.render(), content_type=CONTENT_TYPE)
+
+    async def _readyz(self) -> Answer:
+        found = await asyncio.gather(*(queue.is_paused() for queue in self._queues), return_exceptions=True)
+        away = [queue.name for queue, reply in zip(self._queues, found, strict=True) if isinstance(reply, RedisTrouble)]
+        if not away:
+            return Answer("ok\n")
+        return Answer(f"Redis does not tell of {', '.join(away)}\n", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 class Gauges:

@@ -614,7 +614,8 @@ class TestExporter:
             await queue.upsert_repeatable_job("nightly", repeat=RepeatPattern.every(HOUR_MS))
             async with QueueExporter([queue]) as exporter:
                 status, _, text = await ask(exporter.metrics_port)
-                assert (await ask(exporter.metrics_port, "/healthz"))[0] == 200
+                for path in ("/healthz", "/readyz"):
+                    assert (await ask(exporter.metrics_port, path))[::2] == (200, "ok\n")
             assert worker.is_running
         assert status == 200
         for line in (
@@ -634,7 +635,10 @@ class TestExporter:
     ) -> None:
         async with Proxy(redis_url) as proxy, Queue("lost", redis_url=proxy.url, timeout_s=1.0) as lost:
             proxy.refuse()
-            text = await QueueExporter([queue, lost]).render()
+            async with QueueExporter([queue, lost]) as exporter:
+                text = await exporter.render()
+                assert (await ask(exporter.metrics_port, "/healthz"))[0] == 200
+                assert (await ask(exporter.metrics_port, "/readyz"))[::2] == (503, "Redis does not tell of lost\n")
         assert f'chasquimq_queue_up{{queue="{queue_name}"}} 1' in text.splitlines()
         assert 'chasquimq_queue_up{queue="lost"} 0' in text.splitlines()
         assert 'queue_jobs{queue="lost"' not in text

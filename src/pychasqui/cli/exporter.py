@@ -1,0 +1,85 @@
+"""`chasqui exporter`: tells Prometheus how queues are, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+
+import click
+
+from .. import __version__, config
+from .._engine.signals import caught_signals
+from ..errors import CommandTimeout, ConnectionLost, InvalidArgument
+from ..exporter import QueueExporter
+from ..queue import Queue
+from .loops import choose_loop
+
+log = logging.getLogger("chasqui.exporter")
+
+PORT = 9401
+TIMEOUT_S = 3.0  # less than a page may take: a scrape is answered also while Redis is away
+
+
+@click.command()
+@click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
+@click.option(
+    "--redis-url",
+    metavar="URL",
+    envvar=["CHASQUI_REDIS_URL", "REDIS_URL"],
+    default=config.REDIS_URL,
+    show_default=True,
+    show_envvar=True,
+    help="Where the queues are.",
+)
+@click.option(
+    "--host", default=config.METRICS_HOST, show_default=True, help="The address to listen on; 0.0.0.0 for all."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="The port; 0 for any that is free."
+)
+def exporter(queues: tuple[str, ...], redis_url: str, host: str, port: int) -> None:
+    """Tell Prometheus how queues are.
+
+    Serves /metrics: jobs in each state, the age of the oldest, pauses, workers, repeatables. Redis is asked when a page
+    is. /healthz answers as long as the process does, /readyz as long as Redis does. One exporter is enough for all
+    workers of a queue. There is no password on it: let only Prometheus reach it.
+
+    SIGINT (Ctrl-C) or SIGTERM end it with exit code 0.
+    """
+    try:
+        opened = [Queue(name, redis_url=redis_url, timeout_s=TIMEOUT_S) for name in dict.fromkeys(queues)]
+    except InvalidArgument as error:
+        raise click.UsageError(str(error)) from None
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    with asyncio.Runner(loop_factory=choose_loop("auto").factory) as runner:
+        runner.run(_serve(opened, host, port))
+
+
+async def _serve(queues: list[Queue], host: str, port: int) -> None:
+    ended = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        for queue in queues:
+            await stack.enter_async_context(queue)
+        exporter = await stack.enter_async_context(QueueExporter(queues, metrics_host=host, metrics_port=port))
+        stack.enter_context(caught_signals(lambda _: ended.set()))
+        await _greet(queues[0])
+        click.echo(banner(queues, f"http://{host}:{exporter.metrics_port}"), err=True)
+        await ended.wait()
+
+
+async def _greet(queue: Queue) -> None:
+    """A Redis that is away is waited for, one that will never do is an error."""
+    try:
+        await queue.is_paused()
+    except (ConnectionLost, CommandTimeout) as error:
+        log.warning("chasquimq_queue_up is 0 until Redis is there: %s", error)
+
+
+def banner(queues: list[Queue], address: str) -> str:
+    facts = {
+        "redis": queues[0]._place,  # masks its password
+        "queues": ", ".join(queue.name for queue in queues),
+        "metrics": f"{address}/metrics",
+    }
+    return "\n".join([f"pychasqui {__version__} exporter", *(f"  {name:<12} {value}" for name, value in facts.items())])

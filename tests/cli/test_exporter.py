@@ -1,0 +1,96 @@
+"""`chasqui exporter`: serves how queues are until a signal ends it."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+
+from pychasqui import Queue
+from tests.cli.conftest import Chasqui, Finished
+from tests.support.server import RedisServer
+
+
+def address(process: subprocess.Popen[str]) -> str:
+    """Where it says that it listens."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(r"metrics +(http://127\.0\.0\.1:\d+)/metrics", line):
+            return found[1]
+    raise AssertionError("it never said where it listens")
+
+
+def ask(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+@pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT))
+async def test_it_tells_how_queues_are_until_a_signal_ends_it(
+    start: Chasqui, redis_url: str, queue_name: str, number: signal.Signals
+):
+    async with Queue(queue_name, redis_url=redis_url) as queue:
+        await queue.add_bulk([{"name": "mail"}] * 3)
+        process = start("exporter", queue_name, "other", "--port", "0", CHASQUI_REDIS_URL=redis_url)
+        where = address(process)
+        status, text = ask(f"{where}/metrics")
+        assert status == 200
+        assert f'chasquimq_queue_jobs{{queue="{queue_name}",state="waiting"}} 3' in text.splitlines()
+        assert 'chasquimq_queue_up{queue="other"} 1' in text.splitlines()
+        assert ask(f"{where}/healthz") == ask(f"{where}/readyz") == (200, "ok\n")
+        await queue.drain()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (0, "")
+    assert "Traceback" not in err
+
+
+def test_a_redis_that_is_away_is_told_of_and_hides_the_password(start: Chasqui):
+    process = start("exporter", "mail", "--port", "0", "--redis-url", "redis://:hunter2@127.0.0.1:1")
+    where = address(process)
+    assert 'chasquimq_queue_up{queue="mail"} 0' in ask(f"{where}/metrics")[1]
+    assert ask(f"{where}/healthz") == (200, "ok\n")
+    assert ask(f"{where}/readyz") == (503, "Redis does not tell of mail\n")
+    process.terminate()
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "hunter2" not in err
+
+
+def test_a_wrong_password_ends_with_4_and_one_line(chasqui: Finished, server: RedisServer):
+    server.start()
+    url = server.tcp_url.replace("://", "://:wrong@")
+    ended = chasqui("exporter", "mail", "--port", "0", REDIS_URL=url)
+    assert ended.returncode == 4
+    assert ended.stderr.splitlines()[-1].startswith("Error: redis://:***@127.0.0.1")
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    (
+        ((), "Missing argument 'QUEUE...'"),
+        (("no good",), "queue name"),
+        (("mail", "--port", "65536"), "65536 is not in the range"),
+        (("mail", "--redis-url", "http://x"), "redis_url"),
+    ),
+)
+def test_what_makes_no_sense_is_wrong_usage(chasqui: Finished, arguments: tuple[str, ...], message: str):
+    ended = chasqui("exporter", *arguments)
+    assert ended.returncode == 2
+    assert message in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_a_port_that_is_taken_is_told_in_one_line(start: Chasqui, chasqui: Finished, redis_url: str):
+    where = address(start("exporter", "mail", "--port", "0", REDIS_URL=redis_url))
+    ended = chasqui("exporter", "mail", "--port", where.rpartition(":")[2], REDIS_URL=redis_url)
+    assert ended.returncode == 1
+    assert "cannot be listened on" in ended.stderr.splitlines()[-1]
