@@ -648,7 +648,7 @@ class TestExporter:
             QueueExporter([])
 
 
-class TestDeploy:
+class TestDashboard:
     @pytest.mark.leaves_keys("a dead letter, a delayed job and a repeatable")
     async def test_every_metric_that_the_dashboard_and_the_alerts_name_exists(
         self, queue: Queue, make_worker: Callable[..., Worker], sink: InMemorySink
