@@ -74,13 +74,29 @@ class LookBroker:
         """Entries that workers hold, behind the entry `after`."""
         start = f"({after}" if after else "-"
         held = await self._unless_no_group("XPENDING", self._keys.stream, self._group, start, "+", count) or []
-        entries = await asyncio.gather(
-            *(self._call("XRANGE", self._keys.stream, entry_id, entry_id) for entry_id, *_ in held)
-        )
+        entries = await self._entries([entry_id for entry_id, *_ in held])
         return [
-            (entry_id.decode(), Pending(entry[0] if entry else None, consumer.decode("utf-8", "replace"), idle, times))
-            for (entry_id, consumer, idle, times), entry in zip(held, entries, strict=True)
+            (entry_id.decode(), Pending(entries.get(entry_id), consumer.decode("utf-8", "replace"), idle, times))
+            for entry_id, consumer, idle, times in held
         ]
+
+    async def _entries(self, ids: list[bytes]) -> dict[bytes, Entry]:
+        """Those that are there. Nearly always nothing lies between those that are held, and one range has them all."""
+        if not ids:
+            return {}
+        found = await self._call("XRANGE", self._keys.stream, ids[0], ids[-1], "COUNT", len(ids))
+        entries: dict[bytes, Entry] = {entry[0]: entry for entry in found}
+        missing = (entry_id for entry_id in ids if entry_id not in entries)
+        for page in await asyncio.gather(*(self._call("XRANGE", self._keys.stream, one, one) for one in missing)):
+            entries.update((entry[0], entry) for entry in page)
+        return entries
+
+    async def delivered(self, count: int) -> list[Entry]:
+        """The first entries that some worker has been given. Those that are done are not in the stream any more."""
+        page: list[Entry] = await self._call(
+            "XRANGE", self._keys.stream, "-", await self._last_delivered(), "COUNT", count
+        )
+        return page
 
     async def delayed(self, from_ms: int | None, offset: int, count: int) -> list[tuple[bytes, float]]:
         """Members with the times at which they are due, from the so-and-so-many-th of that time on."""
