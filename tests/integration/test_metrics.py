@@ -7,7 +7,7 @@ import functools
 import json
 import re
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +246,30 @@ class TestArrival:
         assert sink.dlq_routes == [DlqRouted("retries_exhausted", 5, "mail")]
         assert sink.job_outcomes == []
         assert sink.reader_batches == [ReaderBatch(1, 0)]
+
+    @pytest.mark.leaves_keys("dead letters and events")
+    async def test_workers_that_take_over_from_each_other_bury_and_count_each_entry_once(
+        self,
+        queue: Queue,
+        make_worker: Callable[..., Worker],
+        sink: InMemorySink,
+        witness: redis.asyncio.Redis,
+        queue_name: str,
+    ) -> None:
+        stream = Stream(witness, queue_name)
+        await witness.xgroup_create(stream.key, "default", "0", mkstream=True)
+        for number in range(20):
+            await witness.xadd(stream.key, {"d": b"\xc1%d" % number})
+        await witness.xreadgroup("default", "official", {stream.key: ">"}, count=10)  # held by nobody who lives
+        async with AsyncExitStack() as workers:
+            for _ in range(3):
+                await workers.enter_async_context(make_worker(succeed, claim_min_idle_ms=5, events_enabled=True))
+            await eventually(stream.is_settled)
+            await asyncio.sleep(0.1)  # many more looks for what may be taken over
+        assert await queue.dlq.count() == 20
+        assert sink.dlq_routes == [DlqRouted("decode_failed", 0, "")] * 20
+        events = await witness.xrange(f"{{chasqui:{queue_name}}}:events")
+        assert [fields[b"e"] for _, fields in events].count(b"dlq") == 20
 
     async def test_what_another_had_begun_with_is_reclaimed(
         self,

@@ -318,6 +318,35 @@ class TestWithoutMemory:
                 assert await (await queue.add("send", 20)).wait_for_result() == 20
         assert len(runs) == len(set(runs)) == 21
 
+    @pytest.mark.parametrize("events_enabled", (False, True))
+    async def test_a_job_that_dies_meanwhile_is_among_the_dead_when_there_is_room(
+        self, queue_name: str, events_enabled: bool
+    ) -> None:
+        may_end = asyncio.Event()
+        runs: list[str] = []
+
+        async def handle(job: Job) -> None:
+            runs.append(job.id)
+            await may_end.wait()
+            raise UnrecoverableError("no")
+
+        with RedisServer() as server:
+            async with (
+                Queue(queue_name, redis_url=server.url) as queue,
+                Worker(queue_name, handle, redis_url=server.url, store_results=True, events_enabled=events_enabled),
+            ):
+                jobs = await queue.add_bulk([{"name": "send"}] * 5)
+                await eventually(lambda: len(runs) == 5)
+                server.execute("CONFIG", "SET", "maxmemory", 1)
+                may_end.set()
+                await asyncio.sleep(0.3)
+                server.execute("CONFIG", "SET", "maxmemory", 0)
+                await eventually(lambda: _is_dead(queue, 5))
+                dead = await queue.jobs("dead")
+                assert {job.id for job in dead.jobs} == {job.id for job in jobs}
+                assert await is_done(queue)
+        assert len(runs) == 5
+
     async def test_a_job_that_fails_meanwhile_is_run_again_when_there_is_room(self, queue_name: str) -> None:
         may_end = asyncio.Event()
         runs: list[int] = []

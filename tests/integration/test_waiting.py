@@ -286,22 +286,25 @@ class TestCosts:
         assert sum(settled.values()) <= 40
         assert sum(grown.values()) <= 250  # reads and results, each of many; not two a job
 
-    async def test_a_result_is_there_within_milliseconds(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+    async def test_of_1000_waits_half_end_within_5_ms_of_their_handlers(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
         ended: dict[str, float] = {}
-        late: list[float] = []
 
         async def handle(job: Job) -> None:
-            await asyncio.sleep(0.005 + job.data * 0.003)
+            await asyncio.sleep(0.1 + job.data * 0.001)
             ended[job.id] = monotonic()
 
-        async def wait(job: Job) -> None:
+        async def lateness(job: Job) -> float:
             await job.wait_for_result()
-            late.append(monotonic() - ended[job.id])
+            return monotonic() - ended[job.id]
 
-        async with Worker(queue_name, handle, redis_url=redis_url, store_results=True, concurrency=200):
-            jobs = await queue.add_bulk({"name": "wait", "data": number} for number in range(200))
-            await asyncio.gather(*map(wait, jobs))
-        assert median(late) < 0.05  # 2 ms on a quiet machine
+        medians: list[float] = []
+        async with Worker(queue_name, handle, redis_url=redis_url, store_results=True, concurrency=1000):
+            while min(medians, default=1.0) >= 0.005 and len(medians) < 5:  # others may be at work on this machine
+                jobs = await queue.add_bulk({"name": "wait", "data": number} for number in range(1000))
+                medians.append(median(await asyncio.gather(*map(lateness, jobs))))
+        assert min(medians) < 0.005
 
 
 async def _once_quiet(proxy: Proxy) -> Counter[str]:
