@@ -80,7 +80,9 @@ class Diary:
 def read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
+    # Whoever writes may be at it: the last line counts once its end is there.
+    whole, _, _ = path.read_bytes().rpartition(b"\n")
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def read_runs(path: Path) -> list[Run]:
