@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 import redis.asyncio
 
+from pychasqui import Queue
 from pychasqui.errors import ServerNotFound
 from tests.support.leaks import leaked_keys
 from tests.support.server import PROJECT, RedisServer, describe, server_binary
@@ -59,6 +60,12 @@ async def witness(redis_url: str) -> AsyncIterator[redis.asyncio.Redis]:
 @pytest.fixture
 def queue_name() -> str:
     return f"q-{uuid4().hex[:12]}"
+
+
+@pytest.fixture
+async def queue(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
+    async with Queue(queue_name, redis_url=redis_url) as queue:
+        yield queue
 
 
 @pytest.fixture

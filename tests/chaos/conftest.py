@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis.asyncio
 
-from pychasqui import Queue
 from tests.chaos.crew import Crew
 from tests.support.streams import Stream
 
@@ -29,12 +28,6 @@ def make_crew(redis_url: str, queue_name: str, tmp_path: Path) -> Iterator[MakeC
     yield make
     for crew in crews:
         crew.end()
-
-
-@pytest.fixture
-async def queue(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
-    async with Queue(queue_name, redis_url=redis_url) as queue:
-        yield queue
 
 
 @pytest.fixture

@@ -43,12 +43,6 @@ SELF.append(SELF)
 
 
 @pytest.fixture
-async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
-    async with Proxy(redis_url) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 async def queue(proxy: Proxy, queue_name: str, witness: redis.asyncio.Redis) -> AsyncIterator[Queue]:
     """A queue that nothing may leave from: not even a connection is opened for what cannot be sent."""
     async with Queue(queue_name, redis_url=proxy.url, max_payload_bytes=100_000) as queue:

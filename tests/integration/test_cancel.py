@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -29,39 +29,7 @@ from tests.support.waiting import eventually
 
 LATER_MS = 60_000
 RACERS = 2000
-
-
-@pytest.fixture
-async def stream(witness: redis.asyncio.Redis, queue_name: str) -> AsyncIterator[Stream]:
-    stream = Stream(witness, queue_name)
-    yield stream
-    await stream.clear()
-
-
-@pytest.fixture
-async def delayed(witness: redis.asyncio.Redis, queue_name: str) -> AsyncIterator[Delayed]:
-    delayed = Delayed(witness, queue_name)
-    yield delayed
-    await witness.delete(delayed.key)
-
-
-@pytest.fixture
-async def queue(redis_url: str, queue_name: str, stream: Stream, delayed: Delayed) -> AsyncIterator[Queue]:
-    async with Queue(queue_name, redis_url=redis_url) as queue:
-        yield queue
-
-
-@pytest.fixture
-def make_worker(redis_url: str, queue_name: str) -> Callable[..., Worker]:
-    def make(handler: Any, **options: Any) -> Worker:
-        defaults: dict[str, Any] = {"redis_url": redis_url, "run_scheduler": False}
-        return Worker(queue_name, handler, **defaults | options)
-
-    return make
-
-
-async def found_by_id(stream: Stream) -> list[str]:
-    return [key for key in await stream.keys() if key.startswith(("dlid:", "didx:"))]
+pytestmark = pytest.mark.usefixtures("stream", "delayed")  # so that what is left is removed
 
 
 class TestCancel:
@@ -73,7 +41,7 @@ class TestCancel:
         job = await queue.add("later", job_id=job_id, delay_ms=LATER_MS)
         assert await queue.cancel_delayed(job.id)
         assert await delayed.count() == 0
-        assert await found_by_id(stream) == []
+        assert await stream.found_by_id() == []
         assert not await queue.cancel_delayed(job.id)
 
     async def test_what_is_not_delayed_is_not_cancelled(
@@ -140,7 +108,7 @@ class TestCancel:
             await eventually(delayed.count)
             assert await queue.cancel_delayed(job.id)
         assert await delayed.count() == 0
-        assert await found_by_id(stream) == []
+        assert await stream.found_by_id() == []
         assert await queue.dlq.count() == 0
 
 
@@ -162,7 +130,7 @@ class TestMove:
         async with make_worker(runs):
             await eventually(lambda: runs.data == [1])
             await eventually(stream.is_settled)
-        assert await found_by_id(stream) == []
+        assert await stream.found_by_id() == []
 
     async def test_a_job_that_is_put_off_for_long_is_found_as_long(self, queue: Queue, witness: Any) -> None:
         await queue.add("later", job_id="one", delay_ms=1000)
@@ -197,7 +165,7 @@ class TestMove:
             await eventually(lambda: runs.jobs)
             await eventually(stream.is_settled)
         assert [(run.id, run.name, run.data) for run in runs.jobs] == [(job.id, "wörk", 1)]
-        assert await found_by_id(stream) == []
+        assert await stream.found_by_id() == []
 
     async def test_a_retry_can_be_run_at_once_and_counts_on(
         self, queue: Queue, make_worker: Callable[..., Worker], delayed: Delayed
@@ -223,7 +191,7 @@ class TestRace:
         cancelled, ran = await race(redis_url, queue_name, RACERS)
         assert not cancelled & ran
         assert len(cancelled) + len(ran) == RACERS
-        assert await found_by_id(stream) == []
+        assert await stream.found_by_id() == []
 
     async def test_run_now_and_promotion_run_it_once(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream

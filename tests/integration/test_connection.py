@@ -45,12 +45,6 @@ async def connected(url: str, *, timeout_s: float = 10, **options: Any) -> Async
         await connection.close()
 
 
-@pytest.fixture
-async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
-    async with Proxy(redis_url) as proxy:
-        yield proxy
-
-
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[RedisServer]:
     """A server with users, whose default user needs no password."""

@@ -4,29 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Any
-
-import pytest
-import redis.asyncio
 
 from pychasqui import Job, Queue, Worker
 from tests.support.proxy import Proxy
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
-
-
-@pytest.fixture
-async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
-    async with Proxy(redis_url) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-async def stream(witness: redis.asyncio.Redis, queue_name: str) -> AsyncIterator[Stream]:
-    stream = Stream(witness, queue_name)
-    yield stream
-    await stream.clear()
 
 
 def sent(proxy: Proxy) -> Counter[str]:

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from typing import Any
 
 import pytest
-import redis.asyncio
 
 from pychasqui import InvalidArgument, Job, Queue, RetryPolicy, UnsupportedData, Worker
 from tests.support.delayed import Delayed, Runs
@@ -31,35 +30,6 @@ from tests.support.streams import Stream
 from tests.support.waiting import eventually
 
 LATER_MS = 60_000
-
-
-@pytest.fixture
-async def stream(witness: redis.asyncio.Redis, queue_name: str) -> AsyncIterator[Stream]:
-    stream = Stream(witness, queue_name)
-    yield stream
-    await stream.clear()
-
-
-@pytest.fixture
-async def delayed(witness: redis.asyncio.Redis, queue_name: str) -> AsyncIterator[Delayed]:
-    delayed = Delayed(witness, queue_name)
-    yield delayed
-    await witness.delete(delayed.key)
-
-
-@pytest.fixture
-async def queue(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
-    async with Queue(queue_name, redis_url=redis_url) as queue:
-        yield queue
-
-
-@pytest.fixture
-def make_worker(redis_url: str, queue_name: str) -> Callable[..., Worker]:
-    def make(handler: Any, **options: Any) -> Worker:
-        defaults: dict[str, Any] = {"redis_url": redis_url, "run_scheduler": False}
-        return Worker(queue_name, handler, **defaults | options)
-
-    return make
 
 
 class TestTimes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator
 from time import monotonic, time
 from typing import Any
 
@@ -74,18 +73,6 @@ class Log:
 @pytest.fixture
 def written(witness: redis.asyncio.Redis, queue_name: str) -> Log:
     return Log(witness, queue_name)
-
-
-@pytest.fixture
-async def queue(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
-    async with Queue(queue_name, redis_url=redis_url) as queue:
-        yield queue
-
-
-@pytest.fixture
-async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
-    async with Proxy(redis_url) as proxy:
-        yield proxy
 
 
 async def nothing(job: Job) -> None:

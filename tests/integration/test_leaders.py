@@ -17,7 +17,6 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-import redis.asyncio
 
 from pychasqui import (
     Closed,
@@ -41,16 +40,8 @@ Leader = type[Promoter] | type[Scheduler]
 
 
 @pytest.fixture
-async def stream(witness: redis.asyncio.Redis, queue_name: str) -> AsyncIterator[Stream]:
-    stream = Stream(witness, queue_name)
-    yield stream
-    await stream.clear()
-
-
-@pytest.fixture
-async def queue(redis_url: str, queue_name: str, stream: Stream, witness: Any) -> AsyncIterator[Queue]:
-    async with Queue(queue_name, redis_url=redis_url) as queue:
-        yield queue
+async def queue(queue: Queue, queue_name: str, stream: Stream, witness: Any) -> AsyncIterator[Queue]:
+    yield queue
     for key in await stream.keys():
         if key.startswith(("repeat", "delayed")):
             await witness.delete(f"{{chasqui:{queue_name}}}:{key}")

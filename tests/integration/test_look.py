@@ -15,33 +15,21 @@ import pytest
 import redis.asyncio
 
 from pychasqui import InvalidArgument, InvalidType, Job, JobView, Queue, RepeatPattern, Worker
+from tests.support.gate import Gate
 from tests.support.proxy import Proxy
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
 
 
 @pytest.fixture
-async def queue(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
-    async with Queue(queue_name, redis_url=redis_url) as queue:
-        yield queue
-        await queue.obliterate()
+async def queue(queue: Queue) -> AsyncIterator[Queue]:
+    yield queue
+    await queue.obliterate()
 
 
 @pytest.fixture
 def stream(witness: redis.asyncio.Redis, queue_name: str) -> Stream:
     return Stream(witness, queue_name)
-
-
-class Held:
-    """A handler that keeps its jobs until it may go on."""
-
-    def __init__(self) -> None:
-        self.may_end = asyncio.Event()
-        self.running: list[Job] = []
-
-    async def __call__(self, job: Job) -> None:
-        self.running.append(job)
-        await self.may_end.wait()
 
 
 async def fails(job: Job) -> None:
@@ -78,10 +66,10 @@ class TestCounts:
         async with Worker(queue_name, fails, redis_url=redis_url, max_attempts=1):
             await queue.add_bulk({"name": "fail"} for _ in range(4))
             await eventually(lambda: counted(queue, dead=4))
-        held = Held()
-        async with Worker(queue_name, held, redis_url=redis_url, concurrency=2):
+        gate = Gate()
+        async with Worker(queue_name, gate, redis_url=redis_url, concurrency=2):
             await queue.add_bulk({"name": "hold"} for _ in range(2))
-            await eventually(lambda: len(held.running) == 2)
+            await eventually(lambda: gate.running == 2)
             await queue.add_bulk({"name": "wait"} for _ in range(5))
             await queue.add_bulk({"name": "later", "delay_ms": 60_000} for _ in range(3))
             kept = await queue.repeatables.upsert("beat", repeat=RepeatPattern.every(60_000))
@@ -90,7 +78,7 @@ class TestCounts:
             counts = await queue.counts()
             assert (counts.waiting + counts.active, counts.active >= 2) == (7, True)
             assert (counts.delayed, counts.dead, counts.repeatables) == (3, 4, 2)
-            held.may_end.set()
+            gate.opened.set()
             await eventually(lambda: counted(queue, waiting=0, active=0))
 
     async def test_a_group_that_is_gone_is_no_error(self, queue: Queue, witness: redis.asyncio.Redis) -> None:
@@ -112,16 +100,16 @@ class TestPages:
     async def test_of_waiting_jobs_leave_out_what_workers_have(
         self, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
-        held = Held()
-        async with Worker(queue_name, held, redis_url=redis_url, concurrency=3) as worker:
+        gate = Gate()
+        async with Worker(queue_name, gate, redis_url=redis_url, concurrency=3) as worker:
             await queue.add_bulk({"name": "hold", "data": number} for number in range(3))
-            await eventually(lambda: len(held.running) == 3)
+            await eventually(lambda: gate.running == 3)
             await queue.add_bulk({"name": "wait", "data": number} for number in range(3, 30))
             active, waiting = await pages(queue, "active", 2), await pages(queue, "waiting", 5)
             assert sorted(job.data for job in active + waiting) == list(range(30))
             assert {job.worker for job in active} == {worker.consumer_id}
             assert all(job.state == "active" and job.deliveries == 1 and job.idle_ms is not None for job in active)
-            held.may_end.set()
+            gate.opened.set()
             await eventually(lambda: counted(queue, waiting=0, active=0))
 
     @pytest.mark.parametrize("limit", (1, 7, 100))
@@ -236,10 +224,10 @@ async def _best_of(times: int, look: Callable[[], Awaitable[Any]]) -> float:
 
 class TestOneJob:
     async def test_is_found_in_every_state(self, queue: Queue, redis_url: str, queue_name: str) -> None:
-        held = Held()
-        async with Worker(queue_name, held, redis_url=redis_url, concurrency=1):
+        gate = Gate()
+        async with Worker(queue_name, gate, redis_url=redis_url, concurrency=1):
             active = await queue.add("hold", 1)
-            await eventually(lambda: len(held.running) == 1)
+            await eventually(lambda: gate.running == 1)
             waiting = await queue.add("wait", 2)
             delayed = await queue.add("later", 3, delay_ms=60_000)
             found = [await queue.get_job(job.id) for job in (active, waiting, delayed)]
@@ -248,7 +236,7 @@ class TestOneJob:
                 (waiting.id, "waiting", 2),
                 (delayed.id, "delayed", 3),
             ]
-            held.may_end.set()
+            gate.opened.set()
             await eventually(lambda: counted(queue, waiting=0, active=0))
         assert await queue.get_job(active.id) is None  # it is done
 
@@ -266,14 +254,14 @@ class TestOneJob:
     async def test_of_an_id_of_its_own_is_active_while_it_runs(
         self, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
-        held = Held()
-        async with Worker(queue_name, held, redis_url=redis_url) as worker:
+        gate = Gate()
+        async with Worker(queue_name, gate, redis_url=redis_url) as worker:
             await queue.add("hold", 1, job_id="order-17")
-            await eventually(lambda: held.running)
+            await eventually(lambda: gate.running)
             found = await queue.get_job("order-17")
             assert found is not None
             assert (found.state, found.data, found.worker, found.deliveries) == ("active", 1, worker.consumer_id, 1)
-            held.may_end.set()
+            gate.opened.set()
             await eventually(lambda: counted(queue, active=0))
 
     async def test_that_waits_for_its_next_try_is_delayed_and_then_dead(
@@ -297,13 +285,13 @@ class TestOneJob:
 
 class TestWorkers:
     async def test_tell_who_they_are_and_what_they_run(self, queue: Queue, redis_url: str, queue_name: str) -> None:
-        held = Held()
+        gate = Gate()
         before = time() * 1000
-        async with Worker(queue_name, held, redis_url=redis_url, concurrency=30, lease_ms=300) as worker:
+        async with Worker(queue_name, gate, redis_url=redis_url, concurrency=30, lease_ms=300) as worker:
             jobs = await queue.add_bulk({"name": "hold"} for _ in range(25))
             await eventually(lambda: _is_busy(queue, 25))
             (told,) = await queue.workers()
-            held.may_end.set()
+            gate.opened.set()
             await eventually(lambda: _is_busy(queue, 0))
         assert (told.consumer_id, told.host, told.pid) == (worker.consumer_id, socket.gethostname(), os.getpid())
         assert before - 100 <= told.started_at_ms <= time() * 1000
@@ -333,16 +321,16 @@ class TestWorkers:
 
 class TestRemoving:
     async def test_waiting_jobs_go_and_what_runs_stays(self, queue: Queue, redis_url: str, queue_name: str) -> None:
-        held = Held()
-        async with Worker(queue_name, held, redis_url=redis_url, concurrency=1):
+        gate = Gate()
+        async with Worker(queue_name, gate, redis_url=redis_url, concurrency=1):
             await queue.add("hold")
-            await eventually(lambda: held.running)
+            await eventually(lambda: gate.running)
             await queue.add_bulk({"name": "wait"} for _ in range(1200))
             unique = await queue.add("wait", job_id="order-17")
             waiting = (await queue.counts()).waiting
             assert await queue.purge("waiting") == waiting
             assert (await queue.add("wait", job_id=unique.id)).is_new  # its id is free
-            held.may_end.set()
+            gate.opened.set()
             await eventually(lambda: counted(queue, waiting=0, active=0))
 
     async def test_delayed_jobs_go_with_their_ids(self, queue: Queue, stream: Stream) -> None:

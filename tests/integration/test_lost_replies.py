@@ -24,19 +24,6 @@ Flow = Callable[[Queue], Coroutine[Any, Any, list[Job]]]
 
 
 @pytest.fixture
-async def stream(witness: redis.asyncio.Redis, queue_name: str) -> AsyncIterator[Stream]:
-    stream = Stream(witness, queue_name)
-    yield stream
-    await stream.clear()
-
-
-@pytest.fixture
-async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
-    async with Proxy(redis_url) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 async def queue(proxy: Proxy, queue_name: str) -> AsyncIterator[Queue]:
     async with Queue(queue_name, redis_url=proxy.url) as queue:
         yield queue

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -41,12 +41,6 @@ from tests.support.waiting import eventually
 DEPLOY = Path(__file__).parents[2] / "deploy"
 QUICK = RetryPolicy(initial_ms=5, jitter_ms=0)
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-async def queue(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
-    async with Queue(queue_name, redis_url=redis_url) as queue:
-        yield queue
 
 
 @pytest.fixture

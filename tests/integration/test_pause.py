@@ -15,10 +15,9 @@ from tests.support.waiting import eventually
 
 
 @pytest.fixture
-async def queue(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
-    async with Queue(queue_name, redis_url=redis_url) as queue:
-        yield queue
-        await queue.obliterate()
+async def queue(queue: Queue) -> AsyncIterator[Queue]:
+    yield queue
+    await queue.obliterate()
 
 
 class Starts:
@@ -168,12 +167,6 @@ async def test_a_lost_connection_does_not_end_a_pause(proxy: Proxy, queue: Queue
         assert handler.began == []
         await queue.resume()
         await eventually(lambda: handler.began)
-
-
-@pytest.fixture
-async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
-    async with Proxy(redis_url) as proxy:
-        yield proxy
 
 
 @pytest.mark.parametrize("protocol", (2, 3))

@@ -30,13 +30,6 @@ url, name = sys.argv[1:3]
 """
 
 
-@pytest.fixture
-async def stream(witness: redis.asyncio.Redis, queue_name: str) -> AsyncIterator[Stream]:
-    stream = Stream(witness, queue_name)
-    yield stream
-    await stream.clear()
-
-
 @asynccontextmanager
 async def started(program: str, url: str, queue_name: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(

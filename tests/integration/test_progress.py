@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,12 +12,6 @@ import redis.asyncio
 from pychasqui import InvalidArgument, InvalidType, Job, Queue, QueueEvents, Worker
 from tests.support.server import RedisServer
 from tests.support.waiting import eventually
-
-
-@pytest.fixture
-async def queue(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
-    async with Queue(queue_name, redis_url=redis_url) as queue:
-        yield queue
 
 
 def key(queue_name: str, kind: str, job_id: str) -> str:

@@ -28,19 +28,6 @@ from tests.support.streams import Stream, twice
 from tests.support.waiting import eventually
 
 
-@pytest.fixture
-async def stream(witness: redis.asyncio.Redis, queue_name: str) -> AsyncIterator[Stream]:
-    stream = Stream(witness, queue_name)
-    yield stream
-    await stream.clear()
-
-
-@pytest.fixture
-async def queue(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
-    async with Queue(queue_name, redis_url=redis_url) as queue:
-        yield queue
-
-
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[RedisServer]:
     """A server that tests may configure, for as long as they put it back."""

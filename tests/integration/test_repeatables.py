@@ -32,6 +32,7 @@ from tests.support.waiting import eventually
 
 every, cron = RepeatPattern.every, RepeatPattern.cron
 HOUR_MS = 3_600_000
+pytestmark = pytest.mark.usefixtures("stream", "repeats")  # so that what is left is removed
 
 
 class Fired:
@@ -83,23 +84,10 @@ class Repeats:
 
 
 @pytest.fixture
-async def stream(witness: redis.asyncio.Redis, queue_name: str) -> AsyncIterator[Stream]:
-    stream = Stream(witness, queue_name)
-    yield stream
-    await stream.clear()
-
-
-@pytest.fixture
 async def repeats(witness: redis.asyncio.Redis, queue_name: str) -> AsyncIterator[Repeats]:
     repeats = Repeats(witness, queue_name)
     yield repeats
     await repeats.clear()
-
-
-@pytest.fixture
-async def queue(redis_url: str, queue_name: str, stream: Stream, repeats: Repeats) -> AsyncIterator[Queue]:
-    async with Queue(queue_name, redis_url=redis_url) as queue:
-        yield queue
 
 
 @pytest.fixture

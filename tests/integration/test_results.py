@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
@@ -40,20 +39,8 @@ VALUES: tuple[Any, ...] = (
 
 
 @pytest.fixture
-async def queue(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
-    async with Queue(queue_name, redis_url=redis_url) as queue:
-        yield queue
-
-
-@pytest.fixture
 def stream(witness: redis.asyncio.Redis, queue_name: str) -> Stream:
     return Stream(witness, queue_name)
-
-
-@pytest.fixture
-async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
-    async with Proxy(redis_url) as proxy:
-        yield proxy
 
 
 async def echo(job: Job) -> Any:

@@ -27,12 +27,6 @@ def own_server() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
-    async with Proxy(redis_url) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 async def client(proxy: Proxy) -> AsyncIterator[redis.asyncio.Redis]:
     """A client that goes through the proxy and never tries anything twice."""
     client = redis.asyncio.Redis.from_url(proxy.url, retry=None, socket_timeout=5)

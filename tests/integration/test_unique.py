@@ -21,9 +21,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-import redis.asyncio
 
 from pychasqui import InvalidArgument, Job, Queue, QueueFull, RetryPolicy, UnrecoverableError, Worker
+from tests.support.gate import Gate
 from tests.support.server import PROJECT
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
@@ -32,18 +32,7 @@ LATER_MS = 60_000
 ULID = "01M7F91ME6X32YC9GXRB8FSV7H"  # an id of one's own may look as those that are made up
 
 
-@pytest.fixture
-async def stream(witness: redis.asyncio.Redis, queue_name: str) -> AsyncIterator[Stream]:
-    stream = Stream(witness, queue_name)
-    yield stream
-    await stream.clear()
-    await witness.delete(f"{{chasqui:{queue_name}}}:delayed")
-
-
-@pytest.fixture
-async def queue(redis_url: str, queue_name: str, stream: Stream) -> AsyncIterator[Queue]:
-    async with Queue(queue_name, redis_url=redis_url) as queue:
-        yield queue
+pytestmark = pytest.mark.usefixtures("stream", "delayed")  # so that what is left is removed
 
 
 @pytest.fixture
@@ -53,41 +42,9 @@ async def other(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
         yield queue
 
 
-@pytest.fixture
-def make_worker(redis_url: str, queue_name: str) -> Callable[..., Worker]:
-    def make(handler: Any, **options: Any) -> Worker:
-        defaults: dict[str, Any] = {"redis_url": redis_url, "run_scheduler": False}
-        return Worker(queue_name, handler, **defaults | options)
-
-    return make
-
-
 async def stored(stream: Stream, witness: Any) -> int:
     """How many jobs there are, waiting or delayed."""
     return await stream.length() + int(await witness.zcard(stream.key.replace(":stream", ":delayed")))
-
-
-async def markers(stream: Stream) -> list[str]:
-    return [key for key in await stream.keys() if key.startswith(("dlid:", "didx:"))]
-
-
-class Gate:
-    """A handler that keeps its jobs until it is opened, and then does with them as it is told."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.opened = asyncio.Event()
-        self.jobs: list[Job] = []
-        self.error = error
-
-    async def __call__(self, job: Job) -> None:
-        self.jobs.append(job)
-        await self.opened.wait()
-        if self.error is not None:
-            raise self.error
-
-    @property
-    def data(self) -> list[Any]:
-        return [job.data for job in self.jobs]
 
 
 class TestOneJob:
@@ -155,7 +112,7 @@ class TestOneJob:
     async def test_jobs_without_an_id_of_their_own_leave_no_marker(self, queue: Queue, stream: Stream) -> None:
         await queue.add("send")
         job = await queue.add("send", delay_ms=LATER_MS)
-        assert await markers(stream) == [f"didx:{job.id}"]
+        assert await stream.found_by_id() == [f"didx:{job.id}"]
 
 
 class TestBulk:
@@ -221,11 +178,11 @@ class TestEnds:
             assert not (await other.add("send", 2, job_id=job_id, if_exists="replace")).is_new
             gate.opened.set()
             await eventually(stream.is_settled)
-            assert await markers(stream) == []
+            assert await stream.found_by_id() == []
             assert (await other.add("send", 3, job_id=job_id, delay_ms=delay_ms)).is_new
             await eventually(lambda: gate.data == [1, 3])
             await eventually(stream.is_settled)
-            assert await markers(stream) == []
+            assert await stream.found_by_id() == []
         await queue.dlq.purge()
 
     @pytest.mark.parametrize("job_id", ("order-17", ULID))
@@ -247,14 +204,14 @@ class TestEnds:
                 assert not (await other.add("send", job_id=job_id)).is_new
             await eventually(lambda: len(tries) == 3)
             await eventually(stream.is_settled)
-            assert await markers(stream) == []
+            assert await stream.found_by_id() == []
             assert (await other.add("send", job_id=job_id)).is_new
 
     async def test_cancelled_it_makes_room_for_the_next(self, queue: Queue, stream: Stream, witness: Any) -> None:
         for number in range(3):
             assert (await queue.add("send", number, job_id="one", delay_ms=LATER_MS)).is_new
             assert await queue.cancel_delayed("one")
-            assert await markers(stream) == []
+            assert await stream.found_by_id() == []
         assert await stored(stream, witness) == 0
 
     async def test_a_lost_stream_does_not_keep_an_id_for_ever(self, queue: Queue, stream: Stream) -> None:
@@ -313,7 +270,7 @@ class TestWindow:
             gate.opened.set()
             await eventually(stream.is_settled)
         assert second.data == []
-        assert await markers(stream) == []
+        assert await stream.found_by_id() == []
 
     async def test_it_stays_what_it_was_while_the_job_is_retried(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream, witness: Any
@@ -360,7 +317,7 @@ class TestReplacing:
             await eventually(lambda: gate.jobs)
             await eventually(stream.is_settled)
         assert [(job.name, job.data) for job in gate.jobs] == [("final", 3)]
-        assert await markers(stream) == []
+        assert await stream.found_by_id() == []
 
     async def test_postpone_moves_the_time_as_well(self, queue: Queue, stream: Stream, witness: Any) -> None:
         await queue.add("draft", 1, job_id="one", delay_ms=10_000)

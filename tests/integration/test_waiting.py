@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from statistics import median
 from time import monotonic
 from typing import Any
@@ -28,18 +27,6 @@ from pychasqui import (
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
 from tests.support.waiting import eventually
-
-
-@pytest.fixture
-async def queue(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
-    async with Queue(queue_name, redis_url=redis_url) as queue:
-        yield queue
-
-
-@pytest.fixture
-async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
-    async with Proxy(redis_url) as proxy:
-        yield proxy
 
 
 async def echo(job: Job) -> Any:

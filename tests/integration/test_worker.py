@@ -7,7 +7,7 @@ import functools
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sized
+from collections.abc import Callable, Sized
 from contextvars import ContextVar
 from time import monotonic
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Closed, Job, Queue, RetryPolicy, Worker
+from tests.support.gate import Gate
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
 from tests.support.streams import Stream
@@ -27,43 +28,6 @@ SEEN: ContextVar[str] = ContextVar("SEEN", default="nothing")
 @pytest.fixture
 async def stream(witness: redis.asyncio.Redis, queue_name: str) -> Stream:
     return Stream(witness, queue_name)
-
-
-@pytest.fixture
-async def queue(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
-    async with Queue(queue_name, redis_url=redis_url) as queue:
-        yield queue
-
-
-@pytest.fixture
-def make_worker(redis_url: str, queue_name: str) -> Callable[..., Worker]:
-    """A worker of this test's queue."""
-
-    def make(handler: Any, **options: Any) -> Worker:
-        return Worker(queue_name, handler, **{"redis_url": redis_url} | options)
-
-    return make
-
-
-class Gate:
-    """A handler that lets nobody through until it is opened, and counts."""
-
-    def __init__(self) -> None:
-        self.opened = asyncio.Event()
-        self.running = 0
-        self.peak = 0
-        self.started: list[Any] = []
-        self.finished: list[Any] = []
-
-    async def __call__(self, job: Job) -> None:
-        self.running += 1
-        self.peak = max(self.peak, self.running)
-        self.started.append(job.data)
-        try:
-            await self.opened.wait()
-        finally:
-            self.running -= 1
-        self.finished.append(job.data)
 
 
 async def add_numbers(queue: Queue, count: int) -> list[str]:
@@ -596,7 +560,7 @@ class TestEnd:
                 await queue.add("count", number)
                 await eventually(functools.partial(_has, second.finished, number), timeout=1)
             assert next_worker.is_running
-        assert first.started == []
+        assert first.jobs == []
         assert await stream.is_settled()
 
     async def test_what_runs_is_finished_and_acked_before_the_block_ends(

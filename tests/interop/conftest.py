@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 import pytest
 import redis.asyncio
 
-from pychasqui import Queue
 from tests.conftest import FAILED
 from tests.interop.official import Official, reason_to_skip
 from tests.interop.wire import Wire, nothing_left
@@ -36,13 +35,6 @@ async def official(
         yield official
         if not request.node.stash.get(FAILED, False):
             await nothing_left(server)
-
-
-@pytest.fixture
-async def queue(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
-    """Ours."""
-    async with Queue(queue_name, redis_url=redis_url) as queue:
-        yield queue
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from pychasqui._redis.broker import Broker
 from pychasqui._redis.keys import Keys
 from pychasqui.errors import ConnectionLost
 from pychasqui.job import Job
+from tests.support.gate import Gate
 from tests.support.waiting import eventually
 
 GROUP = "default"
@@ -202,58 +203,36 @@ class TestThereAndBack:
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
         """Another worker had it in between and died: two runs are used up, not one."""
-        keys, started, gate = Keys(queue_name), asyncio.Event(), asyncio.Event()
-        attempts: list[int] = []
-
-        async def handler(job: Job) -> None:
-            attempts.append(job.attempt)
-            started.set()
-            await gate.wait()
-            raise LookupError
-
+        keys, gate = Keys(queue_name), Gate(LookupError())
         await add(queue_name, redis_url, "a", attempts=3, backoff=1)
-        async with worker(queue_name, redis_url, handler) as mine:
-            await started.wait()
+        async with worker(queue_name, redis_url, gate) as mine:
+            await eventually(lambda: gate.running)
             await send_there_and_back(witness, keys, mine)
-            gate.set()
+            gate.opened.set()
             await eventually(lambda: witness.xlen(keys.dead), timeout=5)
-        assert attempts == [0, 2]
+        assert gate.attempts == [0, 2]
 
     async def test_its_late_success_is_a_success(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
-        keys, started, gate = Keys(queue_name), asyncio.Event(), asyncio.Event()
-        attempts: list[int] = []
-
-        async def handler(job: Job) -> None:
-            attempts.append(job.attempt)
-            started.set()
-            await gate.wait()
-
+        keys, gate = Keys(queue_name), Gate()
         await add(queue_name, redis_url, "a")
-        async with worker(queue_name, redis_url, handler) as mine:
-            await started.wait()
+        async with worker(queue_name, redis_url, gate) as mine:
+            await eventually(lambda: gate.running)
             await send_there_and_back(witness, keys, mine)
             await asyncio.sleep(LEASE_MS / 1000)
-            assert attempts == [0], "it is run beside itself"
-            gate.set()
+            assert gate.attempts == [0], "it is run beside itself"
+            gate.opened.set()
             await eventually(lambda: _is_empty(witness, keys), timeout=5)
-        assert attempts == [0]
+        assert gate.attempts == [0]
 
     async def test_one_that_waited_unstarted_is_started_once_by_its_last_delivery(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
-        keys, started, gate = Keys(queue_name), asyncio.Event(), asyncio.Event()
-        attempts: list[tuple[str, int]] = []
-
-        async def handler(job: Job) -> None:
-            attempts.append((job.id, job.attempt))
-            started.set()
-            await gate.wait()
-
+        keys, gate = Keys(queue_name), Gate()
         await add(queue_name, redis_url, "first")
-        async with worker(queue_name, redis_url, handler, concurrency=1) as mine:
-            await started.wait()
+        async with worker(queue_name, redis_url, gate, concurrency=1) as mine:
+            await eventually(lambda: gate.running)
             assert mine._parts is not None
             await add(queue_name, redis_url, "a")
             await (await mine._parts.reading.read(GROUP, mine.consumer_id, 10, 100, mine._parts.reader._arrive))
@@ -262,9 +241,9 @@ class TestThereAndBack:
             for owner in ("other", mine.consumer_id):
                 await witness.xclaim(keys.stream, GROUP, owner, 0, [entry_id])
             await eventually(lambda: mine._parts and mine._parts.lanes.held().get(entry_id) == 3, timeout=5)
-            gate.set()
+            gate.opened.set()
             await eventually(lambda: _is_empty(witness, keys), timeout=5)
-        assert attempts == [("first", 0), ("a", 2)]
+        assert [(job.id, job.attempt) for job in gate.jobs] == [("first", 0), ("a", 2)]
 
 
 async def send_there_and_back(witness: redis.asyncio.Redis, keys: Keys, mine: Worker) -> None:
@@ -289,44 +268,29 @@ class TestGroupGone:
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
         """With one lane the reader is not reading just then, and does not notice before the job is done."""
-        keys, started, gate = Keys(queue_name), asyncio.Event(), asyncio.Event()
-        ran: list[str] = []
-
-        async def handler(job: Job) -> None:
-            ran.append(job.id)
-            started.set()
-            await gate.wait()
-
+        keys, gate = Keys(queue_name), Gate()
         await add(queue_name, redis_url, "a")
-        async with worker(queue_name, redis_url, handler, concurrency=1):
-            await started.wait()
+        async with worker(queue_name, redis_url, gate, concurrency=1):
+            await eventually(lambda: gate.running)
             await witness.xgroup_destroy(keys.stream, GROUP)
-            gate.set()
+            gate.opened.set()
             await add(queue_name, redis_url, "b")
-            await eventually(lambda: "b" in ran, timeout=5)
+            await eventually(lambda: "b" in gate.data, timeout=5)
             await asyncio.sleep(0.2)
-        assert ran == ["a", "b"]
+        assert gate.data == ["a", "b"]
         assert await witness.xlen(keys.stream) == 0, "the job is done, but whoever comes next will run it again"
 
     async def test_a_job_that_fails_while_it_is_gone_has_used_up_a_run(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
-        keys, started, gate = Keys(queue_name), asyncio.Event(), asyncio.Event()
-        attempts: list[int] = []
-
-        async def handler(job: Job) -> None:
-            attempts.append(job.attempt)
-            started.set()
-            await gate.wait()
-            raise LookupError
-
+        keys, gate = Keys(queue_name), Gate(LookupError())
         await add(queue_name, redis_url, "a", attempts=2, backoff=1)
-        async with worker(queue_name, redis_url, handler, concurrency=1):
-            await started.wait()
+        async with worker(queue_name, redis_url, gate, concurrency=1):
+            await eventually(lambda: gate.running)
             await witness.xgroup_destroy(keys.stream, GROUP)
-            gate.set()
+            gate.opened.set()
             await eventually(lambda: witness.xlen(keys.dead), timeout=5)
-        assert attempts == [0, 1]
+        assert gate.attempts == [0, 1]
 
 
 class TestLoopThatEnds:

@@ -52,6 +52,10 @@ class Stream:
         found = [key.decode() async for key in self._client.scan_iter(count=1000)]
         return sorted(key.removeprefix(self._prefix) for key in found if key.startswith(self._prefix))
 
+    async def found_by_id(self) -> list[str]:
+        """The keys that find jobs by their ids, and keep others of their ids out."""
+        return [key for key in await self.keys() if key.startswith(("dlid:", "didx:"))]
+
     async def ledgers(self) -> list[str]:
         return [f"{self._prefix}{key}" for key in await self.keys() if key.startswith("ledger:")]
 
