@@ -25,7 +25,9 @@ def test_each_name_on_the_way_of_a_job_exists(file: str, name: str) -> None:
 
 def test_the_way_of_a_job_is_told_in_full() -> None:
     assert len(PAIRS) >= 15
-    assert {Path(script).name for script in SCRIPTS} <= {path.name for path in (PACKAGE / "_redis" / "lua").iterdir()}
+    assert {Path(script).name for script in SCRIPTS} == {
+        path.name for path in (PACKAGE / "_redis" / "lua").glob("*.lua")
+    }
 
 
 GUARANTEES = ROOT / "docs" / "explanation" / "guarantees.md"

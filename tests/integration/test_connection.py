@@ -379,10 +379,11 @@ class TestLosses:
 
     async def test_killed_by_the_server_it_comes_back(self, redis_url: str, witness: redis.asyncio.Redis) -> None:
         async with connected(redis_url) as connection:
+            await connection.call("PING")
             for _ in range(5):
-                await connection.call("PING")
                 await witness.client_kill_filter(_type="normal", skipme=True)
                 await eventually(lambda: connection.live_socket() is None)
+                assert await connection.call("PING") == b"PONG"
 
     async def test_while_the_server_is_away_it_tries_with_growing_pauses(self, proxy: Proxy) -> None:
         tries = 0

@@ -123,8 +123,8 @@ class TestWork:
             before = len(proxy.requests)
             await asyncio.sleep(3)
             commands = len(proxy.requests) - before
-            assert proxy.connections <= 3
-            assert len([each for each in await witness.client_list() if queue_name in each["name"]]) <= 3
+            assert proxy.connections == 3
+            assert len([each for each in await witness.client_list() if queue_name in each["name"]]) == 3
             assert commands <= 3 * 15, sent(proxy)
 
     async def test_workers_that_idle_beside_each_other_stay_as_quiet(self, proxy: Proxy, queue_name: str) -> None:
