@@ -103,7 +103,18 @@ def test_a_mutant_is_caught(client: Any, monkeypatch: pytest.MonkeyPatch, mutant
 
 
 def test_every_script_has_mutants() -> None:
-    assert {Path(file.name).stem for file in files(scripts.__package__).joinpath("lua").iterdir()} == set(SCRIPTS)
+    lua = files(scripts.__package__).joinpath("lua")
+    assert {Path(file.name).stem for file in lua.iterdir() if file.name.endswith(".lua")} == set(SCRIPTS)
+
+
+def test_every_text_carries_what_it_includes() -> None:
+    lib = files(scripts.__package__).joinpath("lua", "lib")
+    shared = {file.name: file.read_bytes() for file in lib.iterdir()}
+    for script in (scripts.PROMOTE, scripts.PURGE_DELAYED, scripts.PURGE_WAITING):
+        assert script.text.count(shared["id_of.lua"]) == 1
+    for script in (scripts.FINISH, scripts.BURY):
+        assert script.text.count(shared["unmark.lua"]) == 1
+    assert not [name for name in SCRIPTS if b"include" in getattr(scripts, name.upper()).text]
 
 
 def test_no_mutant_is_in_the_catalogue_twice() -> None:

@@ -283,6 +283,13 @@ class TestIndex:
         group.promote()
         assert group.index("job") == b"member"
 
+    def test_arrays_that_are_no_jobs_have_none(self, group: Group) -> None:
+        group.client.set(index_key("j"), "member")
+        for array in (0x92, 0x96):
+            delay(group, join_member("", bytes([array]) + b"\xa1j"))
+            assert group.promote().promoted == 1
+        assert group.index("j") == b"member"
+
     def test_an_envelope_that_shows_no_id_is_promoted_all_the_same(self, group: Group) -> None:
         odd = [
             b"x",

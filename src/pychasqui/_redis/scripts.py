@@ -1,7 +1,11 @@
-"""The Lua files beside this one, hashed once and called by hash."""
+"""The Lua files beside this one, hashed once and called by hash.
+
+What several of them share stands in lua/lib/, and takes the place of the line `-- include lib/<name>.lua`.
+"""
 
 from __future__ import annotations
 
+import re
 from hashlib import sha1
 from importlib.resources import files
 from typing import Any
@@ -10,13 +14,15 @@ import hiredis
 
 from .connection import Socket
 
+_INCLUDE = re.compile(rb"^-- include (lib/\w+\.lua)\n", re.MULTILINE)
+
 
 class Script:
     """One Lua file. The first call on a socket carries the text, the others its hash."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.text = files(__package__).joinpath("lua", f"{name}.lua").read_bytes()
+        self.text = _INCLUDE.sub(lambda line: _read(line[1].decode()), _read(f"{name}.lua"))
         self.hash = sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
     def pack(self, socket: Socket, keys: tuple[str | bytes, ...], arguments: tuple[Any, ...]) -> bytes:
@@ -31,6 +37,10 @@ class Script:
     def forget(self, socket: Socket) -> None:
         """The server has lost the script (SCRIPT FLUSH, failover): the next call carries the text again."""
         socket.scripts.discard(self.hash)
+
+
+def _read(path: str) -> bytes:
+    return files(__package__).joinpath("lua", path).read_bytes()
 
 
 ADD = Script("add")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.scripts.mutants.mutant import CALL_TIME, CEIL, CLOCK_AHEAD, CLOCK_BEHIND, FLOOR, Mutant
+from tests.scripts.mutants.mutant import CALL_TIME, CEIL, CLOCK_AHEAD, CLOCK_BEHIND, FLOOR, Mutant, reads_ids
 
 KEPT_SIGN = "(sub(marker, 1, 1) == 'w' and 'w' or '') .. entry_id, 'KEEPTTL'"
 
@@ -59,16 +59,7 @@ PROMOTE = [
     Mutant("promote", "the stream's type is found out too late", "call('XLEN', stream)", ""),
     Mutant("promote", "the letters' type is found out too late", "if bad > 0 then call('XLEN', dead) end", ""),
     Mutant("promote", "the index stays", "call('DEL', unpack(indexes))", ""),
-    Mutant("promote", "short ids are not found", "if head >= 0xa0 and head <= 0xbf then", "if false then"),
-    Mutant("promote", "ids of 31 are not found", "head <= 0xbf", "head < 0xbf"),
-    Mutant("promote", "ids of 32 are not found", "if head == 0xd9 and size then", "if false then"),
-    Mutant("promote", "ids of 256 are not found", "if head == 0xda and #envelope >= 4 then", "if false then"),
-    Mutant("promote", "ids of 256 are found wrong", "size * 256 + byte(envelope, 4)", "size + byte(envelope, 4) * 256"),
-    Mutant("promote", "a short envelope ends the script", "head == 0xda and #envelope >= 4", "head == 0xda"),
-    Mutant("promote", "a shorter one does", "head == 0xd9 and size then", "head == 0xd9 then"),
-    Mutant("promote", "the shortest does", "if not head or array", "if array"),
-    Mutant("promote", "arrays of three are not known", "array < 0x93", "array < 0x94"),
-    Mutant("promote", "arrays of five are not known", "array > 0x95", "array > 0x94"),
+    *reads_ids("promote"),
     Mutant("promote", "a job without an id has a marker", "ids[i] and markers[i]", "markers[i]"),
     Mutant("promote", "the marker does not know the place", "if marker then call('SET'", "if false then call('SET'"),
     Mutant("promote", "the marker has no end", KEPT_SIGN, KEPT_SIGN.replace(", 'KEEPTTL'", "")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.scripts.mutants.mutant import Mutant, unmarks
+from tests.scripts.mutants.mutant import Mutant, reads_ids, unmarks
 
 ACKS = "redis.call('XACK', stream, group, unpack(ARGV, 7, last_entry))"
 DELETES = "redis.call('XDEL', stream, unpack(ARGV, 7, last_entry))"
@@ -152,27 +152,6 @@ ANNOUNCE_DONE = [
         "announce_done", "a key of another type is passed over", "local call = redis.call", "local call = redis.pcall"
     ),
 ]
-
-
-def reads_ids(script: str) -> list[Mutant]:
-    """It is wrong about the ids in envelopes."""
-    return [
-        Mutant(script, "short ids are not found", "if head >= 0xa0 and head <= 0xbf then", "if false then"),
-        Mutant(script, "ids of 31 are not found", "head <= 0xbf", "head < 0xbf"),
-        Mutant(script, "ids of 32 are not found", "if head == 0xd9 and size then", "if false then"),
-        Mutant(script, "ids of 256 are not found", "if head == 0xda and #envelope >= 4 then", "if false then"),
-        Mutant(
-            script, "ids of 256 are found wrong", "size * 256 + byte(envelope, 4)", "size + byte(envelope, 4) * 256"
-        ),
-        Mutant(script, "a short envelope ends the script", "head == 0xda and #envelope >= 4", "head == 0xda"),
-        Mutant(script, "a shorter one does", "head == 0xd9 and size then", "head == 0xd9 then"),
-        Mutant(script, "the shortest does", "if not head or array", "if array"),
-        Mutant(script, "arrays of three are not known", "array < 0x93", "array < 0x94"),
-        Mutant(script, "arrays of five are not known", "array > 0x95", "array > 0x94"),
-        Mutant(script, "arrays of two are taken for jobs", "array < 0x93", "array < 0x92"),
-        Mutant(script, "arrays of six are taken for jobs", "array > 0x95", "array > 0x96"),
-    ]
-
 
 FURTHER = "if ms > last_ms or (ms == last_ms and sequence > last_sequence) then"
 BEHIND = "start = ms, sequence, '(' .. group[i + 1]"

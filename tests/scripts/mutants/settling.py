@@ -34,7 +34,7 @@ FINISH = [
     Mutant("finish", "it is not told how many", "acked = acked + pending", ""),
     Mutant("finish", "what was asked for is counted", "acked = acked + pending", "acked = acked + 1"),
     Mutant("finish", "only the first is finished", "for i = 3, #ARGV, 2 do", "for i = 3, math.min(4, #ARGV), 2 do"),
-    Mutant("finish", "all have the first one's marker", "':dlid:' .. ARGV[i + 1]", "':dlid:' .. ARGV[4]"),
+    Mutant("finish", "all have the first one's marker", "ARGV[i], ARGV[i + 1]", "ARGV[i], ARGV[4]"),
     *unmarks("finish"),
     Mutant("finish", "the marker stays", "redis.call('DEL', marker)", ""),
 ]

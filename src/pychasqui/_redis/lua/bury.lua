@@ -18,13 +18,7 @@ if kind ~= 'none' and kind ~= 'stream' then
   return redis.error_reply('WRONGTYPE ' .. dead .. ' is a ' .. kind .. ', not a stream')
 end
 
--- Lets the next of a job's id in, as finish does it.
-local function unmark(id, marker, index)
-  local place = redis.pcall('GET', marker)
-  if place == id or ((place == '1' or place == 'd') and redis.call('EXISTS', index) == 0) then
-    redis.call('DEL', marker)
-  end
-end
+-- include lib/unmark.lua
 
 local ours, ids, i = {}, {}, 5
 while i <= #ARGV do
@@ -45,7 +39,7 @@ for _, id in ipairs(ids) do
   i = ours[id]
   local job_id, words = ARGV[i + 2], tonumber(ARGV[i + 3])
   redis.call('XADD', dead, '*', unpack(ARGV, i + 4, i + 3 + words))
-  if job_id ~= '' then unmark(id, prefix .. ':dlid:' .. job_id, prefix .. ':didx:' .. job_id) end
+  if job_id ~= '' then unmark(prefix, job_id, id) end
 end
 
 if max_len > 0 then

@@ -9,16 +9,14 @@
 local stream = KEYS[1]
 local group, prefix = ARGV[1], ARGV[2]
 
+-- include lib/unmark.lua
+
 local acked = 0
 for i = 3, #ARGV, 2 do
-  local id, marker, index = ARGV[i], prefix .. ':dlid:' .. ARGV[i + 1], prefix .. ':didx:' .. ARGV[i + 1]
+  local id, job_id = ARGV[i], ARGV[i + 1]
   local pending = redis.pcall('XACK', stream, group, id)  -- fails while the group is gone: done it is all the same
   if type(pending) == 'number' then acked = acked + pending end
   redis.call('XDEL', stream, id)
-  local place = redis.pcall('GET', marker)
-  -- Where official processes had to do with it, the marker may not know where the job is: not in the delayed set.
-  if place == id or ((place == '1' or place == 'd') and redis.call('EXISTS', index) == 0) then
-    redis.call('DEL', marker)
-  end
+  unmark(prefix, job_id, id)
 end
 return acked

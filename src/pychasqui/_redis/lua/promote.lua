@@ -13,7 +13,7 @@
 local delayed, stream, lease, dead, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local holder, lease_ms, batch, must_lead = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local events_max_len, prefix = tonumber(ARGV[5]), ARGV[6]
-local call, byte, sub = redis.call, string.byte, string.sub
+local call, sub = redis.call, string.sub
 
 local leader = call('GET', lease)
 local leads = not leader or leader == holder
@@ -32,15 +32,7 @@ end
 local due_ms = next_due()
 if due_ms ~= 0 then return {leads and 1 or 0, 0, 0, due_ms} end
 
--- The id in an envelope that is an array with a short enough str in front, as every known producer writes it.
-local function id_of(envelope)
-  local array, head, size = byte(envelope, 1, 3)
-  if not head or array < 0x93 or array > 0x95 then return nil end
-  if head >= 0xa0 and head <= 0xbf then return sub(envelope, 3, head - 0xa0 + 2) end
-  if head == 0xd9 and size then return sub(envelope, 4, size + 3) end
-  if head == 0xda and #envelope >= 4 then return sub(envelope, 5, size * 256 + byte(envelope, 4) + 4) end
-  return nil
-end
+-- include lib/id_of.lua
 
 -- Returns the new entry's id. The entry shows that there may be a marker, as add_on_terms does it.
 local function add(name, envelope, is_marked)

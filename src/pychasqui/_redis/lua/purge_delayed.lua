@@ -7,17 +7,9 @@
 -- ARGV  count, prefix of the queue's keys
 -- Returns how many were removed
 local delayed, count, prefix = KEYS[1], tonumber(ARGV[1]), ARGV[2]
-local call, byte, sub = redis.call, string.byte, string.sub
+local call, sub = redis.call, string.sub
 
--- As promote has it.
-local function id_of(envelope)
-  local array, head, size = byte(envelope, 1, 3)
-  if not head or array < 0x93 or array > 0x95 then return nil end
-  if head >= 0xa0 and head <= 0xbf then return sub(envelope, 3, head - 0xa0 + 2) end
-  if head == 0xd9 and size then return sub(envelope, 4, size + 3) end
-  if head == 0xda and #envelope >= 4 then return sub(envelope, 5, size * 256 + byte(envelope, 4) + 4) end
-  return nil
-end
+-- include lib/id_of.lua
 
 local members = call('ZRANGE', delayed, 0, count - 1)
 for _, member in ipairs(members) do
