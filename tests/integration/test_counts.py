@@ -7,7 +7,9 @@ from collections import Counter
 from typing import Any
 
 from pychasqui import Job, Queue, Worker
+from pychasqui._engine.adder import REMEMBERED_S
 from tests.support.proxy import Proxy
+from tests.support.server import RedisServer
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
 
@@ -64,8 +66,23 @@ class TestAdds:
     async def test_the_script_travels_once_a_connection(self, proxy: Proxy, queue_name: str, stream: Stream) -> None:
         async with Queue(queue_name, redis_url=proxy.url) as queue:
             for number in range(10):
-                await queue.add("send", number)
+                await queue.add_bulk([{"name": "send", "data": number}])
             assert (proxy.count(b"$4\r\nEVAL\r\n"), proxy.count(b"$7\r\nEVALSHA\r\n")) == (1, 9)
+
+    async def test_a_server_that_remembers_numbers_needs_no_script_for_a_lone_add(
+        self, proxy: Proxy, queue_name: str, stream: Stream, server: RedisServer
+    ) -> None:
+        async with (
+            Queue(queue_name, redis_url=proxy.url) as queue,
+            Queue(queue_name, redis_url=proxy.url, max_stream_len=1000) as bounded,
+            Queue(queue_name, redis_url=proxy.url, timeout_s=2 * REMEMBERED_S) as patient,
+        ):
+            for number in range(10):
+                for one in (queue, bounded, patient):
+                    await one.add("send", number)
+        remembered = 9 if server.product == "Redis" and server.version >= (8, 6) else 0  # the first one had to connect
+        assert proxy.count(b"$4\r\nIDMP\r\n") == remembered
+        assert await stream.length() == 30
 
     async def test_a_queue_has_one_connection(self, proxy: Proxy, queue_name: str, stream: Stream) -> None:
         async with Queue(queue_name, redis_url=proxy.url) as queue:

@@ -13,6 +13,8 @@ import pytest
 import redis.asyncio
 
 from pychasqui import AddUnknown, ConnectionLost, Job, Queue, QueueFull, RedisTrouble
+from pychasqui._engine import adder
+from pychasqui._redis.keys import Keys
 from tests.support.fake_server import FakeServer, redis_that_says
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
@@ -200,6 +202,39 @@ class TestServer:
                 await client.aclose()
             assert sorted(ids) == sorted(added)
             assert len(added) == 1500
+
+    async def test_a_lone_add_whose_answer_a_restart_swallows_is_added_once(self, queue_name: str) -> None:
+        with RedisServer("--appendonly", "yes", "--appendfsync", "always") as own:
+            async with Proxy(own.url) as line, Queue(queue_name, redis_url=line.url) as queue:
+                added = [(await queue.add("send", number)).id for number in range(3)]
+                line.freeze("replies")
+                adding = asyncio.create_task(queue.add("send", 3))
+                await eventually(lambda: own.execute("XLEN", Keys(queue_name).stream) == 4)
+                await asyncio.to_thread(own.kill)
+                line.thaw()
+                await asyncio.to_thread(own.start)
+                added.append((await adding).id)
+                client = redis.asyncio.Redis.from_url(own.url)
+                assert await Stream(client, queue_name).ids() == added
+                await client.aclose()
+
+    async def test_a_server_that_does_not_remember_in_the_place_of_one_that_did_is_not_asked_again(
+        self, queue_name: str, proxy: Proxy, stream: Stream, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nobody can tell any more whether it was added."""
+        async with Queue(queue_name, redis_url=proxy.url) as queue:
+            await queue.add("send", 1)
+            socket = queue._connection.live_socket()
+            assert socket is not None
+            if not adder._remembers(socket):
+                pytest.skip("this server remembers no numbers: the ledger does, whichever server it is on")
+            answers = [True, False]
+            monkeypatch.setattr(adder, "_remembers", lambda _: answers.pop(0))
+            proxy.cut_after_request(b"XADD")
+            with pytest.raises(AddUnknown) as unknown:
+                await queue.add("send", 2)
+        assert len(unknown.value.job_ids) == 1
+        assert await stream.length() == 2
 
     async def test_a_server_emptied_in_the_middle_takes_jobs_again(
         self, queue: Queue, stream: Stream, witness: Any

@@ -15,6 +15,7 @@ from pychasqui import (
     BackoffSpec,
     Closed,
     Job,
+    NotReplicated,
     PayloadTooLarge,
     Queue,
     QueueFull,
@@ -22,6 +23,7 @@ from pychasqui import (
     ReplyError,
     WrongLoop,
 )
+from pychasqui._redis.keys import Keys
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
 from tests.support.streams import Stream, twice
@@ -357,6 +359,21 @@ class TestServerTrouble:
             assert monotonic() - start < 2
             await queue.add("send", 2)
         assert [entry.data for entry in await Stream(own, queue_name).entries()] == [2]
+
+    async def test_replicas_are_waited_for_until_they_have_the_job(self, queue_name: str) -> None:
+        with RedisServer(tcp=True) as first, RedisServer(tcp=True) as second:
+            second.execute("REPLICAOF", "127.0.0.1", str(first.port))
+            await eventually(lambda: second.execute("INFO", "replication")["master_link_status"] == "up", timeout=20)
+            async with Queue(queue_name, redis_url=first.url, timeout_s=1.0) as queue:
+                for _ in range(3):  # the first opens a connection, the others travel alone
+                    await queue.add("send", 1, wait_replicas=1)
+                second.pause()
+                try:
+                    with pytest.raises(NotReplicated, match="only 0 of 1 replicas"):
+                        await queue.add("send", 2, wait_replicas=1)
+                finally:
+                    second.resume()
+                await eventually(lambda: second.execute("XLEN", Keys(queue_name).stream) == 4)
 
     async def test_a_key_of_another_type_is_named(self, own_server: RedisServer, own: Any, queue_name: str) -> None:
         stream = Stream(own, queue_name)

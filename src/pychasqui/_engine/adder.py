@@ -3,6 +3,7 @@
 A batch takes one of a few slots, is sent, and keeps the slot until it is answered or its time is up. Adds that come
 while all slots are taken gather in the next batch, so the busier Redis is, the larger the batches grow. Whatever gets
 no answer is sent again, in order, under its old number: the ledger in Redis tells the second arrival from the first.
+A job that travels alone needs no ledger where the server itself remembers numbers.
 It never waits past a batch's deadline, and it never guesses: a batch that was sent and not answered is reported as
 unknown, one that was never sent as not added.
 """
@@ -19,6 +20,7 @@ from uuid import uuid4
 
 from .._redis.broker import Broker
 from .._redis.commands import job_arguments, terms_arguments
+from .._redis.connection import Socket
 from .._redis.remedies import Remedy, remedy_for
 from .._terms import PLAIN, Terms
 from ..config import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
@@ -30,6 +32,7 @@ NEW, DUPLICATE, REPLACED, FULL = "n", "d", "r", "f"  # what became of a job, as 
 GATHER_S = 0.05  # how much of its time an add may lose by sharing a batch's deadline
 FIRST_PAUSE_S = 0.01
 LONGEST_PAUSE_S = 1.0
+REMEMBERED_S = 50.0  # a server remembers numbers for 100 s unless it is told otherwise
 
 
 class Batch:
@@ -41,6 +44,7 @@ class Batch:
         "envelopes",
         "ids",
         "is_bulk",
+        "is_remembered",
         "max_stream_len",
         "names",
         "needed",
@@ -63,6 +67,7 @@ class Batch:
         self.max_stream_len = max_stream_len
         self.slot = self.number = -1
         self.was_sent = self.is_bulk = False
+        self.is_remembered = False  # by the server: it is a single job that was sent without the ledger
 
     def hold(self, envelope: bytes, name: bytes, job_id: str, waiter: asyncio.Future[str]) -> None:
         self.envelopes.append(envelope)
@@ -103,6 +108,8 @@ class Batch:
 
     def fits(self, reply: Any) -> bool:
         """Whether this is an answer to this batch at all."""
+        if self.is_remembered:
+            return type(reply) is bytes  # the entry's id
         if self.terms is None:
             return type(reply) is int and 0 <= reply <= len(self.envelopes)
         return type(reply) is bytes and len(reply) == len(self.envelopes)
@@ -127,10 +134,12 @@ class Adder:
     ) -> None:
         self._broker = broker
         self._tell = tell
-        self.ledger = broker.ledger_of(uuid4().hex)
+        self._producer = uuid4().hex
+        self.ledger = broker.ledger_of(self._producer)
         self._max_stream_len = max_stream_len
         self._timeout_s = timeout_s
         self._ledger_ttl_ms = LEDGER_TTL_MS + int(2000 * timeout_s)  # longer than anything is sent again
+        self._trusts_server = not max_stream_len and timeout_s <= REMEMBERED_S
         self._number = 0
         self._gathering: Batch | None = None
         self._waiting: deque[Batch] = deque()
@@ -174,9 +183,14 @@ class Adder:
         # hot: what the server needs comes first, what we need to remember while it is at work
         self._number += 1
         slot, bound = self._free_slots.pop(), self._max_stream_len
-        arguments = (slot, self._number, self._ledger_ttl_ms, bound, 1, 1, name, 1, envelope)
-        self._broker.add(socket, self.ledger, arguments)
+        is_remembered = self._trusts_server and _remembers(socket)
+        if is_remembered:
+            self._broker.add_one(socket, self._producer, self._number, envelope, name)
+        else:
+            arguments = (slot, self._number, self._ledger_ttl_ms, bound, 1, 1, name, 1, envelope)
+            self._broker.add(socket, self.ledger, arguments)
         batch, waiter = Batch(loop.time() + self._timeout_s, 1, bound), loop.create_future()
+        batch.is_remembered = is_remembered
         batch.hold(envelope, name, job_id, waiter)
         batch.slot, batch.number, batch.was_sent = slot, self._number, True
         self._sent.add(batch)
@@ -241,10 +255,15 @@ class Adder:
             self._stuck.append(batch)
             self._recover()
             return
+        if batch.is_remembered and not _remembers(socket):
+            self._give_up(batch, _verdict(batch, ConnectionLost("the server that was asked is gone")))
+            return
         batch.was_sent = True
         self._sent.add(batch)
         head = (batch.slot, batch.number, self._ledger_ttl_ms, batch.max_stream_len)
-        if batch.terms is None:
+        if batch.is_remembered:
+            self._broker.add_one(socket, self._producer, batch.number, batch.envelopes[0], batch.names[0])
+        elif batch.terms is None:
             jobs = job_arguments(batch.envelopes, batch.names)
             self._broker.add(socket, self.ledger, (*head, batch.needed, len(batch.envelopes), *jobs))
         else:
@@ -263,6 +282,8 @@ class Adder:
             return
         self._pause = 0.0
         self._free_slots.append(batch.slot)
+        if batch.is_remembered:
+            reply = 1
         batch.settle(reply)
         if self._tell is not None:
             for record in batch.added(reply):
@@ -325,6 +346,10 @@ class Adder:
             else:
                 self._gathering = None
             self._give_up(batch, _verdict(batch, error))
+
+
+def _remembers(socket: Socket) -> bool:
+    return socket.dialect is not None and socket.dialect.idmp
 
 
 def _letters(reply: int | bytes) -> str:

@@ -62,6 +62,12 @@ class Broker:
         """Write a numbered batch, as add.lua wants it; the ledger makes sending it again harmless."""
         socket.write(scripts.ADD.pack(socket, (self._keys.stream, ledger), arguments))
 
+    def add_one(self, socket: Socket, producer: str, number: int, envelope: bytes, name: bytes) -> None:
+        """Write a numbered job to a server that remembers the numbers itself, as the ledger does."""
+        # hot: on an idle machine the script takes 40 us longer
+        fields = (b"d", envelope, b"n", name) if name else (b"d", envelope)
+        socket.write(pack(b"XADD", self._keys.stream, b"IDMP", producer, number, b"*", *fields))
+
     def add_on_terms(self, socket: Socket, ledger: str, head: tuple[int, ...], jobs: list[bytes | str | int]) -> None:
         """The same for a batch of which some jobs are delayed or the only one of their id."""
         keys = (self._keys.stream, ledger, self._keys.delayed)
@@ -84,9 +90,10 @@ class Broker:
     async def replicas_reached(self, ledger: str, wanted: int, timeout_ms: int) -> int:
         """How many replicas have everything that was written before this call.
 
-        Replication keeps the order of writes, so it is enough that a write of this connection, the ledger's TTL, has
+        Replication keeps the order of writes, so it is enough that a write of this connection, to the ledger, has
         arrived there.
         """
+        await self.connection.call("HSET", ledger, "replicas", wanted)
         await self.connection.call("PEXPIRE", ledger, LEDGER_TTL_MS)
         return int(await self.connection.call("WAIT", wanted, timeout_ms, timeout_s=timeout_ms / 1000 + 2.0))
 
