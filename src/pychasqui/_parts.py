@@ -26,6 +26,7 @@ from ._engine.lanes import Lanes
 from ._engine.promoter import Promoter
 from ._engine.reader import Reader
 from ._engine.reclaimer import Reclaimer
+from ._engine.roll import Roll
 from ._engine.scheduler import Scheduler
 from ._engine.verdicts import Verdicts
 from ._place import Place
@@ -100,6 +101,7 @@ class Parts:
         self.threads = None if _is_async(settings.handler) else ThreadPoolExecutor(settings.concurrency, "chasqui-lane")
         self.metrics, self._shown = _sinks(settings)
         time_commands(self.broker, self.metrics)
+        self.roll = Roll(*me, settings.lease_ms, self._held)
         tell = None if self.metrics is None else self.metrics.tell
         self.promoter = Promoter(self.broker, settings.consumer_id, events_max_len=settings.events_max_len, tell=tell)
         self.announcer = (
@@ -113,6 +115,7 @@ class Parts:
             dlq_max_len=settings.dlq_max_len,
             on_rescheduled=self.promoter.expect,
             on_fenced=self._look_for_orphans,
+            on_group_gone=self._see_to_the_group,
             announcer=self.announcer,
             metrics=self.metrics,
             result_ttl_ms=settings.result_ttl_ms,
@@ -143,7 +146,8 @@ class Parts:
             block_ms=settings.block_ms,
             max_payload_bytes=settings.max_payload_bytes,
             max_attempts=settings.max_attempts,
-            held=self._held,
+            roll=self.roll,
+            on_group_gone=self._see_to_the_group,
             on_rejected=verdicts.rejected,
             on_exhausted=logs.known_meanwhile(settings.queue_name, verdicts.exhausted),
             helper=self.broker,
@@ -154,7 +158,7 @@ class Parts:
             self._keeping,
             *me,
             lanes=self.lanes,
-            held=self._held,
+            roll=self.roll,
             on_lost=self._look_for_orphans,
             on_pause=self.reader.pause,
             describe=self._describe,
@@ -233,6 +237,10 @@ class Parts:
                 job_ids=[job.id for job in running[:JOBS_SHOWN]],
             )
         )
+
+    def _see_to_the_group(self) -> None:
+        """It is gone. Only the keeper speaks for this worker: it can do so also while the loop is blocked."""
+        self.keeper.hurry()
 
     def _look_for_orphans(self) -> None:
         """Entries may be pending for this worker that it does not know of, or not by that delivery."""

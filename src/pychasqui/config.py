@@ -32,6 +32,7 @@ ACK_BATCH = 1000  # ids in one ack at the most; Lua's unpack takes about 8,000
 TURN_S = 0.005  # how long handlers that never await may keep the event loop to themselves
 LEASE_MS = 6000  # how long a silent worker counts as alive: a killed one's jobs run again within 10 s
 CLAIM_MIN_IDLE_MS = 30_000  # the official consumers' own limit: they have no lease, idleness is all they show
+REGROUP_S = 0.05  # how often a worker looks whether a group that is gone is back
 SCAN_S = 0.5  # how often a worker looks for what others have left behind
 PROMOTE_EVERY_S = 0.5  # how often the leader looks while jobs are delayed: another may be due sooner than the known
 PROMOTE_BATCH = 1000

@@ -160,7 +160,7 @@ class Worker(Program):
         parts.lanes.lease_until = 0.0  # nothing is started before the first renewal
         if parts.http is not None:
             await parts.http.start()  # before Redis is found: a worker that waits for it is alive, and not ready
-        await self._until_heard(parts.broker.ensure_group, self._settings.group)
+        await self._find_group(parts)
         await self._heed_risks(parts.broker)
         await self._count_earlier_life(parts)  # before anything is read: whatever is pending now is of that life
         await parts.keeper.start()  # before anything is read: a worker that holds entries is known to live
@@ -233,6 +233,11 @@ class Worker(Program):
         if risks.persistence:  # many are content with snapshots, and documentation says what they can lose
             log.info("%s: %s", self._place, risks.persistence)
 
+    async def _find_group(self, parts: Parts) -> None:
+        """Make the group if there is none. Workers that live are waited for: each must say what it holds."""
+        while not await self._until_heard(parts.roll.report, parts.broker):  # noqa: ASYNC110  only Redis knows
+            await asyncio.sleep(config.REGROUP_S)
+
     async def _count_earlier_life(self, parts: Parts) -> None:
         """What an earlier life under this name held may have been run, and that delivery counts.
 
@@ -247,7 +252,7 @@ class Worker(Program):
                 parts.reader.may_have_orphans = True
                 after = page[-1].id
         except ReplyError as error:
-            if remedy_for(error) is not Remedy.NO_GROUP:  # without a group nothing is pending; the reader makes it anew
+            if remedy_for(error) is not Remedy.NO_GROUP:  # without a group nothing is pending; it is made anew
                 raise
 
     async def _until_heard(self, say: Callable[..., Awaitable[T]], *arguments: object) -> T:

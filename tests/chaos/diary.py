@@ -18,7 +18,7 @@ MishapKind = Literal[
     "cut off",  # this worker alone could not reach Redis
     "closed",  # SIGTERM until the process had ended
     "server away",  # no worker could reach Redis, or Redis took no writes
-    "group deleted",
+    "group deleted",  # no excuse for anything
 ]
 
 

@@ -469,7 +469,7 @@ async def pause(scene: Scene) -> None:
 
 # What each flow sends. The first set is what any worker sends.
 WORKER = {
-    "HELLO", "INFO", "SUBSCRIBE", "XGROUP CREATE", "keep", "XREADGROUP", "promote", "due_repeatables", "XPENDING",
+    "HELLO", "INFO", "SUBSCRIBE", "regroup", "keep", "XREADGROUP", "promote", "due_repeatables", "XPENDING",
     "CLIENT UNBLOCK", "leave", "yield", "SET", "EXISTS", "DEL",
 }  # fmt: skip
 BOUNDARIES: dict[Flow, set[str]] = {
@@ -481,7 +481,7 @@ BOUNDARIES: dict[Flow, set[str]] = {
     promote: {"promote", "XREADGROUP"},
     take_over: {"XPENDING", "ZRANGE", "TIME", "takeover", "XACKDEL"},
     claim_what_lies_idle: {"XPENDING", "ZRANGE", "TIME", "claim_idle", "XACKDEL"},
-    live_again: {"HELLO", "XGROUP CREATE", "orphans", "recount", "keep", "XREADGROUP", "XACKDEL"},
+    live_again: {"HELLO", "regroup", "orphans", "recount", "keep", "XREADGROUP", "XACKDEL"},
     find_orphans: {"orphans", "XREADGROUP"},
     keep: {"keep"},
     hand_back: {"CLIENT UNBLOCK", "release", "leave", "yield", "keep"},

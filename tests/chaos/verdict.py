@@ -22,7 +22,6 @@ KILLED_LATE = "killed before the ack"
 STOPPED = "stopped"
 CUT_OFF = "cut off"
 CLOSED = "closed in an outage"
-GROUP = "group deleted"
 UNEXPLAINED = "unexplained"
 
 
@@ -117,14 +116,14 @@ def _judge_runs(figures: Figures, diary: Diary, runs: dict[int, list[Run]]) -> N
         job = diary.added.get(number)
         counted = [run for run in each if run.ending != "cancelled"]
         reasons = [reason for pair in pairwise(each) if (reason := reason_for(*pair, diary))]
-        if job is not None and len(counted) > job.max_attempts and GROUP not in reasons:
+        if job is not None and len(counted) > job.max_attempts:
             figures.over_budget.append(number)
         if reasons:
             worst = max(reasons, key=_weight)
             figures.reruns[worst] += 1
             if worst == UNEXPLAINED:
                 figures.unexplained.append(describe(each, diary))
-        if _goes_backwards(each, reasons):
+        if _goes_backwards(each):
             figures.backwards.append(number)
         if any(_overlap(former, later, diary) for former, later in pairwise(each)):
             figures.overlaps.append(number)
@@ -152,9 +151,6 @@ def reason_for(former: Run, later: Run, diary: Diary) -> str:
     for mishap in own:
         if mishap.kind == "closed" and later.start >= mishap.begin and any(_meet(mishap, each) for each in away):
             return CLOSED
-    for mishap in diary.mishaps:
-        if mishap.kind == "group deleted" and former.start <= mishap.begin + ACK_S and mishap.begin <= acked_by:
-            return GROUP
     return UNEXPLAINED
 
 
@@ -185,12 +181,10 @@ def _overlap(former: Run, later: Run, diary: Diary) -> bool:
     ends = [mishap.begin for mishap in diary.mishaps if mishap.kind == "killed" and mishap.worker == former.worker]
     ends += [mishap.end for mishap in diary.mishaps if mishap.kind == "closed" and mishap.worker == former.worker]
     over = min([former.end if former.end is not None else inf, *(end for end in ends if end >= former.start)])
-    return over > later.start and reason_for(former, later, diary) not in (STOPPED, CUT_OFF, GROUP)
+    return over > later.start and reason_for(former, later, diary) not in (STOPPED, CUT_OFF)
 
 
-def _goes_backwards(runs: list[Run], reasons: list[str]) -> bool:
-    if GROUP in reasons:
-        return False  # the number of deliveries went with the group
+def _goes_backwards(runs: list[Run]) -> bool:
     return any(
         later.attempt < former.attempt or (later.attempt == former.attempt and former.ending != "cancelled")
         for former, later in pairwise(runs)
@@ -208,7 +202,7 @@ def _longest_recovery(diary: Diary, runs: dict[int, list[Run]]) -> float:
 
 
 def _weight(reason: str) -> int:
-    return (KILLED, KILLED_LATE, STOPPED, CUT_OFF, CLOSED, GROUP, UNEXPLAINED).index(reason)
+    return (KILLED, KILLED_LATE, STOPPED, CUT_OFF, CLOSED, UNEXPLAINED).index(reason)
 
 
 def describe(runs: list[Run], diary: Diary) -> str:

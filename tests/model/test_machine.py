@@ -93,7 +93,7 @@ class Model:
     ledger: dict[int, tuple[int, int]] = field(default_factory=dict)  # slot -> number, taken
     last_attempt: dict[str, int] = field(default_factory=dict)
     runs: Counter[str] = field(default_factory=Counter)
-    recounted: set[str] = field(default_factory=set)  # jobs whose deliveries were forgotten with the group
+    recounted: set[str] = field(default_factory=set)  # jobs some of whose deliveries were forgotten with the group
     stale: int = 0  # outcomes of runs whose entry had come back by a later delivery
 
     def unread(self) -> list[bytes]:
@@ -156,7 +156,7 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.client.flushdb()
-        self.wait(self.broker.ensure_group(GROUP))
+        assert self.wait(self.broker.regroup(GROUP, "anybody", LEASE_MS, []))
         for _ in range(2):
             self.workers.append(self._newcomer())
         self._add(3, 0, "none")
@@ -555,12 +555,44 @@ class Machine(RuleBasedStateMachine):
                 await asyncio.sleep(0)
 
     def _lose_the_group(self) -> None:
-        """It is made anew from the start of the stream: everything is read again, as if for the first time."""
+        """Each worker says what it holds; when all that live have spoken, the group is made anew around it."""
+        names = {worker.name for worker in self.workers}
+        for name, lease in list(self.model.leases.items()):
+            if lease > self._now_ms() and name not in names:
+                self._end_lease(name)  # it is dead, and waiting for it is of no interest here
         self.client.xgroup_destroy(KEYS.stream, GROUP)
-        self.wait(self.broker.ensure_group(GROUP))
-        for entry in self.model.entries.values():
-            entry.owner, entry.deliveries, entry.is_idle = None, 0, False
-            self.model.recounted.add(entry.job)
+        said: dict[str, list[tuple[bytes, int]]] = {}
+        is_there = False
+        for worker in self.workers:
+            held = [run.place for run in worker.runs.values()]
+            if not is_there and self.model.entries:
+                said[worker.name] = held
+            silent = {name for name, lease in self.model.leases.items() if lease > self._now_ms()} - said.keys()
+            is_there = is_there or not silent or not self.model.entries
+            assert self.wait(self.broker.regroup(GROUP, worker.name, LEASE_MS, held)) == is_there
+            if worker.name in said:
+                self.model.leases[worker.name] = float(self.client.zscore(KEYS.workers, worker.name))
+        assert is_there
+        self._share_out(said)
+
+    def _share_out(self, said: dict[str, list[tuple[bytes, int]]]) -> None:
+        named = [(delivery, name, entry_id) for name, held in said.items() for entry_id, delivery in held]
+        last = max((entry_id for _, _, entry_id in named), key=order, default=b"0-0")
+        for entry_id, entry in self.model.entries.items():
+            before, (entry.owner, entry.deliveries, entry.is_idle) = entry.deliveries, (None, 0, False)
+            if holders := [(delivery, name) for delivery, name, held in named if held == entry_id]:
+                entry.deliveries, entry.owner = max(holders)
+                if len([1 for delivery, _ in holders if delivery == entry.deliveries]) > 1:  # then either will do
+                    entry.owner = self._owner(entry_id)
+            elif order(entry_id) <= order(last):
+                entry.owner, entry.is_idle = RELEASED, True
+                self.model.leases[RELEASED] = 0
+            if entry.deliveries < before:
+                self.model.recounted.add(entry.job)
+
+    def _owner(self, entry_id: bytes) -> str:
+        (hold,) = self.client.xpending_range(KEYS.stream, GROUP, entry_id, entry_id, 1)
+        return str(hold["consumer"].decode())
 
     # What must hold -------------------------------------------------------------------------------------------------
 

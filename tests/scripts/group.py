@@ -21,6 +21,7 @@ GROUP = "default"
 LEASE_MS, KEPT_MS = 6000, 600_000
 HEIR, RELEASED_IDLE_MS = "released", 86_400_000
 HOUR_MS = 3_600_000
+WORDS = KEYS.regroup(GROUP)
 LEDGER, LEDGER_TTL_MS = KEYS.ledger("producer"), 60_000
 
 
@@ -159,6 +160,13 @@ class Group:
                 yield Group(narrow, at_once=self.at_once)
         finally:
             self.client.execute_command("ACL", "DELUSER", "narrow")
+
+    def destroy(self) -> None:
+        self.client.xgroup_destroy(KEYS.stream, GROUP)
+
+    @property
+    def exists(self) -> bool:
+        return any(group["name"] == GROUP.encode() for group in self.client.xinfo_groups(KEYS.stream))
 
     @contextmanager
     def full_memory(self) -> Iterator[None]:
@@ -328,6 +336,14 @@ class Group:
         lost = self.run(scripts.KEEP, [KEYS.stream, KEYS.workers], GROUP, consumer, LEASE_MS, KEPT_MS, *words)
         assert isinstance(lost, list)
         return lost
+
+    def regroup(self, consumer: str, held: dict[bytes, int] | None = None, *, lease_ms: int = LEASE_MS) -> int:
+        words = [word for entry in (held or {}).items() for word in entry]
+        keys = [KEYS.stream, KEYS.workers, WORDS]
+        head = (GROUP, consumer, lease_ms, KEPT_MS, HEIR, RELEASED_IDLE_MS)
+        is_there = self.run(scripts.REGROUP, keys, *head, *words)
+        assert isinstance(is_there, int)
+        return is_there
 
     def release(self, consumer: str, *held: tuple[bytes, int]) -> int:
         words = [word for entry in held for word in entry]

@@ -149,16 +149,21 @@ class TestHold:
 
 
 class TestTrouble:
-    def test_without_the_group_nothing_is_lost_to_anybody_and_the_lease_is_renewed(self, group: Group) -> None:
+    def test_without_the_group_no_lease_is_renewed_whether_anything_is_held_or_not(self, group: Group) -> None:
+        """So that whoever lives on has told the others what it holds: regroup.lua renews it."""
         (entry_id,) = group.hand_to("a")
-        group.client.xgroup_destroy(KEYS.stream, GROUP)
-        assert group.keep("a", entry_id) == []
-        assert group.lease("a") is not None
+        group.client.zadd(KEYS.workers, {"a": 12345})
+        group.destroy()
+        for held in ([], [entry_id]):
+            with pytest.raises(redis.ResponseError, match="NOGROUP"):
+                group.keep("a", *held)
+        assert group.workers == {b"a": 12345}
 
     def test_without_the_stream_none_is_begun(self, group: Group) -> None:
         group.client.delete(KEYS.stream)
-        assert group.keep("a", b"1-1") == []
-        assert group.keys == {KEYS.workers}
+        with pytest.raises(redis.ResponseError, match="NOGROUP"):
+            group.keep("a", b"1-1")
+        assert group.keys == set()
 
     def test_the_largest_batch_that_is_ever_sent(self, group: Group) -> None:
         entry_ids = group.hand_to("a", IDS_A_CALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import cast
 
 import pytest
@@ -13,7 +14,7 @@ from pychasqui._redis.broker import Also, Broker, Dead, Failed
 from pychasqui._redis.connection import Socket
 from pychasqui.codec import encode_data
 from pychasqui.config import ACK_BATCH, RESULT_BATCH_BYTES
-from pychasqui.errors import CommandTimeout, ConnectionLost
+from pychasqui.errors import CommandTimeout, ConnectionLost, ReplyError
 from pychasqui.job import Job
 
 PATIENCE_S = 2.0
@@ -98,6 +99,7 @@ class Office:
         self.told = [] if announcer is None else announcer.told
         self.expected: list[int] = []
         self.fences = 0
+        self.group_gone = 0
         self.acker = Acker(
             cast(Broker, self.broker),
             "default",
@@ -105,12 +107,16 @@ class Office:
             dlq_max_len=0,
             on_rescheduled=self.expected.append,
             on_fenced=self._on_fenced,
+            on_group_gone=self._on_group_gone,
             announcer=announcer,
             result_ttl_ms=result_ttl_ms,
         )
 
     def _on_fenced(self) -> None:
         self.fences += 1
+
+    def _on_group_gone(self) -> None:
+        self.group_gone += 1
 
     async def settle(self) -> None:
         self.acker.start()
@@ -288,6 +294,15 @@ async def test_an_outcome_without_an_answer_is_sent_again_as_it_was(office: Offi
     await office.settle()
     assert office.broker.rescheduled == [failed(2, delivery=2)]
     assert office.fences == 0
+
+
+async def test_while_the_group_is_gone_whoever_sees_to_it_is_told_and_it_is_tried_again_soon(office: Office) -> None:
+    office.broker.troubles = [ReplyError("NOGROUP No such key") for _ in range(8)]
+    office.acker.reschedule(failed(2))
+    began = monotonic()
+    await office.settle()
+    assert (office.group_gone, office.broker.rescheduled) == (8, [failed(2)])
+    assert monotonic() - began < 1.5, "an outage's pauses would have grown to 4 s"
 
 
 async def test_a_failure_that_did_not_count_is_told(office: Office) -> None:

@@ -12,8 +12,9 @@ from typing import Any, cast
 
 from pychasqui._engine.keeper import Keeper
 from pychasqui._engine.lanes import Lanes
+from pychasqui._engine.roll import Roll
 from pychasqui._redis.broker import Broker
-from pychasqui.errors import ConnectionLost
+from pychasqui.errors import ConnectionLost, ReplyError
 from pychasqui.job import Job
 
 PATIENCE_S = 2.0
@@ -28,6 +29,9 @@ class FakeBroker:
         self.deliveries: list[dict[bytes, int]] = []
         self.stolen: set[bytes] = set()
         self.is_away = False
+        self.has_group = True
+        self.reports: list[dict[bytes, int]] = []
+        self.reports_wanted = 1  # before the group is back
         self.is_mute = False  # it answers keep(), and no more than that
         self.has_pause = False
         self.on_pause: Callable[[bool], None] = lambda _: None
@@ -37,10 +41,19 @@ class FakeBroker:
     async def keep(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
         if self.is_away:
             raise ConnectionLost("away")
+        if not self.has_group:
+            raise ReplyError("NOGROUP No such key")
         self.deliveries.append(dict(held))
         self.kept.append(sorted(dict(held)))
         self.called.release()
         return [entry_id for entry_id, _ in held if entry_id in self.stolen]
+
+    async def regroup(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
+        if self.is_away:
+            raise ConnectionLost("away")
+        self.reports.append(dict(held))
+        self.has_group = len(self.reports) >= self.reports_wanted
+        return self.has_group
 
     async def tell_of_worker(self, consumer: str, about: bytes, kept_ms: int) -> None:
         self.told.append((consumer, about, kept_ms))
@@ -97,7 +110,7 @@ async def keeping(
         "default",
         "a",
         lanes=lanes,
-        held=held,
+        roll=Roll("default", "a", lease_ms, held),
         on_lost=on_lost,
         on_pause=on_pause,
         describe=lambda: b"about",
@@ -258,6 +271,74 @@ async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the
         await asyncio.sleep(0.02)
         await lanes.stop()
     assert started == [1]
+
+
+class TestGroupGone:
+    async def test_it_says_what_is_held_until_the_group_is_back_and_renews_then(self) -> None:
+        broker = FakeBroker()
+        broker.reports_wanted = 3
+        async with keeping(broker, FakeLanes(), lambda: {b"1-0": 1, b"2-0": 3}, every_s=0.2):
+            broker.has_group = False
+            await until(lambda: len(broker.kept) >= 2)
+        assert broker.reports == [{b"1-0": 1, b"2-0": 3}] * 3
+
+    async def test_it_does_not_wait_for_the_next_renewal_if_it_is_told(self) -> None:
+        broker = FakeBroker()
+        async with keeping(broker, FakeLanes(), lambda: first(b"1-0"), every_s=60) as keeper:
+            broker.has_group = False
+            keeper.hurry()
+            await until(lambda: len(broker.kept) >= 2)
+        assert broker.reports == [first(b"1-0")]
+
+    async def test_it_speaks_also_while_the_loop_is_blocked(self) -> None:
+        broker = FakeBroker()
+        broker.reports_wanted = 1000
+        async with keeping(broker, FakeLanes(), lambda: first(b"1-0"), every_s=0.01):
+            broker.has_group = False
+            time.sleep(0.3)
+            assert len(broker.reports) >= 2
+
+    async def test_meanwhile_the_lease_goes_on(self) -> None:
+        broker, lanes = FakeBroker(), FakeLanes()
+        broker.reports_wanted = 1000
+        async with keeping(broker, lanes, dict, lease_ms=200, every_s=0.01):
+            broker.has_group = False
+            await until(lambda: len(broker.reports) >= 8)
+            assert lanes.lease_until > monotonic()
+        assert lanes.renewals == 0
+
+    async def test_one_that_was_over_begins_again_only_when_it_shows_whose_everything_is(self) -> None:
+        broker, lanes = FakeBroker(), FakeLanes()
+        broker.reports_wanted = 4
+        async with keeping(broker, lanes, lambda: first(b"1-0"), every_s=0.05):
+            await until(lambda: len(broker.kept) >= 2)
+            broker.stolen = {b"1-0"}
+            lanes.lease_until = monotonic() - 1
+            broker.has_group = False
+            await until(lambda: len(broker.reports) >= 3)
+            assert lanes.lease_until < monotonic()
+            await until(lambda: lanes.renewals)
+            assert (lanes.lost, len(broker.reports)) == ({b"1-0"}, 4)
+
+    async def test_when_it_is_back_orphans_are_looked_for(self) -> None:
+        """What was handed back since the last report is pending for this worker, by that report."""
+        broker, told = FakeBroker(), threading.Event()
+        async with keeping(broker, FakeLanes(), dict, on_lost=told.set) as keeper:
+            assert not told.is_set()
+            broker.has_group = False
+            keeper.hurry()
+            await until(told.is_set)
+        assert told.is_set()
+
+    async def test_a_redis_that_is_away_then_is_asked_again(self) -> None:
+        broker = FakeBroker()
+        async with keeping(broker, FakeLanes(), dict, every_s=0.05):
+            broker.has_group = False
+            broker.is_away = True
+            await asyncio.sleep(0.1)
+            broker.is_away = False
+            await until(lambda: len(broker.kept) >= 2)
+        assert len(broker.reports) == 1
 
 
 async def test_with_each_renewal_it_says_how_the_worker_is() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
@@ -283,6 +284,38 @@ class TestLease:
             record.lanes.renewed()
             await record.until(lambda: record.lanes.held() == {})
             assert record.done == [1, 3]
+
+    async def test_at_no_time_is_a_job_out_of_sight_of_the_keepers_thread(self) -> None:
+        """That may look between any two steps, and what it does not see counts as held by nobody."""
+        record = Record(succeed, 1)
+        lanes, unseen = record.lanes, list[bytes]()
+
+        class Watched(deque[Job]):
+            """After each removal it looks as that thread would."""
+
+            def popleft(self) -> Job:
+                taken = super().popleft()
+                unseen.extend({taken._entry_id} - lanes.held().keys())
+                return taken
+
+            def remove(self, value: Job) -> None:
+                super().remove(value)
+                unseen.extend({b"1-0", b"4-0"} - lanes.held().keys())
+
+            def clear(self) -> None:
+                super().clear()
+                unseen.append(b"all")
+
+        lanes._inbox = Watched()
+        lanes.lease_until = monotonic() - 1
+        lanes.start()
+        lanes.offer([job(1), job(2), job(3), job(4)])
+        lanes.lose({b"2-0", b"3-0"})
+        lanes.lease_until = monotonic() + 60
+        lanes.renewed()
+        await record.until(lambda: record.done == [1, 4])
+        await lanes.stop()
+        assert unseen == []
 
     async def test_a_job_that_is_lost_while_it_runs_goes_on(self) -> None:
         gate = asyncio.Event()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from pychasqui._engine.reader import MAX_UNSETTLED, WORTH_READING, Reader
+from pychasqui._engine.roll import Roll
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.replies import Claimed
 from pychasqui.codec import encode_data, encode_envelope, encode_extras
@@ -63,6 +66,10 @@ async def _nothing() -> None:
     """Nothing happens while the read is on its way."""
 
 
+async def _noted(held: dict[bytes, int]) -> None:
+    """Nobody looks at what is reported."""
+
+
 class FakeBroker:
     """Plays back one answer a read, then waits; an answer may be an error."""
 
@@ -74,9 +81,9 @@ class FakeBroker:
         self.on_page: Callable[[], None] = lambda: None
         self.on_read: Callable[[], Awaitable[None]] = _nothing
         self.on_ack: Callable[[], None] = lambda: None
+        self.on_report: Callable[[dict[bytes, int]], Awaitable[None]] = _noted
         self.on_release: Callable[[], Awaitable[None]] = _nothing
         self.released: list[bytes] = []
-        self.groups_made = 0
         self.client_id: int | None = None
         self.unblocked: list[int] = []
         self.unblock_trouble: RedisTrouble | None = None
@@ -127,8 +134,9 @@ class FakeBroker:
         self.released += [entry_id for entry_id, _ in held]
         return len(held)
 
-    async def ensure_group(self, group: str) -> None:
-        self.groups_made += 1
+    async def regroup(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
+        await self.on_report(dict(held))
+        return True
 
 
 class Desk:
@@ -138,6 +146,8 @@ class Desk:
         self.broker, self.lanes = FakeBroker(), FakeLanes()
         self.rejected: list[tuple[bytes, int, str]] = []
         self.exhausted: list[int] = []
+        self.group_gone = 0
+        self.roll = Roll("default", "a", 6000, self.lanes.held)
         self.reader = Reader(
             cast(Broker, self.broker),
             "default",
@@ -147,10 +157,17 @@ class Desk:
             block_ms=100,
             max_payload_bytes=1000,
             max_attempts=max_attempts,
-            held=self.lanes.held,
+            roll=self.roll,
+            on_group_gone=self._see_group_gone,
             on_rejected=lambda entry_id, delivery, _, reason, __: self.rejected.append((entry_id, delivery, reason)),
             on_exhausted=lambda job: self.exhausted.append(job.data),
         )
+
+    def _see_group_gone(self) -> None:
+        self.group_gone += 1
+
+    async def report(self) -> None:
+        await self.roll.report(cast(Broker, self.broker))
 
     async def read(self, *answers: list[Any] | RedisTrouble) -> None:
         """Let the reader have these answers, one after another."""
@@ -421,13 +438,117 @@ class TestReadingAhead:
         await desk.reader.end(patience_s=0)
 
 
-class TestGroupMadeAnew:
-    async def test_it_is_made_anew_when_it_is_gone(self) -> None:
-        desk = Desk()
-        await desk.read(ReplyError("NOGROUP No such key"), [entry(1)])
-        assert (desk.broker.groups_made, desk.lanes.numbers) == (1, [1])
+class TestReport:
+    """This worker has said what it holds: whatever it did not name may be somebody else's."""
 
-    async def test_what_is_held_comes_a_second_time_and_is_not_offered(self) -> None:
+    async def test_what_was_asked_for_before_it_and_comes_after_it_is_not_started(self) -> None:
+        desk = Desk()
+        desk.broker.on_read = desk.report
+        await desk.read([entry(1)])
+        assert desk.lanes.numbers == []
+
+    async def test_if_it_is_still_ours_it_is_found(self) -> None:
+        desk = Desk()
+
+        async def report_once() -> None:
+            desk.broker.on_read = _nothing
+            await desk.report()
+
+        desk.broker.on_read = report_once
+        desk.broker.pages = [[claimed(1)]]
+        await desk.read([entry(1)], [entry(2)])
+        assert desk.lanes.numbers == [1, 2]
+
+    async def test_so_it_is_with_what_was_claimed(self) -> None:
+        desk = Desk()
+        with desk.reader.expecting():
+            await desk.report()
+            desk.reader.take([claimed(1)])
+        assert desk.lanes.numbers == []
+        with desk.reader.expecting():
+            desk.reader.take([claimed(1)])
+        assert desk.lanes.numbers == [1]
+
+    async def test_and_with_a_page_of_orphans(self) -> None:
+        desk = Desk()
+        desk.broker.pages = [[claimed(1)], [claimed(2)], [claimed(1)]]
+        reports = iter([False, True])
+
+        async def page(group: str, consumer: str, after: bytes, count: int) -> list[Claimed]:
+            if next(reports, False):
+                await desk.report()
+            return desk.broker.pages.pop(0) if desk.broker.pages else []
+
+        desk.broker.pending_page = page  # type: ignore[method-assign]
+        await desk.reader.adopt_orphans()
+        assert desk.lanes.numbers == [1]
+        assert desk.reader.may_have_orphans
+
+    async def test_what_is_asked_for_while_one_is_under_way_is_not_started_either(self) -> None:
+        """It may be of the group as it is before the report arrives: then that does not know of it."""
+        desk = Desk()
+        asked, arrived = asyncio.Event(), asyncio.Event()
+
+        async def under_way(held: dict[bytes, int]) -> None:
+            asked.set()
+            await arrived.wait()
+
+        desk.broker.on_report = under_way
+        reporting = asyncio.create_task(desk.report())
+        await asked.wait()
+        with desk.reader.expecting():
+            desk.reader.take([claimed(1)])
+            assert desk.lanes.numbers == []
+            arrived.set()
+            await reporting
+            desk.reader.take([claimed(1)])
+        assert desk.lanes.numbers == []
+
+    async def test_one_that_fails_is_over(self) -> None:
+        desk = Desk()
+
+        async def fails(held: dict[bytes, int]) -> None:
+            raise ConnectionLost("cut")
+
+        desk.broker.on_report = fails
+        with pytest.raises(ConnectionLost):
+            await desk.report()
+        await desk.read([entry(1)])
+        assert desk.lanes.numbers == [1]
+
+    async def test_it_names_all_that_is_held_and_waits_for_what_is_just_arriving(self) -> None:
+        """The keeper's thread speaks while the loop decodes: what has arrived by then is among it."""
+        desk, said, decoding = Desk(), list[dict[bytes, int]](), threading.Event()
+        genuine = desk.lanes.offer
+
+        def slowly(jobs: list[Job]) -> None:
+            decoding.set()
+            time.sleep(0.05)
+            genuine(jobs)
+
+        async def note(held: dict[bytes, int]) -> None:
+            said.append(held)
+
+        def speak() -> None:
+            decoding.wait(PATIENCE_S)
+            asyncio.run(desk.report())
+
+        desk.lanes.offer = slowly  # type: ignore[method-assign]
+        desk.broker.on_report = note
+        speaking = threading.Thread(target=speak)
+        speaking.start()
+        desk.reader.take([claimed(1, deliveries=2), claimed(2)])
+        speaking.join(PATIENCE_S)
+        assert said == [{b"1-0": 3, b"2-0": 2}]
+
+
+class TestGroupMadeAnew:
+    async def test_whoever_sees_to_it_is_told(self) -> None:
+        desk = Desk()
+        await desk.read(ReplyError("NOGROUP No such key"), ReplyError("NOGROUP No such key"), [entry(1)])
+        assert (desk.group_gone, desk.lanes.numbers) == (2, [1])
+
+    async def test_if_others_made_it_what_is_held_comes_a_second_time_and_is_not_offered(self) -> None:
         desk = Desk()
         await desk.read([entry(1), entry(2)], ReplyError("NOGROUP No such key"), [entry(1), entry(2), entry(3)])
         assert desk.lanes.numbers == [1, 2, 3]

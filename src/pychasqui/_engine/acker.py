@@ -17,7 +17,7 @@ from .._redis.broker import Broker, Dead, Failed
 from .._redis.connection import Socket
 from .._redis.remedies import Remedy, remedy_for
 from ..codec import encode_data
-from ..config import ACK_BATCH, OUTCOME_BATCH, RESULT_BATCH_BYTES
+from ..config import ACK_BATCH, OUTCOME_BATCH, REGROUP_S, RESULT_BATCH_BYTES
 from ..errors import ChasquiError, RedisTrouble
 from ..job import Job
 from ..sinks import GuardedSinks, JobOutcome
@@ -46,6 +46,7 @@ class Acker(Service):
         dlq_max_len: int,
         on_rescheduled: Callable[[int], None],
         on_fenced: Callable[[], None],
+        on_group_gone: Callable[[], None],
         announcer: Announces | None = None,
         metrics: GuardedSinks | None = None,
         result_ttl_ms: int = 0,
@@ -58,6 +59,7 @@ class Acker(Service):
         self._on_rescheduled = on_rescheduled
         self._on_fenced = on_fenced  # an entry was not ours any more, at least not by that delivery
         self.on_settled: Callable[[], None] = _nobody
+        self._on_group_gone = on_group_gone
         self._announcer = announcer
         self._metrics = metrics
         self._result_ttl_ms = result_ttl_ms  # 0: results are not stored
@@ -114,9 +116,7 @@ class Acker(Service):
             try:
                 await self._settle()
             except RedisTrouble as error:
-                pause = self._outage.goes_on(error)
-                self._mend(error)
-                await asyncio.sleep(pause)
+                await self._mend(error)
             else:
                 self._outage.is_over()
                 self.on_settled()
@@ -186,10 +186,16 @@ class Acker(Service):
         records = (record for job in jobs for record in job.records)
         metrics.tell_all([record for record in records if settled or isinstance(record, JobOutcome)])
 
-    def _mend(self, error: RedisTrouble) -> None:
-        """A group that is gone is made anew by the reader; what is left to do here is to connect anew."""
-        if remedy_for(error) in (Remedy.MOVED, Remedy.LOCKED):
+    async def _mend(self, error: RedisTrouble) -> None:
+        """Wait, or put right what can be put right; the loop then settles again."""
+        remedy = remedy_for(error)
+        if remedy is Remedy.NO_GROUP:  # of a worker that drains nobody else may notice
+            self._on_group_gone()
+            await asyncio.sleep(REGROUP_S)
+            return
+        if remedy in (Remedy.MOVED, Remedy.LOCKED):
             self._broker.connection.drop(error)
+        await asyncio.sleep(self._outage.goes_on(error))
 
 
 def _nobody() -> None:

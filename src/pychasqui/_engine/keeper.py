@@ -1,7 +1,8 @@
 """Keeps this worker's lease and its hold on entries alive, from a thread of its own.
 
 A handler that blocks the event loop must not lose its job to another worker, so the thread has a loop and a
-connection to itself. The same thread notices that the worker's loop is blocked, and says by whom.
+connection to itself. The same thread says what is held when the group is gone, and notices that the worker's loop is
+blocked, and by whom.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from time import monotonic
 from typing import Protocol
 
 from .._redis.broker import Broker
+from .._redis.remedies import Remedy, remedy_for
+from ..config import REGROUP_S
 from ..errors import RedisTrouble
 from ..job import Job
+from .roll import Roll
 from .service import Outage
 
 log = logging.getLogger("chasqui.worker")
@@ -48,7 +52,7 @@ class Keeper:
         consumer: str,
         *,
         lanes: Kept,
-        held: Callable[[], dict[bytes, int]],
+        roll: Roll,
         on_lost: Callable[[], None],
         on_pause: Callable[[bool], None],
         describe: Callable[[], bytes],
@@ -59,7 +63,7 @@ class Keeper:
         self._group = group
         self._consumer = consumer
         self._lanes = lanes
-        self._held = held
+        self._roll = roll
         self._on_lost = on_lost
         self._on_pause = on_pause
         self._describe = describe
@@ -75,7 +79,12 @@ class Keeper:
         self._asked_at: float | None = None  # when the worker's loop was last asked for a sign of life, if it owes one
         self._is_blocked = False
         self.loop_lag_s = 0.0  # how long the worker's loop took for its last sign of life
+        self._hurried = asyncio.Event()
         self._before: dict[bytes, int] = {}
+        self._groupless = Outage(
+            f"the group of worker {consumer} is gone and made anew once all workers have said what they hold",
+            f"the group of worker {consumer} is back",
+        )
         self._outage = Outage(
             f"worker {consumer} cannot renew its lease and keeps trying", f"worker {consumer} has renewed its lease"
         )
@@ -104,6 +113,12 @@ class Keeper:
         self._thread.join()
         self._thread = None
 
+    def hurry(self) -> None:
+        """Somebody has seen that the group is gone: do not wait for the next renewal. For the worker's loop."""
+        if self._own_loop is not None:
+            with suppress(RuntimeError):  # it has ended already
+                self._own_loop.call_soon_threadsafe(self._hurried.set)
+
     def _live(self, begun: asyncio.Future[None]) -> None:
         """The thread's life."""
         try:
@@ -122,9 +137,12 @@ class Keeper:
             self._in_worker_loop(_settle_quietly, begun)
             while True:
                 self._ask_loop()
-                await asyncio.sleep(min(LOOK_EVERY_S, max(0.0, renew_at - monotonic())))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(LOOK_EVERY_S, max(0.0, renew_at - monotonic()))):
+                        await self._hurried.wait()
                 self._report_blocked_loop()
-                if monotonic() >= renew_at:
+                if monotonic() >= renew_at or self._hurried.is_set():
+                    self._hurried.clear()
                     renew_at = monotonic() + await self._renew()
         finally:
             await self._broker.connection.close()
@@ -134,7 +152,7 @@ class Keeper:
 
         Returns how long to wait before the next renewal.
         """
-        held = self._held()
+        held = self._roll.held()
         was_over = monotonic() >= self._lanes.lease_until
         # After a lapse nothing is fresh: whatever is held may be somebody else's by now.
         to_renew = list(held.items() if was_over else held.items() & self._before.items())
@@ -146,8 +164,13 @@ class Keeper:
                 batch = to_renew[start : start + IDS_A_CALL]
                 lost.update(await self._broker.keep(self._group, self._consumer, self._lease_ms, batch))
         except RedisTrouble as error:
+            if remedy_for(error) is Remedy.NO_GROUP:
+                return await self._report(error)
             return min(self._outage.goes_on(error), self._every_s)
         self._outage.is_over()
+        if self._groupless.is_on:
+            self._groupless.is_over()
+            self._in_worker_loop(self._on_lost)  # what was handed back after the last report is ours by that report
         until = sent_at + self._lease_ms / 1000
         if was_over:
             self._in_worker_loop(self._begin_again, until, lost)
@@ -158,6 +181,22 @@ class Keeper:
         with suppress(RedisTrouble):  # it can wait: the lease could not
             await self._look_around()
         return self._every_s
+
+    async def _report(self, error: RedisTrouble) -> float:
+        """The group is gone: say what is held. Returns how long to wait before the next look."""
+        self._groupless.goes_on(error)
+        sent_at = monotonic()
+        was_over = sent_at >= self._lanes.lease_until
+        try:
+            is_back = await self._roll.report(self._broker)
+        except RedisTrouble as trouble:
+            return min(self._outage.goes_on(trouble), self._every_s)
+        self._outage.is_over()
+        if is_back:
+            return 0.0
+        if not was_over:  # else nothing may start before it is known whose it is, and that shows when the group is back
+            self._lanes.lease_until = sent_at + self._lease_ms / 1000
+        return REGROUP_S
 
     async def _look_around(self) -> None:
         """Say how this worker is, and see whether the queue is paused; it is told of that, too."""

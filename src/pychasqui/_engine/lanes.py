@@ -98,9 +98,8 @@ class Lanes:
         Returns whether any of them was still here.
         """
         were_here = not ids.isdisjoint(self.held())
-        kept = [job for job in self._inbox if job._entry_id not in ids]
-        self._inbox.clear()
-        self._inbox.extend(kept)
+        for job in [job for job in self._inbox if job._entry_id in ids]:
+            self._inbox.remove(job)  # one by one: the keeper's thread must see the others all the time
         self._tell_of_room()
         return were_here
 
@@ -132,7 +131,8 @@ class Lanes:
         on_start, now = self.on_start, monotonic()
         while not self._is_stopping:
             while inbox and self._may_start(now):
-                job = running[number] = inbox.popleft()
+                job = running[number] = inbox[0]
+                inbox.popleft()  # not before: the keeper's thread must see it in one place or the other
                 job._started_at = now
                 self._started += 1
                 if on_start is not None:

@@ -11,18 +11,19 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .._redis.broker import Broker
 from .._redis.remedies import Remedy, remedy_for
 from .._redis.replies import Claimed, Entry
 from ..codec import decode_data, decode_envelope, decode_name
-from ..config import READ_COUNT
+from ..config import READ_COUNT, REGROUP_S
 from ..errors import CommandTimeout, ConnectionLost, DecodeError, RedisTrouble
 from ..job import Job
 from ..sinks import ReaderBatch
 from .outcomes import runs_allowed
 from .pace import Pace
+from .roll import Roll
 from .service import Outage, Service
 
 log = logging.getLogger("chasqui.worker")
@@ -62,6 +63,13 @@ class Claims(Protocol):
     async def claim(self, count: int) -> list[Claimed]: ...
 
 
+class Asked(NamedTuple):
+    """When entries were asked for, by what can make them somebody else's before they come."""
+
+    lapses: int
+    moment: int
+
+
 class Reader(Service):
     """start() -> reads for ever -> stop_reading() ends the read that is under way and keeps what it brought."""
 
@@ -78,7 +86,8 @@ class Reader(Service):
         block_ms: int,
         max_payload_bytes: int,
         max_attempts: int,
-        held: Callable[[], dict[bytes, int]],
+        roll: Roll,
+        on_group_gone: Callable[[], None],
         on_rejected: Callable[[bytes, int, list[bytes] | None, str, str], None],
         on_exhausted: Callable[[Job], None],
         helper: Broker | None = None,
@@ -93,7 +102,9 @@ class Reader(Service):
         self._block_ms = block_ms
         self._max_payload_bytes = max_payload_bytes
         self._max_attempts = max_attempts
-        self._held = held
+        self._roll = roll
+        self._held = roll.held
+        self._on_group_gone = on_group_gone
         self._on_rejected = on_rejected
         self._on_exhausted = on_exhausted
         self.may_have_orphans = False  # a reply may have been lost, and entries with it
@@ -101,8 +112,8 @@ class Reader(Service):
         self._adopted: set[bytes] = set()  # orphans found while entries were on their way
         self._on_way_back: set[bytes] = set()  # pending for us still, but being handed back
         self._expected = 0
-        self._lapses = 0
-        self._held_before: set[bytes] = set()  # when the group had to be made anew: these come a second time
+        self._asked = Asked(0, 0)
+        self._held_before: set[bytes] = set()  # while the group was gone: these come again if others made it anew
         self.claims: Claims | None = None
         self.unsettled: Callable[[], int] = int  # how many jobs have ended here of which Redis does not know yet
         self.on_drained: Callable[[], None] | None = None
@@ -230,14 +241,15 @@ class Reader(Service):
     def _arrive(self, entries: list[Entry]) -> None:
         if self.on_batch is not None:
             self.on_batch(ReaderBatch(len(entries), 0))
-        if self._is_stale():
-            return
-        if self._known is not None:
-            self._known.update(entry[0] for entry in entries)
-        if self._held_before or self._adopted:
-            self._held_before &= set(self._held())
-            entries = [entry for entry in entries if entry[0] not in self._held_before | self._adopted]
-        self._lanes.offer(self._decode(entries))
+        with self._roll.lock:
+            if self._is_stale(self._asked):
+                return
+            if self._known is not None:
+                self._known.update(entry[0] for entry in entries)
+            if self._held_before or self._adopted:
+                self._held_before &= set(self._held())
+                entries = [entry for entry in entries if entry[0] not in self._held_before | self._adopted]
+            self._lanes.offer(self._decode(entries))
 
     def room(self) -> int:
         """How many claimed entries there is room for."""
@@ -247,25 +259,31 @@ class Reader(Service):
         """Offer entries that came otherwise than by a read."""
         if self.on_batch is not None and claimed:
             self.on_batch(ReaderBatch(len(claimed), sum(entry.deliveries > 0 for entry in claimed)))
-        if self._is_stale():
-            return
-        if self._known is not None:
-            self._known.update(entry.id for entry in claimed)
-        held = self._held().keys() | self._adopted
-        # What an earlier run here still goes on with comes when that run has ended: its outcome will not count.
-        self._offer([entry for entry in claimed if entry.id not in held])
+        with self._roll.lock:
+            if self._is_stale(self._asked):
+                return
+            if self._known is not None:
+                self._known.update(entry.id for entry in claimed)
+            held = self._held().keys() | self._adopted
+            # What an earlier run here still goes on with comes when that run has ended: its outcome will not count.
+            self._offer([entry for entry in claimed if entry.id not in held])
 
     def _offer(self, claimed: list[Claimed]) -> None:
         for entry in claimed:
             if entry.fields is not None:
                 self._lanes.offer(self._decode([[entry.id, entry.fields]], entry.deliveries))
 
-    def _is_stale(self) -> bool:
-        """Whether the lease was over since the entries were asked for, as after a pause of the whole process.
+    def _asking(self) -> Asked:
+        return Asked(self._lanes.lapses, self._roll.moment())
 
-        Then they may be somebody else's by now; what is still ours is found as orphans.
+    def _is_stale(self, asked: Asked) -> bool:
+        """Whether entries that were asked for may be somebody else's by now; what is still ours is found as orphans.
+
+        Either the lease was over since then, as after a pause of the whole process, or this worker has said what it
+        holds, and they were not among it. To be asked with the roll's lock held.
         """
-        stale = self._lanes.lapses != self._lapses or monotonic() >= self._lanes.lease_until
+        was_over = self._lanes.lapses != asked.lapses or monotonic() >= self._lanes.lease_until
+        stale = was_over or self._roll.was_called_since(asked.moment)
         self.may_have_orphans = self.may_have_orphans or stale
         return stale
 
@@ -273,7 +291,7 @@ class Reader(Service):
     def expecting(self) -> Iterator[None]:
         """While entries are on their way to us: those that are found as orphans meanwhile must not come twice."""
         if not self._expected:
-            self._lapses = self._lanes.lapses
+            self._asked = self._asking()
         self._expected += 1
         try:
             yield
@@ -292,11 +310,14 @@ class Reader(Service):
         self.may_have_orphans = False
         after, orphans = b"", 0
         try:
-            while page := await self._unknown_page(after):
-                known: set[bytes] = self._known or set()
-                lost = [entry for entry in page if entry.id not in known]
-                self._adopted.update(entry.id for entry in lost)
-                self._offer([entry._replace(deliveries=entry.deliveries - 1) for entry in lost])
+            while True:
+                # What is held before the page comes, while, and after, is none.
+                self._known, asked = set(self._held()) | self._on_way_back, self._asking()
+                page = await self._helper.pending_page(self._group, self._consumer, after, ORPHANS_A_PAGE)
+                with self._roll.lock:
+                    if self._is_stale(asked) or not page:
+                        break
+                    lost = self._adopt(page)
                 orphans += len(lost)
                 after = page[-1].id
                 if gone := [entry.id for entry in lost if entry.fields is None]:
@@ -309,15 +330,13 @@ class Reader(Service):
         if orphans:
             log.info("worker %s has found %d entries that it did not know of", self._consumer, orphans)
 
-    async def _unknown_page(self, after: bytes) -> list[Claimed]:
-        """A page of what is pending for us. Beside it, `_known`: what was held before it came, while, and after."""
-        self._known, lapses = set(self._held()) | self._on_way_back, self._lanes.lapses
-        page = await self._helper.pending_page(self._group, self._consumer, after, ORPHANS_A_PAGE)
-        self._known.update(self._held())
-        if self._lanes.lapses != lapses or monotonic() >= self._lanes.lease_until:
-            self.may_have_orphans = True  # it may be out of date: to be asked for again
-            return []
-        return page
+    def _adopt(self, page: list[Claimed]) -> list[Claimed]:
+        """Offer what is unknown of a page of what is pending for us, and return it."""
+        known = self._held().keys() | (self._known or set())
+        lost = [entry for entry in page if entry.id not in known]
+        self._adopted.update(entry.id for entry in lost)
+        self._offer([entry._replace(deliveries=entry.deliveries - 1) for entry in lost])
+        return lost
 
     async def _room(self) -> int:
         """How many entries to ask for, once there is room for any."""
@@ -414,17 +433,15 @@ class Reader(Service):
     async def _mend(self, error: RedisTrouble) -> None:
         """Wait, or put right what can be put right; the loop then reads again."""
         remedy = remedy_for(error)
+        if remedy is Remedy.NO_GROUP:  # whoever sees to it says so in the log
+            self._held_before = set(self._held())
+            self._on_group_gone()
+            await asyncio.sleep(REGROUP_S)
+            return
         pause = self._outage.goes_on(error)
         if remedy in (Remedy.MOVED, Remedy.LOCKED):
             self._broker.connection.drop(ConnectionLost(f"connecting anew: {error}"))
         self.may_have_orphans = isinstance(error, (ConnectionLost, CommandTimeout)) or self.may_have_orphans
-        if remedy is Remedy.NO_GROUP:
-            try:
-                self._held_before = set(self._held())
-                await self._broker.ensure_group(self._group)
-                return
-            except RedisTrouble as refused:
-                log.warning("worker %s cannot create its group: %s", self._consumer, refused)
         if not self._is_stopping:
             await asyncio.sleep(pause)
 

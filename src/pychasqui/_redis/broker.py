@@ -99,14 +99,6 @@ class Broker:
 
     # Working --------------------------------------------------------------------------------------------------------
 
-    async def ensure_group(self, group: str) -> None:
-        """From the start of the stream, so that jobs added before the first worker came are run too."""
-        try:
-            await self.connection.call("XGROUP", "CREATE", self._keys.stream, group, "0", "MKSTREAM")
-        except ReplyError as error:
-            if error.code != "BUSYGROUP":
-                raise
-
     async def risks(self) -> Risks:
         """What this server's settings put at risk; nothing if it does not tell."""
         try:
@@ -247,11 +239,20 @@ class Broker:
     # Leases ---------------------------------------------------------------------------------------------------------
 
     async def keep(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
-        """Renew this worker's lease and its hold on entries, each with its delivery; returns those it has lost."""
+        """Renew this worker's lease and its hold on entries, each with its delivery; returns those it has lost.
+
+        While the group is gone it fails, and the lease is renewed by regroup().
+        """
         keys = (self._keys.stream, self._keys.workers)
         arguments = (word for entry in held for word in entry)
         lost: list[bytes] = await self.run(scripts.KEEP, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments))
         return lost
+
+    async def regroup(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
+        """Whether the group is there. If not, it is made as soon as every living worker has said what it holds."""
+        keys = (self._keys.stream, self._keys.workers, self._keys.regroup(group))
+        head = (group, consumer, lease_ms, WORKERS_KEPT_MS, RELEASED, RELEASED_IDLE_MS)
+        return bool(await self.run(scripts.REGROUP, keys, (*head, *(word for entry in held for word in entry))))
 
     async def tell_of_worker(self, consumer: str, about: bytes, kept_ms: int) -> None:
         """What a worker wants known about itself. Sent twice it says the same."""

@@ -52,6 +52,10 @@ class Keys:
         """What a worker tells of itself with each renewal of its lease."""
         return f"{self.prefix}:worker:{consumer}"
 
+    def regroup(self, group: str) -> str:
+        """What each worker has said it holds while the group is gone. Lives as long as a lease."""
+        return f"{self.prefix}:regroup:{group}"
+
     def repeat_spec(self, key: str) -> str:
         """A repeatable: its spec, how often it was fired, and its jobs' retry override."""
         return f"{self.prefix}:repeat:spec:{key}"

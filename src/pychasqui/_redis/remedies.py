@@ -3,7 +3,7 @@
 PASSING   it goes away by itself: send the same again after a pause
 REFUSING  the server takes no writes for now: loops wait for it, an add raises
 MOVED     this is not the master any more: connect anew, then as PASSING
-NO_GROUP  create the consumer group, then send again
+NO_GROUP  wait until the workers have made the consumer group anew, then send again
 NO_SCRIPT send the script's text instead of its hash
 LOCKED    the credentials are not taken any more: ask for new ones, connect anew
 FATAL     the same command would fail for ever: raise

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tests.scripts.mutants.adding import ADD, ADD_ON_TERMS
 from tests.scripts.mutants.delaying import MOVE_DELAYED, PROMOTE, YIELD
-from tests.scripts.mutants.holding import CLAIM_IDLE, KEEP, LEAVE, ORPHANS, RECOUNT, RELEASE, TAKEOVER
+from tests.scripts.mutants.holding import CLAIM_IDLE, KEEP, LEAVE, ORPHANS, RECOUNT, REGROUP, RELEASE, TAKEOVER
 from tests.scripts.mutants.mutant import Mutant
 from tests.scripts.mutants.repeating import DUE_REPEATABLES, FIRE, MOVE_REPEATABLE, SET_ASIDE, UPSERT_REPEATABLE
 from tests.scripts.mutants.replaying import REPLAY
@@ -27,6 +27,7 @@ MUTANTS = [
     *MOVE_DELAYED,
     *YIELD,
     *KEEP,
+    *REGROUP,
     *RELEASE,
     *LEAVE,
     *TAKEOVER,

@@ -23,13 +23,119 @@ KEEP = [
     Mutant("keep", "every other entry is forgotten", "for i = 5, #ARGV, 2 do", "for i = 5, #ARGV, 4 do"),
     Mutant("keep", "a renewal counts as a delivery", "mine[#mine + 1] = 'JUSTID'", ""),
     Mutant("keep", "the hold is not renewed", "if #mine > 0 then", "if false then"),
-    Mutant("keep", "without a group all is lost", "'NOGROUP', 1, true) then break end", "'NOGROUP', 1, true) then end"),
+    Mutant(
+        "keep",
+        "without a group the lease goes on",
+        "'NOGROUP', 1, true) then return first end",
+        "'NOGROUP', 1, true) then end",
+    ),
     Mutant("keep", "losses are not told", "return lost", "return {}"),
     Mutant("keep", "the lease is not renewed", "'ZADD', workers,", "'ZADD', workers, 'NX',"),
     Mutant("keep", "a clock that is behind", TIME, CLOCK_BEHIND),
     Mutant("keep", "a clock that is ahead", TIME, CLOCK_AHEAD),
     Mutant("keep", "the lease ends now", "now_ms + lease_ms", "now_ms"),
     Mutant("keep", "the list has no end", "redis.call('PEXPIRE', workers, keep_key_ms)", ""),
+]
+
+HAS_SAID = "if must_wait and not said[name] then return 0 end"
+CLAIMS_HELD = "holders[id], 0, id, 'RETRYCOUNT', deliveries[id], 'FORCE', 'JUSTID'"
+CLAIMS_LEFT = "heir, 0, id, 'IDLE', idle_ms, 'RETRYCOUNT', 0, 'FORCE', 'JUSTID'"
+LATER = "delivery > (deliveries[id] or -1)"
+
+REGROUP = [
+    Mutant("regroup", "nobody is waited for", HAS_SAID, ""),
+    Mutant("regroup", "the dead are waited for", "'(' .. now_ms, '+inf'", "'-inf', '+inf'"),
+    Mutant("regroup", "other groups are waited for", "must_wait and not said[name]", "not said[name]"),
+    Mutant("regroup", "the wait begins anew with each word", "'HSETNX', words, 'until'", "'HSET', words, 'until'"),
+    Mutant("regroup", "nobody is waited for who has lived for long", "longest or 0)", "0)"),
+    Mutant("regroup", "the shortest lease bounds the wait", "'ZREVRANGE', workers", "'ZRANGE', workers"),
+    Mutant("regroup", "a clock that is ahead", TIME, CLOCK_AHEAD),
+    Mutant("regroup", "a clock that is behind", TIME, CLOCK_BEHIND),
+    Mutant("regroup", "the lease is not renewed", "redis.call('ZADD', workers, now_ms + lease_ms, consumer)", ""),
+    Mutant("regroup", "the list of workers has no end", "redis.call('PEXPIRE', workers, keep_key_ms)", ""),
+    Mutant("regroup", "words have no end", "redis.call('PEXPIRE', words, lease_ms)", ""),
+    Mutant(
+        "regroup", "only the first word counts", "redis.call('HSET', words, 'of '", "redis.call('HSETNX', words, 'of '"
+    ),
+    Mutant("regroup", "the first entry is forgotten", "table.concat(ARGV, ' ', 7)", "table.concat(ARGV, ' ', 9)"),
+    Mutant("regroup", "only one entry is heard of", "table.concat(ARGV, ' ', 7)", "table.concat(ARGV, ' ', 7, 8)"),
+    Mutant(
+        "regroup",
+        "names and the end of the wait are confused",
+        "redis.call('HSET', words, 'of ' .. consumer,",
+        "redis.call('HSET', words, consumer,",
+    ),
+    Mutant("regroup", "a group that is there is made again", "if not pending.err then", "if false then"),
+    Mutant(
+        "regroup",
+        "words outlive a group that is there",
+        "redis.call('DEL', words)\n  return 1\nend\n\n-- P",
+        "return 1\nend\n\n-- P",
+    ),
+    Mutant(
+        "regroup",
+        "words outlive an empty stream",
+        "redis.call('DEL', words)\n  return 1\nend\n\nlocal time",
+        "return 1\nend\n\nlocal time",
+    ),
+    Mutant("regroup", "words outlive the group that they made", "redis.call('DEL', words)\nreturn 1", "return 1"),
+    Mutant(
+        "regroup",
+        "one who may not look takes it for gone",
+        "if pending.err and not string",
+        "if false and not string",
+    ),
+    Mutant("regroup", "an empty stream has to be waited for", "redis.call('XLEN', stream) == 0", "false"),
+    Mutant("regroup", "a stream that is gone stays so", ", 'MKSTREAM'", ""),
+    Mutant(
+        "regroup",
+        "it begins at the start",
+        "'XGROUP', 'CREATE', stream, group, last)",
+        "'XGROUP', 'CREATE', stream, group, 0)",
+    ),
+    Mutant(
+        "regroup",
+        "it begins at the end",
+        "'XGROUP', 'CREATE', stream, group, last)",
+        "'XGROUP', 'CREATE', stream, group, '$')",
+    ),
+    Mutant("regroup", "ids are compared as text", "return #a > #b or (#a == #b and a > b)", "return a > b"),
+    Mutant(
+        "regroup",
+        "ids are compared as numbers",
+        "return #a > #b or (#a == #b and a > b)",
+        "return tonumber(a) > tonumber(b)",
+    ),
+    Mutant("regroup", "the number of an entry is ignored", " or (ms == last_ms and is_greater(seq, last_seq))", ""),
+    Mutant("regroup", "the time of an entry is ignored", "is_greater(ms, last_ms) or (ms == last_ms and ", "("),
+    Mutant("regroup", "the first who holds it has it", LATER, "not deliveries[id]"),
+    Mutant("regroup", "the lowest delivery has it", LATER, "delivery < (deliveries[id] or 1e9)"),
+    Mutant("regroup", "the last who holds it has it", LATER, "true"),
+    Mutant("regroup", "deliveries are forgotten", CLAIMS_HELD, CLAIMS_HELD.replace("deliveries[id]", "1")),
+    Mutant(
+        "regroup", "what is held goes to who spoke last", CLAIMS_HELD, CLAIMS_HELD.replace("holders[id]", "consumer")
+    ),
+    Mutant("regroup", "nobody gets what he holds", CLAIMS_HELD, CLAIMS_HELD.replace("'FORCE', ", "")),
+    Mutant("regroup", "what nobody holds is forgotten", CLAIMS_LEFT, CLAIMS_LEFT.replace("'FORCE', ", "")),
+    Mutant("regroup", "what nobody holds looks fresh", CLAIMS_LEFT, CLAIMS_LEFT.replace("'IDLE', idle_ms, ", "")),
+    Mutant(
+        "regroup",
+        "what nobody holds has used up a run",
+        CLAIMS_LEFT,
+        CLAIMS_LEFT.replace("'RETRYCOUNT', 0", "'RETRYCOUNT', 1"),
+    ),
+    Mutant("regroup", "what nobody holds goes to who spoke last", CLAIMS_LEFT, CLAIMS_LEFT.replace("heir", "consumer")),
+    Mutant("regroup", "nobody hears of what is left", "redis.call('ZADD', workers, 0, heir)", "do"),
+    Mutant("regroup", "an heir without an heritage", "if has_left then", "if true then"),
+    Mutant("regroup", "only a page is looked at", "until #page < 100", "until true"),
+    Mutant("regroup", "entries behind the last are handed out", "after, last, 'COUNT'", "after, '+', 'COUNT'"),
+    Mutant("regroup", "a full memory keeps it away", "redis.call('PERSIST', words)", ""),
+    Mutant(
+        "regroup",
+        "an empty stream costs the list its end",
+        "redis.call('PERSIST', words)",
+        "redis.call('PERSIST', workers)",
+    ),
 ]
 
 RELEASE = [

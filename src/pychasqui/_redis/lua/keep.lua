@@ -5,11 +5,17 @@
 -- meantime is left alone: a worker that was paused must not steal it back. One that has come back since counts as
 -- lost, too: it is another delivery, with another attempt.
 --
+-- Fails with NOGROUP while the group is gone, and renews nothing: a lease goes on only for who tells regroup.lua what it
+-- holds.
+--
 -- KEYS  stream, workers (sorted set: consumer -> end of its lease in ms, 0 if it has left)
 -- ARGV  group, consumer, lease_ms, keep_key_ms, then entry id, delivery for each entry
 -- Returns the ids that are not this consumer's any more by that delivery
 local stream, workers = KEYS[1], KEYS[2]
 local group, consumer, lease_ms, keep_key_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+
+local first = redis.pcall('XPENDING', stream, group, '-', '+', 1)
+if first.err and string.find(first.err, 'NOGROUP', 1, true) then return first end
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -22,8 +28,6 @@ local mine, lost = {}, {}
 for i = 5, #ARGV, 2 do
   local id, delivery = ARGV[i], tonumber(ARGV[i + 1])
   local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
-  -- While the group is gone nobody has anything, and nothing is lost to anybody.
-  if pending.err and string.find(pending.err, 'NOGROUP', 1, true) then break end
   if not pending.err and #pending == 1 and pending[1][4] <= delivery then
     mine[#mine + 1] = id
   else

@@ -1,0 +1,320 @@
+"""Somebody destroys the consumer group while jobs run: it is made anew around them, and nothing runs twice."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from time import monotonic
+
+import pytest
+import redis.asyncio
+
+from pychasqui import Job, Queue, Worker
+from tests.chaos.conftest import MakeCrew
+from tests.chaos.crew import Crew
+from tests.chaos.diary import read_runs
+from tests.chaos.test_promises import add, crew_of, started
+from tests.support.streams import Stream
+from tests.support.waiting import eventually
+
+GROUP = "default"
+LEASE_MS = 1500
+
+
+class Destroyer:
+    def __init__(self, client: redis.asyncio.Redis, stream: Stream) -> None:
+        self.client, self.stream = client, stream
+
+    async def destroy(self, times: int = 1, every_s: float = 0.25) -> int:
+        """How often there was a group to destroy."""
+        found = 0
+        for number in range(times):
+            if number:
+                await asyncio.sleep(every_s)
+            found += await self.client.xgroup_destroy(self.stream.key, GROUP)
+        return found
+
+    async def group_is_there(self) -> bool:
+        return any(group["name"] == GROUP.encode() for group in await self.client.xinfo_groups(self.stream.key))
+
+    async def all_is_done(self) -> bool:
+        delayed = await self.client.zcard(self.stream.key.replace(":stream", ":delayed"))
+        return await self.stream.length() == 0 and delayed == 0 and await self.group_is_there()
+
+
+@pytest.fixture
+def destroyer(witness: redis.asyncio.Redis, stream: Stream) -> Destroyer:
+    return Destroyer(witness, stream)
+
+
+def runs_of(crew: Crew) -> Counter[tuple[int, int]]:
+    """How often each attempt of each job was run."""
+    return Counter((run.number, run.attempt) for run in read_runs(crew.log))
+
+
+class TestWhateverRuns:
+    @pytest.mark.parametrize("is_async", (True, False), ids=("async", "plain"))
+    async def test_each_attempt_is_run_once_in_processes(
+        self, make_crew: MakeCrew, queue: Queue, destroyer: Destroyer, is_async: bool
+    ) -> None:
+        """Jobs that wait for their turn, await, block the loop, and fail."""
+        crew, _ = await crew_of(make_crew, 2, concurrency=5, is_async=is_async, options={"lease_ms": LEASE_MS})
+        await add(queue, 30, first=1, ms=300)
+        await add(queue, 4, first=100, ms=600, blocks=True)
+        await add(queue, 20, first=200, ms=100, acts={"0": "fail", "1": "fail"}, backoff=50)
+        await add(queue, 300, first=1000, ms=15)
+        await started(crew, 10)
+        assert await destroyer.destroy(times=8) >= 3
+        await eventually(destroyer.all_is_done, timeout=30, every=0.1)
+        once = [(n, 0) for n in (*range(1, 31), *range(100, 104), *range(1000, 1300))]
+        assert runs_of(crew) == Counter(once + [(n, attempt) for n in range(200, 220) for attempt in range(3)])
+
+    async def test_each_attempt_is_run_once_in_one_process(
+        self, redis_url: str, queue_name: str, queue: Queue, destroyer: Destroyer
+    ) -> None:
+        runs: Counter[tuple[int, int]] = Counter()
+
+        async def handler(job: Job) -> None:
+            runs[job.data, job.attempt] += 1
+            await asyncio.sleep(job.data % 7 / 20)
+            if job.data % 5 == 0 and job.attempt == 0:
+                raise LookupError("as asked")
+
+        def worker() -> Worker:
+            return Worker(queue_name, handler, redis_url=redis_url, concurrency=10, lease_ms=LEASE_MS)
+
+        await queue.add_bulk({"name": "do", "data": n, "backoff": 20} for n in range(400))
+        async with worker(), worker():
+            await eventually(lambda: len(runs) > 30)
+            assert await destroyer.destroy(times=10, every_s=0.1) >= 3
+            await eventually(destroyer.all_is_done, timeout=20, every=0.1)
+        assert runs == Counter([(n, 0) for n in range(400)] + [(n, 1) for n in range(0, 400, 5)])
+
+    async def test_at_full_speed_nothing_runs_twice(
+        self, redis_url: str, queue_name: str, queue: Queue, destroyer: Destroyer
+    ) -> None:
+        """Jobs that take no time: entries are on their way, on the move from lane to ack, all the time."""
+        runs: Counter[int] = Counter()
+
+        async def handler(job: Job) -> None:
+            runs[job.data] += 1
+
+        def worker() -> Worker:
+            return Worker(queue_name, handler, redis_url=redis_url, lease_ms=LEASE_MS)
+
+        async def pour() -> None:
+            for start in range(0, 40_000, 1000):
+                await queue.add_bulk({"name": "do", "data": n} for n in range(start, start + 1000))
+                await asyncio.sleep(0.01)
+
+        async with worker(), worker():
+            pouring = asyncio.create_task(pour())
+            await eventually(lambda: runs)
+            assert await destroyer.destroy(times=15, every_s=0.05) >= 2
+            await pouring
+            await eventually(destroyer.all_is_done, timeout=20, every=0.1)
+        assert len(runs) == 40_000
+        assert {n: count for n, count in runs.items() if count > 1} == {}
+
+    async def test_it_is_back_before_anybody_misses_it(
+        self, make_crew: MakeCrew, queue: Queue, destroyer: Destroyer
+    ) -> None:
+        crew, _ = await crew_of(make_crew, 2, options={"lease_ms": 6000})
+        await add(queue, 4, ms=3000)
+        await started(crew, 4)
+        await destroyer.destroy()
+        began = monotonic()
+        await add(queue, 1, first=5)
+        await started(crew, 5)
+        assert monotonic() - began < 1
+        await eventually(destroyer.all_is_done, timeout=10, every=0.1)
+        assert set(runs_of(crew).values()) == {1}
+
+
+class TestWhoeverIsThere:
+    async def test_a_worker_that_drains_gets_it_back_and_settles_what_it_holds(
+        self, make_crew: MakeCrew, queue: Queue, destroyer: Destroyer
+    ) -> None:
+        """It does not read any more, and nobody else does: it needs the group to say that a job has failed."""
+        crew, (member,) = await crew_of(make_crew, 1, seats=1, options={"lease_ms": 30_000})
+        await add(queue, 2, ms=800, acts={"0": "fail"}, backoff=50)
+        await started(crew, 2)
+        closing = asyncio.create_task(crew.close(member))
+        await asyncio.sleep(0.3)
+        await destroyer.destroy()
+        began = monotonic()
+        assert await closing == 0
+        assert monotonic() - began < 4
+        assert await destroyer.stream.length() == 0, "the failures are not settled"
+        crew.start(0)
+        await eventually(destroyer.all_is_done, timeout=10, every=0.1)
+        assert runs_of(crew) == Counter([(n, attempt) for n in (1, 2) for attempt in (0, 1)])
+
+    @pytest.mark.parametrize("blocks", (False, True), ids=("awaits", "blocks the loop"))
+    async def test_a_worker_that_starts_meanwhile_waits_for_those_who_run_jobs(
+        self, make_crew: MakeCrew, queue: Queue, destroyer: Destroyer, blocks: bool
+    ) -> None:
+        crew, _ = await crew_of(make_crew, 1, concurrency=2, options={"lease_ms": LEASE_MS})
+        await add(queue, 2 - blocks, ms=2500, blocks=blocks)
+        await started(crew, 2 - blocks)
+        await add(queue, 20, first=10)
+        await destroyer.destroy()
+        crew.start(1)
+        await crew.until_up()
+        await eventually(destroyer.all_is_done, timeout=10, every=0.1)
+        assert set(runs_of(crew).values()) == {1}
+        assert len(runs_of(crew)) == 22 - blocks
+
+    async def test_one_that_is_suspended_holds_the_others_up_no_longer_than_its_lease(
+        self, make_crew: MakeCrew, queue: Queue, destroyer: Destroyer
+    ) -> None:
+        crew, members = await crew_of(make_crew, 2, concurrency=2, options={"lease_ms": LEASE_MS})
+        await add(queue, 4, ms=6000)
+        runs = await started(crew, 4)
+        suspended, other = members
+        crew.stop(suspended)
+        await destroyer.destroy()
+        began = monotonic()
+        await eventually(destroyer.group_is_there, timeout=10, every=0.02)
+        assert monotonic() - began < LEASE_MS / 1000 + 1
+        crew.kill(suspended)
+        await eventually(destroyer.all_is_done, timeout=30, every=0.1)
+        kept = {run.number for run in runs if run.worker == other.name}
+        assert len(kept) == 2
+        times = Counter(run.number for run in read_runs(crew.log))
+        assert times == {n: 1 if n in kept else 2 for n in range(1, 5)}
+
+    async def test_what_a_killed_worker_held_runs_again_elsewhere_and_the_rest_does_not(
+        self, make_crew: MakeCrew, queue: Queue, destroyer: Destroyer
+    ) -> None:
+        crew, (killed, other) = await crew_of(make_crew, 2, concurrency=2, options={"lease_ms": LEASE_MS})
+        await add(queue, 4, ms=4000)
+        runs = await started(crew, 4)
+        crew.kill(killed)
+        await destroyer.destroy()
+        await eventually(destroyer.all_is_done, timeout=30, every=0.1)
+        kept = {run.number for run in runs if run.worker == other.name}
+        times = Counter(run.number for run in read_runs(crew.log))
+        assert times == {n: 1 if n in kept else 2 for n in range(1, 5)}
+
+    async def test_a_paused_queue_gets_it_back_as_well(
+        self, redis_url: str, queue_name: str, queue: Queue, destroyer: Destroyer
+    ) -> None:
+        runs: list[int] = []
+
+        async def handler(job: Job) -> None:
+            runs.append(job.data)
+            await asyncio.sleep(1)
+
+        async with Worker(queue_name, handler, redis_url=redis_url, lease_ms=LEASE_MS):
+            await queue.add("do", 1)
+            await eventually(lambda: runs)
+            await queue.pause()
+            await destroyer.destroy()
+            await queue.add("do", 2)
+            await eventually(destroyer.group_is_there, timeout=3)
+            await queue.resume()
+            await eventually(destroyer.all_is_done, timeout=10)
+        assert runs == [1, 2]
+
+    async def test_the_log_says_so_once_when_it_goes_and_once_when_it_is_back(
+        self, redis_url: str, queue_name: str, queue: Queue, destroyer: Destroyer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        started, gate = asyncio.Event(), asyncio.Event()
+
+        async def handler(job: Job) -> None:
+            started.set()
+            await gate.wait()
+            raise LookupError("so that there is something to settle")
+
+        async with Worker(queue_name, handler, redis_url=redis_url, consumer_id="me", max_attempts=1):
+            await queue.add("do", 1)
+            await started.wait()
+            caplog.set_level("INFO", "chasqui.worker")
+            await destroyer.destroy()
+            gate.set()
+            await eventually(destroyer.all_is_done)
+            await eventually(lambda: "is back" in caplog.text)
+        said = [record.getMessage() for record in caplog.records if "group" in record.getMessage()]
+        assert [line.partition(":")[0] for line in said] == [
+            "the group of worker me is gone and made anew once all workers have said what they hold",
+            "the group of worker me is back",
+        ]
+        assert not [record for record in caplog.records if "keeps trying" in record.getMessage()]
+
+
+class TestByHand:
+    async def test_a_group_set_back_by_hand_hangs_nothing(
+        self, redis_url: str, queue_name: str, queue: Queue, destroyer: Destroyer
+    ) -> None:
+        runs: Counter[int] = Counter()
+
+        async def handler(job: Job) -> None:
+            runs[job.data] += 1
+            await asyncio.sleep(0.3)
+
+        async with Worker(queue_name, handler, redis_url=redis_url, lease_ms=LEASE_MS):
+            await queue.add_bulk({"name": "do", "data": n} for n in range(5))
+            await eventually(lambda: len(runs) == 5)
+            await destroyer.client.xgroup_setid(destroyer.stream.key, GROUP, "0")
+            await queue.add("do", 5)
+            await eventually(destroyer.all_is_done, timeout=10)
+        assert len(runs) == 6
+
+    async def test_after_a_flush_several_workers_go_on_at_once(
+        self, redis_url: str, queue_name: str, queue: Queue, destroyer: Destroyer
+    ) -> None:
+        runs: list[int] = []
+
+        async def handler(job: Job) -> None:
+            runs.append(job.data)
+            await asyncio.sleep(0.2)
+
+        def worker() -> Worker:
+            return Worker(queue_name, handler, redis_url=redis_url)
+
+        async with worker(), worker():
+            await queue.add_bulk({"name": "do", "data": n} for n in range(10))
+            await eventually(lambda: len(runs) == 10)
+            await destroyer.client.flushall()
+            await queue.add("do", 10)
+            await eventually(lambda: 10 in runs, timeout=2)
+            await eventually(destroyer.all_is_done, timeout=5)
+        assert sorted(runs) == list(range(11))
+
+    async def test_entries_that_came_while_the_loop_was_blocked_are_not_started_once_others_have_them(
+        self, redis_url: str, queue_name: str, queue: Queue, destroyer: Destroyer, make_crew: MakeCrew
+    ) -> None:
+        """They lie in the socket's buffer when the keeper says what this worker holds."""
+        crew = make_crew(options={"lease_ms": LEASE_MS})
+        runs: list[int] = []
+        dropped: list[int] = []
+
+        def meanwhile() -> None:
+            asyncio.run(_add_from_outside(redis_url, queue_name))
+            with redis.Redis.from_url(redis_url) as client:
+                dropped.append(client.xpending(destroyer.stream.key, GROUP)["pending"] - 1)
+                client.xgroup_destroy(destroyer.stream.key, GROUP)
+            crew.start(0)
+
+        async def handler(job: Job) -> None:
+            runs.append(job.data["n"])
+            if job.data["n"] == 1:
+                await asyncio.sleep(0.1)  # until the next read is on its way
+                threading.Thread(target=meanwhile).start()
+                time.sleep(4)
+
+        async with Worker(queue_name, handler, redis_url=redis_url, concurrency=20, lease_ms=LEASE_MS):
+            await queue.add("do", {"n": 1})
+            await eventually(lambda: runs)
+            await asyncio.sleep(0.2)
+            await eventually(destroyer.all_is_done, timeout=15)
+        assert dropped == [10], "they were not on their way to the blocked worker"
+        assert sorted(runs + [run.number for run in read_runs(crew.log)]) == [1, *range(100, 110)]
+
+
+async def _add_from_outside(redis_url: str, queue_name: str) -> None:
+    async with Queue(queue_name, redis_url=redis_url) as queue:
+        await add(queue, 10, first=100)

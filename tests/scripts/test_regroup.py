@@ -1,0 +1,370 @@
+"""regroup.lua alone: a group that is gone is made anew around what the living hold, once all of them have said so."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from tests.scripts.group import HEIR, KEPT_MS, KEYS, LEASE_MS, RELEASED_IDLE_MS, WORDS, Group, Hold
+from tests.support.server import RedisServer
+
+
+def lose_group(group: Group, *living: str) -> None:
+    """It is gone, and these live."""
+    group.destroy()
+    for consumer in living:
+        group.client.zadd(KEYS.workers, {consumer: group.now_ms + LEASE_MS})
+
+
+class TestGroupThatIsThere:
+    def test_it_is_left_as_it_is(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        group.add(1)
+        assert group.regroup("b", {entry_id: 5}) == 1
+        assert group.holds == {entry_id: Hold("a", 1)}
+        assert len(group.read("b", 9)) == 1
+        assert group.workers == {}
+
+    def test_what_was_said_before_it_was_there_is_forgotten(self, group: Group) -> None:
+        """As when a process of another kind has made it: in a later round it would be out of date."""
+        group.add(1)
+        lose_group(group, "a", "b")
+        assert group.regroup("a") == 0
+        group.create()
+        assert group.regroup("a") == 1
+        assert WORDS not in group.keys
+
+
+class TestNobodyToWaitFor:
+    def test_on_a_fresh_queue_it_is_made_at_once(self, group: Group) -> None:
+        group.client.delete(KEYS.stream)
+        assert group.regroup("a") == 1
+        assert group.exists
+        assert group.keys == {KEYS.stream}
+
+    def test_jobs_that_came_before_the_first_worker_are_read(self, group: Group) -> None:
+        group.client.delete(KEYS.stream)
+        added = group.add(3)
+        assert group.regroup("a") == 1
+        assert group.read("a", 9) == added
+        assert WORDS not in group.keys
+
+    def test_an_empty_stream_holds_nothing_that_anybody_could_hold(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("b")
+        group.client.xdel(KEYS.stream, entry_id)
+        lose_group(group, "b")
+        assert group.regroup("a", {entry_id: 1}) == 1
+        added = group.add(1)
+        assert group.read("a", 9) == added
+
+    def test_and_the_list_of_workers_still_ends_by_itself(self, group: Group) -> None:
+        group.keep("b")
+        group.destroy()
+        assert group.regroup("a") == 1
+        assert group.client.pttl(KEYS.workers) > 0
+
+    def test_then_nothing_that_was_said_is_left(self, group: Group) -> None:
+        (entry_id,) = group.add(1)
+        lose_group(group, "b")
+        assert group.regroup("a") == 0
+        group.client.xdel(KEYS.stream, entry_id)
+        assert group.regroup("a") == 1
+        assert WORDS not in group.keys
+
+    def test_after_a_flush_nobody_is_waited_for(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        group.keep("a", entry_id)
+        group.client.flushall()
+        group.wait_ms(2)  # or the new ids begin where the old ones did
+        added = group.add(2)
+        assert group.regroup("a", {entry_id: 1}) == 1
+        assert group.read("b", 9) == added
+
+    def test_the_dead_and_those_who_have_left_are_not_waited_for(self, group: Group) -> None:
+        group.add(1)
+        lose_group(group)
+        group.client.zadd(KEYS.workers, {"dead": group.now_ms - 1, HEIR: 0})
+        assert group.regroup("a") == 1
+
+    def test_one_alone_makes_it_at_once_though_it_lives(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        lose_group(group, "a")
+        assert group.regroup("a", {entry_id: 1}) == 1
+        assert group.holds == {entry_id: Hold("a", 1)}
+
+
+class TestWaiting:
+    def test_it_is_made_when_the_last_of_the_living_has_spoken(self, group: Group) -> None:
+        first, second = group.hand_to("a")[0], group.hand_to("b")[0]
+        lose_group(group, "a", "b", "c")
+        assert group.regroup("a", {first: 1}) == 0
+        assert group.regroup("b", {second: 1}) == 0
+        assert not group.exists
+        assert group.regroup("c") == 1
+        assert group.holds == {first: Hold("a", 1), second: Hold("b", 1)}
+        assert WORDS not in group.keys
+
+    def test_the_same_word_again_changes_nothing(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        lose_group(group, "a", "b")
+        assert [group.regroup("a", {entry_id: 1}) for _ in range(3)] == [0, 0, 0]
+        assert [group.regroup("b") for _ in range(3)] == [1, 1, 1]
+        assert [group.regroup("a", {entry_id: 1}) for _ in range(3)] == [1, 1, 1]
+        assert group.holds == {entry_id: Hold("a", 1)}
+
+    def test_the_last_word_of_each_counts(self, group: Group) -> None:
+        done, held = group.hand_to("a", 2)
+        lose_group(group, "a", "b")
+        group.regroup("a", {done: 1, held: 1})
+        group.regroup("a", {held: 1})
+        group.regroup("b")
+        assert group.holds == {done: Hold(HEIR, 0), held: Hold("a", 1)}
+
+    def test_nobody_is_waited_for_past_the_lease_it_had_when_the_first_spoke(self, group: Group) -> None:
+        """As a worker of another group, which renews its lease and never says a word here."""
+        group.add(1)
+        lose_group(group, "other")
+        assert group.regroup("a") == 0
+        until = float(group.client.hget(WORDS, "until"))
+        assert until == group.lease("other")
+        group.client.zadd(KEYS.workers, {"other": until + LEASE_MS})
+        assert group.regroup("a") == 0
+        assert float(group.client.hget(WORDS, "until")) == until
+        group.client.hset(WORDS, "until", group.now_ms)
+        assert group.regroup("a") == 1
+
+    def test_one_that_dies_meanwhile_is_not_waited_for_and_the_others_still_are(self, group: Group) -> None:
+        group.add(1)
+        lose_group(group, "lives", "dies")
+        group.end_lease("dead")
+        assert group.regroup("a") == 0
+        group.end_lease("dies")
+        assert group.regroup("a") == 0
+        assert group.regroup("lives") == 1
+
+    def test_one_who_comes_later_is_heard_as_well(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        lose_group(group, "a")
+        assert group.regroup("new") == 0
+        assert group.regroup("a", {entry_id: 1}) == 1
+        assert group.holds == {entry_id: Hold("a", 1)}
+
+    def test_whoever_speaks_lives_on(self, group: Group) -> None:
+        group.add(1)
+        lose_group(group, "b")
+        before = group.now_ms
+        group.regroup("a")
+        lease = group.lease("a")
+        assert lease is not None
+        assert before + LEASE_MS <= lease <= group.now_ms + LEASE_MS
+        assert 0 < group.client.pttl(KEYS.workers) <= KEPT_MS
+
+    def test_a_word_does_not_outlive_its_lease(self, group: Group) -> None:
+        group.add(1)
+        lose_group(group, "b")
+        group.regroup("a", lease_ms=5000)
+        assert 0 < group.client.pttl(WORDS) <= 5000
+
+    def test_the_word_of_one_who_has_died_or_left_since_does_not_count(self, group: Group) -> None:
+        died, left = group.hand_to("a")[0], group.hand_to("b")[0]
+        lose_group(group, "a", "b", "c")
+        group.regroup("a", {died: 1})
+        group.regroup("b", {left: 1})
+        group.end_lease("a")
+        group.leave("b")
+        assert group.regroup("c", {left: 0}) == 1
+        assert group.holds == {died: Hold(HEIR, 0), left: Hold("c", 0)}
+
+    def test_a_worker_may_be_called_anything(self, group: Group) -> None:
+        names = ("until", "of until", "of ", "1-1 1")
+        held = group.hand_to("a", len(names))
+        lose_group(group, *names)
+        replies = [group.regroup(name, {entry_id: 1}) for name, entry_id in zip(names, held, strict=True)]
+        assert replies == [0, 0, 0, 1]
+        assert group.holds == {entry_id: Hold(name, 1) for name, entry_id in zip(names, held, strict=True)}
+
+    def test_each_group_has_words_of_its_own(self, group: Group) -> None:
+        assert KEYS.regroup("one") != KEYS.regroup("two")
+        assert WORDS.startswith(KEYS.prefix)
+
+
+class TestWhatIsHeld:
+    def test_it_is_pending_for_its_holder_by_its_delivery_and_fresh(self, group: Group) -> None:
+        first, second = group.hand_to("a", 2)
+        lose_group(group, "a")
+        group.regroup("a", {first: 1, second: 3})
+        assert group.holds == {first: Hold("a", 1), second: Hold("a", 3)}
+        assert group.idle_ms(first) < 10_000
+        assert group.keep_each("a", {first: 1, second: 3}) == []
+
+    def test_what_is_gone_from_the_stream_is_not_brought_back(self, group: Group) -> None:
+        done, held = group.hand_to("a", 2)
+        lose_group(group, "a")
+        group.client.xdel(KEYS.stream, done)
+        group.regroup("a", {done: 1, held: 1})
+        assert group.holds == {held: Hold("a", 1)}
+
+    def test_nor_if_it_was_the_last(self, group: Group) -> None:
+        held, done = group.hand_to("a", 2)
+        lose_group(group, "a")
+        group.client.xdel(KEYS.stream, done)
+        group.regroup("a", {held: 1, done: 1})
+        assert group.holds == {held: Hold("a", 1)}
+
+    @pytest.mark.parametrize("order", (("a", "b", "c"), ("b", "c", "a"), ("c", "a", "b")))
+    def test_of_several_who_run_it_the_one_with_the_last_delivery_has_it(
+        self, group: Group, order: tuple[str, ...]
+    ) -> None:
+        self.check_last_delivery(group, order)
+
+    def test_whoever_speaks_first(self, group: Group) -> None:
+        self.check_last_delivery(group, ("b", "a", "c"))
+
+    def test_whoever_speaks_last(self, group: Group) -> None:
+        self.check_last_delivery(group, ("a", "c", "b"))
+
+    def check_last_delivery(self, group: Group, order: tuple[str, ...]) -> None:
+        entry_ids = group.hand_to("a", 6)
+        lose_group(group, *order)
+        for name in order:
+            number = "abc".index(name)
+            group.regroup(name, {entry_id: 1 + (number + shift) % 3 for shift, entry_id in enumerate(entry_ids)})
+        assert group.holds == {entry_id: Hold("abc"[(2 - shift) % 3], 3) for shift, entry_id in enumerate(entry_ids)}
+
+    def test_one_word_of_nothing(self, group: Group) -> None:
+        added = group.hand_to("dead", 2)
+        lose_group(group)
+        group.regroup("a")
+        assert group.holds == {}
+        assert group.read("a", 9) == added
+
+    def test_what_is_no_entry_id_is_passed_over(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        lose_group(group)
+        assert group.regroup("a", {b"not an id": 1, entry_id: 1}) == 1
+        assert group.holds == {entry_id: Hold("a", 1)}
+
+
+class TestWhatNobodyHolds:
+    def test_up_to_the_last_that_is_held_it_goes_to_who_has_left(self, group: Group) -> None:
+        left, held = group.hand_to("dead")[0], group.hand_to("a")[0]
+        (waiting,) = group.add(1)
+        lose_group(group, "a")
+        assert group.regroup("a", {held: 1}) == 1
+        assert group.holds == {left: Hold(HEIR, 0), held: Hold("a", 1)}
+        assert group.idle_ms(left) >= RELEASED_IDLE_MS
+        assert group.lease(HEIR) == 0
+        assert group.read("b", 9) == [waiting]
+
+    def test_anybody_takes_it_over_at_once_and_it_is_its_first_delivery(self, group: Group) -> None:
+        left, held = group.hand_to("dead")[0], group.hand_to("a")[0]
+        lose_group(group, "a")
+        group.regroup("a", {held: 1})
+        taken = group.takeover("a", HEIR)
+        assert taken is not None
+        assert [(entry.id, entry.deliveries) for entry in taken] == [(left, 0)]
+        assert group.lease(HEIR) is None
+
+    def test_who_has_left_nothing_is_not_named(self, group: Group) -> None:
+        (held,) = group.hand_to("a")
+        lose_group(group, "a")
+        group.regroup("a", {held: 1})
+        assert set(group.workers) == {b"a"}
+
+    def test_more_than_a_page(self, group: Group) -> None:
+        entry_ids = group.hand_to("dead", 251)
+        lose_group(group)
+        group.regroup("a", {entry_ids[0]: 1, entry_ids[-2]: 1})
+        assert len(group.holds) == 250
+        assert {entry_id for entry_id, hold in group.holds.items() if hold.owner == "a"} == {
+            entry_ids[0],
+            entry_ids[-2],
+        }
+        assert group.read("b", 9) == entry_ids[-1:]
+
+    def test_ids_are_compared_as_numbers_of_any_size(self, group: Group) -> None:
+        largest = 2**64 - 1
+        ids = ["9-5", "10-9", "10-10", f"10-{largest - 1}", f"10-{largest}", "11-0", "100-1", "100-2"]
+        for held in range(len(ids)):
+            group.client.delete(KEYS.stream, KEYS.workers)
+            for entry_id in ids:
+                group.client.xadd(KEYS.stream, {"d": "x"}, id=entry_id)
+            expected = [entry_id.encode() for entry_id in ids]
+            group.regroup("a", dict.fromkeys(expected[: held + 1], 1))
+            assert sorted(group.holds) == sorted(expected[: held + 1])
+            assert group.read("b", 9) == expected[held + 1 :]
+
+    def test_in_whatever_order_they_are_named(self, group: Group) -> None:
+        entry_ids = group.hand_to("a", 12)
+        lose_group(group, "a")
+        group.regroup("a", dict.fromkeys(reversed(entry_ids[:11]), 1))
+        assert list(group.holds) == entry_ids[:11]
+        assert group.read("b", 9) == entry_ids[11:]
+
+
+class TestTrouble:
+    def test_a_key_of_another_type_is_an_error(self, group: Group) -> None:
+        group.client.delete(KEYS.stream)
+        group.client.set(KEYS.stream, "x")
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            group.regroup("a")
+        assert group.keys == {KEYS.stream}
+
+    def test_one_who_may_not_look_is_told_so_and_changes_nothing(self, group: Group) -> None:
+        group.hand_to("a")
+        group.client.execute_command("ACL", "SETUSER", "blind", "on", "nopass", "~*", "+@all", "-xpending")
+        path = group.client.connection_pool.connection_kwargs["path"]
+        blind = redis.Redis(unix_socket_path=path, username="blind", password="x")
+        with blind, pytest.raises(redis.ResponseError, match=r"can't run this command|no permissions"):
+            Group(blind).regroup("a")
+        group.client.execute_command("ACL", "DELUSER", "blind")
+        assert group.keys == {KEYS.stream}
+
+    def test_without_memory_it_is_made_all_the_same(self, group: Group) -> None:
+        left, held = group.hand_to("dead")[0], group.hand_to("a")[0]
+        lose_group(group, "a", "b")
+        with group.full_memory():
+            assert group.regroup("a", {held: 1}) == 0
+            assert group.regroup("b") == 1
+        assert group.holds == {left: Hold(HEIR, 0), held: Hold("a", 1)}
+
+    def test_nor_does_a_fresh_queue_need_any(self) -> None:
+        with RedisServer() as server, server.client() as client:
+            group = Group(client)
+            client.config_set("maxmemory", 1)
+            assert group.regroup("a") == 1
+            assert group.exists
+
+    def test_a_worker_in_another_group_reads_on(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        group.client.xgroup_create(KEYS.stream, "other", "0")
+        lose_group(group, "a")
+        group.regroup("a", {entry_id: 1})
+        replies = group.client.xreadgroup("other", "x", {KEYS.stream: ">"})
+        assert [found for _, entries in replies for found, _ in entries] == [entry_id]
+
+    def test_10_000_entries_in_one_word(self, group: Group) -> None:
+        entry_ids = group.hand_to("a", 10_000)
+        lose_group(group, "a", "b")
+        group.regroup("b", dict.fromkeys(entry_ids[1::2], 1))
+        group.regroup("a", dict.fromkeys(entry_ids[::2], 2))
+        holds = group.holds
+        assert [holds[entry_id] for entry_id in entry_ids] == [Hold("a", 2), Hold("b", 1)] * 5000
+
+    def test_again_and_again(self, group: Group) -> None:
+        held = {"a": dict.fromkeys(group.hand_to("a", 3), 1), "b": dict.fromkeys(group.hand_to("b", 3), 2)}
+        for _ in range(5):
+            lose_group(group, "a", "b")
+            for name, entries in held.items():
+                group.regroup(name, entries)
+            for name, entries in held.items():
+                assert group.regroup(name, entries) == 1
+                assert group.keep_each(name, entries) == []
+        assert {entry_id: hold.deliveries for entry_id, hold in group.holds.items()} == {**held["a"], **held["b"]}
+
+
+def test_the_keys_of_the_script_are_all_that_it_touches(group: Group) -> None:
+    group.hand_to("a")
+    lose_group(group, "a", "b")
+    group.regroup("a")
+    assert group.keys == {KEYS.stream, KEYS.workers, WORDS}
