@@ -423,6 +423,20 @@ class TestReadingAhead:
         await desk.read(self.batch(0), ConnectionLost("cut"))
         assert len(desk.lanes.jobs) == WORTH_READING
 
+    async def test_a_report_in_between_ends_it_and_nothing_that_was_on_its_way_is_started(self, desk: Desk) -> None:
+        answered = 0
+
+        async def report_at_the_second() -> None:
+            nonlocal answered
+            answered += 1
+            if answered == 2:
+                await desk.report()
+
+        desk.broker.on_read = report_at_the_second
+        await desk.read(self.batch(0), self.batch(1000), self.batch(2000, 3), self.batch(3000, 3))
+        assert {job.data // 1000 for job in desk.lanes.jobs} == {0, 3}
+        assert len(desk.lanes.jobs) == WORTH_READING + 3
+
     async def test_nothing_is_read_while_what_has_ended_is_not_settled(self, desk: Desk) -> None:
         unsettled = MAX_UNSETTLED + 1
         desk.reader.unsettled = lambda: unsettled
