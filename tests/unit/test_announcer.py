@@ -123,7 +123,7 @@ class TestOrder:
         await asyncio.sleep(0)
         for number in range(5):
             office.start(number)
-            await asyncio.sleep(GATHER_S / 50)
+            await asyncio.sleep(0)
         assert office.broker.calls == []
         async with asyncio.timeout(PATIENCE_S):
             while not office.broker.calls:
