@@ -18,6 +18,7 @@ from typing import Any
 from . import config, logs
 from ._engine.acker import Acker
 from ._engine.announcer import Announcer
+from ._engine.decoder import Decoder
 from ._engine.desk import Desk
 from ._engine.event import Event
 from ._engine.http import HttpServer
@@ -91,35 +92,20 @@ class Parts:
         on_death: Callable[[str, BaseException], None],
         is_abandoned: Callable[[], bool],
     ) -> None:
-        self._settings = settings
+        self._settings, self._place = settings, place
         self._started_at_ms = time.time_ns() // 1_000_000
-        keys = Keys(settings.queue_name)
-        me = (settings.group, settings.consumer_id)
-        self.broker = Broker(place.connection(timeout_s=config.WORK_TIMEOUT_S), keys)
+        self._keys, self._me = Keys(settings.queue_name), (settings.group, settings.consumer_id)
+        self.broker = Broker(place.connection(timeout_s=config.WORK_TIMEOUT_S), self._keys)
         # A blocked read would hold up whatever is sent behind it, so the reader has a connection of its own.
-        self.reading = Broker(place.connection(timeout_s=config.WORK_TIMEOUT_S), keys)
+        self.reading = Broker(place.connection(timeout_s=config.WORK_TIMEOUT_S), self._keys)
+        # A line that has gone dead without a word must not cost the lease: there is time for two more attempts.
+        self._keeping = Broker(place.connection(timeout_s=settings.renew_s), self._keys)
         self.threads = None if _is_async(settings.handler) else ThreadPoolExecutor(settings.concurrency, "chasqui-lane")
         self.metrics, self._shown = _sinks(settings)
         time_commands(self.broker, self.metrics)
-        self.roll = Roll(*me, settings.lease_ms, self._held)
-        tell = None if self.metrics is None else self.metrics.tell
-        self.promoter = Promoter(self.broker, settings.consumer_id, events_max_len=settings.events_max_len, tell=tell)
-        self.announcer = (
-            Announcer(self.broker, max_len=settings.events_max_len, stores_results=settings.result_ttl_ms > 0)
-            if settings.events_max_len
-            else None
-        )
-        self.acker = Acker(
-            self.broker,
-            *me,
-            dlq_max_len=settings.dlq_max_len,
-            on_rescheduled=self.promoter.expect,
-            on_fenced=self._look_for_orphans,
-            on_group_gone=self._see_to_the_group,
-            announcer=self.announcer,
-            metrics=self.metrics,
-            result_ttl_ms=settings.result_ttl_ms,
-        )
+        self.promoter, self.scheduler = self._make_leaders()
+        self.announcer, self.desk = self._make_tellers()
+        self.acker = self._make_acker()
         verdicts = Verdicts(
             self.acker,
             settings.consumer_id,
@@ -128,64 +114,100 @@ class Parts:
             announces=self.announcer is not None,
             counts=self.metrics is not None,
         )
-        self.lanes = Lanes(
-            _observed(
-                settings,
-                place,
-                settings.handler if self.threads is None else _in_threads(settings.handler, self.threads),
-            ),
+        self.lanes = self._make_lanes(verdicts)
+        self.roll = Roll(*self._me, settings.lease_ms, self._held)
+        self.reader = self._make_reader(verdicts)
+        self.keeper = self._make_keeper()
+        self.reclaimer = Reclaimer(
+            self.broker,
+            *self._me,
+            intake=self.reader,
+            claim_min_idle_ms=settings.claim_min_idle_ms,
+            renew_s=settings.renew_s,
+        )
+        self.vitals, self.http = self._make_window()
+        self._join(on_death, is_abandoned)
+
+    def _make_leaders(self) -> tuple[Promoter, Scheduler]:
+        settings, tell = self._settings, None if self.metrics is None else self.metrics.tell
+        promoter = Promoter(self.broker, settings.consumer_id, events_max_len=settings.events_max_len, tell=tell)
+        repeats, tick_s = RepeatBroker(self.broker, self._keys), settings.scheduler_tick_ms / 1000
+        return promoter, Scheduler(repeats, settings.consumer_id, tick_s=tick_s, tell=tell)
+
+    def _make_tellers(self) -> tuple[Announcer | None, Desk]:
+        """Who tells others of jobs: the events, and what handlers say."""
+        settings, announcer = self._settings, None
+        if settings.events_max_len:
+            stores_results = settings.result_ttl_ms > 0
+            announcer = Announcer(self.broker, max_len=settings.events_max_len, stores_results=stores_results)
+        kept_ms = settings.result_ttl_ms or config.RESULT_TTL_MS
+        return announcer, Desk(self.broker, kept_ms=kept_ms, tell=None if announcer is None else announcer.tell)
+
+    def _make_acker(self) -> Acker:
+        return Acker(
+            self.broker,
+            *self._me,
+            dlq_max_len=self._settings.dlq_max_len,
+            on_rescheduled=self.promoter.expect,
+            on_fenced=self._look_for_orphans,
+            on_group_gone=self._see_to_the_group,
+            announcer=self.announcer,
+            metrics=self.metrics,
+            result_ttl_ms=self._settings.result_ttl_ms,
+        )
+
+    def _make_lanes(self, verdicts: Verdicts) -> Lanes:
+        settings, threads = self._settings, self.threads
+        handler = settings.handler if threads is None else _in_threads(settings.handler, threads)
+        return Lanes(
+            _observed(settings, self._place, handler),
             settings.concurrency,
             on_done=self.acker.done,
             on_failed=logs.known_meanwhile(settings.queue_name, verdicts.failed),
         )
-        self.reader = Reader(
+
+    def _make_reader(self, verdicts: Verdicts) -> Reader:
+        settings = self._settings
+        decoder = Decoder(
+            max_payload_bytes=settings.max_payload_bytes,
+            max_attempts=settings.max_attempts,
+            desk=self.desk,
+            on_rejected=verdicts.rejected,
+            on_exhausted=logs.known_meanwhile(settings.queue_name, verdicts.exhausted),
+        )
+        return Reader(
             self.reading,
-            *me,
+            *self._me,
             lanes=self.lanes,
             read_count=settings.read_count,
             block_ms=settings.block_ms,
-            max_payload_bytes=settings.max_payload_bytes,
-            max_attempts=settings.max_attempts,
+            decode=decoder.decode,
             roll=self.roll,
             on_group_gone=self._see_to_the_group,
-            on_rejected=verdicts.rejected,
-            on_exhausted=logs.known_meanwhile(settings.queue_name, verdicts.exhausted),
             helper=self.broker,
         )
-        # A line that has gone dead without a word must not cost the lease: there is time for two more attempts.
-        self._keeping = Broker(place.connection(timeout_s=settings.renew_s), keys)
-        self.keeper = Keeper(
+
+    def _make_keeper(self) -> Keeper:
+        return Keeper(
             self._keeping,
-            *me,
+            *self._me,
             lanes=self.lanes,
             roll=self.roll,
             on_lost=self._look_for_orphans,
             on_pause=self.reader.pause,
             describe=self._describe,
-            lease_ms=settings.lease_ms,
-            every_s=settings.renew_s,
+            lease_ms=self._settings.lease_ms,
+            every_s=self._settings.renew_s,
         )
-        self.reclaimer = Reclaimer(
-            self.broker,
-            *me,
-            intake=self.reader,
-            claim_min_idle_ms=settings.claim_min_idle_ms,
-            renew_s=settings.renew_s,
-        )
-        self.scheduler = Scheduler(
-            RepeatBroker(self.broker, keys), settings.consumer_id, tick_s=settings.scheduler_tick_ms / 1000, tell=tell
-        )
+
+    def _join(self, on_death: Callable[[str, BaseException], None], is_abandoned: Callable[[], bool]) -> None:
+        """What the parts tell each other."""
         if self.announcer is not None:
             self.announcer.on_death = on_death
             self.lanes.on_start = self.announcer.started
             self.reader.on_drained = partial(self.announcer.tell, [Event("drained")])
-        self.desk = self.reader.desk = Desk(
-            self.broker,
-            kept_ms=settings.result_ttl_ms or config.RESULT_TTL_MS,
-            tell=None if self.announcer is None else self.announcer.tell,
-        )
-        self.reader.on_batch = tell
-        self.vitals, self.http = self._window()
+        if self.metrics is not None:
+            self.reader.on_batch = self.metrics.tell
         self.lanes.on_room = self.reader.wake
         self.acker.on_settled = self.reader.on_settled
         self.reader.unsettled = lambda: self.acker.unsettled
@@ -194,7 +216,7 @@ class Parts:
         for part in (self.lanes, self.acker, self.reader, self.reclaimer, self.promoter, self.scheduler):
             part.on_death = on_death
 
-    def _window(self) -> tuple[Vitals | None, HttpServer | None]:
+    def _make_window(self) -> tuple[Vitals | None, HttpServer | None]:
         """What shows this worker to the outside, if it is to be shown."""
         if self._settings.metrics_address is None or self._shown is None or self.metrics is None:
             return None, None

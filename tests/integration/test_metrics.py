@@ -394,12 +394,13 @@ class TestAdding:
     ) -> None:
         async with Proxy(redis_url) as proxy, Queue(queue_name, redis_url=proxy.url, metrics=sink) as queue:
             await queue.add("mail")
-            cut = proxy.cut_mid_reply(b"EVALSHA")
-            await queue.add("mail")
-            assert cut.done.is_set()
-            assert (await queue.counts()).waiting == 2
+            for add in (lambda: queue.add("mail"), lambda: queue.add_bulk([{"name": "mail"}])):
+                cut = proxy.cut_mid_reply(b":stream")
+                await add()
+                assert cut.done.is_set()
+            assert (await queue.counts()).waiting == 3
             await queue.drain()
-        assert sink.additions == [JobsAdded(1, "now", "mail")] * 2
+        assert sink.additions == [JobsAdded(1, "now", "mail")] * 3
 
     async def test_a_sink_that_raises_harms_no_add(self, redis_url: str, queue_name: str) -> None:
         class Broken:

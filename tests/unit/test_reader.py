@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from pychasqui._engine.decoder import Decoder
 from pychasqui._engine.reader import MAX_UNSETTLED, WORTH_READING, Reader
 from pychasqui._engine.roll import Roll
 from pychasqui._redis.broker import Broker
@@ -148,6 +149,13 @@ class Desk:
         self.exhausted: list[int] = []
         self.group_gone = 0
         self.roll = Roll("default", "a", 6000, self.lanes.held)
+        decoder = Decoder(
+            max_payload_bytes=1000,
+            max_attempts=max_attempts,
+            desk=None,
+            on_rejected=lambda entry_id, delivery, _, reason, __: self.rejected.append((entry_id, delivery, reason)),
+            on_exhausted=lambda job: self.exhausted.append(job.data),
+        )
         self.reader = Reader(
             cast(Broker, self.broker),
             "default",
@@ -155,12 +163,9 @@ class Desk:
             lanes=self.lanes,
             read_count=100,
             block_ms=100,
-            max_payload_bytes=1000,
-            max_attempts=max_attempts,
+            decode=decoder.decode,
             roll=self.roll,
             on_group_gone=self._see_group_gone,
-            on_rejected=lambda entry_id, delivery, _, reason, __: self.rejected.append((entry_id, delivery, reason)),
-            on_exhausted=lambda job: self.exhausted.append(job.data),
         )
 
     def _see_group_gone(self) -> None:

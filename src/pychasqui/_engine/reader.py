@@ -1,4 +1,4 @@
-"""Reads batches of entries, decodes them and offers them to the lanes.
+"""Reads batches of entries, has them decoded and offers them to the lanes.
 
 It asks for no more than the lanes will start within about 100 ms: a fast handler is never short of work, and a slow
 one leaves the rest of the queue to other workers. Whatever happens to Redis, it goes on; only stop() ends it.
@@ -11,17 +11,15 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from .._redis.broker import Broker
 from .._redis.remedies import Remedy, remedy_for
 from .._redis.replies import Claimed, Entry
-from ..codec import decode_data, decode_envelope, decode_name
 from ..config import READ_COUNT, REGROUP_S
-from ..errors import CommandTimeout, ConnectionLost, DecodeError, RedisTrouble
+from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
 from ..job import Job
 from ..sinks import ReaderBatch
-from .outcomes import runs_allowed
 from .pace import Pace
 from .roll import Roll
 from .service import Outage, Service
@@ -31,7 +29,6 @@ log = logging.getLogger("chasqui.worker")
 UNBLOCK_EVERY_S = 0.05
 UNBLOCK_FOR_S = 2.0
 ORPHANS_A_PAGE = 500
-ULID_CHARS = 26  # an id of another length was given by a user; one of this length is said to be so by the field u
 IDLE_S = 0.02  # a read that waits for longer, beside free lanes, ends what was known of the pace
 STALE_S = 0.5  # jobs that wait here while the lanes take none for so long are better off elsewhere
 SHED_A_CALL = 500
@@ -84,12 +81,9 @@ class Reader(Service):
         lanes: Room,
         read_count: int,
         block_ms: int,
-        max_payload_bytes: int,
-        max_attempts: int,
+        decode: Callable[[list[Entry], int], list[Job]],
         roll: Roll,
         on_group_gone: Callable[[], None],
-        on_rejected: Callable[[bytes, int, list[bytes] | None, str, str], None],
-        on_exhausted: Callable[[Job], None],
         helper: Broker | None = None,
     ) -> None:
         super().__init__()
@@ -100,13 +94,10 @@ class Reader(Service):
         self._lanes = lanes
         self._read_count = min(read_count, READ_COUNT)
         self._block_ms = block_ms
-        self._max_payload_bytes = max_payload_bytes
-        self._max_attempts = max_attempts
+        self._decode = decode  # with the number of earlier deliveries
         self._roll = roll
         self._held = roll.held
         self._on_group_gone = on_group_gone
-        self._on_rejected = on_rejected
-        self._on_exhausted = on_exhausted
         self.may_have_orphans = False  # a reply may have been lost, and entries with it
         self._known: set[bytes] | None = None  # while orphans are looked for: what certainly is none
         self._adopted: set[bytes] = set()  # orphans found while entries were on their way
@@ -118,10 +109,8 @@ class Reader(Service):
         self.unsettled: Callable[[], int] = int  # how many jobs have ended here of which Redis does not know yet
         self.on_drained: Callable[[], None] | None = None
         self.on_batch: Callable[[ReaderBatch], None] | None = None
-        self.desk: object = None  # where handlers say how far their jobs are
         self._awaits_settling = False
         self._pace = Pace(monotonic())
-        self._names: dict[bytes | None, str] = {}
         self._is_paused = False
         self._unblocking: asyncio.Task[None] | None = None
         self._outage = Outage(f"worker {consumer} cannot read and keeps trying", f"worker {consumer} reads again")
@@ -249,7 +238,7 @@ class Reader(Service):
             if self._held_before or self._adopted:
                 self._held_before &= set(self._held())
                 entries = [entry for entry in entries if entry[0] not in self._held_before | self._adopted]
-            self._lanes.offer(self._decode(entries))
+            self._lanes.offer(self._decode(entries, 0))
 
     def room(self) -> int:
         """How many claimed entries there is room for."""
@@ -377,59 +366,6 @@ class Reader(Service):
         finally:
             self._on_way_back = set()
 
-    def _decode(self, entries: list[Entry], deliveries: int = 0) -> list[Job]:
-        jobs: list[Job] = []
-        names, max_bytes, max_attempts, desk = self._names, self._max_payload_bytes, self._max_attempts, self.desk
-        for entry_id, fields in entries:
-            try:
-                # hot: the two shapes that every known producer writes, else a search by field name
-                if len(fields) == 4 and fields[0] == b"d" and fields[2] == b"n":
-                    raw, raw_name, is_marked = fields[1], fields[3], False
-                else:
-                    raw, raw_name, is_marked = _find_fields(fields)
-                if len(raw) > max_bytes:
-                    self._on_rejected(entry_id, deliveries + 1, fields, "oversize_payload", f"{len(raw)} bytes")
-                    continue
-                envelope = decode_envelope(raw)
-                payload = envelope.payload
-                data = decode_data(payload)
-            except DecodeError as error:
-                self._on_rejected(entry_id, deliveries + 1, fields, "decode_failed", str(error))
-                continue
-            except (LookupError, TypeError):
-                self._on_rejected(entry_id, deliveries + 1, fields, "malformed", "missing or non-bytes payload field")
-                continue
-            name = names.get(raw_name)
-            if name is None:
-                name = self._remember_name(raw_name)
-            attempt, job_id = envelope.attempt + deliveries, envelope.id
-            is_marked = is_marked or len(job_id) != ULID_CHARS
-            job = Job(
-                job_id,
-                name,
-                data,
-                attempt,
-                envelope.created_at_ms,
-                envelope.retry,
-                payload,
-                entry_id,
-                deliveries,
-                envelope.extras,
-                is_marked,
-                desk,
-            )
-            if (attempt >= max_attempts or job._retry is not None) and attempt >= runs_allowed(job, max_attempts):
-                self._on_exhausted(job)
-            else:
-                jobs.append(job)
-        return jobs
-
-    def _remember_name(self, raw: bytes | None) -> str:
-        if len(self._names) >= 1000:  # names are few; whoever makes them up as they go must not fill our memory
-            self._names.clear()
-        name = self._names[raw] = decode_name(raw)
-        return name
-
     async def _mend(self, error: RedisTrouble) -> None:
         """Wait, or put right what can be put right; the loop then reads again."""
         remedy = remedy_for(error)
@@ -444,9 +380,3 @@ class Reader(Service):
         self.may_have_orphans = isinstance(error, (ConnectionLost, CommandTimeout)) or self.may_have_orphans
         if not self._is_stopping:
             await asyncio.sleep(pause)
-
-
-def _find_fields(fields: list[Any]) -> tuple[bytes, bytes | None, bool]:
-    """The envelope, the name and whether the id is marked, in whatever order; raises if there is no envelope."""
-    pairs = dict(zip(fields[::2], fields[1::2], strict=True))
-    return pairs[b"d"], pairs.get(b"n"), b"u" in pairs
