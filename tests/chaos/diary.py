@@ -18,7 +18,8 @@ MishapKind = Literal[
     "cut off",  # this worker alone could not reach Redis
     "closed",  # SIGTERM until the process had ended
     "server away",  # no worker could reach Redis, or Redis took no writes
-    "group deleted",  # no excuse for anything
+    "group deleted",
+    "half open",  # no excuse for anything
 ]
 
 

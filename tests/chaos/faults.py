@@ -234,8 +234,12 @@ async def freeze_line(stage: Stage) -> None:
 @fault("half-open", lines=True)
 async def abandon_connections(stage: Stage) -> None:
     """Connections die without a word; new ones work at once. No excuse for losing a lease."""
-    for line in stage.rng.sample(stage.lines, stage.rng.randint(1, len(stage.lines))):
-        line.abandon()
+    for seat in stage.rng.sample(range(len(stage.lines)), stage.rng.randint(1, len(stage.lines))):
+        began = monotonic()
+        stage.lines[seat].abandon()
+        for member in stage.crew.living():
+            if member.seat == seat:
+                stage.note("half open", began, member.name)
         await asyncio.sleep(stage.rng.uniform(0.0, 0.5))
 
 

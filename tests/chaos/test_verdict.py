@@ -128,6 +128,14 @@ class TestAnExcuse:
         away, closed = Mishap("server away", 2, 9), Mishap("closed", 3, 8, "a")
         assert reruns(run(1, 2.5), run(12, 13, attempt=1, worker="b"), away, closed) == {CLOSED: 1}
 
+    def test_what_ended_before_a_dead_line_was_noticed_may_be_acked_after_it(self) -> None:
+        half_open, killed = Mishap("half open", 2, 2, "a"), Mishap("killed", 4, 4, "a")
+        later = run(12, 13, attempt=1, worker="b")
+        assert reruns(run(1, 2.5), later, half_open, killed) == {KILLED_LATE: 1}
+        assert reruns(run(1, 2.5), later, half_open) == {UNEXPLAINED: 1}
+        assert reruns(run(1, 1.2), later, Mishap("half open", 3, 3, "a"), killed) == {UNEXPLAINED: 1}
+        assert reruns(run(1, 2.5), later, Mishap("half open", 2, 2, "b"), killed) == {UNEXPLAINED: 1}
+
     def test_a_job_that_ended_in_an_outage_may_be_acked_until_it_is_over(self) -> None:
         away, killed = Mishap("server away", 2, 9), Mishap("killed", 8, 8, "a")
         assert reruns(run(1, 2.5), run(12, 13, attempt=1, worker="b"), away, killed) == {KILLED_LATE: 1}

@@ -9,6 +9,7 @@ from itertools import pairwise
 from math import inf
 from typing import Any
 
+from pychasqui.config import WORK_TIMEOUT_S
 from tests.chaos.diary import Diary, Mishap, Run
 
 ACK_S = 0.5  # a job that ended so shortly before its worker went may not have been acked
@@ -165,6 +166,11 @@ def _acked_by(run: Run, diary: Diary) -> float:
         )
         if is_outage and mishap.begin <= until and mishap.end >= run.end:
             until = max(until, mishap.end + RECONNECT_S + ACK_S)
+        # What is sent on a line that has died without a word is sent again once that is noticed.
+        noticed = mishap.end + WORK_TIMEOUT_S
+        is_unnoticed = mishap.kind == "half open" and mishap.worker == run.worker
+        if is_unnoticed and mishap.begin <= until and noticed >= run.end:
+            until = max(until, noticed + RECONNECT_S + ACK_S)
     return until
 
 
