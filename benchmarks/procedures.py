@@ -19,8 +19,8 @@ from typing import Any
 
 from benchmarks.environment import interpreter, process_environment
 from benchmarks.payload import DATA, DEAD, ENTRY_FIELDS, STREAM
-from benchmarks.roster import FAILING, Peer
-from benchmarks.scenarios import WAITED_FOR, Effort, Scenario, gap_ms, job_count, memory_count, warmup_count
+from benchmarks.roster import FAILING, OURS, OURS_UVLOOP, SHOWING, Peer
+from benchmarks.scenarios import BY_KEY, WAITED_FOR, Effort, Scenario, gap_ms, job_count, memory_count, warmup_count
 from benchmarks.server import ROOT, Server
 from benchmarks.wire import Wire
 
@@ -71,9 +71,17 @@ class Bench:
         warmup = warmup_count(count, {})
         self._fill(peer, count + warmup, scenario.parameters.get("options", {}))
         result = self._step(peer, "work", count, scenario.parameters | {"warmup": warmup})
+        if scenario.key in SHOWING and peer.name in (OURS, OURS_UVLOOP):
+            result["plain"] = self._plain_beside(peer)
         if scenario.key in FAILING:
             self._check_dead(count + warmup if scenario.parameters["handler"] == "bury" else 0)
         return result | {"value": result["jobs"] / result["seconds"]}
+
+    def _plain_beside(self, peer: Peer) -> float:
+        """The same worker with nothing to show, within the same minute: the machine has slow ones."""
+        with Wire(self.server.url) as wire:
+            wire.call("FLUSHALL", "SYNC")
+        return float(self._work(BY_KEY["work-100"], peer)["value"])
 
     def _fire(self, scenario: Scenario, peer: Peer) -> Result:
         count = job_count(scenario, peer, self.effort)

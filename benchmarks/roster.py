@@ -15,6 +15,7 @@ ADDS = ("add", "add-100-tasks", "add-bulk-50", "add-bulk-1000")
 WORK = ("work-1", "work-100", "work-sleep")
 DEF = ("work-def",)
 FAILING = ("retry", "burial")
+SHOWING = ("work-events", "work-metrics", "work-traces")  # ours are measured without it as well
 SHOWING = ("work-events", "work-results", "work-both")
 METRICS = ("work-metrics",)
 TRACES = ("work-traces",)

@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from pychasqui._engine.acker import Acker
+from pychasqui._engine.acker import MOVES_AT_ONCE, Acker
 from pychasqui._engine.event import Event
 from pychasqui._redis.broker import Also, Broker, Dead, Failed
 from pychasqui._redis.connection import Socket
 from pychasqui.codec import encode_data
-from pychasqui.config import ACK_BATCH, RESULT_BATCH_BYTES
+from pychasqui.config import ACK_BATCH, OUTCOME_BATCH, RESULT_BATCH_BYTES
 from pychasqui.errors import CommandTimeout, ConnectionLost, ReplyError
 from pychasqui.job import Job
 
@@ -335,3 +335,34 @@ async def test_whoever_waits_for_it_is_told_that_more_is_settled(office: Office)
     assert office.acker.unsettled == ACK_BATCH + 10
     await office.settle()
     assert left == [10, 0]
+
+
+async def test_a_few_batches_of_the_dead_are_on_their_way_at_once_and_more_wait(office: Office) -> None:
+    sent: list[int] = []
+    bury = office.broker.bury
+
+    async def count(group: str, consumer: str, max_len: int, jobs: list[Dead]) -> int:
+        sent.append(len(jobs))
+        return await bury(group, consumer, max_len, jobs)
+
+    office.broker.bury = count  # type: ignore[method-assign]
+    office.broker.line.clear()
+    for number in range(MOVES_AT_ONCE * OUTCOME_BATCH + 1):
+        office.acker.bury(dead(number))
+    office.acker.start()
+    await asyncio.sleep(0.01)
+    assert sent == [OUTCOME_BATCH] * MOVES_AT_ONCE
+    office.broker.line.set()
+    await office.acker.end(patience_s=PATIENCE_S)
+    assert sent == [*[OUTCOME_BATCH] * MOVES_AT_ONCE, 1]
+    assert len(office.broker.buried) == MOVES_AT_ONCE * OUTCOME_BATCH + 1
+
+
+async def test_of_batches_on_their_way_at_once_one_without_an_answer_is_sent_again(office: Office) -> None:
+    office.broker.troubles = [ConnectionLost("cut")]
+    jobs = [failed(number) for number in range(2 * OUTCOME_BATCH)]
+    for one in jobs:
+        office.acker.reschedule(one)
+    await office.settle()
+    assert office.broker.rescheduled == [*jobs[OUTCOME_BATCH:], *jobs]
+    assert office.acker.held() == {}

@@ -244,8 +244,13 @@ async def test_a_result_that_is_waited_for_is_late_by_what_passed_since_its_hand
 
 
 def test_what_a_trace_costs_is_seen_beside_the_same_worker_without():
-    rates = [sample("work-100", OURS, 0, value=200_000), sample("work-traces", OURS, 0, value=30_000)]
-    found = verdict_on(judge(Samples(rates)), "work-traces against work-100")
+    rates = [
+        sample("work-100", OURS, 0, value=1_000_000),
+        sample("work-traces", OURS, 0, value=30_000, plain=200_000),
+        sample("work-traces", OURS, 1, value=10_000, plain=200_000),
+        sample("work-traces", OURS, 2, value=60_000, plain=200_000),
+    ]
+    found = verdict_on(judge(Samples(rates)), "work-traces against the same without")
     assert (found.cleared, found.measured) == (True, "0.15 x")
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from .._redis.broker import Broker, Dead, Failed
 from .._redis.connection import Socket
@@ -25,6 +25,9 @@ from .event import Event
 from .service import Outage, Service
 
 log = logging.getLogger("chasqui.worker")
+
+MOVES_AT_ONCE = 4
+T = TypeVar("T", Failed, Dead)
 
 
 class Announces(Protocol):
@@ -132,16 +135,28 @@ class Acker(Service):
         if self._finishing:
             await self._finish(self._finishing[: self._finish_batch()])
         if self._failed:
-            failed = self._failed[:OUTCOME_BATCH]
-            moved = await self._broker.reschedule(self._group, self._consumer, failed)
-            del self._failed[: len(failed)]
-            self._on_rescheduled(min(job.delay_ms for job in failed))
-            self._see(failed, moved)
+            await self._move(self._failed, self._reschedule)
         if self._dead:
-            dead = self._dead[:OUTCOME_BATCH]
-            buried = await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead)
-            del self._dead[: len(dead)]
-            self._see(dead, buried)
+            await self._move(self._dead, self._bury)
+
+    async def _move(self, jobs: list[T], send: Callable[[list[T]], Awaitable[int]]) -> None:
+        """A few calls at a time: the server is not held up for long by one, and has the next at hand."""
+        starts = range(0, min(len(jobs), MOVES_AT_ONCE * OUTCOME_BATCH), OUTCOME_BATCH)
+        batches = [jobs[start : start + OUTCOME_BATCH] for start in starts]
+        answers = await asyncio.gather(*map(send, batches), return_exceptions=True)
+        for batch, answer in zip(batches, answers, strict=True):
+            if isinstance(answer, BaseException):
+                raise answer  # it is sent again, and what is behind it: that is harmless
+            del jobs[: len(batch)]
+            self._see(batch, answer)
+
+    async def _reschedule(self, failed: list[Failed]) -> int:
+        moved = await self._broker.reschedule(self._group, self._consumer, failed)
+        self._on_rescheduled(min(job.delay_ms for job in failed))
+        return moved
+
+    async def _bury(self, dead: list[Dead]) -> int:
+        return await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead)
 
     def _finish_batch(self) -> int:
         """How many to finish with one call: of results as many as will not hold up the server for long."""
