@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.environment import interpreter, process_environment
 from benchmarks.payload import DATA, DEAD, ENTRY_FIELDS, STREAM
-from benchmarks.roster import FAILING, OURS, OURS_UVLOOP, SHOWING, Peer
+from benchmarks.roster import FAILING, MEASURED_PLAIN, OURS, OURS_UVLOOP, Peer
 from benchmarks.scenarios import BY_KEY, WAITED_FOR, Effort, Scenario, gap_ms, job_count, memory_count, warmup_count
 from benchmarks.server import ROOT, Server
 from benchmarks.wire import Wire
@@ -71,7 +71,7 @@ class Bench:
         warmup = warmup_count(count, {})
         self._fill(peer, count + warmup, scenario.parameters.get("options", {}))
         result = self._step(peer, "work", count, scenario.parameters | {"warmup": warmup})
-        if scenario.key in SHOWING and peer.name in (OURS, OURS_UVLOOP):
+        if scenario.key in MEASURED_PLAIN and peer.name in (OURS, OURS_UVLOOP):
             result["plain"] = self._plain_beside(peer)
         if scenario.key in FAILING:
             self._check_dead(count + warmup if scenario.parameters["handler"] == "bury" else 0)
