@@ -16,6 +16,7 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 
 from benchmarks.report import ranking
 from benchmarks.roster import BY_NAME, OURS, OURS_UVLOOP, WHEEL, WHEEL_UVLOOP
@@ -93,6 +94,7 @@ def _scale(place: Axes, values: list[float]) -> None:
         return
     place.set_xscale("log")
     place.set_xlim(min(values) / 2.2, max(values) * 3.4)
+    place.xaxis.set_minor_formatter(NullFormatter())  # over a single decade they would run into each other
 
 
 def _colour(name: str) -> str:
