@@ -144,11 +144,16 @@ class Acker(Service):
         starts = range(0, min(len(jobs), MOVES_AT_ONCE * OUTCOME_BATCH), OUTCOME_BATCH)
         batches = [jobs[start : start + OUTCOME_BATCH] for start in starts]
         answers = await asyncio.gather(*map(send, batches), return_exceptions=True)
+        unanswered: list[T] = []
         for batch, answer in zip(batches, answers, strict=True):
             if isinstance(answer, BaseException):
-                raise answer  # it is sent again, and what is behind it: that is harmless
-            del jobs[: len(batch)]
-            self._see(batch, answer)
+                unanswered += batch
+            else:
+                self._see(batch, answer)
+        jobs[: sum(map(len, batches))] = unanswered  # in one step: the keeper's thread looks at it
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
 
     async def _reschedule(self, failed: list[Failed]) -> int:
         moved = await self._broker.reschedule(self._group, self._consumer, failed)
