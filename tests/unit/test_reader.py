@@ -48,8 +48,15 @@ class FakeLanes:
         self.waiting = 0
         self.jobs: list[Job] = []
 
-    def offer(self, jobs: list[Job]) -> None:
+    def put(self, jobs: list[Job]) -> None:
         self.jobs += jobs
+
+    offer = put
+
+    def wake(self) -> None:
+        """These lanes run nothing."""
+
+    begin = wake
 
     def take_unstarted(self, keep: int) -> list[Job]:
         taken, self.jobs = self.jobs[keep:], self.jobs[:keep]

@@ -44,6 +44,15 @@ def ask(socket: Socket, word: str = "PING", *more: str, within_s: float = 60) ->
     return socket.ask(packed, asyncio.get_running_loop().time() + within_s)
 
 
+def receive(socket: Socket, data: bytes) -> None:
+    """As a transport hands over what has come."""
+    while data:
+        buffer = socket.get_buffer(-1)
+        part, data = data[: len(buffer)], data[len(buffer) :]
+        buffer[: len(part)] = part
+        socket.buffer_updated(len(part))
+
+
 async def outcome(call: Awaitable[Any]) -> Any:
     try:
         return await call
@@ -91,7 +100,7 @@ async def test_a_flush_leaves_nothing_for_the_end_of_the_turn() -> None:
 async def test_replies_come_back_in_the_order_of_the_calls() -> None:
     socket, _ = open_socket()
     calls = [ask(socket) for _ in range(100)]
-    socket.data_received(b"".join(b":%d\r\n" % number for number in range(100)))
+    receive(socket, b"".join(b":%d\r\n" % number for number in range(100)))
     assert await asyncio.gather(*calls) == list(range(100))
 
 
@@ -102,7 +111,7 @@ async def test_replies_may_arrive_in_pieces_of_any_size() -> None:
     calls = [ask(socket) for _ in range(200)]
     while stream:
         size = chance.choice((1, 1, 2, 3, 7, 50))
-        socket.data_received(stream[:size])
+        receive(socket, stream[:size])
         stream = stream[size:]
     assert await asyncio.gather(*calls) == [[b"abc", number] for number in range(200)]
 
@@ -110,7 +119,7 @@ async def test_replies_may_arrive_in_pieces_of_any_size() -> None:
 async def test_a_refusal_reaches_its_caller_alone() -> None:
     socket, _ = open_socket()
     calls = [ask(socket) for _ in range(3)]
-    socket.data_received(b":1\r\n-NOPERM not you\r\n:3\r\n")
+    receive(socket, b":1\r\n-NOPERM not you\r\n:3\r\n")
     first, second, third = [await outcome(call) for call in calls]
     assert (first, third) == (1, 3)
     assert isinstance(second, ReplyError)
@@ -121,7 +130,7 @@ async def test_a_refusal_reaches_its_caller_alone() -> None:
 async def test_a_refusal_inside_an_array_is_part_of_the_reply() -> None:
     socket, _ = open_socket()
     call = ask(socket)
-    socket.data_received(b"*2\r\n:1\r\n-ERR no\r\n")
+    receive(socket, b"*2\r\n:1\r\n-ERR no\r\n")
     good, bad = await call
     assert good == 1
     assert isinstance(bad, ReplyError)
@@ -132,26 +141,26 @@ async def test_a_cancelled_call_takes_its_reply_with_it() -> None:
     calls = [ask(socket) for _ in range(5)]
     calls[0].cancel()
     calls[3].cancel()
-    socket.data_received(b":0\r\n:1\r\n:2\r\n")
+    receive(socket, b":0\r\n:1\r\n:2\r\n")
     calls[4].cancel()
-    socket.data_received(b":3\r\n:4\r\n")
+    receive(socket, b":3\r\n:4\r\n")
     assert [await calls[1], await calls[2]] == [1, 2]
     late = ask(socket)
-    socket.data_received(b":5\r\n")
+    receive(socket, b":5\r\n")
     assert await late == 5
 
 
 async def test_pushed_messages_answer_nobody() -> None:
     socket, _ = open_socket()
     calls = [ask(socket), ask(socket)]
-    socket.data_received(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n:1\r\n>1\r\n$1\r\nx\r\n:2\r\n")
+    receive(socket, b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n:1\r\n>1\r\n$1\r\nx\r\n:2\r\n")
     assert await asyncio.gather(*calls) == [1, 2]
 
 
 async def test_a_loss_fails_every_call_that_waits_and_every_later_one() -> None:
     socket, _ = open_socket()
     calls = [ask(socket) for _ in range(3)]
-    socket.data_received(b":0\r\n")
+    receive(socket, b":0\r\n")
     socket.connection_lost(OSError("cable"))
     calls.append(ask(socket))
     assert await calls[0] == 0
@@ -163,7 +172,7 @@ async def test_a_loss_fails_every_call_that_waits_and_every_later_one() -> None:
 async def test_a_loss_with_half_a_reply_fails_the_call() -> None:
     socket, _ = open_socket()
     call = ask(socket)
-    socket.data_received(b"$10\r\nhalf")
+    receive(socket, b"$10\r\nhalf")
     socket.connection_lost(None)
     with pytest.raises(ConnectionLost, match="the server closed it"):
         await call
@@ -209,10 +218,10 @@ async def test_an_early_deadline_behind_late_ones_is_kept() -> None:
 async def test_a_call_that_is_answered_in_time_never_ends_the_connection() -> None:
     socket, _ = open_socket()
     quick, slow = ask(socket, within_s=0.02), ask(socket, within_s=60)
-    socket.data_received(b":1\r\n")
+    receive(socket, b":1\r\n")
     assert await quick == 1
     marker = ask(socket, within_s=0.05)
-    socket.data_received(b":2\r\n:3\r\n")
+    receive(socket, b":2\r\n:3\r\n")
     assert [await slow, await marker] == [2, 3]
     overdue = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_later(0.08, overdue.set_result, None)
@@ -226,7 +235,7 @@ async def test_a_call_that_is_answered_in_time_never_ends_the_connection() -> No
 async def test_bytes_that_are_not_redis_are_named_as_such(greeting: bytes) -> None:
     socket, line = open_socket()
     call = ask(socket)
-    socket.data_received(greeting)
+    receive(socket, greeting)
     with pytest.raises(NotRedis):
         await call
     assert line.is_aborted
@@ -234,7 +243,7 @@ async def test_bytes_that_are_not_redis_are_named_as_such(greeting: bytes) -> No
 
 async def test_a_reply_that_nobody_asked_for_ends_the_connection() -> None:
     socket, line = open_socket()
-    socket.data_received(b"+OK POP3 ready\r\n")
+    receive(socket, b"+OK POP3 ready\r\n")
     assert line.is_aborted
     with pytest.raises(NotRedis, match="nobody asked for"):
         await ask(socket)
@@ -299,7 +308,7 @@ class TestWriting:
         self.send_now(socket, "ADD", answers)
         call = ask(socket, "PING")
         self.send_now(socket, "ADD", answers)
-        socket.data_received(b":1\r\n:2\r\n:3\r\n")
+        receive(socket, b":1\r\n:2\r\n:3\r\n")
         assert (answers, await call) == ([1, 3], 2)
 
     async def test_on_a_lost_socket_it_fails_at_once(self) -> None:
@@ -337,7 +346,7 @@ class TestListening:
         assert b"".join(line.written) == pack("PING") + pack("SUBSCRIBE", "due") + pack("PING")
         subscribed = b">3\r\n$9\r\nsubscribe\r\n$3\r\ndue\r\n:1\r\n"
         message = b">3\r\n$7\r\nmessage\r\n$3\r\ndue\r\n$1\r\n%d\r\n"
-        socket.data_received(b":1\r\n" + subscribed + message % 5 + b":2\r\n" + message % 6)
+        receive(socket, b":1\r\n" + subscribed + message % 5 + b":2\r\n" + message % 6)
         assert await asyncio.gather(*calls) == [1, 2]
         assert heard == [b"5", b"6"]
 
@@ -349,8 +358,8 @@ class TestListening:
         self.listen(socket, "due", second)
         await asyncio.sleep(0)
         assert b"".join(line.written) == pack("SUBSCRIBE", "due")
-        socket.data_received(b">3\r\n$9\r\nsubscribe\r\n$3\r\ndue\r\n:1\r\n")
-        socket.data_received(b">3\r\n$7\r\nmessage\r\n$3\r\ndue\r\n$1\r\n5\r\n")
+        receive(socket, b">3\r\n$9\r\nsubscribe\r\n$3\r\ndue\r\n:1\r\n")
+        receive(socket, b">3\r\n$7\r\nmessage\r\n$3\r\ndue\r\n$1\r\n5\r\n")
         assert (first, second) == ([], [b"5"])
 
     async def test_each_channel_has_a_listener_of_its_own(self) -> None:
@@ -359,10 +368,10 @@ class TestListening:
         repeat: list[bytes] = []
         self.listen(socket, "due", due)
         self.listen(socket, "repeat", repeat)
-        socket.data_received(b">3\r\n$9\r\nsubscribe\r\n$3\r\ndue\r\n:1\r\n")
-        socket.data_received(b">3\r\n$9\r\nsubscribe\r\n$6\r\nrepeat\r\n:2\r\n")
-        socket.data_received(b">3\r\n$7\r\nmessage\r\n$6\r\nrepeat\r\n$1\r\n5\r\n")
-        socket.data_received(b">3\r\n$7\r\nmessage\r\n$5\r\nother\r\n$1\r\n5\r\n")
+        receive(socket, b">3\r\n$9\r\nsubscribe\r\n$3\r\ndue\r\n:1\r\n")
+        receive(socket, b">3\r\n$9\r\nsubscribe\r\n$6\r\nrepeat\r\n:2\r\n")
+        receive(socket, b">3\r\n$7\r\nmessage\r\n$6\r\nrepeat\r\n$1\r\n5\r\n")
+        receive(socket, b">3\r\n$7\r\nmessage\r\n$5\r\nother\r\n$1\r\n5\r\n")
         assert (due, repeat) == ([], [b"5"])
         assert socket.lost is None
 
@@ -371,7 +380,7 @@ class TestListening:
         assert self.listen(socket, "due", [])
         call = ask(socket)
         await asyncio.sleep(0)
-        socket.data_received(b"-NOPERM not this channel\r\n:1\r\n")
+        receive(socket, b"-NOPERM not this channel\r\n:1\r\n")
         assert await call == 1
         assert not self.listen(socket, "due", [])
         await asyncio.sleep(0)
@@ -389,7 +398,7 @@ class TestListening:
     async def test_other_pushes_are_passed_over(self) -> None:
         socket, _ = open_socket()
         call = ask(socket)
-        socket.data_received(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nx\r\n:1\r\n")
+        receive(socket, b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nx\r\n:1\r\n")
         assert await call == 1
 
 
@@ -407,6 +416,6 @@ async def test_whatever_arrives_every_call_is_answered_once_and_nothing_else_is_
         answers: list[Any] = []
         for _ in range(3):
             socket.send(b"x", loop.time() + 60, answers.append)
-        socket.data_received(b"".join(chance.choices(PIECES, k=chance.randrange(1, 12))))
+        receive(socket, b"".join(chance.choices(PIECES, k=chance.randrange(1, 12))))
         socket.drop(ConnectionLost("the end"))
         assert len(answers) == 3

@@ -33,3 +33,22 @@ def in_own_context(function: Callable[[T], Awaitable[Any]], argument: T) -> Gene
                 waits_for = run(steps.send, value)
     except StopIteration as stop:
         return stop.value
+
+
+@types.coroutine
+def go_on(
+    steps: Generator[Any, Any, Any], waits_for: Any, error: BaseException | None
+) -> Generator[Any, Any, Any]:
+    """Await what has taken its first step elsewhere: it waits for something, or an error is to be thrown into it."""
+    try:
+        while True:
+            if error is not None:
+                waits_for, error = steps.throw(error), None
+            try:
+                value = yield waits_for
+            except BaseException as raised:  # noqa: BLE001  as above
+                error = raised
+            else:
+                waits_for = steps.send(value)
+    except StopIteration as stop:
+        return stop.value

@@ -12,13 +12,14 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from ..errors import AuthenticationFailed, InvalidArgument, InvalidType
 
 CredentialProvider = Callable[[str | None], Awaitable[tuple[str | None, str | None]]]
 SCHEMES = ("redis", "rediss", "unix")
+P = TypeVar("P", bound=asyncio.BaseProtocol)
 _OWN_OPTIONS = {"db", "protocol", "client_name", "username", "password"}
 
 
@@ -56,7 +57,7 @@ class Endpoint:
             raise AuthenticationFailed(f"the credential provider for {self} failed: {type(error).__name__}") from error
         return username, password
 
-    async def open(self, protocol: Callable[[], asyncio.Protocol]) -> tuple[asyncio.Transport, asyncio.Protocol]:
+    async def open(self, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         loop = asyncio.get_running_loop()
         if self.path:
             return await loop.create_unix_connection(protocol, self.path)
