@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from . import _ids, config
 from ._terms import PLAIN, IfExists, Terms, read_terms
@@ -24,7 +26,7 @@ _BULK_KEYS = frozenset(
 MAX_NAMES = 1000  # names are few; whoever makes them up as they go must not fill our memory
 
 
-class EncodedJob(NamedTuple):
+class EncodedJob(msgspec.Struct, gc=False):
     """One job ready to be sent."""
 
     id: str

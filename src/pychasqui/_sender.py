@@ -6,7 +6,7 @@ It lives on one event loop. It makes no envelopes; the engine's Adder sees the b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -21,7 +21,7 @@ from .tracing import Scene, Shipment, Tracing
 
 
 class Sender:
-    """send() and send_all() -> close(), which waits for those that are under way.
+    """send() with arrived(), and send_all() -> close(), which waits for those that are under way.
 
     waiting   a broker with a connection of its own for replicas: WAIT holds up whatever is sent behind it
     tell      is told of what was added, if anybody wants to know
@@ -53,12 +53,17 @@ class Sender:
         self._bulks = 0
         self._bulks_done: asyncio.Future[None] | None = None
 
-    async def send(self, encoded: EncodedJob, name: str, data: Any, wait_replicas: int) -> Job:
+    def send(self, encoded: EncodedJob) -> Awaitable[str]:
+        """Put one job on its way; arrived() must be awaited."""
+        # hot: no coroutine before the job has left
+        if self._tracing is not None:
+            return self._send_traced(self._tracing, encoded)
+        return self._adder.add(self._loop, encoded.envelope, encoded.name, encoded.id, encoded.terms)
+
+    async def arrived(self, sent: Awaitable[str], encoded: EncodedJob, name: str, data: Any, wait_replicas: int) -> Job:
+        """The job that was sent, once Redis has it, and so many of its replicas."""
         try:
-            if self._tracing is None:
-                answer = await self._adder.add(self._loop, encoded.envelope, encoded.name, encoded.id, encoded.terms)
-            else:
-                answer = await self._send_traced(self._tracing, encoded)
+            answer = await sent
         except AddUnknown as error:
             raise AddUnknown(f"{error} (job {encoded.id})", [encoded.id]) from None
         if wait_replicas:

@@ -128,7 +128,7 @@ class Queue:
             unique_for=unique_for,
             if_exists=if_exists,
         )
-        return await sender.send(encoded, name, data, wait_replicas)
+        return await sender.arrived(sender.send(encoded), encoded, name, data, wait_replicas)
 
     async def add_unique(self, name: str, data: Any = None, *, job_id: str, **options: Any) -> Job:
         """add() with an id that must be given."""
@@ -351,7 +351,8 @@ class Queue:
         return f"Queue({self.name!r}, redis_url='{self._place}')"
 
     def _bound_sender(self) -> Sender:
-        self._bind_to_loop()
+        if self._is_closed or asyncio.get_running_loop() is not self._loop:  # hot: a call less
+            self._bind_to_loop()
         return self._sender
 
     def _bound_broker(self) -> Broker:

@@ -134,8 +134,9 @@ class Adder:
     ) -> None:
         self._broker = broker
         self._tell = tell
-        self._producer = uuid4().hex
-        self.ledger = broker.ledger_of(self._producer)
+        producer = uuid4().hex
+        self.ledger = broker.ledger_of(producer)
+        self._numbered_add = broker.numbered_add(producer)
         self._max_stream_len = max_stream_len
         self._timeout_s = timeout_s
         self._ledger_ttl_ms = LEDGER_TTL_MS + int(2000 * timeout_s)  # longer than anything is sent again
@@ -185,7 +186,7 @@ class Adder:
         slot, bound = self._free_slots.pop(), self._max_stream_len
         is_remembered = self._trusts_server and _remembers(socket)
         if is_remembered:
-            self._broker.add_one(socket, self._producer, self._number, envelope, name)
+            socket.write(self._numbered_add.pack(self._number, envelope, name))
         else:
             arguments = (slot, self._number, self._ledger_ttl_ms, bound, 1, 1, name, 1, envelope)
             self._broker.add(socket, self.ledger, arguments)
@@ -262,7 +263,7 @@ class Adder:
         self._sent.add(batch)
         head = (batch.slot, batch.number, self._ledger_ttl_ms, batch.max_stream_len)
         if batch.is_remembered:
-            self._broker.add_one(socket, self._producer, batch.number, batch.envelopes[0], batch.names[0])
+            socket.write(self._numbered_add.pack(batch.number, batch.envelopes[0], batch.names[0]))
         elif batch.terms is None:
             jobs = job_arguments(batch.envelopes, batch.names)
             self._broker.add(socket, self.ledger, (*head, batch.needed, len(batch.envelopes), *jobs))

@@ -36,9 +36,7 @@ def in_own_context(function: Callable[[T], Awaitable[Any]], argument: T) -> Gene
 
 
 @types.coroutine
-def go_on(
-    steps: Generator[Any, Any, Any], waits_for: Any, error: BaseException | None
-) -> Generator[Any, Any, Any]:
+def go_on(steps: Generator[Any, Any, Any], waits_for: Any, error: BaseException | None) -> Generator[Any, Any, Any]:
     """Await what has taken its first step elsewhere: it waits for something, or an error is to be thrown into it."""
     try:
         while True:

@@ -7,6 +7,23 @@ from itertools import groupby
 from .._terms import Terms
 
 
+class NumberedAdd:
+    """XADD of one job with its producer's number, which the server remembers."""
+
+    # hot: on an idle machine hiredis.pack_command takes 8 us longer over it
+
+    def __init__(self, stream: str, producer: str) -> None:
+        words = ("XADD", stream, "IDMP", producer)
+        self._head = b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in map(str.encode, words))
+
+    def pack(self, number: int, envelope: bytes, name: bytes) -> bytes:
+        digits = b"%d" % number
+        field = b"$1\r\nn\r\n$%d\r\n%b\r\n" % (len(name), name) if name else b""
+        job = (len(digits), digits, len(envelope), envelope, field)
+        rest = b"$%d\r\n%b\r\n$1\r\n*\r\n$1\r\nd\r\n$%d\r\n%b\r\n%b" % job
+        return (b"*10\r\n" if name else b"*8\r\n") + self._head + rest
+
+
 def job_arguments(envelopes: list[bytes], names: list[bytes]) -> list[bytes | int]:
     """Jobs as add.lua takes them: name, how many, envelope... for each run of jobs with one name."""
     # hot: nearly every batch has one name; 1,000 arguments fewer are 0.3 us a job less, on both sides together
