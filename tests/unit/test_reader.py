@@ -53,10 +53,8 @@ class FakeLanes:
 
     offer = put
 
-    def wake(self) -> None:
+    def begin(self) -> None:
         """These lanes run nothing."""
-
-    begin = wake
 
     def take_unstarted(self, keep: int) -> list[Job]:
         taken, self.jobs = self.jobs[keep:], self.jobs[:keep]

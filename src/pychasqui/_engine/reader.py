@@ -51,7 +51,6 @@ class Room(Protocol):
     def take_unstarted(self, keep: int) -> list[Job]: ...
     def offer(self, jobs: list[Job]) -> None: ...
     def put(self, jobs: list[Job]) -> None: ...
-    def wake(self) -> None: ...
     def begin(self) -> None: ...
 
 
@@ -202,7 +201,7 @@ class Reader(Service):
         """
         asked_at, was_idle, came = monotonic(), self._lanes.free > 0, 0
         with self.expecting():
-            reading = await self._broker.read(self._group, self._consumer, count, block_ms, self._arrive_now)
+            reading = await self._broker.read(self._group, self._consumer, count, block_ms, self._arrive)
             while True:
                 entries = await reading
                 self._outage.is_over()
@@ -213,9 +212,8 @@ class Reader(Service):
                     return came, False
                 count = self._room_behind(len(entries))
                 if count:  # hot: the server fetches the next batch while this one is decoded and run
-                    reading = await self._broker.read(self._group, self._consumer, count, None, self._arrive_now)
+                    reading = await self._broker.read(self._group, self._consumer, count, None, self._arrive)
                 self._arrive(entries)
-                self._lanes.wake()
                 if not count:
                     return came, True
 
@@ -231,11 +229,6 @@ class Reader(Service):
         room = min(self._lanes.free - coming + self._pace.ahead(), self._read_count)
         return room if room >= WORTH_READING else 0
 
-    def _arrive_now(self, entries: list[Entry]) -> None:
-        """As soon as the reply is read, outside of any task."""
-        self._arrive(entries)
-        self._lanes.begin()  # not with the roll's lock: a handler may take long over its first step
-
     def _arrive(self, entries: list[Entry]) -> None:
         if self.on_batch is not None:
             self.on_batch(ReaderBatch(len(entries), 0))
@@ -248,6 +241,7 @@ class Reader(Service):
                 self._held_before &= set(self._held())
                 entries = [entry for entry in entries if entry[0] not in self._held_before | self._adopted]
             self._lanes.put(self._decode(entries, 0))
+        self._lanes.begin()  # without the lock: a handler may take long over its first step
 
     def room(self) -> int:
         """How many claimed entries there is room for."""
@@ -281,7 +275,7 @@ class Reader(Service):
         holds, and they were not among it. To be asked with the roll's lock held.
         """
         was_over = self._lanes.lapses != asked.lapses or monotonic() >= self._lanes.lease_until
-        stale = was_over or self._roll.was_called_since(asked.moment)
+        stale = was_over or self._roll.reports != asked.moment
         self.may_have_orphans = self.may_have_orphans or stale
         return stale
 

@@ -20,15 +20,15 @@ class Roll:
 
     def __init__(self, group: str, consumer: str, lease_ms: int, held: Callable[[], dict[bytes, int]]) -> None:
         self.held = held  # each entry that this worker has to do with, with its delivery
-        self.lock = threading.Lock()  # held from the look at was_called_since() until what came is among what is held
+        self.lock = threading.Lock()  # held from the look at `reports` until what came is among what is held
         self._me = (group, consumer, lease_ms)
-        self._reports = 0
+        self.reports = 0  # how many there were; to be compared with a moment with the lock held
         self._is_under_way = False
 
     async def report(self, broker: Broker) -> bool:
         """Say what is held, if the group is gone; that renews the lease as well. Returns whether the group is there."""
         with self.lock:
-            self._reports += 1
+            self.reports += 1
             self._is_under_way = True
             held = list(self.held().items())
         try:
@@ -39,8 +39,4 @@ class Roll:
     def moment(self) -> int:
         """Now; never, while a report is under way: what comes meanwhile may be of the group before it arrives."""
         with self.lock:
-            return NEVER if self._is_under_way else self._reports
-
-    def was_called_since(self, moment: int) -> bool:
-        """Asked with the lock held."""
-        return moment != self._reports
+            return NEVER if self._is_under_way else self.reports
