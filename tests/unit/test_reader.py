@@ -53,8 +53,10 @@ class FakeLanes:
 
     offer = put
 
-    def begin(self) -> None:
+    def wake(self) -> None:
         """These lanes run nothing."""
+
+    begin = wake
 
     def take_unstarted(self, keep: int) -> list[Job]:
         taken, self.jobs = self.jobs[keep:], self.jobs[:keep]

@@ -51,6 +51,7 @@ class Room(Protocol):
     def take_unstarted(self, keep: int) -> list[Job]: ...
     def offer(self, jobs: list[Job]) -> None: ...
     def put(self, jobs: list[Job]) -> None: ...
+    def wake(self) -> None: ...
     def begin(self) -> None: ...
 
 
@@ -213,7 +214,7 @@ class Reader(Service):
                 count = self._room_behind(len(entries))
                 if count:  # hot: the server fetches the next batch while this one is decoded and run
                     reading = await self._broker.read(self._group, self._consumer, count, None, self._arrive)
-                self._arrive(entries)
+                self._arrive(entries, self._lanes.wake)
                 if not count:
                     return came, True
 
@@ -229,7 +230,8 @@ class Reader(Service):
         room = min(self._lanes.free - coming + self._pace.ahead(), self._read_count)
         return room if room >= WORTH_READING else 0
 
-    def _arrive(self, entries: list[Entry]) -> None:
+    def _arrive(self, entries: list[Entry], start: Callable[[], None] | None = None) -> None:
+        """`start` if this is called by a task."""
         if self.on_batch is not None:
             self.on_batch(ReaderBatch(len(entries), 0))
         with self._roll.lock:
@@ -241,7 +243,7 @@ class Reader(Service):
                 self._held_before &= set(self._held())
                 entries = [entry for entry in entries if entry[0] not in self._held_before | self._adopted]
             self._lanes.put(self._decode(entries, 0))
-        self._lanes.begin()  # without the lock: a handler may take long over its first step
+        (start or self._lanes.begin)()  # without the lock: a handler may take long over its first step
 
     def room(self) -> int:
         """How many claimed entries there is room for."""
@@ -276,7 +278,8 @@ class Reader(Service):
         """
         was_over = self._lanes.lapses != asked.lapses or monotonic() >= self._lanes.lease_until
         stale = was_over or self._roll.reports != asked.moment
-        self.may_have_orphans = self.may_have_orphans or stale
+        if stale:
+            self.may_have_orphans = True
         return stale
 
     @contextmanager
