@@ -1,11 +1,12 @@
-"""Jobs are rendered as runs of one name, in order."""
+"""Hot commands are rendered as the server expects them: jobs as runs of one name, in order."""
 
 from __future__ import annotations
 
+import hiredis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pychasqui._redis.commands import job_arguments, terms_arguments
+from pychasqui._redis.commands import NumberedAdd, job_arguments, terms_arguments
 from pychasqui._terms import PLAIN, Terms
 
 NAMES = st.sampled_from([b"", b"mail", b"report", b"3"])
@@ -25,6 +26,14 @@ def read_back(arguments: list[bytes | int]) -> list[tuple[bytes, bytes]]:
         jobs += [(name, envelope) for envelope in envelopes if isinstance(envelope, bytes)]
         head += 2 + run
     return jobs
+
+
+@given(st.text(min_size=1), st.integers(1, 2**60), st.binary(), NAMES)
+def test_a_numbered_add_is_packed_as_hiredis_packs_it(stream: str, number: int, envelope: bytes, name: bytes) -> None:
+    stream = stream.encode(errors="replace").decode()
+    fields = (b"d", envelope, b"n", name) if name else (b"d", envelope)
+    words: tuple[bytes, ...] = (b"XADD", stream.encode(), b"IDMP", b"me", b"%d" % number, b"*", *fields)
+    assert NumberedAdd(stream, "me").pack(number, envelope, name) == hiredis.pack_command(words)  # type: ignore[arg-type]
 
 
 def test_jobs_with_one_name_send_it_once() -> None:

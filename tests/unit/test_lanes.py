@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio.tasks import _enter_task, _leave_task
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -49,6 +50,27 @@ class Record:
         async with asyncio.timeout(PATIENCE_S):
             while not condition():
                 await asyncio.sleep(0.001)
+
+
+@pytest.fixture(autouse=True, params=["in batches", "one by one"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How jobs come: as they are offered by a task, or each for itself and outside of any task."""
+    if request.param == "one by one":
+        monkeypatch.setattr(Lanes, "offer", bring_one_by_one)
+    return str(request.param)
+
+
+def bring_one_by_one(lanes: Lanes, jobs: list[Job]) -> None:
+    loop, me = asyncio.get_running_loop(), asyncio.current_task()
+    if me is not None:
+        _leave_task(loop, me)
+    try:
+        for one in jobs:
+            lanes.put([one])
+            lanes.begin()
+    finally:
+        if me is not None:
+            _enter_task(loop, me)
 
 
 @asynccontextmanager
@@ -111,7 +133,8 @@ class TestRunning:
                 pass
 
         async with running(handler) as record:
-            record.lanes.offer([job(number) for number in range(100)])
+            record.lanes.put([job(number) for number in range(100)])
+            record.lanes.wake()
             turns = 0
             while len(record.done) < 100:
                 await asyncio.sleep(0)
@@ -194,6 +217,139 @@ class TestFailing:
             record.lanes.offer([job(1), job(2), job(3)])
             await record.until(lambda: record.done == [1, 3])
             assert [number for number, _ in record.failed] == [2]
+
+
+@pytest.mark.parametrize("way", ("one by one",), indirect=True)
+class TestAlone:
+    """A job that comes alone, and not through a task, does not wait for its lane."""
+
+    async def test_takes_its_first_step_at_once(self) -> None:
+        begun: list[int] = []
+
+        async def handler(job: Job) -> None:
+            begun.append(job.data)
+            await asyncio.sleep(0)
+
+        async with running(handler) as record:
+            record.lanes.offer([job(1)])
+            assert begun == [1]
+            assert list(record.lanes.held()) == [b"1-0"]
+            assert (record.lanes.free, record.lanes.waiting, record.done) == (0, 0, [])
+            await record.until(lambda: record.done == [1])
+
+    async def test_is_done_at_once_if_it_waits_for_nothing_and_its_lane_is_free_again(self) -> None:
+        async def handler(_: Job) -> None:
+            pass
+
+        started: list[Job] = []
+        async with running(handler) as record:
+            record.lanes.on_start = started.append
+            for number in range(3):
+                record.lanes.offer([job(number)])
+            assert record.done == [one.data for one in started] == [0, 1, 2]
+            assert all(0 < one._started_at <= one._ended_at for one in started)
+            assert (record.lanes.free, record.lanes.finished, record.lanes.held()) == (1, 3, {})
+            async with asyncio.timeout(PATIENCE_S):
+                await record.lanes.drain()
+
+    async def test_is_in_its_lanes_task_from_the_first_step_on(self) -> None:
+        tasks: list[asyncio.Task[Any] | None] = []
+
+        async def handler(_: Job) -> None:
+            tasks.append(asyncio.current_task())
+            await asyncio.sleep(0)
+            tasks.append(asyncio.current_task())
+
+        async with running(handler) as record:
+            me = asyncio.current_task()
+            record.lanes.offer([job(1)])
+            assert asyncio.current_task() is me
+            await record.until(lambda: record.done == [1])
+            assert tasks[0] is tasks[1]
+            assert record.lanes.is_lane(tasks[0])
+
+    async def test_gets_what_it_has_waited_for(self) -> None:
+        answers: list[str] = []
+        question: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def handler(_: Job) -> None:
+            answers.append(await question)
+            answers.append(await asyncio.sleep(0.001, "later"))
+
+        async with running(handler) as record:
+            record.lanes.offer([job(1)])
+            question.set_result("in the turn before the lane is awake")
+            await record.until(lambda: record.done == [1])
+            assert answers == ["in the turn before the lane is awake", "later"]
+
+    async def test_fails_by_what_it_raises_in_its_first_step(self) -> None:
+        async def handler(job: Job) -> None:
+            raise LookupError(job.data)
+
+        async with running(handler) as record:
+            record.lanes.offer([job(1)])
+            await record.until(lambda: len(record.failed) == 1)
+            number, error = record.failed[0]
+            assert (number, type(error), error.args) == (1, LookupError, (1,))
+            assert record.lanes.held() == {}
+
+    async def test_is_cancelled_by_a_stop_before_its_lane_is_awake(self) -> None:
+        seen: list[type[BaseException]] = []
+
+        async def handler(_: Job) -> None:
+            try:
+                await asyncio.sleep(60)
+            except BaseException as error:
+                seen.append(type(error))
+                raise
+
+        record = Record(handler, 1)
+        record.lanes.start()
+        await asyncio.sleep(0)
+        record.lanes.offer([job(1)])
+        assert [cut.data for cut in await record.lanes.stop()] == [1]  # in the same turn
+        assert seen == [asyncio.CancelledError]
+        assert (record.done, record.failed) == ([], [])
+
+    async def test_is_who_a_cancellation_means_that_comes_before_its_lane_is_awake(self) -> None:
+        async def handler(_: Job) -> str:
+            task = asyncio.current_task()
+            assert task is not None
+            asyncio.get_running_loop().call_soon(task.cancel)
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                task.uncancel()
+            await asyncio.sleep(0)
+            return await asyncio.sleep(0.001, "went on")
+
+        async with running(handler) as record:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(record.lanes.offer, [job(1)])
+            await record.until(lambda: record.done == [1])
+            assert record.failed == []
+
+    async def test_that_cancels_itself_and_waits_for_nothing_is_done(self) -> None:
+        async def handler(_: Job) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+
+        async with running(handler) as record:
+            record.lanes.offer([job(1)])
+            await asyncio.sleep(0.001)
+            record.lanes.offer([job(2)])
+            await record.until(lambda: record.done == [1, 2])
+
+    async def test_waits_for_its_turn_if_others_wait_or_the_worker_stops(self) -> None:
+        async with running(succeed) as record:
+            record.lanes.put([job(1), job(2)])
+            record.lanes.begin()
+            assert record.lanes.waiting == 2
+            await record.until(lambda: record.done == [1, 2])
+            await stopped(record.lanes)
+            record.lanes.offer([job(3)])
+            assert (record.lanes.waiting, record.lanes.running()) == (1, [])
 
 
 async def stopped(lanes: Lanes) -> list[Job]:
