@@ -108,10 +108,12 @@ class Bench:
 
     def _latency(self, scenario: Scenario, peer: Peer) -> Result:
         parameters = scenario.parameters | {"gap_ms": gap_ms(peer)}
-        return self._two_ends(peer, self.effort.latency_jobs, parameters) | {"gap_ms": parameters["gap_ms"]}
+        result = self._two_ends(peer, self.effort.latency_jobs, self.effort.latency_jobs // 2, parameters)
+        return percentiles(result["latencies_us"]) | result | {"gap_ms": parameters["gap_ms"]}
 
     def _lateness(self, scenario: Scenario, peer: Peer) -> Result:
-        return self._two_ends(peer, self.effort.lateness_jobs, scenario.parameters)
+        result = self._two_ends(peer, self.effort.lateness_jobs, self.effort.lateness_jobs // 10, scenario.parameters)
+        return percentiles(result.pop("latencies_us")) | result
 
     def _wait(self, scenario: Scenario, peer: Peer) -> Result:
         """The worker runs until the last result was seen, and is not asked for one of its own."""
@@ -122,16 +124,16 @@ class Bench:
             worker.end()
         return percentiles(result.pop("latencies_us")) | result
 
-    def _two_ends(self, peer: Peer, count: int, parameters: dict[str, Any]) -> Result:
+    def _two_ends(self, peer: Peer, count: int, warmup: int, parameters: dict[str, Any]) -> Result:
         """A producer and a worker at the same time."""
-        parameters = parameters | {"warmup": count // 10}
+        parameters = parameters | {"warmup": warmup}
         listener = self._start(peer, "listen", count, parameters)
         try:
             sent = self._step(peer, "send", count, parameters)
             result = listener.result()
         finally:
             listener.end()
-        return percentiles(result.pop("latencies_us")) | result | {f"sender_{key}": sent[key] for key in sent}
+        return result | {f"sender_{key}": sent[key] for key in sent}
 
     # value: bytes of Redis memory a waiting job
 

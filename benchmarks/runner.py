@@ -6,12 +6,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from benchmarks.procedures import Bench, MeasurementFailed
+from benchmarks.procedures import Bench, MeasurementFailed, percentiles
 from benchmarks.roster import Peer
-from benchmarks.scenarios import Scenario
+from benchmarks.scenarios import LATENCY_TURNS, Scenario
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,11 @@ def rounds(peers: Sequence[Peer], scenarios: Sequence[Scenario], repeats: int) -
             if scenario.kind == "memory" and repeat:
                 continue
             taking_part = [peer for peer in peers if scenario.key in peer.scenarios]
-            shift = repeat * (len(taking_part) // max(1, repeats)) if taking_part else 0
-            yield from ((repeat, scenario, peer) for peer in taking_part[shift:] + taking_part[:shift])
+            # A wake-up takes twice as long in some seconds as in others, so that those are shared as well.
+            turns = LATENCY_TURNS if scenario.kind == "latency" else 1
+            for turn in range(turns if taking_part else 0):
+                shift = (repeat * turns + turn) * max(1, len(taking_part) // (repeats * turns)) % len(taking_part)
+                yield from ((repeat, scenario, peer) for peer in taking_part[shift:] + taking_part[:shift])
 
 
 def run(bench: Bench, peers: Sequence[Peer], scenarios: Sequence[Scenario], repeats: int) -> list[Sample]:
@@ -50,7 +53,25 @@ def run(bench: Bench, peers: Sequence[Peer], scenarios: Sequence[Scenario], repe
         outcome = f"failed: {sample.error}" if sample.error else _value(scenario, sample)
         spent = time.monotonic() - begun
         print(f"[{number}/{len(plan)} {spent:5.0f} s] {scenario.key:14} {peer.name:17} {outcome}", flush=True)
-    return samples
+    return pooled(samples)
+
+
+def pooled(samples: Sequence[Sample]) -> list[Sample]:
+    """One sample of all turns that a peer had within a repeat. A turn that failed is left out if another has not."""
+    by_repeat: dict[tuple[str, str, int], list[Sample]] = {}
+    for sample in samples:
+        by_repeat.setdefault((sample.scenario, sample.peer, sample.repeat), []).append(sample)
+    return [_pool(turns) for turns in by_repeat.values()]
+
+
+def _pool(turns: list[Sample]) -> Sample:
+    good = [turn for turn in turns if not turn.error]
+    if len(turns) == 1 or not good:
+        return turns[0]
+    latencies_us = sorted(us for turn in good for us in turn.result["latencies_us"])
+    result = good[-1].result | percentiles(latencies_us) | {"turns": len(good), "failed_turns": len(turns) - len(good)}
+    del result["latencies_us"]
+    return replace(good[-1], result=result)
 
 
 def _measure(bench: Bench, repeat: int, scenario: Scenario, peer: Peer) -> Sample:

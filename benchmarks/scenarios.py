@@ -24,7 +24,7 @@ class Effort:
     """How much work a run puts into each measurement."""
 
     seconds: float  # how long a measurement should take, by the roster's rates
-    latency_jobs: int
+    latency_jobs: int  # a turn
     lateness_jobs: int
     # The same for everybody, because how many wait for their retry or their time is part of what that costs.
     failing_jobs: int
@@ -37,7 +37,7 @@ class Effort:
 
 FULL = Effort(
     seconds=1.0,
-    latency_jobs=1000,
+    latency_jobs=200,
     lateness_jobs=5000,
     promoted_jobs=100_000,
     repeatables=10_000,
@@ -48,7 +48,7 @@ FULL = Effort(
 )
 QUICK = Effort(
     seconds=0.1,
-    latency_jobs=100,
+    latency_jobs=20,
     lateness_jobs=1000,
     promoted_jobs=10_000,
     repeatables=1000,
@@ -62,6 +62,7 @@ NOOP = {"handler": "noop", "concurrency": 100}
 RESULT = {"handler": "result", "concurrency": 100}  # returns the job's data
 ENDS = {"handler": "end", "concurrency": 1000, "events": True, "results": True}  # returns when it has ended
 WAITED_FOR = 1000
+LATENCY_TURNS = 5  # that each peer has within a repeat
 IN_AN_HOUR = {"delay_ms": 3_600_000}
 AT_ONCE = {"delay_ms": 1}
 RETRIED_ONCE = {"attempts": 2, "backoff": 1}  # of the job itself: the wheel's worker takes no retry policy in Python

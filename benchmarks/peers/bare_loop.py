@@ -38,6 +38,7 @@ class Pipe:
         self._socket = socket.create_connection((place.hostname or "127.0.0.1", place.port or 6379), timeout=30)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reader = hiredis.Reader()
+        self._buffer = memoryview(bytearray(1 << 18))
         self.owed = 0
 
     def send(self, *commands: bytes) -> None:
@@ -46,10 +47,10 @@ class Pipe:
 
     def reply(self) -> Any:
         while (reply := self._reader.gets()) is False:
-            data = self._socket.recv(1 << 18)
-            if not data:
+            size = self._socket.recv_into(self._buffer)
+            if not size:
                 raise ConnectionError("the server closed the connection")
-            self._reader.feed(data)
+            self._reader.feed(self._buffer, 0, size)
         self.owed -= 1
         return reply
 

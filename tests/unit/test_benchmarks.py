@@ -29,14 +29,14 @@ from benchmarks.roster import (
     WHEEL,
     WHEEL_UVLOOP,
 )
-from benchmarks.runner import Sample, rounds
+from benchmarks.runner import Sample, pooled, rounds
 from benchmarks.scenarios import BY_KEY, FULL, QUICK, SCENARIOS, job_count, warmup_count
 from benchmarks.server import ROOT
 from benchmarks.verdict import Samples, Verdict, judge
 from benchmarks.wire import render
 
 
-def sample(scenario: str, peer: str, repeat: int, **result: float) -> Sample:
+def sample(scenario: str, peer: str, repeat: int, **result: Any) -> Sample:
     return Sample(scenario, peer, repeat, result)
 
 
@@ -270,6 +270,27 @@ def test_each_repeat_starts_with_another_peer_and_leaves_nobody_out():
     firsts = [next(peer.name for repeat, _, peer in plan if repeat == at) for at in range(3)]
     assert firsts == [OURS, WHEEL, "arq"]
     assert len(plan) == 9
+
+
+def test_latencies_are_measured_in_short_turns():
+    peers = [BY_NAME[name] for name in (OURS, WHEEL, "arq")]
+    plan = [peer.name for _, _, peer in rounds(peers, [BY_KEY["latency"]], 1)]
+    turns = [plan[at : at + 3] for at in range(0, len(plan), 3)]
+    assert len(turns) == scenarios.LATENCY_TURNS
+    assert {turn[0] for turn in turns} == {OURS, WHEEL, "arq"}
+    assert all(set(turn) == {OURS, WHEEL, "arq"} for turn in turns)
+
+
+def test_the_turns_of_a_repeat_become_one_sample():
+    turns = [sample("latency", OURS, 0, latencies_us=[1, 2]), sample("latency", OURS, 0, latencies_us=[30, 40, 50])]
+    failed = Sample("latency", OURS, 0, error="it said nothing")
+    (one,) = pooled([turns[0], failed, turns[1]])
+    assert (one.result["p50_us"], one.result["max_us"], one.result["samples"]) == (30, 50, 5)
+    assert (one.result["turns"], one.result["failed_turns"]) == (2, 1)
+    assert "latencies_us" not in one.result
+    assert pooled([failed, failed]) == [failed]
+    adds = [sample("add", OURS, repeat, value=repeat) for repeat in range(3)]
+    assert pooled(adds) == adds
 
 
 def test_only_those_take_part_who_can_and_memory_is_asked_once():
