@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from . import embedded
 from ._redis.connection import Connection
@@ -44,8 +45,13 @@ class Place:
             return None
         return (self._endpoint.path, None) if self._endpoint.path else (self._endpoint.host, self._endpoint.port)
 
-    def connection(self, *, timeout_s: float) -> Connection:
-        return Connection(self.find, shown=str(self), timeout_s=timeout_s, on_down=self._tell_down, on_up=self._tell_up)
+    def connection(self, *, timeout_s: float, is_told: bool = True) -> Connection:
+        """One that is told nothing but replies to what it asks speaks RESP2, whatever the URL says."""
+        find = self.find if is_told else self._find_resp2
+        return Connection(find, shown=str(self), timeout_s=timeout_s, on_down=self._tell_down, on_up=self._tell_up)
+
+    async def _find_resp2(self) -> Endpoint:
+        return replace(await self.find(), protocol=2)
 
     async def find(self) -> Endpoint:
         """Asked before each attempt to connect: an embedded server that has ended is started again."""

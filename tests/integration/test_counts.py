@@ -127,6 +127,17 @@ class TestWork:
             await eventually(stream.is_settled, timeout=10)
             assert len(proxy.requests) < 500, sent(proxy)
 
+    async def test_entries_are_read_in_resp2_whatever_the_url_says(self, proxy: Proxy, queue_name: str) -> None:
+        async def handle(job: Job) -> None:
+            pass
+
+        async with Worker(queue_name, handle, redis_url=proxy.url):
+            await eventually(lambda: proxy.accepted == 3)
+            hellos = Counter(
+                request.split(b"\r\n")[4] for request in proxy.requests if request.split(b"\r\n")[2] == b"HELLO"
+            )
+            assert hellos == {b"3": 2, b"2": 1}
+
     async def test_an_idle_worker_has_three_connections_and_is_quiet(
         self, proxy: Proxy, queue_name: str, witness: Any
     ) -> None:
