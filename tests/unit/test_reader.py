@@ -192,6 +192,16 @@ class Desk:
         self.reader._is_stopping = False
 
 
+async def test_jobs_begin_without_the_rolls_lock() -> None:
+    """A handler that blocks in its first step must not keep the keeper from saying what is held."""
+    desk = Desk()
+    was_locked: list[bool] = []
+    desk.lanes.begin = lambda: was_locked.append(desk.roll.lock.locked())  # type: ignore[method-assign]
+    await desk.read([entry(1)])
+    assert desk.lanes.numbers == [1]
+    assert was_locked == [False]
+
+
 class TestDecoding:
     async def test_entries_become_jobs(self) -> None:
         desk = Desk()

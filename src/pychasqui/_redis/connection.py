@@ -40,7 +40,7 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 CONGESTED_BYTES = 1024 * 1024  # written and not taken by the peer: a few of our largest batches
 
-BUFFER_BYTES = 256 * 1024  # what one read takes at most: a thousand small jobs
+BUFFER_BYTES = 64 * 1024  # of one read; a batch of a thousand jobs takes a few, a larger buffer would leave the cache
 
 OnReply = Callable[[Any], None]
 _INCOMPLETE = object()
