@@ -41,6 +41,10 @@ def main() -> None:
         "effort": vars(effort),
         "load": {"before": before, "after": os.getloadavg()[0]},
     }
+    if options.again:
+        meta, samples = report.renewed(options.out / "results.json", meta, samples)
+        measured = {sample.scenario for sample in samples}
+        scenarios = [scenario for scenario in SCENARIOS if scenario.key in measured]
     _publish(options.out, meta, scenarios, samples)
 
 
@@ -51,6 +55,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--peers", nargs="+", choices=sorted(BY_NAME), metavar="NAME", help=", ".join(BY_NAME))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, default=environment.BENCH / "results", help="folder for the results")
+    parser.add_argument(
+        "--again", action="store_true", help="put what is measured in its place among the results that are there"
+    )
     parser.add_argument("--server", help="redis-server to use (default: CHASQUI_TEST_SERVER, .servers, PATH)")
     return parser.parse_args()
 

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import signal
+import statistics
 import subprocess
 import tempfile
 import threading
@@ -20,7 +21,17 @@ from typing import Any
 from benchmarks.environment import interpreter, process_environment
 from benchmarks.payload import DATA, DEAD, ENTRY_FIELDS, STREAM
 from benchmarks.roster import FAILING, MEASURED_PLAIN, OURS, OURS_UVLOOP, Peer
-from benchmarks.scenarios import BY_KEY, WAITED_FOR, Effort, Scenario, gap_ms, job_count, memory_count, warmup_count
+from benchmarks.scenarios import (
+    BACKLOG_TURNS,
+    BY_KEY,
+    WAITED_FOR,
+    Effort,
+    Scenario,
+    gap_ms,
+    job_count,
+    memory_count,
+    warmup_count,
+)
 from benchmarks.server import ROOT, Server
 from benchmarks.wire import Wire
 
@@ -150,15 +161,19 @@ class Bench:
     # value: time a job takes at the large backlog over the time it takes at the small one
 
     def _backlog(self, scenario: Scenario, peer: Peer) -> Result:
-        small = self._standing(scenario, peer, self.effort.small_backlog)
-        large = self._standing(scenario, peer, self.effort.large_backlog)
-        sizes = {"small": small, "large": large}
-        result: Result = {"value": (large["seconds"] / large["jobs"]) / (small["seconds"] / small["jobs"])}
-        for size, one in sizes.items():
-            result[f"{size}_us"] = one["seconds"] / one["jobs"] * 1e6
-            result[f"{size}_cpu_us"] = one["cpu_seconds"] / one["jobs"] * 1e6
-            result[f"{size}_rss_mb"] = one["peak_rss_mb"]
-        return result
+        """The sizes take turns, each time another one first: the machine's pace varies within seconds."""
+        sizes = {"small": self.effort.small_backlog, "large": self.effort.large_backlog}
+        numbers: dict[str, list[float]] = {}
+        for turn in range(BACKLOG_TURNS):
+            us: dict[str, float] = {}
+            for size in sorted(sizes, reverse=turn % 2 == 0):
+                one = self._standing(scenario, peer, sizes[size])
+                us[size] = one["seconds"] / one["jobs"] * 1e6
+                cpu_us, rss_mb = one["cpu_seconds"] / one["jobs"] * 1e6, one["peak_rss_mb"]
+                for number, value in (("us", us[size]), ("cpu_us", cpu_us), ("rss_mb", rss_mb)):
+                    numbers.setdefault(f"{size}_{number}", []).append(value)
+            numbers.setdefault("value", []).append(us["large"] / us["small"])
+        return {number: statistics.median(values) for number, values in numbers.items()}
 
     def _standing(self, scenario: Scenario, peer: Peer, backlog: int) -> Result:
         """A worker while the backlog is kept where it is: what it takes away is put back, the same way and as often

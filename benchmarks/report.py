@@ -166,6 +166,7 @@ def facts(meta: dict[str, Any]) -> list[str]:
         "data of every job: " + json.dumps(meta["data"]),
     ]
     lines += [f"{name}: {_listed(found)}" for name, found in meta["versions"].items() if found]
+    lines += [f"measured again on {later['date']}: {', '.join(later['scenarios'])}" for later in meta.get("again", ())]
     lines += [f"not measured: {name} ({why})" for name, why in meta["skipped"].items()]
     return lines + [f"failed: {failure}" for failure in meta["failures"]]
 
@@ -180,6 +181,18 @@ def write_json(path: Path, meta: dict[str, Any], samples: Iterable[Sample], verd
     judged = ",\n".join("    " + json.dumps(vars(verdict)) for verdict in verdicts)
     head = json.dumps(meta, indent=2).removesuffix("\n}")
     path.write_text(f'{head},\n  "verdict": [\n{judged}\n  ],\n  "samples": [\n{lines}\n  ]\n}}\n', encoding="utf-8")
+
+
+def renewed(path: Path, meta: dict[str, Any], samples: Sequence[Sample]) -> tuple[dict[str, Any], list[Sample]]:
+    """An earlier run with these samples in the place of those of their scenarios."""
+    earlier = json.loads(path.read_text(encoding="utf-8"))
+    scenarios = sorted({sample.scenario for sample in samples})
+    kept = [Sample(**sample) for sample in earlier.pop("samples") if sample["scenario"] not in scenarios]
+    del earlier["verdict"]
+    later = {"scenarios": scenarios} | {key: meta[key] for key in ("date", "commit", "load")}
+    failures = [failure for failure in earlier["failures"] if failure.partition(",")[0] not in scenarios]
+    more = {"failures": failures + meta["failures"], "again": [*earlier.get("again", ()), later]}
+    return earlier | more, kept + list(samples)
 
 
 def write_markdown(path: Path, meta: dict[str, Any], made: Iterable[Table]) -> None:

@@ -63,6 +63,7 @@ RESULT = {"handler": "result", "concurrency": 100}  # returns the job's data
 ENDS = {"handler": "end", "concurrency": 1000, "events": True, "results": True}  # returns when it has ended
 WAITED_FOR = 1000
 LATENCY_TURNS = 5  # that each peer has within a repeat
+BACKLOG_TURNS = 3  # that each size has within a measurement
 IN_AN_HOUR = {"delay_ms": 3_600_000}
 AT_ONCE = {"delay_ms": 1}
 RETRIED_ONCE = {"attempts": 2, "backoff": 1}  # of the job itself: the wheel's worker takes no retry policy in Python

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from time import monotonic_ns
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from benchmarks.peers.meter import Meter
 from benchmarks.peers.roles import AsyncPeer, Failures, Order, Producer
 from benchmarks.peers.stage import _wait, shares
 from benchmarks.procedures import percentiles, requests_per_second
-from benchmarks.report import Table, ranking, tables, verdict_table
+from benchmarks.report import Table, ranking, renewed, tables, verdict_table, write_json
 from benchmarks.roster import (
     BARE_LOOP,
     BY_NAME,
@@ -297,6 +298,17 @@ def test_only_those_take_part_who_can_and_memory_is_asked_once():
     plan = list(rounds(PEERS, [BY_KEY["work-def"], BY_KEY["memory"]], 3))
     assert not any(peer.name == "arq" for _, scenario, peer in plan if scenario.key == "work-def")
     assert {repeat for repeat, scenario, _ in plan if scenario.key == "memory"} == {0}
+
+
+def test_what_is_measured_again_takes_its_place_among_the_results(tmp_path: Path):
+    meta = {"date": "2026-01-01", "commit": "a", "load": {}, "failures": ["add, x, repeat 1: no", "memory, x: no"]}
+    earlier = [sample("add", OURS, 0, value=1), sample("memory", OURS, 0, value=2)]
+    write_json(tmp_path / "results.json", meta, earlier, [])
+    later = {"date": "2026-01-02", "commit": "b", "load": {}, "failures": []}
+    renewed_meta, samples = renewed(tmp_path / "results.json", later, [sample("add", OURS, 0, value=3)])
+    assert {one.scenario: one.result["value"] for one in samples} == {"memory": 2, "add": 3}
+    assert (renewed_meta["date"], renewed_meta["failures"]) == ("2026-01-01", ["memory, x: no"])
+    assert renewed_meta["again"] == [{"scenarios": ["add"], "date": "2026-01-02", "commit": "b", "load": {}}]
 
 
 def test_a_table_is_aligned_in_text_and_piped_in_markdown():
