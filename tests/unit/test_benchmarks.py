@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from time import monotonic_ns
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any
 
 import msgspec
