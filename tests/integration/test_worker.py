@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from pychasqui import Closed, Job, Queue, RetryPolicy, Worker
+from pychasqui import Closed, ConnectionLost, Job, Queue, RetryPolicy, Worker
 from tests.support.gate import Gate
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
@@ -206,6 +206,30 @@ class TestHandlers:
             await add_numbers(queue, 20)
             await eventually(stream.is_settled)
         assert before == ["nothing"] * 20
+
+    @pytest.mark.parametrize("concurrency", (1, 10))
+    async def test_what_is_set_where_a_worker_starts_is_seen_by_its_jobs(
+        self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream, concurrency: int
+    ) -> None:
+        """Whether they come alone, in company, or over a connection that was made anew."""
+        seen: list[str] = []
+
+        async def handle(job: Job) -> None:
+            seen.append(SEEN.get())
+            await asyncio.sleep(0)
+
+        SEEN.set("outside")
+        async with make_worker(handle, concurrency=concurrency) as worker:
+            SEEN.set("later")
+            await queue.add("alone")
+            await eventually(lambda: len(seen) == 1)
+            await add_numbers(queue, 5)
+            await eventually(lambda: len(seen) == 6)
+            assert worker._parts is not None
+            worker._parts.reading.connection.drop(ConnectionLost("for a test"))
+            await queue.add("alone")
+            await eventually(lambda: len(seen) == 7)
+        assert seen == ["outside"] * 7
 
     async def test_a_mebibyte_of_data_arrives_whole(self, queue: Queue, make_worker: Callable[..., Worker]) -> None:
         got: list[Any] = []

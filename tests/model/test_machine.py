@@ -210,7 +210,7 @@ class Machine(RuleBasedStateMachine):
     # Reading and running --------------------------------------------------------------------------------------------
 
     async def _read(self, consumer: str, count: int) -> list[Any]:
-        return await (await self.broker.read(GROUP, consumer, count, None, lambda _: None))
+        return await (await self.broker.read(GROUP, consumer, count, None, lambda _: None, 1))
 
     @precondition(lambda self: self.model.unread())
     @rule(slot=slots, count=counts, fault=losses, starts=st.booleans())

@@ -111,12 +111,18 @@ class FakeBroker:
         pass
 
     async def read(
-        self, group: str, consumer: str, count: int, block_ms: int | None, on_entries: Callable[[list[Any]], None]
+        self,
+        group: str,
+        consumer: str,
+        count: int,
+        block_ms: int | None,
+        on_entries: Callable[[list[Any]], None],
+        held_back: int,
     ) -> Awaitable[list[Any]]:
         self.asked.append((count, block_ms))
-        return self._answer(count, on_entries)
+        return self._answer(held_back, on_entries)
 
-    async def _answer(self, count: int, on_entries: Callable[[list[Any]], None]) -> list[Any]:
+    async def _answer(self, held_back: int, on_entries: Callable[[list[Any]], None]) -> list[Any]:
         if not self.answers:
             self.is_idle.set()
             await asyncio.sleep(60)
@@ -124,7 +130,7 @@ class FakeBroker:
         answer = self.answers.pop(0)
         if isinstance(answer, RedisTrouble):
             raise answer
-        if len(answer) < count:
+        if len(answer) < held_back:
             on_entries(answer)
         return answer
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import NamedTuple, Protocol
@@ -202,21 +202,25 @@ class Reader(Service):
         """
         asked_at, was_idle, came = monotonic(), self._lanes.free > 0, 0
         with self.expecting():
-            reading = await self._broker.read(self._group, self._consumer, count, block_ms, self._arrive)
+            held_back = max(count, WORTH_READING)
+            reading = await self._ask(count, block_ms, held_back)
             while True:
                 entries = await reading
                 self._outage.is_over()
                 if was_idle and not came and monotonic() - asked_at > IDLE_S:
                     self._pace.forget(self._lanes.finished, monotonic())
                 came += len(entries)
-                if len(entries) < count:
-                    return came, False
-                count = self._room_behind(len(entries))
+                if len(entries) < held_back:  # it has arrived already
+                    return came, len(entries) == count
+                count = held_back = self._room_behind(len(entries))
                 if count:  # hot: the server fetches the next batch while this one is decoded and run
-                    reading = await self._broker.read(self._group, self._consumer, count, None, self._arrive)
+                    reading = await self._ask(count, None, held_back)
                 self._arrive(entries, self._lanes.wake)
                 if not count:
                     return came, True
+
+    def _ask(self, count: int, block_ms: int | None, held_back: int) -> Awaitable[asyncio.Future[list[Entry]]]:
+        return self._broker.read(self._group, self._consumer, count, block_ms, self._arrive, held_back)
 
     def _room_behind(self, coming: int) -> int:
         """How many entries to ask for behind so many that have just come; 0 if something else is to be done first."""

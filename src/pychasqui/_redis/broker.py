@@ -109,13 +109,19 @@ class Broker:
         return read_risks(f"{_text(memory)}\n{_text(persistence)}")
 
     async def read(
-        self, group: str, consumer: str, count: int, block_ms: int | None, on_entries: Callable[[list[Entry]], None]
+        self,
+        group: str,
+        consumer: str,
+        count: int,
+        block_ms: int | None,
+        on_entries: Callable[[list[Entry]], None],
+        held_back: int,
     ) -> asyncio.Future[list[Entry]]:
         """Ask for new entries for this consumer; returns with the request on its way.
 
-        What comes when fewer wait than were asked for is passed to on_entries at once. A full batch is the future's
-        result: who gets it can ask for the next one first. If the reply is lost, the entries stay in the consumer's
-        pending list and are found there as orphans.
+        What comes is passed to on_entries at once, but for a batch of `held_back` or more: who gets it as the future's
+        result can ask for the next one first. If the reply is lost, the entries stay in the consumer's pending list and
+        are found there as orphans.
         """
         # Past BLOCK and a bit the line is dead: a live server answers at its end.
         timeout_s = None if block_ms is None else block_ms / 1000 + 2.0
@@ -131,7 +137,7 @@ class Broker:
                 return
             try:
                 entries = read_entries(reply)
-                if 0 < len(entries) < count:
+                if 0 < len(entries) < held_back:
                     on_entries(entries)  # hot: a turn of the loop before whoever awaits them is awake
             except Exception as error:  # noqa: BLE001  the reader's defect, not the socket's: it is to see it
                 _fail(arrived, error)
