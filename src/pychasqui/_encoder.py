@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import repeat
-from time import time_ns
 from typing import Any
 
 import msgspec
@@ -105,7 +105,7 @@ class Encoder:
             own_id = _ids.new_id() if job_id is None else config.check_job_id(job_id)
             terms = read_terms(job_id, delay_ms, delay, unique_for, if_exists, self.max_delay_ms)
         retry = None if attempts is None and backoff is None else retry_override(attempts, backoff)
-        now_ms = time_ns() // 1_000_000
+        now_ms = _now_ms()
         envelope = encode_envelope(own_id, encode_data(data), now_ms, 0, retry)
         if len(envelope) > self._max_payload_bytes:  # of the whole envelope, because that is what workers measure
             raise PayloadTooLarge(
@@ -118,7 +118,7 @@ class Encoder:
         encoded = self._encode_columns(jobs)
         if encoded is not None:
             return encoded
-        encoded = Encoded(time_ns() // 1_000_000)
+        encoded = Encoded(_now_ms())
         position = -1
         try:
             for position, job in enumerate(jobs):  # noqa: B007  used when one fails
@@ -145,7 +145,7 @@ class Encoder:
             data = [job["data"] for job in jobs]
         except (KeyError, TypeError):
             return None
-        now_ms, new_id = time_ns() // 1_000_000, _ids.new_id
+        now_ms, new_id = _now_ms(), _ids.new_id
         ids = [new_id() for _ in data]
         envelopes = encode_new_jobs(ids, data, now_ms)
         if envelopes is None or max(map(len, envelopes)) > self._max_payload_bytes:
@@ -174,3 +174,7 @@ def as_jobs(encoded: Encoded, jobs: Sequence[Mapping[str, Any]], queue: object) 
         Job(job_id, job["name"], job.get("data"), 0, now_ms, _queue=queue)
         for job_id, job in zip(encoded.ids, jobs, strict=True)
     ]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -351,8 +351,7 @@ class Queue:
         return f"Queue({self.name!r}, redis_url='{self._place}')"
 
     def _bound_sender(self) -> Sender:
-        if self._is_closed or asyncio.get_running_loop() is not self._loop:  # hot: a call less
-            self._bind_to_loop()
+        self._bind_to_loop()
         return self._sender
 
     def _bound_broker(self) -> Broker:

@@ -178,8 +178,8 @@ class Adder:
         self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes, job_id: str
     ) -> asyncio.Future[str] | None:
         """With nothing on its way there is nothing to wait for, not even the end of the turn."""
-        socket = self._broker.connection.socket
-        if socket is None or socket.lost is not None:
+        socket = self._broker.connection.live_socket()
+        if socket is None:
             return None
         # hot: what the server needs comes first, what we need to remember while it is at work
         self._number += 1

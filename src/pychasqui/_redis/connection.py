@@ -47,7 +47,8 @@ _INCOMPLETE = object()
 
 
 class Socket(asyncio.BufferedProtocol):
-    """One connection's life. `on_reply` callbacks run inside buffer_updated: they must be short and never raise."""
+    """One connection's life. `on_reply` callbacks run inside buffer_updated: they must never raise, and be as short as
+    whoever waits for the replies behind theirs wants them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.dialect: Dialect | None = None
