@@ -329,6 +329,29 @@ class TestAlone:
             await record.until(lambda: record.done == [1])
             assert record.failed == []
 
+    @pytest.mark.parametrize("cancelled_by", ("a stop", "itself"))
+    async def test_has_failed_by_its_own_error_though_it_is_cancelled_before_its_lane_is_awake(
+        self, cancelled_by: str
+    ) -> None:
+        """Taken for one that was cut off, it would run again."""
+
+        async def handler(_: Job) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            if cancelled_by == "itself":
+                task.cancel()
+            raise LookupError
+
+        record = Record(handler, 1)
+        record.lanes.start()
+        await asyncio.sleep(0)
+        record.lanes.offer([job(1)])
+        if cancelled_by == "itself":
+            await record.until(lambda: len(record.failed) == 1)
+        assert await record.lanes.stop() == []
+        assert [(number, type(error)) for number, error in record.failed] == [(1, LookupError)]
+        assert record.done == []
+
     async def test_that_cancels_itself_and_waits_for_nothing_is_done(self) -> None:
         async def handler(_: Job) -> None:
             task = asyncio.current_task()

@@ -254,8 +254,8 @@ class Lanes:
         try:
             await me
         except asyncio.CancelledError as error:
-            if number in self._begun:  # it is the handler who is meant
-                return self._begun.pop(number)._replace(error=error)
+            if (begun := self._begun.pop(number, None)) is not None:  # it is the handler who is meant
+                return begun if begun.error is not None else begun._replace(error=error)
             if self._is_stopping or self.is_abandoned():
                 raise
             # A cancellation that a handler has left behind; the lane may have been woken in the same turn.
