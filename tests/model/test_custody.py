@@ -235,7 +235,8 @@ class TestThereAndBack:
             await eventually(lambda: gate.running)
             assert mine._parts is not None
             await add(queue_name, redis_url, "a")
-            await (await mine._parts.reading.read(GROUP, mine.consumer_id, 10, 100, mine._parts.reader._arrive, 500))
+            parts = mine._parts
+            await (await parts.reading.read(GROUP, mine.consumer_id, 10, 100, parts.reader._arrive_now, 500))
             assert mine._parts.lanes.waiting == 1
             _, (entry_id, _) = await witness.xrange(keys.stream)
             for owner in ("other", mine.consumer_id):
@@ -337,7 +338,8 @@ class TestHandlers:
         running = asyncio.create_task(first.run())
         await eventually(started.is_set)
         assert first._parts is not None
-        await (await first._parts.reading.read(GROUP, first.consumer_id, 10, 100, first._parts.reader._arrive, 500))
+        parts = first._parts
+        await (await parts.reading.read(GROUP, first.consumer_id, 10, 100, parts.reader._arrive_now, 500))
         closing = asyncio.create_task(first.close())
         await asyncio.sleep(0.1)
         gate.set()

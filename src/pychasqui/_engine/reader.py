@@ -202,25 +202,26 @@ class Reader(Service):
         """
         asked_at, was_idle, came = monotonic(), self._lanes.free > 0, 0
         with self.expecting():
-            held_back = max(count, WORTH_READING)
-            reading = await self._ask(count, block_ms, held_back)
+            reading = await self._ask(count, block_ms)
             while True:
                 entries = await reading
                 self._outage.is_over()
                 if was_idle and not came and monotonic() - asked_at > IDLE_S:
                     self._pace.forget(self._lanes.finished, monotonic())
                 came += len(entries)
-                if len(entries) < held_back:  # it has arrived already
+                if len(entries) < max(count, WORTH_READING):  # they have arrived already
                     return came, len(entries) == count
-                count = held_back = self._room_behind(len(entries))
+                count = self._room_behind(len(entries))
                 if count:  # hot: the server fetches the next batch while this one is decoded and run
-                    reading = await self._ask(count, None, held_back)
-                self._arrive(entries, self._lanes.wake)
+                    reading = await self._ask(count, None)
+                self._arrive(entries)
+                self._lanes.wake()
                 if not count:
                     return came, True
 
-    def _ask(self, count: int, block_ms: int | None, held_back: int) -> Awaitable[asyncio.Future[list[Entry]]]:
-        return self._broker.read(self._group, self._consumer, count, block_ms, self._arrive, held_back)
+    def _ask(self, count: int, block_ms: int | None) -> Awaitable[asyncio.Future[list[Entry]]]:
+        held_back = max(count, WORTH_READING)
+        return self._broker.read(self._group, self._consumer, count, block_ms, self._arrive_now, held_back)
 
     def _room_behind(self, coming: int) -> int:
         """How many entries to ask for behind so many that have just come; 0 if something else is to be done first."""
@@ -234,8 +235,12 @@ class Reader(Service):
         room = min(self._lanes.free - coming + self._pace.ahead(), self._read_count)
         return room if room >= WORTH_READING else 0
 
-    def _arrive(self, entries: list[Entry], start: Callable[[], None] | None = None) -> None:
-        """`start` if this is called by a task."""
+    def _arrive_now(self, entries: list[Entry]) -> None:
+        """As soon as the reply is read, outside of any task."""
+        self._arrive(entries)
+        self._lanes.begin()  # without the roll's lock: a handler may take long over its first step
+
+    def _arrive(self, entries: list[Entry]) -> None:
         if self.on_batch is not None:
             self.on_batch(ReaderBatch(len(entries), 0))
         with self._roll.lock:
@@ -247,7 +252,6 @@ class Reader(Service):
                 self._held_before &= set(self._held())
                 entries = [entry for entry in entries if entry[0] not in self._held_before | self._adopted]
             self._lanes.put(self._decode(entries, 0))
-        (start or self._lanes.begin)()  # without the lock: a handler may take long over its first step
 
     def room(self) -> int:
         """How many claimed entries there is room for."""
