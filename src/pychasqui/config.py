@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from .codec import MAX_NAME_BYTES
@@ -77,6 +78,12 @@ def check_job_name(value: Any) -> bytes:
     if len(encoded) > MAX_NAME_BYTES:
         raise InvalidArgument(f"name {value[:40]!r}... has {len(encoded)} bytes, at most {MAX_NAME_BYTES} are allowed")
     return encoded
+
+
+def check_job_ids(value: Any) -> list[str]:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise InvalidType(f"job_ids must be several ids, not {type(value).__name__} {value!r}"[:300])
+    return [check_job_id(job_id) for job_id in value]
 
 
 def check_job_id(value: Any) -> str:

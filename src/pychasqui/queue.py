@@ -21,7 +21,7 @@ from ._redis.reports import ReportBroker
 from ._sender import Sender
 from ._terms import IfExists, read_delay
 from .dlq import DeadLetters
-from .errors import Closed, InvalidArgument, InvalidType, WrongLoop
+from .errors import Closed, InvalidArgument, WrongLoop
 from .events import QueueEvents
 from .job import Job
 from .look import JobView, Look, Page, State, WorkerInfo
@@ -151,7 +151,7 @@ class Queue:
 
     async def cancel_delayed_bulk(self, job_ids: Iterable[str]) -> list[bool]:
         """The same for many, in the order of the ids."""
-        return await self._move_delayed("cancel", _check_ids(job_ids))
+        return await self._move_delayed("cancel", config.check_job_ids(job_ids))
 
     async def reschedule(self, job_id: str, delay: int | timedelta) -> bool:
         """Have a delayed job run so long from now (ms or timedelta) instead. False if it is not delayed any more."""
@@ -178,7 +178,7 @@ class Queue:
 
     async def get_job_result_bulk(self, job_ids: Iterable[str]) -> list[Any]:
         """The same for many, in the order of the ids."""
-        ids = _check_ids(job_ids)
+        ids = config.check_job_ids(job_ids)
         return decode_results(await self._reports().results(ids)) if ids else []
 
     async def get_job_progress(self, job_id: str) -> int | None:
@@ -204,7 +204,7 @@ class Queue:
 
     async def wait_for_results(self, job_ids: Iterable[str], *, timeout: float = 30.0) -> list[Any]:  # noqa: ASYNC109
         """The results of many jobs, in the order of the ids. An error of one is raised when it is known."""
-        ids = _check_ids(job_ids)
+        ids = config.check_job_ids(job_ids)
         waits = [asyncio.ensure_future(self.wait_for_result(job_id, timeout=timeout)) for job_id in ids]
         try:
             return list(await asyncio.gather(*waits))
@@ -395,9 +395,3 @@ def _refuse_beside_repeat(repeat: object, given: Mapping[str, object]) -> None:
     for option, value in given.items():
         if value is not None:
             raise InvalidArgument(f"{option} contradicts repeat: a repeatable has its own times and ids")
-
-
-def _check_ids(job_ids: Any) -> list[str]:
-    if isinstance(job_ids, (str, bytes)) or not isinstance(job_ids, Iterable):
-        raise InvalidType(f"job_ids must be several ids, not {type(job_ids).__name__} {job_ids!r}"[:300])
-    return [config.check_job_id(job_id) for job_id in job_ids]

@@ -23,7 +23,8 @@ from hypothesis.stateful import run_state_machine_as_test as drive
 from pychasqui._engine.outcomes import dead_letter, delayed_member
 from pychasqui._place import Place
 from pychasqui._redis import scripts
-from pychasqui._redis.broker import Broker, Dead, Failed
+from pychasqui._redis.broker import Broker
+from pychasqui._redis.commands import Dead, Failed
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.replies import Claimed
 from pychasqui.codec import decode_envelope, encode_data, encode_envelope, split_member

@@ -10,7 +10,8 @@ import pytest
 
 from pychasqui._engine.acker import MOVES_AT_ONCE, Acker
 from pychasqui._engine.event import Event
-from pychasqui._redis.broker import Also, Broker, Dead, Failed
+from pychasqui._redis.broker import Also, Broker
+from pychasqui._redis.commands import Dead, Failed
 from pychasqui._redis.connection import Socket
 from pychasqui.codec import encode_data
 from pychasqui.config import ACK_BATCH, OUTCOME_BATCH, RESULT_BATCH_BYTES

@@ -9,7 +9,7 @@ import pytest
 
 from pychasqui._engine import verdicts as module
 from pychasqui._engine.verdicts import LINES_A_SECOND, STRANGE_KINDS, Verdicts
-from pychasqui._redis.broker import Dead, Failed
+from pychasqui._redis.commands import Dead, Failed
 from pychasqui.codec import decode_envelope, encode_data, encode_extras, read_extra, split_member
 from pychasqui.errors import RetryLater, UnrecoverableError
 from pychasqui.job import Job

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate
 from typing import Any, Protocol, TypeVar
 
-from .._redis.broker import Broker, Dead, Failed
+from .._redis.broker import Broker
+from .._redis.commands import Dead, Failed
 from .._redis.connection import Socket
 from .._redis.remedies import Remedy, remedy_for
 from ..codec import encode_data

@@ -7,7 +7,7 @@ import random
 from time import monotonic
 from typing import Protocol
 
-from .._redis.broker import Dead, Failed
+from .._redis.commands import Dead, Failed
 from ..codec import decode_name
 from ..job import Job
 from ..retry import KINDS, RetryPolicy

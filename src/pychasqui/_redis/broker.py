@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..config import LEDGER_TTL_MS, RELEASED
 from ..errors import ChasquiError, ConnectionLost, ReplyError
 from . import scripts
-from .commands import NumberedAdd
+from .commands import Dead, Failed, NumberedAdd
 from .connection import Connection, OnReply, Socket, pack
 from .keys import Keys
 from .remedies import Remedy, remedy_for
@@ -21,30 +21,6 @@ from .risks import Risks, read_risks
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the list of workers outlives the last of them, so that its entries are found
 INDEX_KEPT_MS = 7 * 24 * 3600 * 1000  # for so long past its due time a job can be found by its id
 RELEASED_IDLE_MS = 24 * 3600 * 1000  # idle enough for every official consumer's claim_min_idle_ms
-
-
-class Failed(NamedTuple):
-    """A job that is to run again, as reschedule.lua takes it."""
-
-    entry_id: bytes
-    delivery: int
-    delay_ms: int
-    member: bytes
-    job_id: str
-    is_marked: int  # 1: it may be the only one of its id
-    events: tuple[Any, ...] = ()  # to be written once it is done
-    records: tuple[Any, ...] = ()  # to be counted then
-
-
-class Dead(NamedTuple):
-    """A job that is to be buried, as bury.lua takes it."""
-
-    entry_id: bytes
-    delivery: int
-    job_id: str  # "" if it is certainly not the only one of its id
-    letter: list[bytes]
-    events: tuple[Any, ...] = ()  # to be written once it is done
-    records: tuple[Any, ...] = ()  # to be counted then
 
 
 Also = Callable[[Socket], None]  # what else to send on the same socket, behind it and in the same write

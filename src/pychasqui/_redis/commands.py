@@ -1,10 +1,35 @@
-"""Renders the arguments of hot commands."""
+"""What commands and scripts are given, and the hot ones rendered."""
 
 from __future__ import annotations
 
 from itertools import groupby
+from typing import Any, NamedTuple
 
 from .._terms import Terms
+
+
+class Failed(NamedTuple):
+    """A job that is to run again, as reschedule.lua takes it."""
+
+    entry_id: bytes
+    delivery: int
+    delay_ms: int
+    member: bytes
+    job_id: str
+    is_marked: int  # 1: it may be the only one of its id
+    events: tuple[Any, ...] = ()  # to be written once it is done
+    records: tuple[Any, ...] = ()  # to be counted then
+
+
+class Dead(NamedTuple):
+    """A job that is to be buried, as bury.lua takes it."""
+
+    entry_id: bytes
+    delivery: int
+    job_id: str  # "" if it is certainly not the only one of its id
+    letter: list[bytes]
+    events: tuple[Any, ...] = ()  # to be written once it is done
+    records: tuple[Any, ...] = ()  # to be counted then
 
 
 class NumberedAdd:
