@@ -218,6 +218,16 @@ class TestProxy:
         writer.close()
         assert len(pieces) > 1
 
+    async def test_limits_the_bytes_of_a_second_either_way(self, proxy: Proxy, client: redis.asyncio.Redis) -> None:
+        proxy.limit(1_000_000)
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        await client.set("key", bytes(200_000), ex=60)
+        sent = loop.time()
+        assert await client.get("key") == bytes(200_000)
+        assert sent - start >= 0.2
+        assert loop.time() - sent >= 0.2
+
     async def test_goes_to_a_new_target(self, proxy: Proxy, client: redis.asyncio.Redis) -> None:
         with RedisServer() as other:
             other.execute("SET", "here", "other")

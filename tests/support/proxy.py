@@ -19,6 +19,7 @@ from typing import Literal, Self
 from urllib.parse import urlsplit
 
 CHUNK = 65536
+PIECES_PER_S = 50  # of a connection whose bytes are limited
 Direction = Literal["requests", "replies"]
 Moment = Literal["before request", "after request", "mid reply"]
 
@@ -62,6 +63,7 @@ class Proxy:
         self._flow: dict[Direction, asyncio.Event] = {"requests": asyncio.Event(), "replies": asyncio.Event()}
         self._delay_s = 0.0
         self._fragment_bytes = 0
+        self._bytes_per_s = 0
 
     async def __aenter__(self) -> Self:
         self.thaw()
@@ -139,6 +141,10 @@ class Proxy:
         """Deliver replies in pieces of `size` bytes, each in a loop turn of its own. 0 ends it."""
         self._fragment_bytes = size
 
+    def limit(self, bytes_per_s: int) -> None:
+        """Carry no more than this a second, on each connection and either way, in small pieces. 0 ends it."""
+        self._bytes_per_s = bytes_per_s
+
     def _plan(self, moment: Moment, match: bytes, times: int) -> Cut:
         cut = Cut(moment, match, times)
         self._cuts.append(cut)
@@ -205,8 +211,10 @@ class _Link:
 
     async def _pass_requests(self, server: asyncio.StreamWriter) -> None:
         frames = _Frames()
-        while chunk := await self._client_reader.read(CHUNK):
+        while chunk := await self._client_reader.read(self._proxy._bytes_per_s // PIECES_PER_S or CHUNK):
             await self._proxy._hold("requests")
+            if rate := self._proxy._bytes_per_s:
+                await asyncio.sleep(len(chunk) / rate)
             for request in frames.feed(chunk):
                 self._proxy.requests.append(request)
                 cut = self._proxy._claim(request)
@@ -239,13 +247,12 @@ class _Link:
         await self._proxy._hold("replies")
 
     async def _deliver(self, reply: bytes) -> None:
-        step = self._proxy._fragment_bytes
-        if not step:
-            self._client_writer.write(reply)
-        else:
-            for start in range(0, len(reply), step):
-                self._client_writer.write(reply[start : start + step])
-                await asyncio.sleep(0)
+        rate = self._proxy._bytes_per_s
+        step = self._proxy._fragment_bytes or rate // PIECES_PER_S or len(reply)
+        for start in range(0, len(reply), step):
+            self._client_writer.write(reply[start : start + step])
+            if step < len(reply) or rate:
+                await asyncio.sleep(min(step, len(reply)) / rate if rate else 0)
         await self._client_writer.drain()
 
 
