@@ -263,10 +263,19 @@ class Group:
         return moved
 
     def promote(
-        self, holder: str = "a", *, lease_ms: int = 2000, batch: int = 100, must_lead: int = 1, events: int = 0
+        self,
+        holder: str = "a",
+        *,
+        lease_ms: int = 2000,
+        batch: int = 100,
+        must_lead: int = 1,
+        events: int = 0,
+        max_bytes: int = 2**20,
     ) -> Promoted:
         keys = [KEYS.delayed, KEYS.stream, KEYS.promoter_lease, KEYS.dead, KEYS.events]
-        return Promoted(*self.run(scripts.PROMOTE, keys, holder, lease_ms, batch, must_lead, events, KEYS.prefix))
+        return Promoted(
+            *self.run(scripts.PROMOTE, keys, holder, lease_ms, batch, must_lead, events, KEYS.prefix, max_bytes)
+        )
 
     def add_on_terms(
         self,

@@ -69,6 +69,28 @@ class TestMoving:
         assert [group.promote(batch=2).promoted for _ in range(4)] == [2, 2, 1, 0]
         assert group.envelopes == [b"0", b"1", b"2", b"3", b"4"]
 
+    def test_its_bytes_bound_one_call(self, group: Group) -> None:
+        for number in range(50):
+            delay(group, join_member("", b"%02d" % number * 500), number - 100)  # 1,004 bytes each
+        first, second = group.promote(max_bytes=10_000), group.promote(max_bytes=1)
+        assert (first.promoted, first.next_ms, second.promoted) == (10, 0, 1)
+        assert group.promote(max_bytes=2**20) == Promoted(1, 39, 0, -1)
+        assert group.envelopes == [b"%02d" % number * 500 for number in range(50)]
+
+    def test_large_members_behind_small_ones_are_bounded_by_their_bytes(self, group: Group) -> None:
+        for number in range(40):
+            delay(group, join_member("", b"%02d" % number * (50_000 if number >= 20 else 1)), number - 100)
+        moved = [group.promote(max_bytes=250_000).promoted for _ in range(8)]
+        assert moved == [23, 3, 3, 3, 3, 3, 2, 0]
+        assert [envelope[:2] for envelope in group.envelopes] == [b"%02d" % number for number in range(40)]
+
+    def test_what_is_not_due_does_not_ride_along_with_what_is(self, group: Group) -> None:
+        delay(group, join_member("", b"due"), -100)
+        for number in range(30):
+            delay(group, join_member("", b"%d" % number), HOUR_MS)
+        assert group.promote().promoted == 1
+        assert group.envelopes == [b"due"]
+
     def test_the_same_call_again_moves_nothing(self, group: Group) -> None:
         delay(group, join_member("", b"envelope"))
         assert [group.promote().promoted for _ in range(3)] == [1, 0, 0]

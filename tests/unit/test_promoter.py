@@ -107,6 +107,11 @@ class TestLeading:
     async def test_after_a_full_batch_it_looks_at_once(self, bench: Bench) -> None:
         assert await bench.tick(Promotion(True, PROMOTE_BATCH, 0, 0)) == 0.0
         assert await bench.tick(Promotion(True, PROMOTE_BATCH - 1, 1, 0)) == 0.0
+        assert await bench.tick(Promotion(True, 1, 0, 0)) == 0.0  # full by its bytes
+        assert await bench.tick(Promotion(True, 0, 1, 0)) == 0.0
+
+    async def test_what_is_due_and_cannot_be_moved_is_not_asked_for_without_a_pause(self, bench: Bench) -> None:
+        assert await bench.tick(Promotion(True, 0, 0, 0)) > 0.0
 
     async def test_who_does_not_lead_tries_again_when_the_lease_ends(self, bench: Bench) -> None:
         assert await bench.tick(Promotion(False, 0, 0, 300)) == pytest.approx(0.301)

@@ -86,7 +86,7 @@ class Promoter(Leader):
         moved = done.promoted + done.set_aside
         if (moved and not was_expected) or (done.next_due_ms >= 0 and not hears):
             self._alert_until = now + ALERT_FOR_S
-        if moved >= PROMOTE_BATCH:
+        if moved and done.next_due_ms == 0:  # the batch was full, by its jobs or by its bytes
             return 0.0
         if done.next_due_ms >= 0:
             next_due = monotonic() + done.next_due_ms / 1000

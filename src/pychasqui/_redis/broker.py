@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from ..config import LEDGER_TTL_MS, RELEASED
+from ..config import LEDGER_TTL_MS, PROMOTE_BYTES, RELEASED
 from ..errors import ChasquiError, ConnectionLost, ReplyError
 from . import scripts
 from .commands import Dead, Failed, NumberedAdd
@@ -305,9 +305,12 @@ class Broker:
     async def promote(
         self, holder: str, lease_ms: int, batch: int, *, must_lead: bool, events_max_len: int
     ) -> Promotion:
-        """Move due jobs to the stream. Sent twice it moves what is due then, each job once."""
+        """Move due jobs to the stream, up to `batch` of them and PROMOTE_BYTES.
+
+        Sent twice it moves what is due then, each job once.
+        """
         keys = (self._keys.delayed, self._keys.stream, self._keys.promoter_lease, self._keys.dead, self._keys.events)
-        arguments = (holder, lease_ms, batch, int(must_lead), events_max_len, self._keys.prefix)
+        arguments = (holder, lease_ms, batch, int(must_lead), events_max_len, self._keys.prefix, PROMOTE_BYTES)
         reply = await self.run(scripts.PROMOTE, keys, arguments)
         return Promotion(bool(reply[0]), *reply[1:])
 

@@ -40,6 +40,11 @@ PROMOTE = [
     Mutant("promote", "the holder cannot renew", "not leader or leader == holder", "not leader"),
     Mutant("promote", "the lease has no end", "'SET', lease, holder, 'PX', lease_ms", "'SET', lease, holder"),
     Mutant("promote", "the batch is ignored", "math.min(1000, batch - promoted - set_aside)", "1000"),
+    Mutant("promote", "the bytes are ignored", "#members < due and bytes_left > 0", "#members < due"),
+    Mutant("promote", "a page ends beyond its bytes", "if bytes_left <= 0 then break end", ""),
+    Mutant("promote", "a page is read twice", "ZRANGE', delayed, #members,", "ZRANGE', delayed, 0,"),
+    Mutant("promote", "a page brings what is not due", "math.min(#members + page, due) - 1", "#members + page - 1"),
+    Mutant("promote", "bytes are not counted", "bytes_left = bytes_left - #member", ""),
     Mutant("promote", "bad ones do not count towards the batch", "batch - promoted - set_aside)", "batch - promoted)"),
     Mutant(
         "promote",
