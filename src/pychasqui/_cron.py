@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from calendar import monthrange
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import date
 from functools import lru_cache
 
@@ -38,6 +38,8 @@ _LAST = 32  # stands for the last day of any month
 _EVERY_WEEK, _LAST_WEEK = 0, -1
 # The calendar repeats itself after 400 years: what has not matched by then never will.
 _CYCLE = 401
+# No wall clock shows a time of the last year past this.
+LAST_WALL = (date(LAST_YEAR + 1, 1, 1).toordinal() - _EPOCH) * DAY_S
 _MAX_STEP = 65_535
 
 
@@ -54,6 +56,8 @@ class Cron:
     weekdays: frozenset[tuple[int, int]]  # 0 is Sunday; with its number in the month, or all, or the last
     needs_both: bool  # day of month and weekday, not only one of them
     years: Sequence[int]
+    # The matching days of a month that begins on that weekday and is that long: there are 28 kinds of months.
+    _days_by_kind: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def is_one_time_of_day(self) -> bool:
@@ -65,6 +69,8 @@ class Cron:
 
     def next_after(self, wall: int) -> int | None:
         """The first matching time after that one; None if there is none up to the last year."""
+        if wall >= LAST_WALL:
+            return None
         day, second = divmod(wall, DAY_S)
         start = date.fromordinal(day + _EPOCH)
         found = self.first_date(start)
@@ -102,15 +108,22 @@ class Cron:
                 if (year, month) < (start.year, start.month):
                     continue
                 fewest = start.day if (year, month) == (start.year, start.month) else 1
-                for day in self._days(year, month):
-                    if day >= fewest:
-                        return date(year, month, day)
+                days = self._days(*monthrange(year, month))
+                position = bisect_left(days, fewest)
+                if position < len(days):
+                    return date(year, month, days[position])
         return None
 
-    def _days(self, year: int, month: int) -> Iterator[int]:
-        before_first, length = monthrange(year, month)
+    def _days(self, before_first: int, length: int) -> tuple[int, ...]:
+        kind = (before_first, length)
+        if kind not in self._days_by_kind:
+            self._days_by_kind[kind] = tuple(self._matching_days(before_first, length))
+        return self._days_by_kind[kind]
+
+    def _matching_days(self, before_first: int, length: int) -> list[int]:
         dates = {min(day, length) if day == _LAST else day for day in self.days}
         dates |= {_nearest_weekday(day, before_first, length) for day in self.nearest}
+        matching = []
         for day in range(1, length + 1):
             weekday = (before_first + day) % 7
             in_week = (
@@ -119,7 +132,8 @@ class Cron:
                 or (day + 7 > length and (weekday, _LAST_WEEK) in self.weekdays)
             )
             if (day in dates and in_week) if self.needs_both else (day in dates or in_week):
-                yield day
+                matching.append(day)
+        return matching
 
 
 def _holds(numbers: Sequence[int], position: int, number: int) -> bool:

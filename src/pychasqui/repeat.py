@@ -23,7 +23,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any
 
-from ._cron import parse_cron
+from ._cron import DAY_S, LAST_WALL, parse_cron
 from ._zones import find_zone
 from .config import check_int
 from .errors import InvalidArgument, InvalidType
@@ -34,7 +34,11 @@ MAX_U64 = 2**64 - 1
 LAST_MS = 253_402_300_799_999
 # Twice what it takes until another leader fires after one has died, and less than an outage that anybody plans.
 GRACE_MS = 15_000
-MAX_FIRES = 1000  # at once and in time; the rest follows with the next call
+MAX_FIRES = 500  # in one plan, which takes 10 ms; the rest follows with the next
+# Further ahead than this no change of a clock can show a time again: clocks are less than two days apart.
+_NEAR_S = 3 * DAY_S
+# A pattern whose every time is skipped by a change of the clock has none: calendar and rules repeat after 400 years.
+_MOST_CHANGES = 500
 MAX_CATCHUP = 10_000  # missed ones, whatever the policy says; the official bound
 
 
@@ -234,16 +238,26 @@ def _windows(pattern: RepeatPattern, after_ms: int) -> Iterator[int]:
 
 def _next_cron(pattern: RepeatPattern, after: int) -> int | None:
     assert pattern.expression is not None
+    if after >= LAST_WALL + DAY_S:  # no zone is a day away from UTC
+        return None
     cron, zone = parse_cron(pattern.expression), find_zone(pattern.tz)
     offset = zone.offset(after)
     wall = after + offset  # the last time on the wall clock that is out of question
     if not cron.is_every_hour and (shown := zone.shown_before(after)) is not None:
         wall = shown - 1
-    while (found := cron.next_after(wall)) is not None:
+    changes = 0
+    while changes < _MOST_CHANGES and (found := cron.next_after(wall)) is not None:
+        if found - offset - after > 2 * _NEAR_S and zone.first_change(after, after + _NEAR_S) is None:
+            # Whatever the clocks show until shortly before `found` lies between `wall` and `found`: nothing matches.
+            after = found - offset - _NEAR_S
+            offset = zone.offset(after)
+            wall = after + offset
+            continue
         change = zone.first_change(after, found - offset)
         if change is None:
             return found - offset
         # The clock is changed on the way to what was found: go on from there.
+        changes += 1
         old_wall, offset = change + offset, zone.offset(change)
         new_wall = change + offset
         if cron.is_one_time_of_day and old_wall <= found < new_wall:
@@ -263,33 +277,58 @@ class FirePlan:
     fires_ms: tuple[int, ...]
     next_ms: int | None
     has_missed: bool = False  # nobody was there to fire in time, and the policy has decided
+    goes_on: bool = False  # the next score is one that was missed, too: plan that one at once, with `made_up`
+    given_up: int = 0  # windows that the cap of fire-all leaves out, counted up to MAX_FIRES
 
 
-def plan_fires(spec: RepeatSpec, due_ms: int, *, fired: int, now_ms: int, grace_ms: int = GRACE_MS) -> FirePlan:
+def plan_fires(
+    spec: RepeatSpec, due_ms: int, *, fired: int, now_ms: int, grace_ms: int = GRACE_MS, made_up: int | None = None
+) -> FirePlan:
     """Decide about a repeatable whose score is `due_ms` and that has been fired so many times.
 
     The bounds and the limit hold for all fires. If more than MAX_FIRES are due in time, the next score is due as well.
+    With `made_up` it goes on with what was missed, of which so many windows have been made up for.
     """
     if due_ms > now_ms:
         return FirePlan((), due_ms)
     following = _following(spec, due_ms)
     is_late = now_ms - due_ms > grace_ms and following is not None and following < now_ms
-    if is_late:
-        fires = _missed_to_fire(spec, due_ms, now_ms)
-        following = _first_to_come(spec, due_ms, now_ms)
-    else:
-        fires = _due(spec, due_ms, now_ms, MAX_FIRES)
-        following = _following(spec, fires[-1])
+    if is_late or made_up is not None:
+        return _plan_missed(spec, due_ms, fired, now_ms, made_up or 0)
+    fires = _due(spec, due_ms, now_ms, MAX_FIRES)
+    allowed, may_go_on = _allowed(spec, fires, fired)
+    return FirePlan(allowed, _following(spec, fires[-1]) if may_go_on else None)
+
+
+def _plan_missed(spec: RepeatSpec, due_ms: int, fired: int, now_ms: int, made_up: int) -> FirePlan:
+    cap = _most_made_up(spec.missed_fires) - made_up
+    fires = _due(spec, due_ms, now_ms, min(cap, MAX_FIRES)) if cap > 0 else []
+    allowed, may_go_on = _allowed(spec, fires, fired)
+    if not may_go_on:
+        return FirePlan(allowed, None, has_missed=True)
+    next_missed = _following(spec, fires[-1]) if fires else due_ms
+    is_missed = next_missed is not None and next_missed <= now_ms
+    if is_missed and cap > len(fires):
+        return FirePlan(allowed, next_missed, has_missed=True, goes_on=True)
+    given_up = 0
+    if is_missed and spec.missed_fires.kind == "fire-all":
+        assert next_missed is not None
+        given_up = len(_due(spec, next_missed, now_ms, MAX_FIRES))
+    return FirePlan(allowed, _first_to_come(spec, due_ms, now_ms), has_missed=True, given_up=given_up)
+
+
+def _allowed(spec: RepeatSpec, fires: list[int], fired: int) -> tuple[tuple[int, ...], bool]:
+    """Those within the bounds and the limit, and whether the limit allows more."""
     earliest = spec.start_after_ms or 0
     left = MAX_U64 if spec.limit is None else max(0, spec.limit - fired)
     allowed = tuple(fire for fire in fires if fire >= earliest and _within_end(spec, fire))[:left]
-    return FirePlan(allowed, following if len(allowed) < left else None, is_late)
+    return allowed, len(allowed) < left
 
 
-def _missed_to_fire(spec: RepeatSpec, due_ms: int, now_ms: int) -> list[int]:
-    if spec.missed_fires.kind == "fire-all":
-        return _due(spec, due_ms, now_ms, min(spec.missed_fires.max_catchup or 0, MAX_CATCHUP))
-    return [due_ms] if spec.missed_fires.kind == "fire-once" else []
+def _most_made_up(policy: MissedFiresPolicy) -> int:
+    if policy.kind == "fire-all":
+        return min(policy.max_catchup or 0, MAX_CATCHUP)
+    return 1 if policy.kind == "fire-once" else 0
 
 
 def _due(spec: RepeatSpec, due_ms: int, now_ms: int, most: int) -> list[int]:

@@ -160,5 +160,7 @@ def retry_delay_ms(policy: RetryPolicy, backoff: BackoffSpec | None, attempt: in
             base = backoff.delay_ms * factor**attempt
         except OverflowError:
             base = math.inf
+        if math.isnan(base):  # what cannot be computed waits for as long as any job may
+            base = math.inf
     delay = int(max(0, min(base, most)))
     return delay + (jitter(spread) if spread else 0)

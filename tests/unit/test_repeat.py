@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from time import process_time
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
@@ -355,6 +356,50 @@ def test_days_are_as_long_as_they_are(zone: str, short: str, long: str, missing:
             assert len(windows(cron(expression, zone), start - 1, end - 1)) == length // minutes
     hourly = next_fires(cron("0 * * * *", "Europe/Berlin"), 25, ms("2027-10-30T23:30", "Europe/Berlin"))
     assert shown(hourly, "Europe/Berlin")[-1] == "2027-10-31T23:00:00+01:00"
+
+
+# Far away
+
+FAR_ZONES = ("UTC", "+14:00", "-12:00", "Europe/Berlin", "Asia/Tokyo", "Pacific/Kiritimati", "Africa/Casablanca")
+
+
+@pytest.mark.parametrize("zone", FAR_ZONES)
+@pytest.mark.parametrize("after_ms", (ms("9999-01-01"), LAST_MS - 1, LAST_MS, LAST_MS + 1, 2**63, 2**64 - 1))
+def test_past_the_last_year_of_a_calendar_there_is_no_window(zone: str, after_ms: int) -> None:
+    for expression in ("* * * * * *", "0 0 1 1 *", "0 0 0 1 1 * 5000"):
+        assert next_fire(cron(expression, zone), after_ms) is None
+
+
+@pytest.mark.parametrize("zone", FAR_ZONES)
+def test_a_far_window_is_found_at_once_and_on_the_zones_own_clock(zone: str) -> None:
+    begun = process_time()
+    fire_ms = next_fire(cron("0 30 12 15 7 * 4999", zone), ms("2027-01-01"))
+    assert process_time() - begun < 0.05  # it took 0.7 s to walk there
+    assert fire_ms is not None
+    assert shown([fire_ms], "UTC")[0].startswith("4999-07-1")
+    near_ms = next_fire(cron("0 30 12 15 7 * 4999", zone), fire_ms - 40 * DAY * 1000)
+    assert fire_ms == near_ms
+
+
+def test_a_pattern_whose_every_time_is_skipped_by_the_clocks_has_no_window() -> None:
+    """In New York the second Sunday of March has no half past two."""
+    begun = process_time()
+    assert next_fire(cron("30,45 2 * 3 SUN#2", "America/New_York"), ms("2027-01-01")) is None
+    assert process_time() - begun < 0.5  # 0.05 where nothing else runs; it took 0.9
+
+
+@pytest.mark.parametrize("zone", ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe"))
+@pytest.mark.parametrize(
+    "expression", ("0 * 1 11 *", "15 1 1-7 11 +SUN", "*/30 2 31 10 *", "0 3 29 2 *", "30 2 28 3 *")
+)
+def test_a_window_is_the_same_from_far_and_from_near(expression: str, zone: str) -> None:
+    pattern = cron(expression, zone)
+    for year in range(2027, 2060, 4):
+        from_far = next_fire(pattern, ms(f"{year}-01-01"))
+        assert from_far is not None
+        for days in (100, 7, 4, 3, 2, 1):
+            near = max(ms(f"{year}-01-01"), from_far - days * DAY * 1000)
+            assert next_fire(pattern, near) == from_far or near < ms(f"{year}-01-01") + DAY * 1000
 
 
 # Properties of windows

@@ -86,7 +86,9 @@ def test_after_five_minutes_away_the_policy_decides(
     pattern: RepeatPattern, policy: MissedFiresPolicy, fires: list[int]
 ) -> None:
     plan = plan_fires(spec(pattern, missed_fires=policy), NOW - 5 * MINUTE_MS, fired=0, now_ms=NOW)
-    assert plan == FirePlan(tuple(NOW + second * 1000 for second in fires), NOW + MINUTE_MS, has_missed=True)
+    given_up = 6 - len(fires) if policy.kind == "fire-all" else 0
+    windows_ms = tuple(NOW + second * 1000 for second in fires)
+    assert plan == FirePlan(windows_ms, NOW + MINUTE_MS, has_missed=True, given_up=given_up)
 
 
 @pytest.mark.parametrize("policy", (skip(), fire_once(), fire_all(2)))
@@ -132,8 +134,36 @@ def test_fires_at_once_are_bounded_and_the_rest_follows() -> None:
     plan = plan_fires(fast, NOW - 5000, fired=0, now_ms=NOW)
     assert len(plan.fires_ms) == MAX_FIRES
     assert plan.next_ms == NOW - 5000 + MAX_FIRES
-    greedy = spec(every(1), missed_fires=fire_all(2**32 - 1))
-    assert len(plan_fires(greedy, NOW - 10**6, fired=0, now_ms=NOW).fires_ms) == MAX_CATCHUP
+
+
+@pytest.mark.parametrize("pattern", (every(1000), cron("* * * * * *", "Europe/Berlin")))
+def test_what_was_missed_is_planned_in_parts_up_to_the_cap(pattern: RepeatPattern) -> None:
+    greedy = spec(pattern, missed_fires=fire_all(2**32 - 1))
+    due_ms = NOW - (MAX_CATCHUP + 50) * 1000
+    plan = plan_fires(greedy, due_ms, fired=0, now_ms=NOW)
+    fires = list(plan.fires_ms)
+    while plan.goes_on:
+        assert len(plan.fires_ms) <= MAX_FIRES
+        assert plan.next_ms is not None
+        plan = plan_fires(greedy, plan.next_ms, fired=len(fires), now_ms=NOW, made_up=len(fires))
+        fires += plan.fires_ms
+    assert fires == [due_ms + n * 1000 for n in range(MAX_CATCHUP)]
+    assert (plan.next_ms, plan.given_up) == (NOW + 1000, 51)
+
+
+def test_the_last_part_of_what_was_missed_keeps_to_the_cap_although_it_is_in_time() -> None:
+    catching_up = spec(every(1000), missed_fires=fire_all(MAX_FIRES + 3))
+    due_ms = NOW - (MAX_FIRES + 5) * 1000
+    plan = plan_fires(catching_up, due_ms, fired=0, now_ms=NOW)
+    assert (len(plan.fires_ms), plan.next_ms, plan.goes_on) == (MAX_FIRES, NOW - 5000, True)
+    plan = plan_fires(catching_up, NOW - 5000, fired=MAX_FIRES, now_ms=NOW, made_up=MAX_FIRES)
+    assert plan == FirePlan((NOW - 5000, NOW - 4000, NOW - 3000), NOW + 1000, has_missed=True, given_up=3)
+
+
+def test_the_limit_ends_what_is_planned_in_parts() -> None:
+    limited = spec(every(1000), limit=MAX_FIRES + 2, missed_fires=fire_all(10_000))
+    plan = plan_fires(limited, NOW - 2000 * 1000, fired=MAX_FIRES, now_ms=NOW, made_up=MAX_FIRES)
+    assert (len(plan.fires_ms), plan.next_ms, plan.goes_on) == (2, None, False)
 
 
 @settings(max_examples=50)

@@ -102,6 +102,14 @@ class TestExtremes:
         assert delays(BackoffSpec("fixed", MAX_U64, MAX_U64), attempts=1) == [MAX_U64]
         assert delays(BackoffSpec("exponential", MAX_U64, MAX_U64), attempts=2)[1] == MAX_U64
 
+    @pytest.mark.parametrize(
+        ("delay_ms", "multiplier"), ((100, math.nan), (0, math.nan), (0, math.inf), (0, -math.inf))
+    )
+    def test_a_delay_that_is_not_a_number_is_the_bound(self, delay_ms: int, multiplier: float) -> None:
+        backoff = BackoffSpec("exponential", delay_ms, 5000, multiplier, 0)
+        assert retry_delay_ms(POLICY, backoff, 1, no_jitter) == 5000
+        assert retry_delay_ms(POLICY, BackoffSpec("exponential", delay_ms, None, multiplier, 0), 1, no_jitter) == 30_000
+
     @pytest.mark.parametrize("multiplier", (math.nan, math.inf, -math.inf, -2.0, 1e308, 5e-324))
     @pytest.mark.parametrize("delay_ms", (0, 1, 100, MAX_U64))
     @pytest.mark.parametrize("attempt", (0, 1, 2, 3, 1000, MAX_U32))

@@ -12,12 +12,12 @@ import pytest
 from pychasqui import MissedFiresPolicy, RepeatPattern
 from pychasqui._engine import leader
 from pychasqui._engine import scheduler as module
-from pychasqui._engine.scheduler import BYTES_A_CALL, JOBS_A_CALL, Scheduler, _plan, in_calls
+from pychasqui._engine.scheduler import BYTES_A_CALL, DECIDE_S, JOBS_A_CALL, Scheduler, _plan, in_calls
 from pychasqui._redis.repeats import Due, DueSpec, Fires, RepeatBroker
 from pychasqui._spec import encode_spec
 from pychasqui.codec import decode_envelope, encode_data, encode_retry, read_extra
 from pychasqui.errors import DecodeError
-from pychasqui.repeat import GRACE_MS, RepeatSpec
+from pychasqui.repeat import GRACE_MS, MAX_FIRES, RepeatSpec
 from pychasqui.retry import BackoffSpec, RetryOverride
 
 NOW = 1_800_000_000_000
@@ -87,6 +87,22 @@ class TestPlan:
             assert (follower.due.score, follower.due.spec) == (fires.next_ms, one.spec)
         assert decisions[-1].next_ms == NOW + MINUTE_MS
 
+    def test_many_windows_that_were_missed_follow_each_other_in_several_decisions(self) -> None:
+        one = due(NOW - 10_000_000, pattern=RepeatPattern.every(1000), missed_fires=MissedFiresPolicy.fire_all(1200))
+        decisions = plan(one)
+        assert [len(fires.envelopes) for fires in decisions] == [MAX_FIRES, MAX_FIRES, 200]
+        for fires, follower in pairwise(decisions):
+            assert follower.due.score == fires.next_ms
+        assert decisions[-1].next_ms == NOW + 1000
+
+    @pytest.mark.parametrize(("missed", "said"), ((1300, "101 windows"), (9000, f"{MAX_FIRES} or more windows")))
+    def test_what_the_cap_gives_up_is_said(self, caplog: pytest.LogCaptureFixture, missed: int, said: str) -> None:
+        policy = MissedFiresPolicy.fire_all(1200)
+        plan(due(NOW - missed * 1000, pattern=RepeatPattern.every(1000), missed_fires=policy))
+        in_time, given_up = (record.getMessage() for record in caplog.records)
+        assert "makes up for 1200" in in_time
+        assert f"{said} are given up" in given_up
+
     def test_large_jobs_that_are_in_time_wait_for_the_next_tick(self) -> None:
         payload = encode_data(b"x" * (BYTES_A_CALL // 2))
         (fires,) = plan(due(NOW - 300, payload=payload, pattern=RepeatPattern.every(100)))
@@ -108,6 +124,10 @@ def fires_of(count: int, size: int = 1) -> Fires:
 
 
 class TestCalls:
+    @pytest.fixture(autouse=True)
+    def _standing_clock(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "monotonic", lambda: 50.0)
+
     def test_small_ones_travel_together(self) -> None:
         decisions = [fires_of(1) for _ in range(JOBS_A_CALL)]
         assert list(in_calls(iter(decisions))) == [decisions]
@@ -127,6 +147,12 @@ class TestCalls:
     def test_a_call_holds_so_many_bytes(self) -> None:
         decisions = [fires_of(1, BYTES_A_CALL // 2) for _ in range(7)]
         assert [len(call) for call in in_calls(iter(decisions))] == [3, 3, 1]
+
+    def test_decisions_that_take_long_travel_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """So that the event loop turns between them."""
+        clock = iter(range(100))
+        monkeypatch.setattr(module, "monotonic", lambda: next(clock) * 0.9 * DECIDE_S)
+        assert [len(call) for call in in_calls(iter([fires_of(1) for _ in range(5)]))] == [2, 2, 1]
 
     def test_what_cannot_be_fired_goes_its_own_way(self) -> None:
         decisions: list[Any] = [fires_of(1), (due(), "broken"), fires_of(1)]

@@ -19,7 +19,7 @@ from ..codec import decode_retry, encode_envelope, encode_extras
 from ..config import SCHEDULER_LEASE_MS
 from ..errors import DecodeError
 from ..job import SCHEDULED_AT
-from ..repeat import GRACE_MS, plan_fires
+from ..repeat import GRACE_MS, MAX_FIRES, plan_fires
 from ..sinks import JobsAdded, Record
 from .leader import Leader
 from .service import Outage, until_free_s
@@ -29,6 +29,7 @@ log = logging.getLogger("chasqui.scheduler")
 BATCH = 250
 JOBS_A_CALL = 500
 BYTES_A_CALL = 4 * 1024 * 1024
+DECIDE_S = 0.005  # then the event loop turns before the next decision: one may take milliseconds
 
 
 class Scheduler(Leader):
@@ -102,36 +103,53 @@ class Scheduler(Leader):
 
 
 def _plan(due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[], None]) -> Iterator[Fires]:
-    """What to fire: one decision, or several that follow each other if its jobs are large.
+    """What to fire: one decision, or several that follow each other if it has many jobs or large ones.
 
-    What is in time may as well follow in the next tick; of what was missed, the policy would then begin anew.
+    What is in time may as well follow in the next tick; of what was missed, the policy would then begin from the start.
     """
     spec = decode_spec(due.spec)
     if due.fired < 0:
         raise DecodeError("its count of fires is no number")
     retry = decode_retry(due.retry) if due.retry else None
+    most = max(1, BYTES_A_CALL // max(1, len(spec.payload)))
+
+    def decide(due: DueSpec, next_ms: int | None, fires_ms: tuple[int, ...]) -> Fires:
+        envelopes = [
+            encode_envelope(_ids.new_id(), spec.payload, now_ms, 0, retry, encode_extras(**{SCHEDULED_AT: window_ms}))
+            for window_ms in fires_ms
+        ]
+        return Fires(due, next_ms, spec.job_name, envelopes)
+
+    score_ms, made_up = due.score, 0
     plan = plan_fires(spec, due.score, fired=due.fired, now_ms=now_ms, grace_ms=grace_ms)
     if plan.has_missed:
         on_missed()
+    while True:
+        fires_ms = plan.fires_ms
+        made_up += len(fires_ms)
+        while len(fires_ms) > most:
+            yield decide(due, fires_ms[most], fires_ms[:most])
+            if not plan.has_missed:
+                return
+            due, fires_ms = due._replace(score=fires_ms[most]), fires_ms[most:]
+        yield decide(due, plan.next_ms, fires_ms)
+        if not plan.goes_on or plan.next_ms is None:
+            break
+        due = due._replace(score=plan.next_ms)
+        plan = plan_fires(spec, due.score, fired=due.fired + made_up, now_ms=now_ms, made_up=made_up)
+    if plan.has_missed:
+        _tell_missed(due.key, score_ms, made_up, plan.given_up)
+
+
+def _tell_missed(key: str, score_ms: int, made_up: int, given_up: int) -> None:
+    log.warning("repeatable %.200r was not fired in time at %d, its policy makes up for %d", key, score_ms, made_up)
+    if given_up:
         log.warning(
-            "repeatable %.200r was not fired in time at %d, its policy makes up for %d",
-            due.key,
-            due.score,
-            len(plan.fires_ms),
+            "repeatable %.200r has missed more than the cap of its policy: %d%s windows are given up",
+            key,
+            given_up,
+            " or more" if given_up == MAX_FIRES else "",
         )
-
-    def envelope(window_ms: int) -> bytes:
-        extras = encode_extras(**{SCHEDULED_AT: window_ms})
-        return encode_envelope(_ids.new_id(), spec.payload, now_ms, 0, retry, extras)
-
-    most = max(1, BYTES_A_CALL // max(1, len(spec.payload)))
-    fires_ms = plan.fires_ms
-    while len(fires_ms) > most:
-        yield Fires(due, fires_ms[most], spec.job_name, [envelope(window_ms) for window_ms in fires_ms[:most]])
-        if not plan.has_missed:
-            return
-        due, fires_ms = due._replace(score=fires_ms[most]), fires_ms[most:]
-    yield Fires(due, plan.next_ms, spec.job_name, [envelope(window_ms) for window_ms in fires_ms])
 
 
 def in_calls(
@@ -139,14 +157,15 @@ def in_calls(
 ) -> Iterator[list[Fires] | tuple[DueSpec, str]]:
     """Fires gathered into calls of a bounded size; the others as they come."""
     call: list[Fires] = []
-    jobs = size = 0
+    jobs, size, begun = 0, 0, monotonic()
     for decision in decisions:
         if not isinstance(decision, Fires):
             yield decision
             continue
-        if call and (jobs + len(decision.envelopes) > JOBS_A_CALL or size > BYTES_A_CALL):
+        is_full = jobs + len(decision.envelopes) > JOBS_A_CALL or size > BYTES_A_CALL
+        if call and (is_full or monotonic() - begun > DECIDE_S):
             yield call
-            call, jobs, size = [], 0, 0
+            call, jobs, size, begun = [], 0, 0, monotonic()
         call.append(decision)
         jobs += len(decision.envelopes)
         size += sum(map(len, decision.envelopes))
