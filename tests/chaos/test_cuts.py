@@ -156,10 +156,16 @@ async def hold(scene: Scene, consumer: str) -> None:
     await scene.witness.xreadgroup("default", consumer, {key: ">"}, count=JOBS)
 
 
+async def end_lease(scene: Scene, consumer: str) -> None:
+    """Now, so that what it holds has lain untouched since then."""
+    seconds, micros = await scene.witness.time()
+    await scene.witness.zadd(f"{scene.prefix}:workers", {consumer: seconds * 1000 + micros // 1000})
+
+
 async def take_over(scene: Scene) -> None:
     await scene.add()
     await hold(scene, "dead")
-    await scene.witness.zadd(f"{scene.prefix}:workers", {"dead": 1})
+    await end_lease(scene, "dead")
     async with scene.worker(), scene.until_settled():
         await eventually(lambda: len(scene.runs) >= JOBS, timeout=10)
     assert scene.attempts() == {number: [1] for number in range(JOBS)}
@@ -170,7 +176,7 @@ async def live_again(scene: Scene) -> None:
     """A worker of this name was killed with all the jobs in its hands: it may have run them, and each counts once."""
     await scene.add()
     await hold(scene, "pod-0")
-    await scene.witness.zadd(f"{scene.prefix}:workers", {"pod-0": 1})
+    await end_lease(scene, "pod-0")
     async with scene.worker(consumer_id="pod-0"), scene.until_settled():
         await eventually(lambda: len(scene.runs) >= JOBS, timeout=10)
     assert scene.attempts() == {number: [1] for number in range(JOBS)}

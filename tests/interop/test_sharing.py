@@ -155,6 +155,33 @@ class TestKilled:
                 await nothing_left(server)
 
 
+class TestTakenName:
+    async def test_an_official_worker_under_the_name_of_a_dead_one_of_ours_is_not_robbed(
+        self, official: Official, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        program = (
+            "import asyncio; from pychasqui import Worker\n"
+            "async def handle(job): await asyncio.sleep(3600)\n"
+            f"worker = Worker({queue_name!r}, handle, redis_url={redis_url!r}, consumer_id='pod-0', lease_ms=1000)\n"
+            "asyncio.run(worker.run())\n"
+        )
+        worker = await asyncio.create_subprocess_exec(sys.executable, "-c", program, cwd=PROJECT)
+        try:
+            await eventually(lambda: official._is_reading("pod-0"))
+        finally:
+            worker.kill()
+            await worker.wait()
+        await asyncio.sleep(1.1)  # until its lease is over
+        await official.work(consumer_id="pod-0", lasts_s=4.0, concurrency=50)
+        jobs = await queue.add_bulk({"name": "n", "data": n} for n in range(50))
+        await eventually(lambda: len(official.runs) == 50)
+        handler = Handler()
+        async with Worker(queue_name, handler, redis_url=redis_url, lease_ms=1000):
+            await eventually(lambda: len(official.ended) == 50, timeout=10)
+        assert handler.runs == []
+        assert sorted(run.id for run in official.runs) == sorted(job.id for job in jobs)
+
+
 class TestHandedBack:
     async def test_they_run_at_once_what_our_closed_worker_had_not_started(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, wire: Wire

@@ -41,6 +41,7 @@ GROUP, OFFICIAL = "default", "official"
 LEDGER = KEYS.ledger("producer")
 MAX_ATTEMPTS = 3
 LEASE_MS, MIN_IDLE_MS, LONG_MS = 600_000, 300_000, 3_600_000
+OVER_MS = 1000  # for how long a lease that is over has been so
 ERROR = LookupError("the handler failed")
 
 slots = st.integers(0, 1)
@@ -356,10 +357,17 @@ class Machine(RuleBasedStateMachine):
         self._end_lease(names[pick % len(names)])
 
     def _end_lease(self, name: str) -> None:
-        over = float(self._now_ms() - LEASE_MS)
+        over = float(self._now_ms() - OVER_MS)
         self.client.zadd(KEYS.workers, {name: over})
         self.model.leases[name] = over
         self.judgements.append((name, over))
+
+    def _let_lie_since(self, name: str, lease: float) -> None:
+        """As a dead worker does: it has touched nothing since its lease ended."""
+        fresh = [entry_id for entry_id in self.model.held_by(name) if not self.model.entries[entry_id].is_idle]
+        if lease and fresh:
+            idle_ms = int(self._now_ms() - lease) + 1
+            self.client.xclaim(KEYS.stream, GROUP, name, 0, fresh, idle=idle_ms, justid=True)
 
     def _candidates(self, worker: Worker) -> list[tuple[str, float]]:
         left = [(name, 0.0) for name, lease in self.model.leases.items() if not lease]
@@ -374,6 +382,7 @@ class Machine(RuleBasedStateMachine):
         if not candidates:
             return
         name, lease = candidates[pick % len(candidates)]
+        self._let_lie_since(name, lease)
         taken = self.wait(self.broker.take_over(GROUP, worker.name, name.encode(), lease, count))
         if self.model.leases.get(name) != lease:
             assert taken is None, "the lease has moved"
@@ -666,15 +675,13 @@ class Machine(RuleBasedStateMachine):
     def _carry_on(self) -> None:
         for name, lease in list(self.model.leases.items()):
             if lease and name not in {worker.name for worker in self.workers}:
-                self.client.zadd(KEYS.workers, {name: 1})
-                self.model.leases[name] = 1.0
-                self.judgements.append((name, 1.0))
+                self._end_lease(name)
         self.let_entries_lie()
         for slot, worker in enumerate(self.workers):
             self.keep(slot, drops=True)
             self.look_for_orphans(slot, starts=True)
             for name, lease in list(self.model.leases.items()):
-                if not lease or lease == 1.0:
+                if lease < self._now_ms():
                     self.judgements = [(name, lease)]
                     self.take_over(slot, 0, 3, "none", starts=True)
             self.claim_what_lies(slot, 3, "none", starts=True)

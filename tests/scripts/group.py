@@ -493,8 +493,9 @@ class Group:
         return None if score is None else float(score)
 
     def end_lease(self, consumer: str) -> None:
-        """As if this worker had been silent for longer than its lease."""
-        self.client.zadd(KEYS.workers, {consumer: self.now_ms - 1})
+        """As if this worker had been silent for longer than its lease; what it holds it was given before."""
+        self.client.zadd(KEYS.workers, {consumer: self.now_ms})
+        self.wait_ms(2)
 
     @property
     def keys(self) -> set[str]:

@@ -302,7 +302,49 @@ class TestWhatNobodyHolds:
         assert group.read("b", 9) == entry_ids[11:]
 
 
+class TestStreamThatIsBehind:
+    """Restored from a snapshot, or begun again: what is held may lie beyond its last id."""
+
+    def test_what_is_added_later_is_read(self, group: Group) -> None:
+        group.client.delete(KEYS.stream)
+        waiting = group.client.xadd(KEYS.stream, {"d": "x"}, "5-1")
+        assert group.regroup("a", {b"9-9": 1}) == 1
+        added = group.client.xadd(KEYS.stream, {"d": "y"}, "7-1")
+        assert group.read("a", 9) == [added]
+        taken = group.takeover("a", HEIR)
+        assert taken is not None
+        assert [entry.id for entry in taken] == [waiting]
+
+    def test_also_behind_entries_that_are_gone(self, group: Group) -> None:
+        group.client.delete(KEYS.stream)
+        for entry_id in ("5-1", "6-1"):
+            group.client.xadd(KEYS.stream, {"d": "x"}, entry_id)
+        group.client.xdel(KEYS.stream, "6-1")
+        assert group.regroup("a", {b"6-2": 1, b"5-1": 3}) == 1
+        assert group.holds == {b"5-1": Hold("a", 3)}
+        assert group.client.xinfo_groups(KEYS.stream)[0]["last-delivered-id"] == b"6-1"
+
+
 class TestTrouble:
+    @pytest.mark.parametrize("key", (KEYS.workers, WORDS))
+    def test_a_list_of_another_type_changes_nothing(self, group: Group, key: str) -> None:
+        (entry_id,) = group.hand_to("a")
+        group.destroy()
+        group.client.delete(key)
+        group.client.set(key, "odd", ex=1000)
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            group.regroup("a", {entry_id: 1})
+        assert not group.exists
+        assert group.client.ttl(key) > 0
+
+    def test_words_that_say_nonsense_are_passed_over(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        lose_group(group, "a", "b")
+        group.client.hset(WORDS, "until", "soon")
+        group.client.hset(WORDS, "of b", f"{entry_id.decode()} {'9' * 400} {'9' * 50}-1 2")
+        assert group.regroup("a", {entry_id: 1}) == 1
+        assert group.holds == {entry_id: Hold("b", 1_000_000_000)}
+
     def test_a_key_of_another_type_is_an_error(self, group: Group) -> None:
         group.client.delete(KEYS.stream)
         group.client.set(KEYS.stream, "x")

@@ -126,6 +126,47 @@ class TestLease:
         assert group.holds == {entry_id: Hold("b", 1)}
 
 
+class TestTakenName:
+    """A consumer without a lease, an official one, has come up under the dead worker's name."""
+
+    def test_what_was_delivered_after_the_lease_ended_stays(self, group: Group) -> None:
+        (old,) = leave_behind(group, 1)
+        group.wait_ms(20)
+        group.client.zadd(KEYS.workers, {"dead": group.now_ms - 5})
+        (running,) = group.hand_to("dead")
+        taken = group.takeover("a", "dead")
+        assert taken is not None
+        assert [entry.id for entry in taken] == [old]
+        assert group.holds == {old: Hold("a", 2), running: Hold("dead", 1)}
+
+    def test_it_is_forgotten_as_one_of_ours_and_stays_in_the_group(self, group: Group) -> None:
+        group.client.zadd(KEYS.workers, {"dead": group.now_ms - 5})
+        entry_ids = group.hand_to("dead", 3)
+        assert group.takeover("a", "dead") == []
+        assert group.holds == dict.fromkeys(entry_ids, Hold("dead", 1))
+        assert (group.workers, group.consumers) == ({}, {"dead"})
+
+    def test_then_its_entries_are_taken_when_they_have_lain_idle(self, group: Group) -> None:
+        group.client.zadd(KEYS.workers, {"dead": group.now_ms - 5})
+        (entry_id,) = group.hand_to("dead")
+        group.takeover("a", "dead")
+        assert group.claim_idle("a") == []
+        group.let_lie(HOUR_MS, entry_id)
+        assert [entry.id for entry in group.claim_idle("a")] == [entry_id]
+
+    def test_it_is_not_forgotten_while_old_entries_are_left(self, group: Group) -> None:
+        entry_ids = leave_behind(group, 3)
+        group.wait_ms(20)
+        group.client.zadd(KEYS.workers, {"dead": group.now_ms - 5})
+        group.hand_to("dead")
+        group.takeover("a", "dead", count=2)
+        assert group.lease("dead") is not None
+        taken = group.takeover("a", "dead", count=2)
+        assert taken is not None
+        assert [entry.id for entry in taken] == entry_ids[2:]
+        assert group.lease("dead") is None
+
+
 class TestTwice:
     def test_the_same_call_again_finds_the_name_gone(self, group: Group) -> None:
         leave_behind(group, 2)

@@ -69,8 +69,8 @@ REGROUP = [
     Mutant(
         "regroup",
         "words outlive a group that is there",
-        "redis.call('DEL', words)\n  return 1\nend\n\n-- P",
-        "return 1\nend\n\n-- P",
+        "redis.call('DEL', words)\n  return 1\nend\n\n-- W",
+        "return 1\nend\n\n-- W",
     ),
     Mutant(
         "regroup",
@@ -85,7 +85,7 @@ REGROUP = [
         "if pending.err and not string",
         "if false and not string",
     ),
-    Mutant("regroup", "an empty stream has to be waited for", "redis.call('XLEN', stream) == 0", "false"),
+    Mutant("regroup", "an empty stream has to be waited for", "length == 0", "false"),
     Mutant("regroup", "a stream that is gone stays so", ", 'MKSTREAM'", ""),
     Mutant(
         "regroup",
@@ -106,8 +106,10 @@ REGROUP = [
         "return #a > #b or (#a == #b and a > b)",
         "return tonumber(a) > tonumber(b)",
     ),
-    Mutant("regroup", "the number of an entry is ignored", " or (ms == last_ms and is_greater(seq, last_seq))", ""),
-    Mutant("regroup", "the time of an entry is ignored", "is_greater(ms, last_ms) or (ms == last_ms and ", "("),
+    Mutant("regroup", "the number of an entry is ignored", " or (ms == other_ms and is_greater(seq, other_seq))", ""),
+    Mutant("regroup", "the time of an entry is ignored", "is_greater(ms, other_ms) or (ms == other_ms and ", "("),
+    Mutant("regroup", "it begins beyond the stream", "if is_after(last_ms, last_seq, ms, seq) then", "if false then"),
+    Mutant("regroup", "it begins at the stream's end", "if is_after(last_ms, last_seq, ms, seq) then", "if true then"),
     Mutant("regroup", "the first who holds it has it", LATER, "not deliveries[id]"),
     Mutant("regroup", "the lowest delivery has it", LATER, "delivery < (deliveries[id] or 1e9)"),
     Mutant("regroup", "the last who holds it has it", LATER, "true"),
@@ -159,13 +161,13 @@ LEAVE = [
     Mutant("leave", "the name stays in the group", "redis.pcall('XGROUP', 'DELCONSUMER', stream, group, consumer)", ""),
 ]
 
-CAS = "tonumber(score) ~= tonumber(lease)"
+CAS = "tonumber(score) ~= lease"
 TOLD = "claimed[1][2], deliveries}"
 
 TAKEOVER = [
     Mutant("takeover", "whoever came back is robbed", f"if not score or {CAS} then", "if not score then"),
     Mutant("takeover", "a lease is not needed", "if not score or tonumber", "if score and tonumber"),
-    Mutant("takeover", "a lease that grew will do", CAS, "tonumber(score) < tonumber(lease)"),
+    Mutant("takeover", "a lease that grew will do", CAS, "tonumber(score) < lease"),
     Mutant("takeover", "entries of anybody are taken", "'-', '+', count, from)", "'-', '+', count)"),
     Mutant("takeover", "earlier deliveries are not told", TOLD, "claimed[1][2], 0}"),
     Mutant("takeover", "deliveries are told one too low", TOLD, "claimed[1][2], deliveries - 1}"),
@@ -176,7 +178,20 @@ TAKEOVER = [
         "group, consumer, 0, id)",
         "group, consumer, 0, id, 'RETRYCOUNT', deliveries)",
     ),
-    Mutant("takeover", "the name goes while entries are left", "1, from) == 0 then", "1, from) >= 0 then"),
+    Mutant(
+        "takeover",
+        "the name goes while entries are left",
+        "if #redis.call('XPENDING', stream, group, 'IDLE', untouched_ms, '-', '+', 1, from) == 0 then",
+        "if true then",
+    ),
+    Mutant(
+        "takeover",
+        "a name that holds entries leaves the group",
+        "  if #redis.call('XPENDING', stream, group, '-', '+', 1, from) == 0 then",
+        "  if true then",
+    ),
+    Mutant("takeover", "who took the name is robbed", "math.max(0, now_ms - lease) or 0", "0 or 0"),
+    Mutant("takeover", "who has left is not relieved", "lease > 0 and math.max", "math.max"),
     Mutant("takeover", "the name stays in the group", "redis.call('XGROUP', 'DELCONSUMER', stream, group, from)", ""),
     Mutant("takeover", "the name stays in the list", "redis.call('ZREM', workers, from)", ""),
 ]

@@ -3,9 +3,11 @@
 -- While the group is gone nobody can read, so nobody gets hold of anything more: that closes the race between those who
 -- say what they hold and those who would be handed it. Atomically: this worker's word is noted, and with it its lease
 -- is renewed, which keep.lua does not do meanwhile; so whoever lives past the leases of the first word has had its say.
--- When nobody is left to be waited for, the group begins behind the last entry that anybody holds. Up to there each
--- entry is pending again for its holder, by its delivery; what nobody holds goes to a consumer that counts as having
--- left, as release.lua hands it back. What comes behind is read as new. Sending it twice changes nothing.
+-- When nobody is left to be waited for, the group begins behind the last entry that anybody holds, but never behind the
+-- stream's last id: a stream that was restored or begun again may be behind what is held, and what is added up to there
+-- would never be read. Up to where it begins each entry is pending again for its holder, by its delivery; what nobody
+-- holds goes to a consumer that counts as having left, as release.lua hands it back. What comes behind is read as new.
+-- Sending it twice changes nothing.
 --
 -- KEYS  stream, workers, words (hash: `until` and, for each consumer, what it has said)
 -- ARGV  group, consumer, lease_ms, keep_key_ms, heir (the consumer that has left), idle_ms,
@@ -22,9 +24,16 @@ if not pending.err then
   return 1
 end
 
+-- Whatever could fail must fail before the first write.
+local length = redis.call('XLEN', stream)
+local about = length > 0 and redis.call('XINFO', 'STREAM', stream)
+-- Workers of other groups are in the same list and will never say anything: nobody waits past this.
+local longest = redis.call('ZREVRANGE', workers, 0, 0, 'WITHSCORES')[2]
+redis.call('HLEN', words)
+
 -- PERSIST needs no memory, and what follows a first write passes when memory is full.
 redis.call('PERSIST', words)
-if redis.call('XLEN', stream) == 0 then
+if length == 0 then
   redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
   redis.call('DEL', words)
   return 1
@@ -32,8 +41,6 @@ end
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
--- Workers of other groups are in the same list and will never say anything: nobody waits past this.
-local longest = redis.call('ZREVRANGE', workers, 0, 0, 'WITHSCORES')[2]
 redis.call('HSETNX', words, 'until', longest or 0)
 redis.call('HSET', words, 'of ' .. consumer, table.concat(ARGV, ' ', 7))
 redis.call('PEXPIRE', words, lease_ms)
@@ -41,7 +48,7 @@ redis.call('ZADD', workers, now_ms + lease_ms, consumer)
 redis.call('PEXPIRE', workers, keep_key_ms)
 
 local alive = redis.call('ZRANGEBYSCORE', workers, '(' .. now_ms, '+inf')
-local must_wait = now_ms < tonumber(redis.call('HGET', words, 'until'))
+local must_wait = now_ms < (tonumber(redis.call('HGET', words, 'until')) or 0)
 local said = {}
 for _, name in ipairs(alive) do
   said[name] = redis.call('HGET', words, 'of ' .. name)
@@ -50,15 +57,24 @@ end
 
 -- As text: a sequence number may be too large for a Lua number. There are no leading zeros.
 local function is_greater(a, b) return #a > #b or (#a == #b and a > b) end
+local function is_after(ms, seq, other_ms, other_seq)
+  return is_greater(ms, other_ms) or (ms == other_ms and is_greater(seq, other_seq))
+end
 
 local holders, deliveries, last_ms, last_seq = {}, {}, '0', '0'
 for _, name in ipairs(alive) do
   for ms, seq, delivery in string.gmatch(said[name] or '', '(%d+)%-(%d+) (%d+)') do
     local id = ms .. '-' .. seq
-    delivery = tonumber(delivery)
+    delivery = math.min(tonumber(delivery), 1e9)
     -- One that lost it may still run it; whoever took it over has it by a later delivery.
     if delivery > (deliveries[id] or -1) then holders[id], deliveries[id] = name, delivery end
-    if is_greater(ms, last_ms) or (ms == last_ms and is_greater(seq, last_seq)) then last_ms, last_seq = ms, seq end
+    if is_after(ms, seq, last_ms, last_seq) then last_ms, last_seq = ms, seq end
+  end
+end
+for i = 1, #about, 2 do
+  if about[i] == 'last-generated-id' then
+    local ms, seq = string.match(about[i + 1], '^(%d+)-(%d+)$')
+    if is_after(last_ms, last_seq, ms, seq) then last_ms, last_seq = ms, seq end
   end
 end
 

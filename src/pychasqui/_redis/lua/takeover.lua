@@ -5,17 +5,25 @@
 -- were deleted while pending are dropped. If the reply is lost, the entries are pending for us and found again as
 -- orphans.
 --
+-- Only what nobody has touched since that lease ended is the dead worker's. What was delivered under its name later
+-- belongs to a consumer without a lease that has come up under that name: it keeps its entries, the name is forgotten as
+-- one of ours, and claim_idle judges it from then on.
+--
 -- KEYS  stream, workers
 -- ARGV  group, consumer (we), from (the dead), lease (the score that was judged), count
 -- Returns false if the lease has moved, else a list of {id, fields, earlier deliveries}
 local stream, workers = KEYS[1], KEYS[2]
-local group, consumer, from, lease, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local group, consumer, from, lease, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 
 local score = redis.call('ZSCORE', workers, from)
-if not score or tonumber(score) ~= tonumber(lease) then return false end
+if not score or tonumber(score) ~= lease then return false end
+
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local untouched_ms = lease > 0 and math.max(0, now_ms - lease) or 0  -- 0: it has left, whenever that was
 
 local taken = {}
-for _, pending in ipairs(redis.call('XPENDING', stream, group, '-', '+', count, from)) do
+for _, pending in ipairs(redis.call('XPENDING', stream, group, 'IDLE', untouched_ms, '-', '+', count, from)) do
   local id, deliveries = pending[1], pending[4]
   local claimed = redis.call('XCLAIM', stream, group, consumer, 0, id)
   if #claimed == 1 and claimed[1] and claimed[1][2] then
@@ -25,8 +33,10 @@ for _, pending in ipairs(redis.call('XPENDING', stream, group, '-', '+', count, 
   end
 end
 
-if #redis.call('XPENDING', stream, group, '-', '+', 1, from) == 0 then
-  redis.call('XGROUP', 'DELCONSUMER', stream, group, from)
+if #redis.call('XPENDING', stream, group, 'IDLE', untouched_ms, '-', '+', 1, from) == 0 then
+  if #redis.call('XPENDING', stream, group, '-', '+', 1, from) == 0 then
+    redis.call('XGROUP', 'DELCONSUMER', stream, group, from)
+  end
   redis.call('ZREM', workers, from)
 end
 return taken
