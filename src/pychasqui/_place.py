@@ -9,6 +9,7 @@ from dataclasses import replace
 from . import embedded
 from ._redis.connection import Connection
 from ._redis.endpoint import CredentialProvider, Endpoint, parse_endpoint
+from ._redis.tls import unchecked
 from .errors import InvalidArgument
 
 log = logging.getLogger("chasqui.connection")
@@ -30,10 +31,17 @@ class Place:
             self._endpoint = parse_endpoint(
                 url, tls=tls, client_name=client_name, credential_provider=credential_provider
             )
+            if self._endpoint.tls is not None and (gap := unchecked(self._endpoint.tls)):
+                log.warning(
+                    "%s: %s, so that others on the line can read and change jobs; name the authority that signs it by "
+                    "ssl_ca_certs instead",
+                    self,
+                    gap,
+                )
         elif tls or credential_provider is not None:
             raise InvalidArgument("tls and credential_provider contradict redis_url: an embedded server has neither")
         else:
-            embedded.parse_folder(url)
+            self._url = embedded.absolute_url(url)  # now: the process may go elsewhere before it connects
 
     def __str__(self) -> str:
         return str(self._endpoint or self._url)

