@@ -170,7 +170,8 @@ def _refuse_extension(code: int, _: memoryview) -> NoReturn:
     raise DecodeError(f"the data holds extension type {code}")
 
 
-_decode = msgspec.msgpack.Decoder(ext_hook=_refuse_extension).decode
+# For what is known to be small; whoever calls it sees to its refusals.
+decode_unchecked = msgspec.msgpack.Decoder(ext_hook=_refuse_extension).decode
 # All that a decoder may find wrong with bytes. MemoryError is not in it: msgspec grows by what it reads and not by the
 # lengths it is told, so running out is the machine's trouble and no reason to bury a job.
 DECODER_REFUSALS = (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError)
@@ -181,7 +182,7 @@ def decode_data(payload: bytes) -> Any:
     if len(payload) >= _SCAN_BYTES:
         end_of_value(payload, 0, max_depth=MAX_DEPTH, max_memory=_allowance(payload))
     try:
-        value = _decode(payload)
+        value = decode_unchecked(payload)
     except DECODER_REFUSALS as error:
         raise DecodeError(f"the data is not MessagePack: {error}") from error
     if MAX_DEPTH < len(payload) < _SCAN_BYTES and _may_be_too_deep(payload):

@@ -21,10 +21,10 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from ._engine.delivery import Delivery
 from ._version import __version__
 from .codec import decode_data, encode_extras
 from .errors import DecodeError, InvalidArgument
-from .job import Job
 from .tracing import RunHandler, Scene, Shipment
 
 log = logging.getLogger("chasqui.tracing")
@@ -78,7 +78,7 @@ class OpenTelemetry:
             self._end(span)
 
     def processing(self, scene: Scene, handler: RunHandler) -> RunHandler:
-        async def run(job: Job) -> Any:
+        async def run(job: Delivery) -> Any:
             span = self._start_run(scene, job)
             # The context is this job's own and ends with it, so there is nothing to detach.
             contexts.attach(trace.set_span_in_context(span))
@@ -92,7 +92,7 @@ class OpenTelemetry:
 
         return run
 
-    def _start_run(self, scene: Scene, job: Job) -> Span:
+    def _start_run(self, scene: Scene, job: Delivery) -> Span:
         sender = self._sender(job)
         links = [] if sender is None or self._is_child else [Link(trace.get_current_span(sender).get_span_context())]
         # Without a sender a trace of its own: what the worker was started in has nothing to do with it.
@@ -126,12 +126,12 @@ class OpenTelemetry:
         more = {TRACE_STATE: state} if 0 < len(state) <= MAX_STATE_CHARS else {}
         return encode_extras(**{TRACE_PARENT: carrier["traceparent"]}, **more)
 
-    def _sender(self, job: Job) -> Context | None:
+    def _sender(self, job: Delivery) -> Context | None:
         """The context that the job was added in; None if it has none. Anybody may have written it."""
-        if not 0 < len(job._extras) <= MAX_EXTRAS_BYTES:
+        if not 0 < len(job.extras) <= MAX_EXTRAS_BYTES:
             return None
         try:
-            extras = decode_data(job._extras)
+            extras = decode_data(job.extras)
         except DecodeError:
             return None
         carrier = {"traceparent": extras.get(TRACE_PARENT), "tracestate": extras.get(TRACE_STATE, "")}
@@ -194,8 +194,8 @@ def _of_shipment(shipment: Shipment) -> Attributes:
     return attributes
 
 
-def _of_run(scene: Scene, job: Job) -> Attributes:
-    own = job._retry.max_attempts if job._retry is not None else None
+def _of_run(scene: Scene, job: Delivery) -> Attributes:
+    own = job.retry.max_attempts if job.retry is not None else None
     return {
         "messaging.message.id": job.id[:MAX_TEXT_CHARS],
         "messaging.consumer.group.name": scene.group,
@@ -203,7 +203,7 @@ def _of_run(scene: Scene, job: Job) -> Attributes:
         "messaging.chasquimq.job.name": job.name[:MAX_TEXT_CHARS],
         "messaging.chasquimq.job.attempt": job.attempt,
         "messaging.chasquimq.job.max_attempts": scene.max_attempts if own is None else own,
-        "messaging.chasquimq.stream.id": job._entry_id.decode(),
+        "messaging.chasquimq.stream.id": job.entry_id.decode(),
         "messaging.chasquimq.worker.id": scene.consumer_id,
     }
 

@@ -19,6 +19,7 @@ from . import config, logs
 from ._engine.acker import Acker
 from ._engine.announcer import Announcer
 from ._engine.decoder import Decoder
+from ._engine.delivery import Delivery
 from ._engine.desk import Desk
 from ._engine.event import Event
 from ._engine.http import HttpServer
@@ -161,7 +162,7 @@ class Parts:
         settings, threads = self._settings, self.threads
         handler = settings.handler if threads is None else _in_threads(settings.handler, threads)
         return Lanes(
-            _observed(settings, self._place, handler),
+            _observed(settings, self._place, _given_jobs(handler, self.desk)),
             settings.concurrency,
             on_done=self.acker.done,
             on_failed=logs.known_meanwhile(settings.queue_name, verdicts.failed),
@@ -172,7 +173,6 @@ class Parts:
         decoder = Decoder(
             max_payload_bytes=settings.max_payload_bytes,
             max_attempts=settings.max_attempts,
-            desk=self.desk,
             on_rejected=verdicts.rejected,
             on_exhausted=logs.known_meanwhile(settings.queue_name, verdicts.exhausted),
         )
@@ -294,6 +294,18 @@ def _observed(settings: Settings, place: Place, handler: RunHandler) -> RunHandl
         me = (settings.group, settings.consumer_id)
         handler = tracing.processing(Scene(settings.queue_name, place.server, *me, settings.max_attempts), handler)
     return logs.known_from_here(settings.queue_name, handler)
+
+
+def _given_jobs(handler: Callable[[Job], Awaitable[Any]], desk: Desk) -> RunHandler:
+    """The handler, called with a Job of its own for each delivery."""
+
+    def run(delivery: Delivery) -> Awaitable[Any]:
+        own_id, name, data = delivery.id, delivery.name, delivery.data
+        delivery.data = None
+        attempt, created_at_ms = delivery.attempt, delivery.created_at_ms
+        return handler(Job(own_id, name, data, attempt, created_at_ms, desk, own_id, name, delivery.extras))
+
+    return run
 
 
 def _in_threads(handler: Handler, threads: ThreadPoolExecutor) -> Callable[[Job], Awaitable[Any]]:

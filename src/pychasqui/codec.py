@@ -21,6 +21,7 @@ from ._msgpack import (
     DECODER_REFUSALS,
     MAX_DEPTH,
     decode_data,
+    decode_unchecked,
     encode,
     encode_data,
     encode_plain,
@@ -39,6 +40,7 @@ __all__ = [
     "Envelope",
     "decode_data",
     "decode_envelope",
+    "decode_job",
     "decode_name",
     "decode_retry",
     "encode_data",
@@ -139,6 +141,20 @@ def decode_envelope(data: bytes) -> Envelope:
         if envelope is not None:
             return envelope
     return _decode_unusual(data)
+
+
+def decode_job(data: bytes) -> tuple[Envelope, Any]:
+    """The envelope that `data` starts with, and the value in its payload."""
+    try:
+        # hot: 0.1 us; what is of the usual shape and cannot be too deep or too large needs no other look
+        if data[0] == 0x94:
+            envelope = _decode_four(data)
+            if len(payload := envelope.payload) <= MAX_DEPTH:
+                return envelope, decode_unchecked(payload)
+    except (IndexError, *DECODER_REFUSALS):
+        pass
+    envelope = decode_envelope(data)
+    return envelope, decode_data(envelope.payload)
 
 
 def _from_five(data: bytes, extras: bytes) -> Envelope:

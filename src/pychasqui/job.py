@@ -9,42 +9,34 @@ import msgspec
 
 from .codec import read_extra
 from .errors import InvalidArgument
-from .retry import RetryOverride
 
 MAX_PROGRESS = 1e300  # past it, arithmetic ends somewhere
 SCHEDULED_AT = "s"  # the extra that says for when a job was fired
 
 
-class Job(msgspec.Struct, eq=False, gc=False):
-    """One job: what was added, and which run of it this is."""
+class Job(msgspec.Struct, eq=False):
+    """One job: what was added, and which run of it this is.
 
-    # hot: a Struct takes 0.1 us to build, a frozen dataclass with slots 0.8. The garbage collector does not go through
-    # thousands of them: what they hold comes out of MessagePack and cannot refer back to them.
+    It belongs to whoever holds it. The worker keeps a record of its own (`_engine/delivery.py`) and never looks at it
+    again, so a handler may change it as it likes.
+    """
+
+    # hot: a Struct takes 0.1 us to build, a frozen dataclass with slots 0.8
 
     id: str
     name: str
     data: Any
     attempt: int = 0  # earlier runs that failed: 0 on the first
     created_at_ms: int = 0  # by the adding machine's clock
-    _retry: RetryOverride | None = None
-    _payload: bytes = b""  # the data as it came, for what is rescheduled or buried
-    _entry_id: bytes = b""
-    _deliveries: int = 0  # how often the entry had been delivered before
+    _desk: Any = (
+        None  # where its handler says how far it is, and whose job that is, whatever becomes of the fields above
+    )
+    _own_id: str = ""
+    _own_name: str = ""
     _extras: bytes = b""
-    _is_marked: bool = False  # whether it may be the only one of its id, so that the next must be let in at its end
-    _desk: Any = None  # where its handler says how far it is
-    _started_at: float = 0.0  # monotonic, as is the next
-    _ended_at: float = 0.0
-    _is_told: bool = False  # whether an event says that it is active
-    _result: bytes | None = None  # what the handler returned, encoded; None if it is not stored
     _queue: Any = None  # the Queue that added it, to ask for its result
     is_new: bool = True  # as add() returns it: False if a job of this id was there already
     has_replaced: bool = False  # and if that one was waiting and has this job's data now
-
-    @property
-    def _delivery(self) -> int:
-        """Which delivery of the entry this is, as the server counts them: it tells a run from a later one."""
-        return self._deliveries + 1
 
     async def wait_for_result(self, *, timeout: float = 30.0, poll_interval: float | None = None) -> Any:  # noqa: ASYNC109
         """What the handler returns; see Queue.wait_for_result(). Nothing is polled: poll_interval has no effect."""
@@ -61,12 +53,12 @@ class Job(msgspec.Struct, eq=False, gc=False):
             raise InvalidArgument("total is 0, must be more than that")
         percent = 100 if done >= total else int(100 * done / total)
         extras = ("done", f"{done:g}", "total", f"{total:g}") + (("note", str(note)) if note else ())
-        said: Awaitable[None] = self._at_desk().progress(self, percent, extras)
+        said: Awaitable[None] = self._at_desk().progress(self._own_id, self._own_name, percent, extras)
         return said
 
     def log(self, line: str) -> Awaitable[None]:
         """Add a line to the job's log, which Queue.get_job_logs() shows. May be awaited, waits for nothing."""
-        said: Awaitable[None] = self._at_desk().log(self, str(line))
+        said: Awaitable[None] = self._at_desk().log(self._own_id, str(line))
         return said
 
     def _at_desk(self) -> Any:

@@ -27,7 +27,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, TypeVar
 
-from .job import Job
+from ._engine.delivery import Delivery
 
 __all__ = ["JobFilter", "JsonFormatter"]
 
@@ -40,16 +40,16 @@ MAX_TEXT_CHARS = 4_000  # of a message or a value; escaped, a character may take
 MAX_LINE_CHARS = 64_000  # what does not fit is left out
 
 # The queue's name and the job: what a line needs of them is taken only if there is a line.
-_running: ContextVar[tuple[str, Job] | None] = ContextVar("pychasqui_running_job", default=None)
+_running: ContextVar[tuple[str, Delivery] | None] = ContextVar("pychasqui_running_job", default=None)
 _filters_made = 0
 
 
-def known_from_here(queue_name: str, handler: Callable[[Job], T]) -> Callable[[Job], T]:
+def known_from_here(queue_name: str, handler: Callable[[Delivery], T]) -> Callable[[Delivery], T]:
     """The handler, called so that its job is known until the context ends that it is called in."""
     if not _filters_made:  # nobody asks
         return handler
 
-    def run(job: Job) -> T:
+    def run(job: Delivery) -> T:
         _running.set((queue_name, job))
         return handler(job)
 

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from time import monotonic
 
+from ._engine.delivery import Delivery
 from ._exposition import CONTENT_TYPE, Histogram, Metric, Names, render
-from .job import Job
 from .sinks import (
     DlqRouted,
     JobOutcome,
@@ -77,16 +77,16 @@ class PrometheusSink(MetricsSink):
         own = [metric for metric in vars(self).values() if isinstance(metric, (Metric, Histogram))]
         return render([*own, *more], self._common)
 
-    def jobs_done(self, jobs: list[Job]) -> None:
+    def jobs_done(self, jobs: list[Delivery]) -> None:
         """A batch of jobs is done and acked. Instead of a JobOutcome for each."""
         self._acks.of().observe(len(jobs))
         names = {job.name for job in jobs}
         if len(names) == 1:  # hot: 0.07 us a job in all
-            self._count(names.pop(), [job._ended_at - job._started_at for job in jobs])
+            self._count(names.pop(), [job.ended_at - job.started_at for job in jobs])
         else:
             durations = defaultdict(list)
             for job in jobs:
-                durations[job.name].append(job._ended_at - job._started_at)
+                durations[job.name].append(job.ended_at - job.started_at)
             for name, own in durations.items():
                 self._count(name, own)
         for job in jobs[::SAMPLED]:
@@ -97,10 +97,10 @@ class PrometheusSink(MetricsSink):
         self._completed.add(name, by=len(durations))
         self._durations.of(name).observe_all(durations)
 
-    def _wait_s(self, job: Job) -> float:
+    def _wait_s(self, job: Delivery) -> float:
         """The entry's id says since when it could be run. That is the server's clock, and ours may be behind."""
-        ready_ms = int(job._entry_id.partition(b"-")[0] or 0)
-        return max(0.0, job._started_at + self._epoch_s - ready_ms / 1000)
+        ready_ms = int(job.entry_id.partition(b"-")[0] or 0)
+        return max(0.0, job.started_at + self._epoch_s - ready_ms / 1000)
 
     def job_outcome(self, outcome: JobOutcome) -> None:
         name = self._name(outcome.name)

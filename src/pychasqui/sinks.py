@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from .job import Job
+from ._engine.delivery import Delivery
 
 log = logging.getLogger("chasqui.worker")
 
@@ -170,7 +170,7 @@ class GuardedSinks:
         for record in records:
             self.tell(record)
 
-    def jobs_done(self, jobs: list[Job]) -> None:
+    def jobs_done(self, jobs: list[Delivery]) -> None:
         """A batch of jobs is done and acked."""
         for method in self._told_whole:
             self._call(method, jobs)
@@ -194,8 +194,8 @@ class GuardedSinks:
             log.warning("a metrics sink has raised %d times", self.refused)
 
 
-def outcome_of(job: Job, kind: Literal["ok", "err", "panic"]) -> JobOutcome:
-    return JobOutcome(kind, job.attempt + 1, int((job._ended_at - job._started_at) * 1_000_000), job.name)
+def outcome_of(job: Delivery, kind: Literal["ok", "err", "panic"]) -> JobOutcome:
+    return JobOutcome(kind, job.attempt + 1, int((job.ended_at - job.started_at) * 1_000_000), job.name)
 
 
 def _methods(sinks: Sequence[object], name: str) -> list[Callable[[Any], object]]:

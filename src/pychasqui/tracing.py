@@ -13,12 +13,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from ._engine.delivery import Delivery
 from .errors import InvalidType
-from .job import Job
 
 log = logging.getLogger("chasqui.tracing")
 
-RunHandler = Callable[[Job], Awaitable[Any]]
+RunHandler = Callable[[Delivery], Awaitable[Any]]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from . import config
+from ._engine.delivery import Delivery
 from ._engine.lanes import Lanes
 from ._engine.service import Outage
 from ._parts import Handler, Parts, Settings
@@ -19,7 +20,6 @@ from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
 from ._redis.remedies import Remedy, remedy_for
 from .errors import CommandTimeout, ConnectionLost, InvalidType, RedisTrouble, ReplyError, UnsafeServer
-from .job import Job
 from .retry import MAX_U32, RetryPolicy
 from .sinks import MetricsSink
 from .tracing import TracingOption, check_tracing
@@ -277,11 +277,11 @@ class Worker(Program):
             wait.cancel()
         await asyncio.wait(waits)
 
-    async def _release(self, parts: Parts, jobs: list[Job]) -> None:
+    async def _release(self, parts: Parts, jobs: list[Delivery]) -> None:
         """Hand jobs back for others to run at once, without using up an attempt."""
         try:
             for start in range(0, len(jobs), config.ACK_BATCH):
-                held = [(job._entry_id, job._deliveries) for job in jobs[start : start + config.ACK_BATCH]]
+                held = [(job.entry_id, job.earlier_deliveries) for job in jobs[start : start + config.ACK_BATCH]]
                 await _insist(functools.partial(parts.broker.release, self._settings.group, self.consumer_id, held))
         except (RedisTrouble, TimeoutError) as error:
             log.warning("%d jobs of %s run again when its lease ends: %r", len(jobs), self.consumer_id, error)

@@ -13,6 +13,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, Queue, Worker
+from pychasqui._engine.delivery import Delivery
 from tests.chaos.conftest import MakeCrew
 from tests.chaos.crew import Crew, Member
 from tests.chaos.diary import Run, read_runs
@@ -326,6 +327,6 @@ def _stream_key(queue_name: str) -> str:
     return f"{{chasqui:{queue_name}}}:stream"
 
 
-def _inbox(worker: Worker) -> list[Job]:
+def _inbox(worker: Worker) -> list[Delivery]:
     assert worker._parts is not None
     return list(worker._parts.lanes._inbox)

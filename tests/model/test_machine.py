@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as drive
 
+from pychasqui._engine.delivery import Delivery
 from pychasqui._engine.outcomes import dead_letter, delayed_member
 from pychasqui._place import Place
 from pychasqui._redis import scripts
@@ -29,7 +30,6 @@ from pychasqui._redis.keys import Keys
 from pychasqui._redis.replies import Claimed
 from pychasqui.codec import decode_envelope, encode_data, encode_envelope, split_member
 from pychasqui.config import RELEASED
-from pychasqui.job import Job
 from tests.support.server import RedisServer
 
 T = TypeVar("T")
@@ -67,12 +67,12 @@ class Entry:
 class Run:
     """What a worker knows of an entry it was given. It speaks for that delivery, and for no later one."""
 
-    job: Job
+    job: Delivery
     is_started: bool = False
 
     @property
     def place(self) -> tuple[bytes, int]:
-        return self.job._entry_id, self.job._delivery
+        return self.job.entry_id, self.job.number
 
 
 @dataclass
@@ -232,7 +232,7 @@ class Machine(RuleBasedStateMachine):
         assert claimed.fields is not None
         envelope = decode_envelope(claimed.fields[1])
         attempt = envelope.attempt + claimed.deliveries
-        job = Job(envelope.id, "mail", None, attempt, 0, None, envelope.payload, claimed.id, claimed.deliveries)
+        job = Delivery(envelope.id, "mail", None, attempt, 0, None, envelope.payload, claimed.id, claimed.deliveries)
         run = worker.runs[claimed.id] = Run(job)
         if starts and attempt < MAX_ATTEMPTS:
             self._start(run)
@@ -284,15 +284,15 @@ class Machine(RuleBasedStateMachine):
         return self.workers[slot] if what(self.workers[slot]) else self.workers[1 - slot]
 
     def _ack(self, worker: Worker, run: Run, fault: str) -> None:
-        self.ask(lambda: self.broker.ack(GROUP, [run.job._entry_id]), fault)
-        entry = self.model.entries.pop(run.job._entry_id, None)
+        self.ask(lambda: self.broker.ack(GROUP, [run.job.entry_id]), fault)
+        entry = self.model.entries.pop(run.job.entry_id, None)
         if entry is not None:  # also if somebody else has it by now: a late success is a success
             self.model.done.append(entry.job)
         if fault != "reply lost":
-            del worker.runs[run.job._entry_id]
+            del worker.runs[run.job.entry_id]
 
     def _reschedule(self, worker: Worker, run: Run, fault: str) -> None:
-        entry_id, member = run.job._entry_id, delayed_member(run.job)
+        entry_id, member = run.job.entry_id, delayed_member(run.job)
         is_ours = self._is_ours(worker, run)
         jobs = [Failed(*run.place, LONG_MS, member, run.job.id, 0)]
         answers = self.ask(lambda: self.broker.reschedule(GROUP, worker.name, jobs), fault)
@@ -303,7 +303,7 @@ class Machine(RuleBasedStateMachine):
             del worker.runs[entry_id]
 
     def _bury(self, worker: Worker, run: Run, fault: str, reason: str) -> None:
-        entry_id = run.job._entry_id
+        entry_id = run.job.entry_id
         letter = dead_letter(run.job, reason, ERROR, run.job.attempt + 1, worker.name)
         is_ours = self._is_ours(worker, run)
         answers = self.ask(lambda: self.broker.bury(GROUP, worker.name, 0, [Dead(*run.place, "", letter)]), fault)
@@ -315,7 +315,7 @@ class Machine(RuleBasedStateMachine):
 
     def _is_ours(self, worker: Worker, run: Run) -> bool:
         is_ours = self.model.is_ours(worker.name, *run.place)
-        self.model.stale += not is_ours and run.job._entry_id in self.model.held_by(worker.name)
+        self.model.stale += not is_ours and run.job.entry_id in self.model.held_by(worker.name)
         return is_ours
 
     # Leases ---------------------------------------------------------------------------------------------------------
@@ -487,15 +487,15 @@ class Machine(RuleBasedStateMachine):
     def _release(self, worker: Worker, fault: str) -> None:
         """What was not started; what was started goes on."""
         jobs = [run.job for run in worker.runs.values() if not run.is_started]
-        held = [(job._entry_id, job._deliveries) for job in jobs]
-        ours = [job for job in jobs if self.model.is_ours(worker.name, job._entry_id, job._delivery)]
+        held = [(job.entry_id, job.earlier_deliveries) for job in jobs]
+        ours = [job for job in jobs if self.model.is_ours(worker.name, job.entry_id, job.number)]
         answers = self.ask(lambda: self.broker.release(GROUP, worker.name, held), fault)
         assert answers == (len(ours), 0 if fault == "sent twice" else len(ours))
         for job in jobs:
-            del worker.runs[job._entry_id]
+            del worker.runs[job.entry_id]
         for job in ours:
-            entry = self.model.entries[job._entry_id]
-            entry.owner, entry.deliveries, entry.is_idle = RELEASED, job._deliveries, True
+            entry = self.model.entries[job.entry_id]
+            entry.owner, entry.deliveries, entry.is_idle = RELEASED, job.earlier_deliveries, True
             self.model.leases[RELEASED] = 0
 
     def _leave(self, worker: Worker, fault: str) -> None:

@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from pychasqui._engine.acker import MOVES_AT_ONCE, Acker
+from pychasqui._engine.delivery import Delivery
 from pychasqui._engine.event import Event
 from pychasqui._redis.broker import Also, Broker
 from pychasqui._redis.commands import Dead, Failed
@@ -16,7 +17,6 @@ from pychasqui._redis.connection import Socket
 from pychasqui.codec import encode_data
 from pychasqui.config import ACK_BATCH, OUTCOME_BATCH, RESULT_BATCH_BYTES
 from pychasqui.errors import CommandTimeout, ConnectionLost, ReplyError
-from pychasqui.job import Job
 
 PATIENCE_S = 2.0
 
@@ -85,7 +85,7 @@ class FakeAnnouncer:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def done(self, socket: Socket, jobs: list[Job]) -> None:
+    def done(self, socket: Socket, jobs: list[Delivery]) -> None:
         self.told += [f"done {job.id}" for job in jobs]
 
     def tell(self, events: list[Event]) -> None:
@@ -132,14 +132,14 @@ async def office() -> Office:
     return Office()
 
 
-def job(number: int, deliveries: int = 0, *, is_marked: bool = False) -> Job:
-    return Job(
+def job(number: int, deliveries: int = 0, *, is_marked: bool = False) -> Delivery:
+    return Delivery(
         f"job-{number}",
         "mail",
         number,
-        _entry_id=b"%d-0" % number,
-        _deliveries=deliveries,
-        _is_marked=is_marked,
+        entry_id=b"%d-0" % number,
+        earlier_deliveries=deliveries,
+        is_marked=is_marked,
     )
 
 
@@ -273,7 +273,7 @@ async def test_without_results_and_events_a_handlers_result_is_not_even_encoded(
     done = job(1)
     office.acker.done(done, object())
     await office.settle()
-    assert (done._ended_at, done._result, office.broker.acked) == (0.0, None, [b"1-0"])
+    assert (done.ended_at, done.result, office.broker.acked) == (0.0, None, [b"1-0"])
 
 
 async def test_what_has_no_answer_yet_is_held_by_its_delivery(office: Office) -> None:

@@ -13,11 +13,11 @@ from typing import Any, cast
 import pytest
 
 from pychasqui._engine.announcer import GATHER_S, SETTLED_IN_S, Announcer
+from pychasqui._engine.delivery import Delivery
 from pychasqui._engine.event import Event
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.connection import Socket
 from pychasqui.errors import ConnectionLost, ReplyError
-from pychasqui.job import Job
 
 PATIENCE_S = 2.0
 DROPPED = "events are dropped, jobs go on"
@@ -66,14 +66,14 @@ class Office:
         self.broker = FakeBroker()
         self.announcer = Announcer(cast(Broker, self.broker), max_len=1000, stores_results=stores_results)
 
-    def start(self, number: int, **fields: Any) -> Job:
-        job = Job(f"job-{number}", "mail", number, **fields)
+    def start(self, number: int, **fields: Any) -> Delivery:
+        job = Delivery(f"job-{number}", "mail", number, **fields)
         self.announcer.started(job)
         return job
 
-    def end(self, *jobs: Job) -> None:
+    def end(self, *jobs: Delivery) -> None:
         for job in jobs:
-            job._ended_at = job._started_at + 0.25
+            job.ended_at = job.started_at + 0.25
         self.announcer.done(self.broker.socket, list(jobs))
 
 
@@ -134,7 +134,7 @@ class TestOrder:
 
     async def test_of_a_job_that_has_ended_the_start_is_told_with_its_ack(self, office: Office) -> None:
         job = office.start(1)
-        job._started_at, job._ended_at = monotonic() - 0.1, monotonic()
+        job.started_at, job.ended_at = monotonic() - 0.1, monotonic()
         office.announcer.start()
         await asyncio.sleep(3 * GATHER_S)
         assert office.broker.calls == []
@@ -144,7 +144,7 @@ class TestOrder:
         assert len(office.broker.calls) == 1
 
     async def test_if_the_ack_takes_long_the_start_is_told_without_it(self, office: Office) -> None:
-        office.start(1)._ended_at = monotonic() - SETTLED_IN_S
+        office.start(1).ended_at = monotonic() - SETTLED_IN_S
         office.announcer.start()
         async with asyncio.timeout(PATIENCE_S):
             while not office.broker.calls:
@@ -171,7 +171,7 @@ class TestWords:
 
     def test_it_is_told_which_results_are_stored(self) -> None:
         office = Office(stores_results=True)
-        office.end(office.start(1, _result=b"x"), office.start(2), office.start(3, _result=b"y"))
+        office.end(office.start(1, result=b"x"), office.start(2), office.start(3, result=b"y"))
         stored = {words[2]: words[1] for _, words in office.broker.calls}
         assert stored == {"job-1": 1, "job-2": 0}
         assert sorted(job_id for kind, job_id in office.broker.kinds if kind == "completed") == [
@@ -182,7 +182,7 @@ class TestWords:
 
     def test_if_all_are_stored_one_call_tells_them(self) -> None:
         office = Office(stores_results=True)
-        office.end(office.start(1, _result=b"x"), office.start(2, _result=b"y"))
+        office.end(office.start(1, result=b"x"), office.start(2, result=b"y"))
         assert len(office.broker.calls) == 1
 
 

@@ -45,7 +45,7 @@ class Office:
         self.events: list[Event] = []
         self.desk = Desk(cast(Broker, self.broker), kept_ms=KEPT_MS, tell=self.events.extend if has_events else None)
         self.desk.open()
-        self.job = Job("job-1", "mail", 1, _desk=self.desk)
+        self.job = Job("job-1", "mail", 1, _desk=self.desk, _own_id="job-1", _own_name="mail")
 
 
 async def test_progress_is_kept_and_told() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pychasqui._engine.isolation import in_own_context
+from tests.support.contexts import in_own_context
 
 SEEN: ContextVar[str] = ContextVar("SEEN", default="nothing")
 

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any, cast
 
+from pychasqui._engine.delivery import Delivery
 from pychasqui._engine.keeper import Keeper
 from pychasqui._engine.lanes import Lanes
 from pychasqui._engine.roll import Roll
 from pychasqui._redis.broker import Broker
 from pychasqui.errors import ConnectionLost, ReplyError
-from pychasqui.job import Job
 
 PATIENCE_S = 2.0
 
@@ -78,7 +78,7 @@ class FakeLanes:
         self.has_them = True
         self.renewals = 0
 
-    def running(self) -> list[Job]:
+    def running(self) -> list[Delivery]:
         return []
 
     def renewed(self) -> None:
@@ -250,7 +250,7 @@ async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the
     started: list[int] = []
     gate = asyncio.Event()
 
-    async def handler(job: Job) -> None:
+    async def handler(job: Delivery) -> None:
         started.append(job.data)
         await gate.wait()
 
@@ -258,7 +258,7 @@ async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the
     broker = FakeBroker()
     async with keeping(broker, lanes, lanes.held, lease_ms=60_000, every_s=0.05):
         lanes.start()
-        lanes.offer([Job("j1", "", 1, _entry_id=b"1-0"), Job("j2", "", 2, _entry_id=b"2-0")])
+        lanes.offer([Delivery("j1", "", 1, entry_id=b"1-0"), Delivery("j2", "", 2, entry_id=b"2-0")])
         await until(lambda: started)
         await until(lambda: broker.kept[-1] == [b"1-0", b"2-0"])
         broker.stolen = {b"2-0"}

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
+from pychasqui._engine.delivery import Delivery
 from pychasqui._engine.lanes import Lanes
-from pychasqui.job import Job
 
 PATIENCE_S = 1.0
 
 
-def job(number: int, deliveries: int = 0) -> Job:
-    return Job(f"job-{number}", "mail", number, _entry_id=b"%d-0" % number, _deliveries=deliveries)
+def job(number: int, deliveries: int = 0) -> Delivery:
+    return Delivery(f"job-{number}", "mail", number, entry_id=b"%d-0" % number, earlier_deliveries=deliveries)
 
 
 class Record:
     """Lanes, and what becomes of the jobs that they are offered."""
 
-    def __init__(self, handler: Callable[[Job], Awaitable[Any]], concurrency: int) -> None:
+    def __init__(self, handler: Callable[[Delivery], Awaitable[Any]], concurrency: int) -> None:
         self.done: list[int] = []
         self.failed: list[tuple[int, BaseException]] = []
         self.deaths: list[BaseException] = []
@@ -35,11 +35,11 @@ class Record:
         self.lanes.on_room = self._on_room
         self.lanes.on_death = lambda _, error: self.deaths.append(error)
 
-    def _on_done(self, job: Job, result: Any) -> None:
+    def _on_done(self, job: Delivery, result: Any) -> None:
         self.done.append(job.data)
         self.changed.set()
 
-    def _on_failed(self, job: Job, error: BaseException) -> None:
+    def _on_failed(self, job: Delivery, error: BaseException) -> None:
         self.failed.append((job.data, error))
         self.changed.set()
 
@@ -60,7 +60,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def bring_one_by_one(lanes: Lanes, jobs: list[Job]) -> None:
+def bring_one_by_one(lanes: Lanes, jobs: list[Delivery]) -> None:
     loop, me = asyncio.get_running_loop(), asyncio.current_task()
     if me is not None:
         _leave_task(loop, me)
@@ -74,7 +74,7 @@ def bring_one_by_one(lanes: Lanes, jobs: list[Job]) -> None:
 
 
 @asynccontextmanager
-async def running(handler: Callable[[Job], Awaitable[Any]], concurrency: int = 1) -> AsyncIterator[Record]:
+async def running(handler: Callable[[Delivery], Awaitable[Any]], concurrency: int = 1) -> AsyncIterator[Record]:
     record = Record(handler, concurrency)
     record.lanes.start()
     await asyncio.sleep(0)
@@ -85,7 +85,7 @@ async def running(handler: Callable[[Job], Awaitable[Any]], concurrency: int = 1
             await record.lanes.stop()
 
 
-async def succeed(job: Job) -> None:
+async def succeed(job: Delivery) -> None:
     await asyncio.sleep(0)
 
 
@@ -100,7 +100,7 @@ class TestRunning:
     async def test_no_more_run_at_once_than_there_are_lanes(self) -> None:
         now, most = 0, 0
 
-        async def handler(_: Job) -> None:
+        async def handler(_: Delivery) -> None:
             nonlocal now, most
             now += 1
             most = max(most, now)
@@ -127,7 +127,7 @@ class TestRunning:
             assert list(record.lanes.held()) == [b"1-0"]
 
     async def test_handlers_that_never_await_let_the_loop_turn(self) -> None:
-        async def handler(_: Job) -> None:
+        async def handler(_: Delivery) -> None:
             until = monotonic() + 0.001
             while monotonic() < until:
                 pass
@@ -145,7 +145,7 @@ class TestRunning:
 class TestFailing:
     @pytest.mark.parametrize("error", (ValueError("x"), StopIteration(), asyncio.CancelledError(), TimeoutError()))
     async def test_whatever_a_handler_raises_is_a_failure_and_the_lane_goes_on(self, error: BaseException) -> None:
-        async def handler(job: Job) -> None:
+        async def handler(job: Delivery) -> None:
             if job.data == 1:
                 raise error
 
@@ -156,7 +156,7 @@ class TestFailing:
             assert record.deaths == []
 
     async def test_a_handler_that_cancels_itself_has_failed_and_the_lane_goes_on(self) -> None:
-        async def handler(job: Job) -> None:
+        async def handler(job: Delivery) -> None:
             if job.data == 1:
                 task = asyncio.current_task()
                 assert task is not None
@@ -169,7 +169,7 @@ class TestFailing:
             assert [number for number, _ in record.failed] == [1]
 
     async def test_a_cancellation_that_one_handler_swallowed_is_forgotten_by_the_next(self) -> None:
-        async def handler(job: Job) -> None:
+        async def handler(job: Delivery) -> None:
             task = asyncio.current_task()
             assert task is not None
             if job.data == 1:
@@ -185,7 +185,7 @@ class TestFailing:
             assert [number for number, _ in record.failed] == [2]
 
     async def test_a_cancellation_that_one_handler_swallowed_does_not_upset_the_next_ones_task_group(self) -> None:
-        async def handler(job: Job) -> None:
+        async def handler(job: Delivery) -> None:
             if job.data == 1:
                 task = asyncio.current_task()
                 assert task is not None
@@ -203,7 +203,7 @@ class TestFailing:
             assert isinstance(record.failed[0][1], ExceptionGroup)
 
     async def test_timeouts_and_groups_inside_a_handler_leave_the_lane_alone(self) -> None:
-        async def handler(job: Job) -> None:
+        async def handler(job: Delivery) -> None:
             if job.data == 1:
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.001):
@@ -226,7 +226,7 @@ class TestAlone:
     async def test_takes_its_first_step_at_once(self) -> None:
         begun: list[int] = []
 
-        async def handler(job: Job) -> None:
+        async def handler(job: Delivery) -> None:
             begun.append(job.data)
             await asyncio.sleep(0)
 
@@ -238,16 +238,16 @@ class TestAlone:
             await record.until(lambda: record.done == [1])
 
     async def test_is_done_at_once_if_it_waits_for_nothing_and_its_lane_is_free_again(self) -> None:
-        async def handler(_: Job) -> None:
+        async def handler(_: Delivery) -> None:
             pass
 
-        started: list[Job] = []
+        started: list[Delivery] = []
         async with running(handler) as record:
             record.lanes.on_start = started.append
             for number in range(3):
                 record.lanes.offer([job(number)])
             assert record.done == [one.data for one in started] == [0, 1, 2]
-            assert all(0 < one._started_at <= one._ended_at for one in started)
+            assert all(0 < one.started_at <= one.ended_at for one in started)
             assert (record.lanes.free, record.lanes.finished, record.lanes.held()) == (1, 3, {})
             async with asyncio.timeout(PATIENCE_S):
                 await record.lanes.drain()
@@ -255,7 +255,7 @@ class TestAlone:
     async def test_is_in_its_lanes_task_from_the_first_step_on(self) -> None:
         tasks: list[asyncio.Task[Any] | None] = []
 
-        async def handler(_: Job) -> None:
+        async def handler(_: Delivery) -> None:
             tasks.append(asyncio.current_task())
             await asyncio.sleep(0)
             tasks.append(asyncio.current_task())
@@ -272,7 +272,7 @@ class TestAlone:
         answers: list[str] = []
         question: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-        async def handler(_: Job) -> None:
+        async def handler(_: Delivery) -> None:
             answers.append(await question)
             answers.append(await asyncio.sleep(0.001, "later"))
 
@@ -283,7 +283,7 @@ class TestAlone:
             assert answers == ["in the turn before the lane is awake", "later"]
 
     async def test_fails_by_what_it_raises_in_its_first_step(self) -> None:
-        async def handler(job: Job) -> None:
+        async def handler(job: Delivery) -> None:
             raise LookupError(job.data)
 
         async with running(handler) as record:
@@ -296,7 +296,7 @@ class TestAlone:
     async def test_is_cancelled_by_a_stop_before_its_lane_is_awake(self) -> None:
         seen: list[type[BaseException]] = []
 
-        async def handler(_: Job) -> None:
+        async def handler(_: Delivery) -> None:
             try:
                 await asyncio.sleep(60)
             except BaseException as error:
@@ -312,7 +312,7 @@ class TestAlone:
         assert (record.done, record.failed) == ([], [])
 
     async def test_is_who_a_cancellation_means_that_comes_before_its_lane_is_awake(self) -> None:
-        async def handler(_: Job) -> str:
+        async def handler(_: Delivery) -> str:
             task = asyncio.current_task()
             assert task is not None
             asyncio.get_running_loop().call_soon(task.cancel)
@@ -335,7 +335,7 @@ class TestAlone:
     ) -> None:
         """Taken for one that was cut off, it would run again."""
 
-        async def handler(_: Job) -> None:
+        async def handler(_: Delivery) -> None:
             task = asyncio.current_task()
             assert task is not None
             if cancelled_by == "itself":
@@ -353,7 +353,7 @@ class TestAlone:
         assert record.done == []
 
     async def test_that_cancels_itself_and_waits_for_nothing_is_done(self) -> None:
-        async def handler(_: Job) -> None:
+        async def handler(_: Delivery) -> None:
             task = asyncio.current_task()
             assert task is not None
             task.cancel()
@@ -375,7 +375,7 @@ class TestAlone:
             assert (record.lanes.waiting, record.lanes.running()) == (1, [])
 
 
-async def stopped(lanes: Lanes) -> list[Job]:
+async def stopped(lanes: Lanes) -> list[Delivery]:
     """What stop() returns, if it returns."""
     stopping = asyncio.create_task(lanes.stop())
     await asyncio.wait({stopping}, timeout=0.5)
@@ -397,7 +397,7 @@ class TestStopping:
         assert (record.done, record.failed) == ([], [])
 
     async def test_a_handler_that_finishes_while_it_is_cancelled_is_done(self) -> None:
-        async def handler(_: Job) -> None:
+        async def handler(_: Delivery) -> None:
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
@@ -411,7 +411,7 @@ class TestStopping:
         assert record.done == [1]
 
     async def test_a_handler_that_fails_while_it_is_cancelled_has_failed(self) -> None:
-        async def handler(_: Job) -> None:
+        async def handler(_: Delivery) -> None:
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
@@ -469,15 +469,15 @@ class TestLease:
         record = Record(succeed, 1)
         lanes, unseen = record.lanes, list[bytes]()
 
-        class Watched(deque[Job]):
+        class Watched(deque[Delivery]):
             """After each removal it looks as that thread would."""
 
-            def popleft(self) -> Job:
+            def popleft(self) -> Delivery:
                 taken = super().popleft()
-                unseen.extend({taken._entry_id} - lanes.held().keys())
+                unseen.extend({taken.entry_id} - lanes.held().keys())
                 return taken
 
-            def remove(self, value: Job) -> None:
+            def remove(self, value: Delivery) -> None:
                 super().remove(value)
                 unseen.extend({b"1-0", b"4-0"} - lanes.held().keys())
 
@@ -499,7 +499,7 @@ class TestLease:
     async def test_a_job_that_is_lost_while_it_runs_goes_on(self) -> None:
         gate = asyncio.Event()
 
-        async def handler(_: Job) -> None:
+        async def handler(_: Delivery) -> None:
             await gate.wait()
 
         async with running(handler) as record:
@@ -546,7 +546,7 @@ class TestLease:
 
 
 async def test_each_run_has_a_beginning_and_an_end() -> None:
-    async def handler(job: Job) -> None:
+    async def handler(job: Delivery) -> None:
         await asyncio.sleep(0.002)
         if job.data == 2:
             raise LookupError
@@ -555,5 +555,5 @@ async def test_each_run_has_a_beginning_and_an_end() -> None:
     async with running(handler) as record:
         record.lanes.offer(jobs)
         await record.until(lambda: record.done == [1] and len(record.failed) == 1)
-    times = [(one._started_at, one._ended_at) for one in jobs]
+    times = [(one.started_at, one.ended_at) for one in jobs]
     assert before <= times[0][0] < times[0][1] <= times[1][0] < times[1][1] <= monotonic()

@@ -9,15 +9,17 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from pychasqui import Job, logs
-from pychasqui._engine.isolation import in_own_context
-from pychasqui._parts import _in_threads
+from pychasqui import logs
+from pychasqui._engine.delivery import Delivery
+from pychasqui._engine.desk import Desk
+from pychasqui._parts import _given_jobs, _in_threads
+from tests.support.contexts import in_own_context
 
-JOB = Job("id-1", "welcome", {"to": "ada"}, attempt=2)
+JOB = Delivery("id-1", "welcome", {"to": "ada"}, attempt=2)
 FIELDS = {"queue": "mails", "job_id": "id-1", "job_name": "welcome", "attempt": 2}
 
 
@@ -67,7 +69,7 @@ def formatted(message: str, *arguments: object, **more: Any) -> dict[str, Any]:
 
 class TestContext:
     async def test_what_a_handler_logs_carries_its_job(self, lines: Lines) -> None:
-        async def handle(job: Job) -> None:
+        async def handle(job: Delivery) -> None:
             log.info("first")
             await asyncio.sleep(0)
             await asyncio.create_task(child())
@@ -83,27 +85,27 @@ class TestContext:
 
     async def test_a_handler_in_a_thread_has_it_too(self, lines: Lines) -> None:
         with ThreadPoolExecutor(1) as threads:
-            handler = _in_threads(lambda job: log.info("here"), threads)
+            handler = _given_jobs(_in_threads(lambda job: log.info("here"), threads), cast(Desk, None))
             await in_own_context(logs.known_from_here("mails", handler), JOB)
         assert FIELDS.items() <= lines.fields()[0].items()
 
     async def test_jobs_that_run_side_by_side_keep_theirs_apart(self, lines: Lines) -> None:
-        async def handle(job: Job) -> None:
+        async def handle(job: Delivery) -> None:
             for _ in range(3):
                 log.info(job.id)
                 await asyncio.sleep(0)
 
         run = logs.known_from_here("mails", handle)
 
-        async def lane(job: Job) -> None:
+        async def lane(job: Delivery) -> None:
             await in_own_context(run, job)
 
-        await asyncio.gather(*(lane(Job(f"id-{number}", "n", None)) for number in range(5)))
+        await asyncio.gather(*(lane(Delivery(f"id-{number}", "n", None)) for number in range(5)))
         assert len(lines.records) == 15
         assert all(line["job_id"] == line["event"] for line in lines.fields())
 
     def test_what_is_logged_about_a_job_carries_it_and_nothing_after(self, lines: Lines) -> None:
-        def failed(job: Job, error: BaseException) -> None:
+        def failed(job: Delivery, error: BaseException) -> None:
             log.info("%s", error)
 
         logs.known_meanwhile("mails", failed)(JOB, ValueError("no"))
@@ -112,7 +114,7 @@ class TestContext:
         assert "job_id" not in lines.fields()[1]
 
     async def test_fields_that_a_line_has_already_stay(self, lines: Lines) -> None:
-        async def handle(job: Job) -> None:
+        async def handle(job: Delivery) -> None:
             log.info("other", extra={"job_id": "mine"})
 
         await in_own_context(logs.known_from_here("mails", handle), JOB)
@@ -122,7 +124,7 @@ class TestContext:
     async def test_a_format_of_ones_own_can_use_the_fields(self, lines: Lines) -> None:
         lines.setFormatter(logging.Formatter("%(job_name)s: %(message)s", defaults={"job_name": "-"}))
 
-        async def handle(job: Job) -> None:
+        async def handle(job: Delivery) -> None:
             log.info("in")
 
         await in_own_context(logs.known_from_here("mails", handle), JOB)
@@ -130,10 +132,10 @@ class TestContext:
         assert [lines.format(record) for record in lines.records] == ["welcome: in", "-: out"]
 
     async def test_a_job_s_name_cannot_pass_for_another_line(self, lines: Lines) -> None:
-        async def handle(job: Job) -> None:
+        async def handle(job: Delivery) -> None:
             log.info("in")
 
-        evil = Job("a\r\nb", "x\x1b[2J\u202e" + "y" * 500, None)
+        evil = Delivery("a\r\nb", "x\x1b[2J\u202e" + "y" * 500, None)
         await in_own_context(logs.known_from_here("mails", handle), evil)
         record: Any = lines.records[0]
         assert record.job_id == "a\\r\\nb"

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pychasqui._engine.isolation import in_own_context
+from pychasqui._engine.delivery import Delivery
+from pychasqui._engine.lanes import Lanes
 from pychasqui._engine.outcomes import (
     Dead,
     Retry,
@@ -23,14 +24,13 @@ from pychasqui._engine.outcomes import (
 from pychasqui.codec import decode_envelope, encode_data, split_member
 from pychasqui.config import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from pychasqui.errors import InvalidArgument, InvalidType, RetryLater, UnrecoverableError
-from pychasqui.job import Job
 from pychasqui.retry import BackoffSpec, RetryOverride, RetryPolicy
 
 POLICY = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=0)
 
 
-def job(attempt: int = 0, retry: RetryOverride | None = None, name: str = "mail") -> Job:
-    return Job("job-1", name, 7, attempt, 1_700_000_000_000, retry, encode_data(7), b"5-1", 0)
+def job(attempt: int = 0, retry: RetryOverride | None = None, name: str = "mail") -> Delivery:
+    return Delivery("job-1", name, 7, attempt, 1_700_000_000_000, retry, encode_data(7), b"5-1", 0)
 
 
 def verdict(error: BaseException, attempt: int = 0, retry: RetryOverride | None = None, max_attempts: int = 3) -> Any:
@@ -125,7 +125,7 @@ class TestMember:
 
     def test_deliveries_that_ended_badly_are_written_down(self) -> None:
         """The attempt of a job that was taken over counts them, so that the next envelope does too."""
-        taken_over = Job("job-1", "", 7, 1 + 2, 0, None, b"\x07", b"5-1", 2)
+        taken_over = Delivery("job-1", "", 7, 1 + 2, 0, None, b"\x07", b"5-1", 2)
         assert decode_envelope(split_member(delayed_member(taken_over))[1]).attempt == 4
 
 
@@ -139,15 +139,16 @@ def fields_of(letter: list[bytes]) -> dict[bytes, bytes]:
 
 async def failure_of(handler: Any) -> BaseException:
     """The error as a lane sees it, with the engine's own frames above the handler's."""
-    try:
-        await in_own_context(handler, None)
-    except BaseException as error:  # noqa: BLE001
-        frames = error.__traceback__
-        return error.with_traceback(frames.tb_next if frames is not None else None)
-    raise AssertionError("it did not fail")
+    failures: list[BaseException] = []
+    lanes = Lanes(handler, 1, on_done=lambda *_: None, on_failed=lambda _, error: failures.append(error))
+    lanes.start()
+    lanes.offer([job()])
+    await lanes.drain()
+    await lanes.stop()
+    return failures[0]
 
 
-async def failing(_: None) -> None:
+async def failing(_: Delivery) -> None:
     await asyncio.sleep(0)
     raise LookupError("no such customer: ünknown")
 
@@ -210,7 +211,7 @@ class TestDeadLetter:
     async def test_what_failed_inside_a_task_group_is_told(self) -> None:
         async def grouped(_: None) -> None:
             async with asyncio.TaskGroup() as group:
-                group.create_task(failing(None))
+                group.create_task(failing(job()))
 
         trace = fields_of(dead_letter(job(), "unrecoverable", await failure_of(grouped), 1, "w"))[b"traceback"].decode()
         assert "no such customer" in trace

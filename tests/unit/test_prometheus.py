@@ -8,8 +8,8 @@ import time
 import pytest
 
 from pychasqui import PrometheusSink
+from pychasqui._engine.delivery import Delivery
 from pychasqui._exposition import Buckets, Histogram, Metric, Names, render
-from pychasqui.job import Job
 from pychasqui.sinks import (
     DlqRouted,
     JobOutcome,
@@ -24,10 +24,10 @@ from pychasqui.sinks import (
 LINE = re.compile(r'[a-z_]+(\{[a-z_]+="(\\.|[^"\\\n])*"(,[a-z_]+="(\\.|[^"\\\n])*")*\})? -?[0-9.e+-]+')
 
 
-def job_done(name: str = "mail", seconds: float = 0.0005, waited_s: float = 0.0) -> Job:
+def job_done(name: str = "mail", seconds: float = 0.0005, waited_s: float = 0.0) -> Delivery:
     started_at = time.monotonic()
     entry_id = b"%d-0" % int((time.time() - waited_s) * 1000)
-    return Job("id", name, None, _entry_id=entry_id, _started_at=started_at, _ended_at=started_at + seconds)
+    return Delivery("id", name, None, entry_id=entry_id, started_at=started_at, ended_at=started_at + seconds)
 
 
 class Text:

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from pychasqui._engine.decoder import Decoder
+from pychasqui._engine.delivery import Delivery
 from pychasqui._engine.reader import MAX_UNSETTLED, WORTH_READING, Reader
 from pychasqui._engine.roll import Roll
 from pychasqui._redis.broker import Broker
@@ -20,7 +21,6 @@ from pychasqui._redis.replies import Claimed
 from pychasqui.codec import encode_data, encode_envelope, encode_extras
 from pychasqui.config import READ_COUNT
 from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
-from pychasqui.job import Job
 from pychasqui.retry import RetryOverride
 
 PATIENCE_S = 2.0
@@ -46,9 +46,9 @@ class FakeLanes:
         self.lease_until = float("inf")
         self.free = free
         self.waiting = 0
-        self.jobs: list[Job] = []
+        self.jobs: list[Delivery] = []
 
-    def put(self, jobs: list[Job]) -> None:
+    def put(self, jobs: list[Delivery]) -> None:
         self.jobs += jobs
 
     offer = put
@@ -58,7 +58,7 @@ class FakeLanes:
 
     begin = wake
 
-    def take_unstarted(self, keep: int) -> list[Job]:
+    def take_unstarted(self, keep: int) -> list[Delivery]:
         taken, self.jobs = self.jobs[keep:], self.jobs[:keep]
         return taken
 
@@ -67,7 +67,7 @@ class FakeLanes:
         return [job.data for job in self.jobs]
 
     def held(self) -> dict[bytes, int]:
-        return {job._entry_id: job._delivery for job in self.jobs}
+        return {job.entry_id: job.number for job in self.jobs}
 
 
 async def _nothing() -> None:
@@ -165,7 +165,6 @@ class Desk:
         decoder = Decoder(
             max_payload_bytes=1000,
             max_attempts=max_attempts,
-            desk=None,
             on_rejected=lambda entry_id, delivery, _, reason, __: self.rejected.append((entry_id, delivery, reason)),
             on_exhausted=lambda job: self.exhausted.append(job.data),
         )
@@ -234,14 +233,14 @@ class TestDecoding:
             entries.append([b"%d-0" % number, [b"d", envelope, b"n", b"mail", *more]])
             entries.append([b"%d-1" % number, [b"d", envelope, *more]])
         await desk.read(entries)
-        assert [job._is_marked for job in desk.lanes.jobs] == [False] * 2 + [True] * 6
+        assert [job.is_marked for job in desk.lanes.jobs] == [False] * 2 + [True] * 6
         assert [job.name for job in desk.lanes.jobs] == ["mail", ""] * 4
 
     async def test_what_follows_an_envelope_stays_with_the_job(self) -> None:
         desk = Desk()
         envelope = encode_envelope("job", encode_data(1), 0, 0, None, encode_extras(s=7))
         await desk.read([[b"1-0", [b"d", envelope, b"n", b"mail"]]])
-        assert [job.scheduled_at_ms for job in desk.lanes.jobs] == [7]
+        assert [job.extras for job in desk.lanes.jobs] == [encode_extras(s=7)]
 
     @pytest.mark.parametrize(
         ("fields", "reason"),
@@ -267,7 +266,7 @@ class TestAttempts:
     async def test_a_first_delivery_leaves_the_attempt_as_it_is(self) -> None:
         desk = Desk()
         await desk.read([entry(1, attempt=2)])
-        assert [(job.attempt, job._deliveries) for job in desk.lanes.jobs] == [(2, 0)]
+        assert [(job.attempt, job.earlier_deliveries) for job in desk.lanes.jobs] == [(2, 0)]
 
     async def test_a_job_knows_by_which_delivery_it_came(self) -> None:
         desk = Desk(max_attempts=9)
@@ -280,7 +279,7 @@ class TestAttempts:
     def test_earlier_deliveries_count_as_runs(self) -> None:
         desk = Desk(max_attempts=9)
         desk.reader.take([claimed(1, deliveries=2, attempt=3)])
-        assert [(job.attempt, job._deliveries) for job in desk.lanes.jobs] == [(5, 2)]
+        assert [(job.attempt, job.earlier_deliveries) for job in desk.lanes.jobs] == [(5, 2)]
 
     def test_who_has_used_up_its_runs_is_dead_on_arrival(self) -> None:
         desk = Desk(max_attempts=3)
@@ -363,14 +362,14 @@ class TestComingBack:
         desk = Desk()
         desk.reader.take([claimed(1, deliveries=0)])
         desk.reader.take([claimed(1, deliveries=2)])
-        assert [job._delivery for job in desk.lanes.jobs] == [1]
+        assert [job.number for job in desk.lanes.jobs] == [1]
 
     async def test_nor_is_it_an_orphan(self) -> None:
         desk = Desk()
         desk.reader.take([claimed(1, deliveries=0)])
         desk.broker.pages = [[claimed(1, deliveries=3)]]
         await desk.reader.adopt_orphans()
-        assert [job._delivery for job in desk.lanes.jobs] == [1]
+        assert [job.number for job in desk.lanes.jobs] == [1]
 
     async def test_when_that_run_has_ended_it_is_found_by_its_present_delivery(self) -> None:
         desk = Desk()
@@ -379,7 +378,7 @@ class TestComingBack:
         desk.lanes.jobs.clear()
         desk.broker.pages = [[claimed(1, deliveries=3)]]
         await desk.reader.adopt_orphans()
-        assert [(job._delivery, job.attempt) for job in desk.lanes.jobs] == [(3, 2)]
+        assert [(job.number, job.attempt) for job in desk.lanes.jobs] == [(3, 2)]
 
 
 class TestShedding:
@@ -563,7 +562,7 @@ class TestReport:
         desk, said, decoding = Desk(), list[dict[bytes, int]](), threading.Event()
         genuine = desk.lanes.offer
 
-        def slowly(jobs: list[Job]) -> None:
+        def slowly(jobs: list[Delivery]) -> None:
             decoding.set()
             time.sleep(0.05)
             genuine(jobs)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pychasqui.job import Job
+from pychasqui._engine.delivery import Delivery
 from pychasqui.sinks import (
     METHODS,
     DlqRouted,
@@ -35,8 +35,8 @@ RECORDS: list[Record] = [
 ]
 
 
-def job_done(name: str = "mail", attempt: int = 0, seconds: float = 0.5) -> Job:
-    return Job("id", name, None, attempt, _entry_id=b"1-0", _started_at=10.0, _ended_at=10.0 + seconds)
+def job_done(name: str = "mail", attempt: int = 0, seconds: float = 0.5) -> Delivery:
+    return Delivery("id", name, None, attempt, entry_id=b"1-0", started_at=10.0, ended_at=10.0 + seconds)
 
 
 class Broken:
@@ -54,10 +54,10 @@ class Whole:
     """Takes batches of jobs as they are."""
 
     def __init__(self) -> None:
-        self.batches: list[list[Job]] = []
+        self.batches: list[list[Delivery]] = []
         self.outcomes: list[JobOutcome] = []
 
-    def jobs_done(self, jobs: list[Job]) -> None:
+    def jobs_done(self, jobs: list[Delivery]) -> None:
         self.batches.append(jobs)
 
     def job_outcome(self, outcome: JobOutcome) -> None:

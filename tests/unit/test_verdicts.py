@@ -8,11 +8,11 @@ import random
 import pytest
 
 from pychasqui._engine import verdicts as module
+from pychasqui._engine.delivery import Delivery
 from pychasqui._engine.verdicts import LINES_A_SECOND, STRANGE_KINDS, Verdicts
 from pychasqui._redis.commands import Dead, Failed
 from pychasqui.codec import decode_envelope, encode_data, encode_extras, read_extra, split_member
 from pychasqui.errors import RetryLater, UnrecoverableError
-from pychasqui.job import Job
 from pychasqui.retry import BackoffSpec, RetryOverride, RetryPolicy
 
 POLICY = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=0)
@@ -55,9 +55,9 @@ def job(
     job_id: str = "job-1",
     name: str = "mail",
     deliveries: int = 0,
-) -> Job:
+) -> Delivery:
     retry = None if backoff is None else RetryOverride(None, backoff)
-    return Job(job_id, name, 7, attempt, 0, retry, encode_data(7), b"5-1", deliveries)
+    return Delivery(job_id, name, 7, attempt, 0, retry, encode_data(7), b"5-1", deliveries)
 
 
 class TestOutcomes:
@@ -105,14 +105,14 @@ class TestOutcomes:
         for is_marked in (False, True):
             for attempt in (0, 2):
                 failed = job(attempt=attempt)
-                failed._is_marked = is_marked
+                failed.is_marked = is_marked
                 court.verdicts.failed(failed, LookupError())
         court.verdicts.rejected(b"5-1", 5, None, "malformed", "")
         assert court.settler.marks == [("job-1", 0), "", ("job-1", 1), "job-1", ""]
 
     def test_what_a_repeatable_gave_a_job_stays_with_it(self, court: Court) -> None:
         failed = job()
-        failed._extras = encode_extras(s=7)
+        failed.extras = encode_extras(s=7)
         court.verdicts.failed(failed, LookupError())
         ((_, _, member),) = court.settler.retries
         assert read_extra(decode_envelope(split_member(member)[1]).extras, "s") == 7

@@ -20,8 +20,8 @@ from .._redis.remedies import Remedy, remedy_for
 from ..codec import encode_data
 from ..config import ACK_BATCH, OUTCOME_BATCH, REGROUP_S, RESULT_BATCH_BYTES
 from ..errors import ChasquiError, RedisTrouble
-from ..job import Job
 from ..sinks import GuardedSinks, JobOutcome
+from .delivery import Delivery
 from .event import Event
 from .service import Outage, Service
 
@@ -32,7 +32,7 @@ T = TypeVar("T", Failed, Dead)
 
 
 class Announces(Protocol):
-    def done(self, socket: Socket, jobs: list[Job]) -> None: ...
+    def done(self, socket: Socket, jobs: list[Delivery]) -> None: ...
     def tell(self, events: list[Event]) -> None: ...
 
 
@@ -69,21 +69,21 @@ class Acker(Service):
         self._result_ttl_ms = result_ttl_ms  # 0: results are not stored
         # hot: chosen once; a plain ack knows nothing of results
         self.done = self._done_with_result if result_ttl_ms else self._done_plainly
-        self._done: list[Job] = []
-        self._finishing: list[Job] = []  # done as well, but more than an ack is to be done about them
+        self._done: list[Delivery] = []
+        self._finishing: list[Delivery] = []  # done as well, but more than an ack is to be done about them
         self._failed: list[Failed] = []
         self._dead: list[Dead] = []
         self._outage = Outage(
             f"worker {consumer} cannot settle jobs and keeps trying", f"worker {consumer} settles jobs again"
         )
 
-    def _done_plainly(self, job: Job, result: Any) -> None:
-        (self._finishing if job._is_marked else self._done).append(job)
+    def _done_plainly(self, job: Delivery, result: Any) -> None:
+        (self._finishing if job.is_marked else self._done).append(job)
         if self._sleeper is not None:
             self.wake()
 
-    def _done_with_result(self, job: Job, result: Any) -> None:
-        job._result = _encoded(job, result)
+    def _done_with_result(self, job: Delivery, result: Any) -> None:
+        job.result = _encoded(job, result)
         self._finishing.append(job)
         if self._sleeper is not None:
             self.wake()
@@ -106,7 +106,7 @@ class Acker(Service):
 
         Also called from the keeper's thread: a list is copied in one step.
         """
-        held = {job._entry_id: job._delivery for job in (*self._done.copy(), *self._finishing.copy())}
+        held = {job.entry_id: job.number for job in (*self._done.copy(), *self._finishing.copy())}
         held.update((job.entry_id, job.delivery) for job in self._failed.copy())
         held.update((job.entry_id, job.delivery) for job in self._dead.copy())
         return held
@@ -129,7 +129,7 @@ class Acker(Service):
         """One batch of each kind. A batch leaves its list only when Redis has answered."""
         if self._done:
             done = self._done[:ACK_BATCH]
-            await self._broker.ack(self._group, [job._entry_id for job in done], self._announcement(done))
+            await self._broker.ack(self._group, [job.entry_id for job in done], self._announcement(done))
             del self._done[: len(done)]
             if self._metrics is not None:
                 self._metrics.jobs_done(done)
@@ -168,24 +168,24 @@ class Acker(Service):
         """How many to finish with one call: of results as many as will not hold up the server for long."""
         if not self._result_ttl_ms:
             return OUTCOME_BATCH
-        sizes = accumulate(len(job._result or b"") for job in self._finishing[:ACK_BATCH])
+        sizes = accumulate(len(job.result or b"") for job in self._finishing[:ACK_BATCH])
         return max(1, bisect_right(list(sizes), RESULT_BATCH_BYTES))
 
-    async def _finish(self, jobs: list[Job]) -> None:
+    async def _finish(self, jobs: list[Delivery]) -> None:
         also = self._announcement(jobs)
         if self._result_ttl_ms:
-            ids = [job._entry_id for job in jobs]
-            results = [(job.id, job._result) for job in jobs if job._result is not None]
-            marked = [(job._entry_id, job.id) for job in jobs if job._is_marked]
+            ids = [job.entry_id for job in jobs]
+            results = [(job.id, job.result) for job in jobs if job.result is not None]
+            marked = [(job.entry_id, job.id) for job in jobs if job.is_marked]
             if refused := await self._broker.store(self._group, self._result_ttl_ms, ids, results, marked, also):
                 log.warning("Redis has refused %d results; their jobs are done", refused)
         else:
-            await self._broker.finish(self._group, [(job._entry_id, job.id) for job in jobs], also)
+            await self._broker.finish(self._group, [(job.entry_id, job.id) for job in jobs], also)
         del self._finishing[: len(jobs)]
         if self._metrics is not None:
             self._metrics.jobs_done(jobs)
 
-    def _announcement(self, jobs: list[Job]) -> Callable[[Socket], None] | None:
+    def _announcement(self, jobs: list[Delivery]) -> Callable[[Socket], None] | None:
         """What is to be sent right behind the ack of these jobs."""
         if self._announcer is None:
             return None
@@ -223,7 +223,7 @@ def _nobody() -> None:
     """Nobody has asked to be told."""
 
 
-def _encoded(job: Job, result: Any) -> bytes | None:
+def _encoded(job: Delivery, result: Any) -> bytes | None:
     """A result that cannot be stored does not fail its job."""
     try:
         return encode_data(result)

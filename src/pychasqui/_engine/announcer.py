@@ -17,7 +17,7 @@ from typing import Any
 from .._redis.broker import Broker
 from .._redis.connection import Socket
 from ..errors import RedisTrouble
-from ..job import Job
+from .delivery import Delivery
 from .event import Event
 from .service import Service
 
@@ -38,32 +38,32 @@ class Announcer(Service):
         self._broker = broker
         self._max_len = max_len
         self._stores_results = stores_results
-        self._started: list[Job] = []
+        self._started: list[Delivery] = []
         self._is_dropping = False
         self._epoch_s = time.time() - monotonic()
 
-    def started(self, job: Job) -> None:
+    def started(self, job: Delivery) -> None:
         """A handler is about to be called."""
         self._started.append(job)  # hot: everything else is done once per batch
         if self._sleeper is not None:
             self.wake()
 
-    def done(self, socket: Socket, jobs: list[Job]) -> None:
+    def done(self, socket: Socket, jobs: list[Delivery]) -> None:
         """Write behind the ack of these jobs, on the same socket and in the same turn."""
-        if self._stores_results and any(job._result is None for job in jobs):
-            without = [job for job in jobs if job._result is None]
+        if self._stores_results and any(job.result is None for job in jobs):
+            without = [job for job in jobs if job.result is None]
             self._tell_done(socket, without, 0)  # they returned what cannot be stored: nobody is to look for it
-            jobs = [job for job in jobs if job._result is not None]
+            jobs = [job for job in jobs if job.result is not None]
         if jobs:
             self._tell_done(socket, jobs, int(self._stores_results))
 
-    def _tell_done(self, socket: Socket, jobs: list[Job], stored: int) -> None:
+    def _tell_done(self, socket: Socket, jobs: list[Delivery], stored: int) -> None:
         words: list[str | int] = [self._max_len, stored]
         epoch_s = self._epoch_s
         for job in jobs:
-            started_at, ended_at = job._started_at, job._ended_at
-            started = "" if job._is_told else int((started_at + epoch_s) * 1000)
-            job._is_told = True
+            started_at, ended_at = job.started_at, job.ended_at
+            started = "" if job.is_told else int((started_at + epoch_s) * 1000)
+            job.is_told = True
             duration_us = int((ended_at - started_at) * 1_000_000)
             words += (job.id, job.name, job.attempt + 1, started, int((ended_at + epoch_s) * 1000), duration_us)
         self._write(socket, "done", words, len(jobs))
@@ -96,23 +96,23 @@ class Announcer(Service):
     def _tell_running(self) -> None:
         """Write that those are active of which it is not written yet; of those that have ended it is said with that."""
         # hot: with short jobs that is nearly all of them, and both events in one go cost half
-        untold, lately = [job for job in self._started if not job._is_told], max(0.0, monotonic() - SETTLED_IN_S)
-        self._started = [job for job in untold if job._ended_at > lately]
-        self._tell_active([job for job in untold if job._ended_at <= lately])
+        untold, lately = [job for job in self._started if not job.is_told], max(0.0, monotonic() - SETTLED_IN_S)
+        self._started = [job for job in untold if job.ended_at > lately]
+        self._tell_active([job for job in untold if job.ended_at <= lately])
 
     def tell_started(self) -> None:
         """Write that those are active of which it is not written yet."""
         jobs, self._started = self._started, []
-        self._tell_active([job for job in jobs if not job._is_told])
+        self._tell_active([job for job in jobs if not job.is_told])
 
-    def _tell_active(self, jobs: list[Job]) -> None:
+    def _tell_active(self, jobs: list[Delivery]) -> None:
         for job in jobs:
-            job._is_told = True
+            job.is_told = True
         if jobs:
             self.tell([self._active(job) for job in jobs])
 
-    def _active(self, job: Job) -> Event:
-        at_ms = int((job._started_at + self._epoch_s) * 1000)
+    def _active(self, job: Delivery) -> Event:
+        at_ms = int((job.started_at + self._epoch_s) * 1000)
         return Event("active", job.id, job.name, ("attempt", job.attempt + 1), at_ms)
 
     def _write(self, socket: Socket, kind: str, words: list[str | int], count: int) -> None:

@@ -1,4 +1,4 @@
-"""Entries become jobs. What cannot be read, or has used up its attempts, is dead here."""
+"""Entries become deliveries. What cannot be read, or has used up its attempts, is dead here."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .._redis.replies import Entry
-from ..codec import decode_data, decode_envelope, decode_name
+from ..codec import decode_job, decode_name
 from ..errors import DecodeError
-from ..job import Job
+from .delivery import Delivery
 from .outcomes import runs_allowed
 
 ULID_CHARS = 26  # an id of another length was given by a user; one of this length is said to be so by the field u
@@ -16,28 +16,24 @@ MAX_NAMES = 1000
 
 
 class Decoder:
-    """desk: where handlers say how far their jobs are."""
-
     def __init__(
         self,
         *,
         max_payload_bytes: int,
         max_attempts: int,
-        desk: object,
         on_rejected: Callable[[bytes, int, list[bytes] | None, str, str], None],
-        on_exhausted: Callable[[Job], None],
+        on_exhausted: Callable[[Delivery], None],
     ) -> None:
         self._max_payload_bytes = max_payload_bytes
         self._max_attempts = max_attempts
-        self._desk = desk
         self._on_rejected = on_rejected
         self._on_exhausted = on_exhausted
         self._names: dict[bytes | None, str] = {}
 
-    def decode(self, entries: list[Entry], deliveries: int) -> list[Job]:
+    def decode(self, entries: list[Entry], deliveries: int) -> list[Delivery]:
         """Those of them that are to run; `deliveries` is how often they were delivered before."""
-        jobs: list[Job] = []
-        names, max_bytes, max_attempts, desk = self._names, self._max_payload_bytes, self._max_attempts, self._desk
+        jobs: list[Delivery] = []
+        names, max_bytes, max_attempts = self._names, self._max_payload_bytes, self._max_attempts
         for entry_id, fields in entries:
             try:
                 # hot: the two shapes that every known producer writes, else a search by field name
@@ -48,9 +44,7 @@ class Decoder:
                 if len(raw) > max_bytes:
                     self._on_rejected(entry_id, deliveries + 1, fields, "oversize_payload", f"{len(raw)} bytes")
                     continue
-                envelope = decode_envelope(raw)
-                payload = envelope.payload
-                data = decode_data(payload)
+                envelope, data = decode_job(raw)
             except DecodeError as error:
                 self._on_rejected(entry_id, deliveries + 1, fields, "decode_failed", str(error))
                 continue
@@ -62,21 +56,20 @@ class Decoder:
                 name = self._remember_name(raw_name)
             attempt, job_id = envelope.attempt + deliveries, envelope.id
             is_marked = is_marked or len(job_id) != ULID_CHARS
-            job = Job(
+            job = Delivery(
                 job_id,
                 name,
                 data,
                 attempt,
                 envelope.created_at_ms,
                 envelope.retry,
-                payload,
+                envelope.payload,
                 entry_id,
                 deliveries,
                 envelope.extras,
                 is_marked,
-                desk,
             )
-            if (attempt >= max_attempts or job._retry is not None) and attempt >= runs_allowed(job, max_attempts):
+            if (attempt >= max_attempts or job.retry is not None) and attempt >= runs_allowed(job, max_attempts):
                 self._on_exhausted(job)
             else:
                 jobs.append(job)

@@ -13,7 +13,6 @@ from typing import Any
 
 from .._redis.broker import Broker
 from ..errors import RedisTrouble
-from ..job import Job
 from .event import Event, bounded
 
 log = logging.getLogger("chasqui.worker")
@@ -33,20 +32,20 @@ class Desk:
         """From the worker's loop, before the first job runs."""
         self._loop = asyncio.get_running_loop()
 
-    def progress(self, job: Job, percent: int, extras: tuple[str | int, ...]) -> Said:
-        self._in_loop(self._send_progress, job, percent, extras)
+    def progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> Said:
+        self._in_loop(self._send_progress, job_id, job_name, percent, extras)
         return Said()
 
-    def log(self, job: Job, line: str) -> Said:
+    def log(self, job_id: str, line: str) -> Said:
         cut = line.encode("utf-8", "backslashreplace")[:MAX_LINE_BYTES].decode("utf-8", "ignore")
-        self._in_loop(self._broker.add_log_line, job.id, cut, MAX_LINES, self._kept_ms, _report)
+        self._in_loop(self._broker.add_log_line, job_id, cut, MAX_LINES, self._kept_ms, _report)
         return Said()
 
-    def _send_progress(self, job: Job, percent: int, extras: tuple[str | int, ...]) -> None:
-        self._broker.set_progress(job.id, percent, self._kept_ms, _report)
+    def _send_progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> None:
+        self._broker.set_progress(job_id, percent, self._kept_ms, _report)
         if self._tell is not None:
             said = tuple(bounded(word) if isinstance(word, str) else word for word in extras)
-            self._tell([Event("progress", job.id, job.name, ("progress", percent, *said))])
+            self._tell([Event("progress", job_id, job_name, ("progress", percent, *said))])
 
     def _in_loop(self, function: Callable[..., None], *arguments: Any) -> None:
         assert self._loop is not None

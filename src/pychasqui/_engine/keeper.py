@@ -21,7 +21,7 @@ from .._redis.broker import Broker
 from .._redis.remedies import Remedy, remedy_for
 from ..config import REGROUP_S
 from ..errors import RedisTrouble
-from ..job import Job
+from .delivery import Delivery
 from .roll import Roll
 from .service import Outage
 
@@ -37,7 +37,7 @@ class Kept(Protocol):
 
     lease_until: float
 
-    def running(self) -> list[Job]: ...
+    def running(self) -> list[Delivery]: ...
     def renewed(self) -> None: ...
     def lose(self, ids: set[bytes]) -> bool: ...
 

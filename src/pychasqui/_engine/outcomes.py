@@ -12,8 +12,8 @@ from types import CodeType, TracebackType
 from ..codec import encode_envelope, join_member
 from ..config import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from ..errors import LONGEST_DELAY_S, RetryLater, UnrecoverableError
-from ..job import Job
 from ..retry import RetryPolicy, retry_delay_ms
+from .delivery import Delivery
 
 _ENGINE = os.path.dirname(__file__)
 MAX_FRAMES = 50
@@ -30,7 +30,7 @@ class Dead:
 
 
 def judge(
-    job: Job, error: BaseException, max_attempts: int, policy: RetryPolicy, jitter: Callable[[int], int]
+    job: Delivery, error: BaseException, max_attempts: int, policy: RetryPolicy, jitter: Callable[[int], int]
 ) -> Retry | Dead:
     """A retry after a delay, or the dead letters for a reason."""
     if isinstance(error, UnrecoverableError):
@@ -39,30 +39,30 @@ def judge(
         return Dead("retries_exhausted")
     if isinstance(error, RetryLater) and type(delay_ms := getattr(error, "delay_ms", None)) is int:
         return Retry(delay_ms)  # a subclass may not have set it, and is a failure like another then
-    backoff = job._retry.backoff if job._retry is not None else None
+    backoff = job.retry.backoff if job.retry is not None else None
     delay_ms = retry_delay_ms(policy, backoff, job.attempt, jitter)
     return Retry(min(delay_ms, 1000 * LONGEST_DELAY_S))  # past it, the server's arithmetic ends somewhere
 
 
-def runs_allowed(job: Job, max_attempts: int) -> int:
+def runs_allowed(job: Delivery, max_attempts: int) -> int:
     """How many runs this job has in all: its own setting, else the worker's."""
-    own = job._retry.max_attempts if job._retry is not None else None
+    own = job.retry.max_attempts if job.retry is not None else None
     return max_attempts if own is None else own
 
 
-def delayed_member(job: Job) -> bytes:
+def delayed_member(job: Delivery) -> bytes:
     """The failed job as it waits for its next run."""
-    envelope = encode_envelope(job.id, job._payload, job.created_at_ms, job.attempt + 1, job._retry, job._extras)
+    envelope = encode_envelope(job.id, job.payload, job.created_at_ms, job.attempt + 1, job.retry, job.extras)
     return join_member(job.name, envelope)
 
 
-def dead_letter(job: Job, reason: str, error: BaseException | None, runs: int, worker: str) -> list[bytes]:
+def dead_letter(job: Delivery, reason: str, error: BaseException | None, runs: int, worker: str) -> list[bytes]:
     """The fields of a dead job: the official ones, then what went wrong."""
-    envelope = encode_envelope(job.id, job._payload, job.created_at_ms, job.attempt, job._retry, job._extras)
+    envelope = encode_envelope(job.id, job.payload, job.created_at_ms, job.attempt, job.retry, job.extras)
     fields = [b"d", envelope]
     if job.name:
         fields += (b"n", job.name.encode())
-    fields += (b"source_id", job._entry_id, b"reason", reason.encode(), b"attempts", b"%d" % runs)
+    fields += (b"source_id", job.entry_id, b"reason", reason.encode(), b"attempts", b"%d" % runs)
     if error is not None:
         fields += (
             b"error_type",

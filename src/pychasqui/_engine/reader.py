@@ -18,8 +18,8 @@ from .._redis.remedies import Remedy, remedy_for
 from .._redis.replies import Claimed, Entry
 from ..config import READ_COUNT, REGROUP_S
 from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
-from ..job import Job
 from ..sinks import ReaderBatch
+from .delivery import Delivery
 from .pace import Pace
 from .roll import Roll
 from .service import Outage, Service
@@ -48,9 +48,9 @@ class Room(Protocol):
     def free(self) -> int: ...
     @property
     def waiting(self) -> int: ...
-    def take_unstarted(self, keep: int) -> list[Job]: ...
-    def offer(self, jobs: list[Job]) -> None: ...
-    def put(self, jobs: list[Job]) -> None: ...
+    def take_unstarted(self, keep: int) -> list[Delivery]: ...
+    def offer(self, jobs: list[Delivery]) -> None: ...
+    def put(self, jobs: list[Delivery]) -> None: ...
     def wake(self) -> None: ...
     def begin(self) -> None: ...
 
@@ -84,7 +84,7 @@ class Reader(Service):
         lanes: Room,
         read_count: int,
         block_ms: int,
-        decode: Callable[[list[Entry], int], list[Job]],
+        decode: Callable[[list[Entry], int], list[Delivery]],
         roll: Roll,
         on_group_gone: Callable[[], None],
         helper: Broker | None = None,
@@ -369,11 +369,11 @@ class Reader(Service):
         self._pace.measure(self._lanes.finished, monotonic())
         await self._hand_back(self._lanes.take_unstarted(keep=2 * self._pace.ahead() + 1))
 
-    async def _hand_back(self, jobs: list[Job]) -> None:
-        self._on_way_back = {job._entry_id for job in jobs}
+    async def _hand_back(self, jobs: list[Delivery]) -> None:
+        self._on_way_back = {job.entry_id for job in jobs}
         try:
             for start in range(0, len(jobs), SHED_A_CALL):
-                held = [(job._entry_id, job._deliveries) for job in jobs[start : start + SHED_A_CALL]]
+                held = [(job.entry_id, job.earlier_deliveries) for job in jobs[start : start + SHED_A_CALL]]
                 await self._broker.release(self._group, self._consumer, held)
         except RedisTrouble:
             self.may_have_orphans = True  # they are still pending for us, and found again

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from .._redis.commands import Dead, Failed
 from ..codec import decode_name
-from ..job import Job
 from ..retry import KINDS, RetryPolicy
 from ..sinks import DlqRouted, JobOutcome, Record, RetryScheduled, outcome_of
+from .delivery import Delivery
 from .event import Event, bounded
 from .outcomes import Retry, dead_letter, delayed_member, error_text, judge, rejected_letter
 
@@ -41,13 +41,13 @@ STRANGE_KINDS = 100
 LINES_A_SECOND = 10  # a burst of dead jobs must not be slowed down by telling about each of them
 
 
-def _failed(job: Job, error: BaseException) -> Event:
-    duration_us = int((job._ended_at - job._started_at) * 1_000_000)
+def _failed(job: Delivery, error: BaseException) -> Event:
+    duration_us = int((job.ended_at - job.started_at) * 1_000_000)
     extras = ("attempt", job.attempt + 1, "reason", bounded(error_text(error)), "duration_us", duration_us)
     return Event("failed", job.id, job.name, extras)
 
 
-def _ran(job: Job, error: BaseException) -> JobOutcome:
+def _ran(job: Delivery, error: BaseException) -> JobOutcome:
     return outcome_of(job, "err" if isinstance(error, Exception) else "panic")
 
 
@@ -72,7 +72,7 @@ class Verdicts:
         self._second = 0
         self._lines = 0
 
-    def failed(self, job: Job, error: BaseException) -> None:
+    def failed(self, job: Delivery, error: BaseException) -> None:
         """The handler raised."""
         self._warn_of_strange_kind(job)
         verdict = judge(job, error, self._max_attempts, self._policy, random.randrange)
@@ -86,12 +86,12 @@ class Verdicts:
                 verdict.delay_ms,
                 Shown(error),
             )
-            member, is_marked = delayed_member(job), int(job._is_marked)
+            member, is_marked = delayed_member(job), int(job.is_marked)
             next_run = Event("retry-scheduled", job.id, job.name, ("attempt", runs + 1, "backoff_ms", verdict.delay_ms))
             self._settler.reschedule(
                 Failed(
-                    job._entry_id,
-                    job._delivery,
+                    job.entry_id,
+                    job.number,
                     verdict.delay_ms,
                     member,
                     job.id,
@@ -103,7 +103,7 @@ class Verdicts:
         else:
             self._bury(job, verdict.reason, error, runs)
 
-    def exhausted(self, job: Job) -> None:
+    def exhausted(self, job: Delivery) -> None:
         """It had used up its runs before it came here: its workers died, or it failed under another policy."""
         self._bury(job, "retries_exhausted", None, job.attempt)
 
@@ -115,22 +115,22 @@ class Verdicts:
         records = (DlqRouted(reason, 0, _name_in(fields)),) if self._counts else ()
         self._settler.bury(Dead(entry_id, delivery, "", letter, events, records))
 
-    def _bury(self, job: Job, reason: str, error: BaseException | None, runs: int) -> None:
+    def _bury(self, job: Delivery, reason: str, error: BaseException | None, runs: int) -> None:
         self._warn("job %.100r (%.100r) is dead after %d runs: %s: %s", job.id, job.name, runs, reason, Shown(error))
         letter = dead_letter(job, reason, error, runs, self._consumer)
         events = self._last_events(job, reason, error, runs) if self._announces else ()
-        marked_id = job.id if job._is_marked else ""
+        marked_id = job.id if job.is_marked else ""
         records = self._last_records(job, reason, error, runs) if self._counts else ()
-        self._settler.bury(Dead(job._entry_id, job._delivery, marked_id, letter, events, records))
+        self._settler.bury(Dead(job.entry_id, job.number, marked_id, letter, events, records))
 
-    def _last_events(self, job: Job, reason: str, error: BaseException | None, runs: int) -> tuple[Event, ...]:
+    def _last_events(self, job: Delivery, reason: str, error: BaseException | None, runs: int) -> tuple[Event, ...]:
         extras: tuple[str | int, ...] = ("attempt", runs, "reason", reason)
         if error is None:
             return (Event("dlq", job.id, job.name, extras),)
         extras += ("error_type", bounded(type(error).__qualname__), "error", bounded(error_text(error)))
         return (_failed(job, error), Event("dlq", job.id, job.name, extras))
 
-    def _last_records(self, job: Job, reason: str, error: BaseException | None, runs: int) -> tuple[Record, ...]:
+    def _last_records(self, job: Delivery, reason: str, error: BaseException | None, runs: int) -> tuple[Record, ...]:
         dead = DlqRouted(reason, runs, job.name)
         return (dead,) if error is None else (_ran(job, error), dead)
 
@@ -144,8 +144,8 @@ class Verdicts:
         if self._lines <= LINES_A_SECOND:
             log.warning(text, *arguments)
 
-    def _warn_of_strange_kind(self, job: Job) -> None:
-        backoff = job._retry.backoff if job._retry is not None else None
+    def _warn_of_strange_kind(self, job: Delivery) -> None:
+        backoff = job.retry.backoff if job.retry is not None else None
         if backoff is None or backoff.kind in KINDS or backoff.kind in self._strange_kinds:
             return
         if len(self._strange_kinds) < STRANGE_KINDS:  # whoever makes them up as they go must not fill the log

@@ -1,0 +1,18 @@
+"""Handlers in a context of their own, as lanes run them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from pychasqui._engine.isolation import first_step, go_on
+
+T = TypeVar("T")
+
+
+async def in_own_context(function: Callable[[T], Awaitable[Any]], argument: T) -> Any:
+    try:
+        steps = first_step(function, argument)
+    except StopIteration as stop:
+        return stop.value
+    return await go_on(*steps)
