@@ -7,7 +7,9 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +17,8 @@ import msgpack  # type: ignore[import-untyped]
 import msgspec
 import pytest
 
-from pychasqui import codec
+from pychasqui import _msgpack, codec
+from pychasqui._msgpack import skip_value
 from pychasqui.codec import (
     MAX_DEPTH,
     Envelope,
@@ -128,6 +131,64 @@ def test_an_unknown_field_may_be_nested_as_deep_as_the_official_consumer_follows
 def test_an_envelope_of_a_thousand_fields_is_not_worth_reading() -> None:
     with pytest.raises(DecodeError, match="a map of 1001, more than 1000"):
         decode_envelope(b"\xde\x03\xe9" + b"\xa1z\xc0" * 1001)
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    "raw",
+    (
+        as_map_with(b"\xa1z", b"\xdd" + MIB.to_bytes(4, "big") + b"\x90" * MIB),
+        b"\xde\x03\xe8" + (b"\xa1z" + b"\xdc\x04\x00" + b"\x90" * 1024) * 1000,
+        b"\x94\xa1a\xdd" + MIB.to_bytes(4, "big") + b"\x7f" * MIB + b"\x01\x00",
+        b"\x95\xa1a\xc4\x01\x01\x01\x00\xdd" + MIB.to_bytes(4, "big") + b"\x91\x01" * MIB,
+        b"\x84\xa1z\xdd" + MIB.to_bytes(4, "big") + b"\x90" * (MIB - 1),
+    ),
+    ids=("an unknown field", "a thousand of them", "the payload as ints", "a retry override", "one that is cut short"),
+)
+def test_an_envelope_of_a_million_values_costs_next_to_nothing(raw: bytes) -> None:
+    """0.8 s of them, if each value were looked at here."""
+    began = time.process_time()
+    with suppress(DecodeError):
+        decode_envelope(raw)
+    assert time.process_time() - began < 0.15
+
+
+@pytest.mark.parametrize("rest", (b"", b"\x00", b"\x81\xa1s\x01"))
+def test_a_large_value_is_skipped_up_to_its_end(rest: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    value = msgpack.packb([{"k": [n, "x" * 20]} for n in range(10_000)])
+    raw = b"\xc0" + value + rest
+    assert skip_value(raw, 1, max_depth=MAX_DEPTH) == 1 + len(value)
+    monkeypatch.setattr(_msgpack, "_FOLLOWED", "more data at (byte ")  # whatever msgspec's errors say
+    assert skip_value(raw, 1, max_depth=MAX_DEPTH) == 1 + len(value)
+
+
+@pytest.mark.parametrize("broken", (b"\xdd\x00\x02\x00\x00" + b"\x90" * 100_000, b"\xdc\xff\xff" + b"\xc1" * 99_999))
+def test_a_large_value_that_is_broken_is_refused(broken: bytes) -> None:
+    with pytest.raises(DecodeError):
+        skip_value(broken, 0, max_depth=MAX_DEPTH)
+
+
+def test_a_large_value_that_is_nested_too_deep_is_refused_or_skipped() -> None:
+    """How deep msgspec goes by itself is up to the interpreter; it never ends in anything but a DecodeError."""
+    raw = b"\x91" * 1_000_000 + b"\x00"
+    with suppress(DecodeError):
+        assert skip_value(raw, 0, max_depth=MAX_DEPTH) == len(raw)
+
+
+@pytest.mark.parametrize("number", (5, 300, 70_000, 2**40, -200, -40_000, -(2**33), 0.5))
+@pytest.mark.parametrize("count", (10, 40, 1000))
+def test_a_scan_goes_through_runs_of_numbers_as_through_single_ones(number: float, count: int) -> None:
+    raw = msgpack.packb([number] * count + ["x", number, [number] * count])
+    single = _msgpack.Scan(raw, 0, max_depth=9, max_memory=MIB)
+    while not single.advance(1):
+        pass
+    whole = _msgpack.Scan(raw, 0, max_depth=9, max_memory=MIB)
+    assert whole.advance(10**6)
+    assert single.end == whole.end == len(raw)
+    with pytest.raises(DecodeError, match="cut short"):
+        _msgpack.end_of_value(raw[:-1], 0, max_depth=9, max_memory=MIB)
 
 
 def test_a_payload_as_array_of_ints_may_be_long() -> None:
@@ -414,7 +475,7 @@ def test_an_envelope_with_extras_is_read_the_quick_way(attempts: int | None, mon
 
 
 def test_an_envelope_with_extras_is_read_whatever_msgspecs_errors_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "_FOLLOWED", "more data at (byte ")
+    monkeypatch.setattr(_msgpack, "_FOLLOWED", "more data at (byte ")
     envelope = decode_envelope(encode_envelope("j", b"\x01", 5, 1, None, encode_extras(t="trace")))
     assert read_extra(envelope.extras, "t") == "trace"
 
