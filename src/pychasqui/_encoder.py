@@ -102,7 +102,7 @@ class Encoder:
         if job_id is None and delay_ms is None and delay is None and unique_for is None and if_exists is None:
             terms, own_id = PLAIN, _ids.new_id()
         else:
-            own_id = _ids.new_id() if job_id is None else config.check_job_id(job_id)
+            own_id = _ids.new_id() if job_id is None else config.check_new_job_id(job_id)
             terms = read_terms(job_id, delay_ms, delay, unique_for, if_exists, self.max_delay_ms)
         retry = None if attempts is None and backoff is None else retry_override(attempts, backoff)
         now_ms = _now_ms()

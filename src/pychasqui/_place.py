@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import string
 from dataclasses import replace
+from urllib.parse import quote
 
 from . import embedded
 from ._redis.connection import Connection
@@ -12,6 +14,7 @@ from ._redis.endpoint import CredentialProvider, Endpoint, parse_endpoint
 from ._redis.tls import unchecked
 from .errors import InvalidArgument
 
+PRINTABLE = string.punctuation  # what CLIENT SETNAME takes beside letters and digits: no space, nothing beyond ASCII
 log = logging.getLogger("chasqui.connection")
 
 
@@ -23,13 +26,14 @@ class Place:
     ) -> None:
         self._url = url
         self._client_name = client_name
+        self._name_at_server = quote(client_name, safe=PRINTABLE)
         self._stay: embedded.EmbeddedServer | None = None
         self._is_down = False
         self._is_left = False
         self._endpoint: Endpoint | None = None
         if not isinstance(url, str) or not embedded.is_embedded(url):
             self._endpoint = parse_endpoint(
-                url, tls=tls, client_name=client_name, credential_provider=credential_provider
+                url, tls=tls, client_name=self._name_at_server, credential_provider=credential_provider
             )
             if self._endpoint.tls is not None and (gap := unchecked(self._endpoint.tls)):
                 log.warning(
@@ -74,7 +78,7 @@ class Place:
             # The thread cannot be stopped; once it is there, it leaves again.
             joining.add_done_callback(_leave_again)
             raise
-        return parse_endpoint(self._stay.url, client_name=self._client_name)
+        return parse_endpoint(self._stay.url, client_name=self._name_at_server)
 
     def _tell_down(self, error: Exception) -> None:
         """One line for all connections to this place, when the first of them fails."""

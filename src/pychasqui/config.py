@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -55,16 +54,22 @@ SHUTDOWN_DEADLINE_S = 30.0  # how long a closing worker waits for running handle
 
 METRICS_HOST = "127.0.0.1"  # nobody else is shown anything unless it is asked for
 
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
-MAX_JOB_ID_BYTES = 256
+MAX_QUEUE_NAME_BYTES = 512
+MAX_JOB_ID_BYTES = 4096  # enough for a URL, which is what long ids are
 
 
 def check_queue_name(value: Any) -> str:
-    """Letters that cannot end the hash tag early or reach another queue's keys."""
+    """Any name that stands in one line and cannot reach another queue's keys."""
     if not isinstance(value, str):
         raise InvalidType(f"queue name must be a str, not {type(value).__name__}")
-    if not _QUEUE_NAME.fullmatch(value):
-        raise InvalidArgument(f"queue name {value[:200]!r} must be 1 to 128 of the characters A-Z a-z 0-9 _ . : -")
+    if not value.strip():
+        raise InvalidArgument(f"queue name {value[:20]!r} must not be blank")
+    if "}" in value:  # {chasqui:a}:b} would lie among the keys of queue a
+        raise InvalidArgument(f"queue name {value[:200]!r} must not hold a }}, which ends a queue's part of a key")
+    if not value.isprintable():  # neither can what UTF-8 cannot hold
+        raise InvalidArgument(f"queue name {value[:200]!r} holds a character that cannot be printed")
+    if len(value.encode()) > MAX_QUEUE_NAME_BYTES:
+        raise InvalidArgument(f"queue name {value[:40]!r}... is longer than {MAX_QUEUE_NAME_BYTES} bytes")
     return value
 
 
@@ -88,6 +93,20 @@ def check_job_ids(value: Any) -> list[str]:
 
 
 def check_job_id(value: Any) -> str:
+    """The id of a job that may exist: whatever another producer can have written."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"job_id must be a str, not {value!r}"[:300])
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(
+            f"job_id {value[:40]!r} holds half of a surrogate pair, which UTF-8 cannot hold"
+        ) from None
+    return value
+
+
+def check_new_job_id(value: Any) -> str:
+    """The id of a job that is added."""
     if not isinstance(value, str):
         raise InvalidArgument(f"job_id must be a str that is not blank, not {value!r}"[:300])
     if not value.strip():
@@ -95,7 +114,7 @@ def check_job_id(value: Any) -> str:
     if len(value.encode("utf-8", "surrogatepass")) > MAX_JOB_ID_BYTES:
         raise InvalidArgument(f"job_id {value[:40]!r}... is longer than {MAX_JOB_ID_BYTES} bytes")
     if not value.isprintable():
-        raise InvalidArgument(f"job_id {value!r} holds a character that cannot be printed")
+        raise InvalidArgument(f"job_id {value[:200]!r} holds a character that cannot be printed")
     return value
 
 

@@ -132,7 +132,7 @@ class Queue:
 
     async def add_unique(self, name: str, data: Any = None, *, job_id: str, **options: Any) -> Job:
         """add() with an id that must be given."""
-        return await self.add(name, data, job_id=config.check_job_id(job_id), **options)
+        return await self.add(name, data, job_id=config.check_new_job_id(job_id), **options)
 
     async def add_bulk(self, jobs: Iterable[Mapping[str, Any]], *, wait_replicas: int = 0) -> list[Job]:
         """Add many jobs, each a mapping of add()'s arguments. If one cannot be encoded, none is sent.

@@ -74,7 +74,7 @@ BAD_ADDS: tuple[tuple[dict[str, Any], type[ChasquiError], str], ...] = (
     ({"job_id": 17}, InvalidArgument, r"job_id .*not 17"),
     ({"job_id": b"id"}, InvalidArgument, r"job_id .*not b'id'"),
     ({"job_id": True}, InvalidArgument, r"job_id .*not True"),
-    ({"job_id": "x" * 257}, InvalidArgument, r"job_id 'xxx.*256 bytes"),
+    ({"job_id": "x" * 4097}, InvalidArgument, r"job_id 'xxx.*4096 bytes"),
     ({"job_id": "a\nb"}, InvalidArgument, r"job_id 'a\\nb'"),
     ({"job_id": "a\0b"}, InvalidArgument, r"job_id 'a\\x00b'"),
     ({"delay_ms": -1}, InvalidArgument, r"delay_ms is -1 ms, must be at least 0"),
@@ -251,14 +251,14 @@ QUEUE_OPTIONS: tuple[tuple[dict[str, Any], type[ChasquiError], str], ...] = (
 )
 
 ADDRESSES: tuple[tuple[dict[str, Any], type[ChasquiError], str], ...] = (
-    ({"redis_url": "http://example.org"}, InvalidArgument, r"redis_url has the unknown scheme 'http': use redis://"),
-    ({"redis_url": "amqp://example.org"}, InvalidArgument, r"redis_url has the unknown scheme 'amqp'"),
-    ({"redis_url": "redis+tls://example.org"}, InvalidArgument, r"redis_url has the unknown scheme"),
+    ({"redis_url": "http://example.org"}, InvalidArgument, r"redis_url has an unknown scheme: use redis://"),
+    ({"redis_url": "amqp://example.org"}, InvalidArgument, r"redis_url has an unknown scheme"),
+    ({"redis_url": "redis+tls://example.org"}, InvalidArgument, r"redis_url has an unknown scheme"),
     ({"redis_url": None}, InvalidType, r"redis_url must be a str, not NoneType"),
     ({"redis_url": 6379}, InvalidType, r"redis_url must be a str, not int"),
     ({"redis_url": "redis://example.org:port"}, InvalidArgument, r"redis_url"),
-    ({"redis_url": "redis://example.org/one"}, InvalidArgument, r"redis_url names the database 'one'"),
-    ({"redis_url": "redis://example.org?ttl=1"}, InvalidArgument, r"redis_url has an unknown option 'ttl'"),
+    ({"redis_url": "redis://example.org/one"}, InvalidArgument, r"redis_url .*database.* must be a number"),
+    ({"redis_url": "redis://example.org?ttl=1"}, InvalidArgument, r"redis_url has an unknown option, number 1 behind"),
     ({"redis_url": "unix:///run/redis.sock", "tls": True}, InvalidArgument, r"tls=True contradicts redis_url"),
     ({"redis_url": "embedded://", "tls": True}, InvalidArgument, r"tls .*contradict redis_url"),
     ({"redis_url": "embedded://", "credential_provider": handle}, InvalidArgument, r"credential_provider contradict"),
@@ -266,10 +266,10 @@ ADDRESSES: tuple[tuple[dict[str, Any], type[ChasquiError], str], ...] = (
 
 NAMES: tuple[tuple[Any, type[ChasquiError]], ...] = (
     ("", InvalidArgument),
-    ("a b", InvalidArgument),
+    (" ", InvalidArgument),
     ("{a}", InvalidArgument),
     ("a}", InvalidArgument),
-    ("x" * 129, InvalidArgument),
+    ("x" * 513, InvalidArgument),
     ("a\n", InvalidArgument),
     (None, InvalidType),
     (7, InvalidType),
@@ -352,7 +352,7 @@ class TestTime:
         with pytest.raises(InvalidArgument, match="job 0 of the bulk: unknown option 'repeat'"):
             await queue.add_bulk([{"name": "tick", "repeat": EVERY}])
 
-    @pytest.mark.parametrize("bad", (None, 7, "", " ", "x" * 257, "a\nb", b"id", True))
+    @pytest.mark.parametrize("bad", (None, 7, b"id", True, "\ud800"))
     async def test_an_id_that_is_none_is_named(self, queue: Queue, bad: Any) -> None:
         for ask in (queue.cancel_delayed, queue.run_now):
             with pytest.raises(InvalidArgument, match="job_id"):
@@ -523,9 +523,7 @@ class TestServers:
 
     async def test_a_wrong_password(self, locked: RedisServer) -> None:
         url = f"redis://:wrong@127.0.0.1:{locked.port}"
-        await self.assert_refused(
-            url, AuthenticationFailed, r"redis://:\*\*\*@127.* refused the credentials: WRONGPASS"
-        )
+        await self.assert_refused(url, AuthenticationFailed, r"redis://127.* refused the credentials: WRONGPASS")
         await self.assert_worker_refused(url, AuthenticationFailed, r"refused the credentials")
 
     async def test_a_password_that_is_missing(self, locked: RedisServer) -> None:

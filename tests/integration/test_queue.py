@@ -582,7 +582,7 @@ class TestEnd:
 
     def test_it_shows_its_address_and_not_its_password(self) -> None:
         queue = Queue("emails", redis_url="redis://ann:hunter2@example.org:7000/3")
-        assert repr(queue) == "Queue('emails', redis_url='redis://ann:***@example.org:7000/3')"
+        assert repr(queue) == "Queue('emails', redis_url='redis://example.org:7000/3')"
 
 
 class TestLoops:

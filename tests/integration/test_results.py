@@ -259,7 +259,7 @@ class TestReading:
 
     @pytest.mark.parametrize(
         ("job_id", "error"),
-        (("", InvalidArgument), (" ", InvalidArgument), (7, InvalidArgument), (None, InvalidArgument)),
+        ((7, InvalidArgument), (None, InvalidArgument), (b"id", InvalidArgument), ("\ud800", InvalidArgument)),
     )
     async def test_an_id_must_be_one(self, queue: Queue, job_id: Any, error: type[Exception]) -> None:
         for ask in (queue.get_job_result, queue.wait_for_result, queue.get_job_progress, queue.get_job_logs):

@@ -48,7 +48,7 @@ async def stored(stream: Stream, witness: Any) -> int:
 
 
 class TestOneJob:
-    @pytest.mark.parametrize("job_id", ("order-17", ULID, "ü" * 13, "x" * 26, "a:b}c{d", "y" * 256))
+    @pytest.mark.parametrize("job_id", ("order-17", ULID, "ü" * 13, "x" * 26, "a:b}c{d", "y" * 256, "z" * 4096))
     @pytest.mark.parametrize("delays", ((0, 0, 0), (LATER_MS, LATER_MS, 5), (0, LATER_MS, 0), (LATER_MS, 0, LATER_MS)))
     async def test_delayed_or_not_there_is_one(
         self, queue: Queue, other: Queue, stream: Stream, witness: Any, job_id: str, delays: tuple[int, ...]

@@ -15,17 +15,35 @@ from pychasqui import config
 from pychasqui.errors import ChasquiError, InvalidArgument, InvalidType
 
 
-@pytest.mark.parametrize("name", ("a", "emails", "A-Z_0.9:x", "x" * 128))
+@pytest.mark.parametrize(
+    "name",
+    ("a", "emails", "A-Z_0.9:x", "emails/eu", "a b", " a", "ä", "日本語", "🦙", "a*", "{", "{a", "x" * 512, "ü" * 256),
+)
 def test_a_good_queue_name_is_taken_as_it_is(name: str) -> None:
     assert config.check_queue_name(name) == name
 
 
 @pytest.mark.parametrize(
-    "name", ("", " ", "a b", "{a}", "a}", "{", "a\n", "\na", "a\0b", "ä", "x" * 129, "a/b", "a*", "a,b", "a\u202eb")
+    ("name", "reason"),
+    (
+        ("", "blank"),
+        (" ", "blank"),
+        ("{a}", "must not hold a }, which ends"),
+        ("a}", "must not hold a }, which ends"),
+        ("a\n", "cannot be printed"),
+        ("\na", "cannot be printed"),
+        ("a\0b", "cannot be printed"),
+        ("a\u202eb", "cannot be printed"),
+        ("\ud800", "cannot be printed"),
+        ("x" * 513, "longer than 512 bytes"),
+        ("ü" * 257, "longer than 512 bytes"),
+    ),
 )
-def test_a_queue_name_that_could_reach_other_keys_is_refused(name: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"queue name .* must be 1 to 128 of the characters"):
+def test_a_queue_name_that_could_reach_other_keys_or_lines_is_refused_with_the_reason(name: str, reason: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"queue name .*{reason}") as refused:
         config.check_queue_name(name)
+    assert len(str(refused.value)) < 500
+    assert str(refused.value).isprintable()
 
 
 @pytest.mark.parametrize("name", (None, 5, b"emails", ["emails"], True))
@@ -57,18 +75,29 @@ def test_a_job_name_that_is_no_str_is_refused(name: Any) -> None:
         config.check_job_name(name)
 
 
-@pytest.mark.parametrize("job_id", ("1", "order-17", "ü", "x" * 256, " a "))
+@pytest.mark.parametrize("job_id", ("1", "order-17", "ü", "x" * 4096, " a ", "}{:"))
 def test_a_good_job_id_is_taken_as_it_is(job_id: str) -> None:
+    assert config.check_new_job_id(job_id) == config.check_job_id(job_id) == job_id
+
+
+@pytest.mark.parametrize("job_id", ("", " ", "\t\n", "x" * 5000, "a\nb", "a\0b"))
+def test_a_job_that_others_have_added_may_have_any_id(job_id: str) -> None:
     assert config.check_job_id(job_id) == job_id
+
+
+@pytest.mark.parametrize("job_id", (None, 5, b"id", True, ["id"], "\ud800"))
+def test_an_id_that_no_job_can_have_is_refused(job_id: Any) -> None:
+    with pytest.raises(InvalidArgument, match="job_id"):
+        config.check_job_id(job_id)
 
 
 @pytest.mark.parametrize(
     "job_id",
-    ("", " ", "\t\n", "\u3000", None, 5, 5.0, b"id", True, ["id"], "x" * 257, "ü" * 129, "a\nb", "a\0b", "\ud800"),
+    ("", " ", "\t\n", "\u3000", None, 5, 5.0, b"id", True, ["id"], "x" * 4097, "ü" * 2049, "a\nb", "a\0b", "\ud800"),
 )
 def test_a_job_id_that_is_blank_or_long_or_no_str_is_refused(job_id: Any) -> None:
     with pytest.raises(InvalidArgument, match="job_id") as refused:
-        config.check_job_id(job_id)
+        config.check_new_job_id(job_id)
     assert len(str(refused.value)) < 500
     assert "\n" not in str(refused.value)
 
@@ -130,6 +159,7 @@ def test_whatever_is_given_only_our_own_errors_come_back(value: Any) -> None:
         lambda: config.check_queue_name(value),
         lambda: config.check_job_name(value),
         lambda: config.check_job_id(value),
+        lambda: config.check_new_job_id(value),
         lambda: config.check_consumer_id(value),
         lambda: config.check_int("count", value, 1),
         lambda: config.check_seconds("timeout_s", value),
