@@ -1,0 +1,70 @@
+"""Defects that a round must notice: if it does not, its silence about the real code says nothing.
+
+Each is what a careless change would bring: an error that ends a loop, a pause without an end, neighbours of a broken
+entry dropped with it, a reader that trusts what it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+from unittest.mock import patch
+
+from pychasqui import dlq
+from pychasqui._engine.decoder import Decoder
+from pychasqui._engine.promoter import Promoter
+from pychasqui._engine.service import Outage
+
+
+@contextmanager
+def _death() -> Iterator[None]:
+    """The promoter ends when it finds a delayed member that is no job."""
+    plan = Promoter._plan
+
+    def careless(self: Promoter, done: Any, *arguments: Any, **options: Any) -> float:
+        if done.set_aside:
+            raise ValueError("planted")
+        return plan(self, done, *arguments, **options)
+
+    with patch.object(Promoter, "_plan", careless):
+        yield
+
+
+@contextmanager
+def _stuck() -> Iterator[None]:
+    """Whoever meets a key of a wrong type waits for an hour."""
+    with patch.object(Outage, "goes_on", lambda self, error: 3600.0):
+        yield
+
+
+@contextmanager
+def _lost() -> Iterator[None]:
+    """A worker forgets the entries that it read together with one that it cannot decode."""
+    decode = Decoder.decode
+
+    def careless(self: Decoder, entries: list[Any], *arguments: Any, **options: Any) -> list[Any]:
+        jobs = decode(self, entries, *arguments, **options)
+        return jobs if len(jobs) == len(entries) else []
+
+    with patch.object(Decoder, "decode", careless):
+        yield
+
+
+@contextmanager
+def _reader() -> Iterator[None]:
+    """A dead letter's name is taken for UTF-8."""
+    with patch.object(dlq, "decode_name", lambda raw: (raw or b"").decode()):
+        yield
+
+
+PLANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "death": _death,
+    "stuck": _stuck,
+    "lost": _lost,
+    "reader": _reader,
+}
+
+
+def planted(name: str | None) -> AbstractContextManager[None]:
+    return nullcontext() if name is None else PLANTS[name]()
