@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Literal
 
+from ._shown import shown
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST_NAMES = 200
+MAX_LABEL_CHARS = 100  # of a name that a job or a repeatable brings along: it stands in each of its lines
 OTHER = "_other"  # stands for all names past the first so many: whoever makes them up must not fill our memory
 
 LabelValues = tuple[str, ...]
@@ -97,7 +101,7 @@ class Histogram:
 
 
 class Names:
-    """The first so many job names as they are, and one word for all others."""
+    """The first so many job names, cut to a bound, and one word for all others."""
 
     def __init__(self, most: int = MOST_NAMES) -> None:
         self._most = most
@@ -106,10 +110,19 @@ class Names:
     def __call__(self, name: str) -> str:
         if name in self._known:
             return name
-        if len(self._known) >= self._most:
-            return OTHER
-        self._known.add(name)
+        return self._meet(label(name))
+
+    def _meet(self, name: str) -> str:
+        if name not in self._known:
+            if len(self._known) >= self._most:
+                return OTHER
+            self._known.add(name)
         return name
+
+
+def label(text: str) -> str:
+    """A name that others chose, as the value of a label."""
+    return shown(text, MAX_LABEL_CHARS)
 
 
 def render(metrics: Iterable[Metric | Histogram], common: Mapping[str, str]) -> str:
@@ -140,4 +153,7 @@ def _escaped_help(text: str) -> str:
 
 
 def _number(number: float) -> str:
+    """Also infinities and what is no number, in Prometheus' words."""
+    if not math.isfinite(number):
+        return "NaN" if math.isnan(number) else ("+Inf" if number > 0 else "-Inf")
     return str(int(number)) if number == int(number) else repr(float(number))

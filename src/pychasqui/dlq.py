@@ -1,7 +1,8 @@
 """Dead letters: look at them, search them, bring jobs back, remove them.
 
-Everything goes page by page, so that a look at a million letters costs no more memory than a look at a hundred. What
-cannot be decoded is shown and can be removed, but never stands in the way of what can be replayed.
+Everything goes page by page, so that a look at a million letters costs no more memory than a look at a hundred, and
+ends with the letter that is the newest when it begins: jobs that die again while they are replayed are not replayed
+again. What cannot be decoded is shown and can be removed, but never stands in the way of what can be replayed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
 
+from ._lenient import LATEST_MS, read_entry_id, read_int, read_pairs, read_text
 from ._redis.letters import LetterBroker
 from ._redis.replies import Entry
 from .codec import Envelope, decode_data, decode_envelope, decode_name, encode_data, encode_envelope
@@ -21,6 +23,9 @@ from .config import check_int
 from .errors import DecodeError, InvalidArgument, InvalidType
 
 PAGE = 200
+FIRST_PAGE = 25  # what letters weigh is known once some are there
+PAGE_BYTES = 1024 * 1024  # about so much is read, or brought back, in one call
+MAX_U64 = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,8 @@ class DeadJob:
 
     @property
     def died_at(self) -> datetime:
-        return datetime.fromtimestamp(int(self.dlq_id.partition("-")[0]) / 1000, UTC)
+        """By the server's clock, as the letter's id has it; an id beyond the year 9999 counts as its end."""
+        return datetime.fromtimestamp(min(read_entry_id(self.dlq_id)[0], LATEST_MS - 999) / 1000, UTC)
 
     @property
     def data(self) -> Any:
@@ -87,7 +93,7 @@ class DeadLetters:
         self._on_replay = on_replay  # told the ids of jobs that are about to be brought back
 
     async def search(self, *, after: str = "", **which: Any) -> AsyncIterator[DeadJob]:
-        """All dead letters that fit, oldest first, behind the letter `after`; read page by page."""
+        """All dead letters of this moment that fit, oldest first, behind the letter `after`; read page by page."""
         chosen = _choice(which)
         async for entry in self._named(chosen.ids) if chosen.ids is not None else self._between(chosen, after):
             job = _read(entry)
@@ -100,14 +106,21 @@ class DeadLetters:
                 yield entry
 
     async def _between(self, chosen: Which, after: str) -> AsyncIterator[Entry]:
-        start = "-" if chosen.since is None else str(_ms(chosen.since))
+        start = "-" if chosen.since is None else str(max(0, _ms(chosen.since)))
         if after and (chosen.since is None or _order(after) > _order(start)):
             start = f"({after}"
-        end = "+" if chosen.until is None else f"{_ms(chosen.until) - 1}-{2**64 - 1}"
-        while entries := await self._broker().page(start, end, PAGE):
+        # The end is fixed before the first page: whoever replays letters may make new ones as fast as they are read.
+        end = await self._broker().newest_id()
+        if chosen.until is not None:
+            end = min(end, f"{max(0, _ms(chosen.until) - 1)}-{MAX_U64}", key=_order)
+        count = FIRST_PAGE
+        while entries := await self._broker().page(start, end, count):
             for entry in entries:
                 yield entry
-            start = f"({entries[-1][0].decode()}"
+            last = entries[-1][0].decode()
+            if last == end:
+                return
+            start, count = f"({last}", _next_count(entries)
 
     async def page(self, *, limit: int = 100, after: str = "", **which: Any) -> list[DeadJob]:
         """Up to `limit` that fit, behind the letter `after`: pass the last one's dlq_id for the next page."""
@@ -140,7 +153,7 @@ class DeadLetters:
         """
         if rate is not None and (isinstance(rate, bool) or not 0 < rate < float("inf")):
             raise InvalidArgument(f"rate is {rate!r}, must be a finite number above 0")
-        moved, began = 0, monotonic()
+        moved, size, began = 0, 0, monotonic()
         batch: list[tuple[str, bytes, bytes]] = []
         most = check_int("limit", limit, 0) if limit is not None else float("inf")
         async for job in self.search(**which):
@@ -152,7 +165,9 @@ class DeadLetters:
                 batch.append((job.dlq_id, job.replayed(), job.name.encode()))
             except DecodeError:
                 continue
-            if len(batch) >= (PAGE if rate is None else 1):
+            size += len(batch[-1][1])
+            if len(batch) >= (PAGE if rate is None else 1) or size >= PAGE_BYTES:
+                size = 0
                 moved += await self._move(batch, dry_run)
                 if rate is not None and not dry_run:
                     await asyncio.sleep(max(0.0, began + moved / rate - monotonic()))
@@ -206,6 +221,12 @@ def _choice(which: dict[str, Any]) -> Which:
         raise InvalidArgument(f"unknown choice among {sorted(which)}: choose by {_CHOICES}") from None
 
 
+def _next_count(entries: list[Entry]) -> int:
+    """How many letters like these make a page."""
+    size = sum(len(word) for entry in entries for word in entry[1] or ())
+    return max(1, min(PAGE, PAGE_BYTES * len(entries) // max(1, size)))
+
+
 def _ms(moment: datetime) -> int:
     """A naive datetime is taken as UTC, as everywhere in this package."""
     if not isinstance(moment, datetime):
@@ -215,32 +236,31 @@ def _ms(moment: datetime) -> int:
 
 def _order(dlq_id: str) -> tuple[int, int]:
     ms, _, sequence = dlq_id.partition("-")
-    try:
-        return int(ms), int(sequence or 0)
-    except ValueError:
-        raise InvalidArgument(f"{dlq_id[:100]!r} is not the id of a dead letter") from None
+    order = read_int(ms, 0, MAX_U64), read_int(sequence or "0", 0, MAX_U64)
+    if order[0] is None or order[1] is None:
+        raise InvalidArgument(f"{dlq_id[:100]!r} is not the id of a dead letter")
+    return order[0], order[1]
 
 
 def _read(entry: Entry) -> DeadJob:
-    fields = dict(zip(entry[1][::2], entry[1][1::2], strict=True))
+    """Whatever stands there. A field that is too long is cut, but for the payload: that is the job itself."""
+    fields = read_pairs(entry[1])
 
     def text(key: bytes) -> str | None:
-        value = fields.get(key)
-        return None if value is None else value.decode("utf-8", "replace")
+        return read_text(fields.get(key))
 
     payload = fields.get(b"d", b"")
     try:
         job_id = decode_envelope(payload).id
     except DecodeError:
         job_id = None
-    attempts = fields.get(b"attempts", b"")
     return DeadJob(
         dlq_id=entry[0].decode(),
         source_id=text(b"source_id") or "",
         reason=text(b"reason") or "",
         name=decode_name(fields.get(b"n")),
         job_id=job_id,
-        attempts=int(attempts) if attempts.isdigit() else None,
+        attempts=read_int(fields.get(b"attempts")),
         detail=text(b"detail"),
         error_type=text(b"error_type"),
         error=text(b"error"),

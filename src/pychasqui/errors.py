@@ -37,6 +37,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from ._shown import shown
+
 
 class ChasquiError(RuntimeError):
     """Root of all errors that pychasqui raises on purpose."""
@@ -75,7 +77,7 @@ class JobFailed(ChasquiError):
 
     def __init__(self, job_id: str, *, reason: str, error_type: str, error: str, attempts: int) -> None:
         cause = f": {error_type or 'error'}: {error}" if error or error_type else ""
-        super().__init__(f"job {job_id[:100]!r} is dead after {attempts} runs ({reason}){cause}")
+        super().__init__(f"job {job_id[:100]!r} is dead after {attempts} runs ({shown(reason)}){shown(cause, 500)}")
         self.job_id = job_id
         self.reason = reason
         self.error_type = error_type  # "" if an official worker ran it
@@ -143,14 +145,19 @@ class NotRedis(RedisTrouble):
     """Whatever answers at that address does not speak the Redis protocol."""
 
 
+MAX_REPLY_CHARS = 500
+
+
 class ReplyError(RedisTrouble):
-    """The server refused a command."""
+    """The server refused a command. Its words may hold names that others chose, so they are escaped and cut."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
+        super().__init__(shown(message, MAX_REPLY_CHARS))
+        message = message[:10_000]
         self.code = message.partition(" ")[0]
         if self.code == "ERR" and ": -" in message:  # Redis 6.2 wraps the error of a command inside a script
             self.code = message.rpartition(": -")[2].partition(" ")[0]
+        self.code = shown(self.code, 50)
 
 
 class UnrecoverableError(RuntimeError):

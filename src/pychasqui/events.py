@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from . import config
 from ._engine.service import Outage
+from ._lenient import read_entry_id, read_int, read_pairs, read_text
 from ._place import Place
 from ._redis.connection import Connection
 from ._redis.endpoint import CredentialProvider
@@ -25,13 +26,15 @@ from ._redis.keys import Keys
 from ._redis.remedies import Remedy, remedy_for
 from ._redis.replies import Entry
 from ._redis.reports import ReportBroker
+from ._shown import shown
 from .errors import Closed, InvalidArgument, InvalidType, RedisTrouble
 
 log = logging.getLogger("chasqui.events")
 
 NUMBERS = frozenset({"attempt", "backoff_ms", "delay_ms", "duration_us", "ts"})
+MAX_FIELD_BYTES = 200
 _HEAD = frozenset({"e", "id", "n"})
-_EVENT_ID = re.compile(r"[0-9]{1,19}(-[0-9]{1,19})?")
+_EVENT_ID = re.compile(r"[0-9]{1,20}(-[0-9]{1,20})?")
 
 Callback = Callable[["QueueEvent"], Awaitable[None]] | Callable[["QueueEvent"], None]
 
@@ -179,11 +182,26 @@ class QueueEvents:
             await asyncio.sleep(self._outage.goes_on(error))
             return
         self._outage.is_over()
+        if not entries:
+            await self._follow_a_new_stream()
         for entry in entries:
             self._after = entry[0].decode()
             event = read_event(entry)
             if self._is_wanted(event):
                 self._inbox.append(event)
+
+    async def _follow_a_new_stream(self) -> None:
+        """Go to the beginning of a stream that has begun behind the last event: it is not the one that was read.
+
+        Somebody has removed that one. Its last id may have lain in the future, and no event would ever come after it.
+        """
+        try:
+            last = await self._broker.last_generated_id()
+        except RedisTrouble:  # the next read meets the same trouble, or this user may not ask
+            return
+        if last is not None and read_entry_id(last) < read_entry_id(self._after):
+            log.warning("the events of %s begin again at %s, before %s", self.queue_name, last, self._after)
+            self._after = "0-0"
 
     def _is_wanted(self, event: QueueEvent) -> bool:
         return (self._names is None or event.name in self._names) and (
@@ -192,13 +210,15 @@ class QueueEvents:
 
 
 def read_event(entry: Entry) -> QueueEvent:
-    """Whatever stands in the stream: a field that should be a number and is none stays text."""
-    words = [word.decode("utf-8", "replace") for word in entry[1] or ()]
-    pairs = dict(zip(words[::2], words[1::2], strict=False))
+    """Whatever stands in the stream: a field that should be a number and is none stays text. Long ones are cut."""
+    pairs = {
+        read_text(field, MAX_FIELD_BYTES) or "": read_text(value) or "" for field, value in read_pairs(entry[1]).items()
+    }
     fields: dict[str, Any] = {}
     for field, value in pairs.items():
         if field not in _HEAD:
-            fields[field] = int(value) if field in NUMBERS and value.isascii() and value.isdigit() else value
+            number = read_int(value) if field in NUMBERS else None
+            fields[field] = value if number is None else number
     return QueueEvent(pairs.get("e", ""), pairs.get("id") or None, pairs.get("n", ""), fields, entry[0].decode())
 
 
@@ -208,7 +228,7 @@ async def _call(callback: Callback, event: QueueEvent) -> None:
         if inspect.isawaitable(answer):
             await answer
     except Exception:
-        log.exception("a callback for %s events has failed", event.name)
+        log.exception("a callback for events named %r has failed", shown(event.name))
 
 
 def _check_event_id(value: Any) -> str:

@@ -1,20 +1,28 @@
-"""QueueExporter: how queues are, for Prometheus. One process says it for all workers: sums would multiply it."""
+"""QueueExporter: how queues are, for Prometheus. One process says it for all workers: sums would multiply it.
+
+A scrape costs a fixed number of commands for each queue, however much is in it, and its page is served for a second to
+everybody who asks. A queue that cannot be read is down on the page and takes no other with it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from http import HTTPStatus
 from types import TracebackType
 from typing import Self
 
 from . import config
-from ._engine.http import Answer, HttpServer
-from ._exposition import CONTENT_TYPE, Metric, render
+from ._engine.http import Answer, HttpServer, SharedPage
+from ._exposition import CONTENT_TYPE, Metric, label, render
 from .errors import InvalidArgument, RedisTrouble
 from .queue import Queue
 
+log = logging.getLogger("chasqui.exporter")
+
 MOST_REPEATABLES = 200
+SERVED_FOR_S = 1.0
 
 
 class QueueExporter:
@@ -30,7 +38,9 @@ class QueueExporter:
         if not self._queues:
             raise InvalidArgument("queues must not be empty")
         host, port = config.check_metrics_address(metrics_host, metrics_port)
-        self._server = HttpServer(host, port, {"/metrics": self._answer, "/healthz": _healthz, "/readyz": self._readyz})
+        self._shared = [SharedPage(self._answer, SERVED_FOR_S), SharedPage(self._readyz, SERVED_FOR_S)]
+        metrics, readyz = self._shared
+        self._server = HttpServer(host, port, {"/metrics": metrics, "/healthz": _healthz, "/readyz": readyz})
 
     @property
     def metrics_port(self) -> int:
@@ -41,6 +51,8 @@ class QueueExporter:
 
     async def stop(self) -> None:
         await self._server.stop()
+        for page in self._shared:
+            page.forget()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -52,6 +64,7 @@ class QueueExporter:
         await self.stop()
 
     async def render(self) -> str:
+        """Ask Redis now."""
         gauges = Gauges()
         await asyncio.gather(*(gauges.ask(queue) for queue in self._queues))
         return render([metric for metric in vars(gauges).values() if isinstance(metric, Metric)], {})
@@ -85,16 +98,21 @@ class Gauges:
 
     async def ask(self, queue: Queue) -> None:
         try:
-            counts, oldest_ms, is_paused, workers, repeatables = await asyncio.gather(
-                queue.counts(),
-                queue.oldest_age_ms(),
-                queue.is_paused(),
-                queue.workers(),
-                queue.get_repeatable_jobs(limit=MOST_REPEATABLES),
-            )
+            await self._read(queue)
         except RedisTrouble:  # that is what there is to tell; other queues may be elsewhere
             self._up.set(0, queue.name)
-            return
+        except Exception:
+            self._up.set(0, queue.name)
+            log.exception("queue %s cannot be told of, others are", queue.name)
+
+    async def _read(self, queue: Queue) -> None:
+        counts, oldest_ms, is_paused, workers, next_fires = await asyncio.gather(
+            queue.counts(),
+            queue.oldest_age_ms(),
+            queue.is_paused(),
+            queue.workers(),
+            queue._look.next_fires(MOST_REPEATABLES),
+        )
         self._up.set(1, queue.name)
         states = {"waiting": counts.waiting, "active": counts.active, "delayed": counts.delayed, "dlq": counts.dead}
         for state, number in states.items():
@@ -103,8 +121,8 @@ class Gauges:
         self._paused.set(int(is_paused), queue.name)
         self._workers.set(len(workers), queue.name)
         self._repeatables.set(counts.repeatables, queue.name)
-        for one in repeatables:
-            self._next_fires.set(one.next_fire_ms / 1000, queue.name, one.key)
+        for key, fires_ms in next_fires:
+            self._next_fires.set(fires_ms / 1000, queue.name, label(key))
 
 
 async def _healthz() -> Answer:

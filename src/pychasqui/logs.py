@@ -28,6 +28,7 @@ from datetime import UTC, datetime
 from typing import Any, ParamSpec, TypeVar
 
 from ._engine.delivery import Delivery
+from ._shown import shown
 
 __all__ = ["JobFilter", "JsonFormatter"]
 
@@ -89,12 +90,6 @@ class JobFilter(logging.Filter):
                 if field not in record.__dict__:
                     setattr(record, field, value)
         return super().filter(record)
-
-
-def shown(text: str) -> str:
-    """A name that others may have chosen, in a line of a log: cut, and without what could pass for another line."""
-    text = text[:MAX_NAME_CHARS]
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 # What every record has; anything else on it was put there by `extra` or a filter, and is shown.

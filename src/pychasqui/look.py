@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from ._lenient import read_entry_id, read_ms, read_pairs, read_text
 from ._redis.looks import Counts, LookBroker, Pending
 from ._redis.replies import Entry
+from ._shown import shown
 from .codec import decode_data, decode_envelope, decode_name, split_member
 from .config import check_int, check_job_id
 from .errors import DecodeError, InvalidArgument
@@ -18,7 +20,7 @@ from .errors import DecodeError, InvalidArgument
 State = Literal["waiting", "active", "delayed", "dead"]
 STATES = ("waiting", "active", "delayed", "dead")
 MOST = 1000
-_ENTRY_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
+_ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 SEARCHED = 1000  # entries of each state that a search for a job without an index looks at
 
 
@@ -49,7 +51,7 @@ class Page:
     next: str | None
 
 
-class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A worker, as it tells of itself with each renewal of its lease."""
 
     consumer_id: str
@@ -59,10 +61,39 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int
     busy: int  # handlers that run
     job_ids: list[str]  # the first of those jobs
+    error: str | None = None  # its record cannot be read; only its name is known, by its lease
 
 
+MAX_RECORD_BYTES = 65_536
+MAX_WORKER_TEXT = 256
 encode_worker = msgspec.msgpack.Encoder().encode
 _decode_worker = msgspec.msgpack.Decoder(WorkerInfo).decode
+
+
+def read_worker(name: str, raw: bytes) -> WorkerInfo:
+    """A living worker's record, whatever stands in it. Its texts are cut."""
+    try:
+        if len(raw) > MAX_RECORD_BYTES:
+            raise DecodeError(f"its record has {len(raw)} bytes, {MAX_RECORD_BYTES} are allowed")
+        told = _decode_worker(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        return WorkerInfo(
+            consumer_id=name[:MAX_WORKER_TEXT],
+            host="",
+            pid=0,
+            started_at_ms=0,
+            concurrency=0,
+            busy=0,
+            job_ids=[],
+            error=shown(str(error)),
+        )
+    return msgspec.structs.replace(
+        told,
+        consumer_id=told.consumer_id[:MAX_WORKER_TEXT],
+        host=told.host[:MAX_WORKER_TEXT],
+        job_ids=[job_id[:MAX_WORKER_TEXT] for job_id in told.job_ids],
+        error=None,
+    )
 
 
 class Look:
@@ -94,8 +125,8 @@ class Look:
         jobs = [_delayed(member, due) for member, due in members]
         if len(members) < limit:
             return Page(jobs, None)
-        last_ms = max(0, int(members[-1][1]))
-        of_last = sum(int(due) == last_ms for _, due in members)
+        last_ms = read_ms(members[-1][1])
+        of_last = sum(due >= 0 and read_ms(due) == last_ms for _, due in members)
         return Page(jobs, f"{last_ms}-{of_last + (seen if after and last_ms == due_ms else 0)}")
 
     async def get_job(self, job_id: str) -> JobView | None:
@@ -103,9 +134,11 @@ class Look:
         first thousand of each state are looked at. None: it is done, or further back.
         """
         broker, job_id = self._broker(), check_job_id(job_id)
-        if (found := await broker.member_of(job_id)) is not None:
-            return _delayed(*found)
-        entry = await broker.entry_of(job_id)
+        # What an index or a marker points at may be another's job, if somebody else has written it.
+        if (found := await broker.member_of(job_id)) is not None and (view := _delayed(*found)).id == job_id:
+            return view
+        marked = await broker.entry_of(job_id)
+        entry = None if marked is None else _search([marked], job_id)
         if entry is None:
             entry = _search(await broker.delivered(SEARCHED), job_id)
         if entry is None:
@@ -117,14 +150,12 @@ class Look:
         return None if entry is None else _view("dead", entry)
 
     async def workers(self) -> list[WorkerInfo]:
-        """The workers that live, by their own account."""
-        found = []
-        for raw in await self._broker().workers():
-            try:
-                found.append(_decode_worker(raw))
-            except msgspec.MsgspecError:
-                continue
-        return found
+        """The workers that live, by their own account. One whose record cannot be read has its `error` instead."""
+        return [read_worker(name, raw) for name, raw in await self._broker().workers()]
+
+    async def next_fires(self, limit: int) -> list[tuple[str, int]]:
+        """The keys of the repeatables that fire next, and when, in ms since 1970."""
+        return await self._broker().next_fires(limit)
 
     async def oldest_age_ms(self) -> int | None:
         """For how long the oldest job that is not done has been in the stream; None if there is none."""
@@ -132,7 +163,7 @@ class Look:
         if found is None:
             return None
         entry_id, now_ms = found
-        return max(0, now_ms - int(entry_id.partition(b"-")[0]))
+        return max(0, now_ms - read_entry_id(entry_id)[0])
 
 
 def _page(jobs: list[JobView], limit: int, ids: list[str]) -> Page:
@@ -149,18 +180,16 @@ def _search(entries: list[Entry], job_id: str) -> Entry | None:
     """The entry of that job. Only what has the id somewhere in it is decoded: of thousands that is nearly none."""
     wanted = job_id.encode()
     for entry in entries:
-        fields = entry[1] or ()
-        for name, raw in zip(fields[::2], fields[1::2], strict=False):
-            if name == b"d" and wanted in raw and _decoded("", raw, "").id == job_id:
-                return entry
+        raw = read_pairs(entry[1]).get(b"d", b"")
+        if wanted in raw and _decoded("", raw, "").id == job_id:
+            return entry
     return None
 
 
 def _view(state: str, entry: Entry, **more: Any) -> JobView:
-    fields = dict(zip((entry[1] or ())[::2], (entry[1] or ())[1::2], strict=False))
-    reason = fields.get(b"reason")
-    if state == "dead" and reason is not None:
-        more["reason"] = reason.decode("utf-8", "replace")
+    fields = read_pairs(entry[1])
+    if state == "dead":
+        more["reason"] = read_text(fields.get(b"reason"))
     name = decode_name(fields.get(b"n"))
     return _decoded(state, fields.get(b"d", b""), name, entry_id=entry[0].decode(), **more)
 
@@ -174,8 +203,8 @@ def _delayed(member: bytes, due: float) -> JobView:
     try:
         name, envelope = split_member(member)
     except DecodeError as error:
-        return JobView("delayed", None, due_ms=int(due), error=str(error))
-    return _decoded("delayed", envelope, name, due_ms=int(due))
+        return JobView("delayed", None, due_ms=read_ms(due), error=str(error))
+    return _decoded("delayed", envelope, name, due_ms=read_ms(due))
 
 
 def _decoded(state: str, raw: bytes, name: str, **more: Any) -> JobView:

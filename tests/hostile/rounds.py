@@ -165,7 +165,11 @@ async def _add(stage: Stage, kind: str, deadline: float) -> tuple[str, Job]:
 
 
 async def _lost(
-    stage: Stage, client: redis.asyncio.Redis, before: dict[str, tuple[str, Job]], ruins: frozenset[str], patience_s: float
+    stage: Stage,
+    client: redis.asyncio.Redis,
+    before: dict[str, tuple[str, Job]],
+    ruins: frozenset[str],
+    patience_s: float,
 ) -> list[str]:
     """Jobs from before the writes that have neither run nor an excuse, once they had all the time there is."""
     owed = {kind: token for kind, (token, _) in before.items() if not EXCUSES[kind] & ruins}

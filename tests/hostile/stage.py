@@ -100,7 +100,8 @@ class Stage:
     async def add(self, kind: str) -> tuple[str, Job]:
         """A job of that kind, and the token that its run leaves."""
         token = uuid4().hex
-        options: dict[str, Any] = {"later": {"delay_ms": 20}, "only": {"job_id": token}}.get(kind, {})
+        terms: dict[str, dict[str, Any]] = {"later": {"delay_ms": 20}, "only": {"job_id": token}}
+        options = terms.get(kind, {})
         return token, await self.queue.add(kind, {"token": token, "kind": kind}, **options)
 
     async def _work(self) -> None:
@@ -204,7 +205,9 @@ class Alarm(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         line = record.getMessage()
         if record.levelno >= logging.CRITICAL or record.name == "asyncio" or record.exc_info:
-            self.heard.append(f"{record.levelname} {record.name}: {line[:300]} {record.exc_info and record.exc_info[1]!r}")
+            self.heard.append(
+                f"{record.levelname} {record.name}: {line[:300]} {record.exc_info and record.exc_info[1]!r}"
+            )
 
     def take(self) -> list[str]:
         heard, self.heard = self.heard, []

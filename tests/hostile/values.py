@@ -20,15 +20,35 @@ TEXTS = (
     *(b"", b"\x00", b"\xff\xfe", b"x" * 300, b"y" * 100_000, "\u202eoff\u2069".encode(), b"\xed\xa0\x80"),
     *(b"forged\r\n2026-01-01 CRITICAL all is lost", b"\x1b[31mred\x1b[0m", b'"} 1\nup 0', b"os.system", b"*", b"{x}:y"),
 )
-SCORES = ("inf", "-inf", "0", "-1", "-0", "1.5", "1e308", "-1e308", "4.9e-324", "1e15", "253402300799999", "9007199254740993")
+SCORES = (
+    "inf",
+    "-inf",
+    "0",
+    "-1",
+    "-0",
+    "1.5",
+    "1e308",
+    "-1e308",
+    "4.9e-324",
+    "1e15",
+    "253402300799999",
+    "9007199254740993",
+)
 FIELDS = (
     *(b"d", b"n", b"e", b"id", b"ts", b"attempt", b"attempts", b"reason", b"detail", b"error", b"error_type"),
     *(b"source_id", b"traceback", b"worker", b"line", b"spec", b"fired", b"retry", b"stored", b"duration_us", b"x"),
 )
 PATTERNS: tuple[Any, ...] = (
     *({"Every": [ms]} for ms in (0, 1000, 3_600_000, 2**63, -1, "x")),
-    *({"Cron": [text, zone]} for text in ("* * * * *", "0 0 30 2 *", "0 0 0 1 1 * 9999", "x") for zone in (None, "UTC")),
-    *({"Cron": ["0 3 * * *", zone]} for zone in ("Europe/Berlin", "Pacific/Apia", "../../etc/passwd", "\x00", "+99:99")),
+    *(
+        {"Cron": [text, zone]}
+        for text in ("* * * * *", "0 0 30 2 *", "0 0 0 1 1 * 9999", "x")
+        for zone in (None, "UTC")
+    ),
+    *(
+        {"Cron": ["0 3 * * *", zone]}
+        for zone in ("Europe/Berlin", "Pacific/Apia", "../../etc/passwd", "\x00", "+99:99")
+    ),
     *(None, [], "Every", {"Cron": None}, {1: 2}, {"Every": [], "Cron": []}),
 )
 BOUNDS: tuple[Any, ...] = (None, None, None, 0, 1, 253_402_300_799_000, 2**53 + 1, 2**63, 2**64 - 1, -1, 1.5, "1")
@@ -77,7 +97,15 @@ def text(rng: random.Random) -> bytes:
     return rng.choice(TEXTS)
 
 
-MAKERS: tuple[Maker, ...] = (envelope, member, spec, worker_record, number, text, lambda rng: rng.randbytes(rng.randrange(64)))
+MAKERS: tuple[Maker, ...] = (
+    envelope,
+    member,
+    spec,
+    worker_record,
+    number,
+    text,
+    lambda rng: rng.randbytes(rng.randrange(64)),
+)
 
 
 def anything(rng: random.Random) -> bytes:

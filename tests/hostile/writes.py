@@ -53,7 +53,7 @@ class Write:
 
 
 def random_write(rng: random.Random, target: Target) -> Write:
-    kind = rng.choices(list(KINDS), [weight for weight in KINDS.values()])[0]
+    kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
     return kind(rng, target)
 
 
@@ -76,9 +76,7 @@ def wrong_type(rng: random.Random, target: Target) -> Write:
 
 def entry(rng: random.Random, target: Target) -> Write:
     place = rng.choice(STREAMS)
-    return Write(
-        f"entry {place}", [("XADD", target.key(place, rng), values.entry_id(rng), *values.field_pairs(rng))]
-    )
+    return Write(f"entry {place}", [("XADD", target.key(place, rng), values.entry_id(rng), *values.field_pairs(rng))])
 
 
 def last_entry(rng: random.Random, target: Target) -> Write:

@@ -436,7 +436,7 @@ class TestSubscribers:
         async with asyncio.timeout(5):
             await events.run()
         assert seen == [("any", "1"), ("completed", "2"), ("any", "2"), ("any", "3")]
-        assert "a callback for completed events has failed" in caplog.text
+        assert "a callback for events named 'completed' has failed" in caplog.text
 
     async def test_a_close_ends_the_iteration_at_once(self, redis_url: str, queue_name: str) -> None:
         events = QueueEvents(queue_name, redis_url=redis_url, block_ms=5000)

@@ -571,20 +571,6 @@ class TestPort:
                 assert await reader.read() == b""
             writer.close()
 
-    async def test_not_more_than_some_are_answered_at_once(
-        self, make_worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(http, "MOST_AT_ONCE", 1)
-        async with make_worker(succeed, metrics_port=0) as worker:
-            _, first = await asyncio.open_connection("127.0.0.1", worker.metrics_port)
-            first.write(b"GET")
-            await asyncio.sleep(0.05)
-            with pytest.raises((ConnectionError, IndexError)):
-                await ask(worker.metrics_port)
-            first.close()
-            await first.wait_closed()
-            await eventually(lambda: _is(functools.partial(ask, worker.metrics_port), 200))
-
     async def test_a_worker_ends_while_somebody_is_asking(self, make_worker: Callable[..., Worker]) -> None:
         async with make_worker(succeed, metrics_port=0) as worker:
             _, writer = await asyncio.open_connection("127.0.0.1", worker.metrics_port)

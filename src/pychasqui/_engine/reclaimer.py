@@ -115,7 +115,11 @@ class Reclaimer(Service):
         if len(taken) < count:
             self._sources.pop(consumer, None)
         if taken:
-            source = "consumers without a lease" if lease is None else f"worker {consumer.decode('utf-8', 'replace')!r}"
+            source = (
+                "consumers without a lease"
+                if lease is None
+                else f"worker {consumer[:200].decode('utf-8', 'replace')!r}"
+            )
             log.warning("worker %s has taken over %d entries of %s", self._consumer, len(taken), source)
         return taken
 

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Protocol
 
 from .._redis.commands import Dead, Failed
+from .._shown import shown
 from ..codec import decode_name
 from ..retry import KINDS, RetryPolicy
 from ..sinks import DlqRouted, JobOutcome, Record, RetryScheduled, outcome_of
@@ -26,10 +27,10 @@ class Shown:
 
     def __str__(self) -> str:
         try:
-            text = repr(self._error)[:200]
+            text = repr(self._error)
         except Exception:  # noqa: BLE001  a foreign __repr__ may raise anything
             text = type(self._error).__name__
-        return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+        return shown(text)
 
 
 class Settler(Protocol):

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from .._lenient import read_int, read_text
+from .._shown import shown
 from ..errors import NotRedis, ServerTooOld
 
 OLDEST = (6, 2)
@@ -32,16 +34,16 @@ def read_hello(reply: Any) -> Dialect:
         reply = dict(zip(reply[::2], reply[1::2], strict=True))
     if not isinstance(reply, dict) or b"server" not in reply or b"version" not in reply:
         raise NotRedis("the server answers HELLO, but not as Redis does")
-    server = reply[b"server"].decode("ascii", "replace")
-    version = parse_version(reply[b"version"].decode("ascii", "replace"))
+    server = shown(read_text(reply[b"server"]) or "", 40)
+    version = parse_version(read_text(reply[b"version"]) or "")
     refuse_too_old(server, version)
     redis = version if server == "redis" else (0,)
     valkey = version if server == "valkey" else (0,)
     return Dialect(
         server=server,
         version=version,
-        client_id=int(reply.get(b"id", 0)),
-        protocol=int(reply.get(b"proto", 2)),
+        client_id=read_int(reply.get(b"id")) or 0,
+        protocol=read_int(reply.get(b"proto"), 2, 3) or 2,
         xackdel=redis >= (8, 2),
         msetex=redis >= (8, 4),
         idmp=redis >= (8, 6),
@@ -50,7 +52,7 @@ def read_hello(reply: Any) -> Dialect:
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+    return tuple(int(part) for part in re.findall(r"[0-9]{1,9}", text)[:3])
 
 
 def refuse_too_old(server: str, version: tuple[int, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .._lenient import read_int
 from . import scripts
 from .broker import Broker
 from .keys import Keys
@@ -21,12 +22,17 @@ class LetterBroker:
         page: list[Entry] = await self._call("XRANGE", self._keys.dead, start, end, "COUNT", count)
         return page
 
+    async def newest_id(self) -> str:
+        """ "0-0" if there is none."""
+        newest = await self._call("XREVRANGE", self._keys.dead, "+", "-", "COUNT", 1)
+        return newest[0][0].decode() if newest else "0-0"
+
     async def count(self) -> int:
         return int(await self._call("XLEN", self._keys.dead))
 
     async def dropped(self) -> int:
-        """How many their bound has pushed out."""
-        return int(await self._call("GET", self._keys.dead_dropped) or 0)
+        """How many their bound has pushed out; 0 if what is stored there is no number."""
+        return read_int(await self._call("GET", self._keys.dead_dropped)) or 0
 
     async def replay(self, jobs: list[tuple[str, bytes, bytes]]) -> int:
         """Dead jobs back to the stream, each a letter's id, an envelope and a name. Each letter moves once."""

@@ -6,8 +6,10 @@ Nothing here moves a job. All of it can be asked again.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, NamedTuple
 
+from .._lenient import read_entry_id, read_ms, read_text
 from ..errors import ReplyError
 from . import scripts
 from .broker import Broker
@@ -18,6 +20,8 @@ from .replies import Entry
 PURGED_A_CALL = 500
 KEYS_A_CALL = 500
 MOST_WORKERS = 1000
+LAST_ID = (2**64 - 1, 2**64 - 1)
+_ENTRY_ID = re.compile(rb"[0-9]{1,20}-[0-9]{1,20}")
 
 
 class Counts(NamedTuple):
@@ -66,12 +70,16 @@ class LookBroker:
     async def waiting(self, after: str, count: int) -> list[Entry]:
         """Entries that no worker has been given, behind the entry `after`."""
         last = await self._last_delivered()
-        start = max(after or "0-0", last, key=_order)
+        start = max(after or "0-0", last, key=read_entry_id)
+        if read_entry_id(start) == LAST_ID:  # nothing can lie behind it, and the server refuses to look there
+            return []
         page: list[Entry] = await self._call("XRANGE", self._keys.stream, f"({start}", "+", "COUNT", count)
         return page
 
     async def active(self, after: str, count: int) -> list[tuple[str, Pending]]:
         """Entries that workers hold, behind the entry `after`."""
+        if read_entry_id(after) == LAST_ID:
+            return []
         start = f"({after}" if after else "-"
         held = await self._unless_no_group("XPENDING", self._keys.stream, self._group, start, "+", count) or []
         entries = await self._entries([entry_id for entry_id, *_ in held])
@@ -109,6 +117,8 @@ class LookBroker:
         return [(member, float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
 
     async def dead(self, after: str, count: int) -> list[Entry]:
+        if read_entry_id(after) == LAST_ID:
+            return []
         page: list[Entry] = await self._call(
             "XRANGE", self._keys.dead, f"({after}" if after else "-", "+", "COUNT", count
         )
@@ -124,7 +134,7 @@ class LookBroker:
         """The entry of a job that is the only one of its id, as its marker says."""
         marker = await self._call("GET", self._keys.marker(job_id))
         place = b"" if marker is None else bytes(marker).removeprefix(b"w")
-        if b"-" not in place:
+        if not _ENTRY_ID.fullmatch(place):  # "d", "1", or what somebody else has put there
             return None
         found = await self._call("XRANGE", self._keys.stream, place, place)
         return found[0] if found else None
@@ -143,14 +153,20 @@ class LookBroker:
         )
         return (first[0][0], now_ms) if first else None
 
-    async def workers(self) -> list[bytes]:
-        """What those workers tell of themselves whose lease is not over."""
+    async def workers(self) -> list[tuple[str, bytes]]:
+        """The names of those workers whose lease is not over, and what each tells of itself."""
         leases, now_ms = await asyncio.gather(self._broker.leases(), self._broker.now_ms())
-        alive = [name.decode("utf-8", "replace") for name, lease in leases.items() if lease >= now_ms]
+        alive = [read_text(name) or "" for name, lease in leases.items() if lease >= now_ms][:MOST_WORKERS]
         if not alive:
             return []
-        told = await self._call("MGET", *(self._keys.worker(name) for name in alive[:MOST_WORKERS]))
-        return [about for about in told if about is not None]
+        told = await self._call("MGET", *map(self._keys.worker, alive))
+        return [(name, about) for name, about in zip(alive, told, strict=True) if about is not None]
+
+    async def next_fires(self, count: int) -> list[tuple[str, int]]:
+        """The repeatables that fire next, each with its key and its time. One command, however many there are."""
+        reply = await self._call("ZRANGE", self._keys.repeat, 0, count - 1, "WITHSCORES")
+        flat = [word for pair in reply for word in pair] if reply and isinstance(reply[0], list) else reply  # RESP3
+        return [(read_text(key) or "", read_ms(score)) for key, score in zip(flat[::2], flat[1::2], strict=False)]
 
     # Pausing and purging --------------------------------------------------------------------------------------------
 
@@ -209,8 +225,3 @@ class LookBroker:
             if remedy_for(error) is Remedy.NO_GROUP or "no such key" in str(error):
                 return None
             raise
-
-
-def _order(entry_id: str) -> tuple[int, int]:
-    ms, _, sequence = entry_id.partition("-")
-    return int(ms), int(sequence or 0)

@@ -5,6 +5,8 @@ It is only read here; broker.py has what writes it.
 
 from __future__ import annotations
 
+from .._lenient import read_int, read_pairs, read_text
+from ..errors import ReplyError
 from .connection import Connection
 from .keys import Keys
 from .replies import Entry, read_entries
@@ -21,6 +23,16 @@ class ReportBroker:
         """The newest event's; "0-0" if there is none."""
         newest = await self.connection.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", 1)
         return newest[0][0].decode() if newest else "0-0"
+
+    async def last_generated_id(self) -> str | None:
+        """The largest id that the stream of events has given out, of removed events too; None if there is none."""
+        try:
+            about = await self.connection.call("XINFO", "STREAM", self._keys.events)
+        except ReplyError as error:
+            if "no such key" in str(error):
+                return None
+            raise
+        return read_text(read_pairs(about).get(b"last-generated-id"))
 
     async def recent_events(self, count: int) -> list[Entry]:
         """The newest, oldest first."""
@@ -39,10 +51,11 @@ class ReportBroker:
         return found
 
     async def progress_of(self, job_id: str) -> int | None:
-        percent = await self.connection.call("GET", self._keys.progress(job_id))
-        return int(percent) if percent is not None and percent.isdigit() else None
+        """None if nothing is stored, or what is stored is no percentage."""
+        return read_int(await self.connection.call("GET", self._keys.progress(job_id)), 0, 100)
 
     async def log_of(self, job_id: str, count: int) -> list[str]:
         """The last lines of a job's log, oldest first."""
         entries = await self.connection.call("XREVRANGE", self._keys.log(job_id), "+", "-", "COUNT", count)
-        return [entry[1][1].decode("utf-8", "replace") for entry in reversed(entries) if len(entry[1]) > 1]
+        lines = (read_text(next(iter(read_pairs(entry[1]).values()), None)) for entry in reversed(entries))
+        return [line for line in lines if line is not None]

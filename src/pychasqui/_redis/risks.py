@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .._shown import shown
+
 
 class Risks(NamedTuple):
     """Each a sentence that says what to change, or empty."""
@@ -17,7 +19,7 @@ class Risks(NamedTuple):
 
 def read_risks(info: str) -> Risks:
     fields = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
-    policy, eviction, persistence = fields.get("maxmemory_policy", "noeviction").strip(), "", ""
+    policy, eviction, persistence = shown(fields.get("maxmemory_policy", "noeviction").strip(), 40), "", ""
     if policy.startswith("allkeys"):
         eviction = f"maxmemory-policy is {policy}: a full server throws jobs away; set it to noeviction"
     elif policy != "noeviction":

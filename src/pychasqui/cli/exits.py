@@ -8,7 +8,11 @@ from typing import Any
 
 import click
 
+from .._shown import shown
 from ..errors import ChasquiError, RedisTrouble, ServerNotFound
+
+MAX_ERROR_CHARS = 4000
+LINE_END = "\n"  # an error of several lines is ours: what others have written in it is escaped before
 
 
 class ExitCode(IntEnum):
@@ -38,7 +42,7 @@ def run_to_exit_code(command: Callable[[], Any]) -> int:
     try:
         code = command()
     except ChasquiError as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {shown(str(error), MAX_ERROR_CHARS, keep=LINE_END)}", err=True)
         return exit_code_of(error)
     except Failure as failure:
         failure.show()

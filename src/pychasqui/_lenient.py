@@ -1,0 +1,62 @@
+"""Reads numbers, texts and fields that anybody may have written into Redis, and never raises.
+
+Every length is looked at before any work is done: int() of a long row of digits takes time that grows with its square,
+and raises beyond 4,300 of them. What cannot be read has a value that says so: None, or the default.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+MAX_DIGITS = 20  # the digits of 2**64 - 1
+MAX_TEXT_BYTES = 16_384
+MAX_PAIRS = 64
+LATEST_MS = 253_402_300_799_999  # the end of the year 9999, where dates end
+
+
+def read_int(raw: Any, least: int = 0, most: int = 2**63 - 1) -> int | None:
+    """A whole number between two bounds as the server or a script writes it; None for everything else."""
+    if isinstance(raw, bool):
+        return None
+    if isinstance(raw, (bytes, str)):
+        digits = raw.removeprefix(b"-") if isinstance(raw, bytes) else raw.removeprefix("-")
+        if not (0 < len(digits) <= MAX_DIGITS and digits.isdigit() and digits.isascii()):
+            return None
+        raw = int(raw)
+    return raw if isinstance(raw, int) and least <= raw <= most else None
+
+
+def read_ms(raw: Any) -> int:
+    """A time in ms since 1970, as a score holds it: what lies before that or after LATEST_MS counts as the bound."""
+    try:
+        score = float(raw)
+    except (TypeError, ValueError, OverflowError):
+        return 0
+    return int(min(max(score, 0.0), LATEST_MS)) if score == score else 0
+
+
+def read_text(raw: Any, most_bytes: int = MAX_TEXT_BYTES) -> str | None:
+    """Text cut to a bound; what is no UTF-8 in it is replaced. None if there is none."""
+    if isinstance(raw, str):
+        return raw[:most_bytes]
+    return raw[:most_bytes].decode("utf-8", "replace") if isinstance(raw, bytes) else None
+
+
+def read_pairs(words: Any) -> dict[bytes, bytes]:
+    """The fields of an entry: the first MAX_PAIRS of them, the last one of each name, without what has no partner."""
+    if isinstance(words, dict):
+        return {name: value for name, value in words.items() if isinstance(name, bytes) and isinstance(value, bytes)}
+    if not isinstance(words, (list, tuple)):
+        return {}
+    words = words[: 2 * MAX_PAIRS]
+    return {
+        name: value
+        for name, value in zip(words[::2], words[1::2], strict=False)
+        if isinstance(name, bytes) and isinstance(value, bytes)
+    }
+
+
+def read_entry_id(raw: Any) -> tuple[int, int]:
+    """The two halves of a stream's id, for comparing; (0, 0) for what is none."""
+    ms, _, sequence = (read_text(raw, 64) or "").partition("-")
+    return read_int(ms, 0, 2**64 - 1) or 0, read_int(sequence, 0, 2**64 - 1) or 0
