@@ -13,7 +13,7 @@ from pychasqui._engine.delivery import Delivery
 from pychasqui._engine.event import Event
 from pychasqui._redis.broker import Also, Broker
 from pychasqui._redis.commands import Dead, Failed
-from pychasqui._redis.connection import Socket
+from pychasqui._redis.socket import Socket
 from pychasqui.codec import encode_data
 from pychasqui.config import ACK_BATCH, OUTCOME_BATCH, RESULT_BATCH_BYTES
 from pychasqui.errors import CommandTimeout, ConnectionLost, ReplyError

@@ -16,7 +16,7 @@ from pychasqui._engine.announcer import GATHER_S, SETTLED_IN_S, Announcer
 from pychasqui._engine.delivery import Delivery
 from pychasqui._engine.event import Event
 from pychasqui._redis.broker import Broker
-from pychasqui._redis.connection import Socket
+from pychasqui._redis.socket import Socket
 from pychasqui.errors import ConnectionLost, ReplyError
 
 PATIENCE_S = 2.0

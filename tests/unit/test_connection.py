@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from pychasqui._redis.connection import Connection, Socket
+from pychasqui._redis.connection import Connection
+from pychasqui._redis.socket import Socket
 
 
 async def test_callers_whose_opening_was_replaced_wait_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

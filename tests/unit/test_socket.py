@@ -10,7 +10,7 @@ from typing import Any
 import hiredis
 import pytest
 
-from pychasqui._redis.connection import CONGESTED_BYTES, Socket, pack
+from pychasqui._redis.socket import CONGESTED_BYTES, Socket, pack
 from pychasqui.errors import ChasquiError, CommandTimeout, ConnectionLost, NotRedis, ReplyError
 
 

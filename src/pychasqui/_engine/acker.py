@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 from .._redis.broker import Broker
 from .._redis.commands import Dead, Failed
-from .._redis.connection import Socket
 from .._redis.remedies import Remedy, remedy_for
+from .._redis.socket import Socket
 from ..codec import encode_data
 from ..config import ACK_BATCH, OUTCOME_BATCH, REGROUP_S, RESULT_BATCH_BYTES
 from ..errors import ChasquiError, RedisTrouble

@@ -20,8 +20,8 @@ from uuid import uuid4
 
 from .._redis.broker import Broker
 from .._redis.commands import job_arguments, terms_arguments
-from .._redis.connection import Socket
 from .._redis.remedies import Remedy, remedy_for
+from .._redis.socket import Socket
 from .._terms import PLAIN, Terms
 from ..config import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
 from ..errors import AddUnknown, ChasquiError, ConnectionLost, NotRedis, QueueFull, RedisTrouble

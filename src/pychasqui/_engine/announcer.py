@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any
 
 from .._redis.broker import Broker
-from .._redis.connection import Socket
+from .._redis.socket import Socket
 from ..errors import RedisTrouble
 from .delivery import Delivery
 from .event import Event

@@ -12,11 +12,12 @@ from ..config import LEDGER_TTL_MS, PROMOTE_BYTES, RELEASED
 from ..errors import ChasquiError, ConnectionLost, ReplyError
 from . import scripts
 from .commands import Dead, Failed, NumberedAdd
-from .connection import Connection, OnReply, Socket, pack
+from .connection import Connection
 from .keys import Keys
 from .remedies import Remedy, remedy_for
 from .replies import Claimed, Entry, Promotion, read_claimed, read_entries
 from .risks import Risks, read_risks
+from .socket import OnReply, Socket, pack
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the list of workers outlives the last of them, so that its entries are found
 INDEX_KEPT_MS = 7 * 24 * 3600 * 1000  # for so long past its due time a job can be found by its id

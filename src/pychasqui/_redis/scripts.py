@@ -12,7 +12,7 @@ from typing import Any
 
 import hiredis
 
-from .connection import Socket
+from .socket import Socket
 
 _INCLUDE = re.compile(rb"^-- include (lib/\w+\.lua)\n", re.MULTILINE)
 

@@ -1,0 +1,201 @@
+"""One TCP or unix connection to the server, from its handshake to its end: many calls in flight, replies in order.
+
+What is sent during one turn of the event loop leaves in one write. Every call is answered exactly once: by its reply,
+or by the error that ended the socket. A call that stays unanswered past its deadline ends the socket, because nobody can
+tell a slow server from a dead line, and replies behind an abandoned one must never reach the wrong caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+import hiredis
+
+from ..errors import ChasquiError, CommandTimeout, ConnectionLost, NotRedis, ReplyError
+from .dialect import Dialect
+
+CONGESTED_BYTES = 1024 * 1024  # written and not taken by the peer: a few of our largest batches
+
+BUFFER_BYTES = 64 * 1024  # of one read; a batch of a thousand jobs takes a few, a larger buffer would leave the cache
+
+OnReply = Callable[[Any], None]
+_INCOMPLETE = object()
+
+
+class Socket(asyncio.BufferedProtocol):
+    """One connection's life. `on_reply` callbacks run inside buffer_updated: they must never raise, and be as short as
+    whoever waits for the replies behind theirs wants them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.dialect: Dialect | None = None
+        self.scripts: set[bytes] = set()  # hashes of the scripts this server has seen on this socket
+        self.lost: ChasquiError | None = None
+        self._loop = loop
+        self._parser = hiredis.Reader(
+            protocolError=NotRedis,
+            replyError=ReplyError,
+            notEnoughData=_INCOMPLETE,
+        )
+        # hot: one buffer for all reads; a plain Protocol gets new bytes from each, which takes 20 us longer when idle
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
+        self._pending: deque[tuple[OnReply, float]] = deque()
+        self._unsent: list[bytes] = []
+        self._transport: asyncio.Transport | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = float("inf")
+        self._may_write: asyncio.Future[None] | None = None
+        self.writes = 0
+        self._listeners: dict[bytes, Callable[[bytes], None]] = {}  # by channel
+        self._refused: set[bytes] = set()  # channels that the server will not let us listen to
+
+    def send(self, packed: bytes, deadline: float, on_reply: OnReply) -> None:
+        """Queue a packed command for this turn's write. `deadline` is in the loop's time."""
+        if self.lost is not None:
+            on_reply(self.lost)
+            return
+        if not self._unsent:
+            self._loop.call_soon(self.flush)
+        self._unsent.append(packed)
+        self._pending.append((on_reply, deadline))
+        if deadline < self._alarm_at:
+            self._set_alarm(deadline)
+
+    def write(self, packed: bytes) -> None:
+        """Write a packed command now, behind whatever the turn has gathered so far; expect() must follow."""
+        # hot: the server begins while the caller does its bookkeeping
+        if self.lost is None and self._transport is not None:
+            if self._unsent:
+                self.flush()
+            self.writes += 1
+            self._transport.write(packed)
+
+    def expect(self, deadline: float, on_reply: OnReply) -> None:
+        """The reply to what was just written."""
+        if self.lost is not None:
+            on_reply(self.lost)
+            return
+        self._pending.append((on_reply, deadline))
+        if deadline < self._alarm_at:
+            self._set_alarm(deadline)
+
+    def ask(self, packed: bytes, deadline: float) -> asyncio.Future[Any]:
+        """The same for a caller that awaits the reply."""
+        future = self._loop.create_future()
+        self.send(packed, deadline, partial(_settle, future))
+        return future
+
+    def listen(self, channel: str, on_message: Callable[[bytes], None], deadline: float) -> bool:
+        """Subscribe, beside everything else: under RESP3 messages come between replies. False once it was refused."""
+        name = channel.encode()
+        if name not in self._listeners:
+            self.send(pack("SUBSCRIBE", channel), deadline, partial(self._on_subscribed, name))
+        self._listeners[name] = on_message
+        return name not in self._refused
+
+    def _on_subscribed(self, channel: bytes, reply: Any) -> None:
+        """With the message that it was done, or with an error: of a user, for one, who may not listen there."""
+        if isinstance(reply, ReplyError):
+            self._refused.add(channel)
+
+    def flush(self) -> None:
+        """Write now what this turn has gathered so far."""
+        if self._unsent and self._transport is not None:
+            self.writes += 1
+            self._transport.write(self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent))
+            self._unsent.clear()
+
+    @property
+    def is_congested(self) -> bool:
+        return self._may_write is not None
+
+    async def uncongested(self) -> None:
+        """Wait until the peer has taken enough of what was written."""
+        if self._may_write is not None:
+            await asyncio.shield(self._may_write)
+
+    def drop(self, reason: ChasquiError) -> None:
+        """End this socket at once; every call in flight fails with `reason`."""
+        if self.lost is None:
+            self.lost = reason
+            if self._transport is not None:
+                self._transport.abort()
+            self._fail_pending(reason)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=CONGESTED_BYTES)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._parser.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]
+        gets, pending = self._parser.gets, self._pending
+        try:
+            while (reply := gets()) is not _INCOMPLETE:
+                if type(reply) is hiredis.PushNotification:
+                    if reply[0] == b"message" and reply[1] in self._listeners:
+                        self._listeners[reply[1]](reply[2])
+                    if reply[0] != b"subscribe":  # that one stands in the place of a reply
+                        continue
+                on_reply, _ = pending.popleft()
+                on_reply(reply)
+        except NotRedis as error:
+            self.drop(NotRedis(f"the server does not speak the Redis protocol: {error}"))
+        except IndexError:
+            self.drop(NotRedis("the server sent a reply that nobody asked for"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.drop(ConnectionLost(f"the connection was lost: {exc or 'the server closed it'}"))
+
+    def pause_writing(self) -> None:
+        if self._may_write is None:
+            self._may_write = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        waiting, self._may_write = self._may_write, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    def _check_deadline(self) -> None:
+        """One timer for all calls: it is not moved when a reply comes, only looked at again when it rings."""
+        self._alarm_at = float("inf")
+        deadline = min((due for _, due in self._pending), default=self._alarm_at)
+        if deadline <= self._loop.time():
+            self.drop(CommandTimeout("the server did not answer in time"))
+        elif self._pending:
+            self._set_alarm(deadline)
+
+    def _set_alarm(self, deadline: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = deadline
+        self._alarm = self._loop.call_at(deadline, self._check_deadline)
+
+    def _fail_pending(self, reason: ChasquiError) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self.resume_writing()
+        self._unsent.clear()
+        while self._pending:
+            on_reply, _ = self._pending.popleft()
+            on_reply(reason)
+
+
+def pack(*words: Any) -> bytes:
+    packed: bytes = hiredis.pack_command(words)
+    return packed
+
+
+def _settle(future: asyncio.Future[Any], reply: Any) -> None:
+    """The on_reply of a call that somebody awaits. A cancelled call's reply is dropped here, in its own place."""
+    if future.done():
+        return
+    if isinstance(reply, ChasquiError):
+        future.set_exception(reply)
+    else:
+        future.set_result(reply)
