@@ -9,7 +9,7 @@ from dataclasses import replace
 from urllib.parse import quote
 
 from . import embedded
-from ._redis.connection import Connection
+from ._redis.connection import Connection, MasterSearch
 from ._redis.endpoint import CredentialProvider, Endpoint, parse_endpoint
 from ._redis.tls import unchecked
 from .errors import InvalidArgument
@@ -30,6 +30,7 @@ class Place:
         self._stay: embedded.EmbeddedServer | None = None
         self._is_down = False
         self._is_left = False
+        self._master_search = MasterSearch()
         self._endpoint: Endpoint | None = None
         if not isinstance(url, str) or not embedded.is_embedded(url):
             self._endpoint = parse_endpoint(
@@ -60,7 +61,14 @@ class Place:
     def connection(self, *, timeout_s: float, is_told: bool = True) -> Connection:
         """One that is told nothing but replies to what it asks speaks RESP2, whatever the URL says."""
         find = self.find if is_told else self._find_resp2
-        return Connection(find, shown=str(self), timeout_s=timeout_s, on_down=self._tell_down, on_up=self._tell_up)
+        return Connection(
+            find,
+            shown=str(self),
+            timeout_s=timeout_s,
+            on_down=self._tell_down,
+            on_up=self._tell_up,
+            master_search=self._master_search,
+        )
 
     async def _find_resp2(self) -> Endpoint:
         return replace(await self.find(), protocol=2)

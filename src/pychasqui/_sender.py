@@ -13,8 +13,10 @@ from typing import Any, NoReturn
 from . import config
 from ._encoder import Encoded, EncodedJob, Encoder, as_jobs
 from ._engine.adder import NEW, REPLACED, Adder
+from ._engine.replicas import ReplicatedAdder
 from ._redis.broker import Broker
-from .errors import AddUnknown, ChasquiError, NotReplicated
+from ._terms import PLAIN
+from .errors import AddUnknown, ChasquiError
 from .job import Job
 from .sinks import Record
 from .tracing import Scene, Shipment, Tracing
@@ -23,7 +25,7 @@ from .tracing import Scene, Shipment, Tracing
 class Sender:
     """send() with arrived(), and send_all() -> close(), which waits for those that are under way.
 
-    waiting   a broker with a connection of its own for replicas: WAIT holds up whatever is sent behind it
+    waiting   a broker with a connection of its own for jobs that replicas must have: WAIT holds up what is behind it
     tell      is told of what was added, if anybody wants to know
     queue     whose the jobs are that it returns
     """
@@ -42,7 +44,7 @@ class Sender:
         queue: object,
     ) -> None:
         self._adder = Adder(broker, max_stream_len=max_stream_len, timeout_s=timeout_s, tell=tell)
-        self._waiting = waiting
+        self._replicated = ReplicatedAdder(waiting, max_stream_len=max_stream_len, timeout_s=timeout_s, tell=tell)
         self._encoder = encoder
         self._max_stream_len = max_stream_len
         self._timeout_s = timeout_s
@@ -53,30 +55,37 @@ class Sender:
         self._bulks = 0
         self._bulks_done: asyncio.Future[None] | None = None
 
-    def send(self, encoded: EncodedJob) -> Awaitable[str]:
-        """Put one job on its way; arrived() must be awaited."""
+    def send(self, encoded: EncodedJob, wait_replicas: int = 0) -> Awaitable[str]:
+        """Put one job on its way, to Redis and so many of its replicas; arrived() must be awaited."""
         # hot: no coroutine before the job has left
         if self._tracing is not None:
-            return self._send_traced(self._tracing, encoded)
+            return self._send_traced(self._tracing, encoded, wait_replicas)
+        if wait_replicas:
+            return self._send_to_replicas(encoded.envelope, encoded, wait_replicas)
         return self._adder.add(self._loop, encoded.envelope, encoded.name, encoded.id, encoded.terms)
 
-    async def arrived(self, sent: Awaitable[str], encoded: EncodedJob, name: str, data: Any, wait_replicas: int) -> Job:
-        """The job that was sent, once Redis has it, and so many of its replicas."""
+    async def arrived(self, sent: Awaitable[str], encoded: EncodedJob, name: str, data: Any) -> Job:
+        """The job that was sent, once Redis has it."""
         try:
             answer = await sent
         except AddUnknown as error:
             raise AddUnknown(f"{error} (job {encoded.id})", [encoded.id]) from None
-        if wait_replicas:
-            await self._reach_replicas(wait_replicas)
         job = Job(encoded.id, name, data, 0, encoded.created_at_ms, _queue=self._queue)
         if answer != NEW:
             _tell(job, answer)
         return job
 
-    async def _send_traced(self, tracing: Tracing, encoded: EncodedJob) -> str:
+    def _send_to_replicas(self, envelope: bytes, encoded: EncodedJob, wanted: int) -> Awaitable[str]:
+        terms = None if encoded.terms is PLAIN else [encoded.terms]
+        room_for = 1 if self._max_stream_len else 0
+        return self._replicated.add_all(self._loop, [envelope], [encoded.name], [encoded.id], terms, room_for, wanted)
+
+    async def _send_traced(self, tracing: Tracing, encoded: EncodedJob, wait_replicas: int) -> str:
         shipment = Shipment([encoded.id], [encoded.name], due=encoded.terms.due)
         with tracing.sending(self._scene, shipment) as extras:
             (envelope,) = self._encoder.extend([encoded.envelope], extras)
+            if wait_replicas:
+                return await self._send_to_replicas(envelope, encoded, wait_replicas)
             return await self._adder.add(self._loop, envelope, encoded.name, encoded.id, encoded.terms)
 
     async def send_all(self, encoded: Encoded, given: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
@@ -89,7 +98,8 @@ class Sender:
 
     async def _send_batches(self, encoded: Encoded, given: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
         batches = encoded.cut()
-        answers = await self._give_to_adder(batches, encoded.due_now() if self._max_stream_len else 0)
+        room_for = encoded.due_now() if self._max_stream_len else 0
+        answers = await self._give_to_adder(batches, room_for, wait_replicas)
         added = as_jobs(encoded, given, self._queue)  # hot: while Redis is at work
         # hot: nearly always there is one; gather takes 20 us
         results = [await _outcome(answers[0])] if len(answers) == 1 else await asyncio.gather(*map(_outcome, answers))
@@ -98,17 +108,17 @@ class Sender:
         if encoded.terms is not None:
             for job, letter in zip(added, "".join(map(str, results)), strict=True):
                 _tell(job, letter)
-        if wait_replicas and added:
-            await self._reach_replicas(wait_replicas)
         return added
 
-    async def _give_to_adder(self, batches: list[Encoded], room_for: int) -> list[asyncio.Future[str]]:
+    async def _give_to_adder(
+        self, batches: list[Encoded], room_for: int, wait_replicas: int
+    ) -> list[asyncio.Future[str]]:
         """A few at a time, and no more once one of them has failed."""
+        adder = self._replicated if wait_replicas else self._adder
         answers: list[asyncio.Future[str]] = []
         for batch in batches:
-            answers.append(
-                self._adder.add_all(self._loop, batch.envelopes, batch.names, batch.ids, batch.terms, room_for)
-            )
+            jobs = (batch.envelopes, batch.names, batch.ids, batch.terms)
+            answers.append(adder.add_all(self._loop, *jobs, room_for, wait_replicas))
             # The first batch asks for room for all of them, so it goes alone; the others need not ask.
             behind = len(answers) - (1 if room_for else config.ADD_WINDOW)
             if behind >= 0 and len(batches) > 1:
@@ -118,18 +128,12 @@ class Sender:
             room_for = 0
         return answers
 
-    async def _reach_replicas(self, wanted: int) -> None:
-        reached = await self._waiting.replicas_reached(self._adder.ledger, wanted, int(self._timeout_s * 1000))
-        if reached < wanted:
-            raise NotReplicated(
-                f"added, but only {reached} of {wanted} replicas have confirmed it in {self._timeout_s} s"
-            )
-
     async def close(self) -> None:
         if self._bulks:
             self._bulks_done = self._loop.create_future()
             await self._bulks_done
         await self._adder.close()
+        await self._replicated.close()
 
     @contextmanager
     def _unfinished(self) -> Iterator[None]:

@@ -128,7 +128,7 @@ class Queue:
             unique_for=unique_for,
             if_exists=if_exists,
         )
-        return await sender.arrived(sender.send(encoded), encoded, name, data, wait_replicas)
+        return await sender.arrived(sender.send(encoded, wait_replicas), encoded, name, data)
 
     async def add_unique(self, name: str, data: Any = None, *, job_id: str, **options: Any) -> Job:
         """add() with an id that must be given."""

@@ -170,11 +170,16 @@ class TestCredentials:
         port = request.getfixturevalue(where).port
         start = monotonic()
         async with connected(f"redis://{login}@127.0.0.1:{port}" if login else f"127.0.0.1:{port}") as connection:
-            with pytest.raises(AuthenticationFailed, match="refused the credentials") as refused:
+            with pytest.raises(AuthenticationFailed, match=r"refused the credentials|wants a password") as refused:
                 await connection.call("PING")
             shown = "".join(traceback.format_exception(refused.value)) + repr(connection) + caplog.text
         assert monotonic() - start < 2
         assert SECRET not in shown
+
+    async def test_a_missing_password_is_asked_for_with_the_ways_to_give_it(self, locked: RedisServer) -> None:
+        async with connected(locked.tcp_url) as connection:
+            with pytest.raises(AuthenticationFailed, match=r"redis://:PASSWORD@host .*credential_provider"):
+                await connection.call("PING")
 
     async def test_a_superfluous_password_of_the_default_user_is_refused_too(self, guarded: RedisServer) -> None:
         async with connected(f"redis://default:{SECRET}@127.0.0.1:{guarded.port}") as connection:

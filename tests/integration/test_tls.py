@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from pychasqui import ConnectionLost, InvalidArgument, Job, Queue, RedisTrouble, Worker
+from pychasqui import ConnectionLost, InvalidArgument, Job, NotRedis, Queue, RedisTrouble, Worker
+from pychasqui._redis import connection
 from tests.support.server import RedisServer
 from tests.support.tls_front import AUTHORITY, TlsFront
 from tests.support.waiting import eventually
@@ -172,3 +173,20 @@ async def test_a_cut_connection_is_made_anew(front: TlsFront, queue_name: str) -
                 writer.transport.abort()
             front._writers.clear()
         await eventually(lambda: front.accepted > 4)
+
+
+async def test_a_plain_url_to_a_tls_port_is_told_to_use_rediss(front: TlsFront) -> None:
+    async with Queue("emails", redis_url=f"redis://localhost:{front.port}") as queue:
+        with pytest.raises(NotRedis, match=r"is a TLS port.*use rediss://"):
+            await queue.add("send")
+
+
+async def test_a_tls_url_to_a_plain_port_is_told_to_use_redis(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        connection, "CONNECT_TIMEOUT_S", 0.5
+    )  # a server may wait for the end of what it takes for a line
+    async with Queue("emails", redis_url=f"rediss://127.0.0.1:{server.port}") as queue:
+        with pytest.raises(NotRedis, match=r"is a plain port.*use redis://"):
+            await queue.add("send")

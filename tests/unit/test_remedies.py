@@ -17,11 +17,11 @@ from pychasqui.errors import (
 )
 
 ANSWERS = (
-    ("LOADING Redis is loading the dataset in memory", Remedy.PASSING),
+    ("LOADING Redis is loading the dataset in memory", Remedy.MOVED),
     ("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", Remedy.PASSING),
     ("TRYAGAIN Multiple keys request during rehashing of slot", Remedy.PASSING),
     ("CLUSTERDOWN The cluster is down", Remedy.PASSING),
-    ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", Remedy.PASSING),
+    ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", Remedy.MOVED),
     ("UNBLOCKED the stream key no longer exists", Remedy.PASSING),
     ("EXECABORT Transaction discarded because of previous errors.", Remedy.PASSING),
     ("OOM command not allowed when used memory > 'maxmemory'.", Remedy.REFUSING),

@@ -10,6 +10,7 @@ from typing import Any
 import hiredis
 import pytest
 
+from pychasqui._redis import socket as socket_module
 from pychasqui._redis.socket import CONGESTED_BYTES, Socket, pack
 from pychasqui.errors import ChasquiError, CommandTimeout, ConnectionLost, NotRedis, ReplyError
 
@@ -22,6 +23,7 @@ class Line(asyncio.Transport):
         self.written: list[bytes] = []
         self.is_aborted = False
         self.high: int | None = None
+        self.unsent = 0
 
     def write(self, data: Any) -> None:
         self.written.append(bytes(data))
@@ -31,6 +33,9 @@ class Line(asyncio.Transport):
 
     def abort(self) -> None:
         self.is_aborted = True
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
 
 
 def open_socket() -> tuple[Socket, Line]:
@@ -419,3 +424,87 @@ async def test_whatever_arrives_every_call_is_answered_once_and_nothing_else_is_
         receive(socket, b"".join(chance.choices(PIECES, k=chance.randrange(1, 12))))
         socket.drop(ConnectionLost("the end"))
         assert len(answers) == 3
+
+
+class TestSlowLines:
+    @pytest.fixture(autouse=True)
+    def _short_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(socket_module, "MOVES_S", 0.05)
+
+    async def test_a_reply_that_is_arriving_is_not_silence(self) -> None:
+        socket, line = open_socket()
+        call = ask(socket, within_s=0.02)
+        receive(socket, b"$20000\r\n")
+        for _ in range(10):
+            receive(socket, b"x" * 2000)
+            await asyncio.sleep(0.02)
+        assert not (call.done())
+        assert not (line.is_aborted)
+        receive(socket, b"\r\n")
+        assert await call == b"x" * 20000
+
+    async def test_a_trickle_is_silence(self) -> None:
+        socket, line = open_socket()
+        call = ask(socket, within_s=0.02)
+        receive(socket, b"$20000\r\n")
+        for _ in range(20):
+            receive(socket, b"x")
+            await asyncio.sleep(0.01)
+        assert line.is_aborted
+        with pytest.raises(CommandTimeout):
+            await call
+
+    async def test_a_large_write_that_the_peer_is_taking_is_not_silence(self) -> None:
+        socket, line = open_socket()
+        line.unsent = 20_000
+        call = ask(socket, within_s=0.02)
+        for _ in range(9):
+            line.unsent -= 2000
+            await asyncio.sleep(0.02)
+        assert not (call.done())
+        assert not (line.is_aborted)
+        receive(socket, b"+OK\r\n")
+        assert await call == b"OK"
+
+    async def test_a_large_write_that_is_stuck_is_silence(self) -> None:
+        socket, line = open_socket()
+        line.unsent = 20_000
+        with pytest.raises(CommandTimeout):
+            await ask(socket, within_s=0.02)
+        assert line.is_aborted
+
+    async def test_a_strict_deadline_is_kept_and_its_reply_reaches_nobody(self) -> None:
+        socket, line = open_socket()
+        answers: list[Any] = []
+        socket.write(b"first")
+        socket.expect(asyncio.get_running_loop().time() + 0.02, answers.append)
+        behind = ask(socket, within_s=60)
+        receive(socket, b"$4000\r\n" + b"x" * 3000)
+        await asyncio.sleep(0.04)
+        assert [type(answer) for answer in answers] == [CommandTimeout]
+        assert not line.is_aborted
+        receive(socket, b"x" * 1000 + b"\r\n+mine\r\n")
+        assert await behind == b"mine"
+        assert len(answers) == 1
+
+
+class TestWrongServers:
+    @pytest.mark.parametrize("code", ("READONLY", "MASTERDOWN", "LOADING", "NOREPLICAS", "NOAUTH", "MOVED"))
+    async def test_a_refusal_reaches_its_caller_and_ends_the_socket_for_the_others(self, code: str) -> None:
+        socket, line = open_socket()
+        refused, other = ask(socket), ask(socket)
+        receive(socket, f"-{code} says the server\r\n".encode())
+        with pytest.raises(ReplyError, match=code):
+            await refused
+        with pytest.raises(ConnectionLost, match=code):
+            await other
+        assert line.is_aborted
+
+    @pytest.mark.parametrize("code", ("OOM", "MISCONF", "BUSY", "WRONGTYPE", "ERR", "NOGROUP", "NOSCRIPT"))
+    async def test_any_other_refusal_leaves_it_open(self, code: str) -> None:
+        socket, line = open_socket()
+        refused, other = ask(socket), ask(socket)
+        receive(socket, f"-{code} says the server\r\n+OK\r\n".encode())
+        assert isinstance(await outcome(refused), ReplyError)
+        assert await other == b"OK"
+        assert not line.is_aborted

@@ -214,8 +214,6 @@ class Acker(Service):
             self._on_group_gone()
             await asyncio.sleep(REGROUP_S)
             return
-        if remedy in (Remedy.MOVED, Remedy.LOCKED):
-            self._broker.connection.drop(error)
         await asyncio.sleep(self._outage.goes_on(error))
 
 

@@ -24,7 +24,7 @@ from .._redis.remedies import Remedy, remedy_for
 from .._redis.socket import Socket
 from .._terms import PLAIN, Terms
 from ..config import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
-from ..errors import AddUnknown, ChasquiError, ConnectionLost, NotRedis, QueueFull, RedisTrouble
+from ..errors import AddUnknown, ChasquiError, ConnectionLost, NotRedis, QueueFull, RedisTrouble, ReplyError
 from ..sinks import JobsAdded, Record
 
 NEW, DUPLICATE, REPLACED, FULL = "n", "d", "r", "f"  # what became of a job, as add_on_terms.lua says it
@@ -44,15 +44,16 @@ class Batch:
         "envelopes",
         "ids",
         "is_bulk",
+        "is_in_doubt",
         "is_remembered",
         "max_stream_len",
         "names",
         "needed",
         "number",
+        "replicas",
         "slot",
         "terms",
         "waiters",
-        "was_sent",
     )
 
     def __init__(self, deadline: float, needed: int, max_stream_len: int) -> None:
@@ -66,7 +67,9 @@ class Batch:
         self.needed = needed
         self.max_stream_len = max_stream_len
         self.slot = self.number = -1
-        self.was_sent = self.is_bulk = False
+        self.is_bulk = False
+        self.is_in_doubt = False  # it was sent, and nobody knows whether it has arrived
+        self.replicas = 0  # how many must have it before it counts as added
         self.is_remembered = False  # by the server: it is a single job that was sent without the ledger
 
     def hold(self, envelope: bytes, name: bytes, job_id: str, waiter: asyncio.Future[str]) -> None:
@@ -193,7 +196,7 @@ class Adder:
         batch, waiter = Batch(loop.time() + self._timeout_s, 1, bound), loop.create_future()
         batch.is_remembered = is_remembered
         batch.hold(envelope, name, job_id, waiter)
-        batch.slot, batch.number, batch.was_sent = slot, self._number, True
+        batch.slot, batch.number = slot, self._number
         self._sent.add(batch)
         socket.expect(batch.deadline, partial(self._answered, batch))
         return waiter
@@ -206,6 +209,7 @@ class Adder:
         ids: list[str],
         terms: list[Terms] | None,
         room_for: int,
+        replicas: int = 0,
     ) -> asyncio.Future[str]:
         """Add a batch that is taken whole, if there is room for `room_for` jobs (0: without asking).
 
@@ -213,7 +217,7 @@ class Adder:
         """
         batch = Batch(loop.time() + self._timeout_s, room_for, self._max_stream_len if room_for else 0)
         batch.envelopes, batch.names, batch.ids, batch.terms = envelopes, names, ids, terms
-        batch.is_bulk = True
+        batch.is_bulk, batch.replicas = True, replicas
         waiter: asyncio.Future[str] = loop.create_future()
         batch.waiters.append(waiter)
         self._waiting.append(batch)
@@ -259,7 +263,6 @@ class Adder:
         if batch.is_remembered and not _remembers(socket):
             self._give_up(batch, _verdict(batch, ConnectionLost("the server that was asked is gone")))
             return
-        batch.was_sent = True
         self._sent.add(batch)
         head = (batch.slot, batch.number, self._ledger_ttl_ms, batch.max_stream_len)
         if batch.is_remembered:
@@ -283,25 +286,25 @@ class Adder:
             return
         self._pause = 0.0
         self._free_slots.append(batch.slot)
-        if batch.is_remembered:
-            reply = 1
+        self._settle(batch, 1 if batch.is_remembered else reply)
+        if self._gathering is not None or self._waiting:
+            self._flush()
+
+    def _settle(self, batch: Batch, reply: int | bytes) -> None:
         batch.settle(reply)
         if self._tell is not None:
             for record in batch.added(reply):
                 self._tell(record)
-        if self._gathering is not None or self._waiting:
-            self._flush()
 
     # Trouble --------------------------------------------------------------------------------------------------------
 
     def _troubled(self, batch: Batch, error: ChasquiError) -> None:
+        if not isinstance(error, ReplyError):  # a refusal is an answer; whatever else there is, is none
+            batch.is_in_doubt = True
         remedy = remedy_for(error) if isinstance(error, RedisTrouble) else Remedy.FATAL
         if remedy is Remedy.NO_SCRIPT:
             self._broker.forget_add_scripts()
-            self._send(batch)
-        elif remedy in (Remedy.PASSING, Remedy.MOVED, Remedy.LOCKED):
-            if remedy is not Remedy.PASSING:
-                self._broker.connection.drop(ConnectionLost(f"connecting anew: {error}"))
+        if remedy in (Remedy.PASSING, Remedy.MOVED, Remedy.LOCKED, Remedy.NO_SCRIPT):
             self._stuck.append(batch)
             self._recover()
         else:
@@ -316,6 +319,12 @@ class Adder:
     def _recover(self) -> None:
         if self._recovery is None or self._recovery.done():
             self._recovery = asyncio.create_task(self._resend(), name="chasqui add again")
+            self._recovery.add_done_callback(self._see_end)
+
+    def _see_end(self, recovery: asyncio.Task[None]) -> None:
+        """A defect in it must not leave adds without an answer."""
+        if not recovery.cancelled() and (error := recovery.exception()) is not None:
+            self._abandon(RedisTrouble(f"adding again has failed: {error!r}"))
 
     async def _resend(self) -> None:
         """Until nothing is stuck: connect, send again in order, report what has run out of time."""
@@ -358,6 +367,6 @@ def _letters(reply: int | bytes) -> str:
 
 
 def _verdict(batch: Batch, error: ChasquiError) -> ChasquiError:
-    if not batch.was_sent:
+    if not batch.is_in_doubt:
         return error
     return AddUnknown(f"no answer to an add within its time, it may or may not have been made: {error}")

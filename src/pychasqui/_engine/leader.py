@@ -14,7 +14,6 @@ from time import monotonic
 from typing import Literal
 
 from .._redis.connection import Connection
-from .._redis.remedies import Remedy, remedy_for
 from ..errors import RedisTrouble
 from ..sinks import LockOutcome, Record
 from .service import Outage, Service
@@ -65,8 +64,6 @@ class Leader(Service):
                 wait_s = await self._look()
             except RedisTrouble as error:
                 wait_s = self._outage.goes_on(error)
-                if remedy_for(error) in (Remedy.MOVED, Remedy.LOCKED):
-                    self._connection.drop(error)
             else:
                 self._outage.is_over()
             look_at = monotonic() + wait_s

@@ -389,8 +389,6 @@ class Reader(Service):
             await asyncio.sleep(REGROUP_S)
             return
         pause = self._outage.goes_on(error)
-        if remedy in (Remedy.MOVED, Remedy.LOCKED):
-            self._broker.connection.drop(ConnectionLost(f"connecting anew: {error}"))
         self.may_have_orphans = isinstance(error, (ConnectionLost, CommandTimeout)) or self.may_have_orphans
         if not self._is_stopping:
             await asyncio.sleep(pause)

@@ -14,13 +14,15 @@ from . import scripts
 from .commands import Dead, Failed, NumberedAdd
 from .connection import Connection
 from .keys import Keys
-from .remedies import Remedy, remedy_for
+from .remedies import Remedy, is_refused_unheard, remedy_for
 from .replies import Claimed, Entry, Promotion, read_claimed, read_entries
 from .risks import Risks, read_risks
 from .socket import OnReply, Socket, pack
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the list of workers outlives the last of them, so that its entries are found
 INDEX_KEPT_MS = 7 * 24 * 3600 * 1000  # for so long past its due time a job can be found by its id
+FIRST_PAUSE_S = 0.05  # before a script is called for a third time
+LONGEST_PAUSE_S = 1.0
 RELEASED_IDLE_MS = 24 * 3600 * 1000  # idle enough for every official consumer's claim_min_idle_ms
 
 
@@ -64,15 +66,16 @@ class Broker:
         """Nothing of this producer will be sent again; otherwise its TTL ends it."""
         await self.connection.call("DEL", ledger)
 
-    async def replicas_reached(self, ledger: str, wanted: int, timeout_ms: int) -> int:
-        """How many replicas have everything that was written before this call.
+    def confirm(self, socket: Socket, ledger: str, wanted: int, timeout_ms: int, on_reply: OnReply) -> None:
+        """Ask how many replicas have everything that was written on this socket, for up to `timeout_ms`.
 
-        Replication keeps the order of writes, so it is enough that a write of this connection, to the ledger, has
-        arrived there.
+        WAIT counts from the socket's last write. A batch that the ledger has seen before is not written again on this
+        one, so the ledger itself is: replication keeps the order of writes.
         """
-        await self.connection.call("HSET", ledger, "replicas", wanted)
-        await self.connection.call("PEXPIRE", ledger, LEDGER_TTL_MS)
-        return int(await self.connection.call("WAIT", wanted, timeout_ms, timeout_s=timeout_ms / 1000 + 2.0))
+        deadline = self.connection.deadline()
+        socket.send(pack("HSET", ledger, "replicas", wanted), deadline, _drop_reply)
+        socket.send(pack("PEXPIRE", ledger, LEDGER_TTL_MS), deadline, _drop_reply)
+        socket.send(pack("WAIT", wanted, timeout_ms), deadline + timeout_ms / 1000, on_reply)
 
     # Working --------------------------------------------------------------------------------------------------------
 
@@ -104,8 +107,8 @@ class Broker:
         timeout_s = None if block_ms is None else block_ms / 1000 + 2.0
         wait = () if block_ms is None else ("BLOCK", block_ms)
         packed = pack("XREADGROUP", "GROUP", group, consumer, "COUNT", count, *wait, "STREAMS", self._keys.stream, ">")
+        socket = await self.connection.ready(self.connection.deadline(timeout_s))
         deadline = self.connection.deadline(timeout_s)
-        socket = await self.connection.ready(deadline)
         arrived: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()
 
         def on_reply(reply: Any) -> None:
@@ -132,11 +135,11 @@ class Broker:
 
     async def ack(self, group: str, ids: list[bytes], also: Also | None = None) -> None:
         """Finish entries. An id that is gone already is passed over, so sending it again is harmless."""
-        deadline = self.connection.deadline()
-        socket = await self.connection.ready(deadline)
+        socket = await self.connection.ready(self.connection.deadline())
         assert socket.dialect is not None
         if socket.is_congested:
             await socket.uncongested()
+        deadline = self.connection.deadline()
         if socket.dialect.xackdel:
             asked = socket.ask(pack(b"XACKDEL", self._keys.stream, group, b"IDS", len(ids), *ids), deadline)
             if also is not None:
@@ -360,23 +363,33 @@ class Broker:
         arguments: tuple[Any, ...],
         also: Also | None = None,
     ) -> Any:
+        """Call a script. One that the server has lost is sent as text; after a refusal that proves that nothing has
+        happened it is called again, with growing pauses, until its time is up."""
+        give_up_at, pause_s = self.connection.deadline(), 0.0
         while True:
-            deadline = self.connection.deadline()
-            socket = await self.connection.ready(deadline)
-            asked = socket.ask(script.pack(socket, keys, arguments), deadline)
+            socket = await self.connection.ready(give_up_at)
+            asked = socket.ask(script.pack(socket, keys, arguments), self.connection.deadline())
             if also is not None:
                 also(socket)
             try:
                 return await asked
             except ReplyError as error:
-                if remedy_for(error) is not Remedy.NO_SCRIPT:
+                if is_lost := remedy_for(error) is Remedy.NO_SCRIPT:
+                    script.forget(socket)
+                may_try_again = is_lost or is_refused_unheard(error)
+                if not may_try_again or asyncio.get_running_loop().time() >= give_up_at:
                     raise
-                script.forget(socket)
+            await asyncio.sleep(pause_s)
+            pause_s = min(max(2 * pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
 
 
 def _text(reply: Any) -> str:
     """INFO's text. Under RESP3 it comes as a verbatim string, of which hiredis leaves the text."""
     return reply.decode("utf-8", "replace") if isinstance(reply, bytes) else str(reply)
+
+
+def _drop_reply(reply: Any) -> None:
+    """Whatever it is, a later reply on the same socket says what matters."""
 
 
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:

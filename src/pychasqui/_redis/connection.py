@@ -1,7 +1,11 @@
 """A socket that is opened when a call needs one, and another after a loss, with growing pauses and jitter.
 
-Connection is what the rest of the package holds. It never sends a call twice; whether that is safe only the caller
-knows.
+Connection is what the rest of the package holds. It sends a call twice only if the first was refused by a server that
+is not the one to talk to, such as a former master: nothing has happened there. Whether a call that got no answer may be
+sent again only the caller knows.
+
+After such a refusal a socket counts as open only once its server takes writes. So a failover is waited for in one
+place, with its pauses and its log line, and callers wait for it as for a server that is away.
 """
 
 from __future__ import annotations
@@ -23,14 +27,27 @@ from ..errors import (
     ReplyError,
     WrongLoop,
 )
+from .diagnosis import find_other_protocol
 from .dialect import Dialect, parse_version, read_hello, refuse_too_old
 from .endpoint import Endpoint
-from .remedies import Remedy, remedy_for
+from .remedies import Remedy, is_refused_unheard, remedy_for
 from .socket import Socket, pack
 
 CONNECT_TIMEOUT_S = 5.0
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
+STEADY_S = 2.0  # a socket that was taken for this long was a good one: the pauses begin small again
+
+# Refused as a write by whatever server refuses writes, and writes nothing. Redis 6.2 knows no such line and refuses the
+# text: its role has to do.
+_WRITE_PROBE = ("EVAL", "#!lua\nreturn 0", 0)
+
+
+class MasterSearch:
+    """Whether a server of this address has refused a call as not the one to talk to. Connections share it."""
+
+    def __init__(self) -> None:
+        self.is_on = False
 
 
 def _without_echo(reply: ReplyError) -> str:
@@ -50,6 +67,7 @@ class Connection:
         timeout_s: float = 10.0,
         on_down: Callable[[Exception], None] | None = None,
         on_up: Callable[[], None] | None = None,
+        master_search: MasterSearch | None = None,
     ) -> None:
         self.timeout_s = timeout_s
         self.socket: Socket | None = None  # set while connected
@@ -60,6 +78,10 @@ class Connection:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening: asyncio.Task[ChasquiError | None] | None = None
         self._trouble: ChasquiError | None = None  # why the last attempt failed
+        self._master_search = master_search or MasterSearch()
+        self._pause_s = 0.0  # before the next attempt
+        self._opened_at = 0.0
+        self._untried: Endpoint | None = None  # where the very first attempt goes
         self._is_closed = False
         self.writes_before = 0
         self.openings = 0  # the first and those after a loss
@@ -71,11 +93,23 @@ class Connection:
 
     async def call(self, *words: Any, timeout_s: float | None = None) -> Any:
         """Send one command and wait for its reply; raises ReplyError, ConnectionLost or CommandTimeout."""
-        deadline = self.deadline(timeout_s)
-        socket = await self.ready(deadline)
-        if socket.is_congested:
-            await socket.uncongested()
-        return await socket.ask(pack(*words), deadline)
+        return await self.ask(lambda socket: pack(*words), timeout_s)
+
+    async def ask(self, pack_for: Callable[[Socket], bytes], timeout_s: float | None = None) -> Any:
+        """call() with a command that depends on the socket.
+
+        The time for the answer begins when the socket is ready: to open one takes several round trips by itself.
+        """
+        give_up_at = self.deadline(timeout_s)
+        while True:
+            socket = await self.ready(give_up_at)
+            if socket.is_congested:
+                await socket.uncongested()
+            try:
+                return await socket.ask(pack_for(socket), self.deadline(timeout_s))
+            except ReplyError as error:
+                if not is_refused_unheard(error) or asyncio.get_running_loop().time() >= give_up_at:
+                    raise
 
     def deadline(self, timeout_s: float | None = None) -> float:
         return asyncio.get_running_loop().time() + (self.timeout_s if timeout_s is None else timeout_s)
@@ -128,14 +162,19 @@ class Connection:
     async def _open_somehow(self) -> ChasquiError | None:
         """Try until a socket is open; give up only on what trying again would not mend."""
         if self.socket is not None and self.socket.lost is not None:
-            self._is_down(self.socket.lost)
-        pause = FIRST_PAUSE_S
+            self._see_loss(self.socket)
         while True:
+            await asyncio.sleep(self._pause_s * random.uniform(0.5, 1.0))
+            self._pause_s = min(max(self._pause_s * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     socket = await self._open()
             except (ConnectionLost, CommandTimeout, OSError) as error:  # TimeoutError is an OSError
                 self._is_down(ConnectionLost(str(error) or "no answer to the handshake"))
+                if (mistake := await self._find_mistake()) is not None:
+                    return mistake
+            except NotRedis as error:
+                return await self._find_mistake() or error
             except ChasquiError as error:
                 if not isinstance(error, ReplyError) or remedy_for(error) is Remedy.FATAL:
                     return error
@@ -143,15 +182,32 @@ class Connection:
             except Exception as error:  # noqa: BLE001  the border: a resolver or a TLS library may raise anything
                 return RedisTrouble(f"cannot connect to {self._shown}: {type(error).__name__}: {error}")
             else:
-                if self.socket is not None:
-                    self.writes_before += self.socket.writes
-                self.socket, self._trouble = socket, None
-                self.openings += 1
-                if self._on_up is not None:
-                    self._on_up()
+                self._take(socket)
                 return None
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(pause * 2, LONGEST_PAUSE_S)
+
+    async def _find_mistake(self) -> NotRedis | None:
+        """Of a connection that was never open, whether its URL asks for TLS where there is none, or the other way."""
+        endpoint, self._untried = self._untried, None
+        hint = None if endpoint is None else await find_other_protocol(endpoint)
+        return None if hint is None else NotRedis(hint)
+
+    def _see_loss(self, socket: Socket) -> None:
+        """The next is tried for at once, unless this one was refused as soon as it was open: so may be the next."""
+        assert socket.lost is not None
+        self._is_down(socket.lost)
+        if socket.refused_by is None or asyncio.get_running_loop().time() - self._opened_at >= STEADY_S:
+            self._pause_s = 0.0
+        if socket.refused_by is not None and remedy_for(socket.refused_by) is Remedy.MOVED:
+            self._master_search.is_on = True
+
+    def _take(self, socket: Socket) -> None:
+        if self.socket is not None:
+            self.writes_before += self.socket.writes
+        self.socket, self._trouble = socket, None
+        self._opened_at = asyncio.get_running_loop().time()
+        self.openings += 1
+        if self._on_up is not None:
+            self._on_up()
 
     def _is_down(self, error: ChasquiError) -> None:
         self._trouble = error
@@ -161,9 +217,13 @@ class Connection:
     async def _open(self) -> Socket:
         loop = asyncio.get_running_loop()
         endpoint = await self._find()
+        if not self.openings and self._trouble is None:
+            self._untried = endpoint
         _, socket = await endpoint.open(partial(Socket, loop))
         try:
             socket.dialect = await self._shake_hands(socket, endpoint)
+            if self._master_search.is_on:
+                await self._find_out_whether_it_takes_writes(socket)
         except BaseException:
             socket.drop(ConnectionLost("the handshake failed"))
             raise
@@ -189,8 +249,21 @@ class Connection:
                 raise reply
         return read_hello(replies[commands.index(hello)])
 
+    async def _find_out_whether_it_takes_writes(self, socket: Socket) -> None:
+        assert socket.dialect is not None
+        if not socket.dialect.is_master:
+            raise ConnectionLost("the server is a replica, which takes no writes (READONLY)")
+        try:
+            await socket.ask(pack(*_WRITE_PROBE), self.deadline(CONNECT_TIMEOUT_S))
+        except ReplyError as error:
+            if remedy_for(error) is Remedy.MOVED:
+                raise
+
     async def _explain(self, socket: Socket, words: list[Any], reply: ReplyError) -> None:
         """A refused handshake as an error that says what to do. Never shows what was sent: it holds secrets."""
+        if reply.code == "NOAUTH" and words[0] != "AUTH":
+            way = "in redis_url, as redis://:PASSWORD@host or redis://USER:PASSWORD@host, or by credential_provider"
+            raise AuthenticationFailed(f"{self._shown} wants a password: give it {way} ({reply})") from None
         if words[0] == "AUTH" or reply.code in ("NOAUTH", "WRONGPASS", "NOPERM"):
             raise AuthenticationFailed(f"{self._shown} refused the credentials: {_without_echo(reply)}") from None
         if words[0] == "HELLO" and "unknown command" in str(reply).lower():

@@ -19,6 +19,7 @@ class Dialect:
     version: tuple[int, ...]
     client_id: int
     protocol: int  # of RESP
+    is_master: bool  # when it was asked
     xackdel: bool  # one command that acks and deletes
     msetex: bool  # one command that sets many keys for a while
     idmp: bool  # XADD that remembers ids
@@ -44,6 +45,7 @@ def read_hello(reply: Any) -> Dialect:
         version=version,
         client_id=read_int(reply.get(b"id")) or 0,
         protocol=read_int(reply.get(b"proto"), 2, 3) or 2,
+        is_master=reply.get(b"role", b"master") == b"master",
         xackdel=redis >= (8, 2),
         msetex=redis >= (8, 4),
         idmp=redis >= (8, 6),

@@ -2,10 +2,10 @@
 
 PASSING   it goes away by itself: send the same again after a pause
 REFUSING  the server takes no writes for now: loops wait for it, an add raises
-MOVED     this is not the master any more: connect anew, then as PASSING
+MOVED     this is not the server to talk to, or not yet: the connection has ended by that, then as PASSING
 NO_GROUP  wait until the workers have made the consumer group anew, then send again
 NO_SCRIPT send the script's text instead of its hash
-LOCKED    the credentials are not taken any more: ask for new ones, connect anew
+LOCKED    the credentials are not taken any more: the connection has ended by that, the next asks for new ones
 FATAL     the same command would fail for ever: raise
 """
 
@@ -27,17 +27,17 @@ class Remedy(Enum):
 
 
 _BY_CODE = {
-    "LOADING": Remedy.PASSING,
     "BUSY": Remedy.PASSING,
     "TRYAGAIN": Remedy.PASSING,
     "CLUSTERDOWN": Remedy.PASSING,
-    "MASTERDOWN": Remedy.PASSING,
     "UNBLOCKED": Remedy.PASSING,
     "EXECABORT": Remedy.PASSING,
     "OOM": Remedy.REFUSING,
     "MISCONF": Remedy.REFUSING,
     "NOREPLICAS": Remedy.REFUSING,
     "READONLY": Remedy.MOVED,
+    "MASTERDOWN": Remedy.MOVED,
+    "LOADING": Remedy.MOVED,  # also a former master, while it fetches everything from the new one
     "MOVED": Remedy.MOVED,
     "ASK": Remedy.MOVED,
     "NOGROUP": Remedy.NO_GROUP,
@@ -54,3 +54,18 @@ def remedy_for(error: RedisTrouble) -> Remedy:
         return Remedy.LOCKED
     # A timeout drops its connection, so what follows it is the same as after a loss.
     return Remedy.PASSING if isinstance(error, (ConnectionLost, TimeoutError)) else Remedy.FATAL
+
+
+def is_refused_unheard(error: ReplyError) -> bool:
+    """Whether a call was refused for what the server or the connection is. It has done nothing, so it may be sent again
+    on the next connection, whatever it asks for."""
+    return remedy_for(error) in (Remedy.MOVED, Remedy.LOCKED)
+
+
+def ends_connection(error: ReplyError) -> bool:
+    """Whether another connection to the same address may lead to a server that does what this one refuses.
+
+    After a failover behind one address the former master keeps its connections: it is a replica now, or it still takes
+    itself for the master and has no replicas left.
+    """
+    return is_refused_unheard(error) or error.code == "NOREPLICAS"

@@ -1,13 +1,20 @@
 """One TCP or unix connection to the server, from its handshake to its end: many calls in flight, replies in order.
 
 What is sent during one turn of the event loop leaves in one write. Every call is answered exactly once: by its reply,
-or by the error that ended the socket. A call that stays unanswered past its deadline ends the socket, because nobody can
-tell a slow server from a dead line, and replies behind an abandoned one must never reach the wrong caller.
+or by the error that ended the socket. A call that stays unanswered past its deadline ends the socket, because nobody
+can tell a slow server from a dead line, and replies behind an abandoned one must never reach the wrong caller. A line
+on which bytes still move, either way, is not dead, and is looked at again a moment later.
+
+A server that says that it is not the one to talk to (see remedies.py) ends the socket as well, for every caller: the
+next one leads to wherever the address leads by then.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import sys
+from array import array
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -17,10 +24,20 @@ import hiredis
 
 from ..errors import ChasquiError, CommandTimeout, ConnectionLost, NotRedis, ReplyError
 from .dialect import Dialect
+from .remedies import ends_connection
+
+if sys.platform.startswith("linux"):
+    import fcntl
+    import termios
 
 CONGESTED_BYTES = 1024 * 1024  # written and not taken by the peer: a few of our largest batches
 
 BUFFER_BYTES = 64 * 1024  # of one read; a batch of a thousand jobs takes a few, a larger buffer would leave the cache
+
+MOVES_S = 1.0  # a line that is past a deadline has this long to move MOVES_BYTES, again and again
+MOVES_BYTES = (
+    1024  # slower than this a line counts as dead: the trickle of a broken proxy must not hold a call for ever
+)
 
 OnReply = Callable[[Any], None]
 _INCOMPLETE = object()
@@ -34,15 +51,18 @@ class Socket(asyncio.BufferedProtocol):
         self.dialect: Dialect | None = None
         self.scripts: set[bytes] = set()  # hashes of the scripts this server has seen on this socket
         self.lost: ChasquiError | None = None
+        self.refused_by: ReplyError | None = None  # what a server said that is not the one to talk to
         self._loop = loop
         self._parser = hiredis.Reader(
             protocolError=NotRedis,
-            replyError=ReplyError,
+            replyError=self._read_error,
             notEnoughData=_INCOMPLETE,
         )
         # hot: one buffer for all reads; a plain Protocol gets new bytes from each, which takes 20 us longer when idle
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
-        self._pending: deque[tuple[OnReply, float]] = deque()
+        self._pending: deque[tuple[OnReply, float, bool]] = deque()  # with its deadline, and whether that is strict
+        self._received = 0  # bytes
+        self._moved: tuple[int, int] | None = None  # bytes received and not yet sent, when a deadline was last passed
         self._unsent: list[bytes] = []
         self._transport: asyncio.Transport | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -60,7 +80,7 @@ class Socket(asyncio.BufferedProtocol):
         if not self._unsent:
             self._loop.call_soon(self.flush)
         self._unsent.append(packed)
-        self._pending.append((on_reply, deadline))
+        self._pending.append((on_reply, deadline, False))
         if deadline < self._alarm_at:
             self._set_alarm(deadline)
 
@@ -74,11 +94,12 @@ class Socket(asyncio.BufferedProtocol):
             self._transport.write(packed)
 
     def expect(self, deadline: float, on_reply: OnReply) -> None:
-        """The reply to what was just written."""
+        """The reply to what was just written. This deadline is strict: past it on_reply gets CommandTimeout, also if
+        the line is not dead but slow."""
         if self.lost is not None:
             on_reply(self.lost)
             return
-        self._pending.append((on_reply, deadline))
+        self._pending.append((on_reply, deadline, True))
         if deadline < self._alarm_at:
             self._set_alarm(deadline)
 
@@ -134,6 +155,7 @@ class Socket(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._parser.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]
+        self._received += nbytes
         gets, pending = self._parser.gets, self._pending
         try:
             while (reply := gets()) is not _INCOMPLETE:
@@ -142,12 +164,20 @@ class Socket(asyncio.BufferedProtocol):
                         self._listeners[reply[1]](reply[2])
                     if reply[0] != b"subscribe":  # that one stands in the place of a reply
                         continue
-                on_reply, _ = pending.popleft()
+                on_reply, _, _ = pending.popleft()
                 on_reply(reply)
         except NotRedis as error:
             self.drop(NotRedis(f"the server does not speak the Redis protocol: {error}"))
         except IndexError:
             self.drop(NotRedis("the server sent a reply that nobody asked for"))
+
+    def _read_error(self, message: str) -> ReplyError:
+        """The parser makes errors by this. Whoever has asked gets it first; then the socket ends, if it must."""
+        error = ReplyError(message)
+        if ends_connection(error) and self.refused_by is None:
+            self.refused_by = error
+            self._loop.call_soon(self.drop, ConnectionLost(f"connecting to the server again: {error}"))
+        return error
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.drop(ConnectionLost(f"the connection was lost: {exc or 'the server closed it'}"))
@@ -163,12 +193,39 @@ class Socket(asyncio.BufferedProtocol):
 
     def _check_deadline(self) -> None:
         """One timer for all calls: it is not moved when a reply comes, only looked at again when it rings."""
-        self._alarm_at = float("inf")
-        deadline = min((due for _, due in self._pending), default=self._alarm_at)
-        if deadline <= self._loop.time():
+        self._alarm_at, now = float("inf"), self._loop.time()
+        deadline = min((due for _, due, _ in self._pending), default=self._alarm_at)
+        if deadline > now:
+            self._moved = None
+            if self._pending:
+                self._set_alarm(deadline)
+        elif self._is_moving():
+            self._give_up_strict_calls(now)
+            self._set_alarm(now + MOVES_S)
+        else:
             self.drop(CommandTimeout("the server did not answer in time"))
-        elif self._pending:
-            self._set_alarm(deadline)
+
+    def _is_moving(self) -> bool:
+        """Whether bytes have come or gone since the last look; at the first, whether a part of a reply or of a large
+        write is on its way."""
+        unsent, before = self._unsent_bytes(), self._moved
+        self._moved = (self._received, unsent)
+        if before is None:
+            return self._parser.has_data() or unsent >= MOVES_BYTES
+        return self._received - before[0] >= MOVES_BYTES or before[1] - unsent >= MOVES_BYTES
+
+    def _unsent_bytes(self) -> int:
+        """What was written and the peer has not taken yet: here, and where it can be asked, in the system's buffer."""
+        if self._transport is None:
+            return 0
+        return self._transport.get_write_buffer_size() + _queued_by_system(self._transport.get_extra_info("socket"))
+
+    def _give_up_strict_calls(self, now: float) -> None:
+        """Their replies still take their places in the order, but nobody waits for them any more."""
+        for position, (on_reply, deadline, is_strict) in enumerate(self._pending):
+            if is_strict and deadline <= now:
+                self._pending[position] = (_drop_reply, float("inf"), False)
+                on_reply(CommandTimeout("the server did not answer in time"))
 
     def _set_alarm(self, deadline: float) -> None:
         if self._alarm is not None:
@@ -182,7 +239,7 @@ class Socket(asyncio.BufferedProtocol):
         self.resume_writing()
         self._unsent.clear()
         while self._pending:
-            on_reply, _ = self._pending.popleft()
+            on_reply, _, _ = self._pending.popleft()
             on_reply(reason)
 
 
@@ -199,3 +256,19 @@ def _settle(future: asyncio.Future[Any], reply: Any) -> None:
         future.set_exception(reply)
     else:
         future.set_result(reply)
+
+
+def _drop_reply(reply: Any) -> None:
+    """Nobody waits for it any more."""
+
+
+def _queued_by_system(sock: socket.socket | None) -> int:
+    """Bytes that the system holds for the peer. Only Linux says so; elsewhere what it holds counts as sent."""
+    if sock is None or not sys.platform.startswith("linux"):
+        return 0
+    queued = array("i", [0])
+    try:
+        fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, queued)
+    except OSError:  # of a kind that is not asked such things, or closed meanwhile
+        return 0
+    return queued[0]

@@ -1,0 +1,45 @@
+"""Finds out why nothing comes of a first connection: a TLS port that is spoken to plainly, or the other way round."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from .endpoint import Endpoint
+
+TIMEOUT_S = 2.0
+
+
+async def find_other_protocol(endpoint: Endpoint) -> str | None:
+    """What to change about the URL, if the server there speaks what the URL does not."""
+    if endpoint.path:
+        return None
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            if endpoint.tls is not None:
+                return await _plain_answer(endpoint)
+            return await _tls_answer(endpoint)
+    except (OSError, EOFError):  # TimeoutError is an OSError: it speaks neither, or is not there
+        return None
+
+
+async def _plain_answer(endpoint: Endpoint) -> str | None:
+    reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+    try:
+        writer.write(b"PING\r\n")
+        answer = await reader.read(1)
+    finally:
+        writer.transport.abort()
+    if answer not in (b"+", b"-"):
+        return None
+    return (
+        f"{endpoint} is a plain port, and the URL asks for TLS: use redis:// and no tls=True, or the server's TLS port"
+    )
+
+
+async def _tls_answer(endpoint: Endpoint) -> str | None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is said over it but the greeting
+    _, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=context)
+    writer.transport.abort()
+    return f"{endpoint} is a TLS port, and the URL asks for none: use rediss:// or tls=True"

@@ -1,0 +1,217 @@
+"""A failover behind one address: the former master becomes a replica and keeps every connection that it has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from pychasqui import Job, Queue, QueueEvents, Worker
+from pychasqui._redis.keys import Keys
+from pychasqui.errors import NotReplicated, RedisTrouble
+from tests.support.fake_server import FakeServer, redis_that_says
+from tests.support.proxy import Proxy
+from tests.support.server import RedisServer
+from tests.support.waiting import eventually
+
+RECOVERED_S = 2.0  # of what the new master is reachable for
+
+
+class Pair:
+    """A master, its replica, and the one address of both."""
+
+    def __init__(self, proxy: Proxy, old: RedisServer, new: RedisServer) -> None:
+        self.proxy, self.old, self.new = proxy, old, new
+
+    @property
+    def url(self) -> str:
+        return self.proxy.url
+
+    async def demote(self) -> None:
+        """The master becomes a replica of the other, and the address still leads to it."""
+        await eventually(self._is_in_sync)
+        self.new.execute("REPLICAOF", "NO", "ONE")
+        self.old.execute("REPLICAOF", "127.0.0.1", str(self.new.port))
+
+    async def fail_over(self) -> None:
+        await self.demote()
+        self.proxy.target = self.new.url
+
+    def _is_in_sync(self) -> bool:
+        offset = self.old.execute("INFO", "replication")["master_repl_offset"]
+        follows: bool = self.new.execute("INFO", "replication").get("slave_repl_offset") == offset
+        return follows
+
+
+@asynccontextmanager
+async def a_pair() -> AsyncIterator[Pair]:
+    with RedisServer(tcp=True) as old, RedisServer(tcp=True) as new:
+        new.execute("REPLICAOF", "127.0.0.1", str(old.port))
+        await eventually(lambda: new.execute("INFO", "replication")["master_link_status"] == "up", timeout=20)
+        async with Proxy(old.url) as proxy:
+            yield Pair(proxy, old, new)
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
+    async with a_pair() as pair:
+        yield pair
+
+
+class Runs:
+    """A handler that counts, and one job that takes until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun: Counter[Any] = Counter()
+        self.may_end = asyncio.Event()
+
+    async def __call__(self, job: Job) -> None:
+        self.begun[job.data] += 1
+        if job.data == "long":
+            await self.may_end.wait()
+
+
+class TestWorkers:
+    async def test_jobs_run_again_within_two_seconds_and_none_runs_twice(self, pair: Pair, queue_name: str) -> None:
+        runs, others = Runs(), Runs()
+        async with (
+            Queue(queue_name, redis_url=pair.url) as queue,
+            Worker(queue_name, runs, redis_url=pair.url, lease_ms=1500),
+        ):
+            await queue.add("run", "long")
+            await eventually(lambda: runs.begun["long"])
+            async with Worker(queue_name, others, redis_url=pair.url, lease_ms=1500):
+                await pair.fail_over()
+                start = monotonic()
+                await queue.add_bulk([{"name": "run", "data": number} for number in range(5)])
+                await eventually(lambda: (runs.begun + others.begun).total() == 6, timeout=10)
+                assert monotonic() - start < RECOVERED_S
+                await asyncio.sleep(2.5)  # longer than a lease and what others wait beyond it
+                runs.may_end.set()
+        assert runs.begun + others.begun == Counter({"long": 1} | dict.fromkeys(range(5), 1))
+        assert pair.new.execute("XLEN", Keys(queue_name).stream) == 0
+
+    async def test_an_idle_worker_holds_its_lease_at_the_new_master(self, pair: Pair, queue_name: str) -> None:
+        async with Worker(queue_name, Runs(), redis_url=pair.url, lease_ms=1000) as worker:
+            await pair.fail_over()
+            key = Keys(queue_name).workers
+
+            def lease() -> float:
+                return float(pair.new.execute("ZSCORE", key, worker.consumer_id) or 0)
+
+            before = lease()
+            await eventually(lambda: lease() > before, timeout=RECOVERED_S + 1)
+
+    async def test_a_worker_that_starts_on_the_former_master_finds_the_new_one(
+        self, pair: Pair, queue_name: str
+    ) -> None:
+        runs = Runs()
+        async with Queue(queue_name, redis_url=pair.old.url) as queue:
+            await queue.add("run", 1)
+        await pair.demote()
+        worker = Worker(queue_name, runs, redis_url=pair.url)
+        running = asyncio.create_task(worker.run())
+        try:
+            await asyncio.wait({running}, timeout=0.5)
+            assert not running.done()
+            pair.proxy.target = pair.new.url
+            start = monotonic()
+            await eventually(lambda: runs.begun[1], timeout=10)
+            assert monotonic() - start < RECOVERED_S
+        finally:
+            await worker.close()
+            await running
+
+    async def test_the_log_says_once_that_the_server_is_a_replica(
+        self, pair: Pair, queue_name: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO", logger="chasqui")
+        async with Worker(queue_name, Runs(), redis_url=pair.url, lease_ms=600):
+            await pair.demote()
+            await asyncio.sleep(2)
+            pair.proxy.target = pair.new.url
+            await eventually(lambda: "has reached" in caplog.text)
+        down = [record for record in caplog.records if "cannot reach" in record.message]
+        assert len(down) == 1, [record.message for record in caplog.records]
+        assert "READONLY" in down[0].message
+
+
+class TestQueues:
+    async def test_every_call_recovers_by_itself(self, pair: Pair, queue_name: str) -> None:
+        async with Queue(queue_name, redis_url=pair.url) as queue:
+            await queue.pause()
+            job = await queue.add("run", 1, delay_ms=60_000)
+            await pair.fail_over()
+            await queue.resume()
+            assert await queue.cancel_delayed(job.id)
+            assert not await queue.is_paused()
+        assert pair.new.execute("EXISTS", Keys(queue_name).paused) == 0
+
+    async def test_replicas_are_asked_for_by_the_server_that_took_the_add(self, pair: Pair, queue_name: str) -> None:
+        async with Queue(queue_name, redis_url=pair.url, timeout_s=5) as queue:
+            await queue.add("run", 1, wait_replicas=1)
+            await pair.fail_over()
+            for number in (2, 3):
+                await queue.add("run", number, wait_replicas=1)
+            await queue.add_bulk([{"name": "run", "data": 4}], wait_replicas=1)
+        assert pair.new.execute("XLEN", Keys(queue_name).stream) == 4
+
+    async def test_a_demotion_between_the_add_and_the_replicas_is_not_taken_for_an_answer(
+        self, pair: Pair, queue_name: str
+    ) -> None:
+        async with Queue(queue_name, redis_url=pair.url, timeout_s=3) as queue:
+            await queue.add("run", 1, wait_replicas=1)
+            pair.new.pause()
+            try:
+                adding = asyncio.create_task(queue.add("run", 2, wait_replicas=1))
+                await eventually(lambda: pair.old.execute("XLEN", Keys(queue_name).stream) == 2)
+                pair.old.execute("REPLICAOF", "127.0.0.1", "1")
+                with pytest.raises(NotReplicated, match="added, but nobody knows"):
+                    await adding
+            finally:
+                pair.new.resume()
+
+    async def test_replicas_that_are_away_hold_up_no_other_add(self, pair: Pair, queue_name: str) -> None:
+        async with Queue(queue_name, redis_url=pair.url, timeout_s=1) as queue:
+            await queue.add("run", 0, wait_replicas=1)
+            pair.new.pause()
+            try:
+                adds = [queue.add("run", number, wait_replicas=1) for number in range(12)]
+                outcomes = await asyncio.gather(*adds, return_exceptions=True)
+            finally:
+                pair.new.resume()
+            assert [type(outcome) for outcome in outcomes] == [NotReplicated] * 12
+            assert pair.old.execute("XLEN", Keys(queue_name).stream) == 13
+
+    async def test_events_go_on(self, pair: Pair, queue_name: str) -> None:
+        async with (
+            QueueEvents(queue_name, redis_url=pair.url, block_ms=200) as events,
+            Queue(queue_name, redis_url=pair.url) as queue,
+            Worker(queue_name, Runs(), redis_url=pair.url),
+        ):
+            await pair.fail_over()
+            job = await queue.add("run", 1)
+            async with asyncio.timeout(10):
+                async for event in events:
+                    if event.name == "completed":
+                        assert event.job_id == job.id
+                        break
+
+
+async def test_a_script_that_the_server_always_loses_is_asked_for_with_pauses(queue_name: str) -> None:
+    hello = redis_that_says("7.0.0")
+
+    def forgetful(command: list[bytes]) -> bytes | None:
+        return hello(command) if command[0].upper() == b"HELLO" else b"-NOSCRIPT No matching script.\r\n"
+
+    async with FakeServer(forgetful) as fake, Queue(queue_name, redis_url=fake.url, timeout_s=1) as queue:
+        with pytest.raises(RedisTrouble):
+            await queue.add("run", 1)
+        with pytest.raises(RedisTrouble):
+            await queue.cancel_delayed("x")
+        assert len(fake.commands) < 50

@@ -1,0 +1,28 @@
+"""Lines that are slow and not dead: few bytes a second, long round trips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pychasqui import Job, Queue, Worker, config
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
+
+
+async def test_a_batch_that_takes_longer_than_a_timeout_to_arrive_is_run(
+    proxy: Proxy, queue: Queue, make_worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "WORK_TIMEOUT_S", 0.5)
+    await queue.add_bulk([{"name": "run", "data": "x" * 10_000} for _ in range(60)])
+    runs: list[str] = []
+
+    async def handler(job: Job) -> None:
+        runs.append(job.id)
+
+    proxy.limit(150_000)
+    async with make_worker(handler, redis_url=proxy.url, read_block_ms=100, events_enabled=False):
+        await eventually(lambda: len(runs) == 60, timeout=20)
+        assert proxy.accepted == 3  # none was made again
+    assert len(set(runs)) == 60
