@@ -17,6 +17,7 @@ from .errors import (
     JobFailed,
     NotRedis,
     NotReplicated,
+    NotSupportedError,
     PayloadTooLarge,
     QueueFull,
     RedisTrouble,
@@ -34,8 +35,9 @@ from .errors import (
 from .events import QueueEvent, QueueEvents
 from .exporter import QueueExporter
 from .job import Job
-from .leaders import Promoter, Scheduler
+from .leaders import Promoter
 from .look import JobView, Page, WorkerInfo
+from .official import Consumer, Producer, Scheduler, version
 from .prometheus import PrometheusSink
 from .queue import Queue
 from .repeat import MissedFiresPolicy, RepeatPattern, next_fire, next_fires
@@ -53,6 +55,7 @@ __all__ = [
     "Closed",
     "CommandTimeout",
     "ConnectionLost",
+    "Consumer",
     "DeadJob",
     "DeadLetters",
     "DecodeError",
@@ -67,8 +70,10 @@ __all__ = [
     "MissedFiresPolicy",
     "NotRedis",
     "NotReplicated",
+    "NotSupportedError",
     "PayloadTooLarge",
     "Page",
+    "Producer",
     "PrometheusSink",
     "Promoter",
     "Queue",
@@ -98,4 +103,5 @@ __all__ = [
     "__version__",
     "next_fire",
     "next_fires",
+    "version",
 ]

@@ -58,6 +58,12 @@ class Program:
             if not self._is_inside(asyncio.current_task()):
                 await asyncio.wait({self._main})
 
+    def shutdown(self) -> None:
+        """close(), without waiting for the end: run() returns then."""
+        self._is_closed = True
+        if self._main is not None:
+            self._stop_wanted.set()
+
     async def __aenter__(self) -> Self:
         main = self._begin()
         assert self._started is not None

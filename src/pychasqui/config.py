@@ -118,7 +118,10 @@ def check_new_job_id(value: Any) -> str:
     return value
 
 
-def check_int(field: str, value: Any, low: int, high: int | None = None) -> int:
+def check_int(field: str, value: Any, low: int, high: int | None = None, *, default: int | None = None) -> int:
+    """None stands for the default, if there is one."""
+    if value is None and default is not None:
+        return default
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidType(f"{field} must be an int, not {type(value).__name__} {value!r}"[:300])
     if value < low or (high is not None and value > high):

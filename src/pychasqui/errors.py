@@ -11,6 +11,7 @@
     ├── JobFailed                          wait_for_result: the job is dead; says why
     ├── ResultExpired                      wait_for_result: the job is done, and its result was kept no longer
     ├── ResultNotStored                    wait_for_result: the job is done, and its worker stores no results
+    ├── NotSupportedError                  asks for what the official package can do and this one cannot
     ├── Closed                             used after close()
     ├── WrongLoop                          used from another event loop, or after a fork
     ├── ServerNotFound                     embedded:// found no redis-server to run
@@ -91,6 +92,10 @@ class ResultExpired(ChasquiError):
 
 class ResultNotStored(ChasquiError):
     """The job whose result was waited for is done, but its worker stores no results."""
+
+
+class NotSupportedError(ChasquiError):
+    """Asks for what the official package can do and this one cannot; docs/reference/differences.md says why."""
 
 
 class Closed(ChasquiError):

@@ -101,6 +101,11 @@ class QueueEvents:
         return events
 
     @property
+    def name(self) -> str:
+        """The queue's, as the official package calls it."""
+        return self.queue_name
+
+    @property
     def last_event_id(self) -> str:
         """The last event that was read; "$" before the first read."""
         return self._after

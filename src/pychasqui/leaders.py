@@ -88,8 +88,17 @@ class Promoter(_Leader):
 
 
 class Scheduler(_Leader):
-    """Fires due repeatables. Every worker has one inside; of all that run, one leads."""
+    """Fires due repeatables. Every worker has one inside; of all that run, one leads.
+
+    tick_interval_ms  how often to look for repeatables that it has not heard of
+    """
+
+    def __init__(self, queue_name: str, *, tick_interval_ms: int | None = None, **options: Any) -> None:
+        super().__init__(queue_name, **options)
+        self._tick_ms = config.check_int(
+            "tick_interval_ms", tick_interval_ms, 10, config.MAX_TICK_MS, default=config.SCHEDULER_TICK_MS
+        )
 
     def _service(self, broker: Broker, keys: Keys) -> Service:
-        tick_s = config.SCHEDULER_TICK_MS / 1000
+        tick_s = self._tick_ms / 1000
         return scheduler.Scheduler(RepeatBroker(broker, keys), self.holder_id, tick_s=tick_s, tell=self._tell)

@@ -59,7 +59,7 @@ class Queue:
         metrics: MetricsSink | None = None,
         tracing: TracingOption = "auto",
     ) -> None:
-        self.name = config.check_queue_name(name)
+        self._name = config.check_queue_name(name)
         self._max_stream_len = 0 if max_stream_len is None else config.check_int("max_stream_len", max_stream_len, 1)
         max_delay_secs = config.MAX_DELAY_S if max_delay_secs is None else max_delay_secs
         self._encoder = Encoder(
@@ -75,6 +75,10 @@ class Queue:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._results: Results | None = None
         self._is_closed = False
+
+    @property
+    def name(self) -> str:
+        return self._name
 
     @property
     def is_closed(self) -> bool:
@@ -112,6 +116,7 @@ class Queue:
         if repeat is not None or missed_fires is not None:
             given = {"delay_ms": delay_ms, "delay": delay, "job_id": job_id, "unique_for": unique_for}
             _refuse_beside_repeat(repeat, given | {"if_exists": if_exists, "wait_replicas": wait_replicas or None})
+            assert repeat is not None
             return await self.upsert_repeatable_job(
                 name, data, repeat=repeat, attempts=attempts, backoff=backoff, missed_fires=missed_fires
             )
@@ -281,13 +286,21 @@ class Queue:
         """The queue's repeatables."""
         return Repeatables(lambda: RepeatBroker(self._bound_broker(), Keys(self.name)))
 
-    async def upsert_repeatable_job(self, name: str, data: Any = None, **options: Any) -> Job:
+    async def upsert_repeatable_job(
+        self,
+        name: str,
+        data: Any = None,
+        *,
+        repeat: RepeatPattern | dict[str, Any],
+        job_id: str | None = None,
+        **options: Any,
+    ) -> Job:
         """`repeatables.upsert` in the official package's shape: the returned job's id is the repeatable's key."""
-        if "job_id" in options:
+        if job_id is not None:
             raise InvalidArgument(
                 "job_id contradicts repeat: each fire is a job of its own; `key` names the repeatable"
             )
-        meta = await self.repeatables.upsert(name, data, **options)
+        meta = await self.repeatables.upsert(name, data, repeat=repeat, **options)
         return Job(meta.key, name, data)
 
     async def get_repeatable_jobs(self, limit: int = 100) -> list[RepeatableMeta]:

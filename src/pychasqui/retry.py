@@ -47,6 +47,10 @@ class BackoffSpec(msgspec.Struct, frozen=True, gc=False):
         """Wait `initial_ms` before the first retry, `multiplier` times as long before each further one."""
         return _checked(cls("exponential", initial_ms, max_ms, multiplier, jitter_ms))
 
+    def to_dict(self) -> dict[str, Any]:
+        """As a mapping that `backoff` takes, without the fields left None."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+
 
 class RetryOverride(msgspec.Struct, frozen=True, gc=False):
     """What one job sets for itself. A field left None takes the worker's own setting."""

@@ -64,20 +64,20 @@ class Worker(Program):
         retry: RetryPolicy | None = None,
         group: str = config.GROUP,
         consumer_id: str | None = None,
-        read_block_ms: int = config.READ_BLOCK_MS,
-        read_count: int = config.READ_COUNT,
-        claim_min_idle_ms: int = config.CLAIM_MIN_IDLE_MS,
+        read_block_ms: int | None = config.READ_BLOCK_MS,
+        read_count: int | None = config.READ_COUNT,
+        claim_min_idle_ms: int | None = config.CLAIM_MIN_IDLE_MS,
         lease_ms: int = config.LEASE_MS,
-        max_payload_bytes: int = config.MAX_PAYLOAD_BYTES,
-        dlq_max_stream_len: int = config.DLQ_MAX_LEN,
+        max_payload_bytes: int | None = config.MAX_PAYLOAD_BYTES,
+        dlq_max_stream_len: int | None = config.DLQ_MAX_LEN,
         strict: bool = False,
         events_enabled: bool = True,
         events_max_stream_len: int = config.EVENTS_MAX_LEN,
         store_results: bool = False,
-        result_ttl_ms: int = config.RESULT_TTL_MS,
+        result_ttl_ms: int | None = config.RESULT_TTL_MS,
         delayed_enabled: bool = True,
         run_scheduler: bool = True,
-        scheduler_tick_ms: int = config.SCHEDULER_TICK_MS,
+        scheduler_tick_ms: int | None = config.SCHEDULER_TICK_MS,
         metrics: MetricsSink | None = None,
         metrics_port: int | None = None,
         metrics_host: str = config.METRICS_HOST,
@@ -94,19 +94,27 @@ class Worker(Program):
             concurrency=config.check_int("concurrency", concurrency, 1),
             max_attempts=config.check_int("max_attempts", max_attempts, 0, MAX_U32),
             retry=retry or RetryPolicy(),
-            claim_min_idle_ms=config.check_int("claim_min_idle_ms", claim_min_idle_ms, 1),
+            claim_min_idle_ms=config.check_int(
+                "claim_min_idle_ms", claim_min_idle_ms, 1, default=config.CLAIM_MIN_IDLE_MS
+            ),
             lease_ms=config.check_int("lease_ms", lease_ms, 300),
-            dlq_max_len=config.check_int("dlq_max_stream_len", dlq_max_stream_len, 0),
-            block_ms=config.check_int("read_block_ms", read_block_ms, 1),
-            read_count=config.check_int("read_count", read_count, 1),
-            max_payload_bytes=config.check_int("max_payload_bytes", max_payload_bytes, 1),
+            dlq_max_len=config.check_int("dlq_max_stream_len", dlq_max_stream_len, 0, default=config.DLQ_MAX_LEN),
+            block_ms=config.check_int("read_block_ms", read_block_ms, 1, default=config.READ_BLOCK_MS),
+            read_count=config.check_int("read_count", read_count, 1, default=config.READ_COUNT),
+            max_payload_bytes=config.check_int(
+                "max_payload_bytes", max_payload_bytes, 1, default=config.MAX_PAYLOAD_BYTES
+            ),
             events_max_len=config.check_bool("events_enabled", events_enabled)
             * config.check_int("events_max_stream_len", events_max_stream_len, 1),
             result_ttl_ms=config.check_bool("store_results", store_results)
-            * config.check_int("result_ttl_ms", result_ttl_ms, 1, config.MAX_RESULT_TTL_MS),
+            * config.check_int(
+                "result_ttl_ms", result_ttl_ms, 1, config.MAX_RESULT_TTL_MS, default=config.RESULT_TTL_MS
+            ),
             promotes=config.check_bool("delayed_enabled", delayed_enabled),
             schedules=config.check_bool("run_scheduler", run_scheduler),
-            scheduler_tick_ms=config.check_int("scheduler_tick_ms", scheduler_tick_ms, 10, config.MAX_TICK_MS),
+            scheduler_tick_ms=config.check_int(
+                "scheduler_tick_ms", scheduler_tick_ms, 10, config.MAX_TICK_MS, default=config.SCHEDULER_TICK_MS
+            ),
             tracing=check_tracing(tracing),
             metrics=metrics,
             metrics_address=None if metrics_port is None else config.check_metrics_address(metrics_host, metrics_port),
