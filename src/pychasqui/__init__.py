@@ -1,6 +1,6 @@
 """pychasqui: jobs over Redis Streams, wire-compatible with ChasquiMQ."""
 
-from ._parts import Handler
+from ._handlers import Handler
 from ._version import __version__
 from .dlq import DeadJob, DeadLetters
 from .errors import (

@@ -22,6 +22,7 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ._engine.delivery import Delivery
+from ._foreign import class_name, text_of
 from ._version import __version__
 from .codec import decode_data, encode_extras
 from .errors import DecodeError, InvalidArgument
@@ -84,7 +85,7 @@ class OpenTelemetry:
             contexts.attach(trace.set_span_in_context(span))
             try:
                 return await handler(job)
-            except (Exception, asyncio.CancelledError) as error:
+            except BaseException as error:
                 self._fail(span, error)
                 raise
             finally:
@@ -113,7 +114,7 @@ class OpenTelemetry:
             return self._tracer.start_span(
                 f"{operation} {scene.queue_name}", parent, kind, attributes, links=links or ()
             )
-        except Exception:  # noqa: BLE001  a foreign sampler or processor may raise anything
+        except BaseException:  # noqa: BLE001  a foreign sampler or processor may raise anything
             self._complain("a span could not be started; jobs go on without, and this is said once")
             return trace.INVALID_SPAN
 
@@ -145,18 +146,18 @@ class OpenTelemetry:
         try:
             if not span.is_recording():
                 return
-            text = str(error)[:MAX_TEXT_CHARS]
+            text = text_of(error)[:MAX_TEXT_CHARS]
             stack = "".join(traceback.format_exception(error))[-MAX_TEXT_CHARS:]
-            span.set_attribute("error.type", type(error).__qualname__)
+            span.set_attribute("error.type", class_name(error))
             span.record_exception(error, {"exception.message": text, "exception.stacktrace": stack})
-            span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {text}"))
-        except Exception:  # noqa: BLE001  a foreign __str__ may raise anything
+            span.set_status(Status(StatusCode.ERROR, f"{class_name(error)}: {text}"))
+        except BaseException:  # noqa: BLE001  a foreign __cause__ may raise anything
             self._complain("a span does not say how its job failed; this is said once")
 
     def _end(self, span: Span) -> None:
         try:
             span.end()
-        except Exception:  # noqa: BLE001  a foreign processor may raise anything
+        except BaseException:  # noqa: BLE001  a foreign processor may raise anything
             self._complain("a span could not be ended and may be lost; this is said once")
 
     def _complain(self, text: str) -> None:

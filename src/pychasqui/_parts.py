@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import functools
-import inspect
 import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,6 +18,7 @@ from ._engine.decoder import Decoder
 from ._engine.delivery import Delivery
 from ._engine.desk import Desk
 from ._engine.event import Event
+from ._engine.failure_log import FailureLog
 from ._engine.http import HttpServer
 from ._engine.keeper import Keeper
 from ._engine.lanes import Lanes
@@ -30,7 +27,9 @@ from ._engine.reader import Reader
 from ._engine.reclaimer import Reclaimer
 from ._engine.roll import Roll
 from ._engine.scheduler import Scheduler
+from ._engine.threads import Threads
 from ._engine.verdicts import Verdicts
+from ._handlers import Handler, is_async
 from ._place import Place
 from ._redis.broker import Broker
 from ._redis.keys import Keys
@@ -46,8 +45,6 @@ from .tracing import RunHandler, Scene, TracingOption, find_tracing
 
 HOST = socket.gethostname()
 JOBS_SHOWN = 20  # of those that run; a worker may run thousands
-
-Handler = Callable[[Job], Awaitable[Any]] | Callable[[Job], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,17 +99,19 @@ class Parts:
         self.reading = Broker(place.connection(timeout_s=config.WORK_TIMEOUT_S, is_told=False), self._keys)
         # A line that has gone dead without a word must not cost the lease: there is time for two more attempts.
         self._keeping = Broker(place.connection(timeout_s=settings.renew_s), self._keys)
-        self.threads = None if _is_async(settings.handler) else ThreadPoolExecutor(settings.concurrency, "chasqui-lane")
+        self.threads = None if is_async(settings.handler) else Threads(settings.handler, settings.concurrency)
         self.metrics, self._shown = _sinks(settings)
         time_commands(self.broker, self.metrics)
         self.promoter, self.scheduler = self._make_leaders()
         self.announcer, self.desk = self._make_tellers()
         self.acker = self._make_acker()
+        self.failures = FailureLog(asyncio.get_running_loop().call_later)
         verdicts = Verdicts(
             self.acker,
             settings.consumer_id,
             max_attempts=settings.max_attempts,
             policy=settings.retry,
+            failures=self.failures,
             announces=self.announcer is not None,
             counts=self.metrics is not None,
         )
@@ -160,7 +159,7 @@ class Parts:
 
     def _make_lanes(self, verdicts: Verdicts) -> Lanes:
         settings, threads = self._settings, self.threads
-        handler = settings.handler if threads is None else _in_threads(settings.handler, threads)
+        handler = settings.handler if threads is None else threads.run
         return Lanes(
             _observed(settings, self._place, _given_jobs(handler, self.desk)),
             settings.concurrency,
@@ -236,11 +235,12 @@ class Parts:
     async def close(self) -> None:
         if self.http is not None:
             await self.http.stop()
+        self.failures.sum_up()
         await self.keeper.stop()
         await self.reading.connection.close()
         await self.broker.connection.close()
         if self.threads is not None:
-            self.threads.shutdown(wait=False, cancel_futures=True)
+            self.threads.close()
 
     def _held(self) -> dict[bytes, int]:
         """Every entry that this worker has to do with, each with its delivery. Also called from the keeper's thread."""
@@ -280,13 +280,6 @@ def _sinks(settings: Settings) -> tuple[GuardedSinks | None, PrometheusSink | No
     return (GuardedSinks(sinks) if sinks else None), shown
 
 
-def _is_async(handler: Handler) -> bool:
-    """Also an object whose __call__ is async, and a partial of an async function."""
-    while isinstance(handler, functools.partial):
-        handler = handler.func
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
-
-
 def _observed(settings: Settings, place: Place, handler: RunHandler) -> RunHandler:
     """The handler with a trace around it and its job known to its logs, each only if somebody looks at them."""
     tracing = find_tracing(settings.tracing)
@@ -304,16 +297,5 @@ def _given_jobs(handler: Callable[[Job], Awaitable[Any]], desk: Desk) -> RunHand
         delivery.data = None
         attempt, created_at_ms = delivery.attempt, delivery.created_at_ms
         return handler(Job(own_id, name, data, attempt, created_at_ms, desk, own_id, name, delivery.extras))
-
-    return run
-
-
-def _in_threads(handler: Handler, threads: ThreadPoolExecutor) -> Callable[[Job], Awaitable[Any]]:
-    """A plain function as a handler that can be awaited; it sees the lane's context variables."""
-
-    async def run(job: Job) -> Any:
-        context = contextvars.copy_context()
-        result = await asyncio.get_running_loop().run_in_executor(threads, context.run, handler, job)
-        return await result if inspect.isawaitable(result) else result  # a lambda around an async function
 
     return run

@@ -91,7 +91,7 @@ class ResultExpired(ChasquiError):
 
 
 class ResultNotStored(ChasquiError):
-    """The job whose result was waited for is done, but its worker stores no results."""
+    """The job whose result was waited for is done, but its worker stores no results, or not what it returned."""
 
 
 class NotSupportedError(ChasquiError):

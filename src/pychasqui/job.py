@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ._foreign import plain
 from .codec import read_extra
 from .errors import InvalidArgument
 
@@ -28,11 +29,9 @@ class Job(msgspec.Struct, eq=False):
     data: Any
     attempt: int = 0  # earlier runs that failed: 0 on the first
     created_at_ms: int = 0  # by the adding machine's clock
-    _desk: Any = (
-        None  # where its handler says how far it is, and whose job that is, whatever becomes of the fields above
-    )
+    _desk: Any = None  # where its handler says how far it is,
     _own_id: str = ""
-    _own_name: str = ""
+    _own_name: str = ""  # and of which job, whatever becomes of the fields above
     _extras: bytes = b""
     _queue: Any = None  # the Queue that added it, to ask for its result
     is_new: bool = True  # as add() returns it: False if a job of this id was there already
@@ -51,14 +50,15 @@ class Job(msgspec.Struct, eq=False):
                 raise InvalidArgument(f"{field} is {value!r}, must be a number from 0 to {MAX_PROGRESS:g}"[:300])
         if not total:
             raise InvalidArgument("total is 0, must be more than that")
+        done, total = _plain_number(done), _plain_number(total)
         percent = 100 if done >= total else int(100 * done / total)
-        extras = ("done", f"{done:g}", "total", f"{total:g}") + (("note", str(note)) if note else ())
+        extras = ("done", f"{done:g}", "total", f"{total:g}") + (("note", plain(str(note))) if note else ())
         said: Awaitable[None] = self._at_desk().progress(self._own_id, self._own_name, percent, extras)
         return said
 
     def log(self, line: str) -> Awaitable[None]:
         """Add a line to the job's log, which Queue.get_job_logs() shows. May be awaited, waits for nothing."""
-        said: Awaitable[None] = self._at_desk().log(self._own_id, str(line))
+        said: Awaitable[None] = self._at_desk().log(self._own_id, plain(str(line)))
         return said
 
     def _at_desk(self) -> Any:
@@ -79,3 +79,8 @@ class Job(msgspec.Struct, eq=False):
 
     def __repr__(self) -> str:
         return f"Job(id={self.id!r}, name={self.name!r}, data={self.data!r}, attempt={self.attempt})"
+
+
+def _plain_number(number: float) -> float:
+    """The same number, without a class of its own."""
+    return int.__pos__(number) if isinstance(number, int) else float.__pos__(number)

@@ -28,6 +28,7 @@ from datetime import UTC, datetime
 from typing import Any, ParamSpec, TypeVar
 
 from ._engine.delivery import Delivery
+from ._foreign import class_name, text_of
 from ._shown import shown
 
 __all__ = ["JobFilter", "JsonFormatter"]
@@ -122,11 +123,14 @@ class JsonFormatter(logging.Formatter):
         if not record.exc_info or record.exc_info[0] is None:
             return {}
         kind, error, _ = record.exc_info
+        try:
+            stack = self.formatException(record.exc_info)
+        except Exception:  # noqa: BLE001  a foreign __str__ or __cause__ may raise anything
+            stack = "(it cannot be made)"
         return {
-            "error.type": kind.__qualname__,
+            "error.type": kind.__qualname__ if error is None else class_name(error),
             "error.message": _text(error),
-            # Its end names the line that failed.
-            "error.stack": self.formatException(record.exc_info)[-MAX_TEXT_CHARS:],
+            "error.stack": stack[-MAX_TEXT_CHARS:],  # its end names the line that failed
         }
 
 
@@ -150,13 +154,10 @@ def _json(value: Any) -> str:
         return json.dumps(value[:MAX_TEXT_CHARS])
     try:
         encoded = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_text)
-    except (TypeError, ValueError, RecursionError):
+    except Exception:  # noqa: BLE001  a foreign object may raise anything
         return json.dumps(_text(value))
     return encoded if len(encoded) <= MAX_TEXT_CHARS else json.dumps(encoded[:MAX_TEXT_CHARS])
 
 
 def _text(value: object) -> str:
-    try:
-        return str(value)[:MAX_TEXT_CHARS]
-    except Exception:  # noqa: BLE001  a foreign __str__ may raise anything
-        return f"(a {type(value).__qualname__} whose text cannot be made)"
+    return text_of(value)[:MAX_TEXT_CHARS]

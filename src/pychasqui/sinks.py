@@ -156,7 +156,7 @@ class GuardedSinks:
         # hot: a sink that takes a batch as it is spares a record for each job
         whole = [sink for sink in sinks if hasattr(sink, "jobs_done")]
         self._told_whole = _methods(whole, "jobs_done")
-        self._told_each = _methods([sink for sink in sinks if sink not in whole], "job_outcome")
+        self._told_each = _methods([sink for sink in sinks if not any(sink is other for other in whole)], "job_outcome")
 
     def want(self, kind: type[Record]) -> bool:
         """Whether any of them has a method for it."""
@@ -183,10 +183,10 @@ class GuardedSinks:
     def _call(self, method: Callable[[Any], object], told: object) -> None:
         try:
             method(told)
-        except Exception as error:  # noqa: BLE001  a sink is the user's, and may raise anything
+        except BaseException as error:  # noqa: BLE001  a sink is the user's, and may raise anything
             self._see(error)
 
-    def _see(self, error: Exception) -> None:
+    def _see(self, error: BaseException) -> None:
         self.refused += 1
         if self.refused == 1:
             log.error("a metrics sink has raised, jobs go on; more of it is only counted", exc_info=error)

@@ -13,13 +13,14 @@ from . import config
 from ._engine.delivery import Delivery
 from ._engine.lanes import Lanes
 from ._engine.service import Outage
-from ._parts import Handler, Parts, Settings
+from ._handlers import Handler, check_handler
+from ._parts import Parts, Settings
 from ._place import Place
 from ._program import Program
 from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
 from ._redis.remedies import Remedy, remedy_for
-from .errors import CommandTimeout, ConnectionLost, InvalidType, RedisTrouble, ReplyError, UnsafeServer
+from .errors import CommandTimeout, ConnectionLost, RedisTrouble, ReplyError, UnsafeServer
 from .retry import MAX_U32, RetryPolicy
 from .sinks import MetricsSink
 from .tracing import TracingOption, check_tracing
@@ -88,7 +89,7 @@ class Worker(Program):
         consumer_id = f"c-{uuid4()}" if consumer_id is None else consumer_id
         self._settings = Settings(
             queue_name=config.check_queue_name(queue_name),
-            handler=_check_handler(handler),
+            handler=check_handler(handler),
             consumer_id=config.check_consumer_id(consumer_id),
             group=config.check_consumer_name("group", group),
             concurrency=config.check_int("concurrency", concurrency, 1),
@@ -191,7 +192,7 @@ class Worker(Program):
         await parts.reader.stop_reading(helper=parts.broker)  # before the rest, so that nothing new comes in
         await self._release(parts, parts.lanes.take_unstarted())
         await self._drain(parts.lanes)
-        cut_off = await parts.lanes.stop()
+        cut_off = await parts.lanes.stop(self._hurry_wanted)
         if parts.announcer is not None:
             await parts.announcer.end(patience_s=CLOSING_S)
         await parts.acker.end(patience_s=SETTLE_S)  # after the lanes, so that all that has ended is settled
@@ -310,14 +311,6 @@ class Worker(Program):
         else:
             log.info("%s: finishing what runs; a second signal stops at once", signal_name)
             self._stop_wanted.set()
-
-
-def _check_handler(handler: Any) -> Handler:
-    if not callable(handler):
-        raise InvalidType(
-            f"handler must be a function that takes a job, not {type(handler).__name__} {handler!r}"[:300]
-        )
-    return handler  # type: ignore[no-any-return]
 
 
 async def _insist(say: Callable[[], Awaitable[Any]]) -> None:

@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 async def test_a_handler_s_lines_and_the_worker_s_name_the_job(
     redis_url: str, queue_name: str, caplog: pytest.LogCaptureFixture, is_async: bool
 ) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
     caplog.handler.addFilter(logs.JobFilter())
 
     def handle(job: Job) -> None:

@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hypothesis.stateful import run_state_machine_as_test as drive
 
 from pychasqui._engine.delivery import Delivery
+from pychasqui._engine.failure import read_failure
 from pychasqui._engine.outcomes import dead_letter, delayed_member
 from pychasqui._place import Place
 from pychasqui._redis import scripts
@@ -42,7 +43,7 @@ LEDGER = KEYS.ledger("producer")
 MAX_ATTEMPTS = 3
 LEASE_MS, MIN_IDLE_MS, LONG_MS = 600_000, 300_000, 3_600_000
 OVER_MS = 1000  # for how long a lease that is over has been so
-ERROR = LookupError("the handler failed")
+FAILURE = read_failure(LookupError("the handler failed"))
 
 slots = st.integers(0, 1)
 picks = st.integers(0, 9)
@@ -304,7 +305,7 @@ class Machine(RuleBasedStateMachine):
 
     def _bury(self, worker: Worker, run: Run, fault: str, reason: str) -> None:
         entry_id = run.job.entry_id
-        letter = dead_letter(run.job, reason, ERROR, run.job.attempt + 1, worker.name)
+        letter = dead_letter(run.job, reason, FAILURE, run.job.attempt + 1, worker.name)
         is_ours = self._is_ours(worker, run)
         answers = self.ask(lambda: self.broker.bury(GROUP, worker.name, 0, [Dead(*run.place, "", letter)]), fault)
         assert answers == (int(is_ours), 0 if fault == "sent twice" else int(is_ours))

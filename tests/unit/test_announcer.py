@@ -171,9 +171,11 @@ class TestWords:
 
     def test_it_is_told_which_results_are_stored(self) -> None:
         office = Office(stores_results=True)
-        office.end(office.start(1, result=b"x"), office.start(2), office.start(3, result=b"y"))
-        stored = {words[2]: words[1] for _, words in office.broker.calls}
-        assert stored == {"job-1": 1, "job-2": 0}
+        unstored = office.start(2, why_not_stored="a set is in it")
+        office.end(office.start(1, result=b"x"), unstored, office.start(3, result=b"y"))
+        (any_kind, words), (done, (_, stored, *_)) = office.broker.calls
+        assert (any_kind, done, stored) == ("any", "done", 1)
+        assert words[-4:] == ["stored", 0, "why", "a set is in it"]
         assert sorted(job_id for kind, job_id in office.broker.kinds if kind == "completed") == [
             "job-1",
             "job-2",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from asyncio.tasks import _enter_task, _leave_task
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pychasqui._engine import lanes as lanes_module
 from pychasqui._engine.delivery import Delivery
 from pychasqui._engine.lanes import Lanes
 
@@ -83,6 +85,10 @@ async def running(handler: Callable[[Delivery], Awaitable[Any]], concurrency: in
     finally:
         async with asyncio.timeout(PATIENCE_S):
             await record.lanes.stop()
+
+
+def broken(*_: object) -> None:
+    raise AssertionError("a defect")
 
 
 async def succeed(job: Delivery) -> None:
@@ -387,7 +393,73 @@ async def stopped(lanes: Lanes) -> list[Delivery]:
     return cut_off
 
 
+class Thing:
+    pass
+
+
+async def test_an_idle_lane_keeps_nothing_of_its_last_jobs_alive() -> None:
+    things: list[weakref.ref[Thing]] = []
+
+    async def handler(job: Delivery) -> Thing:
+        thing = Thing()
+        things.append(weakref.ref(thing))
+        if job.data % 2:
+            await asyncio.sleep(0)
+        return thing
+
+    async with running(handler, 3) as record:
+        record.lanes.offer([job(number) for number in range(9)])
+        await record.until(lambda: len(record.done) == 9)
+        await asyncio.sleep(0)
+        assert [thing() for thing in things] == [None] * 9
+
+
 class TestStopping:
+    async def test_a_handler_that_is_cancelled_has_time_to_roll_back(self) -> None:
+        steps: list[str] = []
+
+        async def handler(_: Delivery) -> None:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                await asyncio.sleep(0.8)
+                steps.append("rolled back")
+                raise
+
+        record = Record(handler, 1)
+        record.lanes.start()
+        record.lanes.offer([job(1)])
+        await record.until(lambda: len(record.lanes.running()) == 1)
+        assert [cut.data for cut in await record.lanes.stop()] == [1]
+        assert steps == ["rolled back"]
+        assert not record.lanes.has_stubborn
+
+    async def test_who_is_in_a_hurry_does_not_wait_for_that(self) -> None:
+        async def handler(_: Delivery) -> None:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                await asyncio.sleep(60)
+
+        record, hurried = Record(handler, 1), asyncio.Event()
+        record.lanes.start()
+        record.lanes.offer([job(1)])
+        await record.until(lambda: len(record.lanes.running()) == 1)
+        asyncio.get_running_loop().call_later(0.1, hurried.set)
+        async with asyncio.timeout(lanes_module.CLEANUP_S - 1):
+            assert [cut.data for cut in await record.lanes.stop(hurried)] == [1]
+
+    async def test_a_lane_that_has_died_is_not_waited_for(self) -> None:
+        record = Record(succeed, 2)
+        record.lanes._on_done = broken
+        record.lanes.start()
+        await asyncio.sleep(0)
+        record.lanes.offer([job(1)])
+        async with asyncio.timeout(1):
+            await record.lanes.drain()
+            assert [cut.data for cut in await record.lanes.stop()] == [1]
+        assert [str(error) for error in record.deaths] == ["a defect"]
+
     async def test_cancelled_jobs_are_returned_and_neither_done_nor_failed(self) -> None:
         record = Record(lambda _: asyncio.sleep(60), 2)
         record.lanes.start()

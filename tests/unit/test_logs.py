@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -16,7 +16,8 @@ import pytest
 from pychasqui import logs
 from pychasqui._engine.delivery import Delivery
 from pychasqui._engine.desk import Desk
-from pychasqui._parts import _given_jobs, _in_threads
+from pychasqui._engine.threads import Threads
+from pychasqui._parts import _given_jobs
 from tests.support.contexts import in_own_context
 
 JOB = Delivery("id-1", "welcome", {"to": "ada"}, attempt=2)
@@ -84,8 +85,8 @@ class TestContext:
         assert lines.fields()[2].keys() == {"ts", "level", "logger", "event"}
 
     async def test_a_handler_in_a_thread_has_it_too(self, lines: Lines) -> None:
-        with ThreadPoolExecutor(1) as threads:
-            handler = _given_jobs(_in_threads(lambda job: log.info("here"), threads), cast(Desk, None))
+        with closing(Threads(lambda job: log.info("here"), 1)) as threads:
+            handler = _given_jobs(threads.run, cast(Desk, None))
             await in_own_context(logs.known_from_here("mails", handler), JOB)
         assert FIELDS.items() <= lines.fields()[0].items()
 

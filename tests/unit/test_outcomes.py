@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pychasqui._engine.delivery import Delivery
+from pychasqui._engine.failure import read_failure
 from pychasqui._engine.lanes import Lanes
 from pychasqui._engine.outcomes import (
     Dead,
@@ -34,7 +36,17 @@ def job(attempt: int = 0, retry: RetryOverride | None = None, name: str = "mail"
 
 
 def verdict(error: BaseException, attempt: int = 0, retry: RetryOverride | None = None, max_attempts: int = 3) -> Any:
-    return judge(job(attempt, retry), error, max_attempts, POLICY, lambda spread: spread - 1)
+    return judged(job(attempt, retry), error, max_attempts, POLICY, lambda spread: spread - 1)
+
+
+def judged(
+    job: Delivery, error: BaseException, max_attempts: int, policy: RetryPolicy, jitter: Callable[[int], int]
+) -> Retry | Dead:
+    return judge(job, read_failure(error), max_attempts, policy, jitter)
+
+
+def letter_of(job: Delivery, reason: str, error: BaseException | None, runs: int, worker: str) -> list[bytes]:
+    return dead_letter(job, reason, None if error is None else read_failure(error), runs, worker)
 
 
 class TestJudge:
@@ -155,7 +167,7 @@ async def failing(_: Delivery) -> None:
 
 class TestDeadLetter:
     async def test_the_official_fields_come_first_and_in_their_order(self) -> None:
-        letter = dead_letter(job(attempt=2), "retries_exhausted", await failure_of(failing), 3, "w-1")
+        letter = letter_of(job(attempt=2), "retries_exhausted", await failure_of(failing), 3, "w-1")
         assert letter[::2] == [
             b"d", b"n", b"source_id", b"reason", b"attempts", b"error_type", b"error", b"traceback", b"worker",
         ]  # fmt: skip
@@ -167,24 +179,24 @@ class TestDeadLetter:
         assert fields[b"worker"] == b"w-1"
 
     def test_the_envelope_holds_the_attempt_of_the_run_that_failed(self) -> None:
-        letter = fields_of(dead_letter(job(attempt=2, retry=RetryOverride(3)), "unrecoverable", None, 3, "w"))
+        letter = fields_of(letter_of(job(attempt=2, retry=RetryOverride(3)), "unrecoverable", None, 3, "w"))
         envelope = decode_envelope(letter[b"d"])
         assert (envelope.id, envelope.attempt, envelope.retry) == ("job-1", 2, RetryOverride(3))
 
     def test_without_a_name_there_is_no_field_for_one(self) -> None:
-        assert b"n" not in fields_of(dead_letter(job(name=""), "unrecoverable", None, 1, "w"))
+        assert b"n" not in fields_of(letter_of(job(name=""), "unrecoverable", None, 1, "w"))
 
     def test_without_an_error_there_are_no_fields_for_one(self) -> None:
-        fields = fields_of(dead_letter(job(), "retries_exhausted", None, 3, "w"))
+        fields = fields_of(letter_of(job(), "retries_exhausted", None, 3, "w"))
         assert not fields.keys() & {b"error", b"error_type", b"traceback"}
 
     async def test_type_and_text_of_the_error_are_kept(self) -> None:
-        fields = fields_of(dead_letter(job(), "unrecoverable", await failure_of(failing), 1, "w"))
+        fields = fields_of(letter_of(job(), "unrecoverable", await failure_of(failing), 1, "w"))
         assert fields[b"error_type"] == b"LookupError"
         assert fields[b"error"] == "no such customer: ünknown".encode()
 
     async def test_the_traceback_names_the_line_that_failed_and_none_of_ours(self) -> None:
-        trace = fields_of(dead_letter(job(), "unrecoverable", await failure_of(failing), 1, "w"))[b"traceback"].decode()
+        trace = fields_of(letter_of(job(), "unrecoverable", await failure_of(failing), 1, "w"))[b"traceback"].decode()
         assert trace.startswith("Traceback (most recent call last):\n")
         assert 'raise LookupError("no such customer: ünknown")' in trace
         assert trace.endswith("LookupError: no such customer: ünknown\n")
@@ -197,7 +209,7 @@ class TestDeadLetter:
             except KeyError as error:
                 raise LookupError("the second") from error
 
-        trace = fields_of(dead_letter(job(), "unrecoverable", await failure_of(chained), 1, "w"))[b"traceback"]
+        trace = fields_of(letter_of(job(), "unrecoverable", await failure_of(chained), 1, "w"))[b"traceback"]
         assert b"the first" in trace
         assert b"direct cause" in trace
         assert trace.endswith(b"LookupError: the second\n")
@@ -205,7 +217,7 @@ class TestDeadLetter:
     async def test_notes_are_told(self) -> None:
         error = LookupError("x")
         error.add_note("and this is why")
-        trace = fields_of(dead_letter(job(), "unrecoverable", error, 1, "w"))[b"traceback"]
+        trace = fields_of(letter_of(job(), "unrecoverable", error, 1, "w"))[b"traceback"]
         assert b"and this is why" in trace
 
     async def test_what_failed_inside_a_task_group_is_told(self) -> None:
@@ -213,7 +225,7 @@ class TestDeadLetter:
             async with asyncio.TaskGroup() as group:
                 group.create_task(failing(job()))
 
-        trace = fields_of(dead_letter(job(), "unrecoverable", await failure_of(grouped), 1, "w"))[b"traceback"].decode()
+        trace = fields_of(letter_of(job(), "unrecoverable", await failure_of(grouped), 1, "w"))[b"traceback"].decode()
         assert "no such customer" in trace
 
     async def test_what_failed_inside_any_other_group_is_told(self) -> None:
@@ -222,17 +234,17 @@ class TestDeadLetter:
         async def grouped(_: None) -> None:
             raise ExceptionGroup("two", errors)
 
-        trace = fields_of(dead_letter(job(), "unrecoverable", await failure_of(grouped), 1, "w"))[b"traceback"].decode()
+        trace = fields_of(letter_of(job(), "unrecoverable", await failure_of(grouped), 1, "w"))[b"traceback"].decode()
         assert "inside" in trace
         assert "beside" in trace
 
     def test_an_error_that_was_never_raised_has_a_text_too(self) -> None:
-        fields = fields_of(dead_letter(job(), "unrecoverable", LookupError("made by hand"), 1, "w"))
+        fields = fields_of(letter_of(job(), "unrecoverable", LookupError("made by hand"), 1, "w"))
         assert fields[b"error"] == b"made by hand"
         assert b"made by hand" in fields[b"traceback"]
 
     def test_long_texts_are_cut(self) -> None:
-        fields = fields_of(dead_letter(job(), "unrecoverable", LookupError("x" * 1_000_000), 1, "w"))
+        fields = fields_of(letter_of(job(), "unrecoverable", LookupError("x" * 1_000_000), 1, "w"))
         assert len(fields[b"error"]) == MAX_ERROR_CHARS
         assert len(fields[b"traceback"]) <= MAX_TRACEBACK_CHARS
 
@@ -245,12 +257,12 @@ class TestDeadLetter:
 
             dive(500)
 
-        trace = fields_of(dead_letter(job(), "unrecoverable", await failure_of(deep), 1, "w"))[b"traceback"]
+        trace = fields_of(letter_of(job(), "unrecoverable", await failure_of(deep), 1, "w"))[b"traceback"]
         assert len(trace) <= MAX_TRACEBACK_CHARS
         assert trace.endswith(b"LookupError: at the bottom\n")
 
     def test_text_that_utf_8_cannot_hold_is_escaped(self) -> None:
-        fields = fields_of(dead_letter(job(), "unrecoverable", LookupError("\ud800 half"), 1, "w"))
+        fields = fields_of(letter_of(job(), "unrecoverable", LookupError("\ud800 half"), 1, "w"))
         assert fields[b"error"] == rb"\ud800 half"
         fields[b"traceback"].decode()
 
@@ -259,18 +271,18 @@ class TestDeadLetter:
             def __str__(self) -> str:
                 raise RuntimeError("no words")
 
-        fields = fields_of(dead_letter(job(), "unrecoverable", Mute(), 1, "w"))
-        assert fields[b"error"] == b"(its text cannot be made)"
+        fields = fields_of(letter_of(job(), "unrecoverable", Mute(), 1, "w"))
+        assert fields[b"error"] == b"(a %b whose text cannot be made)" % fields[b"error_type"]
         assert fields[b"error_type"].endswith(b"Mute")
 
     def test_a_type_with_a_long_name_is_cut(self) -> None:
         kind = type("E" * 1000, (Exception,), {})
-        assert len(fields_of(dead_letter(job(), "unrecoverable", kind(), 1, "w"))[b"error_type"]) == 200
+        assert len(fields_of(letter_of(job(), "unrecoverable", kind(), 1, "w"))[b"error_type"]) == 200
 
     @given(st.text(st.characters()), st.text(max_size=50))
     def test_any_text_can_be_kept(self, text: str, name: str) -> None:
         """Half a surrogate pair is text in Python, and escaped because UTF-8 has no bytes for it."""
-        fields = fields_of(dead_letter(job(name=name), "unrecoverable", ValueError(text), 1, "w"))
+        fields = fields_of(letter_of(job(name=name), "unrecoverable", ValueError(text), 1, "w"))
         assert fields[b"error"] == text[:MAX_ERROR_CHARS].encode("utf-8", "backslashreplace")
         assert fields.get(b"n", b"").decode() == name
         assert decode_envelope(fields[b"d"]).id == "job-1"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable
 
 import pytest
 
 from pychasqui._engine import verdicts as module
 from pychasqui._engine.delivery import Delivery
+from pychasqui._engine.failure_log import MAX_KINDS, FailureLog
 from pychasqui._engine.verdicts import LINES_A_SECOND, STRANGE_KINDS, Verdicts
 from pychasqui._redis.commands import Dead, Failed
 from pychasqui.codec import decode_envelope, encode_data, encode_extras, read_extra, split_member
@@ -39,7 +41,9 @@ class Settler:
 class Court:
     def __init__(self, max_attempts: int = 3, policy: RetryPolicy = POLICY) -> None:
         self.settler = Settler()
-        self.verdicts = Verdicts(self.settler, "w-1", max_attempts=max_attempts, policy=policy)
+        self.timers: list[Callable[[], None]] = []
+        self.failures = FailureLog(lambda _, function: self.timers.append(function))
+        self.verdicts = Verdicts(self.settler, "w-1", max_attempts=max_attempts, policy=policy, failures=self.failures)
 
 
 @pytest.fixture
@@ -161,20 +165,71 @@ class TestStrangeKinds:
         assert len(self.warnings(caplog)) == STRANGE_KINDS
 
 
+def failure(text: str = "no such customer") -> LookupError:
+    """As a handler raises it."""
+    try:
+        raise LookupError(text)
+    except LookupError as error:
+        return error
+
+
 class TestLog:
-    def test_a_retry_is_one_line_with_what_happens_next(self, court: Court, caplog: pytest.LogCaptureFixture) -> None:
-        court.verdicts.failed(job(attempt=1), LookupError("no such customer"))
+    def test_a_first_failure_is_a_warning_with_the_line_that_failed_and_what_happens_next(
+        self, court: Court, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        court.verdicts.failed(job(attempt=1), failure())
         (record,) = caplog.records
-        assert record.levelno == logging.INFO
-        for part in ("'job-1'", "'mail'", "run 2", "200 ms", "LookupError('no such customer')"):
-            assert part in record.getMessage()
+        assert record.levelno == logging.WARNING
+        line, where, source = record.getMessage().split("\n")
+        for part in ("'job-1'", "'mail'", "run 2", "200 ms", "LookupError: no such customer"):
+            assert part in line
+        assert where.startswith(f'  File "{__file__}", line ')
+        assert (where.endswith("in failure"), source) == (True, "    raise LookupError(text)")
 
     def test_a_death_is_a_warning_with_its_reason(self, court: Court, caplog: pytest.LogCaptureFixture) -> None:
         court.verdicts.failed(job(attempt=2), LookupError("no such customer"))
         (record,) = caplog.records
         assert record.levelno == logging.WARNING
-        for part in ("'job-1'", "'mail'", "3 runs", "retries_exhausted", "LookupError('no such customer')"):
+        for part in ("'job-1'", "'mail'", "3 runs", "retries_exhausted", "LookupError: no such customer"):
             assert part in record.getMessage()
+
+    def test_repeats_of_one_failure_are_summed_up_once_a_period(
+        self, court: Court, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for _ in range(10_000):
+            court.verdicts.failed(job(), failure())
+        warnings = [record.getMessage() for record in caplog.records if record.levelno > logging.DEBUG]
+        assert len(warnings) == 1
+        caplog.clear()
+        (look_back,) = court.timers
+        look_back()
+        assert caplog.messages == ["'mail' has failed by LookupError: 9999 more times within 10 s"]
+
+    def test_a_failure_that_comes_again_later_is_told_with_its_line(
+        self, court: Court, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for _ in range(2):
+            court.verdicts.failed(job(), failure())
+            court.timers.pop()()  # nothing more has come: it is forgotten
+        assert [message.count("in failure") for message in caplog.messages] == [1, 1]
+        assert court.timers == []
+
+    def test_other_names_and_other_errors_are_told_apart(self, court: Court, caplog: pytest.LogCaptureFixture) -> None:
+        court.verdicts.failed(job(), failure())
+        court.verdicts.failed(job(name="video"), failure())
+        court.verdicts.failed(job(), ValueError())
+        assert [record.levelno for record in caplog.records] == [logging.WARNING] * 3
+
+    def test_names_that_are_made_up_on_the_way_cannot_fill_the_log(
+        self, court: Court, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for number in range(3 * MAX_KINDS):
+            court.verdicts.failed(job(name=f"name-{number}"), failure())
+        warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+        assert len(warnings) == MAX_KINDS + 1
+        caplog.clear()
+        court.timers.pop()()
+        assert caplog.messages == [f"failures of other kinds: {2 * MAX_KINDS - 1} more times within 10 s"]
 
     @pytest.mark.parametrize("attempt", (0, 2))
     def test_names_and_texts_cannot_forge_a_line(
@@ -200,8 +255,10 @@ class TestLog:
         self, court: Court, caplog: pytest.LogCaptureFixture
     ) -> None:
         class Forger(Exception):
-            def __repr__(self) -> str:
+            def __str__(self) -> str:
                 return "\r\n\x1b[31mERROR all is lost"
+
+            __repr__ = __str__
 
         court.verdicts.failed(job(), Forger())
         assert caplog.messages[0].isprintable()
@@ -210,12 +267,13 @@ class TestLog:
         self, court: Court, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         now = 1000.0
+        caplog.set_level(logging.WARNING, "chasqui.worker")
         monkeypatch.setattr(module, "monotonic", lambda: now)
-        for _ in range(100):
+        for _ in range(101):
             court.verdicts.failed(job(attempt=2), LookupError())
-        assert len(caplog.messages) == LINES_A_SECOND
+        assert len(caplog.messages) == 1 + LINES_A_SECOND
         now = 1001.0
         court.verdicts.failed(job(attempt=2), LookupError())
-        assert len(caplog.messages) == LINES_A_SECOND + 2
-        assert "90 more" in caplog.messages[LINES_A_SECOND]
-        assert len(court.settler.letters) == 101
+        assert len(caplog.messages) == 1 + LINES_A_SECOND + 2
+        assert "90 more" in caplog.messages[1 + LINES_A_SECOND]
+        assert len(court.settler.letters) == 102

@@ -13,13 +13,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate
 from typing import Any, Protocol, TypeVar
 
+from .._foreign import class_name, text_of
 from .._redis.broker import Broker
 from .._redis.commands import Dead, Failed
 from .._redis.remedies import Remedy, remedy_for
 from .._redis.socket import Socket
+from .._shown import shown
 from ..codec import encode_data
 from ..config import ACK_BATCH, OUTCOME_BATCH, REGROUP_S, RESULT_BATCH_BYTES
-from ..errors import ChasquiError, RedisTrouble
+from ..errors import RedisTrouble
 from ..sinks import GuardedSinks, JobOutcome
 from .delivery import Delivery
 from .event import Event
@@ -83,7 +85,7 @@ class Acker(Service):
             self.wake()
 
     def _done_with_result(self, job: Delivery, result: Any) -> None:
-        job.result = _encoded(job, result)
+        job.result, job.why_not_stored = encode_result(job, result)
         self._finishing.append(job)
         if self._sleeper is not None:
             self.wake()
@@ -221,10 +223,17 @@ def _nobody() -> None:
     """Nobody has asked to be told."""
 
 
-def _encoded(job: Delivery, result: Any) -> bytes | None:
-    """A result that cannot be stored does not fail its job."""
+def encode_result(job: Delivery, result: Any) -> tuple[bytes | None, str]:
+    """Or None, and why: a result that cannot be stored does not fail its job."""
     try:
-        return encode_data(result)
-    except ChasquiError as error:
-        log.warning("the result of job %.100r (%.100r) cannot be stored, the job is done: %s", job.id, job.name, error)
-        return None
+        return encode_data(result), ""
+    except BaseException as error:  # noqa: BLE001  to look at the user's object may raise anything
+        kind, why = class_name(result), shown(f"{class_name(error)}: {text_of(error)}")
+        log.warning(
+            "the result of job %.100r (%.100r), a %.100s, cannot be stored, the job is done: %s",
+            job.id,
+            job.name,
+            kind,
+            why,
+        )
+        return None, why

@@ -51,8 +51,7 @@ class Announcer(Service):
     def done(self, socket: Socket, jobs: list[Delivery]) -> None:
         """Write behind the ack of these jobs, on the same socket and in the same turn."""
         if self._stores_results and any(job.result is None for job in jobs):
-            without = [job for job in jobs if job.result is None]
-            self._tell_done(socket, without, 0)  # they returned what cannot be stored: nobody is to look for it
+            self._tell_unstored(socket, [job for job in jobs if job.result is None])
             jobs = [job for job in jobs if job.result is not None]
         if jobs:
             self._tell_done(socket, jobs, int(self._stores_results))
@@ -68,6 +67,18 @@ class Announcer(Service):
             words += (job.id, job.name, job.attempt + 1, started, int((ended_at + epoch_s) * 1000), duration_us)
         self._write(socket, "done", words, len(jobs))
 
+    def _tell_unstored(self, socket: Socket, jobs: list[Delivery]) -> None:
+        """They returned what cannot be stored: nobody is to look for it, and who waits is told why there is nothing."""
+        events: list[Event] = []
+        for job in jobs:
+            if not job.is_told:
+                events.append(self._active(job))
+            job.is_told = True
+            duration_us = int((job.ended_at - job.started_at) * 1_000_000)
+            extras = ("attempt", job.attempt + 1, "duration_us", duration_us, "stored", 0, "why", job.why_not_stored)
+            events.append(Event("completed", job.id, job.name, extras, int((job.ended_at + self._epoch_s) * 1000)))
+        self._tell_on(socket, events)
+
     def tell(self, events: list[Event]) -> None:
         """Write what has become of jobs, behind what was written of them before: that they are active."""
         self.tell_started()
@@ -75,6 +86,9 @@ class Announcer(Service):
         if socket is None:
             self._drop(len(events), "the connection is lost")
             return
+        self._tell_on(socket, events)
+
+    def _tell_on(self, socket: Socket, events: list[Event]) -> None:
         words: list[str | int] = [self._max_len]
         for event in events:
             own = event.words()

@@ -34,6 +34,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     ended_at: float = 0.0
     is_told: bool = False  # whether an event says that it is active
     result: bytes | None = None  # what the handler returned, encoded; None if it is not stored
+    why_not_stored: str = ""  # if it was to be stored
 
     @property
     def number(self) -> int:

@@ -7,7 +7,7 @@ set for the next job. A task for each job would isolate them too, at ten times t
 from __future__ import annotations
 
 import types
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import copy_context
 from types import CoroutineType
 from typing import Any, NamedTuple, TypeVar
@@ -15,11 +15,15 @@ from typing import Any, NamedTuple, TypeVar
 T = TypeVar("T")
 
 
+class LaneClosed(GeneratorExit):
+    """The lane itself is closed, as it happens when its event loop is gone. A handler's GeneratorExit is a failure."""
+
+
 class Steps(NamedTuple):
     """A coroutine that has taken its first step and waits for something."""
 
     run: Callable[..., Any]  # in its context
-    rest: Any  # to be sent values and thrown errors
+    rest: Coroutine[Any, Any, Any]
     waits_for: Any
 
 
@@ -27,13 +31,17 @@ def first_step(function: Callable[[T], Awaitable[Any]], argument: T) -> Steps:
     """Call function(argument) in a new context and step into what it returns; StopIteration brings its result."""
     run = copy_context().run
     awaitable = run(function, argument)
-    rest: Any = awaitable if type(awaitable) is CoroutineType else run(awaitable.__await__)
+    rest: Any = awaitable if type(awaitable) is CoroutineType else as_coroutine(awaitable)
     return Steps(run, rest, run(rest.send, None))
+
+
+async def as_coroutine(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
 
 
 @types.coroutine
 def go_on(
-    run: Callable[..., Any], rest: Any, waits_for: Any, error: BaseException | None = None
+    run: Callable[..., Any], rest: Coroutine[Any, Any, Any], waits_for: Any, error: BaseException | None = None
 ) -> Generator[Any, Any, Any]:
     """Await the rest of what has taken its first step: it waits for something, or an error is to be thrown into it."""
     try:
@@ -42,6 +50,9 @@ def go_on(
                 waits_for, error = run(rest.throw, error), None
             try:
                 value = yield waits_for
+            except GeneratorExit:
+                run(rest.close)
+                raise LaneClosed from None
             except BaseException as raised:  # noqa: BLE001  the handler sees all of it, the lane's cancellation too
                 error = raised
             else:

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 from ..config import TURN_S
 from .delivery import Delivery
-from .isolation import Steps, first_step, go_on
+from .isolation import LaneClosed, Steps, as_coroutine, first_step, go_on
 
-CANCEL_TIMES = 3
-CANCEL_S = 0.5
+CLEANUP_S = 5.0  # for which a handler that is cancelled may go on, to roll back what it has begun
+LAST_CLEANUP_S = 0.5
 
 RunHandler = Callable[[Delivery], Awaitable[Any]]
 
@@ -70,6 +70,7 @@ class Lanes:
         self._idle: deque[tuple[int, asyncio.Future[None]]] = deque()  # numbers of lanes, and what wakes them
         self._begun: dict[int, Begun] = {}  # by lane
         self._tasks: list[asyncio.Task[None]] = []
+        self._alive = 0  # how many of them have not ended
         self._loop: asyncio.AbstractEventLoop  # from start() on
         self._turn_is_open = False
         self._turn_ends_at = 0.0
@@ -83,6 +84,7 @@ class Lanes:
             lane = asyncio.create_task(self._lane(number), name=f"chasqui lane {number}")
             lane.add_done_callback(self._see_end)
             self._tasks.append(lane)
+        self._alive = len(self._tasks)
 
     def offer(self, jobs: list[Delivery]) -> None:
         self.put(jobs)
@@ -109,7 +111,12 @@ class Lanes:
         result, begun = self._first_step(number, job)
         if begun is None:
             job.ended_at = monotonic()
-            self._on_done(job, result)
+            try:
+                self._on_done(job, result)
+            except Exception as defect:  # noqa: BLE001  it is the lane that dies of it, not who brought the job
+                if not me.done():
+                    me.set_exception(defect)
+                return
             self._running[number] = None
             self.finished += 1
         else:
@@ -176,23 +183,39 @@ class Lanes:
 
     async def drain(self) -> None:
         """Wait until every job that was offered has run."""
-        while self._inbox or len(self._idle) < len(self._tasks):
+        while self._alive and (self._inbox or len(self._idle) < self._alive):
             self._drained = asyncio.get_running_loop().create_future()
             await self._drained
 
-    async def stop(self) -> list[Delivery]:
-        """End the lanes; returns the jobs whose handlers were cancelled. One that will not end is left behind."""
+    async def stop(self, hurried: asyncio.Event | None = None) -> list[Delivery]:
+        """End the lanes; returns the jobs whose handlers were cancelled.
+
+        A handler is cancelled once and has CLEANUP_S to roll back what it has begun, less if somebody is in a hurry.
+        One that has swallowed that is cancelled once more, and left behind if it goes on all the same.
+        """
         self._is_stopping = True
         self._turn_ends_at = 0.0
-        waiting: set[asyncio.Task[None]] = set(self._tasks)
-        for _ in range(CANCEL_TIMES):
-            for task in waiting:
-                task.cancel()
-            if waiting:
-                _, waiting = await asyncio.wait(waiting, timeout=CANCEL_S)
-        self.has_stubborn = bool(waiting)
+        for lane in self._tasks:
+            lane.cancel()
+        await self._wait_for_lanes(CLEANUP_S, hurried)
+        for lane in self._tasks:
+            lane.cancel()
+        await self._wait_for_lanes(LAST_CLEANUP_S)
+        self.has_stubborn = not all(lane.done() for lane in self._tasks)
         ended = zip(self._tasks, self._running, strict=True)
         return [job for task, job in ended if job is not None and task.done()]
+
+    async def _wait_for_lanes(self, seconds: float, hurried: asyncio.Event | None = None) -> None:
+        """Until all have ended, but no longer than that; not at all if somebody is in a hurry."""
+        if not self._tasks:
+            return
+        waits: set[asyncio.Task[Any]] = {asyncio.ensure_future(asyncio.wait(self._tasks))}
+        if hurried is not None:
+            waits.add(asyncio.ensure_future(hurried.wait()))
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        await asyncio.wait(waits)
 
     async def _lane(self, number: int) -> None:
         inbox, running, handler, on_done = self._inbox, self._running, self._handler, self._on_done
@@ -219,7 +242,7 @@ class Lanes:
                         # hot: first_step() written out, 0.2 us; most handlers of short jobs need no second step
                         run = copy_context().run
                         awaitable = run(handler, job)
-                        rest = awaitable if type(awaitable) is CoroutineType else run(awaitable.__await__)
+                        rest = awaitable if type(awaitable) is CoroutineType else as_coroutine(awaitable)
                         try:
                             waits_for = run(rest.send, None)
                         except StopIteration as stop:
@@ -229,7 +252,9 @@ class Lanes:
                     else:
                         ending, begun = begun.end(), None
                         result = await ending
-                except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  a handler may raise anything
+                except LaneClosed:
+                    raise
+                except BaseException as error:  # noqa: BLE001  a handler may raise anything, and only a signal ends us
                     now = job.ended_at = monotonic()
                     self._end_badly(job, error)
                 else:
@@ -289,17 +314,23 @@ class Lanes:
     def _tell_of_room(self) -> None:
         if not self._inbox:
             self.on_room()
-            if self._drained is not None and len(self._idle) == len(self._tasks):
-                self._drained.set_result(None)
-                self._drained = None
+            if len(self._idle) >= self._alive:
+                self._end_drain()
+
+    def _end_drain(self) -> None:
+        if self._drained is not None and not self._drained.done():  # who waited may have given up
+            self._drained.set_result(None)
 
     def _see_end(self, lane: asyncio.Task[None]) -> None:
+        self._alive -= 1
+        self._end_drain()  # which looks whether there is another to wait for
         if not lane.cancelled() and (error := lane.exception()) is not None:
             self.on_death("lane", error)
 
     def _end_badly(self, job: Delivery, error: BaseException) -> None:
         """A handler's own cancellation is a failure like another; that of a worker that stops ends the lane."""
-        if isinstance(error, asyncio.CancelledError) and (self._is_stopping or self.is_abandoned()):
+        is_cancelled = issubclass(type(error), asyncio.CancelledError)  # it may lie about its __class__
+        if is_cancelled and (self._is_stopping or self.is_abandoned()):
             raise error
         self._on_failed(job, error)
 

@@ -8,29 +8,16 @@ from time import monotonic
 from typing import Protocol
 
 from .._redis.commands import Dead, Failed
-from .._shown import shown
 from ..codec import decode_name
 from ..retry import KINDS, RetryPolicy
-from ..sinks import DlqRouted, JobOutcome, Record, RetryScheduled, outcome_of
+from ..sinks import DlqRouted, Record, RetryScheduled, outcome_of
 from .delivery import Delivery
 from .event import Event, bounded
-from .outcomes import Retry, dead_letter, delayed_member, error_text, judge, rejected_letter
+from .failure import Failure, read_failure
+from .failure_log import FailureLog, described
+from .outcomes import Retry, dead_letter, delayed_member, judge, rejected_letter
 
 log = logging.getLogger("chasqui.worker")
-
-
-class Shown:
-    """An error as one line of a log, made only if the line is written."""
-
-    def __init__(self, error: BaseException | None) -> None:
-        self._error = error
-
-    def __str__(self) -> str:
-        try:
-            text = repr(self._error)
-        except Exception:  # noqa: BLE001  a foreign __repr__ may raise anything
-            text = type(self._error).__name__
-        return shown(text)
 
 
 class Settler(Protocol):
@@ -42,14 +29,10 @@ STRANGE_KINDS = 100
 LINES_A_SECOND = 10  # a burst of dead jobs must not be slowed down by telling about each of them
 
 
-def _failed(job: Delivery, error: BaseException) -> Event:
+def _failed(job: Delivery, failure: Failure) -> Event:
     duration_us = int((job.ended_at - job.started_at) * 1_000_000)
-    extras = ("attempt", job.attempt + 1, "reason", bounded(error_text(error)), "duration_us", duration_us)
+    extras = ("attempt", job.attempt + 1, "reason", bounded(failure.text), "duration_us", duration_us)
     return Event("failed", job.id, job.name, extras)
-
-
-def _ran(job: Delivery, error: BaseException) -> JobOutcome:
-    return outcome_of(job, "err" if isinstance(error, Exception) else "panic")
 
 
 class Verdicts:
@@ -60,6 +43,7 @@ class Verdicts:
         *,
         max_attempts: int,
         policy: RetryPolicy,
+        failures: FailureLog,
         announces: bool = False,
         counts: bool = False,
     ) -> None:
@@ -67,6 +51,7 @@ class Verdicts:
         self._consumer = consumer
         self._max_attempts = max_attempts
         self._policy = policy
+        self._failures = failures
         self._announces = announces
         self._counts = counts
         self._strange_kinds: set[str] = set()
@@ -76,17 +61,11 @@ class Verdicts:
     def failed(self, job: Delivery, error: BaseException) -> None:
         """The handler raised."""
         self._warn_of_strange_kind(job)
-        verdict = judge(job, error, self._max_attempts, self._policy, random.randrange)
+        failure = read_failure(error)
+        verdict = judge(job, failure, self._max_attempts, self._policy, random.randrange)
         runs = job.attempt + 1
         if isinstance(verdict, Retry):
-            log.info(
-                "job %.100r (%.100r) failed in run %d, next in %d ms: %s",
-                job.id,
-                job.name,
-                runs,
-                verdict.delay_ms,
-                Shown(error),
-            )
+            self._failures.tell(job, failure, f"next in {verdict.delay_ms} ms")
             member, is_marked = delayed_member(job), int(job.is_marked)
             next_run = Event("retry-scheduled", job.id, job.name, ("attempt", runs + 1, "backoff_ms", verdict.delay_ms))
             self._settler.reschedule(
@@ -97,12 +76,14 @@ class Verdicts:
                     member,
                     job.id,
                     is_marked,
-                    (_failed(job, error), next_run) if self._announces else (),
-                    (_ran(job, error), RetryScheduled(runs + 1, verdict.delay_ms, job.name)) if self._counts else (),
+                    (_failed(job, failure), next_run) if self._announces else (),
+                    (outcome_of(job, failure.kind), RetryScheduled(runs + 1, verdict.delay_ms, job.name))
+                    if self._counts
+                    else (),
                 )
             )
         else:
-            self._bury(job, verdict.reason, error, runs)
+            self._bury(job, verdict.reason, failure, runs)
 
     def exhausted(self, job: Delivery) -> None:
         """It had used up its runs before it came here: its workers died, or it failed under another policy."""
@@ -116,24 +97,27 @@ class Verdicts:
         records = (DlqRouted(reason, 0, _name_in(fields)),) if self._counts else ()
         self._settler.bury(Dead(entry_id, delivery, "", letter, events, records))
 
-    def _bury(self, job: Delivery, reason: str, error: BaseException | None, runs: int) -> None:
-        self._warn("job %.100r (%.100r) is dead after %d runs: %s: %s", job.id, job.name, runs, reason, Shown(error))
-        letter = dead_letter(job, reason, error, runs, self._consumer)
-        events = self._last_events(job, reason, error, runs) if self._announces else ()
+    def _bury(self, job: Delivery, reason: str, failure: Failure | None, runs: int) -> None:
+        what_next = f"and is dead after {runs} runs: {reason}"
+        if failure is None or not self._failures.tell(job, failure, what_next):
+            why = "" if failure is None else f": {described(failure)}"
+            self._warn("job %.100r (%.100r) is dead after %d runs: %s%s", job.id, job.name, runs, reason, why)
+        letter = dead_letter(job, reason, failure, runs, self._consumer)
+        events = self._last_events(job, reason, failure, runs) if self._announces else ()
         marked_id = job.id if job.is_marked else ""
-        records = self._last_records(job, reason, error, runs) if self._counts else ()
+        records = self._last_records(job, reason, failure, runs) if self._counts else ()
         self._settler.bury(Dead(job.entry_id, job.number, marked_id, letter, events, records))
 
-    def _last_events(self, job: Delivery, reason: str, error: BaseException | None, runs: int) -> tuple[Event, ...]:
+    def _last_events(self, job: Delivery, reason: str, failure: Failure | None, runs: int) -> tuple[Event, ...]:
         extras: tuple[str | int, ...] = ("attempt", runs, "reason", reason)
-        if error is None:
+        if failure is None:
             return (Event("dlq", job.id, job.name, extras),)
-        extras += ("error_type", bounded(type(error).__qualname__), "error", bounded(error_text(error)))
-        return (_failed(job, error), Event("dlq", job.id, job.name, extras))
+        extras += ("error_type", bounded(failure.error_type), "error", bounded(failure.text))
+        return (_failed(job, failure), Event("dlq", job.id, job.name, extras))
 
-    def _last_records(self, job: Delivery, reason: str, error: BaseException | None, runs: int) -> tuple[Record, ...]:
+    def _last_records(self, job: Delivery, reason: str, failure: Failure | None, runs: int) -> tuple[Record, ...]:
         dead = DlqRouted(reason, runs, job.name)
-        return (dead,) if error is None else (_ran(job, error), dead)
+        return (dead,) if failure is None else (outcome_of(job, failure.kind), dead)
 
     def _warn(self, text: str, *arguments: object) -> None:
         second = int(monotonic())
