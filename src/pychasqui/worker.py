@@ -241,6 +241,8 @@ class Worker(Program):
             log.warning("%s: %s", self._place, risks.eviction)
         if risks.persistence:  # many are content with snapshots, and documentation says what they can lose
             log.info("%s: %s", self._place, risks.persistence)
+        if holes := broker.holes():
+            log.warning("%s: %s", self._place, holes)
 
     async def _find_group(self, parts: Parts) -> None:
         """Make the group if there is none. Workers that live are waited for: each must say what it holds."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from pychasqui._redis.risks import Risks, read_risks
+from pychasqui._redis.risks import MENDED_IN, Risks, read_holes, read_risks
 
 SAFE = "# Memory\r\nused_memory:1000\r\nmaxmemory_policy:noeviction\r\n\r\n# Persistence\r\naof_enabled:1\r\n"
 
@@ -48,3 +50,36 @@ def test_both_are_said_in_one_line() -> None:
 @pytest.mark.parametrize("info", ("", "\r\n", "# Memory", "no colon", "a:b:c\r\n:", "maxmemory_policy_x:allkeys-lru"))
 def test_what_a_server_does_not_tell_is_no_risk(info: str) -> None:
     assert not any(read_risks(info))
+
+
+@pytest.mark.parametrize(
+    ("server", "version", "said"),
+    (
+        ("redis", (6, 2, 19), "redis 6.2.19 has the hole CVE-2025-49844.*upgrade, 6.2.20 mends it"),
+        ("redis", (7, 0, 15), "redis 7.0.15 has the hole CVE-2025-49844.*no release of that series mends it"),
+        ("redis", (8, 0, 3), "8.0.4 mends it"),
+        ("redis", (8, 6, 2), "CVE-2026-23479.*8.6.3 mends it"),
+        ("valkey", (8, 1, 3), "valkey 8.1.3 has the hole CVE-2025-49844.*8.1.4 mends it"),
+        ("valkey", (9, 1), "9.1.1 mends it"),
+    ),
+)
+def test_a_version_with_a_known_hole_is_named_with_the_one_that_mends_it(
+    server: str, version: tuple[int, ...], said: str
+) -> None:
+    assert re.search(said, read_holes(server, version))
+
+
+@pytest.mark.parametrize(
+    ("server", "version"),
+    (
+        *((server, (major, minor, mended)) for (server, major, minor), (mended, _) in MENDED_IN.items() if mended),
+        ("redis", (8, 4, 0)),
+        ("redis", (9, 0, 0)),
+        ("redis", (255, 255, 255)),
+        ("valkey", (9, 0, 0)),
+        ("dragonfly", (1, 0)),
+        ("redis", ()),
+    ),
+)
+def test_a_version_without_a_known_hole_is_not_talked_about(server: str, version: tuple[int, ...]) -> None:
+    assert read_holes(server, version) == ""

@@ -16,7 +16,7 @@ from .connection import Connection
 from .keys import Keys
 from .remedies import Remedy, is_refused_unheard, remedy_for
 from .replies import Claimed, Entry, Promotion, read_claimed, read_entries
-from .risks import Risks, read_risks
+from .risks import Risks, read_holes, read_risks
 from .socket import OnReply, Socket, pack
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the list of workers outlives the last of them, so that its entries are found
@@ -87,6 +87,12 @@ class Broker:
         except ReplyError:  # a user that may not ask
             return Risks()
         return read_risks(f"{_text(memory)}\n{_text(persistence)}")
+
+    def holes(self) -> str:
+        """What is known to be wrong with the version of the server that was last connected to."""
+        socket = self.connection.live_socket()
+        dialect = None if socket is None else socket.dialect
+        return "" if dialect is None else read_holes(dialect.server, dialect.version)
 
     async def read(
         self,

@@ -13,6 +13,7 @@ from .._engine.signals import caught_signals
 from ..errors import CommandTimeout, ConnectionLost, InvalidArgument
 from ..exporter import QueueExporter
 from ..queue import Queue
+from .addresses import redis_url_option
 from .loops import choose_loop
 
 log = logging.getLogger("chasqui.exporter")
@@ -23,15 +24,7 @@ TIMEOUT_S = 3.0  # less than a page may take: a scrape is answered also while Re
 
 @click.command()
 @click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
-@click.option(
-    "--redis-url",
-    metavar="URL",
-    envvar=["CHASQUI_REDIS_URL", "REDIS_URL"],
-    default=config.REDIS_URL,
-    show_default=True,
-    show_envvar=True,
-    help="Where the queues are.",
-)
+@redis_url_option(variables=["CHASQUI_REDIS_URL", "REDIS_URL"], default=config.REDIS_URL, about="Where the queues are.")
 @click.option(
     "--host", default=config.METRICS_HOST, show_default=True, help="The address to listen on; 0.0.0.0 for all."
 )

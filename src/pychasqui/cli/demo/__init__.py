@@ -23,6 +23,7 @@ import click
 
 from ... import __version__
 from ...errors import InvalidArgument
+from ..addresses import redis_url_option
 from ..exits import ExitCode, Failure
 from .messages import Plan
 from .play import Findings, perform
@@ -41,7 +42,11 @@ TRICKLE_JOBS = 2000
     show_default=True,
     help="How many to run in the burst.",
 )
-@click.option("--redis-url", metavar="URL", help="A server to use, instead of a private one that is gone afterwards.")
+@redis_url_option(
+    variables=["CHASQUI_DEMO_REDIS_URL"],  # not that of the other commands: nobody means to run a demo in production
+    default=None,
+    about="A server to use, instead of a private one that is gone afterwards.",
+)
 def demo(jobs: int, redis_url: str | None) -> None:
     """Watch 100,000 jobs go through a queue.
 

@@ -1,0 +1,46 @@
+"""The option --redis-url, which every command that takes one has in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from .._redis.url import read_url
+from ..errors import InvalidArgument
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def redis_url_option(*, variables: list[str], default: str | None, about: str) -> Callable[[F], F]:
+    """The option. `variables` are those of the environment that it is taken from otherwise."""
+
+    def warn(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
+        is_typed = context.get_parameter_source("redis_url") is ParameterSource.COMMANDLINE
+        if url is not None and is_typed and _holds_password(url):
+            click.echo(
+                "Warning: the password in --redis-url is shown to all users of this machine in its list of processes; "
+                f"put the URL into the variable {variables[0]} instead",
+                err=True,
+            )
+        return url
+
+    return click.option(
+        "--redis-url",
+        metavar="URL",
+        envvar=variables,
+        default=default,
+        show_default=default is not None,
+        show_envvar=True,
+        callback=warn,
+        help=about,
+    )
+
+
+def _holds_password(url: str) -> bool:
+    try:
+        return read_url(url).password is not None
+    except InvalidArgument:
+        return False  # the command says so itself, and ends

@@ -1,0 +1,38 @@
+"""S9: a worker says at its start that its server's version has a known hole, once, and works all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from pychasqui import Job, Queue, Worker
+from pychasqui._redis import risks
+from tests.support.server import RedisServer
+
+
+async def warnings_of_a_worker(queue: Queue, redis_url: str, caplog: pytest.LogCaptureFixture) -> list[str]:
+    done: asyncio.Queue[Job] = asyncio.Queue()
+    async with Worker(queue.name, done.put, redis_url=redis_url):
+        await queue.add("send")
+        await done.get()
+    return [line.getMessage() for line in caplog.records if line.levelno >= logging.WARNING]
+
+
+async def test_a_server_with_a_known_hole_is_warned_about(
+    server: RedisServer, queue: Queue, redis_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    series = (server.product.lower(), server.version.major, server.version.minor)
+    monkeypatch.setitem(risks.MENDED_IN, series, (999, "CVE-2999-1234"))
+    (warning,) = await warnings_of_a_worker(queue, redis_url, caplog)
+    assert "has the hole CVE-2999-1234" in warning
+    assert f"upgrade, {series[1]}.{series[2]}.999 mends it" in warning
+
+
+async def test_a_server_without_a_known_hole_is_not(
+    server: RedisServer, queue: Queue, redis_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    series = (server.product.lower(), server.version.major, server.version.minor)
+    monkeypatch.setitem(risks.MENDED_IN, series, (0, ""))
+    assert await warnings_of_a_worker(queue, redis_url, caplog) == []
