@@ -336,7 +336,7 @@ async def finish(scene: Scene) -> None:
             assert (await queue.add("do", number, job_id=f"job {number}")).is_new
         await eventually(lambda: len(scene.runs) >= JOBS)
         await eventually(scene.is_settled, timeout=10, every=0.02)
-        assert [key for key in await scene.stream.keys() if key.startswith("dlid:")] == []
+        assert [key for key in await scene.stream.keys() if key.startswith("unique:")] == []
     assert scene.attempts() == {number: [0] for number in range(JOBS)}
     await scene.check_clean()
 

@@ -135,7 +135,7 @@ class TestMove:
     async def test_a_job_that_is_put_off_for_long_is_found_as_long(self, queue: Queue, witness: Any) -> None:
         await queue.add("later", job_id="one", delay_ms=1000)
         assert await queue.reschedule("one", timedelta(days=25))
-        for key in ("dlid:one", "didx:one"):
+        for key in ("unique:one", "dlid:one", "didx:one"):
             assert await witness.pttl(f"{{chasqui:{queue.name}}}:{key}") > 25 * 86_400_000
 
     async def test_a_sleeping_promoter_hears_of_a_job_that_is_due_sooner_now(

@@ -238,7 +238,7 @@ class TestPromotion:
         async with make_worker(runs):
             await eventually(lambda: sorted(runs.data) == [1, 2])
             await eventually(stream.is_settled)
-            left = [key for key in await stream.keys() if key.startswith(("didx:", "dlid:"))]
+            left = [key for key in await stream.keys() if key.startswith(("didx:", "unique:", "dlid:"))]
         assert left == []
 
     async def test_a_job_that_waits_for_its_next_try_is_promoted_by_the_worker_that_failed(

@@ -85,7 +85,7 @@ class TestAlone:
         ):
             await eventually(lambda: len(runs.jobs) == 3)
             await eventually(stream.is_settled)
-            assert [key for key in await stream.keys() if key.startswith(("dlid", "didx"))] == []
+            assert [key for key in await stream.keys() if key.startswith(("unique", "dlid", "didx"))] == []
 
     @both
     async def test_it_runs_until_it_is_closed(self, queue: Queue, redis_url: str, lock: Any, leader: Leader) -> None:

@@ -95,7 +95,7 @@ class TestOneJob:
 
     async def test_a_marker_outlives_the_delay(self, queue: Queue, stream: Stream, witness: Any) -> None:
         await queue.add("send", job_id="one", delay_ms=LATER_MS)
-        for key in ("dlid:one", "didx:one"):
+        for key in ("unique:one", "dlid:one", "didx:one"):
             assert await witness.pttl(f"{{chasqui:{queue.name}}}:{key}") > LATER_MS
 
     async def test_an_id_must_be_given_to_be_unique(self, queue: Queue, witness: Any) -> None:
@@ -247,7 +247,7 @@ class TestWindow:
         await queue.add("send", 1, job_id="two", unique_for=timedelta(milliseconds=100), delay_ms=LATER_MS)
 
         async def gone() -> bool:
-            return not [key for key in await stream.keys() if key.startswith("dlid:")]
+            return not [key for key in await stream.keys() if key.startswith(("unique:", "dlid:"))]
 
         await eventually(gone)
         assert (await queue.add("send", 2, job_id="one")).is_new
@@ -286,7 +286,7 @@ class TestWindow:
             await queue.add("send", job_id="one", unique_for=LATER_MS, backoff=20)
             await eventually(lambda: tries == [0, 1])
             await eventually(stream.is_settled)
-        assert 0 < await witness.pttl(f"{{chasqui:{queue.name}}}:dlid:one") <= LATER_MS
+        assert 0 < await witness.pttl(f"{{chasqui:{queue.name}}}:unique:one") <= LATER_MS
         assert not (await queue.add("send", job_id="one")).is_new
 
     async def test_cancelling_ends_it(self, queue: Queue) -> None:

@@ -18,7 +18,7 @@ from pychasqui._redis.keys import Keys
 
 KEYS = Keys("q")
 GROUP = "default"
-LEASE_MS, KEPT_MS = 6000, 600_000
+LEASE_MS, KEPT_MS = 6000, 86_400_000
 HEIR, RELEASED_IDLE_MS = "released", 86_400_000
 HOUR_MS = 3_600_000
 WORDS = KEYS.regroup(GROUP)
@@ -503,6 +503,11 @@ class Group:
 
 
 def marker_key(job_id: str) -> str:
+    return f"{KEYS.prefix}:unique:{job_id}"
+
+
+def official_marker_key(job_id: str) -> str:
+    """What official producers look at."""
     return f"{KEYS.prefix}:dlid:{job_id}"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import redis
 
@@ -18,6 +20,7 @@ from tests.scripts.group import (
     Wanted,
     index_key,
     marker_key,
+    official_marker_key,
 )
 from tests.support.server import RedisServer
 
@@ -27,6 +30,49 @@ LATER = f"+{HOUR_MS}"
 
 def only(data: bytes, if_exists: str = "keep", due: str = "", window_ms: int = 0, job_id: str = "job") -> Wanted:
     return Wanted("mail", data, job_id, due, if_exists, window_ms)
+
+
+def envelope(job_id: str) -> bytes:
+    return b"\x94" + bytes([0xA0 + len(job_id)]) + job_id.encode() + b"\xc4\x01\x01\x00\x00"
+
+
+def delay_officially(group: Group, job_id: str, delay_ms: int) -> bytes:
+    """As an official producer does it. Returns the member."""
+    member = join_member("mail", envelope(job_id))
+    group.client.set(official_marker_key(job_id), "1", ex=max(1, delay_ms // 1000) + 3600)
+    group.client.zadd(KEYS.delayed, {member: group.now_ms + delay_ms})
+    group.client.set(index_key(job_id), member)
+    return member
+
+
+def promote_officially(group: Group, *, cleans: bool = True) -> None:
+    """As an official promoter does it, once all is due: it knows nothing of our markers."""
+    group.wait_ms(3)
+    for member in group.client.zrange(KEYS.delayed, 0, -1):
+        group.client.xadd(KEYS.stream, {"d": member[4 + member[0] :], "n": member[4 : 4 + member[0]]})
+        group.client.zrem(KEYS.delayed, member)
+    if cleans:
+        group.client.delete(index_key("job"))
+
+
+def leave_marker(group: Group, job_id: str, due_ms: int) -> None:
+    """As of a delayed job of ours that an official promoter has moved since."""
+    group.client.set(marker_key(job_id), "d", px=due_ms + KEPT_MS - group.now_ms)
+
+
+def fill(group: Group, count: int, from_ms: int) -> None:
+    group.client.delete(KEYS.stream)
+    with group.client.pipeline(transaction=False) as pipeline:
+        for number in range(count):
+            pipeline.xadd(KEYS.stream, {"d": "x"}, f"{from_ms}-{number + 1}")
+        pipeline.execute()
+
+
+def end(group: Group, consumer: str = "official") -> None:
+    """As an official worker does it."""
+    for entry_id in group.read(consumer, 10):
+        group.client.xack(KEYS.stream, GROUP, entry_id)
+        group.client.xdel(KEYS.stream, entry_id)
 
 
 def add_plain(group: Group, *envelopes: bytes, number: int, slot: int = 0) -> int:
@@ -144,6 +190,12 @@ class TestMarker:
         assert group.add_on_terms(only(b"third"), only(b"fourth", due=LATER)) == "dd"
         assert (group.stream, len(group.delayed)) == ([], 1)
 
+    def test_one_that_need_not_be_the_only_one_is_added_beside_it(self, group: Group) -> None:
+        group.add_on_terms(only(b"first"))
+        marker = group.marker("job")
+        assert group.add_on_terms(Wanted("", b"second", "job"), Wanted("", b"third", "job", LATER)) == "nn"
+        assert group.marker("job") == marker
+
     def test_other_ids_are_other_jobs(self, group: Group) -> None:
         assert group.add_on_terms(only(b"1", job_id="1"), only(b"2", job_id="2"), only(b"1", job_id="1")) == "nnd"
 
@@ -183,17 +235,11 @@ class TestMarker:
         group.client.delete(KEYS.stream)
         assert group.add_on_terms(only(b"second", "replace")) == "n"
 
-    @pytest.mark.parametrize("if_exists", ("keep", "replace", "postpone"))
-    def test_the_marker_of_an_official_producer_keeps_others_out(self, group: Group, if_exists: str) -> None:
-        group.client.set(marker_key("job"), "1", px=60_000)
-        assert group.add_on_terms(only(b"second", if_exists)) == "d"
-        assert (group.stream, group.marker("job")) == ([], "1")
-
     def test_the_delayed_job_of_an_official_producer_can_be_replaced(self, group: Group) -> None:
         due_ms, member = group.now_ms + HOUR_MS, join_member("mail", b"theirs")
         group.client.zadd(KEYS.delayed, {member: due_ms})
         group.client.set(index_key("job"), member)
-        group.client.set(marker_key("job"), "1")
+        group.client.set(official_marker_key("job"), "1")
         assert group.add_on_terms(only(b"ours", "replace")) == "r"
         assert group.delayed == {join_member("mail", b"ours"): due_ms}
         assert group.marker("job") == "d"
@@ -213,6 +259,169 @@ class TestMarker:
     def test_another_id_shows_by_itself_that_it_has_one(self, group: Group) -> None:
         group.add_on_terms(only(b"x", job_id=ULID[1:]))
         assert group.entries == [{b"d": b"x", b"n": b"mail"}]
+
+
+class TestOfficial:
+    """Beside official processes: they look at a marker of their own, and leave no word of what they have done."""
+
+    def test_they_do_not_see_a_job_in_the_stream(self, group: Group) -> None:
+        group.add_on_terms(only(b"x"))
+        assert not group.client.exists(official_marker_key("job"))
+
+    def test_they_see_a_short_delay_as_one_of_a_second(self, group: Group) -> None:
+        group.add_on_terms(only(b"x", due="+1"))
+        assert HOUR_MS < group.client.pttl(official_marker_key("job")) <= HOUR_MS + 1000
+
+    def test_a_job_of_theirs_that_was_promoted_is_found_in_the_stream(self, group: Group) -> None:
+        delay_officially(group, "job", 1)
+        promote_officially(group)
+        assert group.add_on_terms(only(b"second")) == "d"
+
+    @pytest.mark.parametrize("delay_ms", (1, 999, 1500, 5000, 2 * HOUR_MS))
+    def test_they_see_a_delayed_one_for_as_long_as_one_of_theirs(self, group: Group, delay_ms: int) -> None:
+        group.add_on_terms(only(b"x", due=f"+{delay_ms}"))
+        ttl_ms = group.client.pttl(official_marker_key("job"))
+        theirs_ms = 1000 * (max(1, delay_ms // 1000) + 3600)
+        assert theirs_ms - 900 < ttl_ms <= theirs_ms
+
+    def test_they_see_one_no_longer_than_its_window(self, group: Group) -> None:
+        group.add_on_terms(only(b"x", due=LATER, window_ms=60_000))
+        assert 59_000 < group.client.pttl(official_marker_key("job")) <= 60_000
+
+    def test_a_delayed_job_of_theirs_keeps_ours_out(self, group: Group) -> None:
+        member = delay_officially(group, "job", HOUR_MS)
+        assert group.add_on_terms(only(b"ours"), only(b"ours", due=LATER)) == "dd"
+        assert (list(group.delayed), group.stream) == ([member], [])
+
+    @pytest.mark.parametrize("is_ours", (True, False))
+    @pytest.mark.parametrize("cleans", (True, False))
+    def test_one_that_they_have_promoted_keeps_ours_out_until_it_is_gone(
+        self, group: Group, is_ours: bool, cleans: bool
+    ) -> None:
+        if is_ours:
+            group.add_on_terms(only(envelope("job"), due="+1"))
+        else:
+            delay_officially(group, "job", 1)
+        group.add(20)
+        promote_officially(group, cleans=cleans)
+        group.add(20)
+        assert group.add_on_terms(only(b"second")) == "d"
+        group.read("official", 10)
+        assert group.add_on_terms(only(b"second")) == "d"
+        group.client.xtrim(KEYS.stream, maxlen=0, approximate=False)
+        assert group.add_on_terms(only(b"second")) == "n"
+        assert not group.client.exists(official_marker_key("job"))
+
+    def test_one_that_they_have_promoted_can_be_replaced_while_it_waits(self, group: Group) -> None:
+        group.add_on_terms(only(envelope("job"), due="+1"))
+        promote_officially(group)
+        assert group.add_on_terms(only(b"second", "replace")) == "r"
+        assert (group.envelopes, group.marker("job")) == ([b"second"], group.stream[0].decode())
+
+    def test_one_that_they_have_run_lets_the_next_in_and_theirs_too(self, group: Group) -> None:
+        group.add_on_terms(only(b"first", due="+1"))
+        group.wait_ms(3)
+        group.promote()
+        assert group.client.exists(official_marker_key("job"))
+        end(group)
+        assert group.add_on_terms(only(b"second")) == "n"
+        assert not group.client.exists(official_marker_key("job"))
+
+    def test_one_that_they_have_cancelled_lets_the_next_in(self, group: Group) -> None:
+        group.add_on_terms(only(b"first", due=LATER))
+        group.client.delete(KEYS.delayed, index_key("job"), official_marker_key("job"))
+        assert group.add_on_terms(only(b"second")) == "n"
+
+    def test_one_behind_more_entries_than_are_looked_at_keeps_ours_out(self, group: Group) -> None:
+        """Nobody can tell, and its marker ends an hour past its time."""
+        group.add_on_terms(only(b"none of this id", due="+1"))
+        promote_officially(group)
+        group.add(2100)
+        assert group.add_on_terms(only(b"second"), only(b"third", "replace")) == "dd"
+
+    def test_but_not_if_so_many_were_added_long_after_it_was_due(self, group: Group) -> None:
+        """A promoter that lives is not late by more than a minute."""
+        fill(group, 2100, from_ms=group.now_ms - 600_000)
+        leave_marker(group, "job", due_ms=group.now_ms - 700_000)
+        leave_marker(group, "late", due_ms=group.now_ms - 630_000)
+        assert group.add_on_terms(only(b"second"), only(b"late", job_id="late")) == "nd"
+
+    def test_nor_an_hour_after_it_was_due(self, group: Group) -> None:
+        leave_marker(group, "job", due_ms=group.now_ms - HOUR_MS - 10_000)
+        fill(group, 2100, from_ms=group.now_ms - HOUR_MS)
+        assert group.add_on_terms(only(b"second")) == "n"
+
+    def test_each_of_a_batch_is_found_whenever_it_was_due(self, group: Group) -> None:
+        """The stream is looked through once."""
+        start_ms = group.now_ms - 500_000
+        for number in range(400):
+            group.client.xadd(KEYS.stream, {"d": envelope(f"job {number}")}, f"{start_ms + 1000 * number}-1")
+            leave_marker(group, f"job {number}", due_ms=start_ms + 1000 * number - 100)
+            leave_marker(group, f"gone {number}", due_ms=start_ms + 1000 * number - 100)
+        jobs = [only(b"x", job_id=f"{kind} {number}") for number in reversed(range(400)) for kind in ("job", "gone")]
+        assert group.add_on_terms(*jobs) == "dn" * 400
+
+    def test_so_does_one_behind_large_ones(self, group: Group) -> None:
+        group.add_on_terms(only(b"none of this id", due="+1"))
+        promote_officially(group)
+        for _ in range(40):
+            group.client.xadd(KEYS.stream, {"d": bytes(2**17)})
+        assert group.add_on_terms(only(b"second")) == "d"
+
+    def test_a_job_of_theirs_of_whose_making_nothing_is_known_keeps_nobody_out(self, group: Group) -> None:
+        group.client.xadd(KEYS.stream, {"d": envelope("job")})
+        assert group.add_on_terms(only(b"second")) == "n"
+
+
+class TestPoison:
+    """Whatever stands where markers do: no batch is torn by it."""
+
+    @pytest.mark.parametrize(
+        "value",
+        (b"", b"odd", b"\xff", b"-", b"1-", b"w", b"d1", b"9-" + b"9" * 40, b"9" * 40 + b"-1", b"1-1 ", b"w-1", b"0-0"),
+    )
+    @pytest.mark.parametrize("key_of", (marker_key, index_key, official_marker_key))
+    @pytest.mark.parametrize("if_exists", ("keep", "replace"))
+    def test_any_value(self, group: Group, key_of: Any, value: bytes, if_exists: str) -> None:
+        group.client.set(key_of("job"), value, ex=4000)
+        jobs = [only(b"%d" % number, job_id=str(number)) for number in range(8)]
+        answers = group.add_on_terms(*jobs[:4], only(b"x", if_exists), *jobs[4:])
+        assert answers in ("nnnnnnnnn", "nnnndnnnn")
+        assert len(group.stream) == answers.count("n")
+
+    @pytest.mark.parametrize("key_of", (marker_key, index_key, official_marker_key))
+    @pytest.mark.parametrize("due", ("", LATER))
+    def test_any_type(self, group: Group, key_of: Any, due: str) -> None:
+        group.client.rpush(key_of("job"), "a list")
+        jobs = [only(b"%d" % number, job_id=str(number)) for number in range(8)]
+        assert group.add_on_terms(*jobs[:4], only(b"x", due=due), *jobs[4:]) == "n" * 9
+
+    def test_a_stream_whose_ids_are_used_up_takes_nothing(self, group: Group) -> None:
+        use_up(group)
+        with pytest.raises(redis.ResponseError, match=r"exhausted|equal or smaller"):
+            group.add_on_terms(only(b"1", job_id="1"), Wanted("", b"2", "2"))
+        assert LEDGER not in group.keys
+        assert [key for key in group.keys if ":unique:" in key] == []
+
+    def test_beside_what_can_be_stored_there_is_no_room_for_it(self, group: Group) -> None:
+        use_up(group)
+        jobs = (only(b"1", due=LATER), only(b"2", job_id="2"), Wanted("", b"3", "3"), only(b"4", "replace"))
+        assert group.add_on_terms(*jobs) == "nffr"
+        assert list(group.delayed) == [join_member("mail", b"4")]
+        assert group.marker("2") is None
+
+    def test_a_replacement_that_is_refused_leaves_the_first_as_it_is(self, group: Group) -> None:
+        group.add_on_terms(only(b"first", due=LATER))
+        use_up(group)
+        with pytest.raises(redis.ResponseError, match=r"exhausted|equal or smaller"):
+            group.add_on_terms(only(b"second", "postpone"))
+        assert list(group.delayed) == [join_member("mail", b"first")]
+        assert group.marker("job") == "d"
+
+
+def use_up(group: Group) -> None:
+    """The last possible id is taken."""
+    group.client.xadd(KEYS.stream, {"d": "last"}, f"{2**64 - 1}-{2**64 - 1}")
 
 
 class TestWindow:
@@ -340,12 +549,13 @@ class TestReplace:
         assert group.index("job") == join_member("mail", b"x")
 
     def test_one_that_official_processes_have_promoted_is_not_replaced(self, group: Group) -> None:
-        """The marker says that it is delayed, and there it is not."""
-        group.add_on_terms(only(b"first", due=LATER))
-        group.client.delete(KEYS.delayed)
-        assert group.add_on_terms(only(b"second", "replace")) == "d"
-        group.client.delete(index_key("job"))
-        assert group.add_on_terms(only(b"second", "postpone")) == "d"
+        """The marker says that it is delayed, and there it is not; and a worker has it."""
+        group.add_on_terms(only(envelope("job"), due="+1"))
+        promote_officially(group)
+        assert len(group.read("official", 1)) == 1
+        for if_exists in ("keep", "replace", "postpone"):
+            assert group.add_on_terms(only(b"second", if_exists)) == "d"
+        assert group.envelopes == [envelope("job")]
 
 
 class TestPostpone:
@@ -512,6 +722,38 @@ class TestTelling:
         assert heard == []
 
 
+class TestNarrowUser:
+    """One who may not do all that an add needs is told so before anything is stored."""
+
+    def check(self, group: Group, *rules: str, if_exists: str = "keep") -> None:
+        group.add_on_terms(only(b"first"), only(b"later", due=LATER, job_id="later"))
+        before = (group.entries, group.delayed, group.client.dump(LEDGER))
+        jobs = (Wanted("", b"plain", "plain"), only(b"x", if_exists), only(b"y", if_exists, job_id="later"))
+        refused = pytest.raises(redis.ResponseError, match=r"NOPERM|permission|ACL")
+        with group.as_user("allkeys", "+@all", *rules) as narrow, refused:
+            narrow.add_on_terms(*jobs, number=99)
+        assert (group.entries, group.delayed, group.client.dump(LEDGER)) == before
+
+    def test_one_who_may_not_mark(self, group: Group) -> None:
+        self.check(group, "-set")
+
+    def test_one_who_may_not_delay(self, group: Group) -> None:
+        self.check(group, "-zadd")
+
+    def test_one_who_may_not_add(self, group: Group) -> None:
+        self.check(group, "-xadd")
+
+    def test_one_who_may_not_remove_from_the_stream(self, group: Group) -> None:
+        self.check(group, "-xdel", if_exists="replace")
+
+    def test_one_who_may_not_remove_what_is_delayed(self, group: Group) -> None:
+        self.check(group, "-zrem", if_exists="postpone")
+
+    def test_one_who_removes_nothing_needs_not_be_allowed_to(self, group: Group) -> None:
+        with group.as_user("allkeys", "+@all", "-xdel", "-zrem") as narrow:
+            assert narrow.add_on_terms(only(b"first"), only(b"second")) == "nd"
+
+
 class TestTrouble:
     @pytest.mark.parametrize("key", (KEYS.stream, KEYS.delayed))
     def test_a_key_of_another_type_is_an_error_and_leaves_no_trace(self, group: Group, key: str) -> None:
@@ -541,6 +783,7 @@ class TestTrouble:
         group.add_on_terms(only(b"1", due=LATER), only(b"2", job_id="2"), Wanted("", b"3", "3"))
         assert group.keys == {
             KEYS.stream, KEYS.delayed, LEDGER, index_key("job"), marker_key("job"), marker_key("2"),
+            official_marker_key("job"),
         }  # fmt: skip
 
     def test_every_key_beside_the_jobs_ends_by_itself(self, group: Group) -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import redis
 
-from tests.scripts.group import GROUP, HEIR, KEYS, Group, Hold, index_key, marker_key
+from tests.scripts.group import GROUP, HEIR, KEYS, Group, Hold, index_key, marker_key, official_marker_key
 from tests.support.server import RedisServer
 
 
@@ -203,14 +203,42 @@ class TestMarker:
         assert group.marker("job") == "5-5"
 
     def test_one_that_does_not_know_where_the_job_is_goes_unless_one_is_delayed(self, group: Group) -> None:
-        for place in ("1", "d"):
-            group.client.set(marker_key("job"), place)
-            group.client.set(index_key("job"), b"member")
-            group.bury("a", (group.hand_to("a")[0], letter(b"x")), job_id="job")
-            assert group.marker("job") == place
-            group.client.delete(index_key("job"))
-            group.bury("a", (group.hand_to("a")[0], letter(b"x")), job_id="job")
-            assert group.marker("job") is None
+        """An official promoter moved it, and the index may have outlived that."""
+        group.client.set(marker_key("job"), "d")
+        group.client.set(index_key("job"), b"member")
+        group.client.zadd(KEYS.delayed, {b"member": 1})
+        group.bury("a", (group.hand_to("a")[0], letter(b"x")), job_id="job")
+        assert group.marker("job") == "d"
+        group.client.delete(KEYS.delayed)
+        group.bury("a", (group.hand_to("a")[0], letter(b"x")), job_id="job")
+        assert group.marker("job") is None
+
+    def test_that_of_official_producers_goes_unless_a_job_is_delayed(self, group: Group) -> None:
+        group.client.set(official_marker_key("job"), "1")
+        group.client.set(index_key("job"), b"member")
+        group.client.zadd(KEYS.delayed, {b"member": 1})
+        group.bury("a", (group.hand_to("a")[0], letter(b"x")), job_id="job")
+        assert group.client.exists(official_marker_key("job"))
+        group.client.delete(KEYS.delayed)
+        group.bury("a", (group.hand_to("a")[0], letter(b"x")), job_id="job")
+        assert not group.client.exists(official_marker_key("job"))
+
+    def test_both_go_if_the_place_is_known_unless_one_is_delayed_since(self, group: Group) -> None:
+        group.client.set(index_key("job"), b"member")
+        group.client.zadd(KEYS.delayed, {b"member": 1})
+        for left in (1, 0):
+            (entry_id,) = group.hand_to("a")
+            group.client.set(marker_key("job"), b"w" + entry_id)
+            group.client.set(official_marker_key("job"), "1")
+            group.bury("a", (entry_id, letter(b"x")), job_id="job")
+            assert group.client.exists(official_marker_key("job")) == left
+            group.client.delete(KEYS.delayed)
+
+    def test_both_stay_if_they_stand_for_another_entry(self, group: Group) -> None:
+        group.client.set(marker_key("job"), "5-5")
+        group.client.set(official_marker_key("job"), "1")
+        group.bury("a", (group.hand_to("a")[0], letter(b"x")), job_id="job")
+        assert group.client.exists(marker_key("job"), official_marker_key("job")) == 2
 
     def test_of_a_job_that_is_not_marked_it_is_not_asked_for(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from tests.scripts.group import GROUP, KEYS, Group, Hold, Wanted, index_key, marker_key
+from tests.scripts.group import GROUP, KEYS, Group, Hold, Wanted, index_key, marker_key, official_marker_key
 
 
 def test_an_entry_that_is_done_leaves_the_pending_list_and_the_stream(group: Group) -> None:
@@ -38,24 +38,63 @@ def test_a_marker_that_stands_for_another_entry_is_left_alone(group: Group) -> N
     assert group.marker("job") == "5-5"
 
 
-@pytest.mark.parametrize("place", ("1", "d"))
-def test_a_marker_that_official_processes_left_behind_goes(group: Group, place: str) -> None:
-    """An official producer wrote it, or an official promoter moved the job and knew nothing of it."""
-    (entry_id,) = group.hand_to("a")
-    group.client.set(marker_key("job"), place)
-    group.finish((entry_id, "job"))
+def test_a_marker_without_a_place_goes_unless_a_job_of_its_id_is_delayed(group: Group) -> None:
+    """An official promoter moved the job, and the index may have outlived that."""
+    group.client.set(marker_key("job"), "d")
+    group.client.set(index_key("job"), b"member")
+    group.client.zadd(KEYS.delayed, {b"member": 1})
+    group.finish((group.hand_to("a")[0], "job"))
+    assert group.marker("job") == "d"
+    group.client.delete(KEYS.delayed)
+    group.finish((group.hand_to("a")[0], "job"))
     assert group.marker("job") is None
 
 
-def test_a_marker_without_a_place_goes_unless_a_job_of_its_id_is_delayed(group: Group) -> None:
-    for place in ("1", "d"):
-        group.client.set(marker_key("job"), place)
-        group.client.set(index_key("job"), b"member")
-        group.finish((group.hand_to("a")[0], "job"))
-        assert group.marker("job") == place
-        group.client.delete(index_key("job"))
-        group.finish((group.hand_to("a")[0], "job"))
-        assert group.marker("job") is None
+def test_the_marker_of_official_producers_goes_unless_a_job_of_its_id_is_delayed(group: Group) -> None:
+    group.client.set(official_marker_key("job"), "1")
+    group.client.set(index_key("job"), b"member")
+    group.client.zadd(KEYS.delayed, {b"member": 1})
+    group.finish((group.hand_to("a")[0], "job"))
+    assert group.client.exists(official_marker_key("job"))
+    group.client.delete(KEYS.delayed)
+    group.finish((group.hand_to("a")[0], "job"))
+    assert not group.client.exists(official_marker_key("job"))
+
+
+def test_the_marker_of_official_producers_goes_with_the_place_that_is_known(group: Group) -> None:
+    for sign, left in (("", None), ("w", "w")):
+        (entry_id,) = group.hand_to("a")
+        group.client.set(marker_key("job"), sign + entry_id.decode())
+        group.client.set(official_marker_key("job"), "1")
+        group.finish((entry_id, "job"))
+        assert group.marker("job") == (left and left + entry_id.decode())
+        assert not group.client.exists(official_marker_key("job"))
+
+
+def test_the_markers_of_another_entry_both_stay(group: Group) -> None:
+    group.client.set(marker_key("job"), "5-5")
+    group.client.set(official_marker_key("job"), "1")
+    group.finish((group.hand_to("a")[0], "job"))
+    assert group.client.exists(marker_key("job"), official_marker_key("job")) == 2
+
+
+def test_the_marker_of_official_producers_stays_if_their_job_was_delayed_since(group: Group) -> None:
+    (entry_id,) = group.hand_to("a")
+    group.client.set(marker_key("job"), entry_id)
+    group.client.set(official_marker_key("job"), "1")
+    group.client.set(index_key("job"), b"member")
+    group.client.zadd(KEYS.delayed, {b"member": 1})
+    group.finish((entry_id, "job"))
+    assert group.marker("job") is None
+    assert group.client.exists(official_marker_key("job"))
+
+
+def test_a_delayed_set_of_another_type_holds_nothing_up(group: Group) -> None:
+    group.client.set(KEYS.delayed, "a string")
+    group.client.set(marker_key("job"), "d")
+    group.client.set(index_key("job"), b"member")
+    group.finish((group.hand_to("a")[0], "job"))
+    assert (group.stream, group.marker("job")) == ([], None)
 
 
 def test_a_marker_that_keeps_a_window_for_a_delayed_job_is_left_alone(group: Group) -> None:

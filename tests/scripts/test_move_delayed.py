@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from pychasqui.codec import join_member
-from tests.scripts.group import HOUR_MS, KEPT_MS, KEYS, Group, Wanted, index_key, marker_key
+from tests.scripts.group import HOUR_MS, KEPT_MS, KEYS, Group, Wanted, index_key, marker_key, official_marker_key
 
 ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
@@ -110,15 +110,24 @@ class TestPostpone:
             assert KEPT_MS + HOUR_MS - 1000 < group.client.pttl(key) <= KEPT_MS + HOUR_MS
         assert group.marker("job") == "d"
 
-    def test_a_marker_that_lives_longer_is_not_cut_short(self, group: Group) -> None:
+    def test_a_marker_that_lived_longer_ends_with_the_new_time(self, group: Group) -> None:
+        """How long it lasts says when its job is due."""
         delay(group, "job", due=f"+{HOUR_MS}")
         group.move_delayed("postpone", "job", delay_ms=5000)
-        assert group.client.pttl(marker_key("job")) > KEPT_MS + HOUR_MS - 1000
+        assert KEPT_MS + 4000 < group.client.pttl(marker_key("job")) <= KEPT_MS + 5000
+
+    def test_what_official_producers_see_ends_an_hour_past_the_new_time(self, group: Group) -> None:
+        for delay_ms, seconds in ((5000, 5), (1, 1), (HOUR_MS, 3600)):
+            delay(group, f"job {delay_ms}", due=f"+{2 * HOUR_MS}")
+            group.move_delayed("postpone", f"job {delay_ms}", delay_ms=delay_ms)
+            ttl_ms = group.client.pttl(official_marker_key(f"job {delay_ms}"))
+            assert HOUR_MS + 1000 * (seconds - 1) < ttl_ms <= HOUR_MS + 1000 * seconds
 
     def test_a_window_keeps_its_end(self, group: Group) -> None:
         delay(group, "job", window_ms=60_000)
         group.move_delayed("postpone", "job", delay_ms=2 * HOUR_MS)
         assert (group.marker("job"), 0 < group.client.pttl(marker_key("job")) <= 60_000) == ("wd", True)
+        assert 0 < group.client.pttl(official_marker_key("job")) <= 60_000
 
     def test_a_job_without_a_marker_gets_none(self, group: Group) -> None:
         delay(group, "job", only="")

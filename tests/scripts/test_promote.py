@@ -9,7 +9,7 @@ import redis
 
 from pychasqui.codec import encode_envelope, encode_extras, join_member
 from pychasqui.retry import RetryOverride
-from tests.scripts.group import HOUR_MS, KEYS, Group, Promoted, index_key, marker_key
+from tests.scripts.group import HOUR_MS, KEYS, Group, Promoted, index_key, marker_key, official_marker_key
 from tests.support.server import RedisServer
 
 
@@ -343,11 +343,12 @@ class TestMarker:
         group.promote()
         assert group.marker("job") == "w" + group.stream[0].decode()
 
-    def test_that_of_an_official_producer_learns_the_place_too(self, group: Group) -> None:
+    def test_that_of_official_producers_stays_as_it_is(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))
-        group.client.set(marker_key("job"), "1")
+        group.client.set(official_marker_key("job"), "1", px=60_000)
         group.promote()
-        assert group.marker("job") == group.stream[0].decode()
+        assert (group.marker("job"), group.client.get(official_marker_key("job"))) == (None, b"1")
+        assert 59_000 < group.client.pttl(official_marker_key("job")) <= 60_000
 
     def test_none_is_made(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))

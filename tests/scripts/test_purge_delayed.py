@@ -16,12 +16,12 @@ def job(job_id: str, name: str = "mail") -> Wanted:
 
 
 def leftovers(group: Group) -> list[str]:
-    return sorted(key for key in group.keys if ":didx:" in key or ":dlid:" in key)
+    return sorted(key for key in group.keys if any(kind in key for kind in (":didx:", ":unique:", ":dlid:")))
 
 
 def test_what_is_delayed_goes_with_its_index_and_its_marker(group: Group) -> None:
     group.add_on_terms(job("1"), job("2", name=""))
-    assert len(leftovers(group)) == 4
+    assert len(leftovers(group)) == 6
     assert group.purge_delayed() == 2
     assert (group.delayed, leftovers(group)) == ({}, [])
     assert group.add_on_terms(job("1")) == "n"

@@ -96,7 +96,7 @@ def test_ids_of_any_length_are_found(group: Group) -> None:
     for size in (1, 26, 31, 32, 255, 256, 1000):
         group.add_on_terms(job("x" * size))
     assert group.purge_waiting() == 7
-    assert [key for key in group.keys if ":dlid:" in key] == []
+    assert [key for key in group.keys if ":unique:" in key] == []
 
 
 @pytest.mark.parametrize("array", (0x93, 0x94, 0x95))
@@ -112,7 +112,7 @@ def test_of_envelopes_of_three_to_five_the_id_is_read(group: Group) -> None:
         entry_id = group.client.xadd(KEYS.stream, {"n": "mail", "d": bytes([array, 0xA4]) + b"id%x" % array})
         group.client.set(marker_key(f"id{array:x}"), entry_id)
     group.purge_waiting()
-    assert sorted(key[-4:] for key in group.keys if ":dlid:" in key) == ["id92", "id96"]
+    assert sorted(key[-4:] for key in group.keys if ":unique:" in key) == ["id92", "id96"]
 
 
 def test_a_window_of_a_job_that_is_gone_is_over(group: Group) -> None:
@@ -132,15 +132,15 @@ def test_a_marker_that_stands_for_another_entry_is_left_alone(group: Group) -> N
 
 
 def test_a_marker_without_a_place_goes_unless_a_job_of_its_id_is_delayed(group: Group) -> None:
-    for place in ("1", "d"):
-        for member, left in ((b"member", place), (None, None)):
-            group.add_on_terms(job("job"))
-            group.client.set(marker_key("job"), place)
-            if member is not None:
-                group.client.set(index_key("job"), member)
-            group.purge_waiting()
-            assert group.marker("job") == left
-            group.client.delete(marker_key("job"), index_key("job"))
+    for is_delayed, left in ((True, "d"), (False, None)):
+        group.add_on_terms(job("job"))
+        group.client.set(marker_key("job"), "d")
+        group.client.set(index_key("job"), b"member")
+        if is_delayed:
+            group.client.zadd(KEYS.delayed, {b"member": 1})
+        group.purge_waiting()
+        assert group.marker("job") == left
+        group.client.delete(marker_key("job"), index_key("job"), KEYS.delayed)
 
 
 def test_markers_of_what_runs_stay(group: Group) -> None:
@@ -185,4 +185,4 @@ def test_10_000_in_one_call(group: Group) -> None:
     held = group.hand_to("a", 1)
     group.add_on_terms(*(job(f"job-{number}") for number in range(10_000)))
     assert group.purge_waiting(10_000) == 10_000
-    assert (group.stream, [key for key in group.keys if ":dlid:" in key]) == (held, [])
+    assert (group.stream, [key for key in group.keys if ":unique:" in key]) == (held, [])

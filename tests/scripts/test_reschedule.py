@@ -7,7 +7,18 @@ from contextlib import suppress
 import pytest
 import redis
 
-from tests.scripts.group import GROUP, HEIR, HOUR_MS, KEPT_MS, KEYS, Group, Hold, index_key, marker_key
+from tests.scripts.group import (
+    GROUP,
+    HEIR,
+    HOUR_MS,
+    KEPT_MS,
+    KEYS,
+    Group,
+    Hold,
+    index_key,
+    marker_key,
+    official_marker_key,
+)
 from tests.support.server import RedisServer
 
 
@@ -245,11 +256,26 @@ class TestMarker:
         assert 0 < group.client.pttl(marker_key("job")) <= 1000
 
     def test_one_that_stands_for_another_job_is_left_alone(self, group: Group) -> None:
-        for other in ("5-5", "w5-5", "1", "d"):
+        for other in ("5-5", "w5-5", "wd", "odd"):
             group.client.set(marker_key("job"), other)
             (entry_id,) = group.hand_to("a")
             assert group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1) == 1
             assert group.marker("job") == other
+
+    def test_one_that_did_not_know_the_place_ends_with_the_new_time(self, group: Group) -> None:
+        """An official promoter moved the job, and how long the marker lasts says when it is due."""
+        (entry_id,) = group.hand_to("a")
+        group.client.set(marker_key("job"), "d", px=1000)
+        group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1)
+        assert group.marker("job") == "d"
+        assert KEPT_MS + 4000 < group.client.pttl(marker_key("job")) <= KEPT_MS + 5000
+
+    def test_a_job_of_an_official_producer_gets_one(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        group.client.set(official_marker_key("job"), "1", px=1000)
+        group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1)
+        assert group.marker("job") == "d"
+        assert 0 < group.client.pttl(official_marker_key("job")) <= 1000
 
     def test_none_is_made(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")

@@ -54,7 +54,7 @@ class Stream:
 
     async def found_by_id(self) -> list[str]:
         """The keys that find jobs by their ids, and keep others of their ids out."""
-        return [key for key in await self.keys() if key.startswith(("dlid:", "didx:"))]
+        return [key for key in await self.keys() if key.startswith(("unique:", "dlid:", "didx:"))]
 
     async def ledgers(self) -> list[str]:
         return [f"{self._prefix}{key}" for key in await self.keys() if key.startswith("ledger:")]

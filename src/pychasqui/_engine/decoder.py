@@ -11,7 +11,9 @@ from ..errors import DecodeError
 from .delivery import Delivery
 from .outcomes import runs_allowed
 
-ULID_CHARS = 26  # an id of another length was given by a user; one of this length is said to be so by the field u
+# An id that is not 26 capital letters and digits was given by a user. One that looks like a ULID is said to be so by
+# the field u, which official promoters drop.
+ULID_CHARS = 26
 MAX_NAMES = 1000
 
 
@@ -55,7 +57,7 @@ class Decoder:
             if name is None:
                 name = self._remember_name(raw_name)
             attempt, job_id = envelope.attempt + deliveries, envelope.id
-            is_marked = is_marked or len(job_id) != ULID_CHARS
+            is_marked = is_marked or len(job_id) != ULID_CHARS or not (job_id.isupper() and job_id.isalnum())
             job = Delivery(
                 job_id,
                 name,

@@ -1,8 +1,9 @@
 """Every key that pychasqui uses. The braces make one queue one slot of a Redis Cluster.
 
-Two kinds are spelled by scripts, from the prefix and a job's id: `:didx:<id>`, the job's member of the delayed set, and
-`:dlid:<id>`, the marker that keeps others of its id out and says where it is: an entry's id, "d" for delayed, with a
-"w" before it if it does so for a window rather than until it is done, or "1" if an official producer wrote it.
+Three kinds are spelled by scripts, from the prefix and a job's id. `:didx:<id>` is the job's member of the delayed set.
+`:unique:<id>` is the marker that keeps others of its id out and says where it is: an entry's id, "d" for delayed, with
+a "w" before it if it does so for a window rather than until it is done. `:dlid:<id>` is what official producers look at
+before they delay a job of that id: there is one while a job of ours is delayed, and it lasts no longer than theirs do.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Keys:
 
     def marker(self, job_id: str) -> str:
         """Where a job is that is the only one of its id."""
-        return f"{self.prefix}:dlid:{job_id}"
+        return f"{self.prefix}:unique:{job_id}"
 
     def result(self, job_id: str) -> str:
         """What a job's handler returned."""

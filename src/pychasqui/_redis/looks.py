@@ -126,13 +126,13 @@ class LookBroker:
 
     async def member_of(self, job_id: str) -> tuple[bytes, float] | None:
         """A delayed job's member and when it is due."""
-        member = await self._call("GET", self._keys.index(job_id))
+        (member,) = await self._call("MGET", self._keys.index(job_id))  # unlike GET it passes over keys of other types
         due = None if member is None else await self._call("ZSCORE", self._keys.delayed, member)
         return None if member is None or due is None else (member, float(due))
 
     async def entry_of(self, job_id: str) -> Entry | None:
         """The entry of a job that is the only one of its id, as its marker says."""
-        marker = await self._call("GET", self._keys.marker(job_id))
+        (marker,) = await self._call("MGET", self._keys.marker(job_id))
         place = b"" if marker is None else bytes(marker).removeprefix(b"w")
         if not _ENTRY_ID.fullmatch(place):  # "d", "1", or what somebody else has put there
             return None

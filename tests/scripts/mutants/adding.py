@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.scripts.mutants.mutant import CALL_TIME, CEIL, CLOCK_AHEAD, CLOCK_BEHIND, FLOOR, Mutant
+from tests.scripts.mutants.mutant import CALL_TIME, CEIL, CLOCK_AHEAD, CLOCK_BEHIND, FLOOR, Mutant, compares_ids
 
 ADD = [
     Mutant("add", "the ledger is not asked", "if seen then", "if false then"),
@@ -24,7 +24,7 @@ ADD = [
 ]
 
 ADD_ON_TERMS = [
-    Mutant("add_on_terms", "the ledger is not asked", "if seen then", "if false then"),
+    Mutant("add_on_terms", "the ledger is not asked", "if last and tonumber", "if false and tonumber"),
     Mutant(
         "add_on_terms", "the ledger lets the same number pass", "tonumber(last) >= number", "tonumber(last) > number"
     ),
@@ -33,12 +33,37 @@ ADD_ON_TERMS = [
     ),
     Mutant("add_on_terms", "numbers are compared as text", "tonumber(last) >= number", "last >= ARGV[2]"),
     Mutant("add_on_terms", "the other kind of batch is not known", "(%w*)$", "(%a*)$"),
-    Mutant("add_on_terms", "the ledger is not written", "call('HSET', ledger, slot, ARGV[2] .. ' ' .. answer)", ""),
-    Mutant("add_on_terms", "the ledger has no end", "call('PEXPIRE', ledger, ledger_ttl_ms)", ""),
+    Mutant(
+        "add_on_terms", "the ledger is not written", "redis.pcall('HSET', ledger, slot, ARGV[2] .. ' ' .. answer)", ""
+    ),
+    Mutant("add_on_terms", "the ledger has no end", "redis.pcall('PEXPIRE', ledger, ledger_ttl_ms)", ""),
     Mutant("add_on_terms", "all slots are one", "call('HGET', ledger, slot)", "call('HGET', ledger, '0')"),
-    Mutant("add_on_terms", "the stream's type is found out too late", "{[stream] = 'stream', [delayed]", "{[delayed]"),
-    Mutant("add_on_terms", "the set's type is found out too late", "'stream', [delayed] = 'zset'}", "'stream'}"),
-    Mutant("add_on_terms", "there must be something already", "found ~= 'none' and found ~= kind", "found ~= kind"),
+    Mutant("add_on_terms", "the stream's type is found out too late", "refusal('XLEN', stream)", "nil"),
+    Mutant(
+        "add_on_terms",
+        "the set's type is found out too late",
+        "  or refusal('ZADD', delayed, 'XX', 'GT', '-inf', 'none')\n",
+        "",
+    ),
+    Mutant(
+        "add_on_terms",
+        "a user who may not mark is told so too late",
+        "  or refusal('SET', prefix .. ':unique:', '', 'XX')\n",
+        "",
+    ),
+    Mutant(
+        "add_on_terms",
+        "a user who may not remove from the stream is told so too late",
+        "refusal('XDEL', stream, '0-0') or ",
+        "",
+    ),
+    Mutant(
+        "add_on_terms",
+        "a user who may not remove what is delayed is told so too late",
+        " or refusal('ZREM', delayed, '')",
+        "",
+    ),
+    Mutant("add_on_terms", "who keeps needs to remove", "may_replace and (refusal", "(refusal"),
     Mutant("add_on_terms", "a clock that is behind", CALL_TIME, CLOCK_BEHIND),
     Mutant("add_on_terms", "a clock that is ahead", CALL_TIME, CLOCK_AHEAD),
     Mutant("add_on_terms", "early by a part of a millisecond", CEIL, FLOOR),
@@ -59,9 +84,9 @@ ADD_ON_TERMS = [
     Mutant(
         "add_on_terms", "the last is taken for the soonest", "soonest = math.min(soonest, due_ms)", "soonest = due_ms"
     ),
-    Mutant("add_on_terms", "there is always room", "if room < 1 and not has_place then return nil end", ""),
-    Mutant("add_on_terms", "a replacement is lost for want of room", " and not has_place", ""),
-    Mutant("add_on_terms", "room is not used up", "room = room - 1", ""),
+    Mutant("add_on_terms", "there is always room", "elseif room >= 1 or found then", "else"),
+    Mutant("add_on_terms", "a replacement is lost for want of room", "room >= 1 or found then", "room >= 1 then"),
+    Mutant("add_on_terms", "room is not used up", "    room = room - 1\n", ""),
     Mutant("add_on_terms", "an empty name is a name", "if name ~= '' then", "if true then"),
     Mutant("add_on_terms", "the name is lost", "if name ~= '' then", "if false then"),
     Mutant(
@@ -70,34 +95,51 @@ ADD_ON_TERMS = [
     Mutant("add_on_terms", "a marker does not show", "if is_only and #id >= 26 then", "if false then"),
     Mutant("add_on_terms", "every id like ours shows a marker", "if is_only and #id >= 26", "if #id == 26"),
     Mutant("add_on_terms", "every marker shows", "if is_only and #id >= 26", "if is_only"),
-    Mutant(
-        "add_on_terms", "the stream is trimmed", "call('XADD', stream, '*'", "call('XADD', stream, 'MAXLEN', 2, '*'"
-    ),
-    Mutant("add_on_terms", "a later millisecond is not later", "ms > other_ms or (", "("),
-    Mutant("add_on_terms", "milliseconds do not matter", "ms == other_ms and ", ""),
-    Mutant("add_on_terms", "sequences do not matter", " and tonumber(sequence) > tonumber(other_sequence)", ""),
-    Mutant(
-        "add_on_terms",
-        "sequences are text",
-        "tonumber(sequence) > tonumber(other_sequence)",
-        "sequence > other_sequence",
-    ),
-    Mutant("add_on_terms", "milliseconds are text", "ms, other_ms = tonumber(ms), tonumber(other_ms)", ""),
-    Mutant("add_on_terms", "the last delivered waits", "tonumber(sequence) >", "tonumber(sequence) >="),
+    Mutant("add_on_terms", "the stream is trimmed", "'XADD', stream, '*'", "'XADD', stream, 'MAXLEN', 2, '*'"),
+    Mutant("add_on_terms", "a used up stream is no trouble", "  failure = entry_id\n", ""),
+    Mutant("add_on_terms", "a used up stream tears the batch", "not string.find(answer, '[nr]')", "true"),
+    *[mutant for mutant in compares_ids("add_on_terms") if "as numbers" not in mutant.title],
     Mutant("add_on_terms", "what runs is replaced", "group[i + 1]) then return false end", "group[i + 1]) then end"),
     Mutant("add_on_terms", "nothing waits", "  return true\nend", "  return false\nend"),
-    Mutant("add_on_terms", "what is gone waits", "#call('XRANGE', stream, place, place) == 0 or ", ""),
-    Mutant("add_on_terms", "the replaced stays in the stream", "call('XDEL', stream, place)", ""),
-    Mutant("add_on_terms", "the replaced keeps its room", "    room = room + 1\n", ""),
-    Mutant("add_on_terms", "one in the stream is due at its old time", "    return 0\n", "    return now_ms + 1000\n"),
-    Mutant("add_on_terms", "the replaced stays delayed", "if due_ms then call('ZREM', delayed, member) end", ""),
-    Mutant("add_on_terms", "a stale index is enough", "member and call('ZSCORE', delayed, member)", "member and 0"),
+    Mutant("add_on_terms", "the replaced stays in the stream", "redis.call('XDEL', stream, found.entry)", ""),
+    Mutant("add_on_terms", "the replaced stays delayed", "redis.call('ZREM', delayed, found.member)", ""),
+    Mutant("add_on_terms", "the same again is lost", "(found.entry or found.member ~= member)", "true"),
+    Mutant("add_on_terms", "the replaced keeps its room", "if found and found.entry then room = room + 1 end", ""),
+    Mutant("add_on_terms", "one in the stream is due at its old time", "found.due_ms or 0", "found.due_ms or 9e12"),
     Mutant(
-        "add_on_terms", "a stale marker stays", "== 0\nend\n\nlocal function mark", "< 0\nend\n\nlocal function mark"
+        "add_on_terms", "a stale index is enough", "member and redis.call('ZSCORE', delayed, member)", "member and 0"
     ),
-    Mutant("add_on_terms", "a window goes stale", "'^%d+-') and", "'%d+-') and"),
-    Mutant("add_on_terms", "a window is none", "local sign = window_ms > 0 and 'w' or ''", "local sign = ''"),
-    Mutant("add_on_terms", "everything is a window", "local sign = window_ms > 0 and 'w' or ''", "local sign = 'w'"),
+    Mutant("add_on_terms", "a stale marker stays", "if entry[1] then return {entry", "if true then return {entry"),
+    Mutant("add_on_terms", "a window hides the place", "'^w?(%d+-%d+)$'", "'^(%d+-%d+)$'"),
+    Mutant("add_on_terms", "a window goes stale", "== 'w' then return {}, is_official end", "== 'w' then end"),
+    Mutant("add_on_terms", "their markers are none", "if not (place or is_official) then", "if not place then"),
+    Mutant(
+        "add_on_terms",
+        "official promotion frees the id",
+        "  if place == 'd' then\n    return",
+        "  if false then\n    return",
+    ),
+    Mutant("add_on_terms", "their markers last an hour too long", "- 3660000, now", "+ 3660000, now"),
+    Mutant("add_on_terms", "a promoted job is looked for too late", "- kept_ms - 1000, now", "+ 5000, now"),
+    Mutant("add_on_terms", "only the first page is looked at", "until #page < 10", "until true"),
+    Mutant("add_on_terms", "the look has no bound", "entries_left = entries_left - #page", ""),
+    Mutant("add_on_terms", "what was looked through is forgotten", "entries_by_id[id] = entry[1]", "do end"),
+    Mutant(
+        "add_on_terms",
+        "an earlier time is not looked at",
+        "if due_ms < looked_from_ms and",
+        "if looked_from_ms == math.huge and",
+    ),
+    Mutant("add_on_terms", "what is beyond the look is done", " and looked_to_ms > due_ms + 60000", ""),
+    Mutant("add_on_terms", "promotion is never late", "looked_to_ms > due_ms + 60000", "looked_to_ms > due_ms"),
+    Mutant(
+        "add_on_terms", "nothing is known of later times", "looked_to_ms > due_ms + 60000", "looked_to_ms == math.huge"
+    ),
+    Mutant("add_on_terms", "an unknown place has no end", " or now_ms > due_ms + 3600000 then", " then"),
+    Mutant("add_on_terms", "large entries are looked at for ever", "bytes_left = bytes_left - #entry[2][i + 1]", ""),
+    Mutant("add_on_terms", "what was not found is done", "  return {}\nend", "  return nil\nend"),
+    Mutant("add_on_terms", "a window is none", "(window_ms > 0 and 'w' or '')", "''"),
+    Mutant("add_on_terms", "everything is a window", "(window_ms > 0 and 'w' or '')", "'w'"),
     Mutant("add_on_terms", "a window lasts as long as any", "window_ms > 0 and window_ms or", "false or"),
     Mutant("add_on_terms", "the marker ends with the due time", "now_ms) + kept_ms, longest", "now_ms), longest"),
     Mutant(
@@ -107,27 +149,38 @@ ADD_ON_TERMS = [
         "math.min(kept_ms,",
     ),
     Mutant("add_on_terms", "overdue takes from it", "math.max(0, due_ms - now_ms)", "(due_ms - now_ms)"),
-    Mutant("add_on_terms", "the marker has no end", ", sign .. place, 'PX', ttl_ms)", ", sign .. place)"),
-    Mutant("add_on_terms", "every id is unique", "if only == '' then return put", "if false then return put"),
-    Mutant("add_on_terms", "no id is", "if only == '' then return put", "if true then return put"),
-    Mutant("add_on_terms", "no room is no trouble", "and 'n' or 'f' end", "and 'n' or 'n' end"),
-    Mutant("add_on_terms", "staleness is not asked", "if marker and not is_stale(marker) then", "if marker then"),
-    Mutant("add_on_terms", "a window hides the place", "string.gsub(marker, '^w', '')", "marker"),
-    Mutant("add_on_terms", "the kept is replaced", "only ~= 'keep' and take_away", "take_away"),
-    Mutant("add_on_terms", "replacing moves the time", "if only == 'replace' then due_ms = was_due_ms end", ""),
-    Mutant("add_on_terms", "postponing does not", "if only == 'replace' then", "if true then"),
+    Mutant("add_on_terms", "the marker has no end", ".. place, 'PX', ttl_ms)", ".. place)"),
     Mutant(
         "add_on_terms",
-        "a replacement has no marker",
-        "mark(id, put(name, envelope, id, due_ms, true, true), due_ms, window_ms)",
-        "put(name, envelope, id, due_ms, true, true)",
+        "official producers see everything",
+        "  if place == 'd' then\n    local",
+        "  if true then\n    local",
     ),
-    Mutant("add_on_terms", "a replacement shows no marker", "due_ms, true, true)", "due_ms, false, true)"),
-    Mutant("add_on_terms", "a replacement is told as new", "return 'r'", "return 'n'"),
-    Mutant("add_on_terms", "no room leaves a marker", "if not place then return 'f' end", "place = place or 'd'"),
     Mutant(
-        "add_on_terms", "the new have no marker", "  mark(id, place, due_ms, window_ms)\n  return 'n'", "  return 'n'"
+        "add_on_terms",
+        "official producers see nothing",
+        "  if place == 'd' then\n    local",
+        "  if false then\n    local",
     ),
+    Mutant("add_on_terms", "they see a short delay no longer", "1000 * math.max(1, ", "1000 * math.max(-1, -1 + "),
+    Mutant(
+        "add_on_terms",
+        "they see a window for longer",
+        "window_ms > 0 and math.min(window_ms, official_ms) or official_ms",
+        "official_ms",
+    ),
+    Mutant("add_on_terms", "a stale one of theirs stays", "redis.pcall('DEL', prefix .. ':dlid:' .. id)", "do end"),
+    Mutant("add_on_terms", "every id is unique", "if only ~= '' then found,", "if true then found,"),
+    Mutant("add_on_terms", "no id is", "if only ~= '' then found,", "if false then found,"),
+    Mutant(
+        "add_on_terms", "no room is no trouble", "if not place then return 'f' end", "if not place then return 'n' end"
+    ),
+    Mutant("add_on_terms", "the kept is replaced", "only == 'keep' or not is_waiting", "not is_waiting"),
+    Mutant("add_on_terms", "replacing moves the time", "if found and only == 'replace' then", "if false then"),
+    Mutant("add_on_terms", "postponing does not", "if found and only == 'replace' then", "if found then"),
+    Mutant("add_on_terms", "there is no marker", "if only ~= '' then mark(", "if false then mark("),
+    Mutant("add_on_terms", "a replacement is told as new", "return found and 'r' or 'n'", "return 'n'"),
+    Mutant("add_on_terms", "no room leaves a marker", "if not place then return 'f' end", "place = place or 'd'"),
     Mutant(
         "add_on_terms",
         "from now is taken for a time",

@@ -96,7 +96,8 @@ MOVE_DELAYED = [
     Mutant("move_delayed", "early by a part of a millisecond", CEIL, FLOOR),
     Mutant("move_delayed", "the job stays delayed", "call('ZREM', delayed, member)", ""),
     Mutant("move_delayed", "the index stays", "call('DEL', index)", ""),
-    Mutant("move_delayed", "a cancelled job's marker stays", "else call('DEL', marker) end", "end"),
+    Mutant("move_delayed", "a cancelled job's marker stays", "else call('DEL', marker, official) end", "end"),
+    Mutant("move_delayed", "only our own marker goes", "call('DEL', marker, official)", "call('DEL', marker)"),
     Mutant(
         "move_delayed", "what is run is lost", "if what == 'run' then run(id, member) else", "if what ~= 'run' then"
     ),
@@ -137,8 +138,10 @@ MOVE_DELAYED = [
     Mutant("move_delayed", "the index ends when it did", "call('PEXPIRE', index, ttl_ms)", ""),
     Mutant("move_delayed", "the index ends before", "math.min(delay_ms + kept_ms,", "math.min(kept_ms,"),
     Mutant("move_delayed", "the marker ends when it did", "call('PEXPIRE', marker, ttl_ms)", ""),
-    Mutant("move_delayed", "the marker is cut short", "call('PTTL', marker) < ttl_ms and ", ""),
-    Mutant("move_delayed", "a window is lengthened", " and string.sub(call('GET', marker) or 'w', 1, 1) ~= 'w'", ""),
+    Mutant("move_delayed", "a window is lengthened", "if place == 'd' then", "if true then"),
+    Mutant("move_delayed", "official producers see a window for longer", "if place ~= 'wd' then", "if true then"),
+    Mutant("move_delayed", "official producers see it as before", "if place ~= 'wd' then", "if false then"),
+    Mutant("move_delayed", "they see a short delay no longer", "math.max(1000, delay_ms) + ", "delay_ms - 5000 + "),
     Mutant("move_delayed", "nobody is told", "redis.pcall('PUBLISH', prefix .. ':due', delay_ms)", ""),
 ]
 

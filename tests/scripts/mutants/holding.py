@@ -10,6 +10,7 @@ from tests.scripts.mutants.mutant import (
     GATE,
     TIME,
     Mutant,
+    compares_ids,
     deliveries,
 )
 
@@ -99,17 +100,9 @@ REGROUP = [
         "'XGROUP', 'CREATE', stream, group, last)",
         "'XGROUP', 'CREATE', stream, group, '$')",
     ),
-    Mutant("regroup", "ids are compared as text", "return #a > #b or (#a == #b and a > b)", "return a > b"),
-    Mutant(
-        "regroup",
-        "ids are compared as numbers",
-        "return #a > #b or (#a == #b and a > b)",
-        "return tonumber(a) > tonumber(b)",
-    ),
-    Mutant("regroup", "the number of an entry is ignored", " or (ms == other_ms and is_greater(seq, other_seq))", ""),
-    Mutant("regroup", "the time of an entry is ignored", "is_greater(ms, other_ms) or (ms == other_ms and ", "("),
-    Mutant("regroup", "it begins beyond the stream", "if is_after(last_ms, last_seq, ms, seq) then", "if false then"),
-    Mutant("regroup", "it begins at the stream's end", "if is_after(last_ms, last_seq, ms, seq) then", "if true then"),
+    *compares_ids("regroup"),
+    Mutant("regroup", "it begins beyond the stream", "and is_after(last, about[i + 1]) then", "and false then"),
+    Mutant("regroup", "it begins at the stream's end", " and is_after(last, about[i + 1]) then", " then"),
     Mutant("regroup", "the first who holds it has it", LATER, "not deliveries[id]"),
     Mutant("regroup", "the lowest delivery has it", LATER, "delivery < (deliveries[id] or 1e9)"),
     Mutant("regroup", "the last who holds it has it", LATER, "true"),

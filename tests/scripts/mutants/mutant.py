@@ -47,12 +47,25 @@ def deliveries(script: str, delivery: str = "delivery") -> list[Mutant]:
 def unmarks(script: str) -> list[Mutant]:
     """It is wrong about which markers go."""
     return [
-        Mutant(script, "another's marker goes", "if place == id or (", "if place or ("),
-        Mutant(script, "its own marker stays", "if place == id or (", "if ("),
-        Mutant(script, "that of an official producer stays", "(place == '1' or place == 'd')", "place == 'd'"),
-        Mutant(script, "that of an official promoter stays", "(place == '1' or place == 'd')", "place == '1'"),
-        Mutant(script, "that of a delayed job goes", " and redis.call('EXISTS', index) == 0", ""),
-        Mutant(script, "one of another type stops it", "redis.pcall('GET', marker)", "redis.call('GET', marker)"),
+        Mutant(script, "another's marker goes", "is_its_own = place == id or", "is_its_own = place or"),
+        Mutant(script, "its own marker stays", "is_its_own = place == id or", "is_its_own ="),
+        Mutant(script, "that of an official producer stays", "found[1] or 'd'", "found[1] or 'o'"),
+        Mutant(script, "that of an official promoter stays", "((place == 'd' or place", "((place"),
+        Mutant(script, "that of a delayed job goes", "place == 'wd') and not is_delayed)", "place == 'wd'))"),
+        Mutant(
+            script,
+            "an index is enough",
+            "type(redis.pcall('ZSCORE', prefix .. ':delayed', member)) == 'string'",
+            "true",
+        ),
+        Mutant(script, "a window goes", "if is_its_own and string.sub(place, 1, 1) ~= 'w' then", "if is_its_own then"),
+        Mutant(script, "the marker stays", "redis.pcall('DEL', marker)", "do end"),
+        Mutant(script, "what official producers see stays", "redis.pcall('DEL', official)", "do end"),
+        Mutant(script, "what they see of another job goes", "if is_its_own and is_official", "if is_official"),
+        Mutant(
+            script, "what they see of a delayed job goes", "is_official and not is_delayed then", "is_official then"
+        ),
+        Mutant(script, "a window hides its own place", "place == 'w' .. id or ", ""),
     ]
 
 
@@ -73,4 +86,25 @@ def reads_ids(script: str) -> list[Mutant]:
         Mutant(script, "arrays of five are not known", "array > 0x95", "array > 0x94"),
         Mutant(script, "arrays of two are taken for jobs", "array < 0x93", "array < 0x92"),
         Mutant(script, "arrays of six are taken for jobs", "array > 0x95", "array > 0x96"),
+    ]
+
+
+def compares_ids(script: str) -> list[Mutant]:
+    """It is wrong about which of two entry ids comes later."""
+    compared = "return #ms > #other_ms or (#ms == #other_ms and ms > other_ms)"
+    return [
+        Mutant(script, "ids are compared as text", compared, "return ms > other_ms"),
+        Mutant(script, "ids are compared as numbers", compared, "return tonumber(ms) > tonumber(other_ms)"),
+        Mutant(
+            script,
+            "the number of an entry is ignored",
+            "if ms == other_ms then ms, other_ms = sequence, other_sequence end",
+            "",
+        ),
+        Mutant(
+            script,
+            "the time of an entry is ignored",
+            "if ms == other_ms then ms, other_ms = sequence, other_sequence end",
+            "ms, other_ms = sequence, other_sequence",
+        ),
     ]

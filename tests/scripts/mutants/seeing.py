@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.scripts.mutants.mutant import Mutant, reads_ids, unmarks
+from tests.scripts.mutants.mutant import Mutant, compares_ids, reads_ids, unmarks
 
 ACKS = "redis.call('XACK', stream, group, unpack(ARGV, 7, last_entry))"
 DELETES = "redis.call('XDEL', stream, unpack(ARGV, 7, last_entry))"
@@ -41,7 +41,6 @@ STORE = [
     ),
     Mutant("store", "no marker is looked at", "for i = last_result + 1, #ARGV, 2 do", "for i = 1, 0 do"),
     Mutant("store", "the last marker is left out", "last_result + 1, #ARGV, 2 do", "last_result + 1, #ARGV - 2, 2 do"),
-    Mutant("store", "the marker stays", "redis.call('DEL', marker)", ""),
     *unmarks("store"),
     Mutant("store", "what cannot be acked at once is left", "are_gone and code == 1", "true", needs_msetex=True),
     Mutant(
@@ -153,41 +152,32 @@ ANNOUNCE_DONE = [
     ),
 ]
 
-FURTHER = "if ms > last_ms or (ms == last_ms and sequence > last_sequence) then"
-BEHIND = "start = ms, sequence, '(' .. group[i + 1]"
+FURTHER = "and is_after(group[i + 1], last) then"
 
 PURGE_WAITING = [
-    Mutant("purge_waiting", "what is held goes too", BEHIND, "start = ms, sequence, '-'"),
-    Mutant("purge_waiting", "the last that is held goes too", BEHIND, BEHIND.replace("'(' .. ", "")),
-    Mutant("purge_waiting", "the last group decides", FURTHER, "if true then"),
-    Mutant("purge_waiting", "the first group decides", FURTHER, "if last_ms == -1 then"),
-    Mutant("purge_waiting", "the group furthest behind decides", FURTHER, "if last_ms == -1 or ms < last_ms then"),
+    Mutant("purge_waiting", "what is held goes too", "'(' .. last, '+'", "'-', '+'"),
+    Mutant("purge_waiting", "the last that is held goes too", "'(' .. last, '+'", "last, '+'"),
+    Mutant("purge_waiting", "the last group decides", FURTHER, "then"),
+    Mutant("purge_waiting", "the first group decides", FURTHER, "and last == '0-0' then"),
     Mutant(
         "purge_waiting",
-        "times are compared as text",
+        "the group furthest behind decides",
         FURTHER,
-        "if last_ms == -1 or tostring(ms) > tostring(last_ms) or (ms == last_ms and sequence > last_sequence) then",
+        "and (last == '0-0' or is_after(last, group[i + 1])) then",
     ),
-    Mutant("purge_waiting", "the sequence is not compared", FURTHER, "if ms > last_ms then"),
-    Mutant(
-        "purge_waiting",
-        "the sequence is compared as text",
-        "and sequence > last_sequence)",
-        "and tostring(sequence) > tostring(last_sequence))",
-    ),
-    Mutant("purge_waiting", "the sequence alone is compared", FURTHER, "if sequence > last_sequence then"),
+    *[mutant for mutant in compares_ids("purge_waiting") if "as numbers" not in mutant.title],
     Mutant("purge_waiting", "there must be a stream", "if kind == 'none' then return 0 end", ""),
     Mutant("purge_waiting", "another type is passed over", "if kind == 'none'", "if kind ~= 'stream'"),
     Mutant("purge_waiting", "the count is ignored", ", 'COUNT', count", ""),
     Mutant(
         "purge_waiting",
         "the newest go first",
-        "call('XRANGE', stream, start, '+',",
-        "call('XREVRANGE', stream, '+', start,",
+        "call('XRANGE', stream, '(' .. last, '+',",
+        "call('XREVRANGE', stream, '+', '(' .. last,",
     ),
     Mutant("purge_waiting", "nothing is removed", "removed + call('XDEL', stream, entry[1])", "removed + 1"),
     Mutant("purge_waiting", "removals are not counted", "removed = removed + call", "removed = call"),
-    Mutant("purge_waiting", "markers stay", "if id then unmark(id, entry[1]) end", ""),
+    Mutant("purge_waiting", "markers stay", "if id then remove_marker(id, entry[1]) end", ""),
     Mutant("purge_waiting", "only the first field is looked at", "for i = 1, #entry[2], 2 do", "for i = 1, 2, 2 do"),
     Mutant(
         "purge_waiting",
@@ -195,19 +185,14 @@ PURGE_WAITING = [
         "entry[2][i] == 'd' and id_of(",
         "entry[2][i] == 'n' and id_of(",
     ),
-    Mutant("purge_waiting", "its own marker stays", "place == entry_id or place ==", "place =="),
-    Mutant("purge_waiting", "a window stays", " or place == 'w' .. entry_id", ""),
+    Mutant("purge_waiting", "only windows end", "unmark(prefix, id, entry_id)", ""),
+    Mutant("purge_waiting", "a window stays", "if redis.pcall('GET', marker) == 'w' .. entry_id then", "if false then"),
     Mutant(
         "purge_waiting",
         "another's window goes",
-        "place == 'w' .. entry_id",
-        "(type(place) == 'string' and sub(place, 1, 1) == 'w')",
+        "if redis.pcall('GET', marker) == 'w' .. entry_id then",
+        "if string.sub(redis.pcall('GET', marker) or '', 1, 1) == 'w' then",
     ),
-    Mutant("purge_waiting", "another's marker goes", "if is_its_own or", "if place or"),
-    Mutant("purge_waiting", "that of an official producer stays", "(place == '1' or place == 'd')", "place == 'd'"),
-    Mutant("purge_waiting", "that of an official promoter stays", "(place == '1' or place == 'd')", "place == '1'"),
-    Mutant("purge_waiting", "that of a delayed job goes", " and call('EXISTS', index) == 0", ""),
-    Mutant("purge_waiting", "a marker of another type stops it", "redis.pcall('GET', marker)", "call('GET', marker)"),
     *reads_ids("purge_waiting"),
 ]
 
@@ -223,7 +208,8 @@ PURGE_DELAYED = [
         "call('ZREVRANGE', delayed, 0, count - 1)",
     ),
     Mutant("purge_delayed", "the index stays", "call('DEL', prefix .. ':didx:' .. id, prefix", "call('DEL', prefix"),
-    Mutant("purge_delayed", "the marker stays", ", prefix .. ':dlid:' .. id)", ")"),
+    Mutant("purge_delayed", "the marker stays", ", prefix .. ':unique:' .. id, prefix", ", prefix"),
+    Mutant("purge_delayed", "what official producers see stays", ", prefix .. ':dlid:' .. id)", ")"),
     Mutant("purge_delayed", "short members end the script", "#member >= 4 and struct.unpack", "struct.unpack"),
     Mutant("purge_delayed", "lengths of one byte", "struct.unpack('<I4', member)", "byte(member)"),
     Mutant("purge_delayed", "lengths the other way round", "'<I4'", "'>I4'"),

@@ -36,7 +36,6 @@ FINISH = [
     Mutant("finish", "only the first is finished", "for i = 3, #ARGV, 2 do", "for i = 3, math.min(4, #ARGV), 2 do"),
     Mutant("finish", "all have the first one's marker", "ARGV[i], ARGV[i + 1]", "ARGV[i], ARGV[4]"),
     *unmarks("finish"),
-    Mutant("finish", "the marker stays", "redis.call('DEL', marker)", ""),
 ]
 
 RESCHEDULE = [
@@ -76,17 +75,20 @@ RESCHEDULE = [
     Mutant("reschedule", "the index ends before", "math.min(delay_ms + kept_ms,", "math.min(kept_ms,"),
     Mutant("reschedule", "every marker is moved", "if is_marked == '1' then", "if true then"),
     Mutant("reschedule", "no marker is moved", "if is_marked == '1' then", "if false then"),
-    Mutant("reschedule", "another's marker is moved", "if marker == id then", "if marker then"),
+    Mutant("reschedule", "another's marker is moved", "if place == id or place == 'd'", "if place"),
+    Mutant("reschedule", "its own marker stays", "if place == id or place == 'd'", "if place == 'd'"),
+    Mutant("reschedule", "a marker without a place ends when it did", "place == id or place == 'd'", "place == id"),
+    Mutant("reschedule", "a job of an official producer gets none", " or (is_official and not place) then", " then"),
+    Mutant("reschedule", "every job gets one", "(is_official and not place)", "not place"),
     Mutant("reschedule", "the marker ends when it did", "'d', 'PX', ttl_ms)", "'d', 'KEEPTTL')"),
-    Mutant("reschedule", "a window is not known", "elseif marker == 'w' .. id then", "elseif false then"),
+    Mutant("reschedule", "a window is not known", "elseif place == 'w' .. id then", "elseif false then"),
     Mutant(
         "reschedule",
         "another's window is moved",
-        "elseif marker == 'w' .. id then",
-        "elseif marker and marker ~= '1' then",
+        "elseif place == 'w' .. id then",
+        "elseif place then",
     ),
     Mutant("reschedule", "a window is lengthened", "'wd', 'KEEPTTL')", "'wd', 'PX', ttl_ms)"),
-    Mutant("reschedule", "a marker of another type stops it", "redis.pcall('GET', key)", "redis.call('GET', key)"),
 ]
 
 BURY = [

@@ -3,7 +3,7 @@
 -- Atomically, for each job: either a job of its id is there already, and nothing is added, or the waiting one gets the
 -- new data; or the job joins the stream or, if it is due later by the server's clock, the delayed set, with the index
 -- that finds it by its id and the marker that says where it is. Closes the race between several who add one id, delayed
--- or not. A marker whose job has gone from where it was is taken for none: whoever ran it did not know of markers.
+-- or not. Official producers see the jobs of ours that are delayed, for as long as they see their own, and no others.
 --
 -- KEYS  stream, ledger (hash: slot -> "number answers"), delayed
 -- ARGV  slot, number, ledger_ttl_ms, max_stream_len (0: no bound), needed, prefix of the queue's keys, kept_ms,
@@ -18,18 +18,24 @@ local max_stream_len, needed, prefix, kept_ms = tonumber(ARGV[4]), tonumber(ARGV
 local call = redis.call
 
 local seen = call('HGET', ledger, slot)
-if seen then
-  local last, answers = string.match(seen, '^(%d+) (%w*)$')
-  if tonumber(last) >= number then return answers end
-end
+local last, answered = string.match(seen or '', '^(%d+) (%w*)$')
+if last and tonumber(last) >= number then return answered end
 
--- Whatever could fail must fail before the first job is added.
-for key, kind in pairs({[stream] = 'stream', [delayed] = 'zset'}) do
-  local found = call('TYPE', key).ok
-  if found ~= 'none' and found ~= kind then
-    return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. found .. ', not a ' .. kind)
-  end
+-- include lib/refusal.lua
+-- include lib/id_of.lua
+-- include lib/is_after.lua
+-- include lib/find_unique.lua
+-- include lib/take_away.lua
+
+-- Whatever could be refused must be so before the first job is added. The stream cannot be tried: see add_to_stream.
+local refused = refusal('XLEN', stream)
+  or refusal('SET', prefix .. ':unique:', '', 'XX')
+  or refusal('ZADD', delayed, 'XX', 'GT', '-inf', 'none')
+for i = 12, #ARGV, 6 do
+  local may_replace = ARGV[i] == 'replace' or ARGV[i] == 'postpone'
+  refused = refused or (may_replace and (refusal('XDEL', stream, '0-0') or refusal('ZREM', delayed, '')))
 end
+if refused then return refused end
 
 local time = call('TIME')
 local now_ms = time[1] * 1000 + math.ceil(time[2] / 1000)  -- never early
@@ -39,86 +45,60 @@ local is_refused = room < needed
 if needed > 0 then room = math.huge end  -- a batch that asks is taken whole
 local soonest = math.huge
 local longest_ms = 9e15  -- Redis takes no TTL much longer than this
+local answers, failure = {}, nil
 
--- Puts a job where it belongs; returns its place: an entry id, "d" for the delayed set, nil if there is no room. One
--- that replaces another needs none.
-local function put(name, envelope, id, due_ms, is_only, has_place)
-  if due_ms > now_ms then
-    local member = struct.pack('<I4', #name) .. name .. envelope
-    call('ZADD', delayed, due_ms, member)
-    call('SET', prefix .. ':didx:' .. id, member, 'PX', math.min(due_ms - now_ms + kept_ms, longest_ms))
-    soonest = math.min(soonest, due_ms)
-    return 'd'
-  end
-  if room < 1 and not has_place then return nil end
-  room = room - 1
+local function delay(name, envelope, id, due_ms)
+  local member = struct.pack('<I4', #name) .. name .. envelope
+  call('ZADD', delayed, due_ms, member)
+  call('SET', prefix .. ':didx:' .. id, member, 'PX', math.min(due_ms - now_ms + kept_ms, longest_ms))
+  soonest = math.min(soonest, due_ms)
+  return 'd', member
+end
+
+-- A stream whose ids are used up refuses every entry: then no job of the batch joins it, and if none has been stored
+-- elsewhere, the batch fails.
+local function add_to_stream(name, envelope, id, is_only)
   local words = {'d', envelope}
   if name ~= '' then words[3], words[4] = 'n', name end
   -- An id of 26 letters, as ours have, does not show that it was given; in UTF-8 it has as many bytes or more.
   if is_only and #id >= 26 then words[#words + 1], words[#words + 2] = 'u', '1' end
-  return call('XADD', stream, '*', unpack(words))
+  local entry_id = redis.pcall('XADD', stream, '*', unpack(words))
+  if type(entry_id) == 'string' then return entry_id end
+  failure = entry_id
+  return nil
 end
 
-local function is_after(id, other)
-  local ms, sequence = string.match(id, '^(%d+)-(%d+)$')
-  local other_ms, other_sequence = string.match(other, '^(%d+)-(%d+)$')
-  ms, other_ms = tonumber(ms), tonumber(other_ms)
-  return ms > other_ms or (ms == other_ms and tonumber(sequence) > tonumber(other_sequence))
-end
-
--- Whether no group has delivered the entry yet.
-local function is_waiting(entry_id)
-  for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do
-    for i = 1, #group, 2 do
-      if group[i] == 'last-delivered-id' and not is_after(entry_id, group[i + 1]) then return false end
-    end
-  end
-  return true
-end
-
--- Takes a job that waits away, for another to stand in its place; returns when it was due, or nil if it does not wait.
-local function take_away(place, id)
-  if string.find(place, '-', 1, true) then
-    if #call('XRANGE', stream, place, place) == 0 or not is_waiting(place) then return nil end
-    call('XDEL', stream, place)
-    room = room + 1
-    return 0
-  end
-  local member = call('GET', prefix .. ':didx:' .. id)
-  local due_ms = member and call('ZSCORE', delayed, member)
-  if due_ms then call('ZREM', delayed, member) end
-  return due_ms and tonumber(due_ms)
-end
-
--- An entry that is gone was run by somebody who knows nothing of markers. A window stands for itself.
-local function is_stale(marker)
-  return string.find(marker, '^%d+-') and #call('XRANGE', stream, marker, marker) == 0
-end
-
-local function mark(id, place, due_ms, window_ms)
-  local sign = window_ms > 0 and 'w' or ''
+-- Says where a job is that is the only one of its id, and to official producers that it is delayed.
+local function mark(id, place, due_ms, window_ms, is_official)
   local ttl_ms = window_ms > 0 and window_ms or math.min(math.max(0, due_ms - now_ms) + kept_ms, longest_ms)
-  call('SET', prefix .. ':dlid:' .. id, sign .. place, 'PX', ttl_ms)
+  call('SET', prefix .. ':unique:' .. id, (window_ms > 0 and 'w' or '') .. place, 'PX', ttl_ms)
+  if place == 'd' then
+    local official_ms = math.min(1000 * math.max(1, math.floor((due_ms - now_ms) / 1000)) + 3600000, longest_ms)
+    call('SET', prefix .. ':dlid:' .. id, '1', 'PX', window_ms > 0 and math.min(window_ms, official_ms) or official_ms)
+  elseif is_official then
+    redis.pcall('DEL', prefix .. ':dlid:' .. id)
+  end
 end
 
 local function add(name, envelope, id, due_ms, only, window_ms)
-  if only == '' then return put(name, envelope, id, due_ms, false) and 'n' or 'f' end
-  local marker = call('GET', prefix .. ':dlid:' .. id)
-  if marker and not is_stale(marker) then
-    local place = string.gsub(marker, '^w', '')
-    local was_due_ms = only ~= 'keep' and take_away(place, id)
-    if not was_due_ms then return 'd' end
-    if only == 'replace' then due_ms = was_due_ms end
-    mark(id, put(name, envelope, id, due_ms, true, true), due_ms, window_ms)
-    return 'r'
+  local found, is_official
+  if only ~= '' then found, is_official = find_unique(id, now_ms, kept_ms) end
+  if found and (only == 'keep' or not is_waiting(found)) then return 'd' end
+  if found and only == 'replace' then due_ms = found.due_ms or 0 end
+  local place, member
+  if due_ms > now_ms then
+    place, member = delay(name, envelope, id, due_ms)
+  elseif room >= 1 or found then
+    place = add_to_stream(name, envelope, id, only ~= '')
+    room = room - 1
   end
-  local place = put(name, envelope, id, due_ms, true)
   if not place then return 'f' end
-  mark(id, place, due_ms, window_ms)
-  return 'n'
+  if found and (found.entry or found.member ~= member) then take_away(found) end
+  if found and found.entry then room = room + 1 end
+  if only ~= '' then mark(id, place, due_ms, window_ms, is_official) end
+  return found and 'r' or 'n'
 end
 
-local answers = {}
 for i = 8, #ARGV, 6 do
   local due_ms, relative = 0, string.match(ARGV[i + 3], '^%+(%d+)$')
   if relative then due_ms = now_ms + tonumber(relative) elseif ARGV[i + 3] ~= '' then due_ms = tonumber(ARGV[i + 3]) end
@@ -128,6 +108,8 @@ for i = 8, #ARGV, 6 do
     answers[#answers + 1] = add(ARGV[i], ARGV[i + 1], ARGV[i + 2], due_ms, ARGV[i + 4], tonumber(ARGV[i + 5]))
   end
 end
+local answer = table.concat(answers)
+if failure and not string.find(answer, '[nr]') then return failure end
 
 -- Tell promoters that sleep, if the next job is due sooner than the one they know of. They look by themselves, too.
 if soonest < math.huge then
@@ -135,7 +117,6 @@ if soonest < math.huge then
   if tonumber(first[2]) >= soonest then redis.pcall('PUBLISH', prefix .. ':due', soonest - now_ms) end
 end
 
-local answer = table.concat(answers)
-call('HSET', ledger, slot, ARGV[2] .. ' ' .. answer)
-call('PEXPIRE', ledger, ledger_ttl_ms)
+redis.pcall('HSET', ledger, slot, ARGV[2] .. ' ' .. answer)
+redis.pcall('PEXPIRE', ledger, ledger_ttl_ms)
 return answer

@@ -22,35 +22,36 @@ local ttl_ms = math.min(delay_ms + kept_ms, 9e15)  -- Redis takes none much long
 local function run(id, member)
   local size = struct.unpack('<I4', member)
   local name, envelope = string.sub(member, 5, 4 + size), string.sub(member, 5 + size)
-  local marker = call('GET', prefix .. ':dlid:' .. id)
+  local marker = call('MGET', prefix .. ':unique:' .. id)[1]
   local words = {'d', envelope}
   if name ~= '' then words[3], words[4] = 'n', name end
   -- As add_on_terms does it.
   if marker and #id >= 26 then words[#words + 1], words[#words + 2] = 'u', '1' end
   local entry_id = call('XADD', stream, '*', unpack(words))
   if marker then
-    call('SET', prefix .. ':dlid:' .. id, (string.sub(marker, 1, 1) == 'w' and 'w' or '') .. entry_id, 'KEEPTTL')
+    call('SET', prefix .. ':unique:' .. id, (string.sub(marker, 1, 1) == 'w' and 'w' or '') .. entry_id, 'KEEPTTL')
   end
 end
 
 local found = {}
 for i = 5, #ARGV do
   local id = ARGV[i]
-  local index, marker = prefix .. ':didx:' .. id, prefix .. ':dlid:' .. id
-  local member = call('GET', index)
+  local index, marker, official = prefix .. ':didx:' .. id, prefix .. ':unique:' .. id, prefix .. ':dlid:' .. id
+  local member = call('MGET', index)[1]
   if not member or not call('ZSCORE', delayed, member) then
     found[#found + 1] = 0
   elseif what == 'postpone' then
     call('ZADD', delayed, now_ms + delay_ms, member)
     call('PEXPIRE', index, ttl_ms)
-    if call('PTTL', marker) < ttl_ms and string.sub(call('GET', marker) or 'w', 1, 1) ~= 'w' then
-      call('PEXPIRE', marker, ttl_ms)
-    end
+    -- How long a marker lasts says when its job is due: see find_unique. A window keeps its end.
+    local place = call('MGET', marker)[1]
+    if place == 'd' then call('PEXPIRE', marker, ttl_ms) end
+    if place ~= 'wd' then call('PEXPIRE', official, math.min(math.max(1000, delay_ms) + 3600000, 9e15)) end
     found[#found + 1] = 1
   else
     call('ZREM', delayed, member)
     call('DEL', index)
-    if what == 'run' then run(id, member) else call('DEL', marker) end
+    if what == 'run' then run(id, member) else call('DEL', marker, official) end
     found[#found + 1] = 1
   end
 end

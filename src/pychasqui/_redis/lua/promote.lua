@@ -82,7 +82,7 @@ local function move(most)
     else
       bad = bad + 1
     end
-    ids[i], markers_at[i], indexes[i] = id, prefix .. ':dlid:' .. (id or ''), prefix .. ':didx:' .. (id or '')
+    ids[i], markers_at[i], indexes[i] = id, prefix .. ':unique:' .. (id or ''), prefix .. ':didx:' .. (id or '')
   end
   local markers = call('MGET', unpack(markers_at))
   -- Whatever could fail must fail before the first job is added.

@@ -15,7 +15,7 @@ local members = call('ZRANGE', delayed, 0, count - 1)
 for _, member in ipairs(members) do
   local size = #member >= 4 and struct.unpack('<I4', member)
   local id = size and id_of(sub(member, 5 + size))
-  if id then call('DEL', prefix .. ':didx:' .. id, prefix .. ':dlid:' .. id) end
+  if id then call('DEL', prefix .. ':didx:' .. id, prefix .. ':unique:' .. id, prefix .. ':dlid:' .. id) end
   call('ZREM', delayed, member)
 end
 return #members

@@ -11,34 +11,32 @@ local call = redis.call
 
 local kind = call('TYPE', stream).ok
 if kind == 'none' then return 0 end
-local start, last_ms, last_sequence = '-', -1, -1
+
+-- include lib/is_after.lua
+
+local last = '0-0'
 for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do
   for i = 1, #group, 2 do
-    if group[i] == 'last-delivered-id' then
-      local ms, sequence = string.match(group[i + 1], '^(%d+)-(%d+)$')
-      ms, sequence = tonumber(ms), tonumber(sequence)
-      if ms > last_ms or (ms == last_ms and sequence > last_sequence) then
-        last_ms, last_sequence, start = ms, sequence, '(' .. group[i + 1]
-      end
-    end
+    if group[i] == 'last-delivered-id' and is_after(group[i + 1], last) then last = group[i + 1] end
   end
 end
 
 -- include lib/id_of.lua
 
-local function unmark(id, entry_id)
-  local marker, index = prefix .. ':dlid:' .. id, prefix .. ':didx:' .. id
-  local place = redis.pcall('GET', marker)
-  local is_its_own = place == entry_id or place == 'w' .. entry_id
-  -- Where official processes had to do with it, the marker may not know where the job is: not in the delayed set.
-  if is_its_own or ((place == '1' or place == 'd') and call('EXISTS', index) == 0) then call('DEL', marker) end
+-- include lib/unmark.lua
+
+-- A job that is removed keeps nobody out, not even for a window.
+local function remove_marker(id, entry_id)
+  unmark(prefix, id, entry_id)
+  local marker = prefix .. ':unique:' .. id
+  if redis.pcall('GET', marker) == 'w' .. entry_id then redis.pcall('DEL', marker) end
 end
 
 local removed = 0
-for _, entry in ipairs(call('XRANGE', stream, start, '+', 'COUNT', count)) do
+for _, entry in ipairs(call('XRANGE', stream, '(' .. last, '+', 'COUNT', count)) do
   for i = 1, #entry[2], 2 do
     local id = entry[2][i] == 'd' and id_of(entry[2][i + 1])
-    if id then unmark(id, entry[1]) end
+    if id then remove_marker(id, entry[1]) end
   end
   removed = removed + call('XDEL', stream, entry[1])
 end

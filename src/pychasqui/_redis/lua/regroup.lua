@@ -55,30 +55,22 @@ for _, name in ipairs(alive) do
   if must_wait and not said[name] then return 0 end
 end
 
--- As text: a sequence number may be too large for a Lua number. There are no leading zeros.
-local function is_greater(a, b) return #a > #b or (#a == #b and a > b) end
-local function is_after(ms, seq, other_ms, other_seq)
-  return is_greater(ms, other_ms) or (ms == other_ms and is_greater(seq, other_seq))
-end
+-- include lib/is_after.lua
 
-local holders, deliveries, last_ms, last_seq = {}, {}, '0', '0'
+local holders, deliveries, last = {}, {}, '0-0'
 for _, name in ipairs(alive) do
-  for ms, seq, delivery in string.gmatch(said[name] or '', '(%d+)%-(%d+) (%d+)') do
-    local id = ms .. '-' .. seq
+  for id, delivery in string.gmatch(said[name] or '', '(%d+%-%d+) (%d+)') do
     delivery = math.min(tonumber(delivery), 1e9)
     -- One that lost it may still run it; whoever took it over has it by a later delivery.
     if delivery > (deliveries[id] or -1) then holders[id], deliveries[id] = name, delivery end
-    if is_after(ms, seq, last_ms, last_seq) then last_ms, last_seq = ms, seq end
+    if is_after(id, last) then last = id end
   end
 end
 for i = 1, #about, 2 do
-  if about[i] == 'last-generated-id' then
-    local ms, seq = string.match(about[i + 1], '^(%d+)-(%d+)$')
-    if is_after(last_ms, last_seq, ms, seq) then last_ms, last_seq = ms, seq end
-  end
+  if about[i] == 'last-generated-id' and is_after(last, about[i + 1]) then last = about[i + 1] end
 end
 
-local last, after, has_left = last_ms .. '-' .. last_seq, '-', false
+local after, has_left = '-', false
 redis.call('XGROUP', 'CREATE', stream, group, last)
 repeat
   local page = redis.call('XRANGE', stream, after, last, 'COUNT', 100)

@@ -20,6 +20,8 @@ if kind ~= 'none' and kind ~= 'zset' then
   return redis.error_reply('WRONGTYPE ' .. delayed .. ' is a ' .. kind .. ', not a zset')
 end
 
+-- include lib/mark_delayed.lua
+
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.ceil(time[2] / 1000)  -- never early
 local longest_ms = 9e15  -- Redis takes no TTL much longer than this
@@ -43,14 +45,6 @@ for _, id in ipairs(ids) do
   redis.call('ZADD', delayed, now_ms + delay_ms, member)
   local ttl_ms = math.min(delay_ms + kept_ms, longest_ms)
   redis.call('SET', prefix .. ':didx:' .. job_id, member, 'PX', ttl_ms)
-  if is_marked == '1' then
-    local key = prefix .. ':dlid:' .. job_id
-    local marker = redis.pcall('GET', key)
-    if marker == id then
-      redis.call('SET', key, 'd', 'PX', ttl_ms)
-    elseif marker == 'w' .. id then
-      redis.call('SET', key, 'wd', 'KEEPTTL')
-    end
-  end
+  if is_marked == '1' then mark_delayed(prefix, job_id, id, ttl_ms) end
 end
 return #ids

@@ -15,6 +15,8 @@ local entries, results = tonumber(ARGV[5]), tonumber(ARGV[6])
 local last_entry = 6 + entries
 local last_result = last_entry + 2 * results
 
+-- include lib/unmark.lua
+
 -- Before the results: once a script has written, the server refuses it nothing for want of memory.
 local are_gone = at_once
 if at_once then
@@ -41,11 +43,5 @@ if not is_stored then
   end
 end
 
-for i = last_result + 1, #ARGV, 2 do
-  local id, marker, index = ARGV[i], prefix .. ':dlid:' .. ARGV[i + 1], prefix .. ':didx:' .. ARGV[i + 1]
-  local place = redis.pcall('GET', marker)
-  if place == id or ((place == '1' or place == 'd') and redis.call('EXISTS', index) == 0) then
-    redis.call('DEL', marker)
-  end
-end
+for i = last_result + 1, #ARGV, 2 do unmark(prefix, ARGV[i + 1], ARGV[i]) end
 return refused
