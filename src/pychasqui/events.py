@@ -88,6 +88,7 @@ class QueueEvents:
         self._callbacks: list[tuple[str | None, Callback]] = []
         self._reading: asyncio.Task[Any] | None = None
         self._is_closed = False
+        self._has_read = False
         self._outage = Outage(
             f"the events of {self.queue_name} cannot be read", f"the events of {self.queue_name} are read again"
         )
@@ -182,11 +183,14 @@ class QueueEvents:
             await self.start()
             entries = await self._broker.read_events(self._after, self._count, self._block_ms)
         except RedisTrouble as error:
-            if remedy_for(error) is Remedy.FATAL and not self._outage.is_on:
+            # One who has read before goes on: somebody has put another thing in the stream's place, or taken rights
+            # away, and may bring them back.
+            if remedy_for(error) is Remedy.FATAL and not self._has_read and not self._outage.is_on:
                 raise
             await asyncio.sleep(self._outage.goes_on(error))
             return
         self._outage.is_over()
+        self._has_read = True
         if not entries:
             await self._follow_a_new_stream()
         for entry in entries:
