@@ -18,7 +18,7 @@ PIP := -m pip --disable-pip-version-check install -qq
 FINDS_SERVER := $(BIN)/python -c 'from pychasqui.embedded import find_server; find_server()' 2>/dev/null
 ARGS ?=
 
-.PHONY: help demo test check matrix pythons chaos bench clean best-server
+.PHONY: help demo test check matrix pythons chaos hostile bench clean best-server
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -45,6 +45,9 @@ pythons: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## run the suite on ev
 
 chaos: $(INSTALLED) best-server  ## break things for ROUNDS rounds and count the jobs
 	@$(BIN)/python -m tests.chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+hostile: $(INSTALLED) best-server  ## write anything into any key for ROUNDS rounds and see who dies
+	@$(BIN)/python -m tests.hostile $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## measure, side by side with the others
 	@$(BIN)/python -m benchmarks $(ARGS)

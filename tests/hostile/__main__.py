@@ -12,6 +12,7 @@ import asyncio
 import logging
 import sys
 from collections import Counter
+from collections.abc import Callable
 from time import monotonic
 
 import redis.asyncio
@@ -23,15 +24,22 @@ from tests.support.server import RedisServer
 
 
 async def run_rounds(
-    server: RedisServer, seed: int, numbers: range, *, stages: int = 1, patience_s: float = 15.0, is_loud: bool = False
+    server: RedisServer,
+    seed: int,
+    numbers: range,
+    *,
+    stages: int = 1,
+    patience_s: float = 15.0,
+    on_outcome: Callable[[Outcome], bool] = lambda outcome: True,
 ) -> list[Outcome]:
-    """Each stage has a queue of its own and takes every so-many-th round."""
+    """Each stage has a queue of its own and takes its share of the rounds, while on_outcome() wants more."""
     alarm = Alarm()
     loggers = [logging.getLogger(name) for name in ("chasqui", "asyncio")]
     for logger in loggers:
         logger.addHandler(alarm)
         logger.propagate = False
     outcomes: list[Outcome] = []
+    is_enough = asyncio.Event()
 
     async def run(stage_number: int) -> None:
         client = redis.asyncio.Redis(unix_socket_path=str(server.socket_path))
@@ -39,8 +47,10 @@ async def run_rounds(
             for turn, number in enumerate(numbers[stage_number::stages]):
                 outcome = await run_round(stage, client, alarm, f"{seed}:{number}", patience_s)
                 outcomes.append(outcome)
-                if is_loud:
-                    _tell(number, outcome)
+                if not on_outcome(outcome):
+                    is_enough.set()
+                if is_enough.is_set():
+                    break
                 if turn % SWEEP_EVERY == SWEEP_EVERY - 1:
                     await sweep(stage, client)
         await client.aclose()
@@ -56,11 +66,12 @@ async def run_rounds(
     return outcomes
 
 
-def _tell(number: int, outcome: Outcome) -> None:
+def _tell(outcome: Outcome) -> bool:
     for problem in outcome.problems:
-        print(f"{number:5} {outcome.seconds:5.1f} s  {problem}\n        after {', '.join(outcome.writes)}", flush=True)
-    if number % 100 == 0:
-        print(f"{number:5} {outcome.seconds:5.1f} s", flush=True)
+        print(f"{outcome.seed:>7} {outcome.seconds:5.1f} s  {problem}\n        {', '.join(outcome.writes)}", flush=True)
+    if outcome.seed.endswith("00"):
+        print(f"{outcome.seed:>7} {outcome.seconds:5.1f} s", flush=True)
+    return True
 
 
 def main() -> int:
@@ -82,7 +93,7 @@ def main() -> int:
                 numbers,
                 stages=min(arguments.stages, arguments.rounds),
                 patience_s=arguments.patience,
-                is_loud=True,
+                on_outcome=_tell,
             )
         )
     bad = [outcome for outcome in outcomes if outcome.problems]

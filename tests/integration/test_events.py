@@ -546,11 +546,69 @@ class TestSubscribers:
             await anext(events)
         await events.close()
 
+    async def test_who_has_read_before_outlasts_a_stream_of_a_wrong_type(
+        self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, written: Log
+    ) -> None:
+        async with QueueEvents(queue_name, redis_url=redis_url, block_ms=50) as events:
+            await witness.xadd(written.key, {"e": "completed", "id": "before"})
+            assert (await asyncio.wait_for(anext(events), 5)).job_id == "before"
+            after = asyncio.create_task(anext(events))
+            await witness.set(written.key, "not a stream")
+            await asyncio.sleep(0.2)  # for as long as it takes to meet it
+            await witness.delete(written.key)
+            await witness.xadd(written.key, {"e": "completed", "id": "after"})
+            assert (await asyncio.wait_for(after, 5)).job_id == "after"
+
+    @pytest.mark.parametrize("far", ("253402300800000-0", f"{2**64 - 1}-{2**64 - 1}"))
+    async def test_a_stream_that_was_begun_again_behind_the_last_event_is_read_from_its_beginning(
+        self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, written: Log, far: str
+    ) -> None:
+        async with QueueEvents(queue_name, redis_url=redis_url, block_ms=50) as events:
+            await witness.xadd(written.key, {"e": "completed", "id": "far"}, id=far)
+            assert (await asyncio.wait_for(anext(events), 5)).event_id == far
+            await witness.delete(written.key)
+            for job_id in ("first", "second"):
+                await witness.xadd(written.key, {"e": "completed", "id": job_id})
+            for job_id in ("first", "second"):
+                assert (await asyncio.wait_for(anext(events), 5)).job_id == job_id
+
+    async def test_events_that_are_removed_are_not_taken_for_a_new_stream(
+        self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, written: Log
+    ) -> None:
+        async with QueueEvents(queue_name, redis_url=redis_url, block_ms=20, last_event_id="0") as events:
+            ids = [await witness.xadd(written.key, {"e": "completed", "id": str(number)}) for number in range(2)]
+            for number in range(2):
+                assert (await asyncio.wait_for(anext(events), 5)).job_id == str(number)
+            await witness.xdel(written.key, ids[1])
+            following = asyncio.create_task(anext(events))
+            await asyncio.sleep(0.1)  # several reads find nothing
+            await witness.xadd(written.key, {"e": "completed", "id": "next"})
+            assert (await asyncio.wait_for(following, 5)).job_id == "next"
+
+    @pytest.mark.parametrize(
+        "fields",
+        (
+            {b"e": b"\xff", b"id": b"\xff", b"ts": b"9" * 5000, b"attempt": b"-1"},
+            {b"e": b"x" * 500_000, b"duration_us": "\u00b2".encode()},
+            {b"%d" % number: b"" for number in range(1000)},
+        ),
+        ids=("numbers", "long", "many"),
+    )
+    async def test_whatever_stands_in_the_stream_is_an_event(
+        self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, written: Log, fields: dict[bytes, bytes]
+    ) -> None:
+        async with QueueEvents(queue_name, redis_url=redis_url) as events:
+            await witness.xadd(written.key, fields)
+            event = await asyncio.wait_for(anext(events), 5)
+        assert len(event.name) <= 20_000
+        assert len(event.fields) <= 64
+        assert all(isinstance(value, str) for value in event.fields.values())
+
 
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     (
-        ({"queue_name": "a b"}, InvalidArgument, "queue name"),
+        ({"queue_name": "a{b"}, InvalidArgument, "queue name"),
         ({"queue_name": 7}, InvalidType, "queue name"),
         ({"last_event_id": 0}, InvalidType, "last_event_id must be a str"),
         ({"last_event_id": ""}, InvalidArgument, "last_event_id"),

@@ -1,0 +1,39 @@
+"""A short version of `make hostile`, and the proof that it would notice what it looks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.hostile.__main__ import run_rounds
+from tests.hostile.plants import planted
+from tests.hostile.rounds import Outcome
+from tests.support.server import RedisServer
+
+STAGES = 8
+
+
+@pytest.fixture
+def own_server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("plant", "complaint"),
+    (
+        ("death", "promoter died of ValueError: planted"),
+        ("stuck", "stuck: "),
+        ("lost", "lost: a job of kind"),
+        ("reader", "raised UnicodeDecodeError"),
+    ),
+)
+@pytest.mark.timeout(120)
+async def test_a_planted_killer_is_noticed(own_server: RedisServer, plant: str, complaint: str) -> None:
+    def is_unnoticed(outcome: Outcome) -> bool:
+        return not any(complaint in problem for problem in outcome.problems)
+
+    with planted(plant):
+        outcomes = await run_rounds(own_server, 3, range(400), stages=STAGES, patience_s=2.0, on_outcome=is_unnoticed)
+    assert not all(map(is_unnoticed, outcomes))
