@@ -608,7 +608,7 @@ class TestSubscribers:
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     (
-        ({"queue_name": "a{b"}, InvalidArgument, "queue name"),
+        ({"queue_name": ""}, InvalidArgument, "queue name"),
         ({"queue_name": 7}, InvalidType, "queue name"),
         ({"last_event_id": 0}, InvalidType, "last_event_id must be a str"),
         ({"last_event_id": ""}, InvalidArgument, "last_event_id"),
