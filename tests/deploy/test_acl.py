@@ -166,7 +166,7 @@ async def test_each_role_does_all_of_its_work_and_is_refused_nothing(tenants: Te
             await operator.pause()
             await operator.resume()
             assert await operator.dlq.replay() == 1
-            assert await operator.purge("waiting") == 1
+            assert await operator.purge("waiting") >= 1
         await events.close()
         await subscribed
     assert tenants.refusals() == []
