@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 
 import pytest
 
+from pychasqui._redis.keys import Keys
 from tests.hostile.__main__ import run_rounds
 from tests.hostile.plants import planted
 from tests.hostile.rounds import Outcome
+from tests.hostile.writes import PLACES
 from tests.support.server import RedisServer
 
 STAGES = 8
@@ -18,6 +21,14 @@ STAGES = 8
 def own_server() -> Iterator[RedisServer]:
     with RedisServer() as server:
         yield server
+
+
+def test_every_key_of_a_queue_is_written_to() -> None:
+    keys = Keys("q")
+    fixed = {value for name, value in vars(keys).items() if name != "prefix" and not name.endswith("_channel")}
+    made = {make("x") for name, make in inspect.getmembers(keys, inspect.ismethod) if name != "__init__"}
+    places = [key.removeprefix(f"{keys.prefix}:").removesuffix(":x") for key in fixed | made]
+    assert set(places) <= set(PLACES)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ Words = tuple[str | bytes | int, ...]
 STREAMS = ("stream", "dlq", "events", "log")
 ZSETS = ("delayed", "workers", "repeat", "repeat:paused")
 HASHES = ("repeat:spec", "ledger", "regroup")
-STRINGS = ("paused", "dlq:dropped", "promoter:lock", "scheduler:lock", "didx", "dlid", "result", "progress", "worker")
+BY_JOB = ("didx", "dlid", "unique", "result", "progress")
+STRINGS = ("paused", "dlq:dropped", "promoter:lock", "scheduler:lock", "worker", *BY_JOB)
 PLACES = (*STREAMS, *ZSETS, *HASHES, *STRINGS)
 GROUP = "default"
 
@@ -40,8 +41,7 @@ class Target:
             "regroup": GROUP,
             "worker": rng.choice((self.consumer, "ghost")),
         }
-        by_job = ("didx", "dlid", "result", "progress", "log")
-        suffix = job_id if place in by_job else named.get(place)
+        suffix = job_id if place in (*BY_JOB, "log") else named.get(place)
         return f"{self.keys.prefix}:{place}" + ("" if suffix is None else f":{suffix}")
 
 
