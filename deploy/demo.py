@@ -50,7 +50,7 @@ async def main() -> None:
                 metrics=sink,
                 metrics_host=METRICS_HOST,
                 metrics_port=METRICS_PORT,
-            ).run()
+            ).run(handle_signals=True)
         finally:
             adding.cancel()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Self
 
 from ._engine.signals import caught_signals
 from ._place import Place
+from .config import check_bool
 from .errors import Closed
 
 
@@ -27,6 +29,7 @@ class Program:
         self._stop_wanted = asyncio.Event()
         self._death: BaseException | None = None
         self._is_closed = False
+        self._stopped_by = ""  # a signal, or a cancellation; "": the program has closed it
 
     @property
     def queue_name(self) -> str:
@@ -40,13 +43,19 @@ class Program:
     def is_closed(self) -> bool:
         return self._is_closed
 
-    async def run(self) -> None:
-        """Until close(), SIGINT or SIGTERM. A second call waits for the first."""
-        main = self._begin()
-        with caught_signals(self._on_signal):
+    async def run(self, *, handle_signals: bool = False) -> None:
+        """Until close(). A second call waits for the first; to cancel it closes, and waits for that.
+
+        handle_signals  whether SIGINT and SIGTERM close it, too, in place of what the program does about them; a second
+                        one ends it at once. Only in the main thread. What was there before is restored behind it.
+        """
+        check_bool("handle_signals", handle_signals)
+        with caught_signals(self._on_signal) if handle_signals else nullcontext():
+            main = self._begin()
             try:
                 await asyncio.shield(main)
             except asyncio.CancelledError:
+                self._stopped_by = self._stopped_by or "run() is cancelled"  # as by Ctrl-C, if nobody handles it
                 await self.close()
                 raise
 
@@ -112,6 +121,7 @@ class Program:
         self._stop_wanted.set()
 
     def _on_signal(self, signal_name: str) -> None:
+        self._stopped_by = self._stopped_by or signal_name
         self._stop_wanted.set()
 
     def _is_inside(self, task: asyncio.Task[object] | None) -> bool:

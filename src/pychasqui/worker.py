@@ -6,14 +6,16 @@ import asyncio
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from time import monotonic
 from typing import Any, TypeVar
 from uuid import uuid4
 
 from . import config
 from ._engine.delivery import Delivery
-from ._engine.lanes import Lanes
+from ._engine.drain_log import fate_of_coroutines, fate_of_threads, tell_what_is_cut_off, tell_what_runs
+from ._engine.lanes import CLEANUP_S, Lanes
 from ._engine.service import Outage
-from ._handlers import Handler, check_handler
+from ._handlers import Handler, check_handler, is_async
 from ._parts import Parts, Settings
 from ._place import Place
 from ._program import Program
@@ -30,6 +32,7 @@ T = TypeVar("T")
 
 COUNT_A_CALL = 500
 SETTLE_S = 5.0  # how long a closing worker tries to settle what has ended while Redis is away
+SECOND_SIGNAL_S = 0.2  # a signal that comes sooner is the first once more: `timeout` and terminals send it twice
 CLOSING_S = 2.0  # how long each other part of the farewell may take
 
 
@@ -50,7 +53,8 @@ class Worker(Program):
     tracing            "auto": traces runs if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own
     metrics            a sink that is told in numbers what happens; see sinks.py
     metrics_port       where to serve /metrics, /healthz and /readyz, on metrics_host; 0 takes any port that is free
-    shutdown_deadline_s  how long close() waits for handlers that are running before it cancels them
+    shutdown_deadline_s  how long close() waits for handlers that are running before it cancels them; each then has 5 s
+                       to clean up
     """
 
     def __init__(
@@ -126,6 +130,7 @@ class Worker(Program):
         place = Place(redis_url, tls=tls, client_name=client_name, credential_provider=credential_provider)
         super().__init__("worker", queue_name, place)
         self._hurry_wanted = asyncio.Event()
+        self._signalled_at: float | None = None  # monotonic
         self._parts: Parts | None = None
 
     @property
@@ -282,11 +287,22 @@ class Worker(Program):
 
     async def _drain(self, lanes: Lanes) -> None:
         """Let what is held finish, until the deadline or a second signal."""
+        tell_what_runs(
+            self.consumer_id,
+            lanes.running(),
+            stopped_by=self._stopped_by,
+            deadline_s=self._shutdown_deadline_s,
+            has_signals=self._signalled_at is not None,
+        )
         waits = {asyncio.ensure_future(lanes.drain()), asyncio.ensure_future(self._hurry_wanted.wait())}
         await asyncio.wait(waits, timeout=self._shutdown_deadline_s, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
         await asyncio.wait(waits)
+        why = "a second signal came" if self._hurry_wanted.is_set() else f"{self._shutdown_deadline_s:g} s are over"
+        has_threads = not is_async(self._settings.handler)
+        fate = fate_of_threads(self._settings.lease_ms / 1000) if has_threads else fate_of_coroutines(CLEANUP_S)
+        tell_what_is_cut_off(self.consumer_id, lanes.running(), why=why, fate=fate)
 
     async def _release(self, parts: Parts, jobs: list[Delivery]) -> None:
         """Hand jobs back for others to run at once, without using up an attempt."""
@@ -307,12 +323,13 @@ class Worker(Program):
             log.info("worker %s leaves its name in the group: %r", self.consumer_id, error)
 
     def _on_signal(self, signal_name: str) -> None:
-        if self._stop_wanted.is_set():
-            log.warning("%s again: stopping now, unfinished jobs will run elsewhere", signal_name)
+        now = monotonic()
+        if self._signalled_at is None:
+            self._signalled_at = now
+            super()._on_signal(signal_name)
+        elif now - self._signalled_at >= SECOND_SIGNAL_S:
+            log.warning("%s again: worker %s stops now", signal_name, self.consumer_id)
             self._hurry_wanted.set()
-        else:
-            log.info("%s: finishing what runs; a second signal stops at once", signal_name)
-            self._stop_wanted.set()
 
 
 async def _insist(say: Callable[[], Awaitable[Any]]) -> None:

@@ -31,7 +31,7 @@ async def lead(order: dict[str, Any]) -> None:
         line = {"what": "up", "worker": order["consumer"], "pid": os.getpid(), "wall": time.time()}
         with open(order["log"], "ab", buffering=0) as log:
             log.write(json.dumps(line).encode() + b"\n")
-        await leader.run()
+        await leader.run(handle_signals=True)
 
 
 def end_with_parent() -> None:

@@ -98,7 +98,7 @@ async def work(order: dict[str, Any]) -> None:
     if is_ours:
         async with worker:  # which returns once it reads
             diary.write("up")
-            await worker.run()
+            await worker.run(handle_signals=True)
     else:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, lambda: loop.create_task(worker.close()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from time import monotonic
@@ -273,3 +274,57 @@ async def test_what_a_handler_says_is_taken_without_its_class(
         assert await queue.get_job_logs(job.id) == ["a line"]
         assert await queue.get_job_progress(job.id) == 33
     assert await queue.dlq.page() == []
+
+
+@pytest.mark.parametrize("is_plain", (False, True), ids=("async", "plain"))
+async def test_a_deadline_that_is_over_is_one_warning_with_how_many_which_and_what_becomes_of_them(
+    queue: Queue, make_worker: Callable[..., Worker], stream: Stream, caplog: pytest.LogCaptureFixture, is_plain: bool
+) -> None:
+    started: list[str] = []
+    may_end = threading.Event()
+
+    def plain(job: Job) -> None:
+        started.append(job.name)
+        may_end.wait(10)
+
+    async def handle(job: Job) -> None:
+        started.append(job.name)
+        await asyncio.sleep(60)
+
+    async with make_worker(plain if is_plain else handle, shutdown_deadline_s=0.1, lease_ms=1000):
+        await queue.add_bulk({"name": name} for name in ("slow", "slow", "video"))
+        await eventually(lambda: len(started) == 3)
+    may_end.set()
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "0.1 s are over and of its jobs 3 still run (2 of 'slow', 1 of 'video'): " in line
+    fate = "when the lease of 1 s has ended, and have used up an attempt" if is_plain else "have 5 s to clean up"
+    assert fate in line
+    await stream.clear()
+
+
+async def test_one_that_is_cancelled_rolls_back_and_its_job_is_handed_back(
+    queue: Queue, make_worker: Callable[..., Worker], stream: Stream
+) -> None:
+    steps: list[str] = []
+
+    async def handle(job: Job) -> None:
+        steps.append("begun")
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.8)
+            steps.append("rolled back")
+            raise
+
+    async with make_worker(handle, shutdown_deadline_s=0.1):
+        await queue.add("transfer")
+        await eventually(lambda: steps)
+    assert steps == ["begun", "rolled back"]
+    ran: list[int] = []
+
+    async def again(job: Job) -> None:
+        ran.append(job.attempt)
+
+    async with make_worker(again):
+        await eventually(lambda: ran == [0])
+        await eventually(stream.is_settled)

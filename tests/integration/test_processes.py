@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import redis.asyncio
 
+from pychasqui.worker import SECOND_SIGNAL_S
 from tests.support.fake_server import FakeServer
 from tests.support.server import PROJECT, RedisServer
 from tests.support.streams import Stream
@@ -278,7 +279,7 @@ WORKER = """
         print("started", flush=True)
         await asyncio.sleep(job.data)
         print("finished", flush=True)
-    asyncio.run(Worker(name, handle, redis_url=url).run())
+    asyncio.run(Worker(name, handle, redis_url=url).run(handle_signals=True))
     print("left", flush=True)
 """
 TALKING_WORKER = f"""
@@ -286,6 +287,15 @@ TALKING_WORKER = f"""
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
     {WORKER}
 """
+
+
+async def ended_quietly(process: asyncio.subprocess.Process) -> str:
+    """Its last words, if it has ended well and has told what it waited for, and nothing else."""
+    code, out, err = await ended(process, within_s=5)
+    assert code == 0
+    assert "waits for 1 running job (1 of 'sleep') for up to 30 s" in err
+    assert err.count("\n") == 1
+    return out
 
 
 class TestSignals:
@@ -304,7 +314,7 @@ class TestSignals:
         async with started(WORKER, redis_url, queue_name) as process:
             await said(process, "started")
             process.send_signal(number)
-            assert await ended(process, within_s=5) == (0, "finished\nleft\n", "")
+            assert await ended_quietly(process) == "finished\nleft\n"
         assert await stream.is_settled()
         assert await stream.consumers() == []
 
@@ -316,13 +326,13 @@ class TestSignals:
                 print("started", flush=True)
                 time.sleep(job.data)
                 print("finished", flush=True)
-            asyncio.run(Worker(name, handle, redis_url=url).run())
+            asyncio.run(Worker(name, handle, redis_url=url).run(handle_signals=True))
         """
         await add(0.3)
         async with started(program, redis_url, queue_name) as process:
             await said(process, "started")
             process.send_signal(signal.SIGTERM)
-            assert await ended(process, within_s=5) == (0, "finished\n", "")
+            assert await ended_quietly(process) == "finished\n"
         assert await stream.is_settled()
 
     async def test_an_idle_worker_ends_at_once(self, add: Any, redis_url: str, queue_name: str, stream: Stream) -> None:
@@ -341,7 +351,8 @@ class TestSignals:
         async with started(TALKING_WORKER, redis_url, queue_name) as process:
             await said(process, "started")
             process.send_signal(signal.SIGTERM)
-            await said(process, "SIGTERM")  # or both would be one
+            await said(process, "SIGTERM")
+            await asyncio.sleep(2 * SECOND_SIGNAL_S)  # or both would be one
             assert process.returncode is None
             start = monotonic()
             process.send_signal(signal.SIGTERM)
@@ -356,6 +367,112 @@ class TestSignals:
             process.kill()
         await stream.clear()
 
+    async def test_one_that_is_sent_twice_at_once_is_one(
+        self, add: Any, redis_url: str, queue_name: str, stream: Stream
+    ) -> None:
+        await add(1)
+        async with started(WORKER, redis_url, queue_name) as process:
+            await said(process, "started")
+            process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.001)
+            process.send_signal(signal.SIGTERM)
+            assert await ended_quietly(process) == "finished\nleft\n"
+        assert await stream.is_settled()
+
+    async def test_a_program_that_handles_them_itself_is_left_to_it(
+        self, add: Any, redis_url: str, queue_name: str, stream: Stream
+    ) -> None:
+        program = """
+            import signal
+            async def handle(job):
+                pass
+            async def main():
+                worker = Worker(name, handle, redis_url=url)
+                def mine(*_):
+                    print("mine", flush=True)
+                    worker.shutdown()
+                before = signal.getsignal(signal.SIGINT)
+                signal.signal(signal.SIGTERM, mine)
+                asyncio.get_running_loop().call_later(0.3, lambda: print("ready", flush=True))
+                await worker.run()
+                print(signal.getsignal(signal.SIGTERM) is mine, signal.getsignal(signal.SIGINT) is before, flush=True)
+            asyncio.run(main())
+        """
+        async with started(program, redis_url, queue_name) as process:
+            await said(process, "ready")
+            process.send_signal(signal.SIGTERM)
+            assert await ended(process, within_s=5) == (0, "mine\nTrue True\n", "")
+
+    async def test_what_was_there_before_is_restored(
+        self, add: Any, redis_url: str, queue_name: str, stream: Stream
+    ) -> None:
+        program = """
+            import signal
+            async def handle(job):
+                pass
+            def mine(*_):
+                pass
+            async def main():
+                worker = Worker(name, handle, redis_url=url)
+                signal.signal(signal.SIGTERM, mine)
+                before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+                asyncio.get_running_loop().call_later(0.3, worker.shutdown)
+                await worker.run(handle_signals=True)
+                print([signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before, flush=True)
+            asyncio.run(main())
+        """
+        async with started(program, redis_url, queue_name) as process:
+            assert await ended(process, within_s=5) == (0, "True\n", "")
+
+    async def test_ctrl_c_that_nobody_handles_lets_the_running_job_finish(
+        self, add: Any, redis_url: str, queue_name: str, stream: Stream
+    ) -> None:
+        await add(0.3)
+        program = WORKER.replace("handle_signals=True", "")
+        async with started(program, redis_url, queue_name) as process:
+            await said(process, "started")
+            process.send_signal(signal.SIGINT)
+            code, out, err = await ended(process, within_s=5)
+        assert (code, out) == (-signal.SIGINT, "finished\n")
+        assert "run() is cancelled: worker" in err
+        assert "KeyboardInterrupt" in err
+        assert await stream.is_settled()
+
+    @pytest.mark.parametrize("run", ("asyncio.run(", "import uvloop; uvloop.run("), ids=("asyncio", "uvloop"))
+    @pytest.mark.parametrize("kind", ("async def", "def"))
+    async def test_those_of_a_child_are_the_child_s(
+        self, add: Any, redis_url: str, queue_name: str, stream: Stream, kind: str, run: str
+    ) -> None:
+        if "uvloop" in run:
+            pytest.importorskip("uvloop")
+        program = """
+            import multiprocessing, signal, warnings
+            KIND handle(job):
+                with multiprocessing.get_context("fork").Pool(2) as pool:  # its end is a SIGTERM to each
+                    print(pool.map(abs, [-1, -2]), flush=True)
+                child = os.fork()
+                if not child:
+                    print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
+                    signal.pause()
+                time.sleep(0.2)
+                os.kill(child, signal.SIGTERM)
+                print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+                print("finished", flush=True)
+            RUN(Worker(name, handle, redis_url=url, concurrency=1).run(handle_signals=True))
+            print("left", flush=True)
+        """.replace("KIND", kind).replace("RUN(", run)
+        await add(0)
+        async with started(program, redis_url, queue_name) as process:
+            assert process.stdout is not None
+            for _ in range(2):  # the worker goes on, and stops when it is meant
+                lines = [(await asyncio.wait_for(process.stdout.readline(), 10)).decode() for _ in range(4)]
+                assert lines == ["[1, 2]\n", "True\n", "-15\n", "finished\n"]
+                await add(0)
+            process.send_signal(signal.SIGTERM)
+            code, out, _ = await ended(process, within_s=8)
+            assert (code, out.splitlines()[-1]) == (0, "left")
+        await stream.clear()
+
     async def test_every_worker_of_the_process_stops(
         self, add: Any, redis_url: str, queue_name: str, stream: Stream
     ) -> None:
@@ -365,7 +482,7 @@ class TestSignals:
             async def main():
                 workers = [Worker(name, handle, redis_url=url) for _ in range(3)]
                 asyncio.get_running_loop().call_later(0.5, lambda: print("ready", flush=True))
-                await asyncio.gather(*(worker.run() for worker in workers))
+                await asyncio.gather(*(worker.run(handle_signals=True) for worker in workers))
                 print("left", flush=True)
             asyncio.run(main())
         """
@@ -401,7 +518,7 @@ class TestSignals:
                 pass
             async def main():
                 asyncio.get_running_loop().call_later(0.3, lambda: print("ready", flush=True))
-                await Worker(name, handle, redis_url="unix:///nowhere/at/all.sock").run()
+                await Worker(name, handle, redis_url="unix:///nowhere/at/all.sock").run(handle_signals=True)
             asyncio.run(main())
         """
         async with started(program, "-", queue_name) as process:
@@ -418,7 +535,7 @@ class TestSignals:
         async with started(program, redis_url, queue_name) as process:
             await said(process, "started")
             process.send_signal(signal.SIGTERM)
-            assert await ended(process, within_s=5) == (0, "finished\nleft\n", "")
+            assert await ended_quietly(process) == "finished\nleft\n"
         assert await stream.is_settled()
 
 

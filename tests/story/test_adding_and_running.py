@@ -150,7 +150,7 @@ async def test_leaving_a_workers_block_lets_what_runs_finish(redis_url: str, que
 
 
 async def test_a_program_that_only_works_runs_its_worker_until_it_is_closed(redis_url: str, queue_name: str) -> None:
-    """SIGINT and SIGTERM close it too."""
+    """With run(handle_signals=True) SIGINT and SIGTERM close it too."""
 
     async def handle(job: Job) -> None:
         await worker.close()

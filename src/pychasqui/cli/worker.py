@@ -56,7 +56,7 @@ async def _run(target: str, found: Any, loop: Loop) -> None:
     """Inside the loop, so that a factory may make things that need one."""
     worker = await make_worker(target, found)
     click.echo(banner(worker, loop), err=True)
-    await worker.run()
+    await worker.run(handle_signals=True)
 
 
 def _split(target: str) -> tuple[str, str]:
