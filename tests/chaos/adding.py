@@ -26,16 +26,31 @@ class Plan:
     does: str = "ok"
     acts: dict[str, str] = field(default_factory=dict)  # other behaviour for some attempts
     leases: float = 0.0  # how long it takes, in leases; 0: some milliseconds
+    is_to_die: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
 
 PLANS = (
     Plan("ok", 0.86),
     Plan("fail once", 0.07, acts={"0": "fail"}, options={"backoff": 50}),
-    Plan("fail", 0.03, does="fail", options={"attempts": FEW_ATTEMPTS, "backoff": 30}),
-    Plan("give up", 0.03, does="give up"),
+    Plan("fail", 0.03, does="fail", is_to_die=True, options={"attempts": FEW_ATTEMPTS, "backoff": 30}),
+    Plan("give up", 0.03, does="give up", is_to_die=True),
     Plan("slow", 0.01, leases=1.7),
 )
+
+# Handlers that no worker should meet, and every worker does; worker_process.py knows what they do.
+HOSTILE_PLANS = (
+    Plan("panic once", 1, acts={"0": "panic"}, options={"backoff": 50}),
+    Plan("panic", 1, does="panic", is_to_die=True, options={"attempts": FEW_ATTEMPTS, "backoff": 30}),
+    Plan("exit once", 1, acts={"0": "exit"}, options={"backoff": 50}),
+    Plan("exit", 1, does="exit", is_to_die=True, options={"attempts": FEW_ATTEMPTS, "backoff": 30}),
+    Plan("generator exit", 1, acts={"0": "generator exit"}, options={"backoff": 50}),
+    Plan("monster result", 1, does="monster"),
+    Plan("monster error", 1, does="monster error", is_to_die=True, options={"attempts": FEW_ATTEMPTS, "backoff": 30}),
+)
+HANGING = Plan("hang", 0, acts={"0": "hang"})  # until its worker is killed
+DYING = {plan.name for plan in (*PLANS, *HOSTILE_PLANS) if plan.is_to_die}
+LARGE_BYTES = (100_000, 300_000, 900_000)
 
 
 class Producer:
@@ -66,6 +81,22 @@ class Producer:
         plan = Plan("blocks", 0, leases=leases)
         self.add([{**self._job(plan), "data": {**self._data(plan), "blocks": True}} for _ in range(count)])
 
+    async def add_hostile(self, count: int) -> None:
+        """Jobs whose handlers panic, exit, or return and raise what cannot be shown."""
+        self.add([self._job(self._rng.choice(HOSTILE_PLANS)) for _ in range(count)])
+
+    async def add_hanging(self, count: int) -> None:
+        """Jobs whose first run ends only with its worker."""
+        self.add([self._job(HANGING) for _ in range(count)])
+
+    async def add_large(self, count: int) -> None:
+        """Jobs with much data, of all the usual kinds; some of them are delayed."""
+        for _ in range(count):
+            job = self._job()
+            data = {**job["data"], "filling": self._rng.randbytes(self._rng.choice(LARGE_BYTES))}
+            delay_ms = self._rng.choice((0, 0, self._rng.randrange(100, 1000)))
+            self.add([{**job, "data": data, **({"delay_ms": delay_ms} if delay_ms else {})}])
+
     def add(self, jobs: list[dict[str, Any]]) -> None:
         numbered = []
         for job in jobs:
@@ -80,7 +111,7 @@ class Producer:
         ids: list[str] = []
         try:
             if len(jobs) == 1:
-                options = {key: jobs[0][key] for key in ("attempts", "backoff") if key in jobs[0]}
+                options = {key: jobs[0][key] for key in ("attempts", "backoff", "delay_ms") if key in jobs[0]}
                 ids = [(await self._queue.add(jobs[0]["name"], jobs[0]["data"], **options)).id]
             else:
                 ids = [job.id for job in await self._queue.add_bulk(jobs)]
@@ -98,6 +129,7 @@ class Producer:
                 job.get("attempts", ATTEMPTS),
                 job["name"],
                 ids[position] if ids else "",
+                job["name"] in DYING,
             )
 
     def _job(self, plan: Plan | None = None) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class Added:
     max_attempts: int
     plan: str = "ok"  # what its handler was asked to do; for messages only
     job_id: str = ""
+    is_to_die: bool = False  # whether its handler was asked to fail for good
 
 
 @dataclass(frozen=True)

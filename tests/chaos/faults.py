@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 from time import monotonic
@@ -34,6 +34,7 @@ class Stage:
     lines: list[Line] = field(default_factory=list)  # one for each seat, then the producer's; empty if not needed
     poisoned: int = 0
     server_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one fault of the server at a time
+    cleanup: ExitStack = field(default_factory=ExitStack)  # closes what a fault has started
 
     async def anyone(self) -> Member:
         """A worker that is up and about."""
@@ -46,6 +47,8 @@ class Stage:
         self.crew.mishaps.append(Mishap(kind, began, monotonic(), worker))
 
 
+SLOW_BYTES_PER_S = 1_000_000
+
 Inflict = Callable[[Stage], Awaitable[None]]
 
 
@@ -55,14 +58,15 @@ class Fault:
     inflict: Inflict
     needs_lines: bool = False
     needs_aof: bool = False
+    needs_results: bool = False
 
 
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(name: str, *, lines: bool = False, aof: bool = False) -> Callable[[Inflict], Inflict]:
+def fault(name: str, *, lines: bool = False, aof: bool = False, results: bool = False) -> Callable[[Inflict], Inflict]:
     def register(inflict: Inflict) -> Inflict:
-        FAULTS[name] = Fault(name, inflict, lines, aof)
+        FAULTS[name] = Fault(name, inflict, lines, aof, results)
         return inflict
 
     return register
@@ -196,6 +200,28 @@ async def demote(stage: Stage) -> None:
         await stage.ask("REPLICAOF", "NO", "ONE")
 
 
+@fault("demoted-master", lines=True, aof=True)
+async def fail_over(stage: Stage) -> None:
+    """The replica becomes the master behind the same addresses. The old one lives on and keeps its connections."""
+    async with stage.server_lock:
+        old = stage.server
+        new = stage.cleanup.enter_context(RedisServer(*old.config, tcp=True))
+        await stage.ask("CONFIG", "SET", "repl-diskless-sync-delay", 0)
+        await asyncio.to_thread(new.execute, "REPLICAOF", "127.0.0.1", old.port)
+        await eventually(
+            lambda: old.execute("INFO", "replication").get("slave0", {}).get("state") == "online", timeout=20
+        )
+        began = monotonic()
+        await stage.ask(
+            "FAILOVER", "TO", "127.0.0.1", new.port, "TIMEOUT", 10_000
+        )  # waits until nothing is missing there
+        await eventually(lambda: new.execute("ROLE")[0] == b"master", timeout=20, every=0.02)
+        for line in stage.lines:
+            line.target = new.tcp_url
+        stage.server = new
+        stage.note("server away", began)
+
+
 # Lines --------------------------------------------------------------------------------------------------------------
 
 
@@ -241,6 +267,48 @@ async def abandon_connections(stage: Stage) -> None:
             if member.seat == seat:
                 stage.note("half open", began, member.name)
         await asyncio.sleep(stage.rng.uniform(0.0, 0.5))
+
+
+@fault("slow-line", lines=True)
+async def slow_lines(stage: Stage) -> None:
+    """Every trip takes 300 ms and every line carries 1 MB/s. No excuse for anything."""
+    for line in stage.lines:
+        line.delay(150)
+        line.limit(SLOW_BYTES_PER_S)
+    await asyncio.sleep(stage.rng.uniform(3.0, 6.0))
+    for line in stage.lines:
+        line.delay(0)
+        line.limit(0)
+
+
+# Handlers -----------------------------------------------------------------------------------------------------------
+
+
+@fault("hostile-handlers", results=True)
+async def run_hostile_handlers(stage: Stage) -> None:
+    for _ in range(stage.rng.randint(3, 6)):
+        await stage.producer.add_hostile(stage.rng.randint(5, 15))
+        await asyncio.sleep(stage.rng.uniform(0.0, 0.4))
+
+
+@fault("hanging-handlers")
+async def run_hanging_handlers(stage: Stage) -> None:
+    """Handlers that never come back, until somebody kills their workers."""
+    await stage.producer.add_hanging(stage.rng.randint(2, 6))
+    await asyncio.sleep(stage.lease_s * stage.rng.uniform(0.5, 1.5))
+    for member in stage.crew.up():
+        stage.crew.kill(member)
+
+
+@fault("large-jobs", lines=True)
+async def add_large_jobs(stage: Stage) -> None:
+    """Megabytes on lines that carry a few of them a second. No excuse for anything."""
+    for line in stage.lines:
+        line.limit(5 * SLOW_BYTES_PER_S)
+    await stage.producer.add_large(stage.rng.randint(20, 40))
+    await asyncio.sleep(stage.rng.uniform(3.0, 6.0))
+    for line in stage.lines:
+        line.limit(0)
 
 
 # Contents -----------------------------------------------------------------------------------------------------------

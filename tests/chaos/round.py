@@ -111,13 +111,18 @@ async def _stage(order: Order, folder: Path, rng: random.Random) -> AsyncIterato
         urls = [line.url for line in lines] or [server.tcp_url] * (SEATS + 1)
         queue = await stack.enter_async_context(Queue(QUEUE, redis_url=urls[-1], timeout_s=ADD_TIMEOUT_S))
         producer = Producer(queue, rng, jobs=order.jobs, rate=order.rate, lease_s=order.lease_ms / 1000)
-        options = {"lease_ms": order.lease_ms} if order.engine == "pychasqui" else {"claim_min_idle_ms": order.claim_ms}
+        options: dict[str, Any] = {"store_results": fault.needs_results or rng.random() < 0.5}
+        options |= (
+            {"lease_ms": order.lease_ms} if order.engine == "pychasqui" else {"claim_min_idle_ms": order.claim_ms}
+        )
         crew = Crew(folder, QUEUE, urls[:SEATS], order.engine, max_attempts=ATTEMPTS, options=options)
         stack.callback(crew.end)
         for seat in range(SEATS):
             crew.start(seat)
         await crew.until_up()
-        yield Stage(server, crew, producer, rng, order.lease_ms / 1000, PREFIX, lines)
+        stage = Stage(server, crew, producer, rng, order.lease_ms / 1000, PREFIX, lines)
+        stack.enter_context(stage.cleanup)
+        yield stage
 
 
 async def _wait_until_settled(stage: Stage, patience_s: float) -> None:

@@ -66,7 +66,7 @@ class TestABrokenPromise:
         assert judge(a_diary(run(1, 2, ending="failed"), dead=1)).wrong_end == [1]
 
     def test_a_job_meant_to_fail_must_not_be_done(self) -> None:
-        diary = a_diary(run(1, 2), added={1: Added(1, "ok", 0.0, 3, plan="give up")})
+        diary = a_diary(run(1, 2), added={1: Added(1, "ok", 0.0, 3, is_to_die=True)})
         assert judge(diary).wrong_end == [1]
 
     def test_poison_must_be_in_the_dead_letters_once(self) -> None:

@@ -101,9 +101,9 @@ def _count_ends(
             figures.lost.append(number)
         if letters[number] > 1 or (number in letters and number in done):
             figures.two_places.append(number)
-        if number in done and job.plan in ("fail", "give up"):
+        if number in done and job.is_to_die:
             figures.wrong_end.append(number)
-        if number in letters and job.plan not in ("fail", "give up") and not _ran_out(runs[number], diary):
+        if number in letters and not job.is_to_die and not _ran_out(runs[number], diary):
             figures.wrong_end.append(number)
 
 

@@ -42,43 +42,83 @@ class Diary:
         return run
 
 
-def act(data: dict[str, Any], attempt: int, unrecoverable: type[Exception]) -> None:
-    """What the job asks for in this run, once it has taken its time."""
-    does = data.get("acts", {}).get(str(attempt), data["does"])
+class Panic(BaseException):
+    """What a panic of compiled code becomes in Python: no Exception."""
+
+
+class Monster:
+    """A value that cannot be shown, compared or gone through."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("a monster has no text")
+
+    __str__ = items = keys = __iter__ = __len__ = __eq__ = __hash__ = __repr__  # type: ignore[assignment]
+
+
+class MonsterError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("a monster has no text")
+
+    __repr__ = __str__
+
+
+def asked_of(data: dict[str, Any], attempt: int) -> str:
+    does: str = data.get("acts", {}).get(str(attempt), data["does"])
+    return does
+
+
+def act(data: dict[str, Any], attempt: int, unrecoverable: type[Exception]) -> Any:
+    """What the job asks for in this run, once it has taken its time; returns the handler's result."""
+    does = asked_of(data, attempt)
     if does == "die":
         os.kill(os.getpid(), signal.SIGKILL)
+    if does == "panic":
+        raise Panic("as asked")
+    if does == "exit":
+        sys.exit("as asked")
+    if does == "generator exit":
+        raise GeneratorExit
+    if does == "monster error":
+        raise MonsterError
+    if does == "monster":
+        return Monster()
     if does == "fail":
         raise ValueError("as asked")
     if does == "give up":
         raise unrecoverable("as asked")
+    return None
 
 
 def make_handler(diary: Diary, unrecoverable: type[Exception], is_async: bool) -> Any:
-    async def handle(job: Any) -> None:
+    async def handle(job: Any) -> Any:
         run = diary.begin(job)
         try:
             if job.data.get("blocks"):
                 time.sleep(job.data["ms"] / 1000)
             else:
                 await asyncio.sleep(job.data["ms"] / 1000)
-            act(job.data, job.attempt, unrecoverable)
+            while asked_of(job.data, job.attempt) == "hang":
+                await asyncio.sleep(3600)
+            result = act(job.data, job.attempt, unrecoverable)
         except asyncio.CancelledError:
             diary.write("cancelled", run=run)
             raise
-        except Exception as error:
-            diary.write("failed", run=run, error=str(error))
+        except BaseException as error:
+            diary.write("failed", run=run, error=type(error).__name__)
             raise
         diary.write("ok", run=run)
+        return result
 
-    def handle_in_thread(job: Any) -> None:
+    def handle_in_thread(job: Any) -> Any:
         run = diary.begin(job)
         try:
             time.sleep(job.data["ms"] / 1000)
-            act(job.data, job.attempt, unrecoverable)
-        except Exception as error:
-            diary.write("failed", run=run, error=str(error))
+            result = act(job.data, job.attempt, unrecoverable)
+        except BaseException as error:
+            diary.write("failed", run=run, error=type(error).__name__)
             raise
         diary.write("ok", run=run)
+        return result
 
     return handle if is_async else handle_in_thread
 
