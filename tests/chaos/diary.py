@@ -46,7 +46,6 @@ class Run:
     start: float
     end: float | None = None
     ending: Ending = "none"
-    entry: str = ""
     job_id: str = ""
 
 
@@ -108,6 +107,5 @@ def _run(start: dict[str, Any], end: dict[str, Any] | None) -> Run:
         start=start["at"],
         end=end["at"] if end else None,
         ending=end["what"] if end else "none",
-        entry=start["entry"],
         job_id=start["id"],
     )

@@ -26,6 +26,7 @@ class Diary:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._consumer = consumer
         self._runs = 0
+        self.worker: Any = None
 
     def write(self, what: str, **facts: Any) -> None:
         line = {"what": what, "pid": os.getpid(), "worker": self._consumer, "at": time.monotonic(), **facts}
@@ -34,12 +35,15 @@ class Diary:
     def begin(self, job: Any) -> str:
         self._runs += 1
         run = f"{os.getpid()}-{self._runs}"
-        entry = bytes(getattr(job, "_entry_id", b"")).decode()
         number = job.data.get("n") if isinstance(job.data, dict) else None
-        # When the engine decided to start it, where it says so: a worker may be suspended between that and this line.
-        decided = getattr(job, "_started_at", 0.0) or time.monotonic()
-        self.write("start", run=run, n=number, id=job.id, attempt=job.attempt, entry=entry, at=decided)
+        self.write("start", run=run, n=number, id=job.id, attempt=job.attempt, at=self._started_at(job))
         return run
+
+    def _started_at(self, job: Any) -> float:
+        """When the engine decided to start it, if it is ours: a worker may be suspended between that and this line."""
+        parts = getattr(self.worker, "_parts", None)
+        running = parts.lanes.running() if parts is not None else []
+        return next((float(each.started_at) for each in running if each.id == job.id), time.monotonic())
 
 
 class Panic(BaseException):
@@ -135,6 +139,7 @@ async def work(order: dict[str, Any]) -> None:
         max_attempts=order["max_attempts"],
         **{"consumer_id": order["consumer"], **order["options"]},
     )
+    diary.worker = worker
     if is_ours:
         async with worker:  # which returns once it reads
             diary.write("up")
