@@ -48,7 +48,7 @@ HOSTILE_PLANS = (
     Plan("monster result", 1, does="monster"),
     Plan("monster error", 1, does="monster error", is_to_die=True, options={"attempts": FEW_ATTEMPTS, "backoff": 30}),
 )
-HANGING = Plan("hang", 0, acts={"0": "hang"})  # until its worker is killed
+HANGING = Plan("hang", 0, acts={"0": "hang"})  # for far longer than its worker is to live
 DYING = {plan.name for plan in (*PLANS, *HOSTILE_PLANS) if plan.is_to_die}
 LARGE_BYTES = (100_000, 300_000, 900_000)
 
@@ -86,7 +86,7 @@ class Producer:
         self.add([self._job(self._rng.choice(HOSTILE_PLANS)) for _ in range(count)])
 
     async def add_hanging(self, count: int) -> None:
-        """Jobs whose first run ends only with its worker."""
+        """Jobs whose first run is to end with its worker."""
         self.add([self._job(HANGING) for _ in range(count)])
 
     async def add_large(self, count: int) -> None:

@@ -19,6 +19,9 @@ import time
 from typing import Any
 
 
+HANG_S = 15.0  # many leases
+
+
 class Diary:
     """Lines appended in one write each: whole, in order, and there even if the process is killed right after."""
 
@@ -101,8 +104,8 @@ def make_handler(diary: Diary, unrecoverable: type[Exception], is_async: bool) -
                 time.sleep(job.data["ms"] / 1000)
             else:
                 await asyncio.sleep(job.data["ms"] / 1000)
-            while asked_of(job.data, job.attempt) == "hang":
-                await asyncio.sleep(3600)
+            if asked_of(job.data, job.attempt) == "hang":
+                await asyncio.sleep(HANG_S)
             result = act(job.data, job.attempt, unrecoverable)
         except asyncio.CancelledError:
             diary.write("cancelled", run=run)
