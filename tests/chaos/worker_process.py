@@ -18,7 +18,6 @@ import threading
 import time
 from typing import Any
 
-
 HANG_S = 15.0  # many leases
 
 
