@@ -225,6 +225,7 @@ class Parts:
             concurrency=self._settings.concurrency,
             lanes=self.lanes,
             keeper=self.keeper,
+            promoter=self.promoter,
             scheduler=self.scheduler,
             announcer=self.announcer,
             sinks=self.metrics,

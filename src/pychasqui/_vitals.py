@@ -11,6 +11,7 @@ from ._engine.announcer import Announcer
 from ._engine.http import Answer, Page
 from ._engine.keeper import Keeper
 from ._engine.lanes import Lanes
+from ._engine.promoter import Promoter
 from ._engine.scheduler import Scheduler
 from ._exposition import CONTENT_TYPE, Metric
 from ._redis.connection import Connection
@@ -27,6 +28,7 @@ class Vitals:
         concurrency: int,
         lanes: Lanes,
         keeper: Keeper,
+        promoter: Promoter,
         scheduler: Scheduler,
         announcer: Announcer | None,
         sinks: GuardedSinks,
@@ -37,6 +39,7 @@ class Vitals:
         self._concurrency = concurrency
         self._lanes = lanes
         self._keeper = keeper
+        self._promoter = promoter
         self._scheduler = scheduler
         self._announcer = announcer
         self._sinks = sinks
@@ -56,14 +59,14 @@ class Vitals:
         return Answer("ok\n") if trouble is None else Answer(f"{trouble}\n", HTTPStatus.SERVICE_UNAVAILABLE)
 
     def trouble(self) -> str | None:
-        """Why this worker cannot run jobs now."""
+        """Why this worker cannot run jobs now, or why those that are delayed or repeated do not come."""
         if self.is_closing:
             return "closing"
         if self._connections[0].live_socket() is None:
             return "no connection to Redis"
         if monotonic() >= self._lanes.lease_until:
             return "no lease"
-        return None
+        return self._promoter.trouble or self._scheduler.trouble
 
     def _gauges(self) -> Iterator[Metric]:
         """What is known without being counted for it."""
@@ -75,6 +78,7 @@ class Vitals:
             ("worker_ready", "gauge", "1 if this worker can run jobs.", int(self.trouble() is None)),
             ("redis_reconnects_total", "counter", "Connections made again after a loss.", self._reconnects()),
             ("schedule_missed_total", "counter", "Repeatables found unfired past their time.", self._scheduler.missed),
+            ("set_aside_total", "counter", "Delayed members and repeatables that were none.", self._set_aside()),
             ("events_dropped_total", "counter", "Events that Redis did not take.", self._dropped()),
             ("metrics_refused_total", "counter", "Records that a sink has raised at.", self._sinks.refused),
         )
@@ -86,6 +90,9 @@ class Vitals:
 
     def _reconnects(self) -> int:
         return sum(max(0, connection.openings - 1) for connection in self._connections)
+
+    def _set_aside(self) -> int:
+        return self._promoter.set_aside + self._scheduler.set_aside
 
     def _dropped(self) -> int:
         return 0 if self._announcer is None else self._announcer.dropped

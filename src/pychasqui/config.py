@@ -42,6 +42,9 @@ EVENTS_MAX_LEN = 100_000  # the official bound
 RESULT_TTL_MS = 3_600_000  # the official default
 MAX_RESULT_TTL_MS = 100 * 365 * 24 * 3600 * 1000  # 100 years: past it, the server's arithmetic ends somewhere
 SCHEDULER_LEASE_MS = 3000  # a killed leader holds repeatables up for no longer than this
+MAX_LEASE_MS = (
+    10_000  # a leader's; another's that has no end or one beyond this gets this one. Official leases last 5 s
+)
 MAX_TICK_MS = 24 * 3600 * 1000
 SCHEDULER_TICK_MS = 1500  # how often the leader looks for repeatables that it has not heard of
 DLQ_MAX_LEN = 100_000  # the official bound; what it pushes out is counted

@@ -177,8 +177,9 @@ class Scheduler(leaders.Scheduler):
     """Fires due repeatables. Takes (queue_name, redis_url=...), and (redis_url, queue_name) as the official one does.
 
     tick_interval_ms  how often to look for repeatables that it has not heard of
-    batch, max_stream_len, lock_ttl_secs  have no effect: all that is due is fired, nothing is ever trimmed, and the
-                      lease is as long as a killed leader may hold repeatables up
+    batch             how many repeatables to look at in one go; all that are due are fired
+    lock_ttl_secs     how long it leads after its last sign of life, 10 at most: others cut a longer lease to that
+    max_stream_len    has no effect: nothing is ever trimmed
     """
 
     def __init__(
@@ -200,10 +201,14 @@ class Scheduler(leaders.Scheduler):
             (redis_url,) = names
         if len(names) > 2 or queue_name is None:
             raise InvalidType("Scheduler takes a queue_name and a redis_url")
-        for field, value in (("batch", batch), ("max_stream_len", max_stream_len), ("lock_ttl_secs", lock_ttl_secs)):
-            config.check_int(field, value, 0, default=0)
+        config.check_int("max_stream_len", max_stream_len, 0, default=0)
         super().__init__(
-            queue_name, redis_url=redis_url or config.REDIS_URL, tick_interval_ms=tick_interval_ms, **options
+            queue_name,
+            redis_url=redis_url or config.REDIS_URL,
+            tick_interval_ms=tick_interval_ms,
+            batch=batch,
+            lock_ttl_secs=lock_ttl_secs,
+            **options,
         )
 
 

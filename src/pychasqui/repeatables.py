@@ -11,7 +11,7 @@ from ._redis.repeats import RepeatBroker, Stored
 from ._spec import decode_spec, encode_spec
 from .codec import decode_data, decode_retry, encode_data, encode_retry
 from .config import MAX_PAYLOAD_BYTES, check_int, check_job_name
-from .errors import DecodeError, InvalidArgument, InvalidType, PayloadTooLarge
+from .errors import DecodeError, InvalidArgument, InvalidType, PayloadTooLarge, RedisTrouble
 from .repeat import (
     MissedFiresPolicy,
     RepeatPattern,
@@ -24,6 +24,7 @@ from .repeat import (
 from .retry import RetryOverride, retry_override
 
 MAX_KEY_BYTES = 1024
+STORE_ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,12 @@ class Repeatables:
         backoff: Backoff | None = None,
         missed_fires: MissedFiresPolicy | dict[str, Any] | None = None,
     ) -> RepeatableMeta:
-        """Store a repeatable, in the place of the one with its key if there is one, as if it had never fired."""
+        """Store a repeatable, or change the one with its key.
+
+        If that has the same times, which is to say the same pattern, start_after_ms and end_before_ms, it keeps its
+        next time, its count of fires and its pause; a program may store its repeatables at every start. If it has
+        others, it begins from the start, as if it had never fired.
+        """
         check_job_name(name)
         spec = RepeatSpec(
             key=_check_key(key),
@@ -84,11 +90,23 @@ class Repeatables:
             missed_fires=read_missed_fires(missed_fires),
         )
         retry = None if attempts is None and backoff is None else retry_override(attempts, backoff)
-        now_ms = await self._broker().now_ms()
-        first_ms = _first(spec, now_ms)
         raw_retry = b"" if retry is None else encode_retry(retry)
-        await self._broker().upsert(spec.key, first_ms, encode_spec(spec), raw_retry, now_ms)
-        return _meta(spec, Stored(spec.key, first_ms, b"", 0, raw_retry, is_paused=False))
+        return _meta(spec, await self._store(spec, encode_spec(spec), raw_retry))
+
+    async def _store(self, spec: RepeatSpec, raw: bytes, retry: bytes) -> Stored:
+        """Others may store one of that key at the same time: what is decided by what was read holds only for that."""
+        for _ in range(STORE_ATTEMPTS):
+            there = await self._broker().read(spec.key)
+            now_ms = await self._broker().now_ms()
+            keeps = there is not None and _has_times_of(there, spec)
+            first_ms = 0 if keeps else _first(spec, now_ms)
+            seen = b"" if there is None else there.spec
+            done = await self._broker().upsert(spec.key, first_ms, raw, retry, now_ms, seen=seen, keeps=keeps)
+            if done is not None:
+                return Stored(spec.key, done.score, raw, done.fired, retry, done.is_paused)
+        raise RedisTrouble(
+            f"repeatable {spec.key[:200]!r} was changed by others {STORE_ATTEMPTS} times while it was to be stored"
+        )
 
     async def page(self, limit: int = 100) -> list[RepeatableMeta]:
         """Those that fire next, then those that are paused. What cannot be read is left to the scheduler."""
@@ -119,8 +137,8 @@ class Repeatables:
 
     async def resume(self, key: str) -> bool:
         """It fires again, from its next time on; what was missed while it was paused is not made up for."""
-        stored = await self._broker().read(_check_given(key), is_paused=True)
-        if stored is None:
+        stored = await self._broker().read(_check_given(key))
+        if stored is None or not stored.is_paused:
             return False
         now_ms = await self._broker().now_ms()
         return await self._broker().move("resume", key, _first(decode_spec(stored.spec), now_ms), now_ms)
@@ -136,6 +154,18 @@ class Repeatables:
         times = [stored.score, *next_fires(spec.pattern, n, stored.score)]
         end_ms = float("inf") if spec.end_before_ms is None else spec.end_before_ms
         return [time_ms for time_ms in times if time_ms <= end_ms][: max(left, 0)]
+
+
+def _has_times_of(stored: Stored, spec: RepeatSpec) -> bool:
+    try:
+        old = decode_spec(stored.spec)
+    except DecodeError:
+        return False
+    return (old.pattern, old.start_after_ms, old.end_before_ms) == (
+        spec.pattern,
+        spec.start_after_ms,
+        spec.end_before_ms,
+    )
 
 
 def _first(spec: RepeatSpec, now_ms: int) -> int:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from pychasqui import (
+    AuthenticationFailed,
     Closed,
     InvalidArgument,
     InvalidType,
@@ -28,6 +29,8 @@ from pychasqui import (
     Scheduler,
     Worker,
 )
+from pychasqui._engine import promoter, scheduler
+from pychasqui._redis import broker, repeats
 from tests.support.delayed import Runs
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
@@ -139,11 +142,71 @@ class TestLease:
         assert await lock(leader) is None
 
     @both
+    @pytest.mark.parametrize("kind", ("without an end", "with a far end", "of another type"))
+    async def test_a_foreign_lease_holds_nobody_up_for_long(
+        self,
+        queue: Queue,
+        redis_url: str,
+        witness: Any,
+        stream: Stream,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+        leader: Leader,
+        kind: str,
+    ) -> None:
+        for module in (broker, repeats):
+            monkeypatch.setattr(module, "MAX_LEASE_MS", 500)
+        key = f"{{chasqui:{queue.name}}}:{LOCKS[leader]}"
+        if kind == "of another type":
+            await witness.rpush(key, "x")
+        else:
+            await witness.set(key, "x", px=None if kind == "without an end" else 10**12)
+        await give_work(queue, leader, 3)
+        async with leader(queue.name, redis_url=redis_url):
+
+            async def all_moved() -> bool:
+                return await stream.length() == 3
+
+            await eventually(all_moved)
+        assert "without an end, or with one beyond" in caplog.text
+
+    @both
+    async def test_a_defect_in_one_look_does_not_end_it(
+        self,
+        queue: Queue,
+        redis_url: str,
+        stream: Stream,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+        leader: Leader,
+    ) -> None:
+        part: Any = promoter.Promoter if leader is Promoter else scheduler.Scheduler
+        look, looks = part._look, []
+
+        async def fail_at_first(self: Any) -> float:
+            looks.append(self)
+            if len(looks) < 4:
+                raise ZeroDivisionError("a defect")
+            return float(await look(self))
+
+        monkeypatch.setattr(part, "_look", fail_at_first)
+        await give_work(queue, leader, 3)
+        async with leader(queue.name, redis_url=redis_url) as one:
+
+            async def all_moved() -> bool:
+                return await stream.length() == 3
+
+            await eventually(all_moved)
+            assert one.is_running
+        assert len([record for record in caplog.records if "a defect" in record.getMessage()]) == 1
+        assert "Traceback" in caplog.text
+
+    @both
     async def test_the_lease_of_another_is_left_alone(
         self, queue: Queue, redis_url: str, witness: Any, lock: Any, stream: Stream, leader: Leader
     ) -> None:
         key = f"{{chasqui:{queue.name}}}:{LOCKS[leader]}"
-        await witness.set(key, "somebody else", px=60_000)
+        await witness.set(key, "somebody else", px=9_000)
         await give_work(queue, leader, 3)
         async with leader(queue.name, redis_url=redis_url):
             await asyncio.sleep(0.5)
@@ -187,6 +250,16 @@ class TestLease:
                 assert time.monotonic() - began < 6
                 assert await lock(leader) == b"second"
 
+    @pytest.mark.parametrize(("secs", "least_ms", "most_ms"), ((5, 3500, 5000), (3600, 8000, 10_000)))
+    @both
+    async def test_its_length_can_be_set_up_to_a_bound(
+        self, redis_url: str, queue_name: str, witness: Any, leader: Leader, secs: int, least_ms: int, most_ms: int
+    ) -> None:
+        key = f"{{chasqui:{queue_name}}}:{LOCKS[leader]}"
+        async with leader(queue_name, redis_url=redis_url, lock_ttl_secs=secs):
+            await eventually(lambda: witness.exists(key))
+            assert least_ms < await witness.pttl(key) <= most_ms
+
     async def test_a_worker_leads_under_its_own_name(self, redis_url: str, queue_name: str, lock: Any) -> None:
         async with Worker(queue_name, Runs(), redis_url=redis_url, consumer_id="w-1"):
             await eventually(lambda: lock(Promoter))
@@ -196,6 +269,17 @@ class TestLease:
 
 
 class TestEnd:
+    @both
+    async def test_a_wrong_password_is_raised(self, queue_name: str, leader: Leader) -> None:
+        """As the worker does: trying again would not mend it."""
+        with RedisServer("--requirepass", "right", tcp=True) as server:
+            url = server.tcp_url.replace("redis://", "redis://:wrong@")
+            with pytest.raises(AuthenticationFailed):
+                await asyncio.wait_for(leader(queue_name, redis_url=url).run(), 5)
+            with pytest.raises(AuthenticationFailed):
+                async with leader(queue_name, redis_url=url):
+                    pass
+
     @both
     async def test_a_server_that_is_away_is_waited_for(self, queue_name: str, leader: Leader) -> None:
         with RedisServer() as server:
@@ -224,6 +308,7 @@ class TestEnd:
             ({"holder_id": " "}, InvalidArgument, "holder_id"),
             ({"holder_id": "a\nb"}, InvalidArgument, "holder_id"),
             ({"holder_id": 5}, InvalidType, "holder_id must be a str, not int 5"),
+            ({"lock_ttl_secs": 0}, InvalidArgument, "lock_ttl_secs is 0, must be at least 1"),
             ({"redis_url": 5}, InvalidType, "redis_url must be a str, not int"),
             ({"redis_url": "nonsense://"}, InvalidArgument, "redis_url"),
         ),

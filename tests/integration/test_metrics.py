@@ -30,7 +30,7 @@ from pychasqui import (
     UnrecoverableError,
     Worker,
 )
-from pychasqui._engine import http, promoter
+from pychasqui._engine import http
 from pychasqui.codec import encode_data, encode_envelope, join_member
 from pychasqui.sinks import DlqRouted, JobOutcome, JobsAdded, LockOutcome, PromoterTick, ReaderBatch
 from tests.support.proxy import Proxy
@@ -308,15 +308,15 @@ class TestPromoter:
         sink: InMemorySink,
         witness: redis.asyncio.Redis,
         queue_name: str,
-        monkeypatch: pytest.MonkeyPatch,
+        redis_url: str,
     ) -> None:
-        monkeypatch.setattr(promoter, "PROMOTE_BATCH", 1)
         seconds, _ = await witness.time()
         for number in range(3):
             envelope = encode_envelope(f"id-{number}", encode_data(None), 1, 0, None)
             due_ms = (int(seconds) - 60) * 1000
             await witness.zadd(f"{{chasqui:{queue_name}}}:delayed", {join_member("mail", envelope): due_ms})
-        async with make_worker(succeed):
+        alone = Promoter(queue_name, redis_url=redis_url, promote_batch=1, metrics=sink)
+        async with make_worker(succeed, delayed_enabled=False), alone:
             await eventually(lambda: len(sink.promoter_ticks) > 3)
         assert [(tick.promoted, tick.depth) for tick in sink.promoter_ticks[:4]] == [(1, 2), (1, 1), (1, 0), (0, 0)]
         assert [tick.oldest_pending_lag_ms >= 59_000 for tick in sink.promoter_ticks[:4]] == [True, True, False, False]

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from hashlib import sha1
 from itertools import pairwise
 from typing import Any
 
@@ -26,7 +27,7 @@ import redis.asyncio
 
 from pychasqui import BackoffSpec, InvalidArgument, Job, MissedFiresPolicy, Queue, RepeatPattern, Worker, next_fires
 from pychasqui._spec import encode_spec
-from pychasqui.repeat import RepeatSpec
+from pychasqui.repeat import LAST_MS, RepeatSpec
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
 
@@ -167,6 +168,96 @@ class TestStoring:
             await queue.upsert_repeatable_job("tick", repeat=every(1000), end_before_ms=start_ms - HOUR_MS)
 
 
+class TestAtEveryStart:
+    """A program stores its repeatables at every start, with each deployment."""
+
+    async def test_the_same_times_keep_the_next_fire_the_count_and_the_pause(
+        self, queue: Queue, repeats: Repeats, witness: Any
+    ) -> None:
+        first = await queue.repeatables.upsert("tick", 1, repeat=every(24 * HOUR_MS), limit=9)
+        due_ms = await repeats.backdate(first.key, HOUR_MS)
+        await witness.hset(f"{repeats.prefix}:spec:{first.key}", "fired", 4)
+        again = await queue.repeatables.upsert("tick", 1, repeat=every(24 * HOUR_MS), limit=9)
+        assert (again.next_fire_ms, again.fired, again.is_paused) == (due_ms, 4, False)
+        assert await repeats.scores() == {first.key: due_ms}
+        await queue.repeatables.pause(first.key)
+        again = await queue.repeatables.upsert("tick", 1, repeat=every(24 * HOUR_MS), limit=9)
+        assert (again.next_fire_ms, again.fired, again.is_paused) == (due_ms, 4, True)
+        (meta,) = await queue.get_repeatable_jobs()
+        assert meta == again
+        assert await repeats.scores() == {}
+
+    async def test_what_is_not_a_time_changes_and_moves_nothing(self, queue: Queue, repeats: Repeats) -> None:
+        first = await queue.repeatables.upsert("tick", 1, repeat=cron("0 9 * * *", "Asia/Tokyo"), key="k", attempts=3)
+        due_ms = await repeats.backdate("k", HOUR_MS)
+        assert first.next_fire_ms > due_ms
+        await queue.repeatables.upsert(
+            "tock",
+            2,
+            repeat=cron("0 9 * * *", "Asia/Tokyo"),
+            key="k",
+            limit=5,
+            backoff=7,
+            missed_fires=MissedFiresPolicy.fire_once(),
+        )
+        found = await queue.repeatables.get("k")
+        assert found is not None
+        assert (found.meta.next_fire_ms, found.meta.job_name, found.meta.limit, found.data) == (due_ms, "tock", 5, 2)
+        assert found.meta.missed_fires == MissedFiresPolicy.fire_once()
+        assert found.retry is not None
+        assert (found.retry.max_attempts, found.retry.backoff) == (None, BackoffSpec("fixed", 7))
+
+    @pytest.mark.parametrize(
+        "changed",
+        (
+            {"repeat": cron("0 9 * * *", "Asia/Seoul")},
+            {"repeat": cron("0 10 * * *", "Asia/Tokyo")},
+            {"repeat": every(HOUR_MS)},
+            {"start_after_ms": 1},
+            {"end_before_ms": 2**45},
+        ),
+        ids=("zone", "expression", "kind", "start", "end"),
+    )
+    async def test_other_times_begin_from_the_start(
+        self, queue: Queue, repeats: Repeats, witness: Any, changed: dict[str, Any]
+    ) -> None:
+        options: dict[str, Any] = {"repeat": cron("0 9 * * *", "Asia/Tokyo"), "key": "k"}
+        await queue.repeatables.upsert("tick", **options)
+        await repeats.backdate("k", HOUR_MS)
+        await witness.hset(f"{repeats.prefix}:spec:k", "fired", 4)
+        await queue.repeatables.pause("k")
+        again = await queue.repeatables.upsert("tick", **options | changed)
+        assert (again.next_fire_ms > time.time() * 1000, again.fired, again.is_paused) == (True, 0, False)
+        assert await repeats.scores() == {"k": again.next_fire_ms}
+
+    async def test_a_time_that_passed_while_nothing_ran_is_fired_by_its_policy(
+        self, queue: Queue, make_worker: Callable[..., Worker], repeats: Repeats
+    ) -> None:
+        """A daily one: the app was down at nine, and stores it again as it starts."""
+        fired = Fired()
+        daily: dict[str, Any] = {"repeat": every(24 * HOUR_MS), "missed_fires": MissedFiresPolicy.fire_once()}
+        job = await queue.upsert_repeatable_job("report", **daily)
+        due_ms = await repeats.backdate(job.id, HOUR_MS)
+        await queue.upsert_repeatable_job("report", **daily)
+        async with make_worker(fired):
+            await eventually(lambda: fired.jobs)
+        assert fired.windows("report") == [due_ms]
+        assert (await repeats.scores())[job.id] == due_ms + 24 * HOUR_MS
+
+    async def test_programs_that_start_at_the_same_time_store_one(self, queue: Queue, repeats: Repeats) -> None:
+        await queue.repeatables.upsert("tick", 0, repeat=every(HOUR_MS), key="k")
+        stored = await asyncio.gather(
+            *(queue.repeatables.upsert("tick", n, repeat=every(2 * HOUR_MS), key="k") for n in range(10))
+        )
+        assert len({meta.next_fire_ms for meta in stored}) == 1
+        assert await repeats.scores() == {"k": stored[0].next_fire_ms}
+
+    async def test_one_that_cannot_be_read_is_replaced(self, queue: Queue, repeats: Repeats) -> None:
+        await repeats.put(b"k", b"\xc1", 5, fired="x")
+        stored = await queue.repeatables.upsert("tick", repeat=every(HOUR_MS), key="k")
+        assert (stored.fired, await repeats.scores()) == (0, {"k": stored.next_fire_ms})
+
+
 class TestFiring:
     async def test_a_pattern_fires_again_and_again(self, queue: Queue, make_worker: Callable[..., Worker]) -> None:
         fired = Fired()
@@ -204,14 +295,26 @@ class TestFiring:
             assert (await repeats.scores(), await repeats.hashes()) == ({}, 0)
         assert fired.count("twice") == 2
 
-    async def test_storing_it_anew_starts_counting_anew(self, queue: Queue, make_worker: Callable[..., Worker]) -> None:
+    async def test_another_pattern_starts_counting_from_the_beginning(
+        self, queue: Queue, make_worker: Callable[..., Worker]
+    ) -> None:
         """A12."""
         fired = Fired()
         async with make_worker(fired):
-            await queue.upsert_repeatable_job("tick", 1, repeat=every(100), limit=3)
+            await queue.upsert_repeatable_job("tick", 1, repeat=every(100), limit=3, key="k")
             await eventually(lambda: fired.count("tick") == 2)
-            await queue.upsert_repeatable_job("tick", 2, repeat=every(100), limit=3)
+            await queue.upsert_repeatable_job("tick", 2, repeat=every(101), limit=3, key="k")
             await eventually(lambda: [job.data for job in fired.jobs] == [1, 1, 2, 2, 2])
+
+    async def test_the_same_pattern_goes_on_counting(self, queue: Queue, make_worker: Callable[..., Worker]) -> None:
+        fired = Fired()
+        async with make_worker(fired):
+            await queue.upsert_repeatable_job("tick", 1, repeat=every(100), limit=4)
+            await eventually(lambda: fired.count("tick") == 2)
+            await queue.upsert_repeatable_job("tick", 2, repeat=every(100), limit=4)
+            await eventually(lambda: [job.data for job in fired.jobs] == [1, 1, 2, 2])
+            await asyncio.sleep(0.3)
+        assert len(fired.jobs) == 4
 
     async def test_removed_it_fires_no_more(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
@@ -347,10 +450,10 @@ class TestPause:
         assert resumed[0] >= paused_at + 300  # nothing of the pause is made up for
         assert await queue.remove_repeatable_by_key(job.id)
 
-    async def test_a_paused_one_can_be_removed_or_stored_anew(self, queue: Queue, repeats: Repeats) -> None:
-        job = await queue.upsert_repeatable_job("tick", repeat=every(HOUR_MS))
+    async def test_a_paused_one_can_be_removed_or_stored_with_other_times(self, queue: Queue, repeats: Repeats) -> None:
+        job = await queue.upsert_repeatable_job("tick", repeat=every(HOUR_MS), key="k")
         assert await queue.repeatables.pause(job.id)
-        await queue.upsert_repeatable_job("tick", repeat=every(HOUR_MS))
+        await queue.upsert_repeatable_job("tick", repeat=every(HOUR_MS + 1), key="k")
         (meta,) = await queue.get_repeatable_jobs()
         assert not meta.is_paused
         assert await queue.repeatables.pause(job.id)
@@ -492,10 +595,12 @@ class TestPoison:
             (b"\x90", {}),
             (DECODED.replace(b"Every", b"Never"), {}),
             (DECODED.replace(b"\xc4\x03\xc4\x01\x01", b"\xc4\x02\xa1x"), {}),  # A11: data that is no bytes
-            (DECODED, {"retry": b"\xff\xff"}),
+            (DECODED, {"retry": sha1(DECODED).hexdigest().encode() + b"\xff\xff"}),
             (DECODED, {"fired": b"abc"}),
             (DECODED, {"fired": b"-1"}),
             (DECODED, {"fired": b"9" * 19}),
+            (DECODED, {"fired": b"9" * 5000}),
+            (b"x" * 3_000_000, {}),
         ),
     )
     async def test_one_that_cannot_be_fired_is_set_aside_with_its_bytes(
@@ -534,6 +639,48 @@ class TestPoison:
             await eventually(queue.dlq.count)
         assert (await repeats.scores(), await repeats.hashes()) == ({}, 0)
         await queue.dlq.purge()
+
+    async def test_a_count_that_is_written_otherwise_fires_once_a_window(
+        self, queue: Queue, make_worker: Callable[..., Worker], repeats: Repeats
+    ) -> None:
+        fired = Fired()
+        await repeats.put(b"k", DECODED, int(time.time() * 1000), fired="007")
+        async with make_worker(fired):
+            await eventually(lambda: fired.jobs)
+            await asyncio.sleep(0.5)
+        assert fired.count("good") == 1
+        (meta,) = await queue.get_repeatable_jobs()
+        assert meta.fired == 8
+
+    @pytest.mark.parametrize("zone", ("Asia/Tokyo", "Pacific/Kiritimati", "Europe/Berlin", "+14:00"))
+    async def test_a_cron_that_starts_in_the_year_9999_ends_no_worker(
+        self, queue: Queue, make_worker: Callable[..., Worker], repeats: Repeats, zone: str
+    ) -> None:
+        fired = Fired()
+        spec = RepeatSpec(
+            job_name="far", pattern=cron("0 0 1 1 *", zone), payload=b"\x01", key="far", start_after_ms=LAST_MS - 10
+        )
+        await repeats.put(b"far", encode_spec(spec), 1)
+        await queue.upsert_repeatable_job("good", repeat=every(50), limit=3)
+        async with make_worker(fired) as worker:
+            await eventually(lambda: fired.count("good") == 3)
+            assert worker.is_running
+        assert (await repeats.scores(), fired.count("far")) == ({}, 0)
+
+    async def test_dead_letters_that_take_none_hold_up_no_other(
+        self, queue: Queue, make_worker: Callable[..., Worker], repeats: Repeats, witness: Any, caplog: Any
+    ) -> None:
+        fired, dead = Fired(), f"{{chasqui:{queue.name}}}:dlq"
+        await witness.xadd(dead, {"x": "x"}, id=f"{2**64 - 1}-{2**64 - 1}")
+        for number in range(3):
+            await repeats.put(b"bad-%d" % number, b"\xc1")
+        await queue.upsert_repeatable_job("good", repeat=every(50), limit=3)
+        async with make_worker(fired):
+            await eventually(lambda: fired.count("good") == 3)
+        assert set(await repeats.scores()) == {"bad-0", "bad-1", "bad-2"}
+        assert await repeats.hashes() == 3
+        assert "nor be a dead letter" in caplog.text
+        await witness.delete(dead)
 
     @pytest.mark.parametrize("score", (float("-inf"), -5.0, 0.5))
     async def test_a_time_that_is_none_is_long_past(

@@ -24,6 +24,7 @@ from pychasqui._engine.delivery import Delivery
 from pychasqui._engine.failure import read_failure
 from pychasqui._engine.outcomes import dead_letter, delayed_member
 from pychasqui._place import Place
+from pychasqui._redis import broker as broker_module
 from pychasqui._redis import scripts
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.commands import Dead, Failed
@@ -42,6 +43,7 @@ GROUP, OFFICIAL = "default", "official"
 LEDGER = KEYS.ledger("producer")
 MAX_ATTEMPTS = 3
 LEASE_MS, MIN_IDLE_MS, LONG_MS = 600_000, 300_000, 3_600_000
+vars(broker_module)["MAX_LEASE_MS"] = LONG_MS  # the model's leader leads until the end
 OVER_MS = 1000  # for how long a lease that is over has been so
 FAILURE = read_failure(LookupError("the handler failed"))
 
@@ -516,20 +518,20 @@ class Machine(RuleBasedStateMachine):
         self.model.delayed[member] = (self.model.delayed[member][0], True)
 
     @precondition(lambda self: self.model.delayed)
-    @rule(slot=slots, must_lead=st.booleans(), batch=counts, fault=faults, due=st.lists(picks, max_size=3))
-    def promote(self, slot: int, must_lead: bool, batch: int, fault: str, due: list[int]) -> None:
+    @rule(slot=slots, batch=counts, fault=faults, due=st.lists(picks, max_size=3))
+    def promote(self, slot: int, batch: int, fault: str, due: list[int]) -> None:
         for pick in due:
             self._make_due(pick)
-        self._promote(slot, must_lead, batch, fault)
+        self._promote(slot, batch, fault)
 
-    def _promote(self, slot: int, must_lead: bool, batch: int, fault: str) -> None:
+    def _promote(self, slot: int, batch: int, fault: str) -> None:
         worker, before = self.workers[slot], set(self._stream())
         leads = self.model.leader in (None, worker.name)
         due = sorted(member for member, (_, is_due) in self.model.delayed.items() if is_due)
-        expected = min(batch, len(due)) if leads or not must_lead else 0
+        expected = min(batch, len(due)) if leads else 0
         calls = 2 if fault == "sent twice" else 1
         for call in range(calls):
-            done = self.wait(self.broker.promote(worker.name, LONG_MS, batch, must_lead=must_lead, events_max_len=0))
+            done = self.wait(self.broker.promote(worker.name, LONG_MS, batch, events_max_len=0))
             left = max(0, len(due) - call * batch)
             assert (done.leads, done.promoted, done.set_aside) == (leads, min(left, expected) if expected else 0, 0)
         if leads:
@@ -693,7 +695,9 @@ class Machine(RuleBasedStateMachine):
                 self.finish(slot, 0, "success", "none")
         while self.model.delayed:
             self._make_due(0)
-            self._promote(0, must_lead=False, batch=3, fault="none")
+            self.client.delete(KEYS.promoter_lease)
+            self.model.leader = None
+            self._promote(0, batch=3, fault="none")
 
 
 @pytest.mark.timeout(0)

@@ -20,6 +20,7 @@ KEYS = Keys("q")
 GROUP = "default"
 LEASE_MS, KEPT_MS = 6000, 86_400_000
 HEIR, RELEASED_IDLE_MS = "released", 86_400_000
+LONGEST_MS = 60_000  # another's lease
 HOUR_MS = 3_600_000
 WORDS = KEYS.regroup(GROUP)
 LEDGER, LEDGER_TTL_MS = KEYS.ledger("producer"), 60_000
@@ -43,6 +44,9 @@ class Promoted(NamedTuple):
     promoted: int
     set_aside: int
     next_ms: int
+    leader: bytes = b""  # the others only if it is another
+    was_cut: int = 0
+    overdue_ms: int = 0
 
 
 class Wanted(NamedTuple):
@@ -81,7 +85,10 @@ class DueReply(NamedTuple):
     leads: int
     now_ms: int
     next_ms: int
-    specs: list[tuple[bytes, ...]]
+    specs: list[tuple[Any, ...]]  # key, score, spec, fired, retry, and its size
+    leader: bytes = b""  # the others only if it is another
+    was_cut: int = 0
+    overdue_ms: int = 0
 
 
 class Fire(NamedTuple):
@@ -268,13 +275,13 @@ class Group:
         *,
         lease_ms: int = 2000,
         batch: int = 100,
-        must_lead: int = 1,
+        longest_ms: int = LONGEST_MS,
         events: int = 0,
         max_bytes: int = 2**20,
     ) -> Promoted:
         keys = [KEYS.delayed, KEYS.stream, KEYS.promoter_lease, KEYS.dead, KEYS.events]
         return Promoted(
-            *self.run(scripts.PROMOTE, keys, holder, lease_ms, batch, must_lead, events, KEYS.prefix, max_bytes)
+            *self.run(scripts.PROMOTE, keys, holder, lease_ms, batch, longest_ms, events, KEYS.prefix, max_bytes)
         )
 
     def add_on_terms(
@@ -301,10 +308,22 @@ class Group:
 
     # Those of repeatables -------------------------------------------------------------------------------------------
 
-    def due(self, holder: str = "a", *, lease_ms: int = 3000, batch: int = 100) -> DueReply:
-        keys = [KEYS.repeat, KEYS.scheduler_lease]
-        leads, now_ms, next_ms, *specs = self.run(scripts.DUE_REPEATABLES, keys, holder, lease_ms, batch, KEYS.prefix)
-        return DueReply(leads, now_ms, next_ms, [tuple(spec) for spec in specs])
+    def due(
+        self,
+        holder: str = "a",
+        *,
+        lease_ms: int = 3000,
+        batch: int = 100,
+        longest_ms: int = LONGEST_MS,
+        spec_bytes: int = 2**20,
+        all_bytes: int = 2**22,
+    ) -> DueReply:
+        keys = [KEYS.repeat, KEYS.scheduler_lease, KEYS.repeat_paused]
+        arguments = (holder, lease_ms, batch, KEYS.prefix, longest_ms, spec_bytes, all_bytes)
+        leads, now_ms, next_ms, *rest = self.run(scripts.DUE_REPEATABLES, keys, *arguments)
+        if leads:
+            return DueReply(leads, now_ms, next_ms, [tuple(spec) for spec in rest])
+        return DueReply(leads, now_ms, next_ms, [], *rest)
 
     def fire(self, *fires: Fire) -> list[int]:
         words = [word for fire in fires for word in (*fire[:5], len(fire.envelopes), *fire.envelopes)]
@@ -314,16 +333,32 @@ class Group:
 
     def set_aside(self, *broken: tuple[str, int, bytes, str]) -> int:
         """Each a key, a score, a spec and what is wrong with it."""
-        words = [word for one in broken for word in one]
-        moved = self.run(scripts.SET_ASIDE, [KEYS.repeat, KEYS.dead], KEYS.prefix, *words)
-        assert isinstance(moved, int)
+        moved, refusal = self.set_aside_by_size(
+            *((key, score, len(spec), spec, why) for key, score, spec, why in broken)
+        )
+        assert refusal == b""
         return moved
 
-    def upsert(self, key: str, score: int, spec: bytes = b"spec", retry: bytes = b"") -> int:
+    def set_aside_by_size(self, *broken: tuple[str, int, int, bytes, str], again_ms: int = 0) -> tuple[int, bytes]:
+        """The same with the size of each spec, which may be too large to be seen."""
+        words = [word for one in broken for word in one]
+        moved, refusal = self.run(scripts.SET_ASIDE, [KEYS.repeat, KEYS.dead], KEYS.prefix, again_ms, *words)
+        return moved, refusal
+
+    def upsert(self, key: str, score: int, spec: bytes = b"spec", retry: bytes = b"", *, keeps: bool = False) -> int:
+        """By what is stored now. Whether it is new."""
+        is_there = (key.encode() in self.repeatables) or (key.encode() in self.paused)
+        seen = (self.client.hget(KEYS.repeat_spec(key), "spec") or b"") if is_there else b""
+        return int(self.upsert_after(seen, key, score, spec, retry, keeps=keeps)[0])
+
+    def upsert_after(
+        self, seen: bytes, key: str, score: int, spec: bytes = b"spec", retry: bytes = b"", *, keeps: bool = False
+    ) -> list[Any]:
         keys = [KEYS.repeat, KEYS.repeat_paused, KEYS.repeat_spec(key)]
-        added = self.run(scripts.UPSERT_REPEATABLE, keys, key, score, spec, retry, KEYS.prefix, self.now_ms)
-        assert isinstance(added, int)
-        return added
+        arguments = (key, score, spec, retry, KEYS.prefix, self.now_ms, seen, int(keeps))
+        stored = self.run(scripts.UPSERT_REPEATABLE, keys, *arguments)
+        assert isinstance(stored, list)
+        return stored
 
     def move_repeatable(self, what: str, key: str, score: int = 0) -> int:
         keys = [KEYS.repeat, KEYS.repeat_paused, KEYS.repeat_spec(key)]

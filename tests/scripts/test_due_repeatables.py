@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hashlib import sha1
+from typing import Any
+
 import pytest
 import redis
 
@@ -16,19 +19,29 @@ def store(group: Group, key: str, by_ms: float = -10, spec: bytes = b"spec", **f
     return score
 
 
+def sha(spec: bytes) -> str:
+    return sha1(spec).hexdigest()
+
+
 def keys_of(due: DueReply) -> list[bytes]:
     return [spec[0] for spec in due.specs]
 
 
 class TestDue:
     def test_a_due_one_comes_with_all_that_is_needed_to_decide(self, group: Group) -> None:
-        score = store(group, "nightly", spec=b"\x00\xff", fired="7", retry="override")
+        score = store(group, "nightly", spec=b"\x00\xff", fired="7", retry=sha(b"\x00\xff") + "override")
         due = group.due()
-        assert due.specs == [(b"nightly", str(score).encode(), b"\x00\xff", b"7", b"override")]
+        assert due.specs == [(b"nightly", str(score).encode(), b"\x00\xff", b"7", b"override", 2)]
 
     def test_what_was_never_fired_and_has_no_override_says_so(self, group: Group) -> None:
         store(group, "nightly")
-        assert group.due().specs[0][3:] == (b"0", b"")
+        assert group.due().specs[0][3:] == (b"0", b"", 4)
+
+    def test_the_override_of_another_spec_is_none(self, group: Group) -> None:
+        """An official producer replaces the spec and leaves what it does not know."""
+        for retry in ("override", "", "0" * 40 + "override", sha(b"spec") + "x" * 10_000):
+            store(group, "nightly", retry=retry)
+            assert group.due().specs[0][4] == b""
 
     def test_the_servers_time_comes_along(self, group: Group) -> None:
         before = group.now_ms
@@ -60,7 +73,7 @@ class TestDue:
     def test_a_key_may_be_any_bytes(self, group: Group) -> None:
         group.client.zadd(KEYS.repeat, {b"\xff\x00": 5})
         group.client.hset(KEYS.repeat_spec("").encode() + b"\xff\x00", "spec", b"x")
-        assert group.due().specs == [(b"\xff\x00", b"5", b"x", b"0", b"")]
+        assert group.due().specs == [(b"\xff\x00", b"5", b"x", b"0", b"", 1)]
 
     def test_one_without_a_spec_is_forgotten(self, group: Group) -> None:
         store(group, "first", -30)
@@ -82,7 +95,7 @@ class TestDue:
         assert (keys_of(due), due.next_ms) == ([b"0", b"1"], 0)
 
     def test_with_none_there_is_none(self, group: Group) -> None:
-        assert group.due()[2:] == (-1, [])
+        assert group.due()[2:4] == (-1, [])
         assert group.keys == {KEYS.stream, KEYS.scheduler_lease}
 
     def test_10_000_that_are_due(self, group: Group) -> None:
@@ -111,8 +124,78 @@ class TestStrangers:
         group.client.zadd(KEYS.repeat, {"odd": 5})
         group.client.set(KEYS.repeat_spec("odd"), "a string")
         store(group, "good")
-        assert group.due().specs[0] == (b"odd", b"5", b"", b"0", b"")
+        assert group.due().specs[0] == (b"odd", b"5", b"", b"0", b"", 0)
         assert keys_of(group.due()) == [b"odd", b"good"]
+
+    def test_a_spec_that_is_too_large_comes_with_its_size_alone(self, group: Group) -> None:
+        store(group, "large", -20, spec=b"x" * 101)
+        store(group, "good", spec=b"y" * 100)
+        assert [(spec[2], spec[5]) for spec in group.due(spec_bytes=100).specs] == [(b"", 101), (b"y" * 100, 100)]
+
+    def test_a_count_of_many_digits_is_none(self, group: Group) -> None:
+        store(group, "nightly", fired="1" * 100_000)
+        assert group.due().specs[0][3] == b"too long"
+
+    def test_a_time_that_never_comes_is_far_away(self, group: Group) -> None:
+        scores: tuple[Any, ...] = ("+inf", 1e308)
+        for score in scores:
+            store(group, "nightly")
+            group.client.zadd(KEYS.repeat, {"nightly": score})
+            assert group.due()[2:4] == (int(9e15), [])
+            store(group, "due")
+            assert group.due().next_ms == int(9e15)
+            group.client.delete(KEYS.repeat)
+
+
+class TestPaused:
+    """Those that an official producer has removed or stored are not paused, and it does not know that they were."""
+
+    def test_one_that_is_gone_is_not_paused(self, group: Group) -> None:
+        group.client.zadd(KEYS.repeat_paused, {"gone": 5})
+        group.due()
+        assert group.paused == {}
+
+    def test_one_that_fires_is_not_paused(self, group: Group) -> None:
+        store(group, "nightly", HOUR_MS)
+        group.client.zadd(KEYS.repeat_paused, {"nightly": 5})
+        group.due()
+        assert (group.paused, list(group.repeatables)) == ({}, [b"nightly"])
+
+    def test_one_that_is_paused_stays_so(self, group: Group) -> None:
+        group.client.zadd(KEYS.repeat_paused, {"nightly": 5})
+        group.client.hset(KEYS.repeat_spec("nightly"), "spec", "spec")
+        group.due()
+        assert group.paused == {b"nightly": 5}
+
+    def test_of_many_some_are_looked_at_each_time(self, group: Group) -> None:
+        group.client.zadd(KEYS.repeat_paused, {str(number): 5 for number in range(25)})
+        for left in (15, 5, 0):
+            group.due()
+            assert len(group.paused) == left
+
+    def test_who_does_not_lead_looks_at_none(self, group: Group) -> None:
+        group.due("a")
+        group.client.zadd(KEYS.repeat_paused, {"gone": 5})
+        group.due("b")
+        assert group.paused == {b"gone": 5}
+
+    def test_a_set_of_another_type_holds_nothing_up(self, group: Group) -> None:
+        store(group, "nightly")
+        group.client.set(KEYS.repeat_paused, "a string")
+        assert len(group.due().specs) == 1
+
+
+class TestBytes:
+    def test_what_is_listed_is_bounded_and_the_rest_follows_at_once(self, group: Group) -> None:
+        for number in range(5):
+            store(group, str(number), number - 100, b"x" * 100)
+        due = group.due(all_bytes=250)
+        assert (keys_of(due), due.next_ms) == ([b"0", b"1"], 0)
+
+    def test_the_first_comes_in_any_case(self, group: Group) -> None:
+        for number in range(2):
+            store(group, str(number), number - 100, b"x" * 100)
+        assert keys_of(group.due(all_bytes=50)) == [b"0"]
 
 
 class TestNext:
@@ -147,26 +230,41 @@ class TestLease:
         assert group.due("a", lease_ms=50_000).leads == 1
         assert group.client.pttl(KEYS.scheduler_lease) > 5000
 
-    def test_who_does_not_lead_learns_nothing_but_when_the_lease_ends(self, group: Group) -> None:
-        store(group, "due")
-        group.client.zadd(KEYS.repeat, {"empty": 1})
+    def test_who_does_not_lead_learns_who_does_and_nothing_of_what_is_due(self, group: Group) -> None:
+        store(group, "due", -7000)
         group.due("a", lease_ms=5000)
-        group.client.zadd(KEYS.repeat, {"empty": 1})
-        leads, now_ms, next_ms, specs = group.due("b", lease_ms=50_000)
-        assert (leads, now_ms, specs) == (0, 0, [])
-        assert 0 < next_ms <= 5000
+        group.client.zadd(KEYS.repeat, {"empty": group.now_ms - 1})
+        due = group.due("b", lease_ms=50_000)
+        assert (due.leads, due.specs, due.leader, due.was_cut) == (0, [], b"a", 0)
+        assert 0 < due.next_ms <= 5000
+        assert 7000 <= due.overdue_ms < 12_000
         assert group.client.get(KEYS.scheduler_lease) == b"a"
         assert group.client.pttl(KEYS.scheduler_lease) <= 5000
         assert b"empty" in group.repeatables
 
-    def test_a_lease_without_an_end_has_none_to_tell(self, group: Group) -> None:
-        group.client.set(KEYS.scheduler_lease, "a")
-        assert group.due("b") == DueReply(0, 0, -1, [])
+    def test_with_nothing_due_nothing_is_overdue(self, group: Group) -> None:
+        group.due("a")
+        assert group.due("b").overdue_ms == 0
+        store(group, "later", HOUR_MS)
+        assert group.due("b").overdue_ms == 0
+
+    def test_a_lease_without_an_end_or_with_a_far_one_gets_one(self, group: Group) -> None:
+        for ends_ms in (None, HOUR_MS):
+            group.client.set(KEYS.scheduler_lease, "x", px=ends_ms)
+            due = group.due("b", longest_ms=5000)
+            assert (due.leads, due.next_ms, due.leader, due.was_cut, due.overdue_ms) == (0, 5000, b"x", 1, 0)
+            assert 0 < group.client.pttl(KEYS.scheduler_lease) <= 5000
+            assert group.due("b", longest_ms=5000).was_cut == 0
+
+    def test_a_lease_of_another_type_is_another_that_ends(self, group: Group) -> None:
+        group.client.hset(KEYS.scheduler_lease, "a", "hash")
+        assert group.due("b", longest_ms=20).leader == b"a hash"
+        group.wait_ms(30)
+        assert group.due("b").leads == 1
 
 
 class TestTrouble:
-    @pytest.mark.parametrize("key", (KEYS.repeat, KEYS.scheduler_lease))
-    def test_a_key_of_another_type_is_an_error(self, group: Group, key: str) -> None:
-        group.client.hset(key, "a", "hash")
+    def test_a_key_of_another_type_is_an_error(self, group: Group) -> None:
+        group.client.hset(KEYS.repeat, "a", "hash")
         with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
             group.due()

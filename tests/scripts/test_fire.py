@@ -176,6 +176,33 @@ class TestTrouble:
         group.client.delete(KEYS.stream)
         assert group.fire(fire_of(b"x")) == [1]
 
+    def test_a_count_that_is_written_otherwise_costs_no_fire_and_fires_nothing_twice(self, group: Group) -> None:
+        for fired, after in (("007", b"8"), ("7", b"8"), ("x", b"1"), ("1e3", b"1001")):
+            group.client.delete(KEYS.stream)
+            store(group, fired=fired)
+            assert [group.fire(fire_of(b"x")) for _ in range(2)] == [[1], [0]]
+            assert (group.envelopes, group.repeatables) == ([b"x"], {b"nightly": NEXT})
+            assert group.spec("nightly")[b"fired"] == after
+
+    def test_a_spec_of_another_type_stops_nothing_else(self, group: Group) -> None:
+        store(group, "1")
+        store(group, "3")
+        group.client.zadd(KEYS.repeat, {"2": DUE})
+        group.client.set(KEYS.repeat_spec("2"), "a string")
+        assert group.fire(fire_of(b"a", key="1"), fire_of(b"b", key="2"), fire_of(b"c", key="3")) == [1, 0, 1]
+        assert group.envelopes == [b"a", b"c"]
+
+    def test_a_stream_without_enough_ids_takes_all_jobs_of_a_repeatable_or_none(self, group: Group) -> None:
+        last = 2**64 - 1
+        for ids_left in (0, 1):
+            store(group)
+            group.client.delete(KEYS.stream)
+            group.client.xadd(KEYS.stream, {"d": "last"}, id=f"{last}-{last - ids_left}")
+            with pytest.raises(redis.ResponseError, match="exhausted"):
+                group.fire(fire_of(b"x", b"y"))
+            assert (group.envelopes, group.repeatables) == ([b"last"], {b"nightly": DUE})
+            assert group.spec("nightly") == {b"spec": b"spec"}
+
     def test_repeatables_of_another_type_are_an_error_and_nothing_is_fired(self, group: Group) -> None:
         group.client.set(KEYS.repeat, "a string")
         with pytest.raises(redis.ResponseError, match="WRONGTYPE"):

@@ -30,7 +30,7 @@ class TestRemove:
         group.move_repeatable("pause", "2")
         group.move_repeatable("remove", "1")
         assert (group.repeatables, group.paused) == ({b"3": 5000}, {b"2": 5000})
-        assert group.spec("2") == {b"spec": b"spec of 2"}
+        assert group.spec("2")[b"spec"] == b"spec of 2"
 
     def test_the_same_call_again_finds_nothing(self, group: Group) -> None:
         store(group, "nightly")
@@ -38,6 +38,11 @@ class TestRemove:
 
     def test_a_spec_that_was_left_behind_goes_too(self, group: Group) -> None:
         group.client.hset(KEYS.repeat_spec("nightly"), "spec", "x")
+        assert group.move_repeatable("remove", "nightly") == 0
+        assert group.keys == {KEYS.stream}
+
+    def test_one_that_another_has_removed_while_it_was_paused_is_gone(self, group: Group) -> None:
+        group.client.zadd(KEYS.repeat_paused, {"nightly": 1})
         assert group.move_repeatable("remove", "nightly") == 0
         assert group.keys == {KEYS.stream}
 
@@ -53,7 +58,7 @@ class TestPause:
         store(group, "nightly")
         assert group.move_repeatable("pause", "nightly") == 1
         assert (group.repeatables, group.paused) == ({}, {b"nightly": 5000})
-        assert group.spec("nightly") == {b"spec": b"spec of nightly"}
+        assert group.spec("nightly")[b"spec"] == b"spec of nightly"
         assert group.due().specs == []
 
     def test_the_same_call_again_finds_nothing(self, group: Group) -> None:
@@ -98,6 +103,19 @@ class TestResume:
         assert group.move_repeatable("resume", "nightly", 9000) == 0
         assert group.keys == {KEYS.stream}
 
+    def test_one_that_fires_too_was_stored_by_another_and_is_not_paused(self, group: Group) -> None:
+        store(group, "nightly")
+        group.client.zadd(KEYS.repeat_paused, {"nightly": 1})
+        assert group.move_repeatable("resume", "nightly", 9000) == 0
+        assert (group.repeatables, group.paused) == ({b"nightly": 5000}, {})
+
+    def test_one_without_a_spec_was_removed_by_another(self, group: Group) -> None:
+        store(group, "nightly")
+        group.move_repeatable("pause", "nightly")
+        group.client.delete(KEYS.repeat_spec("nightly"))
+        assert group.move_repeatable("resume", "nightly", 9000) == 0
+        assert group.keys == {KEYS.stream}
+
     def test_schedulers_hear_in_how_many_ms_it_is_due(self, group: Group) -> None:
         store(group, "nightly")
         group.move_repeatable("pause", "nightly")
@@ -124,4 +142,4 @@ def test_a_key_of_another_type_costs_no_repeatable(group: Group, what: str, key:
     if saved is not None:
         group.client.restore(key, 0, saved)
     assert (group.repeatables, group.paused) == (firing, paused)
-    assert group.spec("nightly") == {b"spec": b"spec of nightly"}
+    assert group.spec("nightly")[b"spec"] == b"spec of nightly"

@@ -114,6 +114,8 @@ def test_every_text_carries_what_it_includes() -> None:
         assert script.text.count(shared["id_of.lua"]) == 1
     for script in (scripts.FINISH, scripts.BURY):
         assert script.text.count(shared["unmark.lua"]) == 1
+    for script in (scripts.PROMOTE, scripts.DUE_REPEATABLES):
+        assert script.text.count(shared["other_leader.lua"]) == 1
     assert not [name for name in SCRIPTS if b"include" in getattr(scripts, name.upper()).text]
 
 

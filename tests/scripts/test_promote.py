@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import redis
@@ -215,32 +216,59 @@ class TestLease:
         assert group.promote("a", lease_ms=50_000).leads == 1
         assert group.client.pttl(KEYS.promoter_lease) > 5000
 
-    def test_who_must_lead_and_does_not_moves_nothing(self, group: Group) -> None:
+    def test_who_does_not_lead_moves_nothing_and_learns_who_does(self, group: Group) -> None:
         group.promote("a", lease_ms=5000)
-        delay(group, join_member("", b"envelope"))
+        delay(group, join_member("", b"envelope"), -7000)
         delay(group, b"bad")
-        *moved, lease_left_ms = group.promote("b", must_lead=1)
-        assert moved == [0, 0, 0]
-        assert 0 < lease_left_ms <= 5000
+        done = group.promote("b", lease_ms=50_000)
+        assert (done[:3], done.leader, done.was_cut) == ((0, 0, 0), b"a", 0)
+        assert 0 < done.next_ms <= 5000
+        assert 7000 <= done.overdue_ms < 12_000
         assert (len(group.delayed), group.stream, group.letters) == (2, [], [])
-
-    def test_who_need_not_lead_moves_and_leaves_the_lease_alone(self, group: Group) -> None:
-        group.promote("a", lease_ms=5000)
-        delay(group, join_member("", b"envelope"))
-        assert group.promote("b", lease_ms=50_000, must_lead=0)[:2] == (0, 1)
         assert group.client.get(KEYS.promoter_lease) == b"a"
         assert group.client.pttl(KEYS.promoter_lease) <= 5000
 
-    def test_who_need_not_lead_takes_a_free_lease(self, group: Group) -> None:
-        assert group.promote("b", must_lead=0).leads == 1
-        assert group.client.get(KEYS.promoter_lease) == b"b"
+    def test_with_nothing_due_nothing_is_overdue(self, group: Group) -> None:
+        group.promote("a", lease_ms=5000)
+        assert group.promote("b").overdue_ms == 0
+        delay(group, join_member("", b"envelope"), HOUR_MS)
+        assert group.promote("b").overdue_ms == 0
 
-    def test_two_that_promote_by_turns_move_each_job_once(self, group: Group) -> None:
-        for number in range(100):
-            delay(group, join_member("", b"%03d" % number), number - 1000)
-        moved = [group.promote("ab"[turn % 2], batch=7, must_lead=0).promoted for turn in range(20)]
-        assert sum(moved) == 100
-        assert group.envelopes == [b"%03d" % number for number in range(100)]
+    def test_a_lease_without_an_end_gets_one(self, group: Group) -> None:
+        group.client.set(KEYS.promoter_lease, "x")
+        assert group.promote("b", longest_ms=5000) == Promoted(0, 0, 0, 5000, b"x", 1, 0)
+        assert 0 < group.client.pttl(KEYS.promoter_lease) <= 5000
+        assert group.promote("b", longest_ms=5000).was_cut == 0
+
+    def test_a_lease_that_ends_too_late_ends_sooner(self, group: Group) -> None:
+        group.client.set(KEYS.promoter_lease, "x", px=HOUR_MS)
+        assert group.promote("b", longest_ms=5000) == Promoted(0, 0, 0, 5000, b"x", 1, 0)
+        assert 0 < group.client.pttl(KEYS.promoter_lease) <= 5000
+
+    def test_a_lease_of_another_type_is_another_that_ends(self, group: Group) -> None:
+        group.client.rpush(KEYS.promoter_lease, "b")
+        assert group.promote("b", longest_ms=20) == Promoted(0, 0, 0, 20, b"a list", 1, 0)
+        group.wait_ms(30)
+        assert group.promote("b").leads == 1
+
+    def test_a_long_name_is_told_in_part_and_is_not_ours(self, group: Group) -> None:
+        group.client.set(KEYS.promoter_lease, "b" * 1000, px=5000)
+        assert group.promote("b").leader == b"b" * 101
+        assert group.promote("b" * 999).leads == 0
+        assert group.promote("b" * 1000).leads == 1
+
+    def test_a_score_that_is_no_time_is_far_away(self, group: Group) -> None:
+        scores: tuple[Any, ...] = ("+inf", 1e308)
+        for score in scores:
+            group.client.zadd(KEYS.delayed, {join_member("", b"envelope"): score})
+            assert group.promote("a") == Promoted(1, 0, 0, int(9e15))
+            assert group.promote("b").overdue_ms == 0
+
+    def test_one_before_all_times_is_long_due(self, group: Group) -> None:
+        group.promote("a", lease_ms=5000)
+        group.client.zadd(KEYS.delayed, {join_member("", b"envelope"): "-inf"})
+        assert group.promote("b").overdue_ms == int(9e15)
+        assert group.promote("a").promoted == 1
 
 
 ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-import redis
-
 from tests.scripts.group import KEYS, Group
 
 DUE = 1000
@@ -37,7 +34,7 @@ def test_the_same_call_again_changes_nothing(group: Group) -> None:
 
 def test_one_that_was_mended_meanwhile_stays(group: Group) -> None:
     store(group, spec=b"mended")
-    assert group.set_aside(("broken", DUE, b"\xc1", "")) == 0
+    assert group.set_aside(("broken", DUE, b"\xc1", ""), ("broken", DUE, b"MENDED", "")) == 0
     assert (group.repeatables, group.letters) == ({b"broken": DUE}, [])
     assert group.spec("broken")[b"spec"] == b"mended"
 
@@ -84,14 +81,30 @@ def test_any_bytes_pass_unchanged(group: Group) -> None:
         assert group.letters[-1][b"d"] == spec
 
 
-def test_dead_letters_of_another_type_cost_no_repeatable(group: Group) -> None:
+def test_what_the_dead_letters_refuse_is_due_again_later_and_holds_up_nothing_else(group: Group) -> None:
     store(group)
     group.client.set(KEYS.dead, "a string")
-    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-        group.set_aside(("broken", DUE, b"\xc1", ""))
-    assert (group.repeatables, group.spec("broken")[b"spec"]) == ({b"broken": DUE}, b"\xc1")
+    moved, refusal = group.set_aside_by_size(("broken", DUE, 1, b"\xc1", ""), again_ms=9000)
+    assert (moved, b"WRONGTYPE" in refusal) == (0, True)
+    assert (group.repeatables, group.spec("broken")[b"spec"]) == ({b"broken": 9000}, b"\xc1")
     group.client.delete(KEYS.dead)
-    assert group.set_aside(("broken", DUE, b"\xc1", "")) == 1
+    assert group.set_aside(("broken", 9000, b"\xc1", "")) == 1
+
+
+def test_a_repeatable_stays_if_the_dead_letters_have_no_ids_left(group: Group) -> None:
+    store(group)
+    last = 2**64 - 1
+    group.client.xadd(KEYS.dead, {"x": "x"}, id=f"{last}-{last}")
+    moved, refusal = group.set_aside_by_size(("broken", DUE, 1, b"\xc1", ""), again_ms=9000)
+    assert (moved, b"exhausted" in refusal) == (0, True)
+    assert (group.repeatables, group.spec("broken")[b"spec"]) == ({b"broken": 9000}, b"\xc1")
+
+
+def test_a_spec_that_was_too_large_to_be_seen_goes_with_its_bytes_if_its_size_is_the_same(group: Group) -> None:
+    store(group, spec=b"x" * 1000)
+    assert group.set_aside_by_size(("broken", DUE, 999, b"", "")) == (0, b"")
+    assert group.set_aside_by_size(("broken", DUE, 1000, b"", "")) == (1, b"")
+    assert group.letters[-1][b"d"] == b"x" * 1000
 
 
 def test_letters_that_are_there_stay(group: Group) -> None:

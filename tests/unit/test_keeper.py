@@ -34,7 +34,7 @@ class FakeBroker:
         self.reports_wanted = 1  # before the group is back
         self.is_mute = False  # it answers keep(), and no more than that
         self.has_pause = False
-        self.on_pause: Callable[[bool], None] = lambda _: None
+        self.on_pause: Callable[[], object] = lambda: None
         self.told: list[tuple[str, bytes, int]] = []
         self.called = threading.Semaphore(0)
 
@@ -58,8 +58,9 @@ class FakeBroker:
     async def tell_of_worker(self, consumer: str, about: bytes, kept_ms: int) -> None:
         self.told.append((consumer, about, kept_ms))
 
-    async def hear_of_pause(self, on_pause: Callable[[bool], None]) -> bool:
-        self.on_pause = on_pause
+    async def hear_of_pause(self, on_pause: Callable[[], None]) -> bool:
+        loop = asyncio.get_running_loop()  # messages come in the keeper's thread
+        self.on_pause = lambda: loop.call_soon_threadsafe(on_pause)
         return True
 
     async def is_paused(self) -> bool:
@@ -353,9 +354,12 @@ async def test_it_sees_whether_the_queue_is_paused_and_is_told_of_it() -> None:
     broker.has_pause = True
     async with keeping(broker, FakeLanes(), dict, on_pause=heard.append):
         await until(lambda: heard == [True])
-        broker.on_pause(False)
+        broker.on_pause()
         await until(lambda: len(heard) > 1)
-    assert heard[:2] == [True, False]
+        broker.has_pause = False
+        broker.on_pause()
+        await until(lambda: len(heard) > 2)
+    assert heard[:3] == [True, True, False]
 
 
 async def test_of_a_pause_the_reader_hears_in_the_workers_thread() -> None:

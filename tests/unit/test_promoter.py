@@ -11,20 +11,25 @@ import pytest
 
 from pychasqui._engine import leader
 from pychasqui._engine import promoter as module
-from pychasqui._engine.promoter import ALERT_EVERY_S, ALERT_FOR_S, LOOK_S, Promoter
+from pychasqui._engine.promoter import ALERT_EVERY_S, ALERT_FOR_S, Promoter
 from pychasqui._redis.broker import Broker
-from pychasqui._redis.replies import Promotion
+from pychasqui._redis.replies import OtherLeader, Promotion
 from pychasqui.config import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
 from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
 
 NEVER = float("inf")
+LOOK_S = PROMOTER_LEASE_MS / 1500
+
+
+def followed(lease_left_ms: int, overdue_ms: int = 0, *, name: str = "other", was_cut: bool = False) -> Promotion:
+    """The answer to one who does not lead."""
+    return Promotion(False, 0, 0, lease_left_ms, OtherLeader(name, was_cut, overdue_ms))
 
 
 class Call(NamedTuple):
     holder: str
     lease_ms: int
     batch: int
-    must_lead: bool
     events_max_len: int
 
 
@@ -36,6 +41,7 @@ class FakeBroker:
         self.replies: list[Promotion | RedisTrouble] = [Promotion(True, 0, 0, -1)]
         self.meanwhile: Callable[[], None] = lambda: None
         self.calls: list[Call] = []
+        self.told: list[int] = []
         self.hears = True
         self.yielded: list[str] = []
         self.is_live = True
@@ -45,15 +51,16 @@ class FakeBroker:
         self.on_due = on_due
         return self.hears
 
-    async def promote(
-        self, holder: str, lease_ms: int, batch: int, *, must_lead: bool, events_max_len: int
-    ) -> Promotion:
-        self.calls.append(Call(holder, lease_ms, batch, must_lead, events_max_len))
+    async def promote(self, holder: str, lease_ms: int, batch: int, *, events_max_len: int) -> Promotion:
+        self.calls.append(Call(holder, lease_ms, batch, events_max_len))
         self.meanwhile()
         reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if isinstance(reply, RedisTrouble):
             raise reply
         return reply
+
+    def tell_of_due(self, delay_ms: int) -> None:
+        self.told.append(delay_ms)
 
     async def yield_promotion(self, holder: str) -> None:
         self.yielded.append(holder)
@@ -78,7 +85,7 @@ class Bench:
     @property
     def looks_at(self) -> float:
         """In how many seconds it looks because of a job that it knows of."""
-        return min(self.promoter._own_due, self.promoter._next_due) - self.now
+        return self.promoter._next_due - self.now
 
 
 @pytest.fixture
@@ -89,7 +96,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 class TestLeading:
     async def test_it_asks_for_the_lease_and_moves_nothing_without_it(self, bench: Bench) -> None:
         await bench.tick()
-        assert bench.broker.calls == [Call("me", PROMOTER_LEASE_MS, PROMOTE_BATCH, True, 7)]
+        assert bench.broker.calls == [Call("me", PROMOTER_LEASE_MS, PROMOTE_BATCH, 7)]
 
     async def test_with_nothing_delayed_it_looks_often_enough_to_keep_the_lease(self, bench: Bench) -> None:
         assert await bench.tick(Promotion(True, 0, 0, -1)) == LOOK_S
@@ -110,9 +117,9 @@ class TestLeading:
         assert await bench.tick(Promotion(True, 0, 0, 0)) > 0.0
 
     async def test_who_does_not_lead_tries_again_when_the_lease_ends(self, bench: Bench) -> None:
-        assert await bench.tick(Promotion(False, 0, 0, 300)) == pytest.approx(0.301)
-        assert await bench.tick(Promotion(False, 0, 0, 60_000)) == LOOK_S
-        assert await bench.tick(Promotion(False, 0, 0, -1)) == LOOK_S
+        assert await bench.tick(followed(300)) == pytest.approx(0.301)
+        assert await bench.tick(followed(60_000)) == LOOK_S
+        assert await bench.tick(followed(1000)) == LOOK_S
         assert bench.looks_at == NEVER
 
 
@@ -128,7 +135,7 @@ class TestHearing:
         assert bench.looks_at == pytest.approx(5)
 
     async def test_who_does_not_lead_has_nothing_to_do_with_it(self, bench: Bench) -> None:
-        await bench.tick(Promotion(False, 0, 0, -1))
+        await bench.tick(followed(1000))
         bench.promoter.hear(0.05)
         assert bench.looks_at == NEVER
 
@@ -162,46 +169,84 @@ class TestHearing:
         assert await bench.tick(Promotion(True, 0, 0, -1), hears=False) == LOOK_S
 
 
-class TestOwn:
-    """What this worker has rescheduled it promotes itself, leader or not."""
+class TestRescheduled:
+    """What this worker has rescheduled is promoted by who leads, and that one is told."""
 
-    async def test_it_looks_when_that_is_due_and_need_not_lead(self, bench: Bench) -> None:
-        bench.promoter.expect(200)
-        assert bench.looks_at == pytest.approx(0.2)
-        bench.now += 0.2
-        await bench.tick(Promotion(False, 1, 0, -1))
-        assert bench.broker.calls[-1].must_lead is False
-        assert bench.looks_at == NEVER
-
-    async def test_before_it_must_lead(self, bench: Bench) -> None:
-        bench.promoter.expect(200)
-        await bench.tick(Promotion(False, 0, 0, -1))
-        assert bench.broker.calls[-1].must_lead is True
-        assert bench.looks_at == pytest.approx(0.2)
-
-    async def test_the_soonest_counts(self, bench: Bench) -> None:
+    async def test_a_leader_looks_when_it_is_due(self, bench: Bench) -> None:
+        await bench.tick(Promotion(True, 0, 0, -1))
         for delay_ms in (500, 200, 900):
             bench.promoter.expect(delay_ms)
         assert bench.looks_at == pytest.approx(0.2)
+        assert bench.broker.told == []
 
-    async def test_with_the_next_it_goes_on_until_none_is_left(self, bench: Bench) -> None:
-        """Of several that were rescheduled it remembers the soonest only."""
+    async def test_who_does_not_lead_tells_the_leader_and_follows_nothing(self, bench: Bench) -> None:
+        await bench.tick(followed(1000))
         bench.promoter.expect(200)
-        bench.now += 0.2
-        await bench.tick(Promotion(False, 1, 0, 300))
-        assert bench.looks_at == pytest.approx(0.3)
+        assert (bench.broker.told, bench.looks_at) == ([200], NEVER)
 
-    async def test_what_is_rescheduled_while_it_looks_is_not_forgotten(self, bench: Bench) -> None:
-        bench.promoter.expect(200)
+    async def test_a_leader_that_looks_sooner_need_not_be_told(self, bench: Bench) -> None:
+        await bench.tick(followed(1000))
+        for delay_ms in (500, 700, 600, 200, 300):
+            bench.promoter.expect(delay_ms)
+        assert bench.broker.told == [500, 200]
         bench.now += 0.2
-        bench.broker.meanwhile = lambda: bench.promoter.expect(100)
-        await bench.tick(Promotion(False, 1, 0, 300))
-        assert bench.looks_at == pytest.approx(0.1)
+        bench.promoter.expect(300)
+        assert bench.broker.told == [500, 200, 300]
 
-    async def test_it_came_as_expected(self, bench: Bench) -> None:
-        bench.promoter.expect(200)
-        bench.now += 0.2
-        assert await bench.tick(Promotion(True, 1, 0, -1)) == LOOK_S
+    async def test_nor_of_what_it_finds_by_itself_before_it_is_due(self, bench: Bench) -> None:
+        await bench.tick(followed(1000))
+        bench.promoter.expect(int(2000 * LOOK_S))
+        assert bench.broker.told == []
+
+
+class TestHints:
+    """Anybody can publish anything: what is due stands in Redis."""
+
+    async def test_a_flood_of_them_makes_nobody_look_more_often_than_every_few_ms(self, bench: Bench) -> None:
+        bench.promoter._looked_at = bench.now
+        await bench.tick(Promotion(True, 0, 0, 5000))
+        for seconds in (0.0, -1.0, -NEVER, -1e308):
+            bench.promoter.hear(seconds)
+        assert bench.looks_at == pytest.approx(leader.HINTS_APART_S)
+
+    @pytest.mark.parametrize("seconds", (float("nan"), NEVER, 1e308))
+    async def test_one_that_is_no_time_changes_nothing(self, bench: Bench, seconds: float) -> None:
+        await bench.tick(Promotion(True, 0, 0, 5000))
+        bench.promoter.hear(seconds)
+        assert bench.looks_at == pytest.approx(5)
+
+    async def test_what_is_due_and_cannot_be_moved_is_no_reason_to_spin(self, bench: Bench) -> None:
+        assert await bench.tick(Promotion(True, 0, 0, 0)) >= ALERT_EVERY_S
+        assert bench.looks_at == NEVER
+
+
+class TestOtherLeader:
+    async def test_a_lease_that_was_cut_is_named_once(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+        for _ in range(3):
+            await bench.tick(followed(10_000, name="x", was_cut=True))
+        (record,) = caplog.records
+        assert (record.levelno, "'x'" in record.getMessage()) == (logging.WARNING, True)
+        assert bench.promoter.trouble is None
+
+    async def test_one_who_moves_nothing_is_trouble_until_it_does(
+        self, bench: Bench, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        await bench.tick(followed(1000, 60_000, name="x"))
+        assert bench.promoter.trouble is None  # it may have been stored a moment ago
+        bench.now += leader.STALLED_S
+        for _ in range(3):
+            await bench.tick(followed(1000, 65_000, name="x"))
+        assert bench.promoter.trouble == "delayed jobs wait: 'x' holds the promoter's lease and moves nothing"
+        (record,) = caplog.records
+        assert "due for 65 s, but 'x' holds the promoter's lease" in record.getMessage()
+        await bench.tick(Promotion(True, 1, 0, -1))
+        assert bench.promoter.trouble is None
+
+    async def test_one_who_is_a_little_late_is_none(self, bench: Bench) -> None:
+        for _ in range(20):
+            bench.now += 1
+            await bench.tick(followed(1000, 4000))
+        assert bench.promoter.trouble is None
 
 
 async def test_bad_members_are_told_of(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
@@ -244,7 +289,7 @@ class TestLife:
 
     async def test_who_does_not_lead_has_none_to_let_go_of(self) -> None:
         broker = FakeBroker()
-        broker.replies = [Promotion(False, 0, 0, -1)]
+        broker.replies = [followed(1000)]
         await self.run_until(Promoter(cast(Broker, broker), "me"), lambda: bool(broker.calls))
         assert broker.yielded == []
 

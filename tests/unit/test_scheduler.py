@@ -13,7 +13,8 @@ from pychasqui import MissedFiresPolicy, RepeatPattern
 from pychasqui._engine import leader
 from pychasqui._engine import scheduler as module
 from pychasqui._engine.scheduler import BYTES_A_CALL, DECIDE_S, JOBS_A_CALL, Scheduler, _plan, in_calls
-from pychasqui._redis.repeats import Due, DueSpec, Fires, RepeatBroker
+from pychasqui._redis.repeats import MAX_SPEC_BYTES, Due, DueSpec, Fires, RepeatBroker
+from pychasqui._redis.replies import OtherLeader
 from pychasqui._spec import encode_spec
 from pychasqui.codec import decode_envelope, encode_data, encode_retry, read_extra
 from pychasqui.errors import DecodeError
@@ -31,7 +32,8 @@ def spec(**options: Any) -> RepeatSpec:
 
 
 def due(score: int = NOW, *, fired: int = 0, retry: bytes = b"", raw: bytes | None = None, **options: Any) -> DueSpec:
-    return DueSpec("k", score, encode_spec(spec(**options)) if raw is None else raw, fired, retry)
+    stored = encode_spec(spec(**options)) if raw is None else raw
+    return DueSpec("k", score, stored, fired, retry, len(stored))
 
 
 def plan(one: DueSpec, now_ms: int = NOW) -> list[Fires]:
@@ -104,15 +106,21 @@ class TestPlan:
         assert f"{said} are given up" in given_up
 
     def test_large_jobs_that_are_in_time_wait_for_the_next_tick(self) -> None:
-        payload = encode_data(b"x" * (BYTES_A_CALL // 2))
+        payload = encode_data(b"x" * (BYTES_A_CALL // 3))
         (fires,) = plan(due(NOW - 300, payload=payload, pattern=RepeatPattern.every(100)))
-        assert windows(fires) == [NOW - 300]
-        assert fires.next_ms == NOW - 200
+        assert windows(fires) == [NOW - 300, NOW - 200]
+        assert fires.next_ms == NOW - 100
 
     @pytest.mark.parametrize(
         "broken",
-        (due(raw=b""), due(raw=b"\xc1"), due(fired=-1), due(retry=b"\xc1")),
-        ids=("no spec", "no MessagePack", "no count", "no override"),
+        (
+            due(raw=b""),
+            due(raw=b"\xc1"),
+            due(fired=-1),
+            due(retry=b"\xc1"),
+            due(raw=b"")._replace(size=MAX_SPEC_BYTES + 1),
+        ),
+        ids=("no spec", "no MessagePack", "no count", "no override", "too large"),
     )
     def test_what_cannot_be_fired_is_refused(self, broken: DueSpec) -> None:
         with pytest.raises(DecodeError):
@@ -175,6 +183,8 @@ class FakeRepeats:
         self.found = Due(True, NOW, -1, [])
         self.fired: list[list[Fires]] = []
         self.aside: list[tuple[DueSpec, str]] = []
+        self.refusal = ""
+        self.moves = True
         self.meanwhile: Callable[[], None] = lambda: None
 
     async def due(self, holder: str, lease_ms: int, batch: int) -> Due:
@@ -183,11 +193,11 @@ class FakeRepeats:
     async def fire(self, fires: list[Fires]) -> list[bool]:
         self.fired.append(fires)
         self.meanwhile()
-        return [True] * len(fires)
+        return [self.moves] * len(fires)
 
-    async def set_aside(self, broken: list[tuple[DueSpec, str]]) -> int:
-        self.aside += broken
-        return len(broken)
+    async def set_aside(self, due: DueSpec, detail: str, now_ms: int) -> str:
+        self.aside.append((due, detail))
+        return self.refusal
 
 
 class Bench:
@@ -199,7 +209,8 @@ class Bench:
             monkeypatch.setattr(place, "monotonic", lambda: self.now)
 
     async def tick(self, next_due_ms: int = -1, *specs: DueSpec, leads: bool = True) -> float:
-        self.repeats.found = Due(leads, NOW if leads else 0, next_due_ms, list(specs))
+        other = None if leads else OtherLeader("other", was_cut=False, overdue_ms=0)
+        self.repeats.found = Due(leads, NOW, next_due_ms, list(specs), other)
         return await self.scheduler._tick()
 
     @property
@@ -240,6 +251,24 @@ class TestTick:
         ((broken, detail),) = bench.repeats.aside
         assert (broken.spec, "'k'" in detail) == (b"\xc1", True)
         assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+    async def test_one_that_the_dead_letters_refuse_is_told_of_and_the_others_go_on(
+        self, bench: Bench, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        bench.repeats.refusal = "ERR no ids left"
+        await bench.tick(-1, due(raw=b"\xc1"), due())
+        assert [len(call) for call in bench.repeats.fired] == [1]
+        assert "no ids left" in caplog.text
+        assert bench.scheduler.set_aside == 0
+
+    async def test_decisions_in_vain_are_told_of_and_make_nobody_spin(
+        self, bench: Bench, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG, "chasqui.scheduler")
+        bench.repeats.moves = False
+        await bench.tick(0, due())
+        assert bench.looks_at == pytest.approx(module.IN_VAIN_S)
+        assert "repeatable 'k' is not what was decided about any more" in caplog.text
 
     async def test_who_does_not_lead_fires_nothing_and_tries_again_when_the_lease_ends(self, bench: Bench) -> None:
         assert await bench.tick(300, leads=False) == pytest.approx(0.301)

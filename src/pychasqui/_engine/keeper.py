@@ -22,6 +22,7 @@ from .._redis.remedies import Remedy, remedy_for
 from ..config import REGROUP_S
 from ..errors import RedisTrouble
 from .delivery import Delivery
+from .pause_watch import PauseWatch
 from .roll import Roll
 from .service import Outage
 
@@ -79,6 +80,7 @@ class Keeper:
         self._asked_at: float | None = None  # when the worker's loop was last asked for a sign of life, if it owes one
         self._is_blocked = False
         self.loop_lag_s = 0.0  # how long the worker's loop took for its last sign of life
+        self._pauses = PauseWatch(broker, self._pause)
         self._hurried = asyncio.Event()
         self._before: dict[bytes, int] = {}
         self._groupless = Outage(
@@ -200,7 +202,7 @@ class Keeper:
 
     async def _look_around(self) -> None:
         """Say how this worker is, and see whether the queue is paused; it is told of that, too."""
-        await self._broker.hear_of_pause(self._pause)
+        await self._broker.hear_of_pause(self._pauses.hear)
         self._pause(await self._broker.is_paused())
         await self._broker.tell_of_worker(self._consumer, self._describe(), 2 * self._lease_ms)  # may find no memory
 

@@ -3,7 +3,7 @@
 One process leads. It sleeps until the next repeatable is due, by the server's clock, and hears of one that is due
 sooner; because messages can get lost, and official producers publish nothing, it looks every tick, too. What to fire is
 decided in `repeat.plan_fires`; the script that does it compares what the decision was made by, so that two who decide
-about the same window fire it once. Whatever happens to Redis, it goes on; only end() ends it.
+about the same window fire it once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 
 from .. import _ids
-from .._redis.repeats import Due, DueSpec, Fires, RepeatBroker
+from .._redis.repeats import MAX_SPEC_BYTES, Due, DueSpec, Fires, RepeatBroker
 from .._spec import decode_spec
 from ..codec import decode_retry, encode_envelope, encode_extras
 from ..config import SCHEDULER_LEASE_MS
@@ -29,11 +29,13 @@ log = logging.getLogger("chasqui.scheduler")
 BATCH = 250
 JOBS_A_CALL = 500
 BYTES_A_CALL = 4 * 1024 * 1024
+IN_VAIN_S = 0.1  # how long to wait after a look at which nothing that is due could be fired
 DECIDE_S = 0.005  # then the event loop turns before the next decision: one may take milliseconds
 
 
 class Scheduler(Leader):
     title = role = "scheduler"
+    what_waits = "repeatables"
 
     def __init__(
         self,
@@ -41,6 +43,8 @@ class Scheduler(Leader):
         holder: str,
         *,
         tick_s: float,
+        batch: int = BATCH,
+        lease_ms: int = SCHEDULER_LEASE_MS,
         tell: Callable[[Record], None] | None = None,
     ) -> None:
         outage = Outage("repeatables wait, the scheduler keeps trying", "repeatables are fired again")
@@ -48,6 +52,8 @@ class Scheduler(Leader):
         self._repeats = repeats
         self._holder = holder
         self._tick_s = tick_s
+        self._batch = batch
+        self._lease_ms = lease_ms
         self._grace_ms = max(GRACE_MS, int(3000 * tick_s))
         self.missed = 0  # how often a repeatable was found that had not been fired in time
 
@@ -59,25 +65,29 @@ class Scheduler(Leader):
         return await self._tick()
 
     async def _tick(self) -> float:
-        """Fire what is due; returns how long to wait at the most."""
+        """Fire what is due; returns how long to wait for the next look."""
         self._next_due = float("inf")
         asked_at = monotonic()
-        due = await self._repeats.due(self._holder, SCHEDULER_LEASE_MS, BATCH)
-        self._leads = due.leads
-        self._tell_lead()
-        if not due.leads:
+        due = await self._repeats.due(self._holder, self._lease_ms, self._batch)
+        self._see_lead(due.other)
+        if due.other is not None:
             return until_free_s(due.next_due_ms, self._tick_s)
-        soonest = float("inf")
+        soonest, has_moved = float("inf"), False
         for fires in in_calls(self._decide(due)):
             if isinstance(fires, tuple):
-                await self._set_aside(*fires)
+                await self._set_aside(*fires, due.now_ms)
             else:
-                self._count(fires, await self._repeats.fire(fires))
+                moved = await self._repeats.fire(fires)
+                has_moved = has_moved or any(moved)
+                self._count(fires, moved)
                 soonest = min([soonest, *(one.next_ms for one in fires if one.next_ms is not None)])
         if due.next_due_ms >= 0:
             soonest = min(soonest, due.now_ms + due.next_due_ms)
         # It may have heard of one that came since.
-        self._next_due = min(self._next_due, asked_at + (soonest - due.now_ms) / 1000)
+        next_due = asked_at + (soonest - due.now_ms) / 1000
+        if due.specs and not has_moved:  # others were quicker, or it was refused
+            next_due = max(next_due, asked_at + IN_VAIN_S)
+        self._next_due = min(self._next_due, next_due)
         return self._tick_s
 
     def _decide(self, due: Due) -> Iterator[Fires | tuple[DueSpec, str]]:
@@ -89,16 +99,21 @@ class Scheduler(Leader):
                 yield (one, f"repeatable {one.key[:200]!r}: {error}"[:500])
 
     def _count(self, fires: list[Fires], moved: list[bool]) -> None:
-        if self._tell is not None:
-            for one, was_fired in zip(fires, moved, strict=True):
-                if was_fired and one.envelopes:
-                    self._tell(JobsAdded(len(one.envelopes), "repeat", one.name))
+        for one, was_fired in zip(fires, moved, strict=True):
+            if not was_fired:
+                log.debug("repeatable %.200r is not what was decided about any more: it is not fired", one.due.key)
+            elif one.envelopes and self._tell is not None:
+                self._tell(JobsAdded(len(one.envelopes), "repeat", one.name))
 
     def _see_missed(self) -> None:
         self.missed += 1
 
-    async def _set_aside(self, due: DueSpec, detail: str) -> None:
-        if await self._repeats.set_aside([(due, detail)]):
+    async def _set_aside(self, due: DueSpec, detail: str, now_ms: int) -> None:
+        refusal = await self._repeats.set_aside(due, detail, now_ms)
+        if refusal:
+            log.error("a repeatable cannot be fired, nor be a dead letter (%.200r): %.300r", refusal, detail)
+        else:
+            self.set_aside += 1
             log.error("a repeatable cannot be fired and is in the dead letters now: %.300r", detail)
 
 
@@ -107,6 +122,8 @@ def _plan(due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[], None
 
     What is in time may as well follow in the next tick; of what was missed, the policy would then begin from the start.
     """
+    if due.size > MAX_SPEC_BYTES:
+        raise DecodeError(f"it has {due.size} bytes, {MAX_SPEC_BYTES} are allowed")
     spec = decode_spec(due.spec)
     if due.fired < 0:
         raise DecodeError("its count of fires is no number")

@@ -73,19 +73,24 @@ class Outage:
         self._again = again
         self._pause = 0.0
         self._is_told = False
+        self.trouble: str | None = None  # what was told
 
-    def goes_on(self, error: RedisTrouble) -> float:
-        """Returns how long to wait before the next try."""
+    def goes_on(self, error: Exception) -> float:
+        """Returns how long to wait before the next try. What is no trouble with Redis is a defect, and shown as one."""
         if not self._is_told and not isinstance(error, (ConnectionLost, CommandTimeout)):
-            log.warning("%s: %s", self._cannot, error)
+            if isinstance(error, RedisTrouble):
+                log.warning("%s: %s", self._cannot, error)
+            else:
+                log.error("%s: %r", self._cannot, error, exc_info=error)
             self._is_told = True
+            self.trouble = f"{type(error).__name__}: {error}"[:200]
         self._pause = min(max(self._pause * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
         return self._pause
 
     def is_over(self) -> None:
         if self._is_told:
             log.info("%s", self._again)
-        self._pause, self._is_told = 0.0, False
+        self._pause, self._is_told, self.trouble = 0.0, False, None
 
     @property
     def is_on(self) -> bool:

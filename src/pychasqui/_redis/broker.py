@@ -8,14 +8,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from ..config import LEDGER_TTL_MS, PROMOTE_BYTES, RELEASED
+from ..config import LEDGER_TTL_MS, MAX_LEASE_MS, PROMOTE_BYTES, RELEASED
 from ..errors import ChasquiError, ConnectionLost, ReplyError
 from . import scripts
 from .commands import Dead, Failed, NumberedAdd
 from .connection import Connection
 from .keys import Keys
 from .remedies import Remedy, is_refused_unheard, remedy_for
-from .replies import Claimed, Entry, Promotion, read_claimed, read_entries
+from .replies import Claimed, Entry, OtherLeader, Promotion, read_claimed, read_entries
 from .risks import Risks, read_holes, read_risks
 from .socket import OnReply, Socket, pack
 
@@ -23,6 +23,7 @@ WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the list of workers outlives the last 
 INDEX_KEPT_MS = 7 * 24 * 3600 * 1000  # for so long past its due time a job can be found by its id
 FIRST_PAUSE_S = 0.05  # before a script is called for a third time
 LONGEST_PAUSE_S = 1.0
+MAX_HINT_BYTES = 32  # of a message that says in how many ms something is due
 RELEASED_IDLE_MS = 24 * 3600 * 1000  # idle enough for every official consumer's claim_min_idle_ms
 
 
@@ -253,9 +254,9 @@ class Broker:
     async def is_paused(self) -> bool:
         return bool(await self.connection.call("EXISTS", self._keys.paused))
 
-    async def hear_of_pause(self, on_pause: Callable[[bool], None]) -> bool:
-        """Have `on_pause` called when the queue is paused or resumed. Best effort, as hear()."""
-        return await self._listen(self._keys.pause_channel, lambda message: on_pause(message == b"pause"))
+    async def hear_of_pause(self, on_hint: Callable[[], None]) -> bool:
+        """Have `on_hint` called when somebody says that the queue is paused or resumed. Best effort, as hear()."""
+        return await self._listen(self._keys.pause_channel, lambda _: on_hint())
 
     async def release(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
         """Hand unstarted entries back, each with the number of its earlier deliveries."""
@@ -312,17 +313,15 @@ class Broker:
 
     # Delayed jobs ---------------------------------------------------------------------------------------------------
 
-    async def promote(
-        self, holder: str, lease_ms: int, batch: int, *, must_lead: bool, events_max_len: int
-    ) -> Promotion:
+    async def promote(self, holder: str, lease_ms: int, batch: int, *, events_max_len: int) -> Promotion:
         """Move due jobs to the stream, up to `batch` of them and PROMOTE_BYTES.
 
         Sent twice it moves what is due then, each job once.
         """
         keys = (self._keys.delayed, self._keys.stream, self._keys.promoter_lease, self._keys.dead, self._keys.events)
-        arguments = (holder, lease_ms, batch, int(must_lead), events_max_len, self._keys.prefix, PROMOTE_BYTES)
-        reply = await self.run(scripts.PROMOTE, keys, arguments)
-        return Promotion(bool(reply[0]), *reply[1:])
+        arguments = (holder, lease_ms, batch, MAX_LEASE_MS, events_max_len, self._keys.prefix, PROMOTE_BYTES)
+        leads, promoted, set_aside, next_due_ms, *rest = await self.run(scripts.PROMOTE, keys, arguments)
+        return Promotion(bool(leads), promoted, set_aside, next_due_ms, None if leads else OtherLeader.read(rest))
 
     async def backlog(self) -> tuple[int, int]:
         """How many jobs are delayed, and for how many ms the first of them has been due; 0 if it is not."""
@@ -334,11 +333,15 @@ class Broker:
         if not first:
             return depth, 0
         due_ms = float(first[0][1] if isinstance(first[0], list) else first[1])  # RESP3, RESP2
-        return depth, max(0, int(now_ms - due_ms))
+        return depth, int(min(max(0, now_ms - due_ms), now_ms))  # a score may be infinite
 
     async def hear_of_due(self, on_due: Callable[[float], None]) -> bool:
         """Have `on_due` called with the seconds until a job is due, if it is the next. False if this cannot be."""
         return await self.hear(self._keys.due_channel, on_due)
+
+    def tell_of_due(self, delay_ms: int) -> None:
+        """Tell who leads that a job is due in so many ms. Best effort: it looks by itself, too."""
+        self._send(("PUBLISH", self._keys.due_channel, delay_ms), _nobody)
 
     async def hear(self, channel: str, on_due: Callable[[float], None]) -> bool:
         """Best effort: it ends with the socket, so it is asked for again and again, and a message can be lost."""
@@ -405,5 +408,10 @@ def _fail(future: asyncio.Future[Any], error: Exception) -> None:
 
 def _pass_on(on_due: Callable[[float], None], message: bytes) -> None:
     """Anybody may publish anything."""
-    with suppress(ValueError):
-        on_due(float(message) / 1000)
+    if len(message) < MAX_HINT_BYTES:
+        with suppress(ValueError):
+            on_due(float(message) / 1000)
+
+
+def _nobody(reply: object) -> None:
+    """Nobody waits for it."""

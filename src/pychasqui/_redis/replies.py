@@ -38,3 +38,17 @@ class Promotion(NamedTuple):
     promoted: int
     set_aside: int
     next_due_ms: int  # from now; -1 if nothing is delayed; for one who had to lead and does not, when to try again
+    other: OtherLeader | None = None  # who leads, if it is another
+
+
+class OtherLeader(NamedTuple):
+    """Who leads instead of us."""
+
+    name: str  # of the holder, as far as it is shown
+    was_cut: bool  # its lease had no end, or one beyond MAX_LEASE_MS, which it has now
+    overdue_ms: int  # for how long the first thing that it should move has been due
+
+    @staticmethod
+    def read(reply: list[Any]) -> OtherLeader:
+        name, was_cut, overdue_ms = reply
+        return OtherLeader(name[:100].decode("utf-8", "backslashreplace"), bool(was_cut), overdue_ms)

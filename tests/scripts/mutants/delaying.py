@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from tests.scripts.mutants.mutant import CALL_TIME, CEIL, CLOCK_AHEAD, CLOCK_BEHIND, FLOOR, Mutant, reads_ids
+from tests.scripts.mutants.mutant import (
+    CALL_TIME,
+    CEIL,
+    CLOCK_AHEAD,
+    CLOCK_BEHIND,
+    FLOOR,
+    Mutant,
+    leads_alone,
+    reads_ids,
+)
 
 KEPT_SIGN = "(sub(marker, 1, 1) == 'w' and 'w' or '') .. entry_id, 'KEEPTTL'"
 
@@ -33,14 +42,12 @@ PROMOTE = [
     Mutant("promote", "a clock that is behind", CALL_TIME, CLOCK_BEHIND),
     Mutant("promote", "a clock that is ahead", CALL_TIME, CLOCK_AHEAD),
     Mutant("promote", "early by a part of a millisecond", FLOOR, CEIL),
-    Mutant("promote", "who does not lead moves all the same", "must_lead == '1' and not leads", "false"),
-    Mutant("promote", "only the leader moves", "must_lead == '1' and not leads", "not leads"),
-    Mutant("promote", "the end of the lease is not told", "call('PTTL', lease)", "-1"),
-    Mutant("promote", "the lease is stolen", "local leads = not leader or leader == holder", "local leads = true"),
-    Mutant("promote", "the holder cannot renew", "not leader or leader == holder", "not leader"),
-    Mutant("promote", "the lease has no end", "'SET', lease, holder, 'PX', lease_ms", "'SET', lease, holder"),
+    *leads_alone("promote"),
+    Mutant("promote", "overdue is not told", "math.max(0, overdue() or 0)", "0"),
+    Mutant("promote", "what is not due is overdue", "math.max(0, overdue() or 0)", "overdue() or 0"),
+    Mutant("promote", "far away is an overflow", "math.max(-9e15, math.min(", "math.max(-9e99, math.min("),
+    Mutant("promote", "long ago is an overflow", "tonumber(first[2]), 9e15)", "tonumber(first[2]), 9e99)"),
     Mutant("promote", "the batch is ignored", "math.min(1000, batch - promoted - set_aside)", "1000"),
-    Mutant("promote", "the bytes are ignored", "#members < due and bytes_left > 0", "#members < due"),
     Mutant("promote", "a page ends beyond its bytes", "if bytes_left <= 0 then break end", ""),
     Mutant("promote", "a page is read twice", "ZRANGE', delayed, #members,", "ZRANGE', delayed, 0,"),
     Mutant("promote", "a page brings what is not due", "math.min(#members + page, due) - 1", "#members + page - 1"),
@@ -60,7 +67,7 @@ PROMOTE = [
         "call('XADD', stream, 'MAXLEN', 2, '*', 'd', envelope) end",
     ),
     Mutant("promote", "the last is taken for the next", "'ZRANGE', delayed, 0, 0,", "'ZRANGE', delayed, -1, -1,"),
-    Mutant("promote", "overdue is told as negative", "math.max(0, tonumber(first[2]) - now_ms)", "first[2] - now_ms"),
+    Mutant("promote", "overdue is told as negative", "math.max(0, -overdue_ms)", "-overdue_ms"),
     Mutant("promote", "the stream's type is found out too late", "call('XLEN', stream)", ""),
     Mutant("promote", "the letters' type is found out too late", "if bad > 0 then call('XLEN', dead) end", ""),
     Mutant("promote", "the index stays", "call('DEL', unpack(indexes))", ""),

@@ -108,3 +108,24 @@ def compares_ids(script: str) -> list[Mutant]:
             "ms, other_ms = sequence, other_sequence",
         ),
     ]
+
+
+def leads_alone(script: str) -> list[Mutant]:
+    """Of the scripts that only one process at a time may run to an end."""
+    return [
+        Mutant(script, "the lease is stolen", "if kind == 'none' then return nil end", "if true then return nil end"),
+        Mutant(script, "the holder cannot renew", "if leader == holder then return nil end", ""),
+        Mutant(script, "the lease has no end", "'SET', lease, holder, 'PX', lease_ms", "'SET', lease, holder"),
+        Mutant(script, "its end is not told", "then return left_ms, leader", "then return -1, leader"),
+        Mutant(script, "a far end stays", "if left_ms >= 0 and left_ms <= longest_ms then", "if left_ms >= 0 then"),
+        Mutant(script, "no end is one", "if left_ms >= 0 and left_ms", "if left_ms"),
+        Mutant(script, "what is cut stays", "redis.call('PEXPIRE', lease, longest_ms)", ""),
+        Mutant(script, "nobody hears of the cut", "or 'a ' .. kind, 1", "or 'a ' .. kind, 0"),
+        Mutant(script, "all are cut", "or 'a ' .. kind, 0", "or 'a ' .. kind, 1"),
+        Mutant(
+            script,
+            "a lease of another type stops it",
+            "kind == 'string' and redis.call('GETRANGE'",
+            "redis.call('GETRANGE'",
+        ),
+    ]

@@ -2,48 +2,47 @@
 
 from __future__ import annotations
 
-from tests.scripts.mutants.mutant import CALL_TIME, CEIL, CLOCK_AHEAD, CLOCK_BEHIND, FLOOR, Mutant
+from tests.scripts.mutants.mutant import CALL_TIME, CEIL, CLOCK_AHEAD, CLOCK_BEHIND, FLOOR, Mutant, leads_alone
 
 DUE_REPEATABLES = [
-    Mutant("due_repeatables", "the lease is stolen", "if leader and leader ~= holder then", "if false then"),
-    Mutant("due_repeatables", "the holder cannot renew", "if leader and leader ~= holder then", "if leader then"),
-    Mutant("due_repeatables", "the lease has no end", "'SET', lease, holder, 'PX', lease_ms", "'SET', lease, holder"),
-    Mutant("due_repeatables", "its end is not told", "call('PTTL', lease)", "-1"),
+    *leads_alone("due_repeatables"),
+    Mutant("due_repeatables", "overdue is not told", "math.max(0, -(due_ms or 0))", "0"),
+    Mutant("due_repeatables", "what is not due is overdue", "math.max(0, -(due_ms or 0))", "-(due_ms or 0)"),
+    Mutant("due_repeatables", "far away is an overflow", "- now_ms, 9e15)", "- now_ms, 9e99)"),
     Mutant("due_repeatables", "a clock that is behind", CALL_TIME, CLOCK_BEHIND),
     Mutant("due_repeatables", "a clock that is ahead", CALL_TIME, CLOCK_AHEAD),
     Mutant("due_repeatables", "early by a part of a millisecond", FLOOR, CEIL),
     Mutant("due_repeatables", "what is not due comes", "'-inf', now_ms, 'BYSCORE'", "'-inf', '+inf', 'BYSCORE'"),
     Mutant("due_repeatables", "the batch is ignored", "'LIMIT', 0, batch, 'W", "'LIMIT', 0, -1, 'W"),
-    Mutant("due_repeatables", "one without a spec stays", "call('ZREM', repeats, key)", ""),
-    Mutant(
-        "due_repeatables",
-        "one without a spec stops the others",
-        "call('ZREM', repeats, key)",
-        "call('ZREM', repeats, key)\n    break",
-    ),
-    Mutant(
-        "due_repeatables",
-        "one without a spec comes",
-        "if fields[1] then",
-        "fields[1] = fields[1] or ''\n  if true then",
-    ),
+    Mutant("due_repeatables", "one without a spec stays", "redis.pcall('ZREM', repeats, key)", "local _ = key"),
+    Mutant("due_repeatables", "one without a spec comes", "if not spec then return nil end", "spec = spec or ''"),
     Mutant("due_repeatables", "fires are not told", "fields[2] or '0'", "'0'"),
     Mutant("due_repeatables", "the override is not told", "fields[3] or ''", "''"),
-    Mutant("due_repeatables", "never fired is nothing", "fields[2] or '0'", "fields[2]"),
-    Mutant("due_repeatables", "the next is not told", "found[3] = tonumber(first[2]) - now_ms", ""),
+    Mutant("due_repeatables", "never fired is nothing", "fields[2] or '0'", "fields[2] or ''"),
+    Mutant("due_repeatables", "any override counts", " and string.sub(retry, 1, 40) == redis.sha1hex(spec)", ""),
+    Mutant("due_repeatables", "an override may be large", " and #retry < 10000", ""),
+    Mutant("due_repeatables", "a count may be long", "if #fired > 20 then fired = 'too long' end", ""),
+    Mutant("due_repeatables", "a spec may be large", " and bytes <= most_bytes", ""),
+    Mutant("due_repeatables", "the size is not told", "type(bytes) == 'number' and bytes or 0}", "0}"),
+    Mutant("due_repeatables", "there is no bound on all specs", "bytes_in_all > most_bytes_in_all", "false"),
+    Mutant("due_repeatables", "the first is bound, too", "if i > 1 and bytes_in_all", "if bytes_in_all"),
+    Mutant("due_repeatables", "what the bound left out waits", "      next_ms = 0\n", ""),
+    Mutant("due_repeatables", "one that is gone is paused", "or call('EXISTS', ", "or false and call('EXISTS', "),
+    Mutant("due_repeatables", "one that fires is paused", "call('ZSCORE', repeats, key) or ", ""),
     Mutant(
-        "due_repeatables",
-        "nor behind what is due",
-        "elseif next[2] then found[3] = tonumber(next[2]) - now_ms end",
-        "end",
+        "due_repeatables", "nothing is paused", "if call('ZSCORE', repeats, key) or call('EXISTS'", "if call('EXISTS'"
     ),
+    Mutant("due_repeatables", "all paused are looked at", "'ZRANDMEMBER', paused, 10", "'ZRANDMEMBER', paused, 1000"),
+    Mutant("due_repeatables", "pauses of another type stop it", "redis.pcall('ZRANDMEMBER'", "call('ZRANDMEMBER'"),
+    Mutant("due_repeatables", "the next is not told", "found[3] = next_ms or -1", ""),
+    Mutant("due_repeatables", "what is due is the next", "if #due >= 2 * batch then next_ms = 0 end", "next_ms = 0"),
     Mutant(
         "due_repeatables", "the last is taken for the next", "'ZRANGE', repeats, 0, 0,", "'ZRANGE', repeats, -1, -1,"
     ),
-    Mutant("due_repeatables", "a full batch is all", "if #due >= 2 * batch then found[3] = 0 elseif", "if"),
+    Mutant("due_repeatables", "a full batch is all", "if #due >= 2 * batch then next_ms = 0 end", ""),
     Mutant("due_repeatables", "a batch is full too soon", "#due >= 2 * batch", "#due >= batch"),
-    Mutant("due_repeatables", "the time is not told", "local found = {1, now_ms, -1}", "local found = {1, 0, -1}"),
-    Mutant("due_repeatables", "a score that is no time stays", "call('ZADD', repeats, score, key)", ""),
+    Mutant("due_repeatables", "the time is not told", "= {1, now_ms, -1}", "= {1, 0, -1}"),
+    Mutant("due_repeatables", "a score that is no time stays", "redis.pcall('ZADD', repeats, score, key)", "break"),
     Mutant(
         "due_repeatables", "a score that is no time is told", "score = string.format('%.0f', whole)", "score = score"
     ),
@@ -53,11 +52,11 @@ DUE_REPEATABLES = [
         "math.max(0, math.floor(tonumber(score)))",
         "math.floor(tonumber(score))",
     ),
-    Mutant("due_repeatables", "a spec of another type stops the others", "redis.pcall('HMGET'", "call('HMGET'"),
+    Mutant("due_repeatables", "a spec of another type stops the others", "redis.pcall('HSTRLEN'", "call('HSTRLEN'"),
 ]
 
 SAME_SCORE = "tonumber(call('ZSCORE', repeats, key) or -1) == score"
-SAME_SPEC = "call('HGET', hash, 'spec') == spec"
+SAME_SPEC = "pcall('HGET', hash, 'spec') == spec"
 
 FIRE = [
     Mutant("fire", "the score is not compared", f"{SAME_SCORE} and ", ""),
@@ -70,12 +69,17 @@ FIRE = [
         "  if is_same then\n",
         "  if jobs > 0 then call('XADD', stream, '*', 'd', ARGV[i + 6]) end\n  if is_same then\n",
     ),
-    Mutant("fire", "the last job is lost", "i + 5 + jobs do", "i + 4 + jobs do"),
+    Mutant("fire", "the last job is lost", "i + 5 + jobs)", "i + 4 + jobs)"),
+    Mutant("fire", "only the first job is added", "for j = first, last do", "for j = first, math.min(first, last) do"),
+    Mutant("fire", "some jobs are added", "for _, one in ipairs(added) do call('XDEL', stream, one) end", ""),
+    Mutant("fire", "what is refused is not said", "if why and not any then return why end", ""),
+    Mutant("fire", "a count is started from the beginning", "call('HGET', hash, 'fired') or 0", "0"),
+    Mutant("fire", "a count that is none ends the script", " or 0) + jobs", ") + jobs"),
     Mutant(
         "fire",
-        "only the first job is added",
-        "for j = i + 6, i + 5 + jobs do",
-        "for j = i + 6, i + 5 + math.min(1, jobs) do",
+        "a spec of another type stops the others",
+        "pcall('HGET', hash, 'spec') ==",
+        "call('HGET', hash, 'spec') ==",
     ),
     Mutant("fire", "an empty name is a name", "if name == '' then", "if false then"),
     Mutant("fire", "the name is lost", "if name == '' then", "if true then"),
@@ -83,11 +87,16 @@ FIRE = [
         "fire", "the stream is trimmed", "'*', 'd', ARGV[j], 'n', name", "'MAXLEN', 2, '*', 'd', ARGV[j], 'n', name"
     ),
     Mutant("fire", "it does not move on", "call('ZADD', repeats, next_score, key)", ""),
-    Mutant("fire", "fires are not counted", "if jobs > 0 then call('HINCRBY', hash, 'fired', jobs) end", ""),
-    Mutant("fire", "several fires count as one", "'fired', jobs)", "'fired', 1)"),
-    Mutant("fire", "moving on is counted", "if jobs > 0 then call('HINCRBY'", "if true then call('HINCRBY'"),
+    Mutant(
+        "fire",
+        "fires are not counted",
+        "if jobs > 0 then call('HSET', hash, 'fired', string.format('%.0f', fired)) end",
+        "",
+    ),
+    Mutant("fire", "several fires count as one", "or 0) + jobs", "or 0) + math.min(1, jobs)"),
+    Mutant("fire", "moving on is counted", "if jobs > 0 then call('HSET'", "if true then call('HSET'"),
     Mutant("fire", "after the last it stays", "      call('ZREM', repeats, key)\n", ""),
-    Mutant("fire", "its spec stays", "      call('DEL', hash)\n", ""),
+    Mutant("fire", "its spec stays", "      pcall('DEL', hash)\n", ""),
     Mutant(
         "fire",
         "one in vain stops the others",
@@ -95,69 +104,87 @@ FIRE = [
         "  if not is_same then break end\n  moved[#moved + 1] =",
     ),
     Mutant("fire", "what was in vain is told as done", "is_same and 1 or 0", "1"),
-    Mutant("fire", "the type is found out too late", "kind ~= 'none' and kind ~= 'stream'", "false"),
-    Mutant("fire", "there must be a stream", "kind ~= 'none' and kind ~= 'stream'", "kind ~= 'stream'"),
+    Mutant("fire", "the type is found out too late", "  or refusal('XDEL', stream, '0-0')\n", ""),
 ]
 
 SET_ASIDE = [
-    Mutant("set_aside", "the score is not compared", f"{SAME_SCORE} and ", ""),
+    Mutant("set_aside", "the score is not compared", f" and {SAME_SCORE}", ""),
     Mutant("set_aside", "one that is gone has a score", "or -1)", "or 0)"),
-    Mutant("set_aside", "the spec is not compared", " and stored == spec", ""),
-    Mutant("set_aside", "it stays", "call('ZREM', repeats, key)", ""),
-    Mutant("set_aside", "its spec stays", "call('DEL', hash)", ""),
+    Mutant("set_aside", "the spec is not compared", " or stored == spec)", " or true)"),
+    Mutant("set_aside", "one that was not seen is compared", "spec == '' or ", ""),
+    Mutant("set_aside", "the size is not compared", "#stored == bytes and ", ""),
+    Mutant("set_aside", "it stays", "      call('ZREM', repeats, key)\n", ""),
+    Mutant("set_aside", "its spec stays", "pcall('DEL', hash)", ""),
+    Mutant("set_aside", "letters are trimmed", "'XADD', dead, '*'", "'XADD', dead, 'MAXLEN', 1, '*'"),
+    Mutant("set_aside", "the letter is what was seen", "'*', 'd', stored", "'*', 'd', spec"),
+    Mutant("set_aside", "it is not said what is wrong", "'detail', detail", "'detail', ''"),
+    Mutant("set_aside", "moves are not counted", "moved = moved + 1", ""),
+    Mutant(
+        "set_aside", "one in vain stops the others", "moved + 1\n    end\n  end", "moved + 1\n    end\n  else break end"
+    ),
+    Mutant("set_aside", "what is refused vanishes", "if type(letter) == 'table' then", "if false then"),
+    Mutant("set_aside", "what is refused is due", "call('ZADD', repeats, 'XX', again_ms, key)", ""),
+    Mutant("set_aside", "why is not said", "why = letter.err", ""),
     Mutant(
         "set_aside",
-        "it vanishes",
-        "call('XADD', dead, '*', 'd', spec, 'source_id', '', 'reason', 'malformed', 'detail', detail)",
-        "",
-    ),
-    Mutant("set_aside", "letters are trimmed", "call('XADD', dead, '*'", "call('XADD', dead, 'MAXLEN', 1, '*'"),
-    Mutant("set_aside", "it is not said what is wrong", "'detail', detail)", "'detail', '')"),
-    Mutant("set_aside", "moves are not counted", "moved = moved + 1", ""),
-    Mutant("set_aside", "one in vain stops the others", "moved + 1\n  end", "moved + 1\n  else break end"),
-    Mutant("set_aside", "the type is found out too late", "kind ~= 'none' and kind ~= 'stream'", "false"),
-    Mutant("set_aside", "there must be letters", "kind ~= 'none' and kind ~= 'stream'", "kind ~= 'stream'"),
-    Mutant(
-        "set_aside", "a key of another type stops it", "redis.pcall('HGET', hash, 'spec')", "call('HGET', hash, 'spec')"
+        "a key of another type stops it",
+        "local stored = pcall('HGET', hash, 'spec')",
+        "local stored = call('HGET', hash, 'spec')",
     ),
     Mutant("set_aside", "a key of another type stays", "if type(stored) == 'table' then stored = '' end", ""),
 ]
 
+KEPT_REPLY = "return {0, firing_score or paused_score, fields[2] or '0', firing_score and 0 or 1}"
+
 UPSERT_REPEATABLE = [
-    Mutant("upsert_repeatable", "one that was paused stays", "redis.call('ZREM', paused, key)", ""),
     Mutant(
         "upsert_repeatable",
-        "the old spec stays",
-        "redis.call('HSET', hash, 'spec', spec)",
-        "redis.call('HSETNX', hash, 'spec', spec)",
+        "one that was paused stays",
+        "if paused_score then redis.pcall('ZREM', paused, key) end",
+        "",
     ),
     Mutant(
         "upsert_repeatable",
-        "old fires count",
-        "redis.call('HDEL', hash, 'fired', 'retry')",
-        "redis.call('HDEL', hash, 'retry')",
+        "one that fires stays paused",
+        "if firing_score and paused_score then redis.pcall('ZREM', paused, key) end",
+        "",
     ),
+    Mutant("upsert_repeatable", "old fires count", ", 'fired', '0')", ")"),
+    Mutant("upsert_repeatable", "new fires count", "'retry', retry)\n  if", "'retry', retry, 'fired', '0')\n  if"),
+    Mutant("upsert_repeatable", "the override is lost", "'retry', retry, 'fired'", "'retry', '', 'fired'"),
+    Mutant("upsert_repeatable", "the old override is kept", "'spec', spec, 'retry', retry)\n", "'spec', spec)\n"),
     Mutant(
         "upsert_repeatable",
-        "the old override stays",
-        "redis.call('HDEL', hash, 'fired', 'retry')",
-        "redis.call('HDEL', hash, 'fired')",
+        "the old spec is kept",
+        "if keeps then\n  call('HSET', hash, 'spec', spec,",
+        "if keeps then\n  call('HSET', hash,",
     ),
-    Mutant("upsert_repeatable", "the override is lost", "if retry ~= '' then", "if false then"),
-    Mutant("upsert_repeatable", "no override is one", "if retry ~= '' then", "if true then"),
+    Mutant("upsert_repeatable", "nothing is kept", "if keeps then", "if false then"),
+    Mutant("upsert_repeatable", "all is kept", "if keeps then", "if firing_score or paused_score then"),
+    Mutant("upsert_repeatable", "what is there is not looked at", "if stored ~= seen then return {} end", ""),
+    Mutant(
+        "upsert_repeatable", "what was left behind counts", "(firing_score or paused_score) and fields[1]", "fields[1]"
+    ),
     Mutant(
         "upsert_repeatable",
         "the old time stays",
-        "redis.call('ZADD', repeats, score, key)",
-        "redis.call('ZADD', repeats, 'NX', score, key)",
+        "call('ZADD', repeats, score, key)",
+        "call('ZADD', repeats, 'NX', score, key)",
     ),
     Mutant(
         "upsert_repeatable",
         "only a later time is taken",
-        "redis.call('ZADD', repeats, score, key)",
-        "redis.call('ZADD', repeats, 'GT', score, key)",
+        "call('ZADD', repeats, score, key)",
+        "call('ZADD', repeats, 'GT', score, key)",
     ),
-    Mutant("upsert_repeatable", "it is always new", "return added", "return 1"),
+    Mutant("upsert_repeatable", "it is always new", "return {(firing_score or paused_score) and 0 or 1,", "return {1,"),
+    Mutant("upsert_repeatable", "the count is not told", KEPT_REPLY, KEPT_REPLY.replace("fields[2] or '0'", "'0'")),
+    Mutant(
+        "upsert_repeatable", "the pause is not told", KEPT_REPLY, KEPT_REPLY.replace("firing_score and 0 or 1", "0")
+    ),
+    Mutant(
+        "upsert_repeatable", "the new time is told", KEPT_REPLY, KEPT_REPLY.replace("firing_score or paused", "score")
+    ),
     Mutant(
         "upsert_repeatable",
         "nobody is told",
@@ -171,23 +198,25 @@ MOVE_REPEATABLE = [
     Mutant(
         "move_repeatable",
         "what is removed fires",
-        "  redis.call('ZREM', repeats, key)\n  redis.call('ZREM', paused, key)",
-        "  redis.call('ZREM', paused, key)",
+        "  call('ZREM', repeats, key)\n  call('ZREM', paused, key)",
+        "  call('ZREM', paused, key)",
     ),
     Mutant(
         "move_repeatable",
         "what is removed is still paused",
-        "  redis.call('ZREM', paused, key)\n  redis.call('DEL'",
-        "  redis.call('DEL'",
+        "  call('ZREM', repeats, key)\n  call('ZREM', paused, key)",
+        "  call('ZREM', repeats, key)",
     ),
-    Mutant("move_repeatable", "its spec stays", "redis.call('DEL', hash)", ""),
+    Mutant("move_repeatable", "its spec stays", "call('DEL', hash)", ""),
     Mutant(
-        "move_repeatable", "only one that fires was there", "(firing_score or paused_score) and", "firing_score and"
+        "move_repeatable",
+        "only one that fires was there",
+        "(firing_score or (paused_score and has_spec))",
+        "firing_score",
     ),
-    Mutant(
-        "move_repeatable", "only one that is paused was there", "(firing_score or paused_score) and", "paused_score and"
-    ),
-    Mutant("move_repeatable", "everything was there", "(firing_score or paused_score) and 1 or 0", "1"),
+    Mutant("move_repeatable", "only one that is paused was there", "firing_score or (", "("),
+    Mutant("move_repeatable", "one without a spec was there", "(paused_score and has_spec)", "paused_score"),
+    Mutant("move_repeatable", "everything was there", "(firing_score or (paused_score and has_spec)) and 1 or 0", "1"),
     Mutant(
         "move_repeatable",
         "what does not fire is paused",
@@ -197,28 +226,32 @@ MOVE_REPEATABLE = [
     Mutant(
         "move_repeatable",
         "what is paused fires",
-        "  redis.call('ZREM', repeats, key)\n  redis.call('ZADD'",
-        "  redis.call('ZADD'",
+        "firing_score, key)\n  call('ZREM', repeats, key)",
+        "firing_score, key)",
     ),
-    Mutant("move_repeatable", "what is paused is forgotten", "redis.call('ZADD', paused, firing_score, key)", ""),
+    Mutant("move_repeatable", "what is paused is forgotten", "call('ZADD', paused, firing_score, key)", ""),
     Mutant(
         "move_repeatable",
         "what is paused loses its time",
-        "redis.call('ZADD', paused, firing_score, key)",
-        "redis.call('ZADD', paused, score, key)",
+        "call('ZADD', paused, firing_score, key)",
+        "call('ZADD', paused, score, key)",
     ),
     Mutant("move_repeatable", "what was removed is resumed", "if not paused_score then return 0 end", ""),
+    Mutant("move_repeatable", "what fires is resumed", "if firing_score or not has_spec then", "if not has_spec then"),
+    Mutant(
+        "move_repeatable", "what has no spec is resumed", "if firing_score or not has_spec then", "if firing_score then"
+    ),
     Mutant(
         "move_repeatable",
         "what is resumed is still paused",
-        "return 0 end\nredis.call('ZREM', paused, key)",
-        "return 0 end",
+        "score, key)\ncall('ZREM', paused, key)",
+        "score, key)",
     ),
     Mutant(
         "move_repeatable",
         "what is resumed keeps its time",
-        "redis.call('ZADD', repeats, score, key)",
-        "redis.call('ZADD', repeats, paused_score, key)",
+        "call('ZADD', repeats, score, key)",
+        "call('ZADD', repeats, paused_score, key)",
     ),
     Mutant(
         "move_repeatable",

@@ -1,47 +1,82 @@
 -- Lists the repeatables that are due, for the one who leads.
 --
 -- Atomically: the lease is ours for another while, and what is due by the server's clock is listed with all that is
--- needed to decide about it. A repeatable without a spec is forgotten; one whose key holds something else is listed
--- with an empty spec; a score that is no time gets one.
+-- needed to decide about it. A repeatable without a spec is forgotten; one whose key holds something else, or a spec that
+-- is too large, is listed with an empty one; a score that is no time gets one. An override counts only for the spec that
+-- it was stored with: an official producer that replaces the spec leaves the override behind. Of the paused, some are
+-- looked at: who removes or stores a repeatable without knowing of pauses leaves its name among them.
 --
--- KEYS  repeat, lease (string: who leads)
--- ARGV  holder, lease_ms, batch, prefix of the queue's keys
--- Returns {1 if we lead, the server's time in ms, ms until the next is due or -1, {key, score, spec, fired, retry}...};
--- to one who does not lead {0, 0, ms until the lease ends or -1}
-local repeats, lease = KEYS[1], KEYS[2]
-local holder, lease_ms, batch, prefix = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+-- KEYS  repeat, lease (string: who leads), paused
+-- ARGV  holder, lease_ms, batch, prefix of the queue's keys, longest_ms (what another's lease is cut to),
+--       most_bytes of one spec, most_bytes of all specs of one reply
+-- Returns {1, the server's time in ms, ms until the next is due or -1, {key, score, spec, fired, retry, bytes of the
+-- spec}...}; to one who does not lead {0, the server's time in ms, ms until the lease ends, who leads, 1 if that lease was
+-- cut, for how many ms the first repeatable has been due}
+local repeats, lease, paused = KEYS[1], KEYS[2], KEYS[3]
+local holder, lease_ms, batch, prefix, longest_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+local most_bytes, most_bytes_in_all = tonumber(ARGV[6]), tonumber(ARGV[7])
 local call = redis.call
-
-local leader = call('GET', lease)
-if leader and leader ~= holder then return {0, 0, call('PTTL', lease)} end
-call('SET', lease, holder, 'PX', lease_ms)
 
 local time = call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local found = {1, now_ms, -1}
-local first = call('ZRANGE', repeats, 0, 0, 'WITHSCORES')
-if not first[2] then return found end
-if tonumber(first[2]) > now_ms then
-  found[3] = tonumber(first[2]) - now_ms
-  return found
+
+-- In how many ms the first of them is due; a score may be infinite.
+local function due_in(scored)
+  return scored[2] and math.max(-9e15, math.min(tonumber(scored[2]) - now_ms, 9e15))
 end
 
-local due = call('ZRANGE', repeats, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, batch, 'WITHSCORES')
-for i = 1, #due, 2 do
-  local key, score = due[i], due[i + 1]
-  local whole = math.max(0, math.floor(tonumber(score)))
-  if whole ~= tonumber(score) then
-    score = string.format('%.0f', whole)
-    call('ZADD', repeats, score, key)
-  end
-  local fields = redis.pcall('HMGET', prefix .. ':repeat:spec:' .. key, 'spec', 'fired', 'retry')
-  if fields.err then fields = {'', false, false} end
-  if fields[1] then
-    found[#found + 1] = {key, score, fields[1], fields[2] or '0', fields[3] or ''}
-  else
-    call('ZREM', repeats, key)
+-- include lib/other_leader.lua
+local due_ms = due_in(call('ZRANGE', repeats, 0, 0, 'WITHSCORES'))
+local left_ms, leader, was_cut = other_leader(lease, holder, longest_ms)
+if leader then return {0, now_ms, left_ms, leader, was_cut, math.max(0, -(due_ms or 0))} end
+
+local not_paused, without_spec, new_scores = {}, {}, {}
+local some_paused = redis.pcall('ZRANDMEMBER', paused, 10)
+for _, key in ipairs(some_paused.err and {} or some_paused) do
+  if call('ZSCORE', repeats, key) or call('EXISTS', prefix .. ':repeat:spec:' .. key) == 0 then
+    not_paused[#not_paused + 1] = key
   end
 end
-local next = call('ZRANGE', repeats, '(' .. now_ms, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
-if #due >= 2 * batch then found[3] = 0 elseif next[2] then found[3] = tonumber(next[2]) - now_ms end
+
+-- Returns its reply, nil if it has no spec.
+local function read(key, score, bytes)
+  local is_readable = type(bytes) == 'number' and bytes <= most_bytes
+  local fields = is_readable and call('HMGET', prefix .. ':repeat:spec:' .. key, 'spec', 'fired', 'retry') or {''}
+  local spec, fired, retry = fields[1], fields[2] or '0', fields[3] or ''
+  if not spec then return nil end
+  if #fired > 20 then fired = 'too long' end
+  -- The override of another spec is none. It is small, too.
+  local is_override = retry ~= '' and #retry < 10000 and string.sub(retry, 1, 40) == redis.sha1hex(spec)
+  return {key, score, spec, fired, is_override and string.sub(retry, 41) or '', type(bytes) == 'number' and bytes or 0}
+end
+
+local found, bytes_in_all, next_ms = {1, now_ms, -1}, 0, due_ms
+if due_ms and due_ms <= 0 then
+  local due = call('ZRANGE', repeats, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, batch, 'WITHSCORES')
+  next_ms = due_in(call('ZRANGE', repeats, '(' .. now_ms, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
+  if #due >= 2 * batch then next_ms = 0 end
+  for i = 1, #due, 2 do
+    local key, score = due[i], due[i + 1]
+    local bytes = redis.pcall('HSTRLEN', prefix .. ':repeat:spec:' .. key, 'spec')
+    bytes_in_all = bytes_in_all + (type(bytes) == 'number' and math.min(bytes, most_bytes) or 0)
+    if i > 1 and bytes_in_all > most_bytes_in_all then
+      next_ms = 0
+      break
+    end
+    local whole = math.max(0, math.floor(tonumber(score)))
+    if whole ~= tonumber(score) then
+      score = string.format('%.0f', whole)
+      new_scores[key] = score
+    end
+    local reply = read(key, score, bytes)
+    if reply then found[#found + 1] = reply else without_spec[#without_spec + 1] = key end
+  end
+end
+found[3] = next_ms or -1
+
+-- Best effort: the next call finds the same again.
+for _, key in ipairs(not_paused) do redis.pcall('ZREM', paused, key) end
+for key, score in pairs(new_scores) do redis.pcall('ZADD', repeats, score, key) end
+for _, key in ipairs(without_spec) do redis.pcall('ZREM', repeats, key) end
+call('SET', lease, holder, 'PX', lease_ms)
 return found

@@ -2,40 +2,68 @@
 --
 -- Atomically, for each repeatable: only if its score and its spec are still what the decision was made by, its jobs join
 -- the stream, the fires are counted, and it gets its next score, or is gone if there is none. Closes the race between
--- a leader that was held up and its successor, and with an upsert. Sending it twice fires nothing twice.
+-- a leader that was held up and its successor, and with an upsert. Sending it twice fires nothing twice. One whose jobs
+-- the stream refuses stays as it is, and holds up nothing else.
 --
 -- KEYS  stream, repeat
 -- ARGV  prefix of the queue's keys, then for each repeatable: key, score, spec, next score (empty: none), name of its
 --       jobs (may be empty), how many, envelope...
--- Returns 1 for each repeatable that was moved on, else 0
+-- Returns 1 for each repeatable that was moved on, else 0; the stream's error if it refused all
 local stream, repeats, prefix = KEYS[1], KEYS[2], ARGV[1]
-local call = redis.call
+local call, pcall = redis.call, redis.pcall
 
--- Whatever could fail must fail before the first job is added.
-local kind = call('TYPE', stream).ok
-if kind ~= 'none' and kind ~= 'stream' then
-  return redis.error_reply('WRONGTYPE ' .. stream .. ' is a ' .. kind .. ', not a stream')
+-- include lib/refusal.lua
+-- include lib/absent_member.lua
+
+-- No job must be added whose repeatable cannot be moved on, or else it fires again and again. No score is below -inf.
+-- ZADD comes first: it is refused without memory, and what follows a first write is not.
+local refused = refusal('ZADD', repeats, 'XX', 'GT', '-inf', '')
+  or refusal('XDEL', stream, '0-0')
+  or refusal('ZREM', repeats, absent_member(repeats))
+if refused then return refused end
+
+-- Adds all of a repeatable's jobs or none; returns the error if the stream refuses them.
+local function add_jobs(name, first, last)
+  local added = {}
+  for j = first, last do
+    local id
+    if name == '' then
+      id = pcall('XADD', stream, '*', 'd', ARGV[j])
+    else
+      id = pcall('XADD', stream, '*', 'd', ARGV[j], 'n', name)
+    end
+    if type(id) == 'table' then
+      for _, one in ipairs(added) do call('XDEL', stream, one) end
+      return id
+    end
+    added[#added + 1] = id
+  end
+  return nil
 end
 
-local moved, i = {}, 2
+local moved, any, why, i = {}, false, nil, 2
 while i <= #ARGV do
   local key, score, spec, next_score, name, jobs =
     ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], tonumber(ARGV[i + 5])
   local hash = prefix .. ':repeat:spec:' .. key
-  local is_same = tonumber(call('ZSCORE', repeats, key) or -1) == score and call('HGET', hash, 'spec') == spec
+  local is_same = tonumber(call('ZSCORE', repeats, key) or -1) == score and pcall('HGET', hash, 'spec') == spec
   if is_same then
-    for j = i + 6, i + 5 + jobs do
-      if name == '' then call('XADD', stream, '*', 'd', ARGV[j]) else call('XADD', stream, '*', 'd', ARGV[j], 'n', name) end
-    end
-    if next_score == '' then
+    -- The count is computed here: HINCRBY refuses one that is written otherwise than it would write it.
+    local fired = (tonumber(call('HGET', hash, 'fired') or 0) or 0) + jobs
+    local trouble = refusal('HSET', hash, 'spec', spec) or add_jobs(name, i + 6, i + 5 + jobs)
+    if trouble then
+      is_same, why = false, trouble
+    elseif next_score == '' then
       call('ZREM', repeats, key)
-      call('DEL', hash)
+      pcall('DEL', hash)
     else
-      if jobs > 0 then call('HINCRBY', hash, 'fired', jobs) end
+      if jobs > 0 then call('HSET', hash, 'fired', string.format('%.0f', fired)) end
       call('ZADD', repeats, next_score, key)
     end
   end
   moved[#moved + 1] = is_same and 1 or 0
+  any = any or is_same
   i = i + 6 + jobs
 end
+if why and not any then return why end
 return moved

@@ -2,36 +2,42 @@
 --
 -- Atomically: each due member leaves the delayed set and joins the stream, the index that finds it by its id goes, and
 -- the marker that keeps others of its id out says where it is now. One that is not [name length][name][envelope] goes
--- to the dead letters with its bytes, and the others go on. The move needs no leader, the script being atomic; the
--- lease only spares the server the polling of all workers but one. A call ends when it has moved `max_bytes`, so that
+-- to the dead letters with its bytes, and the others go on. Only the one who leads moves anything. The
+-- move would be safe without that, the script being atomic: the lease spares the server the polling of the others. A call ends when it has moved `max_bytes`, so that
 -- it does not hold up everybody else on the server; the caller then sees that more is due, and calls again.
 --
 -- KEYS  delayed, stream, lease (string: who leads), dead letters, events
--- ARGV  holder, lease_ms, batch, must_lead (1: do nothing unless the lease is ours or free),
---       events_max_len (0: no events), prefix of the queue's keys, max_bytes (the last member may go beyond it)
--- Returns {1 if we lead, how many were promoted, how many set aside, ms until the next is due or -1}; to one who must
--- lead and does not, {0, 0, 0, ms until the lease ends or -1}
+-- ARGV  holder, lease_ms, batch, longest_ms (what another's lease is cut to), events_max_len (0: no events), prefix of the
+--       queue's keys, max_bytes (the last member may go beyond it)
+-- Returns {1, how many were promoted, how many set aside, ms until the next is due or -1}; to one who does not lead
+-- {0, 0, 0, ms until the lease ends, who leads, 1 if that lease was cut, for how many ms the first job has been due}
 local delayed, stream, lease, dead, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local holder, lease_ms, batch, must_lead = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local holder, lease_ms, batch, longest_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local events_max_len, prefix, bytes_left = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
 local call, sub = redis.call, string.sub
-
-local leader = call('GET', lease)
-local leads = not leader or leader == holder
-if leads then call('SET', lease, holder, 'PX', lease_ms) end
-if must_lead == '1' and not leads then return {0, 0, 0, call('PTTL', lease)} end
 
 local time = call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
--- In how many ms the next job is due, 0 if it is now, -1 if there is none.
-local function next_due()
+-- For how many ms the first job has been due; below 0 if it is not yet, nil if there is none. A score may be infinite.
+local function overdue()
   local first = call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
-  return first[2] and math.max(0, tonumber(first[2]) - now_ms) or -1
+  return first[2] and math.max(-9e15, math.min(now_ms - tonumber(first[2]), 9e15))
 end
 
+-- In how many ms the next job is due, 0 if it is now, -1 if there is none.
+local function next_due()
+  local overdue_ms = overdue()
+  return overdue_ms and math.max(0, -overdue_ms) or -1
+end
+
+-- include lib/other_leader.lua
+local left_ms, leader, was_cut = other_leader(lease, holder, longest_ms)
+if leader then return {0, 0, 0, left_ms, leader, was_cut, math.max(0, overdue() or 0)} end
+call('SET', lease, holder, 'PX', lease_ms)
+
 local due_ms = next_due()
-if due_ms ~= 0 then return {leads and 1 or 0, 0, 0, due_ms} end
+if due_ms ~= 0 then return {1, 0, 0, due_ms} end
 
 -- include lib/id_of.lua
 
@@ -109,4 +115,4 @@ repeat
   local good, bad = move(most)
   promoted, set_aside = promoted + good, set_aside + bad
 until good + bad < most or promoted + set_aside >= batch
-return {leads and 1 or 0, promoted, set_aside, next_due()}
+return {1, promoted, set_aside, next_due()}

@@ -1,30 +1,42 @@
 -- Moves repeatables that cannot be fired to the dead letters, with their bytes.
 --
--- Atomically, for each: only if its score and its spec are still what was seen it goes, and only then it joins the dead
--- letters. A key that holds something else than a spec goes as one with an empty spec. Sending it twice changes nothing.
+-- Atomically, for each: only if its score and its spec are still what was seen it joins the dead letters, and then goes. A
+-- key that holds something else than a spec goes as one with an empty spec. One that the dead letters refuse is due again
+-- later, so that it holds up nothing else. Sending it twice changes nothing.
 --
 -- KEYS  repeat, dead letters
--- ARGV  prefix of the queue's keys, then key, score, spec, detail for each
--- Returns how many were moved
-local repeats, dead, prefix = KEYS[1], KEYS[2], ARGV[1]
-local call = redis.call
+-- ARGV  prefix of the queue's keys, again_ms (when to try again what was refused), then for each: key, score, bytes of its
+--       spec, the spec (empty: too large to be seen), detail
+-- Returns {how many were moved, the error of the dead letters or empty}
+local repeats, dead, prefix, again_ms = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local call, pcall = redis.call, redis.pcall
 
-local kind = call('TYPE', dead).ok
-if kind ~= 'none' and kind ~= 'stream' then
-  return redis.error_reply('WRONGTYPE ' .. dead .. ' is a ' .. kind .. ', not a stream')
-end
+-- include lib/refusal.lua
+-- include lib/absent_member.lua
 
-local moved = 0
-for i = 2, #ARGV, 4 do
-  local key, score, spec, detail = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3]
+local refused = refusal('ZADD', repeats, 'XX', 'GT', '-inf', '') or refusal('ZREM', repeats, absent_member(repeats))
+if refused then return refused end
+
+local moved, why = 0, ''
+for i = 3, #ARGV, 5 do
+  local key, score, bytes, spec, detail =
+    ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4]
   local hash = prefix .. ':repeat:spec:' .. key
-  local stored = redis.pcall('HGET', hash, 'spec')
+  local stored = pcall('HGET', hash, 'spec')
   if type(stored) == 'table' then stored = '' end
-  if tonumber(call('ZSCORE', repeats, key) or -1) == score and stored == spec then
-    call('ZREM', repeats, key)
-    call('DEL', hash)
-    call('XADD', dead, '*', 'd', spec, 'source_id', '', 'reason', 'malformed', 'detail', detail)
-    moved = moved + 1
+  local is_same = stored and #stored == bytes and (spec == '' or stored == spec)
+  if is_same and tonumber(call('ZSCORE', repeats, key) or -1) == score then
+    local letter = pcall(
+      'XADD', dead, '*', 'd', stored, 'source_id', '', 'reason', 'malformed', 'detail', detail
+    )
+    if type(letter) == 'table' then
+      why = letter.err
+      call('ZADD', repeats, 'XX', again_ms, key)
+    else
+      call('ZREM', repeats, key)
+      pcall('DEL', hash)
+      moved = moved + 1
+    end
   end
 end
-return moved
+return {moved, why}

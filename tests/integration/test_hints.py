@@ -1,0 +1,110 @@
+"""Messages are hints and keys decide: what anybody can publish moves nothing, and holds nothing up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+from pychasqui import Job, Queue, Worker
+from tests.support.delayed import Runs
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+async def queue(queue: Queue) -> AsyncIterator[Queue]:
+    yield queue
+    await queue.obliterate()
+
+
+async def flood(witness: redis.asyncio.Redis, channel: str, *messages: str) -> None:
+    while True:
+        for message in messages:
+            await witness.publish(channel, message)
+        await asyncio.sleep(0)
+
+
+async def calls_of(witness: redis.asyncio.Redis, command: str) -> int:
+    stats: Any = await witness.info("commandstats")
+    return int(stats.get(f"cmdstat_{command}", {}).get("calls", 0))
+
+
+async def test_a_message_that_the_queue_is_paused_pauses_nothing(
+    queue: Queue, make_worker: Callable[..., Worker], witness: redis.asyncio.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "chasqui.worker")
+    runs = Runs()
+    async with make_worker(runs):
+        flooding = asyncio.create_task(flood(witness, f"{{chasqui:{queue.name}}}:pause", "pause"))
+        for number in range(20):
+            await queue.add("mail", number)
+            await eventually(partial(runs.has_run, number), timeout=1)
+        flooding.cancel()
+    assert "the queue is paused" not in caplog.text
+
+
+async def test_a_flood_of_messages_is_looked_into_a_few_times_a_second_and_the_last_of_them_counts(
+    queue: Queue, make_worker: Callable[..., Worker], witness: redis.asyncio.Redis
+) -> None:
+    """The second is the measurement, not a wait."""
+    runs = Runs()
+    async with make_worker(runs):
+        before = await calls_of(witness, "exists")
+        flooding = asyncio.create_task(flood(witness, f"{{chasqui:{queue.name}}}:pause", "pause", "resume"))
+        await asyncio.sleep(1)
+        flooding.cancel()
+        assert await calls_of(witness, "exists") - before < 20
+        await queue.pause()
+        await asyncio.sleep(0.3)
+        await queue.add("mail", 1)
+        await asyncio.sleep(0.2)
+        assert runs.jobs == []
+        await queue.resume()
+        await eventually(lambda: runs.jobs, timeout=1)
+
+
+@pytest.mark.parametrize("channel", ("due", "repeat:due"))
+async def test_a_flood_of_due_times_makes_no_leader_spin(
+    queue: Queue, make_worker: Callable[..., Worker], witness: redis.asyncio.Redis, channel: str
+) -> None:
+    """The second is the measurement, not a wait."""
+    runs = Runs()
+    async with make_worker(runs):
+        await queue.add("mail", 1, delay_ms=1500)
+        messages = ("0", "-1", "-inf", "nan", "1e308", "x", "9" * 1000, "")
+        before = await calls_of(witness, "evalsha")
+        flooding = asyncio.create_task(flood(witness, f"{{chasqui:{queue.name}}}:{channel}", *messages))
+        await asyncio.sleep(1)
+        assert await calls_of(witness, "evalsha") - before < 300
+        await eventually(lambda: runs.jobs)
+        flooding.cancel()
+
+
+async def test_only_the_leader_follows_what_is_due_also_after_retries(
+    queue: Queue, make_worker: Callable[..., Worker], witness: redis.asyncio.Redis
+) -> None:
+    """One retry made every worker look at every due time. The seconds are the measurement, not a wait."""
+    failed: set[str] = set()
+
+    async def fail_once(job: Job) -> None:
+        if job.name == "flaky" and job.id not in failed:
+            failed.add(job.id)
+            raise RuntimeError("once")
+
+    async with AsyncExitStack() as stack:
+        for _ in range(6):
+            await stack.enter_async_context(make_worker(fail_once, concurrency=1))
+        await queue.add_bulk({"name": "flaky", "backoff": 100} for _ in range(60))
+        await eventually(lambda: len(failed) == 60)
+        await asyncio.sleep(0.5)
+        await queue.add_bulk({"name": "mail", "delay_ms": 20 * n} for n in range(100))
+        before = await calls_of(witness, "zrange")
+        await asyncio.sleep(2)
+        # The leader looks at each of 100 times, three commands each; the other five once a second.
+        looks = await calls_of(witness, "zrange") - before
+        assert looks < 500, looks
