@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from .codec import encode_data, encode_envelope, encode_new_jobs
 from .errors import ChasquiError, InvalidArgument, InvalidType, PayloadTooLarge
 from .job import Job
 from .retry import BackoffSpec, retry_override
+
+log = logging.getLogger("chasqui.queue")
 
 Backoff = int | BackoffSpec | Mapping[str, Any]
 Delay = float | datetime
@@ -81,6 +84,7 @@ class Encoder:
         self._max_payload_bytes = max_payload_bytes
         self.max_delay_ms = max_delay_ms
         self._names: dict[str, bytes] = {}  # those that passed their check
+        self._has_warned = False
 
     def encode(
         self,
@@ -102,6 +106,8 @@ class Encoder:
         if job_id is None and delay_ms is None and delay is None and unique_for is None and if_exists is None:
             terms, own_id = PLAIN, _ids.new_id()
         else:
+            if isinstance(delay_ms, datetime) and delay_ms.tzinfo is None:
+                self._warn_of_no_zone(delay_ms)
             own_id = _ids.new_id() if job_id is None else config.check_new_job_id(job_id)
             terms = read_terms(job_id, delay_ms, delay, unique_for, if_exists, self.max_delay_ms)
         retry = None if attempts is None and backoff is None else retry_override(attempts, backoff)
@@ -159,6 +165,16 @@ class Encoder:
             )
         options = dict(job)
         return self.encode(options.pop("name"), options.pop("data", None), **options)
+
+    def _warn_of_no_zone(self, at: datetime) -> None:
+        """Once: the official package takes such a time for UTC, and most who give one mean the time on their wall."""
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "delay_ms is %s, a datetime without a time zone, and is taken for UTC; "
+                "if it is meant, write datetime.now(UTC) or datetime(..., tzinfo=UTC)",
+                at.isoformat(),
+            )
 
     def _check_name(self, name: Any) -> bytes:
         raw = config.check_job_name(name)

@@ -375,7 +375,7 @@ class Queue:
         """Only its own loop may use a queue. After that loop has ended a queue starts over on the next."""
         loop = asyncio.get_running_loop()
         if self._is_closed:
-            raise Closed(f"queue {self.name!r} is closed")
+            raise Closed(f"queue {self.name!r} is closed; make a new one")
         if loop is not self._loop:
             if self._loop is not None and not self._loop.is_closed():
                 raise WrongLoop(f"queue {self.name!r} belongs to another event loop; make one per loop")

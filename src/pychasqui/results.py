@@ -162,7 +162,11 @@ class Results:
             self._fail(job_id, partial(ResultExpired, f"the result of job {job_id[:100]!r} was kept no longer"))
         elif stored == "0":
             why = event.fields.get("why")
-            trouble = "its worker stores no results" if not why else f"its result could not be stored: {why!s:.300}"
+            trouble = (
+                "its worker stores no results without store_results=True"
+                if not why
+                else f"its result could not be stored: {why!s:.300}"
+            )
             self._fail(job_id, partial(ResultNotStored, f"job {job_id[:100]!r} is done; {trouble}"))
         elif monotonic() - self._doubted.setdefault(job_id, monotonic()) < OFFICIAL_S:
             # An official worker tells before it stores, and does not say whether it does.

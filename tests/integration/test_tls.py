@@ -156,6 +156,15 @@ async def test_tls_to_a_server_without_it_never_falls_back(server: RedisServer, 
     assert server.execute("DBSIZE") == 0
 
 
+async def test_tls_to_a_server_without_it_is_told_within_five_seconds(server: RedisServer, redis_url: str) -> None:
+    """By the time that an add has by default it would have been tried for longer."""
+    start = monotonic()
+    async with Queue("emails", redis_url=f"rediss://127.0.0.1:{server.port}") as queue:
+        with pytest.raises(NotRedis, match="is a plain port"):
+            await queue.add("send")
+    assert monotonic() - start < 5
+
+
 async def test_tls_settings_without_tls_are_a_contradiction() -> None:
     """Whoever names an authority means to be safe; in plain text he would not be."""
     with pytest.raises(InvalidArgument, match=r"ssl_ca_certs.*rediss"):

@@ -29,7 +29,7 @@ from ..errors import (
 )
 from .diagnosis import find_other_protocol
 from .dialect import Dialect, parse_version, read_hello, refuse_too_old
-from .endpoint import Endpoint
+from .endpoint import Endpoint, explain_failure
 from .remedies import Remedy, is_refused_unheard, remedy_for
 from .socket import Socket, pack
 
@@ -170,7 +170,7 @@ class Connection:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     socket = await self._open()
             except (ConnectionLost, CommandTimeout, OSError) as error:  # TimeoutError is an OSError
-                self._is_down(ConnectionLost(str(error) or "no answer to the handshake"))
+                self._is_down(ConnectionLost(explain_failure(error) or "no answer to the handshake"))
                 if (mistake := await self._find_mistake()) is not None:
                     return mistake
             except NotRedis as error:

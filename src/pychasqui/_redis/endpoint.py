@@ -7,6 +7,7 @@ a user or a client may be a password in the wrong place.
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -18,6 +19,7 @@ from .tls import make_context
 from .url import DEFAULT_HOST, DEFAULT_PORT, Secret, read_url
 
 CredentialProvider = Callable[[str | None], Awaitable[tuple[str | None, str | None]]]
+TLS_TIMEOUT_S = 4.0  # a plain port never answers; the time that a connection may take leaves some to find that out
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
@@ -59,10 +61,31 @@ class Endpoint:
         if self.path:
             return await loop.create_unix_connection(protocol, self.path)
         transport, made = await loop.create_connection(
-            protocol, self.host, self.port, ssl=self.tls, server_hostname=self.host if self.tls else None
+            protocol,
+            self.host,
+            self.port,
+            ssl=self.tls,
+            server_hostname=self.host if self.tls else None,
+            ssl_handshake_timeout=TLS_TIMEOUT_S if self.tls else None,
         )
         _keep_alive(transport.get_extra_info("socket"))
         return transport, made
+
+
+def explain_failure(error: Exception) -> str:
+    """Why no connection was made, and what to do about it where that is plain."""
+    text = str(error)
+    if isinstance(error, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in text:
+        return f"{text}: nothing listens there; start a server, or use embedded:// for development"
+    if isinstance(error, FileNotFoundError):
+        return f"{text}: there is no such socket; start a server, or use embedded:// for development"
+    if isinstance(error, socket.gaierror):
+        return f"{text}: no such host is known; check the name in redis_url"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"{text}; ssl_ca_certs in redis_url names the authority to trust, and the host must be one it vouches for"
+        )
+    return text
 
 
 def _keep_alive(sock: socket.socket) -> None:
