@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
@@ -22,6 +22,7 @@ STATES = ("waiting", "active", "delayed", "dead")
 MOST = 1000
 _ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 SEARCHED = 1000  # entries of each state that a search for a job without an index looks at
+MAX_WORDS = 500  # letters of a sentence about a job
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class JobView:
     idle_ms: int | None = None  # active: for how long that one has not touched it
     deliveries: int = 0  # active: how often it was handed out
     reason: str | None = None  # dead: why
-    error: str | None = None
+    error: str | None = None  # dead: what its handler raised; else what cannot be decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,27 @@ class Look:
         entry = _search(await broker.dead("", SEARCHED), job_id)
         return None if entry is None else _view("dead", entry)
 
+    async def whereabouts(self, job_id: str) -> str:
+        """Where a job is and whether anybody is there to run it, in words for whoever has waited for it in vain."""
+        view, alive = await self.get_job(job_id), await self._broker().readers()
+        if view is None:
+            place = "is done, or was never added, or is further back than the first thousand of its state"
+        elif view.state == "waiting":
+            place = "waits in the queue"
+        elif view.state == "active":
+            place = f"is at worker {view.worker!r}, for {(view.idle_ms or 0) / 1000:.1f} s since it was last heard of"
+        elif view.state == "delayed":
+            place = f"is delayed, to run at {view.due_ms} ms since 1970"
+        else:
+            place = f"is dead: {view.reason or 'for no reason given'}{f', {view.error}' if view.error else ''}"
+        workers = f"{alive} {'worker lives' if alive == 1 else 'workers live'}" if alive else "no worker lives"
+        return shown(f"it {place}; {workers}", MAX_WORDS)
+
+    async def held(self, job_ids: Iterable[str]) -> set[str]:
+        """Those of them that are among the first thousand entries that workers were given and have not acked."""
+        entries = await self._broker().delivered(SEARCHED)
+        return {job_id for job_id in job_ids if _search(entries, job_id) is not None}
+
     async def workers(self) -> list[WorkerInfo]:
         """The workers that live, by their own account. One whose record cannot be read has its `error` instead."""
         return [read_worker(name, raw) for name, raw in await self._broker().workers()]
@@ -188,10 +210,13 @@ def _search(entries: list[Entry], job_id: str) -> Entry | None:
 
 def _view(state: str, entry: Entry, **more: Any) -> JobView:
     fields = read_pairs(entry[1])
-    if state == "dead":
-        more["reason"] = read_text(fields.get(b"reason"))
     name = decode_name(fields.get(b"n"))
-    return _decoded(state, fields.get(b"d", b""), name, entry_id=entry[0].decode(), **more)
+    view = _decoded(state, fields.get(b"d", b""), name, entry_id=entry[0].decode(), **more)
+    if state != "dead":
+        return view
+    said = (read_text(fields.get(key)) for key in (b"error_type", b"error"))
+    error = ": ".join(word for word in said if word)
+    return replace(view, reason=read_text(fields.get(b"reason")), error=error or view.error)
 
 
 def _active(entry_id: str, held: Pending) -> JobView:

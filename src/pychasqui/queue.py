@@ -198,13 +198,13 @@ class Queue:
         """What the job's handler returns, as soon as it does.
 
         Raises JobFailed as soon as the job is dead, ResultExpired or ResultNotStored if it is done without a result
-        that is still there, and TimeoutError.
+        that is still there, and TimeoutError, which says where the job is and whether any worker lives.
         """
         timeout_s = config.check_seconds("timeout", timeout)
         self._bind_to_loop()
         if self._results is None:
             events = QueueEvents.over(self._place.connection(timeout_s=7.0), self.name)
-            self._results = Results(self._reports, events)
+            self._results = Results(self._reports, events, self._look)
         return await self._results.wait(config.check_job_id(job_id), timeout_s)
 
     async def wait_for_results(self, job_ids: Iterable[str], *, timeout: float = 30.0) -> list[Any]:  # noqa: ASYNC109
@@ -271,7 +271,10 @@ class Queue:
         return removed + (await self.purge("delayed") if delayed else 0)
 
     async def obliterate(self) -> int:
-        """Remove everything that the queue has in Redis, jobs that run, too. Returns how many keys there were."""
+        """Remove everything that the queue has in Redis, jobs that run, too. Returns how many keys there were.
+
+        A consumer group that consumers are in stays, so that official workers read on: they do not make it again.
+        """
         return await self._looks().remove_all_keys()
 
     @property

@@ -22,6 +22,7 @@ from ._redis.reports import ReportBroker
 from .codec import decode_data
 from .errors import Closed, DecodeError, JobFailed, RedisTrouble, ResultExpired, ResultNotStored
 from .events import QueueEvent, QueueEvents, read_event
+from .look import Look
 
 log = logging.getLogger("chasqui.results")
 
@@ -32,14 +33,18 @@ ASK_AGAIN_S = 0.1
 OFFICIAL_S = 1.0  # how long after its event an official worker may take to store a result
 DOUBT_S = 0.05
 SECOND_LOOK_S = 5.0
+EXPLAIN_S = 1.0  # how long a wait that was in vain looks for its job, so as to say where it is
+EXPLAINED_AT_ONCE = 10
 
 
 class Results:
     """Made when the first result is waited for; close() ends every wait."""
 
-    def __init__(self, broker: Callable[[], ReportBroker], events: QueueEvents) -> None:
+    def __init__(self, broker: Callable[[], ReportBroker], events: QueueEvents, look: Look) -> None:
         self._broker = broker
         self._events = events
+        self._look = look
+        self._explaining = 0  # waits that were in vain and look for their jobs
         self._waiting: dict[str, list[asyncio.Future[Any]]] = {}
         self._ended: OrderedDict[str, QueueEvent] = OrderedDict()
         self._reasons: OrderedDict[str, QueueEvent] = OrderedDict()  # the last failure of jobs that failed lately
@@ -52,18 +57,41 @@ class Results:
 
     async def wait(self, job_id: str, timeout_s: float) -> Any:
         """What the job's handler returned. Raises JobFailed, ResultExpired, ResultNotStored or TimeoutError."""
-        async with asyncio.timeout(timeout_s):
-            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(job_id, []).append(future)
-            try:
-                if self._begun is None:
-                    self._begun = asyncio.ensure_future(self._begin())
-                await asyncio.wait({self._begun, future}, return_when=asyncio.FIRST_COMPLETED)
-                # Not before: what ends between a look and the subscription would be missed.
-                self._ask([job_id])
-                return await future
-            finally:
-                self._forget(job_id, future)
+        limit = asyncio.timeout(timeout_s)
+        try:
+            async with limit:
+                return await self._wait(job_id)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        raise TimeoutError(await self._explain(job_id, timeout_s))
+
+    async def _wait(self, job_id: str) -> Any:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(job_id, []).append(future)
+        try:
+            if self._begun is None:
+                self._begun = asyncio.ensure_future(self._begin())
+            await asyncio.wait({self._begun, future}, return_when=asyncio.FIRST_COMPLETED)
+            # Not before: what ends between a look and the subscription would be missed.
+            self._ask([job_id])
+            return await future
+        finally:
+            self._forget(job_id, future)
+
+    async def _explain(self, job_id: str, timeout_s: float) -> str:
+        """Says where a job is that was waited for in vain. Of many at once only some look: each look costs a search."""
+        text = f"no result of job {job_id[:100]!r} within {timeout_s:g} s"
+        if self._explaining >= EXPLAINED_AT_ONCE:
+            return text
+        self._explaining += 1
+        try:
+            async with asyncio.timeout(EXPLAIN_S):
+                return f"{text}: {await self._look.whereabouts(job_id)}"
+        except (RedisTrouble, TimeoutError):
+            return f"{text}, and Redis does not say where it is"
+        finally:
+            self._explaining -= 1
 
     def forget(self, job_ids: Iterable[str]) -> None:
         """These are about to be brought back: how they ended is of no account any more."""
@@ -139,11 +167,32 @@ class Results:
                     self._asked.update(dict.fromkeys(some))
                     await asyncio.sleep(ASK_AGAIN_S)
                 continue
+            doubted = []
             for (job_id, ended), raw in zip(some.items(), found, strict=True):
                 if raw is not None:
                     self._settle(job_id, raw)
-                elif ended is not None:
-                    self._end_without(job_id, ended)
+                elif ended is not None and not self._end_without(job_id, ended):
+                    doubted.append(job_id)
+            if doubted:
+                await self._believe_none(doubted)
+
+    async def _believe_none(self, job_ids: list[str]) -> None:
+        """An official worker says that a job is done before it acks it, with or without a result. One that dies in
+        between leaves the job to be run again: what is still there is waited for.
+        """
+        try:
+            held = await self._look.held(job_ids)
+            found = await self._broker().results(job_ids)
+        except RedisTrouble:
+            held, found = set(job_ids), [None] * len(job_ids)
+        for job_id, raw in zip(job_ids, found, strict=True):
+            if raw is not None:
+                self._settle(job_id, raw)
+            elif job_id in held:
+                self._doubted[job_id] = monotonic()
+                asyncio.get_running_loop().call_later(DOUBT_S, self._ask_if_waiting, job_id)
+            elif job_id in self._ended:  # or it has begun again meanwhile
+                self._answer(job_id, None)
 
     def _settle(self, job_id: str, raw: bytes) -> None:
         try:
@@ -153,8 +202,8 @@ class Results:
         else:
             self._answer(job_id, result)
 
-    def _end_without(self, job_id: str, event: QueueEvent) -> None:
-        """The job has ended, and there is no result."""
+    def _end_without(self, job_id: str, event: QueueEvent) -> bool:
+        """The job has ended, and there is no result. False if it may have returned None: that is to be made sure of."""
         stored = event.fields.get("stored")
         if event.name == "dlq":
             self._fail(job_id, partial(self._failure, job_id, event))
@@ -171,8 +220,9 @@ class Results:
         elif monotonic() - self._doubted.setdefault(job_id, monotonic()) < OFFICIAL_S:
             # An official worker tells before it stores, and does not say whether it does.
             asyncio.get_running_loop().call_later(DOUBT_S, self._ask_if_waiting, job_id)
-        else:  # its handler may have returned None
-            self._answer(job_id, None)
+        else:
+            return False
+        return True
 
     def _ask_if_waiting(self, job_id: str) -> None:
         if job_id in self._waiting:

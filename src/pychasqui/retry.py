@@ -64,9 +64,16 @@ def retry_override(attempts: int | None, backoff: int | BackoffSpec | Mapping[st
     if attempts is None and backoff is None:
         return None
     return RetryOverride(
-        max_attempts=_unsigned_or_none("attempts", attempts, MAX_U32),
+        max_attempts=None if attempts is None else _read_attempts(attempts),
         backoff=None if backoff is None else _read_backoff(backoff),
     )
+
+
+def _read_attempts(attempts: int) -> int:
+    """What an official producer writes may be 0, and such a job never runs. Nobody wants that of an add."""
+    if _unsigned("attempts", attempts, MAX_U32) == 0:
+        raise InvalidArgument("attempts is 0, must be at least 1: it counts every run, the first one too")
+    return int(attempts)
 
 
 def _read_backoff(backoff: object) -> BackoffSpec:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from time import monotonic, time
-from typing import Any
+from typing import Any, Literal
 
 import msgpack  # type: ignore[import-untyped]
 import pytest
@@ -278,6 +278,7 @@ class TestOneJob:
         found = await queue.get_job(job.id)
         assert found is not None
         assert (found.state, found.reason) == ("dead", "retries_exhausted")
+        assert found.error == "ValueError: no such user"
 
     async def test_that_is_nowhere_is_none(self, queue: Queue) -> None:
         assert await queue.get_job("nowhere") is None
@@ -353,6 +354,30 @@ class TestRemoving:
         assert await queue.counts() == (0, 0, 1, 0, 0)
         await queue.add("n")
         assert await queue.drain(delayed=True) == 2
+
+    @pytest.mark.parametrize("state", ("waiting", "delayed"))
+    async def test_a_purge_beside_a_producer_ends(
+        self, queue: Queue, redis_url: str, queue_name: str, state: Literal["waiting", "delayed"]
+    ) -> None:
+        """It removes what was there when it began."""
+        delay_ms = 60_000 if state == "delayed" else 0
+        jobs = [{"name": "n", "delay_ms": delay_ms} for _ in range(600)]
+        is_over = asyncio.Event()
+
+        async def produce() -> None:
+            async with Queue(queue_name, redis_url=redis_url) as other:
+                while not is_over.is_set():
+                    await other.add_bulk(jobs)
+
+        await queue.add_bulk(jobs * 2)
+        producing = asyncio.create_task(produce())
+        try:
+            async with asyncio.timeout(10):
+                for _ in range(5):
+                    assert await queue.purge(state) >= 1
+        finally:
+            is_over.set()
+            await producing
 
     async def test_an_empty_queue_has_nothing_to_remove(self, queue: Queue) -> None:
         assert [await queue.purge(state) for state in ("waiting", "delayed", "dead")] == [0, 0, 0]

@@ -68,7 +68,7 @@ class TestAdd:
     async def test_retry_options_travel_with_the_job(self, queue: Queue, stream: Stream) -> None:
         await queue.add("send", attempts=3)
         await queue.add("send", backoff=BackoffSpec.exponential(100, max_ms=5000))
-        await queue.add("send", attempts=0, backoff=250)
+        await queue.add("send", attempts=1, backoff=250)
         await queue.add("send", backoff={"kind": "fixed", "delay_ms": 7})
         retries = [entry.retry for entry in await stream.entries()]
         assert retries[0] is not None
@@ -76,7 +76,7 @@ class TestAdd:
         assert retries[1] is not None
         assert retries[1][1][:3] == ["exponential", 100, 5000]
         assert retries[2] is not None
-        assert (retries[2][0], retries[2][1][:2]) == (0, ["fixed", 250])
+        assert (retries[2][0], retries[2][1][:2]) == (1, ["fixed", 250])
         assert retries[3] is not None
         assert retries[3][1][:2] == ["fixed", 7]
 

@@ -41,6 +41,16 @@ def sent(proxy: Proxy) -> Counter[str]:
     return Counter(request.split(b"\r\n", 3)[2].decode().upper() for request in proxy.requests)
 
 
+async def is_dead(queue: Queue, job_id: str) -> bool:
+    view = await queue.get_job(job_id)
+    return view is not None and view.state == "dead"
+
+
+async def is_active(queue: Queue, job_id: str) -> bool:
+    view = await queue.get_job(job_id)
+    return view is not None and view.state == "active"
+
+
 class TestEnds:
     @pytest.mark.parametrize("value", (1, None, {"r": [1]}, ""))
     async def test_what_the_handler_returns_none_included(
@@ -150,6 +160,51 @@ class TestEnds:
         assert queue._results is not None
         assert queue._results._waiting == {}
         assert await queue.purge("waiting") == 1
+
+    async def test_a_timeout_says_where_the_job_is_and_whether_a_worker_lives(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        async def explained(job_id: str) -> str:
+            with pytest.raises(TimeoutError) as caught:
+                await queue.wait_for_result(job_id, timeout=0.05)
+            return str(caught.value)
+
+        async def handle(job: Job) -> None:
+            if job.name == "run":
+                await asyncio.sleep(3600)
+            raise ValueError("no such user")
+
+        waiting, later = await queue.add("wait", delay_ms=0, job_id="waits"), await queue.add("later", delay_ms=60_000)
+        assert (
+            await explained("waits") == "no result of job 'waits' within 0.05 s: it waits in the queue; no worker lives"
+        )
+        assert "it is delayed, to run at 1" in await explained(later.id)
+        assert "it is done, or was never added" in await explained("no such job")
+        options: Any = {"max_attempts": 1, "events_enabled": False, "shutdown_deadline_s": 0.01}
+        async with Worker(queue_name, handle, redis_url=redis_url, consumer_id="pod-0", **options):
+            running = await queue.add("run")
+            await eventually(lambda: is_dead(queue, waiting.id))
+            assert "it is dead: retries_exhausted, ValueError: no such user; 1 worker lives" in await explained("waits")
+            await eventually(lambda: is_active(queue, running.id))
+            assert "it is at worker 'pod-0'" in await explained(running.id)
+        await queue.obliterate()
+
+    async def test_a_job_whose_official_worker_died_before_the_ack_is_waited_for(
+        self, queue: Queue, queue_name: str, witness: Any
+    ) -> None:
+        """It says that the job is done before it acks it; then the job is still there, and runs again."""
+        prefix = f"{{chasqui:{queue_name}}}"
+        await witness.xgroup_create(f"{prefix}:stream", "default", "0", mkstream=True)
+        job = await queue.add("echo")
+        wait = asyncio.ensure_future(job.wait_for_result(timeout=20))
+        ((_, ((entry_id, _),)),) = await witness.xreadgroup("default", "official", {f"{prefix}:stream": ">"})
+        await witness.xadd(f"{prefix}:events", {"e": "completed", "id": job.id, "ts": "1", "attempt": "1"})
+        await asyncio.sleep(2)
+        assert not wait.done()
+        await witness.xack(f"{prefix}:stream", "default", entry_id)
+        await witness.xdel(f"{prefix}:stream", entry_id)
+        await witness.set(f"{prefix}:result:{job.id}", b"\x11", ex=60)
+        assert await wait == 17
 
     async def test_a_close_ends_every_wait(self, redis_url: str, queue_name: str) -> None:
         queue = Queue(queue_name, redis_url=redis_url)

@@ -208,6 +208,33 @@ class TestBytes:
                 await official.add("refused", data)
 
 
+@pytest.mark.parametrize(
+    "data",
+    (b"\xc7\x03\x05abc", b"\x91" * 600 + b"\xc0"),
+    ids=("an ext type", "600 levels"),
+)
+async def test_data_that_only_official_workers_read_is_dead_here_with_its_bytes(
+    official: Official, queue: Queue, redis_url: str, queue_name: str, wire: Wire, data: bytes
+) -> None:
+    """Whoever can write into the stream can write it; their Python package writes no ext types itself."""
+    envelope = pack("odd-1", data, NOW_MS, 0)
+    await wire.put(d=envelope)
+    await official.work()
+    await eventually(lambda: [run.id for run in official.runs] == ["odd-1"])
+    await official.stop_working()
+    handler = Handler()
+    await wire.put(d=envelope)
+    async with Worker(queue_name, handler, redis_url=redis_url):
+
+        async def is_buried() -> bool:
+            return len(await wire.letters()) == 1
+
+        await eventually(is_buried)
+    assert handler.runs == []
+    assert [(letter[b"reason"], letter[b"d"]) for letter in await wire.letters()] == [(b"decode_failed", envelope)]
+    await wire.clear()
+
+
 def by_id(runs: list[Run], ids: list[str]) -> list[Run]:
     """In the order in which they were added; handlers that run side by side may report in another."""
     found = {run.id: run for run in runs}

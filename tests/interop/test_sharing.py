@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections import Counter
+from functools import partial
 
 import pytest
 import redis.asyncio
@@ -18,6 +19,10 @@ from tests.support.server import PROJECT, RedisServer
 from tests.support.waiting import eventually
 
 FOREVER = 3600.0
+
+
+async def has_run(official: Official, job_id: str) -> bool:
+    return job_id in official.ended
 
 
 async def test_a_thousand_jobs_of_both_are_run_once_each_by_both(
@@ -218,3 +223,12 @@ class TestHandedBack:
             await official.work(read_block_ms=300)
         await eventually(lambda: official.runs, timeout=1)
         assert [(run.id, run.attempt) for run in official.runs] == [(job.id, 0)]
+
+
+class TestObliterate:
+    async def test_official_workers_read_on_when_everything_is_removed(self, official: Official, queue: Queue) -> None:
+        await official.work(read_block_ms=5000)
+        for number in range(3):
+            job = await queue.add("n", number)
+            await eventually(partial(has_run, official, job.id))
+            await queue.obliterate()

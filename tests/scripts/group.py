@@ -252,8 +252,8 @@ class Group:
         assert isinstance(told, int)
         return told
 
-    def purge_waiting(self, count: int = 100) -> int:
-        removed = self.run(scripts.PURGE_WAITING, [KEYS.stream], count, KEYS.prefix)
+    def purge_waiting(self, count: int = 100, newest: bytes = b"+") -> int:
+        removed = self.run(scripts.PURGE_WAITING, [KEYS.stream], count, KEYS.prefix, newest)
         assert isinstance(removed, int)
         return removed
 
@@ -261,6 +261,11 @@ class Group:
         removed = self.run(scripts.PURGE_DELAYED, [KEYS.delayed], count, KEYS.prefix)
         assert isinstance(removed, int)
         return removed
+
+    def empty_stream(self) -> int:
+        was_there = self.run(scripts.EMPTY_STREAM, [KEYS.stream])
+        assert isinstance(was_there, int)
+        return was_there
 
     def replay(self, *jobs: tuple[bytes, bytes, bytes]) -> int:
         """Each a letter's id, an envelope and a name."""

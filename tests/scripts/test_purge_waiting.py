@@ -85,6 +85,12 @@ def test_the_same_call_again_removes_more(group: Group) -> None:
     assert [group.purge_waiting(2) for _ in range(4)] == [2, 2, 1, 0]
 
 
+def test_what_came_later_than_the_newest_that_may_go_stays(group: Group) -> None:
+    _, second, third = group.add(3)
+    assert group.purge_waiting(newest=second) == 2
+    assert group.stream == [third]
+
+
 def test_the_next_of_its_id_is_let_in(group: Group) -> None:
     group.add_on_terms(job("1"), job("2"))
     assert group.purge_waiting() == 2

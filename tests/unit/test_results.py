@@ -12,7 +12,8 @@ from pychasqui._redis.reports import ReportBroker
 from pychasqui.codec import encode_data
 from pychasqui.errors import Closed, DecodeError, JobFailed, RedisTrouble, ReplyError, ResultExpired, ResultNotStored
 from pychasqui.events import QueueEvent, QueueEvents
-from pychasqui.results import REMEMBERED, Results, decode_results
+from pychasqui.look import Look
+from pychasqui.results import EXPLAINED_AT_ONCE, REMEMBERED, Results, decode_results
 
 PATIENCE_S = 2.0
 
@@ -66,6 +67,22 @@ class FakeEvents:
         self.is_closed = True
 
 
+class FakeLook:
+    def __init__(self) -> None:
+        self.held_ids: set[str] = set()
+        self.asked = 0
+        self.silent = False
+
+    async def held(self, job_ids: list[str]) -> set[str]:
+        return self.held_ids & set(job_ids)
+
+    async def whereabouts(self, job_id: str) -> str:
+        self.asked += 1
+        if self.silent:
+            await asyncio.sleep(3600)
+        return f"it is at rest in {job_id}"
+
+
 def completed(job_id: str, **fields: Any) -> QueueEvent:
     return QueueEvent("completed", job_id, "mail", fields)
 
@@ -77,7 +94,10 @@ def dead(job_id: str, **fields: Any) -> QueueEvent:
 class Hub:
     def __init__(self) -> None:
         self.broker, self.events = FakeBroker(), FakeEvents()
-        self.results = Results(lambda: cast(ReportBroker, self.broker), cast(QueueEvents, self.events))
+        self.look = FakeLook()
+        self.results = Results(
+            lambda: cast(ReportBroker, self.broker), cast(QueueEvents, self.events), cast(Look, self.look)
+        )
 
     async def wait(self, *job_ids: str, timeout_s: float = PATIENCE_S) -> list[asyncio.Task[Any]]:
         """Tasks that have looked once and wait."""
@@ -265,3 +285,66 @@ async def test_trouble_at_the_beginning_does_not_last(hub: Hub) -> None:
 
 def test_results_are_decoded_in_their_order() -> None:
     assert decode_results([encode_data(1), None, encode_data([2])]) == [1, None, [2]]
+
+
+class TestOfficialWorker:
+    """It says that a job is done before it acks it, and not whether it stores a result."""
+
+    @pytest.fixture(autouse=True)
+    def shorten_doubt(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("pychasqui.results.OFFICIAL_S", 0.02)
+        monkeypatch.setattr("pychasqui.results.DOUBT_S", 0.005)
+
+    async def test_a_job_that_is_gone_without_a_result_returned_none(self, hub: Hub) -> None:
+        (waiting,) = await hub.wait("a")
+        hub.events.happen(completed("a"))
+        assert await waiting is None
+
+    async def test_a_job_that_is_still_held_is_waited_for(self, hub: Hub) -> None:
+        """Its worker died between the two, and another one runs it again."""
+        hub.look.held_ids = {"a"}
+        (waiting,) = await hub.wait("a")
+        hub.events.happen(completed("a"))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        hub.store("a", 17)
+        hub.look.held_ids = set()
+        assert await waiting == 17
+
+    async def test_a_result_that_comes_with_the_ack_is_not_missed(self, hub: Hub) -> None:
+        (waiting,) = await hub.wait("a")
+        found_held = hub.look.held
+
+        async def held(job_ids: list[str]) -> set[str]:
+            hub.store("a", 17)  # between the look for results and the one for what is held
+            return await found_held(job_ids)
+
+        hub.look.held = held  # type: ignore[method-assign]
+        hub.events.happen(completed("a"))
+        assert await waiting == 17
+
+
+class TestTimeout:
+    async def test_it_says_where_the_job_is(self, hub: Hub) -> None:
+        with pytest.raises(TimeoutError, match=r"no result of job 'a' within 0.01 s: it is at rest in a"):
+            await hub.results.wait("a", 0.01)
+
+    async def test_a_look_that_takes_too_long_is_given_up(self, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("pychasqui.results.EXPLAIN_S", 0.01)
+        hub.look.silent = True
+        with pytest.raises(TimeoutError, match="and Redis does not say where it is"):
+            await hub.results.wait("a", 0.01)
+
+    async def test_of_many_at_once_only_some_look(self, hub: Hub) -> None:
+        waits = [hub.results.wait(f"job {number}", 0.01) for number in range(100)]
+        errors = await asyncio.gather(*waits, return_exceptions=True)
+        assert all(isinstance(error, TimeoutError) for error in errors)
+        assert 1 <= hub.look.asked <= 100
+        hub.look.silent, hub.look.asked = True, 0
+        waiting = [asyncio.ensure_future(hub.results.wait(f"job {number}", 0.01)) for number in range(100)]
+        await asyncio.wait(waiting, timeout=0.3)
+        assert hub.look.asked == EXPLAINED_AT_ONCE
+        assert sum(wait.done() for wait in waiting) == 100 - EXPLAINED_AT_ONCE
+        for wait in waiting:
+            wait.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)

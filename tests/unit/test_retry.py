@@ -25,7 +25,12 @@ def test_a_job_that_sets_nothing_overrides_nothing() -> None:
     assert retry_override(None, None) is None
 
 
-@pytest.mark.parametrize("attempts", (0, 1, MAX_U32))
+def test_no_attempt_at_all_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="attempts is 0, must be at least 1: it counts every run"):
+        retry_override(0, None)
+
+
+@pytest.mark.parametrize("attempts", (1, 2, MAX_U32))
 def test_attempts_alone_leave_the_backoff_to_the_worker(attempts: int) -> None:
     assert retry_override(attempts, None) == RetryOverride(max_attempts=attempts, backoff=None)
 

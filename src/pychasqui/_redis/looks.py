@@ -20,6 +20,7 @@ from .replies import Entry
 PURGED_A_CALL = 500
 KEYS_A_CALL = 500
 MOST_WORKERS = 1000
+READ_LATELY_MS = 15_000  # an official consumer waits for 5 s in each read, unless told otherwise
 LAST_ID = (2**64 - 1, 2**64 - 1)
 _ENTRY_ID = re.compile(rb"[0-9]{1,20}-[0-9]{1,20}")
 
@@ -162,6 +163,19 @@ class LookBroker:
         told = await self._call("MGET", *map(self._keys.worker, alive))
         return [(name, about) for name, about in zip(alive, told, strict=True) if about is not None]
 
+    async def readers(self) -> int:
+        """How many consumers live: they have a lease that is not over or, if they are official ones, read lately."""
+        leases, now_ms, consumers = await asyncio.gather(
+            self._broker.leases(),
+            self._broker.now_ms(),
+            self._unless_no_group("XINFO", "CONSUMERS", self._keys.stream, self._group),
+        )
+        alive = sum(lease >= now_ms for lease in leases.values())
+        for consumer in consumers or ():
+            fields = consumer if isinstance(consumer, dict) else dict(zip(consumer[::2], consumer[1::2], strict=True))
+            alive += fields[b"name"] not in leases and int(fields[b"idle"]) < READ_LATELY_MS
+        return alive
+
     async def next_fires(self, count: int) -> list[tuple[str, int]]:
         """The repeatables that fire next, each with its key and its time. One command, however many there are."""
         reply = await self._call("ZRANGE", self._keys.repeat, 0, count - 1, "WITHSCORES")
@@ -188,24 +202,36 @@ class LookBroker:
             return
 
     async def purge_waiting(self) -> int:
-        return await self._purge(scripts.PURGE_WAITING, self._keys.stream)
+        """Up to the entry that is the last one now: others may be added all the time."""
+        newest = await self._call("XREVRANGE", self._keys.stream, "+", "-", "COUNT", 1)
+        if not newest:
+            return 0
+        most = int(await self._call("XLEN", self._keys.stream))
+        return await self._purge(scripts.PURGE_WAITING, self._keys.stream, most, newest[0][0])
 
     async def purge_delayed(self) -> int:
-        return await self._purge(scripts.PURGE_DELAYED, self._keys.delayed)
+        """As many as there are now, the soonest first."""
+        most = int(await self._call("ZCARD", self._keys.delayed))
+        return await self._purge(scripts.PURGE_DELAYED, self._keys.delayed, most)
 
-    async def _purge(self, script: scripts.Script, key: str) -> int:
+    async def _purge(self, script: scripts.Script, key: str, most: int, *words: bytes) -> int:
         """Call by call, so that nobody else waits for long."""
         removed = 0
-        while some := await self._broker.run(script, (key,), (PURGED_A_CALL, self._keys.prefix)):
-            removed += int(some)
+        while removed < most:
+            count = min(PURGED_A_CALL, most - removed)
+            some = int(await self._broker.run(script, (key,), (count, self._keys.prefix, *words)))
+            if some == 0:
+                break
+            removed += some
         return removed
 
     async def remove_all_keys(self) -> int:
-        """Every key of the queue, found by its prefix."""
-        cursor, removed = b"0", 0
+        """Every key of the queue, found by its prefix. Groups that consumers are in stay, with nothing to read."""
+        cursor, removed = b"0", int(await self._broker.run(scripts.EMPTY_STREAM, (self._keys.stream,), ()))
         pattern = "".join(f"\\{letter}" if letter in "*?[]\\" else letter for letter in self._keys.prefix) + ":*"
         while True:
             cursor, found = await self._call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+            found = [key for key in found if key != self._keys.stream.encode()]
             for start in range(0, len(found), KEYS_A_CALL):
                 removed += int(await self._call("UNLINK", *found[start : start + KEYS_A_CALL]))
             if cursor in (b"0", "0", 0):

@@ -11,7 +11,7 @@ from tests.scripts.mutants.holding import CLAIM_IDLE, KEEP, LEAVE, ORPHANS, RECO
 from tests.scripts.mutants.mutant import Mutant
 from tests.scripts.mutants.repeating import DUE_REPEATABLES, FIRE, MOVE_REPEATABLE, SET_ASIDE, UPSERT_REPEATABLE
 from tests.scripts.mutants.replaying import REPLAY
-from tests.scripts.mutants.seeing import ANNOUNCE, ANNOUNCE_DONE, PURGE_DELAYED, PURGE_WAITING, STORE
+from tests.scripts.mutants.seeing import ANNOUNCE, ANNOUNCE_DONE, EMPTY_STREAM, PURGE_DELAYED, PURGE_WAITING, STORE
 from tests.scripts.mutants.settling import ACK, BURY, FINISH, RESCHEDULE
 
 __all__ = ["MUTANTS", "Mutant"]
@@ -45,4 +45,5 @@ MUTANTS = [
     *ANNOUNCE_DONE,
     *PURGE_WAITING,
     *PURGE_DELAYED,
+    *EMPTY_STREAM,
 ]

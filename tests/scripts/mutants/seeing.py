@@ -155,8 +155,9 @@ ANNOUNCE_DONE = [
 FURTHER = "and is_after(group[i + 1], last) then"
 
 PURGE_WAITING = [
-    Mutant("purge_waiting", "what is held goes too", "'(' .. last, '+'", "'-', '+'"),
-    Mutant("purge_waiting", "the last that is held goes too", "'(' .. last, '+'", "last, '+'"),
+    Mutant("purge_waiting", "what is held goes too", "'(' .. last, newest", "'-', newest"),
+    Mutant("purge_waiting", "the last that is held goes too", "'(' .. last, newest", "last, newest"),
+    Mutant("purge_waiting", "what came later goes too", "last, newest, 'COUNT'", "last, '+', 'COUNT'"),
     Mutant("purge_waiting", "the last group decides", FURTHER, "then"),
     Mutant("purge_waiting", "the first group decides", FURTHER, "and last == '0-0' then"),
     Mutant(
@@ -172,8 +173,8 @@ PURGE_WAITING = [
     Mutant(
         "purge_waiting",
         "the newest go first",
-        "call('XRANGE', stream, '(' .. last, '+',",
-        "call('XREVRANGE', stream, '+', '(' .. last,",
+        "call('XRANGE', stream, '(' .. last, newest,",
+        "call('XREVRANGE', stream, newest, '(' .. last,",
     ),
     Mutant("purge_waiting", "nothing is removed", "removed + call('XDEL', stream, entry[1])", "removed + 1"),
     Mutant("purge_waiting", "removals are not counted", "removed = removed + call", "removed = call"),
@@ -194,6 +195,25 @@ PURGE_WAITING = [
         "if string.sub(redis.pcall('GET', marker) or '', 1, 1) == 'w' then",
     ),
     *reads_ids("purge_waiting"),
+]
+
+EMPTY_STREAM = [
+    Mutant("empty_stream", "every group stays", "if about['consumers'] > 0 then", "if true then"),
+    Mutant("empty_stream", "no group stays", "if about['consumers'] > 0 then", "if false then"),
+    Mutant("empty_stream", "a group that is there is in the way", "'BUSYGROUP', 1, true) then", "'x', 1, true) then"),
+    Mutant("empty_stream", "a narrow user is told so too late", "'BUSYGROUP', 1, true) then", "'', 1, true) then"),
+    Mutant(
+        "empty_stream", "one who may not set ids is told so too late", "and refusal('XSETID', stream, last)", "and nil"
+    ),
+    Mutant("empty_stream", "the stream stays", "call('UNLINK', stream)\n", ""),
+    Mutant("empty_stream", "ids begin again", "then call('XSETID', stream, last) end", "then end"),
+    Mutant(
+        "empty_stream",
+        "used up ids stay so",
+        "#kept > 0 and not string.find(last,",
+        "#kept > 0 and not string.find('',",
+    ),
+    Mutant("empty_stream", "what was added is skipped", "name, '0', 'MKSTREAM'", "name, '9999999999999-1', 'MKSTREAM'"),
 ]
 
 PURGE_DELAYED = [

@@ -4,9 +4,9 @@
 -- others of its id out. Closes the race with workers that read: what they have is theirs. Sending it twice removes more.
 --
 -- KEYS  stream
--- ARGV  count, prefix of the queue's keys
+-- ARGV  count, prefix of the queue's keys, newest (the last entry that may go)
 -- Returns how many were removed
-local stream, count, prefix = KEYS[1], ARGV[1], ARGV[2]
+local stream, count, prefix, newest = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local call = redis.call
 
 local kind = call('TYPE', stream).ok
@@ -33,7 +33,7 @@ local function remove_marker(id, entry_id)
 end
 
 local removed = 0
-for _, entry in ipairs(call('XRANGE', stream, '(' .. last, '+', 'COUNT', count)) do
+for _, entry in ipairs(call('XRANGE', stream, '(' .. last, newest, 'COUNT', count)) do
   for i = 1, #entry[2], 2 do
     local id = entry[2][i] == 'd' and id_of(entry[2][i + 1])
     if id then remove_marker(id, entry[1]) end
