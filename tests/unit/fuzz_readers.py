@@ -1,0 +1,119 @@
+"""Throw damaged fields at everything that reads what Redis holds. Nothing but pychasqui's own errors may come out.
+
+    python tests/unit/fuzz_readers.py --count 1000000 [--seed 7]
+
+fuzz_codec.py does the same with the bytes of jobs. The unit tests run a few thousand of both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pychasqui._redis.dialect import read_hello
+from pychasqui._redis.replies import Entry
+from pychasqui._spec import decode_spec
+from pychasqui.codec import decode_retry
+from pychasqui.dlq import _read as read_letter
+from pychasqui.errors import ChasquiError
+from pychasqui.events import read_event
+from pychasqui.look import _delayed, _search, _view, read_worker
+from pychasqui.results import decode_results
+from tests.hostile import values
+
+SLOWEST_S = 0.25  # far more than any takes, and far less than what a length without a bound would
+
+
+def entries(seed: int, count: int) -> Iterator[tuple[Entry, bytes, float]]:
+    """Entries of any fields, bytes of anything, and scores."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        fields: Any = values.field_pairs(rng)
+        match rng.randrange(12):
+            case 0:
+                fields = None
+            case 1:
+                fields = fields[:-1]
+            case 2:
+                fields = fields * 100
+        entry_id = rng.choice((b"1-1", b"1795000000000-0", values.LAST_ID.encode(), values.FAR_ID.encode()))
+        yield [entry_id, fields], values.anything(rng), float(values.score(rng))
+
+
+def _letter(entry: Entry) -> None:
+    letter = read_letter(entry)
+    assert letter.died_at.year >= 1970
+    assert len(repr(letter)) < 1_000_000
+    assert letter.attempts is None or letter.attempts >= 0
+    for read in (lambda: letter.data, letter.replayed):
+        try:
+            read()
+        except ChasquiError:
+            continue
+
+
+def _event(entry: Entry) -> None:
+    event = read_event(entry)
+    assert isinstance(event.name, str)
+    assert all(isinstance(value, (str, int)) for value in event.fields.values())
+
+
+def _worker(raw: bytes) -> None:
+    worker = read_worker("w", raw)
+    assert worker.error is None or worker.error.isprintable()
+    assert len(worker.host) <= 256
+
+
+def readers(entry: Entry, raw: bytes, score: float) -> dict[str, Callable[[], Any]]:
+    return {
+        "letter": lambda: _letter(entry),
+        "event": lambda: _event(entry),
+        "view": lambda: [_view(state, entry) for state in ("waiting", "active", "dead")],
+        "search": lambda: _search([entry], "j"),
+        "delayed": lambda: _delayed(raw, score),
+        "worker": lambda: _worker(raw),
+        "result": lambda: decode_results([raw, None]),
+        "spec": lambda: decode_spec(raw),
+        "retry": lambda: decode_retry(raw),
+        "hello": lambda: read_hello([b"server", raw, b"version", raw, b"proto", raw, b"id", raw]),
+    }
+
+
+def check(entry: Entry, raw: bytes, score: float) -> list[str]:
+    """What came of each reader, by name."""
+    outcomes = []
+    for name, read in readers(entry, raw, score).items():
+        began = time.perf_counter()
+        try:
+            read()
+            outcomes.append(f"{name} read")
+        except ChasquiError:
+            outcomes.append(f"{name} refused")
+        assert time.perf_counter() - began < SLOWEST_S, name
+    return outcomes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    outcomes: Counter[str] = Counter()
+    began = time.perf_counter()
+    for case in entries(arguments.seed, arguments.count):
+        try:
+            outcomes.update(check(*case))
+        except BaseException:
+            print("failed on", repr(case)[:2000])
+            raise
+    print(f"{arguments.count} cases in {time.perf_counter() - began:.0f} s")
+    for outcome, times in sorted(outcomes.items()):
+        print(f"  {outcome:20} {times:>9}")
+
+
+if __name__ == "__main__":
+    main()

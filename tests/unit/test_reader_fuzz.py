@@ -1,0 +1,44 @@
+"""Whatever stands in Redis, each reader returns something or raises one of pychasqui's own errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pychasqui.look import WorkerInfo, encode_worker, read_worker
+from tests.unit.fuzz_readers import check, entries
+
+FIELDS = st.none() | st.lists(st.binary(max_size=40), max_size=12)
+
+
+def test_thousands_of_damaged_entries_are_read_or_refused() -> None:
+    outcomes = Counter(outcome for case in entries(seed=1, count=3000) for outcome in check(*case))
+    # Each reader has met both kinds, so that neither is a matter of luck.
+    for name in ("delayed", "result", "spec", "retry", "hello"):
+        assert outcomes[f"{name} read"] > 0, name
+    for name in ("result", "spec", "retry", "hello"):
+        assert outcomes[f"{name} refused"] > 0, name
+    for name in ("letter", "event", "view", "search", "worker"):
+        assert outcomes[f"{name} refused"] == 0, name
+
+
+@given(FIELDS, st.binary(max_size=100), st.floats(allow_nan=False))
+@settings(max_examples=200)
+def test_any_fields_and_bytes_are_read_or_refused(fields: list[bytes] | None, raw: bytes, score: float) -> None:
+    check([b"1-1", fields], raw, score)
+
+
+def test_a_workers_own_record_is_read_as_it_was_written() -> None:
+    worker = WorkerInfo(consumer_id="w", host="h", pid=7, started_at_ms=5, concurrency=3, busy=1, job_ids=["a", "b"])
+    assert read_worker("w", encode_worker(worker)) == worker
+    assert b"error" not in encode_worker(worker)
+
+
+@pytest.mark.parametrize("raw", (b"", b"\xc1", b"\x91" * 60_000, b"x" * 100_000, b"\x81\xabconsumer_id\xa2\xff\xfe"))
+def test_a_record_that_cannot_be_read_has_the_name_of_its_lease_and_an_error(raw: bytes) -> None:
+    worker = read_worker("w", raw)
+    assert worker.consumer_id == "w"
+    assert worker.error
