@@ -65,6 +65,7 @@ async def run_round(
     await _clear(client, target.keys, ruins)
     problems += await _problem_of("wait_for_result", waiter)
     await _forget_foreign_repeatables(client, target.keys)
+    problems += stage.deaths()  # whoever has died is back, so that its death is one problem and not many
     problems += await _after(stage, patience_s)
     problems += await _lost(stage, client, before, ruins, patience_s)
     problems += stage.deaths() + alarm.take()

@@ -110,7 +110,7 @@ class Stage:
             self._handle,
             redis_url=self.redis_url,
             concurrency=5,
-            consumer_id=f"{self.consumer}-{uuid4().hex[:4]}",
+            consumer_id=f"w-{self.queue.name}-{uuid4().hex[:4]}",
             lease_ms=LEASE_MS,
             claim_min_idle_ms=CLAIM_MIN_IDLE_MS,
             store_results=True,
