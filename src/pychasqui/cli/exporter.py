@@ -35,8 +35,8 @@ def exporter(queues: tuple[str, ...], redis_url: str, host: str, port: int) -> N
     """Tell Prometheus how queues are.
 
     Serves /metrics: jobs in each state, the age of the oldest, pauses, workers, repeatables. Redis is asked when a page
-    is. /healthz answers as long as the process does, /readyz as long as Redis does. One exporter is enough for all
-    workers of a queue. There is no password on it: let only Prometheus reach it.
+    is, but not more than once a second. /healthz answers as long as the process does, /readyz as long as Redis does.
+    One exporter is enough for all workers of a queue. There is no password on it: let only Prometheus reach it.
 
     SIGINT (Ctrl-C) or SIGTERM end it with exit code 0.
     """
