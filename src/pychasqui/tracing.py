@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from ._engine.delivery import Delivery
+from ._foreign import text_of
 from .errors import InvalidType
 
 log = logging.getLogger("chasqui.tracing")
@@ -55,9 +56,9 @@ TracingOption = Tracing | Literal["auto", "off"]
 
 
 def check_tracing(wanted: Any) -> TracingOption:
-    if wanted in ("auto", "off") or isinstance(wanted, Tracing):
-        return wanted  # type: ignore[no-any-return]
-    raise InvalidType(f'tracing must be "auto", "off" or an OpenTelemetry, not {wanted!r}'[:300])
+    if (type(wanted) is str and wanted in ("auto", "off")) or isinstance(wanted, Tracing):
+        return wanted  # type: ignore[return-value]
+    raise InvalidType(f'tracing must be "auto", "off" or an OpenTelemetry, not {text_of(wanted)[:200]!r}')
 
 
 def find_tracing(wanted: TracingOption) -> Tracing | None:

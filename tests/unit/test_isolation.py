@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pychasqui._engine.isolation import HandlerExit
 from tests.support.contexts import in_own_context
 
 SEEN: ContextVar[str] = ContextVar("SEEN", default="nothing")
@@ -125,3 +126,38 @@ async def test_a_task_group_inside_the_handler_works() -> None:
         return [task.result() for task in tasks]
 
     assert await in_own_context(handler, None) == [0, 2, 4]
+
+
+class Step:
+    """What a task would wait for."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield
+
+
+def test_one_that_is_closed_halfway_closes_what_it_runs() -> None:
+    """As it happens to a lane whose event loop is gone."""
+    steps: list[str] = []
+
+    async def handler(_: None) -> None:
+        try:
+            await Step()
+        finally:
+            steps.append("closed")
+
+    lane = in_own_context(handler, None)
+    lane.send(None)
+    lane.close()
+    assert steps == ["closed"]
+
+
+def test_a_handler_s_own_generator_exit_is_told_from_that() -> None:
+    async def handler(_: None) -> None:
+        await Step()
+        raise GeneratorExit("mine")
+
+    lane = in_own_context(handler, None)
+    lane.send(None)
+    with pytest.raises(HandlerExit) as raised:
+        lane.send(None)
+    assert raised.value.error.args == ("mine",)

@@ -6,7 +6,7 @@ import asyncio
 import weakref
 from asyncio.tasks import _enter_task, _leave_task
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
@@ -391,6 +391,44 @@ async def stopped(lanes: Lanes) -> list[Delivery]:
     cut_off = await stopping
     assert ended, "stop() did not end"
     return cut_off
+
+
+class Step:
+    """What a task would wait for."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield
+
+
+async def test_a_lane_that_is_closed_halfway_closes_its_handler_and_fails_nothing() -> None:
+    """As it happens when its event loop is gone."""
+    steps: list[str] = []
+
+    async def handler(_: Delivery) -> None:
+        try:
+            await Step()
+        finally:
+            steps.append("closed")
+
+    record = Record(handler, 1)
+    record.lanes.put([job(1)])
+    lane = record.lanes._lane(0)
+    lane.send(None)
+    lane.close()
+    assert (steps, record.failed, record.done) == (["closed"], [], [])
+
+
+@pytest.mark.parametrize("is_late", (False, True))
+async def test_a_handler_that_raises_generator_exit_has_failed(is_late: bool) -> None:
+    async def handler(_: Delivery) -> None:
+        if is_late:
+            await asyncio.sleep(0)
+        raise GeneratorExit
+
+    async with running(handler) as record:
+        record.lanes.offer([job(1)])
+        await record.until(lambda: len(record.failed) == 1)
+    assert [(number, type(error)) for number, error in record.failed] == [(1, GeneratorExit)]
 
 
 class Thing:

@@ -15,8 +15,11 @@ from typing import Any, NamedTuple, TypeVar
 T = TypeVar("T")
 
 
-class LaneClosed(GeneratorExit):
-    """The lane itself is closed, as it happens when its event loop is gone. A handler's GeneratorExit is a failure."""
+class HandlerExit(BaseException):
+    """A handler has raised GeneratorExit, and failed by it. A plain one closes the lane itself: its loop is gone."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
 
 
 class Steps(NamedTuple):
@@ -44,6 +47,7 @@ def go_on(
     run: Callable[..., Any], rest: Coroutine[Any, Any, Any], waits_for: Any, error: BaseException | None = None
 ) -> Generator[Any, Any, Any]:
     """Await the rest of what has taken its first step: it waits for something, or an error is to be thrown into it."""
+    is_closed = False
     try:
         while True:
             if error is not None:
@@ -51,11 +55,16 @@ def go_on(
             try:
                 value = yield waits_for
             except GeneratorExit:
+                is_closed = True
                 run(rest.close)
-                raise LaneClosed from None
+                raise
             except BaseException as raised:  # noqa: BLE001  the handler sees all of it, the lane's cancellation too
                 error = raised
             else:
                 waits_for = run(rest.send, value)
     except StopIteration as stop:
         return stop.value
+    except GeneratorExit as own:
+        if is_closed:
+            raise
+        raise HandlerExit(own) from None

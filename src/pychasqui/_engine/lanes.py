@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ..config import TURN_S
 from .delivery import Delivery
-from .isolation import LaneClosed, Steps, as_coroutine, first_step, go_on
+from .isolation import HandlerExit, Steps, as_coroutine, first_step, go_on
 
 CLEANUP_S = 5.0  # for which a handler that is cancelled may go on, to roll back what it has begun
 LAST_CLEANUP_S = 0.5
@@ -39,7 +39,7 @@ class Begun(NamedTuple):
         if self.steps is not None:
             return await go_on(*self.steps, self.error)
         assert self.error is not None
-        raise self.error
+        raise HandlerExit(self.error) if issubclass(type(self.error), GeneratorExit) else self.error
 
 
 class Lanes:
@@ -241,18 +241,20 @@ class Lanes:
                     if begun is None:
                         # hot: first_step() written out, 0.2 us; most handlers of short jobs need no second step
                         run = copy_context().run
-                        awaitable = run(handler, job)
-                        rest = awaitable if type(awaitable) is CoroutineType else as_coroutine(awaitable)
                         try:
+                            awaitable = run(handler, job)
+                            rest = awaitable if type(awaitable) is CoroutineType else as_coroutine(awaitable)
                             waits_for = run(rest.send, None)
                         except StopIteration as stop:
                             result = stop.value
+                        except GeneratorExit as own:
+                            raise HandlerExit(own) from None
                         else:
                             result = await go_on(run, rest, waits_for)
                     else:
                         ending, begun = begun.end(), None
                         result = await ending
-                except LaneClosed:
+                except GeneratorExit:  # not the handler's: this lane is closed
                     raise
                 except BaseException as error:  # noqa: BLE001  a handler may raise anything, and only a signal ends us
                     now = job.ended_at = monotonic()
@@ -329,6 +331,8 @@ class Lanes:
 
     def _end_badly(self, job: Delivery, error: BaseException) -> None:
         """A handler's own cancellation is a failure like another; that of a worker that stops ends the lane."""
+        if type(error) is HandlerExit:
+            error = error.error
         is_cancelled = issubclass(type(error), asyncio.CancelledError)  # it may lie about its __class__
         if is_cancelled and (self._is_stopping or self.is_abandoned()):
             raise error
