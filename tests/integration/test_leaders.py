@@ -91,6 +91,20 @@ class TestAlone:
             assert [key for key in await stream.keys() if key.startswith(("unique", "dlid", "didx"))] == []
 
     @both
+    async def test_it_goes_on_when_the_server_has_lost_its_scripts(
+        self, queue: Queue, redis_url: str, stream: Stream, witness: Any, lock: Any, leader: Leader
+    ) -> None:
+        async with leader(queue.name, redis_url=redis_url):
+            await eventually(lambda: lock(leader))
+            await witness.script_flush()
+            await give_work(queue, leader, 3)
+
+            async def all_moved() -> bool:
+                return await stream.length() == 3
+
+            await eventually(all_moved)
+
+    @both
     async def test_it_runs_until_it_is_closed(self, queue: Queue, redis_url: str, lock: Any, leader: Leader) -> None:
         one = leader(queue.name, redis_url=redis_url)
         assert (one.is_running, one.is_closed) == (False, False)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pychasqui import MissedFiresPolicy, Promoter, Queue, RepeatPattern, Scheduler, Worker
+from pychasqui import Job, MissedFiresPolicy, Promoter, Queue, RepeatPattern, RetryPolicy, Scheduler, Worker
 from tests.interop.official import Official
 from tests.interop.runs import Handler, Run
 from tests.interop.wire import Wire
@@ -288,6 +288,10 @@ async def is_settled(witness: Any, prefix: str) -> bool:
     return bool(await witness.xlen(f"{prefix}:stream") == 0)
 
 
+async def is_gone(witness: Any, key: str) -> bool:
+    return not await witness.exists(key)
+
+
 class TestRepeatables:
     async def test_the_official_scheduler_fires_ours(
         self, official: Official, queue: Queue, repeats: str, witness: Any
@@ -317,6 +321,51 @@ class TestRepeatables:
             *[("wörk", "{'n': b'1'}")] * 3,
         ]
         assert await official.repeatables() == []
+
+    async def test_one_that_was_paused_here_and_removed_there_is_forgotten(
+        self, official: Official, queue: Queue, redis_url: str, queue_name: str, repeats: str, witness: Any
+    ) -> None:
+        job = await queue.upsert_repeatable_job("tick", repeat=RepeatPattern.every(LATER))
+        assert await queue.repeatables.pause(job.id)
+        await official.remove_repeatable(job.id)
+        assert await queue.get_repeatable_jobs() == []
+        assert await queue.repeatables.get(job.id) is None
+        assert not await queue.repeatables.resume(job.id)
+        async with Scheduler(queue_name, redis_url=redis_url):
+            await eventually(partial(is_gone, witness, f"{repeats}:paused"))
+
+    async def test_one_that_was_paused_here_and_stored_there_is_one_that_fires(
+        self, official: Official, queue: Queue, redis_url: str, queue_name: str, repeats: str, witness: Any
+    ) -> None:
+        job = await queue.upsert_repeatable_job("tick", repeat=RepeatPattern.every(LATER), attempts=3)
+        assert await queue.repeatables.pause(job.id)
+        await official.upsert("tick", "theirs", f"repeat=RepeatPattern.every({LATER})")
+        (meta,) = await queue.get_repeatable_jobs()
+        assert (meta.key, meta.is_paused) == (job.id, False)
+        found = await queue.repeatables.get(job.id)
+        assert found is not None
+        assert (found.data, found.retry, found.meta) == ("theirs", None, meta)
+        async with Scheduler(queue_name, redis_url=redis_url):
+            await eventually(partial(is_gone, witness, f"{repeats}:paused"))
+        assert await queue.get_repeatable_jobs() == [meta]
+        assert await queue.repeatables.pause(job.id)
+        (meta,) = await queue.get_repeatable_jobs()
+        assert meta.is_paused
+
+    async def test_our_override_does_not_outlive_what_it_was_stored_with(
+        self, official: Official, queue: Queue, redis_url: str, queue_name: str, handler: Handler, repeats: str
+    ) -> None:
+        await queue.upsert_repeatable_job("tick", "ours", repeat=RepeatPattern.every(300), attempts=1)
+        await official.upsert("tick", "theirs", "repeat=RepeatPattern.every(300), limit=1")
+        attempts: list[int] = []
+
+        async def fail_twice(job: Job) -> None:
+            attempts.append(job.attempt)
+            if job.attempt < 2:
+                raise RuntimeError("again")
+
+        async with Worker(queue_name, fail_twice, redis_url=redis_url, retry=RetryPolicy(initial_ms=1, jitter_ms=0)):
+            await eventually(lambda: attempts == [0, 1, 2])
 
     async def test_an_official_worker_runs_what_our_scheduler_fires(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, repeats: str

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from .._shown import shown
 from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
 
 log = logging.getLogger("chasqui.worker")
@@ -83,7 +84,7 @@ class Outage:
             else:
                 log.error("%s: %r", self._cannot, error, exc_info=error)
             self._is_told = True
-            self.trouble = f"{type(error).__name__}: {error}"[:200]
+            self.trouble = shown(f"{type(error).__name__}: {error}")
         self._pause = min(max(self._pause * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
         return self._pause
 
