@@ -182,8 +182,21 @@ DECODER_REFUSALS = (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, Rec
 
 def decode_data(payload: bytes) -> Any:
     """The value in `payload`. Of the extension types only timestamps are allowed, and become datetimes."""
-    if len(payload) >= _SCAN_BYTES:
-        end_of_value(payload, 0, max_depth=MAX_DEPTH, max_memory=_allowance(payload))
+    scan = scan_of(payload)
+    while scan is not None and not scan.advance(1_000_000):
+        pass
+    return decode_scanned(payload)
+
+
+def scan_of(payload: bytes) -> Scan | None:
+    """What must come to its end before a payload of this size is decoded; None if nothing must."""
+    if len(payload) < _SCAN_BYTES:
+        return None
+    return Scan(payload, 0, max_depth=MAX_DEPTH, max_memory=_allowance(payload))
+
+
+def decode_scanned(payload: bytes) -> Any:
+    """decode_data() for one whose scan, if it needs one, has come to its end."""
     try:
         value = decode_unchecked(payload)
     except DECODER_REFUSALS as error:

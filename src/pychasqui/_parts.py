@@ -64,6 +64,7 @@ class Settings:
     block_ms: int
     read_count: int
     max_payload_bytes: int
+    prefetch_bytes: int
     events_max_len: int  # 0: no events
     result_ttl_ms: int  # 0: results are not stored
     promotes: bool
@@ -115,9 +116,10 @@ class Parts:
             announces=self.announcer is not None,
             counts=self.metrics is not None,
         )
-        self.lanes = self._make_lanes(verdicts)
+        decoder = self._make_decoder(verdicts)
+        self.lanes = self._make_lanes(verdicts, decoder)
         self.roll = Roll(*self._me, settings.lease_ms, self._held)
-        self.reader = self._make_reader(verdicts)
+        self.reader = self._make_reader(decoder)
         self.keeper = self._make_keeper()
         self.reclaimer = Reclaimer(
             self.broker,
@@ -157,7 +159,7 @@ class Parts:
             result_ttl_ms=self._settings.result_ttl_ms,
         )
 
-    def _make_lanes(self, verdicts: Verdicts) -> Lanes:
+    def _make_lanes(self, verdicts: Verdicts, decoder: Decoder) -> Lanes:
         settings, threads = self._settings, self.threads
         handler = settings.handler if threads is None else threads.run
         return Lanes(
@@ -165,25 +167,31 @@ class Parts:
             settings.concurrency,
             on_done=self.acker.done,
             on_failed=logs.known_meanwhile(settings.queue_name, verdicts.failed),
+            decode=decoder.finish,
         )
 
-    def _make_reader(self, verdicts: Verdicts) -> Reader:
+    def _make_decoder(self, verdicts: Verdicts) -> Decoder:
         settings = self._settings
-        decoder = Decoder(
+        return Decoder(
             max_payload_bytes=settings.max_payload_bytes,
             max_attempts=settings.max_attempts,
             on_rejected=verdicts.rejected,
             on_exhausted=logs.known_meanwhile(settings.queue_name, verdicts.exhausted),
         )
+
+    def _make_reader(self, decoder: Decoder) -> Reader:
+        settings = self._settings
         return Reader(
             self.reading,
             *self._me,
             lanes=self.lanes,
             read_count=settings.read_count,
             block_ms=settings.block_ms,
-            decode=decoder.decode,
+            decoder=decoder,
             roll=self.roll,
             on_group_gone=self._see_to_the_group,
+            max_bytes=settings.prefetch_bytes,
+            max_entry_bytes=settings.max_payload_bytes + config.ENTRY_EXTRA_BYTES,
             helper=self.broker,
         )
 

@@ -20,6 +20,7 @@ from ._msgpack import (
     DECODER_REFUSALS,
     MAX_DEPTH,
     decode_data,
+    decode_scanned,
     decode_unchecked,
     encode,
     encode_data,
@@ -28,6 +29,7 @@ from ._msgpack import (
     is_map,
     position_behind,
     read_head,
+    scan_of,
     skip_value,
 )
 from .errors import DecodeError, InvalidArgument
@@ -43,6 +45,7 @@ __all__ = [
     "decode_job",
     "decode_name",
     "decode_retry",
+    "decode_scanned",
     "encode_data",
     "encode_envelope",
     "encode_extras",
@@ -50,6 +53,7 @@ __all__ = [
     "encode_retry",
     "join_member",
     "read_extra",
+    "scan_of",
     "split_member",
 ]
 

@@ -41,6 +41,7 @@ class Worker(Program):
 
     handler            called with each Job; `async def`, or a plain function, which then runs in a thread
     concurrency        how many handlers may run at the same time
+    prefetch_bytes     how many bytes of jobs may wait here for a free handler, encoded
     max_attempts       how many runs a job has in all, crashes included, unless it sets its own number
     retry              the delays between them, unless the job sets its own
     lease_ms           how long this worker counts as alive after its last sign of life
@@ -74,6 +75,7 @@ class Worker(Program):
         claim_min_idle_ms: int | None = config.CLAIM_MIN_IDLE_MS,
         lease_ms: int = config.LEASE_MS,
         max_payload_bytes: int | None = config.MAX_PAYLOAD_BYTES,
+        prefetch_bytes: int = config.PREFETCH_BYTES,
         dlq_max_stream_len: int | None = config.DLQ_MAX_LEN,
         strict: bool = False,
         events_enabled: bool = True,
@@ -109,6 +111,7 @@ class Worker(Program):
             max_payload_bytes=config.check_int(
                 "max_payload_bytes", max_payload_bytes, 1, default=config.MAX_PAYLOAD_BYTES
             ),
+            prefetch_bytes=config.check_int("prefetch_bytes", prefetch_bytes, 1),
             events_max_len=config.check_bool("events_enabled", events_enabled)
             * config.check_int("events_max_stream_len", events_max_stream_len, 1),
             result_ttl_ms=config.check_bool("store_results", store_results)
@@ -261,12 +264,11 @@ class Worker(Program):
         """
         me, after = (self._settings.group, self.consumer_id), b""
         try:
-            while page := await self._until_heard(parts.broker.pending_page, *me, after, COUNT_A_CALL):
-                seen = [(entry.id, entry.deliveries) for entry in page]
+            while seen := await self._until_heard(parts.broker.pending_ids, *me, after, COUNT_A_CALL):
                 # Said again with the deliveries that were seen at first: nothing counts twice.
                 await self._until_heard(parts.broker.recount, *me, seen)
                 parts.reader.may_have_orphans = True
-                after = page[-1].id
+                after = seen[-1][0]
         except ReplyError as error:
             if remedy_for(error) is not Remedy.NO_GROUP:  # without a group nothing is pending; it is made anew
                 raise

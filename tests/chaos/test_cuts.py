@@ -475,7 +475,7 @@ async def pause(scene: Scene) -> None:
 
 # What each flow sends. The first set is what any worker sends.
 WORKER = {
-    "HELLO", "INFO", "SUBSCRIBE", "regroup", "keep", "XREADGROUP", "promote", "due_repeatables", "XPENDING",
+    "HELLO", "INFO", "SUBSCRIBE", "regroup", "keep", "read", "XREADGROUP", "promote", "due_repeatables", "XPENDING",
     "CLIENT UNBLOCK", "leave", "yield", "SET", "EXISTS", "DEL",
 }  # fmt: skip
 BOUNDARIES: dict[Flow, set[str]] = {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import AsyncIterator
+from time import thread_time
 
 import pytest
 import redis.asyncio
@@ -10,6 +13,8 @@ import redis.asyncio
 from pychasqui import Job, Queue, Worker
 from pychasqui.codec import encode_data, encode_envelope, join_member
 from tests.support.delayed import Delayed
+from tests.support.server import PROJECT
+from tests.support.streams import Stream
 from tests.support.waiting import eventually
 
 KIB = 1024
@@ -49,3 +54,95 @@ class TestTheServer:
             await eventually(lambda: len(ran) == 600, timeout=30)
         assert len(set(ran)) == 600
         assert await longest_script_ms(slowlog) < 150
+
+
+def job(number: int, data: object) -> bytes:
+    return encode_envelope(f"{number:026d}", encode_data(data), 1, 0, None)
+
+
+def entry(number: int, data: object) -> dict[str, bytes]:
+    return {"d": job(number, data), "n": b"large"}
+
+
+class TestTheWorker:
+    async def test_its_memory_is_bounded_when_large_jobs_follow_small_ones(
+        self, redis_url: str, queue_name: str, stream: Stream, witness: redis.asyncio.Redis
+    ) -> None:
+        """Once they are about it reads by bytes; what was on its way by then is given up and found again."""
+        key = f"{{chasqui:{queue_name}}}:stream"
+        async with witness.pipeline(transaction=False) as pipeline:
+            for number in range(6000):
+                pipeline.xadd(key, entry(number, number))
+            await pipeline.execute()
+        for number in range(6000, 6200):
+            await witness.xadd(key, entry(number, "x" * (1024 * KIB - 100)))
+        command = (sys.executable, "-m", "tests.support.large_worker", redis_url, queue_name, "6200")
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=PROJECT)
+        said, _ = await process.communicate()
+        runs, ids, before, peak = map(int, said.split())
+        assert (runs, ids) == (6200, 6200)
+        assert peak - before < 110, "MiB; 200 MiB of jobs would take three times that if all were read"
+        assert await stream.is_settled()
+
+    async def test_jobs_of_every_size_run_once(
+        self, redis_url: str, queue_name: str, stream: Stream, witness: redis.asyncio.Redis
+    ) -> None:
+        sizes = [10, 300, 5 * KIB, 40 * KIB, 200 * KIB, 900 * KIB] * 20
+        for number, size in enumerate(sizes):
+            await witness.xadd(f"{{chasqui:{queue_name}}}:stream", entry(number, [number, "x" * size]))
+        ran: list[tuple[int, int]] = []
+
+        async def handle(job: Job) -> None:
+            ran.append((job.data[0], len(job.data[1])))
+
+        async with Worker(queue_name, handle, redis_url=redis_url, concurrency=1, prefetch_bytes=1024 * KIB):
+            await eventually(stream.is_settled, timeout=20)
+        assert ran == list(enumerate(sizes))
+
+    async def test_a_batch_of_hostile_jobs_does_not_hold_its_loop(
+        self, redis_url: str, queue_name: str, stream: Stream, witness: redis.asyncio.Redis
+    ) -> None:
+        """Each takes 0.1 s or more to look through; in one go that would be seconds."""
+        unit = b"\x01\xcc\xff\xa1a\xa3abc\xcd\xff\xff"
+        payload = b"\xdd" + (80_000 * 5).to_bytes(4, "big") + unit * 80_000
+        for number in range(15):
+            envelope = encode_envelope(f"{number:026d}", payload, 1, 0, None)
+            await witness.xadd(f"{{chasqui:{queue_name}}}:stream", {"d": envelope})
+        ran: list[int] = []
+
+        async def handle(job: Job) -> None:
+            ran.append(len(job.data))
+
+        async with Worker(queue_name, handle, redis_url=redis_url):
+            longest, last = 0.0, thread_time()  # of the processor: whatever else the machine is busy with
+            while len(ran) < 15:
+                await asyncio.sleep(0)
+                now = thread_time()
+                longest, last = max(longest, now - last), now
+        assert ran == [400_000] * 15
+        assert longest < 0.1
+
+    async def test_an_entry_that_no_worker_would_take_is_buried_with_its_bytes(
+        self,
+        queue: Queue,
+        redis_url: str,
+        stream: Stream,
+        witness: redis.asyncio.Redis,
+    ) -> None:
+        ran: list[str] = []
+
+        async def handle(job: Job) -> None:
+            ran.append(job.name)
+
+        key = f"{{chasqui:{queue.name}}}:stream"
+        huge = b"x" * 40 * 1024 * KIB
+        async with Worker(queue.name, handle, redis_url=redis_url):
+            await queue.add("before")
+            await eventually(lambda: ran == ["before"])
+            await witness.xadd(key, {"d": huge, "n": b"huge"})
+            await queue.add("behind")
+            await eventually(lambda: ran == ["before", "behind"], timeout=20)
+            await eventually(stream.is_settled, timeout=20)
+        ((_, letter),) = await witness.xrange(f"{{chasqui:{queue.name}}}:dlq")
+        assert (letter[b"d"] == huge, letter[b"n"], letter[b"reason"]) == (True, b"huge", b"oversize_payload")
+        await witness.delete(f"{{chasqui:{queue.name}}}:dlq")

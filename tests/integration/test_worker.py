@@ -957,6 +957,26 @@ class TestRedis:
             await eventually(stream.is_settled)
 
 
+async def test_a_server_restored_from_an_older_copy_hands_out_nothing_beside_what_runs(queue_name: str) -> None:
+    """The copy knows the group and the job, and not that the job was delivered: it comes again as new."""
+    with RedisServer("--dbfilename", "older.rdb") as server:
+        async with Queue(queue_name, redis_url=server.url) as queue:
+            await queue.add("held", 1)
+            server.execute("XGROUP", "CREATE", f"{{chasqui:{queue_name}}}:stream", "default", "0")
+            server.execute("SAVE")
+            gate = Gate()
+            async with Worker(queue_name, gate, redis_url=server.url):
+                await eventually(lambda: gate.data == [1])
+                server.kill()
+                server.start()
+                await queue.add("behind", 2)
+                await eventually(lambda: 2 in gate.data)
+                assert gate.data == [1, 2]
+                gate.opened.set()
+                await eventually(lambda: server.execute("XLEN", f"{{chasqui:{queue_name}}}:stream") == 0)
+            assert gate.data == [1, 2]
+
+
 async def _longest_gap(*, until: Callable[[], Any]) -> float:
     """The longest that a task beside the worker had to wait for its turn, until something is true."""
     longest, last = 0.0, monotonic()

@@ -29,7 +29,7 @@ from pychasqui._redis import scripts
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.commands import Dead, Failed
 from pychasqui._redis.keys import Keys
-from pychasqui._redis.replies import Claimed
+from pychasqui._redis.replies import Bounds, Claimed
 from pychasqui.codec import decode_envelope, encode_data, encode_envelope, split_member
 from pychasqui.config import RELEASED
 from tests.support.server import RedisServer
@@ -39,6 +39,7 @@ T = TypeVar("T")
 EXAMPLES = int(os.environ.get("CHASQUI_MODEL_EXAMPLES", "250"))
 STEPS = 50
 KEYS = Keys("machine")
+BOUNDS = Bounds(2**20, 2**20)
 GROUP, OFFICIAL = "default", "official"
 LEDGER = KEYS.ledger("producer")
 MAX_ATTEMPTS = 3
@@ -343,7 +344,7 @@ class Machine(RuleBasedStateMachine):
     @rule(slot=slots, starts=st.booleans())
     def look_for_orphans(self, slot: int, starts: bool) -> None:
         worker = self.workers[slot]
-        page = self.wait(self.broker.pending_page(GROUP, worker.name, b"", 100))
+        page = self.wait(self.broker.pending_page(GROUP, worker.name, b"", b"+", 100, BOUNDS))
         assert [(entry.id, entry.deliveries) for entry in page] == [
             (entry_id, self.model.entries[entry_id].deliveries) for entry_id in self.model.held_by(worker.name)
         ]
@@ -386,7 +387,7 @@ class Machine(RuleBasedStateMachine):
             return
         name, lease = candidates[pick % len(candidates)]
         self._let_lie_since(name, lease)
-        taken = self.wait(self.broker.take_over(GROUP, worker.name, name.encode(), lease, count))
+        taken = self.wait(self.broker.take_over(GROUP, worker.name, name.encode(), lease, count, BOUNDS))
         if self.model.leases.get(name) != lease:
             assert taken is None, "the lease has moved"
             return
@@ -457,7 +458,7 @@ class Machine(RuleBasedStateMachine):
         worker = self.workers[slot]
         spared = {worker.name, None, *self.model.leases}
         lying = [i for i, entry in self.model.entries.items() if entry.is_idle and entry.owner not in spared]
-        taken = self.wait(self.broker.claim_idle(GROUP, worker.name, MIN_IDLE_MS, count))
+        taken = self.wait(self.broker.claim_idle(GROUP, worker.name, MIN_IDLE_MS, count, BOUNDS))
         self._receive(worker, taken, sorted(lying, key=order)[:count], fault, starts=starts)
 
     # Ends -----------------------------------------------------------------------------------------------------------
@@ -478,7 +479,7 @@ class Machine(RuleBasedStateMachine):
     def _live_again(self, worker: Worker, fault: str) -> None:
         """Killed and started anew under its name: what it held may have been run, and counts as if it had."""
         worker.runs.clear()
-        page = self.wait(self.broker.pending_page(GROUP, worker.name, b"", 100))
+        page = self.wait(self.broker.pending_page(GROUP, worker.name, b"", b"+", 100, BOUNDS))
         seen = [(entry.id, entry.deliveries) for entry in page]
         assert [entry_id for entry_id, _ in seen] == self.model.held_by(worker.name)
         self.ask(lambda: self.broker.recount(GROUP, worker.name, seen), fault)

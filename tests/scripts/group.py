@@ -22,6 +22,7 @@ LEASE_MS, KEPT_MS = 6000, 86_400_000
 HEIR, RELEASED_IDLE_MS = "released", 86_400_000
 LONGEST_MS = 60_000  # another's lease
 HOUR_MS = 3_600_000
+UNBOUNDED = (2**30, 2**30)  # bytes of a batch, bytes of an entry
 WORDS = KEYS.regroup(GROUP)
 LEDGER, LEDGER_TTL_MS = KEYS.ledger("producer"), 60_000
 
@@ -35,7 +36,7 @@ class Hold(NamedTuple):
 
 class Taken(NamedTuple):
     id: bytes
-    fields: dict[bytes, bytes] | None
+    fields: dict[bytes, bytes] | int | None  # the size alone if they are too large
     deliveries: int
 
 
@@ -406,14 +407,25 @@ class Group:
         assert isinstance(gone, int)
         return gone
 
-    def takeover(self, consumer: str, dead: str, *, lease: float | None = None, count: int = 100) -> list[Taken] | None:
+    def takeover(
+        self,
+        consumer: str,
+        dead: str,
+        *,
+        lease: float | None = None,
+        count: int = 100,
+        bounds: tuple[int, int] = UNBOUNDED,
+    ) -> list[Taken] | None:
         """Judged by the lease that is stored, unless another is named."""
         judged = self.lease(dead) if lease is None else lease
-        reply = self.run(scripts.TAKEOVER, [KEYS.stream, KEYS.workers], GROUP, consumer, dead, int(judged or 0), count)
+        head = (GROUP, consumer, dead, int(judged or 0), count)
+        reply = self.run(scripts.TAKEOVER, [KEYS.stream, KEYS.workers], *head, *bounds)
         return None if reply is None else _taken(reply)
 
-    def claim_idle(self, consumer: str, *, min_idle_ms: int = 30_000, count: int = 100) -> list[Taken]:
-        reply = self.run(scripts.CLAIM_IDLE, [KEYS.stream, KEYS.workers], GROUP, consumer, min_idle_ms, count)
+    def claim_idle(
+        self, consumer: str, *, min_idle_ms: int = 30_000, count: int = 100, bounds: tuple[int, int] = UNBOUNDED
+    ) -> list[Taken]:
+        reply = self.run(scripts.CLAIM_IDLE, [KEYS.stream, KEYS.workers], GROUP, consumer, min_idle_ms, count, *bounds)
         return _taken(reply)
 
     def recount(self, consumer: str, *seen: tuple[bytes, int]) -> int:
@@ -422,8 +434,20 @@ class Group:
         assert isinstance(counted, int)
         return counted
 
-    def orphans(self, consumer: str, *, start: bytes = b"-", count: int = 100) -> list[Taken]:
-        return _taken(self.run(scripts.ORPHANS, [KEYS.stream], GROUP, consumer, start, count))
+    def orphans(
+        self,
+        consumer: str,
+        *,
+        start: bytes = b"-",
+        last: bytes = b"+",
+        count: int = 100,
+        bounds: tuple[int, int] = UNBOUNDED,
+    ) -> list[Taken]:
+        return _taken(self.run(scripts.ORPHANS, [KEYS.stream], GROUP, consumer, start, last, count, *bounds))
+
+    def read_within(self, consumer: str, *, count: int = 100, bounds: tuple[int, int] = UNBOUNDED) -> list[Taken]:
+        reply = self.run(scripts.READ, [KEYS.stream], GROUP, consumer, count, *bounds)
+        return _taken([[*entry, 0] for entry in reply])
 
     # What is stored -------------------------------------------------------------------------------------------------
 
@@ -557,6 +581,8 @@ def index_key(job_id: str) -> str:
 
 def _taken(reply: list[Any]) -> list[Taken]:
     return [
-        Taken(entry_id, None if fields is None else dict(zip(fields[::2], fields[1::2], strict=True)), deliveries)
-        for entry_id, fields, deliveries in reply
+        Taken(
+            entry_id, dict(zip(fields[::2], fields[1::2], strict=True)) if isinstance(fields, list) else fields, number
+        )
+        for entry_id, fields, number in reply
     ]

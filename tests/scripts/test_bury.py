@@ -319,3 +319,17 @@ class TestTrouble:
             client.config_set("maxmemory", 0)
             assert len(group.stream) + len(group.letters) == 3
             assert set(group.stream) == set(group.holds)
+
+
+def test_a_letter_that_was_too_large_to_be_carried_gets_what_the_entry_holds(group: Group) -> None:
+    for fields in ({"d": b"huge", "n": b"mail", "x": b"1"}, {"d": b"nameless"}, {"odd": b"1"}):
+        group.client.xadd(KEYS.stream, fields)
+    named, nameless, odd = group.read("a", 3)
+    rest = [b"reason", b"oversize_payload"]
+    assert group.bury("a", *((entry_id, [b"", b"", *rest]) for entry_id in (named, nameless, odd))) == 3
+    assert group.letters == [
+        {b"d": b"huge", b"reason": b"oversize_payload", b"n": b"mail"},
+        {b"d": b"nameless", b"reason": b"oversize_payload"},
+        {b"d": b"", b"reason": b"oversize_payload"},
+    ]
+    assert group.stream == []

@@ -133,3 +133,30 @@ def test_without_the_group_it_is_an_error(group: Group) -> None:
 def test_10_000_entries_in_one_call(group: Group) -> None:
     entry_ids = leave_lying(group, 10_000)
     assert [entry.id for entry in group.claim_idle("a", count=10_000)] == entry_ids
+
+
+def test_its_bytes_bound_one_call_and_the_rest_stays_where_it_is(group: Group) -> None:
+    entry_ids = [group.client.xadd(KEYS.stream, {"d": b"x" * 999}) for _ in range(5)]
+    group.read("dead", 5)
+    group.let_lie(HOUR_MS, *entry_ids)
+    first = group.claim_idle("a", bounds=(2001, 2**30))
+    assert [entry.id for entry in first] == entry_ids[:3]
+    assert [entry_id for entry_id, hold in group.holds.items() if hold.owner == "dead"] == entry_ids[3:]
+    rest = group.claim_idle("a", bounds=(2**30, 2**30))
+    assert [entry.id for entry in rest] == entry_ids[3:]
+
+
+def test_of_an_entry_that_is_too_large_comes_the_size(group: Group) -> None:
+    entry_ids = [group.client.xadd(KEYS.stream, {"d": b"x" * (size - 1)}) for size in (5001, 5000)]
+    group.read("dead", 2)
+    group.let_lie(HOUR_MS, *entry_ids)
+    large, fits = group.claim_idle("a", bounds=(1, 5000))
+    assert (large.fields, isinstance(fits.fields, dict)) == (5001, True)
+    assert set(group.holds) == set(entry_ids)
+
+
+def test_each_consumer_is_judged_by_its_own_lease(group: Group) -> None:
+    official, (leased,), later = group.hand_to("official"), group.hand_to("b"), group.hand_to("official")
+    group.keep("b")
+    group.let_lie(HOUR_MS, *official, leased, *later)
+    assert [entry.id for entry in group.claim_idle("a")] == [*official, *later]

@@ -72,3 +72,23 @@ def test_without_the_group_it_is_an_error(group: Group) -> None:
 def test_10_000_entries_on_one_page(group: Group) -> None:
     entry_ids = group.hand_to("a", 10_000)
     assert [entry.id for entry in group.orphans("a", count=10_000)] == entry_ids
+
+
+def test_the_bytes_bound_a_page(group: Group) -> None:
+    entry_ids = [group.client.xadd(KEYS.stream, {"d": b"x" * 999}) for _ in range(5)]
+    group.read("a", 5)
+    assert [entry.id for entry in group.orphans("a", bounds=(2001, 2**30))] == entry_ids[:3]
+    assert [entry.id for entry in group.orphans("a", bounds=(1, 2**30))] == entry_ids[:1]
+
+
+def test_of_an_entry_that_is_too_large_comes_the_size(group: Group) -> None:
+    for size in (5001, 5000):
+        group.client.xadd(KEYS.stream, {"d": b"x" * (size - 1)})
+    group.read("a", 2)
+    large, fits = group.orphans("a", bounds=(1, 5000))
+    assert (large.fields, isinstance(fits.fields, dict)) == (5001, True)
+
+
+def test_the_search_has_an_end(group: Group) -> None:
+    entry_ids = group.hand_to("a", 5)
+    assert [entry.id for entry in group.orphans("a", last=entry_ids[2])] == entry_ids[:3]

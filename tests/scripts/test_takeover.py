@@ -233,3 +233,23 @@ class TestTrouble:
         assert taken is not None
         assert [entry.id for entry in taken] == entry_ids
         assert set(group.holds.values()) == {Hold("a", 2)}
+
+
+def test_its_bytes_bound_one_call_and_the_rest_stays_where_it_is(group: Group) -> None:
+    entry_ids = [group.client.xadd(KEYS.stream, {"d": b"x" * 999}) for _ in range(5)]
+    group.read("dead", 5)
+    group.client.zadd(KEYS.workers, {"dead": 0})
+    first = group.takeover("a", "dead", bounds=(2001, 2**30)) or []
+    assert [entry.id for entry in first] == entry_ids[:3]
+    assert [entry_id for entry_id, hold in group.holds.items() if hold.owner == "dead"] == entry_ids[3:]
+    rest = group.takeover("a", "dead", bounds=(2**30, 2**30)) or []
+    assert [entry.id for entry in rest] == entry_ids[3:]
+
+
+def test_of_an_entry_that_is_too_large_comes_the_size(group: Group) -> None:
+    entry_ids = [group.client.xadd(KEYS.stream, {"d": b"x" * (size - 1)}) for size in (5001, 5000)]
+    group.read("dead", 2)
+    group.client.zadd(KEYS.workers, {"dead": 0})
+    large, fits = group.takeover("a", "dead", bounds=(1, 5000)) or []
+    assert (large.fields, isinstance(fits.fields, dict)) == (5001, True)
+    assert set(group.holds) == set(entry_ids)

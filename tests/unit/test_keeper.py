@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 from pychasqui._engine.delivery import Delivery
 from pychasqui._engine.keeper import Keeper
@@ -255,7 +256,7 @@ async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the
         started.append(job.data)
         await gate.wait()
 
-    lanes = Lanes(handler, 1, on_done=lambda *_: None, on_failed=lambda *_: None)
+    lanes = Lanes(handler, 1, on_done=lambda *_: None, on_failed=lambda *_: None, decode=AsyncMock())
     broker = FakeBroker()
     async with keeping(broker, lanes, lanes.held, lease_ms=60_000, every_s=0.05):
         lanes.start()

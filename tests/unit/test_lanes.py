@@ -33,9 +33,16 @@ class Record:
         self.deaths: list[BaseException] = []
         self.rooms = 0
         self.changed = asyncio.Event()
-        self.lanes = Lanes(handler, concurrency, on_done=self._on_done, on_failed=self._on_failed)
+        self.decoding = asyncio.Event()
+        self.decoding.set()
+        self.lanes = Lanes(handler, concurrency, on_done=self._on_done, on_failed=self._on_failed, decode=self._decode)
         self.lanes.on_room = self._on_room
         self.lanes.on_death = lambda _, error: self.deaths.append(error)
+
+    async def _decode(self, job: Delivery) -> bool:
+        await self.decoding.wait()
+        job.is_decoded = True
+        return bool(job.data)
 
     def _on_done(self, job: Delivery, result: Any) -> None:
         self.done.append(job.data)
@@ -667,3 +674,66 @@ async def test_each_run_has_a_beginning_and_an_end() -> None:
         await record.until(lambda: record.done == [1] and len(record.failed) == 1)
     times = [(one.started_at, one.ended_at) for one in jobs]
     assert before <= times[0][0] < times[0][1] <= times[1][0] < times[1][1] <= monotonic()
+
+
+class TestWhatIsDecodedLate:
+    """Large jobs are decoded when they are to start."""
+
+    @staticmethod
+    def undecoded(number: int) -> Delivery:
+        late = job(number)
+        late.is_decoded = False
+        return late
+
+    async def test_it_runs_in_its_turn(self) -> None:
+        async with running(succeed) as lanes:
+            lanes.lanes.offer([job(1), self.undecoded(2), job(3)])
+            await lanes.until(lambda: lanes.done == [1, 2, 3])
+
+    async def test_what_cannot_be_decoded_does_not_run_and_its_lane_goes_on(self) -> None:
+        async with running(succeed) as lanes:
+            lanes.lanes.offer([self.undecoded(0), job(1)])
+            await lanes.until(lambda: lanes.done == [1])
+            assert (lanes.lanes.free, lanes.lanes.held()) == (1, {})
+
+    async def test_meanwhile_it_is_held(self) -> None:
+        async with running(succeed) as lanes:
+            lanes.decoding.clear()
+            lanes.lanes.offer([self.undecoded(7)])
+            await lanes.until(lambda: lanes.lanes.waiting == 0)
+            assert lanes.lanes.held() == {b"7-0": 1}
+            assert lanes.lanes.free == 0
+            lanes.decoding.set()
+            await lanes.until(lambda: lanes.done == [7])
+
+    async def test_one_that_was_lost_meanwhile_does_not_start(self) -> None:
+        async with running(succeed) as lanes:
+            lanes.decoding.clear()
+            lanes.lanes.offer([self.undecoded(7)])
+            await lanes.until(lambda: lanes.lanes.waiting == 0)
+            assert lanes.lanes.lose({b"7-0"})
+            lanes.decoding.set()
+            lanes.lanes.offer([job(8)])
+            await lanes.until(lambda: lanes.done == [8])
+            assert lanes.lanes.held() == {}
+
+    async def test_one_whose_lease_is_over_by_then_waits_until_it_is_renewed(self) -> None:
+        async with running(succeed) as lanes:
+            lanes.decoding.clear()
+            lanes.lanes.offer([self.undecoded(7)])
+            await lanes.until(lambda: lanes.lanes.waiting == 0)
+            lanes.lanes.lease_until = 0.0
+            lanes.decoding.set()
+            await lanes.until(lambda: lanes.lanes.waiting == 1)
+            assert (lanes.done, lanes.lanes.held()) == ([], {b"7-0": 1})
+            lanes.lanes.lease_until = float("inf")
+            lanes.lanes.renewed()
+            await lanes.until(lambda: lanes.done == [7])
+
+    async def test_one_that_comes_alone_does_not_hold_the_socket(self) -> None:
+        async with running(succeed) as lanes:
+            await asyncio.sleep(0)
+            lanes.lanes.put([self.undecoded(7)])
+            lanes.lanes.begin()
+            assert lanes.done == []
+            await lanes.until(lambda: lanes.done == [7])

@@ -17,7 +17,8 @@ from pychasqui._engine.delivery import Delivery
 from pychasqui._engine.reader import MAX_UNSETTLED, WORTH_READING, Reader
 from pychasqui._engine.roll import Roll
 from pychasqui._redis.broker import Broker
-from pychasqui._redis.replies import Claimed
+from pychasqui._redis.replies import Bounds, Claimed
+from pychasqui._redis.socket import ReplyTooLarge
 from pychasqui.codec import encode_data, encode_envelope, encode_extras
 from pychasqui.config import READ_COUNT
 from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
@@ -36,6 +37,12 @@ def claimed(number: int, deliveries: int = 1, attempt: int = 0) -> Claimed:
     return Claimed(entry_id, fields, deliveries)
 
 
+@pytest.fixture(autouse=True)
+def _decode_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is."""
+    monkeypatch.setattr("pychasqui._engine.decoder.SLICE_S", 60.0)
+
+
 class FakeLanes:
     """Holds what it is offered until the test takes it away."""
 
@@ -46,6 +53,7 @@ class FakeLanes:
         self.lease_until = float("inf")
         self.free = free
         self.waiting = 0
+        self.waiting_bytes = 0
         self.jobs: list[Delivery] = []
 
     def put(self, jobs: list[Delivery]) -> None:
@@ -83,14 +91,15 @@ class FakeBroker:
 
     def __init__(self) -> None:
         self.connection = self
+        self.read_bytes = 100
         self.answers: list[list[Any] | RedisTrouble] = []
         self.asked: list[tuple[int, int | None]] = []  # count and block_ms of each read
         self.pages: list[list[Claimed]] = []
         self.on_page: Callable[[], None] = lambda: None
-        self.on_read: Callable[[], Awaitable[None]] = _nothing
+        self.on_read: Callable[[], Awaitable[object]] = _nothing
         self.on_ack: Callable[[], None] = lambda: None
         self.on_report: Callable[[dict[bytes, int]], Awaitable[None]] = _noted
-        self.on_release: Callable[[], Awaitable[None]] = _nothing
+        self.on_release: Callable[[], Awaitable[object]] = _nothing
         self.released: list[bytes] = []
         self.client_id: int | None = None
         self.unblocked: list[int] = []
@@ -118,6 +127,7 @@ class FakeBroker:
         block_ms: int | None,
         on_entries: Callable[[list[Any]], None],
         held_back: int,
+        max_bytes: int,
     ) -> Awaitable[list[Any]]:
         self.asked.append((count, block_ms))
         return self._answer(held_back, on_entries)
@@ -134,7 +144,15 @@ class FakeBroker:
             on_entries(answer)
         return answer
 
-    async def pending_page(self, group: str, consumer: str, after: bytes, count: int) -> list[Claimed]:
+    async def read_within(self, group: str, consumer: str, count: int, bounds: Bounds) -> list[Claimed]:
+        return []
+
+    async def last_pending(self, group: str) -> bytes | None:
+        return b"999999-0"
+
+    async def pending_page(
+        self, group: str, consumer: str, after: bytes, last: bytes, count: int, bounds: Bounds
+    ) -> list[Claimed]:
         await asyncio.sleep(0)
         page = self.pages.pop(0) if self.pages else []
         self.on_page()
@@ -175,7 +193,9 @@ class Desk:
             lanes=self.lanes,
             read_count=100,
             block_ms=100,
-            decode=decoder.decode,
+            decoder=decoder,
+            max_bytes=16 * 2**20,
+            max_entry_bytes=2**20,
             roll=self.roll,
             on_group_gone=self._see_group_gone,
         )
@@ -352,7 +372,7 @@ class TestLostReplies:
     async def test_what_arrives_while_deleted_orphans_are_acked_is_offered_once(self) -> None:
         desk = Desk()
         desk.broker.pages = [[Claimed(b"9-0", None, 1), claimed(1)]]
-        desk.broker.on_ack = lambda: desk.reader._arrive([entry(1)])
+        desk.broker.on_ack = lambda: desk.reader.arrive([entry(1)])
         await desk.read(ConnectionLost("cut"))
         assert desk.lanes.numbers == [1]
 
@@ -427,10 +447,23 @@ class TestReadingAhead:
         assert [block_ms for _, block_ms in desk.broker.asked] == [100, 100, 100]
 
     @pytest.mark.parametrize(
-        "why", ("stopping", "paused", "orphans", "claims", "unsettled", "slow handler", "no connection", "little room")
+        "why",
+        (
+            "stopping",
+            "paused",
+            "orphans",
+            "claims",
+            "unsettled",
+            "slow handler",
+            "no connection",
+            "little room",
+            "weight",
+        ),
     )
     async def test_not_if_something_else_is_to_be_done_first(self, desk: Desk, why: str) -> None:
         reader = desk.reader
+        assert reader._room_behind(WORTH_READING) == 0  # what jobs weigh here is not known yet
+        reader._weight.measure(1, 100)
         assert reader._room_behind(WORTH_READING) == WORTH_READING
         reader._is_stopping, reader._is_paused = why == "stopping", why == "paused"
         reader.may_have_orphans = why == "orphans"
@@ -444,6 +477,8 @@ class TestReadingAhead:
             desk.broker.client_id = None
         if why == "little room":
             desk.lanes.free = -3 * READ_COUNT
+        if why == "weight":
+            reader._weight.measure(1, 20_000)
         assert reader._room_behind(WORTH_READING) == 0
 
     async def test_what_came_is_not_lost_when_the_next_read_is(self, desk: Desk) -> None:
@@ -515,12 +550,12 @@ class TestReport:
         desk.broker.pages = [[claimed(1)], [claimed(2)], [claimed(1)]]
         reports = iter([False, True])
 
-        async def page(group: str, consumer: str, after: bytes, count: int) -> list[Claimed]:
+        async def page(*_: Any) -> list[Claimed]:
             if next(reports, False):
                 await desk.report()
             return desk.broker.pages.pop(0) if desk.broker.pages else []
 
-        desk.broker.pending_page = page  # type: ignore[method-assign]
+        desk.broker.pending_page = page  # type: ignore[assignment, method-assign]
         await desk.reader.adopt_orphans()
         assert desk.lanes.numbers == [1]
         assert desk.reader.may_have_orphans
@@ -686,3 +721,173 @@ class TestRoom:
         desk = Desk()
         desk.reader.take([Claimed(b"1-0", None, 1), claimed(2)])
         assert desk.lanes.numbers == [2]
+
+
+class TestWhatItHoldsAlready:
+    """Redis may be restored from an older copy, or the group made again: what was read then comes as new."""
+
+    async def test_it_does_not_run_beside_itself(self) -> None:
+        desk = Desk()
+        await desk.read([entry(1), entry(2)], [entry(1), entry(2), entry(3)])
+        assert desk.lanes.numbers == [1, 2, 3]
+
+    async def test_neither_does_what_was_claimed_or_adopted(self) -> None:
+        desk = Desk()
+        with desk.reader.expecting():
+            desk.reader.take([claimed(5)])
+        desk.broker.pages = [[claimed(7)]]
+        await desk.reader.adopt_orphans()
+        await desk.read([entry(5), entry(6), entry(7)])
+        assert desk.lanes.numbers == [5, 7, 6]
+
+    async def test_what_is_not_held_any_more_runs_again(self) -> None:
+        desk = Desk()
+        await desk.read([entry(1), entry(2)])
+        desk.lanes.jobs.clear()
+        await desk.read([entry(1), entry(2)])
+        assert desk.lanes.numbers == [1, 2]
+
+    async def test_ids_are_compared_as_numbers(self) -> None:
+        desk = Desk()
+        await desk.read([entry(9)], [entry(10)])
+        asked: list[int] = []
+        desk.reader._held = lambda: asked.append(1) or desk.lanes.held()  # type: ignore[func-returns-value]
+        desk.reader.arrive([entry(11)])
+        assert asked == []  # nothing that is held can be among what comes in its order
+        desk.reader.arrive([entry(10)])
+        assert (asked, desk.lanes.numbers) == ([1], [9, 10, 11])
+
+
+class TestBytes:
+    async def test_what_waits_leaves_room_for_less(self) -> None:
+        desk = Desk()
+        desk.reader._weight.measure(1, 2**20)
+        desk.lanes.waiting, desk.lanes.waiting_bytes = 10, 10 * 2**20
+        assert desk.reader.bytes_left == 6 * 2**20
+        assert desk.reader.bounds() == Bounds(2**20, 2**20)
+        desk.lanes.waiting, desk.lanes.waiting_bytes = 16, 16 * 2**20
+        assert (desk.reader.room(), desk.reader.bounds().max_bytes) == (0, 1)
+
+    async def test_small_jobs_are_not_added_up(self) -> None:
+        desk = Desk()
+        desk.reader._weight.measure(10, 1000)
+        desk.lanes.waiting, desk.lanes.waiting_bytes = 50, 2**40
+        assert desk.reader.bytes_left == 16 * 2**20 - 5000
+
+    async def test_large_entries_are_read_by_a_script_as_long_as_there_are_any(self) -> None:
+        desk = Desk()
+        read: list[tuple[int, Bounds]] = []
+        waiting = [[claimed(1, deliveries=0)], [claimed(2, deliveries=0)]]
+
+        async def read_within(group: str, consumer: str, count: int, bounds: Bounds) -> list[Claimed]:
+            read.append((count, bounds))
+            return waiting.pop(0) if waiting else []
+
+        desk.broker.read_within = read_within  # type: ignore[method-assign]
+        desk.reader._weight.bytes = 2.0**28
+        await desk.read([entry(3)], [entry(4)])
+        assert desk.lanes.numbers == [1, 2, 3, 4]
+        assert [count for count, _ in desk.broker.asked] == [1, 1, 1]
+        assert {bounds.max_bytes for _, bounds in read} == {2**20}
+
+    async def test_a_reply_that_is_too_large_makes_it_read_by_bytes(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO)
+        desk = Desk()
+        await desk.read([entry(1)])
+        assert desk.reader._weight.bytes < 1000
+        desk.broker.pages = [[claimed(2)]]
+        await desk.read(ReplyTooLarge("a reply takes more than 9 bytes"), [entry(3)])
+        assert desk.lanes.numbers == [1, 2, 3]
+        assert desk.reader._weight.bytes > 2**22
+        assert "reads fewer at a time" in caplog.text
+
+    async def test_orphans_are_adopted_as_there_is_room_for_them(self) -> None:
+        desk = Desk()
+        desk.broker.pages = [[claimed(1)], [claimed(2)], [claimed(3)]]
+        desk.reader._weight.bytes, desk.lanes.waiting = 2.0**28, 1
+
+        def fill_up() -> None:
+            desk.lanes.waiting_bytes = 2**30
+
+        desk.broker.on_page = fill_up
+        assert await desk.reader.adopt_orphans()
+        assert (desk.lanes.numbers, desk.reader.may_have_orphans) == ([1], True)
+        desk.broker.on_page, desk.lanes.waiting_bytes = lambda: None, 0
+        assert not await desk.reader.adopt_orphans()
+        assert (desk.lanes.numbers, desk.reader.may_have_orphans) == ([1, 2, 3], False)
+
+    async def test_an_orphan_that_is_too_large_is_rejected_by_its_size(self) -> None:
+        desk = Desk()
+        desk.broker.pages = [[Claimed(b"1-0", None, 3, size=2**27), claimed(2)]]
+        await desk.reader.adopt_orphans()
+        assert (desk.lanes.numbers, desk.rejected) == ([2], [(b"1-0", 3, "oversize_payload")])
+
+
+class TestDecodingLater:
+    def decoder(self, rejected: list[str]) -> Decoder:
+        return Decoder(
+            max_payload_bytes=2**20,
+            max_attempts=3,
+            on_rejected=lambda _, __, ___, reason, ____: rejected.append(reason),
+            on_exhausted=lambda _: rejected.append("exhausted"),
+        )
+
+    @staticmethod
+    def large(payload: bytes, attempt: int = 0) -> list[Any]:
+        return [b"1-0", [b"d", encode_envelope("x", payload, 5, attempt, None), b"n", b"mail", b"u", b"1"]]
+
+    async def test_a_large_job_waits_as_it_came_and_is_whole_afterwards(self) -> None:
+        decoder, data = self.decoder([]), ["x" * 50_000, {"k": 1}]
+        (late,) = decoder.decode([self.large(encode_data(data), attempt=1)], 1)
+        assert (late.is_decoded, late.entry_id, late.number, len(late.payload) > 50_000) == (False, b"1-0", 2, True)
+        assert await decoder.finish(late)
+        assert (late.is_decoded, late.id, late.name, late.data, late.attempt) == (True, "x", "mail", data, 2)
+        assert (late.payload, late.created_at_ms, late.is_marked) == (encode_data(data), 5, True)
+
+    @pytest.mark.parametrize(
+        ("payload", "attempt", "reason"),
+        ((b"\xc1" * 50_000, 0, "decode_failed"), (encode_data("x" * 50_000), 3, "exhausted")),
+    )
+    async def test_one_that_cannot_run_is_settled_then(self, payload: bytes, attempt: int, reason: str) -> None:
+        rejected: list[str] = []
+        decoder = self.decoder(rejected)
+        (late,) = decoder.decode([self.large(payload, attempt)], 0)
+        assert rejected == []
+        assert not await decoder.finish(late)
+        assert rejected == [reason]
+
+    async def test_what_is_larger_than_any_job_is_rejected_at_once(self) -> None:
+        rejected: list[str] = []
+        assert self.decoder(rejected).decode([self.large(b"x" * 2**20)], 0) == []
+        assert rejected == ["oversize_payload"]
+
+    async def test_a_batch_that_takes_long_is_decoded_in_part(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        now = 0.0
+
+        def monotonic() -> float:
+            nonlocal now
+            now += 0.001
+            return now
+
+        monkeypatch.setattr("pychasqui._engine.decoder.monotonic", monotonic)
+        monkeypatch.setattr("pychasqui._engine.decoder.SLICE_S", 0.01)
+        rejected: list[str] = []
+        decoder = self.decoder(rejected)
+        medium = [self.large(encode_data("x" * 1000)) for _ in range(30)]
+        assert 5 <= sum(job.is_decoded for job in decoder.decode(medium, 0)) <= 15
+        small = [self.large(encode_data("x")) for _ in range(3000)]
+        jobs = decoder.decode([*small, [b"2-0", None], [b"3-0", [b"odd"]]], 0)
+        assert len(jobs) == 3002
+        assert 500 <= sum(job.is_decoded for job in jobs) <= 1500
+        assert [await decoder.finish(job) for job in jobs[-3:]] == [True, False, False]
+        assert rejected == ["malformed", "malformed"]
+
+    async def test_the_loop_turns_while_a_hostile_job_is_looked_through(self) -> None:
+        decoder = self.decoder([])
+        (late,) = decoder.decode([self.large(b"\xdd\x00\x03\x00\x00" + b"\x91\x01\xa1x\xcc\xff" * 65536)], 0)
+        finishing = asyncio.ensure_future(decoder.finish(late))
+        turns = 0
+        while not finishing.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert (finishing.result(), turns > 5) == (True, True)

@@ -14,8 +14,9 @@ from pychasqui._engine import reclaimer as module
 from pychasqui._engine.reclaimer import Reclaimer, over_leases
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.keys import Keys
-from pychasqui._redis.replies import Claimed
+from pychasqui._redis.replies import Bounds, Claimed
 
+BOUNDS = Bounds(2**20, 2**20)
 NOW_MS = 1_700_000_000_000
 
 
@@ -77,11 +78,15 @@ class FakeBroker:
     async def now_ms(self) -> int:
         return NOW_MS
 
-    async def take_over(self, group: str, consumer: str, dead: bytes, lease: float, count: int) -> list[Claimed] | None:
+    async def take_over(
+        self, group: str, consumer: str, dead: bytes, lease: float, count: int, bounds: Bounds
+    ) -> list[Claimed] | None:
         self.relieved.append((dead, lease, count))
         return self.taken.pop(0) if self.taken else None
 
-    async def claim_idle(self, group: str, consumer: str, min_idle_ms: int, count: int) -> list[Claimed]:
+    async def claim_idle(
+        self, group: str, consumer: str, min_idle_ms: int, count: int, bounds: Bounds
+    ) -> list[Claimed]:
         self.claims.append(count)
         return []
 
@@ -98,8 +103,11 @@ class FakeIntake:
     def expecting(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    async def adopt_orphans(self) -> None:
-        pass
+    def bounds(self) -> Bounds:
+        return BOUNDS
+
+    async def adopt_orphans(self) -> bool:
+        return False
 
     def take(self, entries: list[Claimed]) -> None:
         self.entries += entries
@@ -168,7 +176,8 @@ class TestScan:
         await mine._scan()
         assert [count for _, _, count in broker.relieved] == [6]
         assert mine.has_work
-        assert [entry.id for entry in await mine.claim(4)] == [b"6-0"]
+        assert [entry.id for entry in await mine.claim(4, BOUNDS)] == [b"6-0"]
+        assert await mine.claim(4, BOUNDS) == []
         assert not mine.has_work
 
     async def test_while_not_even_its_own_lease_is_renewed_only_those_who_have_left_are_relieved(
@@ -242,4 +251,4 @@ class FakeConnection:
 async def test_a_lease_that_nobody_would_write_does_not_end_the_reclaimer(lease: float) -> None:
     """Whoever can write to the list of workers must not be able to stop all of them."""
     broker = Broker(cast(Any, FakeConnection()), Keys("q"))
-    assert await broker.take_over("default", "me", b"b", lease, 10) == []
+    assert await broker.take_over("default", "me", b"b", lease, 10, BOUNDS) == []

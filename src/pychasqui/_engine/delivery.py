@@ -35,6 +35,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     is_told: bool = False  # whether an event says that it is active
     result: bytes | None = None  # what the handler returned, encoded; None if it is not stored
     why_not_stored: str = ""  # if it was to be stored
+    is_decoded: bool = True  # if not: `data` holds the entry's fields, `payload` the envelope, and all else is unknown
 
     @property
     def number(self) -> int:

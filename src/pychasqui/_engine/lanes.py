@@ -52,6 +52,7 @@ class Lanes:
         *,
         on_done: Callable[[Delivery, Any], None],
         on_failed: Callable[[Delivery, BaseException], None],
+        decode: Callable[[Delivery], Awaitable[bool]],
     ) -> None:
         self.finished = 0  # runs that have ended, well or not
         self.low_water = -1  # on_room is called when the inbox falls to this, and when a lane finds it empty
@@ -65,10 +66,12 @@ class Lanes:
         self._handler = handler
         self._on_done = on_done
         self._on_failed = on_failed
+        self._decode = decode  # what was put off until it starts; whether it is to run
         self._inbox: deque[Delivery] = deque()
         self._running: list[Delivery | None] = [None] * concurrency
         self._idle: deque[tuple[int, asyncio.Future[None]]] = deque()  # numbers of lanes, and what wakes them
         self._begun: dict[int, Begun] = {}  # by lane
+        self._lost_undecoded: set[bytes] = set()  # entries that were lost while a lane decoded them
         self._tasks: list[asyncio.Task[None]] = []
         self._alive = 0  # how many of them have not ended
         self._loop: asyncio.AbstractEventLoop  # from start() on
@@ -98,7 +101,8 @@ class Lanes:
         """wake() for who is outside of any task: a job that is alone starts here and now."""
         # hot: that is a turn of the loop earlier, 15 us on an idle machine
         now, idle = monotonic(), self._idle
-        if len(self._inbox) != 1 or now >= self.lease_until or not idle or idle[0][1].done():
+        inbox = self._inbox
+        if len(inbox) != 1 or not inbox[0].is_decoded or now >= self.lease_until or not idle or idle[0][1].done():
             self.wake()
             return
         number, me = idle.popleft()
@@ -150,6 +154,11 @@ class Lanes:
     def waiting(self) -> int:
         return len(self._inbox)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What the waiting jobs weigh, encoded."""
+        return sum(len(job.payload) for job in self._inbox)
+
     def running(self) -> list[Delivery]:
         """Also called from the keeper's thread: a list is copied in one step."""
         return [job for job in self._running.copy() if job is not None]
@@ -172,6 +181,7 @@ class Lanes:
         Returns whether any of them was still here.
         """
         were_here = not ids.isdisjoint(self.held())
+        self._lost_undecoded |= {job.entry_id for job in self.running() if not job.is_decoded and job.entry_id in ids}
         for job in [job for job in self._inbox if job.entry_id in ids]:
             self._inbox.remove(job)  # one by one: the keeper's thread must see the others all the time
         self._tell_of_room()
@@ -231,8 +241,13 @@ class Lanes:
                 if begun is None:
                     job = running[number] = inbox[0]
                     inbox.popleft()  # not before: the keeper's thread must see it in one place or the other
-                    job.started_at = now
                     self._started += 1
+                    if not job.is_decoded:
+                        is_to_run, now = await self._decode(job), monotonic()
+                        if not is_to_run or not self._is_still_to_start(job, now):
+                            self._leave(number)
+                            continue
+                    job.started_at = now
                     if on_start is not None:
                         on_start(job)
                 else:
@@ -270,6 +285,23 @@ class Lanes:
             job = run = awaitable = rest = waits_for = ending = result = None  # what has ended here must not live on
             begun = await self._rest(number)
             now = monotonic()
+
+    def _is_still_to_start(self, job: Delivery, now: float) -> bool:
+        """After its decoding, which may take many turns: whether the job is still ours, and the lease is not over."""
+        if job.entry_id in self._lost_undecoded:
+            self._lost_undecoded.discard(job.entry_id)
+            return False
+        if now >= self.lease_until:
+            self._inbox.appendleft(job)
+            return False
+        return True
+
+    def _leave(self, number: int) -> None:
+        """The lane's job does not run: it is settled already, waits again, or is somebody else's."""
+        self._running[number] = None
+        self.finished += 1
+        if len(self._inbox) == self.low_water:
+            self.on_room()
 
     def _opens_turn(self, now: float) -> bool:
         """Whether this turn of the loop begins with this job: there was none in it yet, and there may be one."""

@@ -65,9 +65,12 @@ def dead_letter(job: Delivery, reason: str, failure: Failure | None, runs: int, 
 
 
 def rejected_letter(entry_id: bytes, fields: list[bytes] | None, reason: str, detail: str, worker: str) -> list[bytes]:
-    """The fields of an entry that could not even become a job; its bytes and name are kept as they were."""
+    """The fields of an entry that could not even become a job; its bytes and name are kept as they were.
+
+    Without its fields, because they were too large to be sent here, bury.lua takes both from the entry.
+    """
     pairs = dict(zip((fields or [])[::2], (fields or [])[1::2], strict=False))
-    letter = [b"d", pairs.get(b"d", b"")]
+    letter = [b"", b""] if fields is None else [b"d", pairs.get(b"d", b"")]
     if pairs.get(b"n"):
         letter += (b"n", pairs[b"n"])
     letter += (b"source_id", entry_id, b"reason", reason.encode(), b"detail", _bounded(detail, MAX_ERROR_CHARS))

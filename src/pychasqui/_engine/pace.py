@@ -1,6 +1,8 @@
-"""How many jobs a worker may hold, judged by how fast it has been finishing them: pure arithmetic."""
+"""How many jobs a worker may hold, judged by how fast it finishes them and by what they weigh: pure arithmetic."""
 
 from __future__ import annotations
+
+import math
 
 from ..config import PREFETCH_S, READ_COUNT
 
@@ -33,3 +35,26 @@ class Pace:
     def ahead(self) -> int:
         """How many jobs, beside those that idle lanes take at once, will be started within PREFETCH_S."""
         return min(int(self.rate * PREFETCH_S), 3 * READ_COUNT)
+
+
+WEIGHT_KEPT = 0.75  # of what entries weighed, from one batch to the next: large ones tend to come in groups
+
+
+class Weight:
+    """What an entry takes on the line, judged by those that came last; rather too much than too little."""
+
+    def __init__(self) -> None:
+        self.bytes = math.inf  # nothing is known yet: anything may come
+
+    def measure(self, count: int, total_bytes: int) -> None:
+        if count:
+            kept = 0.0 if self.bytes == math.inf else self.bytes * WEIGHT_KEPT
+            self.bytes = max(total_bytes / count, kept)
+
+    def of(self, count: int) -> float:
+        """What that many weigh; nothing if there are none."""
+        return count * self.bytes if count else 0.0
+
+    def count_within(self, room_bytes: int) -> int:
+        """How many to wait for; at least one: how large an entry is shows only when it is here."""
+        return READ_COUNT if self.bytes in (0.0, math.inf) else max(1, int(room_bytes / self.bytes))

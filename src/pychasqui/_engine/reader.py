@@ -8,51 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from .._redis.broker import Broker
 from .._redis.remedies import Remedy, remedy_for
-from .._redis.replies import Claimed, Entry
+from .._redis.replies import Bounds, Claimed, Entry
+from .._redis.socket import ReplyTooLarge
 from ..config import READ_COUNT, REGROUP_S
 from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
-from ..sinks import ReaderBatch
 from .delivery import Delivery
+from .intake import Decodes, Intake, Room
 from .pace import Pace
 from .roll import Roll
-from .service import Outage, Service
+from .service import Outage
 
 log = logging.getLogger("chasqui.worker")
 
 UNBLOCK_EVERY_S = 0.05
 UNBLOCK_FOR_S = 2.0
-ORPHANS_A_PAGE = 500
 IDLE_S = 0.02  # a read that waits for longer, beside free lanes, ends what was known of the pace
 STALE_S = 0.5  # jobs that wait here while the lanes take none for so long are better off elsewhere
 SHED_A_CALL = 500
 MAX_UNSETTLED = 3000  # where Redis is slower than the handlers: what has ended and is not settled must not pile up
+FEWEST_REPLY_BYTES = 4 * 1024 * 1024  # a smaller reply is never given up
 WORTH_READING = 500  # while other entries are still to be run: smaller batches cost trips and gain nothing
-
-
-class Room(Protocol):
-    """What the reader needs to know of the lanes."""
-
-    low_water: int
-    finished: int
-    lapses: int
-    lease_until: float
-
-    @property
-    def free(self) -> int: ...
-    @property
-    def waiting(self) -> int: ...
-    def take_unstarted(self, keep: int) -> list[Delivery]: ...
-    def offer(self, jobs: list[Delivery]) -> None: ...
-    def put(self, jobs: list[Delivery]) -> None: ...
-    def wake(self) -> None: ...
-    def begin(self) -> None: ...
 
 
 class Claims(Protocol):
@@ -60,17 +42,10 @@ class Claims(Protocol):
 
     @property
     def has_work(self) -> bool: ...
-    async def claim(self, count: int) -> list[Claimed]: ...
+    async def claim(self, count: int, bounds: Bounds) -> list[Claimed]: ...
 
 
-class Asked(NamedTuple):
-    """When entries were asked for, by what can make them somebody else's before they come."""
-
-    lapses: int
-    moment: int
-
-
-class Reader(Service):
+class Reader(Intake):
     """start() -> reads for ever -> stop_reading() ends the read that is under way and keeps what it brought."""
 
     title = "reader"
@@ -84,34 +59,31 @@ class Reader(Service):
         lanes: Room,
         read_count: int,
         block_ms: int,
-        decode: Callable[[list[Entry], int], list[Delivery]],
+        decoder: Decodes,
         roll: Roll,
         on_group_gone: Callable[[], None],
+        max_bytes: int,
+        max_entry_bytes: int,
         helper: Broker | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(
+            helper or broker,
+            group,
+            consumer,
+            lanes=lanes,
+            decoder=decoder,
+            roll=roll,
+            max_bytes=max_bytes,
+            max_entry_bytes=max_entry_bytes,
+        )
         self._broker = broker
-        self._helper = helper or broker  # for what must not wait behind a blocked read
-        self._group = group
-        self._consumer = consumer
-        self._lanes = lanes
         self._read_count = min(read_count, READ_COUNT)
         self._block_ms = block_ms
-        self._decode = decode  # with the number of earlier deliveries
-        self._roll = roll
-        self._held = roll.held
         self._on_group_gone = on_group_gone
-        self.may_have_orphans = False  # a reply may have been lost, and entries with it
-        self._known: set[bytes] | None = None  # while orphans are looked for: what certainly is none
-        self._adopted: set[bytes] = set()  # orphans found while entries were on their way
-        self._on_way_back: set[bytes] = set()  # pending for us still, but being handed back
-        self._expected = 0
-        self._asked = Asked(0, 0)
-        self._held_before: set[bytes] = set()  # while the group was gone: these come again if others made it anew
+        self._max_reply_bytes = max(2 * max_bytes, FEWEST_REPLY_BYTES)  # twice what was expected
         self.claims: Claims | None = None
         self.unsettled: Callable[[], int] = int  # how many jobs have ended here of which Redis does not know yet
         self.on_drained: Callable[[], None] | None = None
-        self.on_batch: Callable[[ReaderBatch], None] | None = None
         self._awaits_settling = False
         self._pace = Pace(monotonic())
         self._is_paused = False
@@ -177,12 +149,12 @@ class Reader(Service):
                 count = min(count, self._lanes.free)
             try:
                 if self.may_have_orphans:
-                    await self.adopt_orphans()
-                    if self._is_paused:
+                    is_full = await self.adopt_orphans()
+                    if is_full or self._is_paused:
                         continue
                 if self.claims is not None and self.claims.has_work:
                     with self.expecting():
-                        self.take(await self.claims.claim(count))
+                        self.take(await self.claims.claim(count, self.bounds()))
                     continue
                 came, has_backlog = await self._read(count, None if has_backlog else self._block_ms)
             except RedisTrouble as error:
@@ -202,6 +174,12 @@ class Reader(Service):
         """
         asked_at, was_idle, came = monotonic(), self._lanes.free > 0, 0
         with self.expecting():
+            if self._weight.of(count) > self.bytes_left:
+                if claimed := await self._read_by_bytes(count):
+                    return len(claimed), True
+                if block_ms is None:
+                    return 0, False
+                count = min(count, self._weight.count_within(self.bytes_left))
             reading = await self._ask(count, block_ms)
             while True:
                 entries = await reading
@@ -211,17 +189,26 @@ class Reader(Service):
                 came += len(entries)
                 if len(entries) < max(count, WORTH_READING):  # they have arrived already
                     return came, len(entries) == count
+                self._weight.measure(len(entries), self._broker.read_bytes)
                 count = self._room_behind(len(entries))
                 if count:  # hot: the server fetches the next batch while this one is decoded and run
                     reading = await self._ask(count, None)
-                self._arrive(entries)
+                self.arrive(entries)
                 self._lanes.wake()
                 if not count:
                     return came, True
 
     def _ask(self, count: int, block_ms: int | None) -> Awaitable[asyncio.Future[list[Entry]]]:
         held_back = max(count, WORTH_READING)
-        return self._broker.read(self._group, self._consumer, count, block_ms, self._arrive_now, held_back)
+        me, now, bound = (self._group, self._consumer), self._arrive_now, self._max_reply_bytes
+        return self._broker.read(*me, count, block_ms, now, held_back, bound)
+
+    async def _read_by_bytes(self, count: int) -> list[Claimed]:
+        """Where large entries are about: a script reads as many as fit in, and does not wait."""
+        claimed = await self._broker.read_within(self._group, self._consumer, count, self.bounds())
+        self._outage.is_over()
+        self.take(claimed)
+        return claimed
 
     def _room_behind(self, coming: int) -> int:
         """How many entries to ask for behind so many that have just come; 0 if something else is to be done first."""
@@ -233,113 +220,20 @@ class Reader(Service):
             return 0
         self._pace.measure(self._lanes.finished, monotonic())
         room = min(self._lanes.free - coming + self._pace.ahead(), self._read_count)
+        if self._weight.of(coming + room) > self.bytes_left:
+            return 0
         return room if room >= WORTH_READING else 0
 
     def _arrive_now(self, entries: list[Entry]) -> None:
         """As soon as the reply is read, outside of any task."""
-        self._arrive(entries)
+        self._weight.measure(len(entries), self._broker.read_bytes)
+        self.arrive(entries)
         self._lanes.begin()  # without the roll's lock: a handler may take long over its first step
-
-    def _arrive(self, entries: list[Entry]) -> None:
-        if self.on_batch is not None:
-            self.on_batch(ReaderBatch(len(entries), 0))
-        with self._roll.lock:
-            if self._is_stale(self._asked):
-                return
-            if self._known is not None:
-                self._known.update(entry[0] for entry in entries)
-            if self._held_before or self._adopted:
-                self._held_before &= set(self._held())
-                entries = [entry for entry in entries if entry[0] not in self._held_before | self._adopted]
-            self._lanes.put(self._decode(entries, 0))
 
     def room(self) -> int:
         """How many claimed entries there is room for."""
-        return 0 if self._is_stopping or self._is_paused else self._lanes.free + self._pace.ahead()
-
-    def take(self, claimed: list[Claimed]) -> None:
-        """Offer entries that came otherwise than by a read."""
-        if self.on_batch is not None and claimed:
-            self.on_batch(ReaderBatch(len(claimed), sum(entry.deliveries > 0 for entry in claimed)))
-        with self._roll.lock:
-            if self._is_stale(self._asked):
-                return
-            if self._known is not None:
-                self._known.update(entry.id for entry in claimed)
-            held = self._held().keys() | self._adopted
-            # What an earlier run here still goes on with comes when that run has ended: its outcome will not count.
-            self._offer([entry for entry in claimed if entry.id not in held])
-
-    def _offer(self, claimed: list[Claimed]) -> None:
-        for entry in claimed:
-            if entry.fields is not None:
-                self._lanes.offer(self._decode([[entry.id, entry.fields]], entry.deliveries))
-
-    def _asking(self) -> Asked:
-        return Asked(self._lanes.lapses, self._roll.moment())
-
-    def _is_stale(self, asked: Asked) -> bool:
-        """Whether entries that were asked for may be somebody else's by now; what is still ours is found as orphans.
-
-        Either the lease was over since then, as after a pause of the whole process, or this worker has said what it
-        holds, and they were not among it. To be asked with the roll's lock held.
-        """
-        was_over = self._lanes.lapses != asked.lapses or monotonic() >= self._lanes.lease_until
-        stale = was_over or self._roll.reports != asked.moment
-        if stale:
-            self.may_have_orphans = True
-        return stale
-
-    @contextmanager
-    def expecting(self) -> Iterator[None]:
-        """While entries are on their way to us: those that are found as orphans meanwhile must not come twice."""
-        if not self._expected:
-            self._asked = self._asking()
-        self._expected += 1
-        try:
-            yield
-        finally:
-            self._expected -= 1
-            if not self._expected:
-                self._adopted.clear()
-
-    async def adopt_orphans(self) -> None:
-        """Find what is pending for us without our knowing: as it came in a reply that was lost, or as it came back.
-
-        By its present delivery it was not started, so that one does not count.
-        """
-        if self._known is not None:  # somebody is at it already
-            return
-        self.may_have_orphans = False
-        after, orphans = b"", 0
-        try:
-            while True:
-                # What is held before the page comes, while, and after, is none.
-                self._known, asked = set(self._held()) | self._on_way_back, self._asking()
-                page = await self._helper.pending_page(self._group, self._consumer, after, ORPHANS_A_PAGE)
-                with self._roll.lock:
-                    if self._is_stale(asked) or not page:
-                        break
-                    lost = self._adopt(page)
-                orphans += len(lost)
-                after = page[-1].id
-                if gone := [entry.id for entry in lost if entry.fields is None]:
-                    await self._helper.ack(self._group, gone)  # deleted while they were pending: nothing to run
-        except RedisTrouble:
-            self.may_have_orphans = True
-            raise
-        finally:
-            self._known = None
-        if orphans:
-            log.info("worker %s has found %d entries that it did not know of", self._consumer, orphans)
-
-    def _adopt(self, page: list[Claimed]) -> list[Claimed]:
-        """Offer what is unknown of a page of what is pending for us, and return it."""
-        known = self._held().keys() | (self._known or set())
-        lost = [entry for entry in page if entry.id not in known]
-        self._adopted.update(entry.id for entry in lost)
-        self._offer([entry._replace(deliveries=entry.deliveries - 1) for entry in lost])
-        return lost
+        is_closed = self._is_stopping or self._is_paused or self.bytes_left <= 0
+        return 0 if is_closed else self._lanes.free + self._pace.ahead()
 
     async def _room(self) -> int:
         """How many entries to ask for, once there is room for any."""
@@ -351,6 +245,8 @@ class Reader(Service):
             lanes.low_water = ahead // 2
             count = lanes.free + ahead
             has_room = count > 0 and lanes.waiting <= lanes.low_water
+            if has_room and self.bytes_left <= 0:
+                has_room, lanes.low_water = False, lanes.waiting // 2
             self._awaits_settling = has_room and self.unsettled() > MAX_UNSETTLED
             if (has_room and not self._awaits_settling) or self._is_stopping or self._is_paused:
                 return min(count, self._read_count)
@@ -384,10 +280,14 @@ class Reader(Service):
         """Wait, or put right what can be put right; the loop then reads again."""
         remedy = remedy_for(error)
         if remedy is Remedy.NO_GROUP:  # whoever sees to it says so in the log
-            self._held_before = set(self._held())
             self._on_group_gone()
             await asyncio.sleep(REGROUP_S)
             return
+        if isinstance(error, ReplyTooLarge):
+            log.info(
+                "worker %s reads fewer at a time, because jobs are larger than expected: %s", self._consumer, error
+            )
+            self._weight.bytes = float(self._max_bytes)
         pause = self._outage.goes_on(error)
         self.may_have_orphans = isinstance(error, (ConnectionLost, CommandTimeout)) or self.may_have_orphans
         if not self._is_stopping:

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Protocol
 
 from .._redis.broker import Broker
-from .._redis.replies import Claimed
+from .._redis.replies import Bounds, Claimed
 from ..config import SCAN_S
 from ..errors import RedisTrouble
 from .service import Service
@@ -33,8 +33,9 @@ class Intake(Protocol):
     may_have_orphans: bool
 
     def room(self) -> int: ...
+    def bounds(self) -> Bounds: ...
     def expecting(self) -> AbstractContextManager[None]: ...
-    async def adopt_orphans(self) -> None: ...
+    async def adopt_orphans(self) -> bool: ...
     def take(self, entries: list[Claimed]) -> None: ...
 
 
@@ -97,22 +98,22 @@ class Reclaimer(Service):
             self._sources[LEASELESS] = None
         while self._sources and (room := self._intake.room()) > 0:
             with self._intake.expecting():
-                self._intake.take(await self.claim(room))
+                self._intake.take(await self.claim(room, self._intake.bounds()))
 
     @property
     def has_work(self) -> bool:
         """Somebody has left entries behind that are not all taken yet."""
         return bool(self._sources)
 
-    async def claim(self, count: int) -> list[Claimed]:
-        """Up to so many entries of the first who has left some. Also for the reader: they come before new ones."""
+    async def claim(self, count: int, bounds: Bounds) -> list[Claimed]:
+        """Up to that many entries of the first who has left some. Also for the reader: they come before new ones."""
         consumer, lease = next(iter(self._sources.items()))
         count = min(count, PAGE)
         if lease is None:
-            taken = await self._broker.claim_idle(self._group, self._consumer, self._claim_min_idle_ms, count)
+            taken = await self._broker.claim_idle(self._group, self._consumer, self._claim_min_idle_ms, count, bounds)
         else:
-            taken = await self._broker.take_over(self._group, self._consumer, consumer, lease, count) or []
-        if len(taken) < count:
+            taken = await self._broker.take_over(self._group, self._consumer, consumer, lease, count, bounds) or []
+        if not taken:
             self._sources.pop(consumer, None)
         if taken:
             source = (

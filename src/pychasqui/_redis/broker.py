@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -15,7 +16,7 @@ from .commands import Dead, Failed, NumberedAdd
 from .connection import Connection
 from .keys import Keys
 from .remedies import Remedy, is_refused_unheard, remedy_for
-from .replies import Claimed, Entry, OtherLeader, Promotion, read_claimed, read_entries
+from .replies import Bounds, Claimed, Entry, OtherLeader, Promotion, read_claimed, read_entries, read_new
 from .risks import Risks, read_holes, read_risks
 from .socket import OnReply, Socket, pack
 
@@ -36,6 +37,7 @@ class Broker:
     def __init__(self, connection: Connection, keys: Keys) -> None:
         self.connection = connection
         self._keys = keys
+        self.read_bytes = 0  # what the last reply to read() took on the line
 
     # Adding ---------------------------------------------------------------------------------------------------------
 
@@ -103,12 +105,14 @@ class Broker:
         block_ms: int | None,
         on_entries: Callable[[list[Entry]], None],
         held_back: int,
+        max_bytes: float = math.inf,
     ) -> asyncio.Future[list[Entry]]:
         """Ask for new entries for this consumer; returns with the request on its way.
 
         What comes is passed to on_entries at once, but for a batch of `held_back` or more: who gets it as the future's
-        result can ask for the next one first. If the reply is lost, the entries stay in the consumer's pending list and
-        are found there as orphans.
+        result can ask for the next one first. A reply that is larger than `max_bytes` ends the connection with
+        ReplyTooLarge before all of it is here. If the reply is lost, the entries stay in the consumer's pending list
+        and are found there as orphans.
         """
         # Past BLOCK and a bit the line is dead: a live server answers at its end.
         timeout_s = None if block_ms is None else block_ms / 1000 + 2.0
@@ -122,6 +126,7 @@ class Broker:
             if isinstance(reply, ChasquiError):
                 _fail(arrived, reply)
                 return
+            self.read_bytes = socket.arriving_bytes
             try:
                 entries = read_entries(reply)
                 if 0 < len(entries) < held_back:
@@ -132,9 +137,14 @@ class Broker:
                 if not arrived.done():
                     arrived.set_result(entries)
 
+        socket.max_reply_bytes = max_bytes
         socket.send(packed, deadline, on_reply)
         socket.flush()  # hot: the server begins while this side is still busy with the last batch
         return arrived
+
+    async def read_within(self, group: str, consumer: str, count: int, bounds: Bounds) -> list[Claimed]:
+        """The same by bytes, without waiting for entries, where large ones are about."""
+        return read_new(await self.run(scripts.READ, (self._keys.stream,), (group, consumer, count, *bounds)))
 
     async def unblock(self, client_id: int) -> None:
         """Make another connection's blocked read return now, as if its time were up."""
@@ -290,21 +300,40 @@ class Broker:
         seconds, micros = await self.connection.call("TIME")
         return int(seconds) * 1000 + int(micros) // 1000
 
-    async def take_over(self, group: str, consumer: str, dead: bytes, lease: float, count: int) -> list[Claimed] | None:
+    async def take_over(
+        self, group: str, consumer: str, dead: bytes, lease: float, count: int, bounds: Bounds
+    ) -> list[Claimed] | None:
         """Entries of a dead worker; None if its lease has moved, so that it lives after all."""
         keys = (self._keys.stream, self._keys.workers)
-        reply = await self.run(scripts.TAKEOVER, keys, (group, consumer, dead, repr(lease), count))
+        reply = await self.run(scripts.TAKEOVER, keys, (group, consumer, dead, repr(lease), count, *bounds))
         return None if reply is None else read_claimed(reply)
 
-    async def claim_idle(self, group: str, consumer: str, min_idle_ms: int, count: int) -> list[Claimed]:
+    async def claim_idle(
+        self, group: str, consumer: str, min_idle_ms: int, count: int, bounds: Bounds
+    ) -> list[Claimed]:
         """Entries that consumers without a lease have let lie."""
         keys = (self._keys.stream, self._keys.workers)
-        return read_claimed(await self.run(scripts.CLAIM_IDLE, keys, (group, consumer, min_idle_ms, count)))
+        return read_claimed(await self.run(scripts.CLAIM_IDLE, keys, (group, consumer, min_idle_ms, count, *bounds)))
 
-    async def pending_page(self, group: str, consumer: str, after: bytes, count: int) -> list[Claimed]:
+    async def last_pending(self, group: str) -> bytes | None:
+        """The last entry that is pending for anybody."""
+        summary = await self.connection.call("XPENDING", self._keys.stream, group)
+        last: bytes | None = summary[2]
+        return last
+
+    async def pending_page(
+        self, group: str, consumer: str, after: bytes, last: bytes, count: int, bounds: Bounds
+    ) -> list[Claimed]:
         """A page of what is pending for this consumer, after an entry id; b"" for the first page."""
         start = b"(" + after if after else b"-"
-        return read_claimed(await self.run(scripts.ORPHANS, (self._keys.stream,), (group, consumer, start, count)))
+        arguments = (group, consumer, start, last, count, *bounds)
+        return read_claimed(await self.run(scripts.ORPHANS, (self._keys.stream,), arguments))
+
+    async def pending_ids(self, group: str, consumer: str, after: bytes, count: int) -> list[tuple[bytes, int]]:
+        """The same without what the entries hold: each with how often it was delivered."""
+        start = b"(" + after if after else b"-"
+        page = await self.connection.call("XPENDING", self._keys.stream, group, start, "+", count, consumer)
+        return [(entry_id, int(deliveries)) for entry_id, _, _, deliveries in page]
 
     async def recount(self, group: str, consumer: str, seen: list[tuple[bytes, int]]) -> None:
         """Count one more delivery of entries of ours, each with the one that was seen."""

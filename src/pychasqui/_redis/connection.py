@@ -31,7 +31,7 @@ from .diagnosis import find_other_protocol
 from .dialect import Dialect, parse_version, read_hello, refuse_too_old
 from .endpoint import Endpoint, explain_failure
 from .remedies import Remedy, is_refused_unheard, remedy_for
-from .socket import Socket, pack
+from .socket import ReplyTooLarge, Socket, pack
 
 CONNECT_TIMEOUT_S = 5.0
 FIRST_PAUSE_S = 0.05
@@ -194,7 +194,8 @@ class Connection:
     def _see_loss(self, socket: Socket) -> None:
         """The next is tried for at once, unless this one was refused as soon as it was open: so may be the next."""
         assert socket.lost is not None
-        self._is_down(socket.lost)
+        if not isinstance(socket.lost, ReplyTooLarge):  # that one is told of by who asked
+            self._is_down(socket.lost)
         if socket.refused_by is None or asyncio.get_running_loop().time() - self._opened_at >= STEADY_S:
             self._pause_s = 0.0
         if socket.refused_by is not None and remedy_for(socket.refused_by) is Remedy.MOVED:

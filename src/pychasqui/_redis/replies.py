@@ -19,16 +19,35 @@ def read_entries(reply: Any) -> list[Entry]:
     return entries if isinstance(entries, list) else []
 
 
+class Bounds(NamedTuple):
+    """How much a script may send of entries."""
+
+    max_bytes: int  # together; the last may go beyond it
+    max_entry_bytes: int  # of a larger one comes the size alone
+
+
 class Claimed(NamedTuple):
     """An entry that came otherwise than by a plain read."""
 
     id: bytes
-    fields: list[bytes] | None  # None if it was deleted while it was pending
+    fields: list[bytes] | None  # None if it was deleted while it was pending, or is too large
     deliveries: int
+    size: int = 0  # of one that is too large
 
 
 def read_claimed(reply: Any) -> list[Claimed]:
-    return [Claimed(entry_id, fields or None, int(deliveries)) for entry_id, fields, deliveries in reply]
+    return [_claimed(entry_id, fields, deliveries) for entry_id, fields, deliveries in reply]
+
+
+def read_new(reply: Any) -> list[Claimed]:
+    """The entries of read.lua: nobody has had them before."""
+    return [_claimed(entry_id, fields, 0) for entry_id, fields in reply]
+
+
+def _claimed(entry_id: bytes, fields: list[bytes] | int | None, deliveries: Any) -> Claimed:
+    if isinstance(fields, int):
+        return Claimed(entry_id, None, int(deliveries), fields)
+    return Claimed(entry_id, fields or None, int(deliveries))
 
 
 class Promotion(NamedTuple):

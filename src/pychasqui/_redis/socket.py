@@ -12,6 +12,7 @@ next one leads to wherever the address leads by then.
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import sys
 from array import array
@@ -43,6 +44,10 @@ OnReply = Callable[[Any], None]
 _INCOMPLETE = object()
 
 
+class ReplyTooLarge(ConnectionLost):
+    """A reply was larger than its caller has room for; the socket was ended before all of it was here."""
+
+
 class Socket(asyncio.BufferedProtocol):
     """One connection's life. `on_reply` callbacks run inside buffer_updated: they must never raise, and be as short as
     whoever waits for the replies behind theirs wants them."""
@@ -62,6 +67,8 @@ class Socket(asyncio.BufferedProtocol):
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._pending: deque[tuple[OnReply, float, bool]] = deque()  # with its deadline, and whether that is strict
         self._received = 0  # bytes
+        self.arriving_bytes = 0  # since the last reply was complete, or up to the end of the one that is answered now
+        self.max_reply_bytes = math.inf  # a larger one ends the socket before it fills our memory
         self._moved: tuple[int, int] | None = None  # bytes received and not yet sent, when a deadline was last passed
         self._unsent: list[bytes] = []
         self._transport: asyncio.Transport | None = None
@@ -154,6 +161,10 @@ class Socket(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.arriving_bytes += nbytes
+        if self.arriving_bytes > self.max_reply_bytes:
+            self.drop(ReplyTooLarge(f"a reply takes more than {self.max_reply_bytes} bytes"))
+            return
         self._parser.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]
         self._received += nbytes
         gets, pending = self._parser.gets, self._pending
@@ -166,6 +177,7 @@ class Socket(asyncio.BufferedProtocol):
                         continue
                 on_reply, _, _ = pending.popleft()
                 on_reply(reply)
+                self.arriving_bytes = 0
         except NotRedis as error:
             self.drop(NotRedis(f"the server does not speak the Redis protocol: {error}"))
         except IndexError:

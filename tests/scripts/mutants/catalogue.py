@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tests.scripts.mutants.adding import ADD, ADD_ON_TERMS
 from tests.scripts.mutants.delaying import MOVE_DELAYED, PROMOTE, YIELD
-from tests.scripts.mutants.holding import CLAIM_IDLE, KEEP, LEAVE, ORPHANS, RECOUNT, REGROUP, RELEASE, TAKEOVER
+from tests.scripts.mutants.holding import CLAIM_IDLE, KEEP, LEAVE, ORPHANS, READ, RECOUNT, REGROUP, RELEASE, TAKEOVER
 from tests.scripts.mutants.mutant import Mutant
 from tests.scripts.mutants.repeating import DUE_REPEATABLES, FIRE, MOVE_REPEATABLE, SET_ASIDE, UPSERT_REPEATABLE
 from tests.scripts.mutants.replaying import REPLAY
@@ -33,6 +33,7 @@ MUTANTS = [
     *TAKEOVER,
     *CLAIM_IDLE,
     *ORPHANS,
+    *READ,
     *RECOUNT,
     *DUE_REPEATABLES,
     *FIRE,

@@ -10,6 +10,8 @@ from tests.scripts.mutants.mutant import (
     GATE,
     TIME,
     Mutant,
+    bounds_bytes,
+    carries,
     compares_ids,
     deliveries,
 )
@@ -155,16 +157,17 @@ LEAVE = [
 ]
 
 CAS = "tonumber(score) ~= lease"
-TOLD = "claimed[1][2], deliveries}"
+TOLD = "fields, deliveries}"
 
 TAKEOVER = [
     Mutant("takeover", "whoever came back is robbed", f"if not score or {CAS} then", "if not score then"),
     Mutant("takeover", "a lease is not needed", "if not score or tonumber", "if score and tonumber"),
     Mutant("takeover", "a lease that grew will do", CAS, "tonumber(score) < lease"),
     Mutant("takeover", "entries of anybody are taken", "'-', '+', count, from)", "'-', '+', count)"),
-    Mutant("takeover", "earlier deliveries are not told", TOLD, "claimed[1][2], 0}"),
-    Mutant("takeover", "deliveries are told one too low", TOLD, "claimed[1][2], deliveries - 1}"),
-    Mutant("takeover", "deliveries are told one too high", TOLD, "claimed[1][2], deliveries + 1}"),
+    *bounds_bytes("takeover"),
+    Mutant("takeover", "earlier deliveries are not told", TOLD, "fields, 0}"),
+    Mutant("takeover", "deliveries are told one too low", TOLD, "fields, deliveries - 1}"),
+    Mutant("takeover", "deliveries are told one too high", TOLD, "fields, deliveries + 1}"),
     Mutant(
         "takeover",
         "the delivery is not counted",
@@ -190,20 +193,24 @@ TAKEOVER = [
 ]
 
 CLAIM_IDLE = [
-    Mutant("claim_idle", "the leased are robbed", " and not redis.call('ZSCORE', workers, owner)", ""),
+    Mutant("claim_idle", "the leased are robbed", " and not has_lease(owner)", ""),
+    Mutant("claim_idle", "one lease is everybody's", "leased[owner] == nil", "next(leased) == nil"),
+    *bounds_bytes("claim_idle"),
     Mutant("claim_idle", "our own are delivered again", "owner ~= consumer and ", ""),
     Mutant("claim_idle", "idleness is not asked", "'IDLE', min_idle_ms, start", "start"),
     Mutant("claim_idle", "a claim that is refused costs the entry", "consumer, 0, id)", "consumer, 86400000, id)"),
-    Mutant("claim_idle", "earlier deliveries are not told", TOLD, "claimed[1][2], 0}"),
-    Mutant("claim_idle", "the count is ignored", "if #taken < count and", "if"),
+    Mutant("claim_idle", "earlier deliveries are not told", TOLD, "fields, 0}"),
+    Mutant("claim_idle", "the count is ignored", "if #taken < count and bytes_left", "if bytes_left"),
     Mutant("claim_idle", "only one page is looked at", "if #found < page then break end", "break"),
 ]
 
 ORPHANS = [
-    Mutant("orphans", "entries of others are listed", "start, '+', count, consumer)", "start, '+', count)"),
-    Mutant("orphans", "deliveries are not told", "or false, deliveries}", "or false, 1}"),
-    Mutant("orphans", "the start is ignored", "group, start, '+'", "group, '-', '+'"),
-    Mutant("orphans", "the count is ignored", "'+', count, consumer", "'+', 1, consumer"),
+    Mutant("orphans", "entries of others are listed", "start, last, count, consumer)", "start, last, count)"),
+    Mutant("orphans", "deliveries are not told", "fields, deliveries}", "fields, 1}"),
+    Mutant("orphans", "the start is ignored", "group, start, last", "group, '-', last"),
+    Mutant("orphans", "the search has no end", "group, start, last", "group, start, '+'"),
+    Mutant("orphans", "the count is ignored", "last, count, consumer", "last, 1, consumer"),
+    *bounds_bytes("orphans"),
 ]
 
 RECOUNT_GATE = "if not pending.err and #pending == 1 and pending[1][4] == delivery then"
@@ -221,4 +228,15 @@ RECOUNT = [
     Mutant("recount", "only the first is counted", "counted = counted + 1", "return 1"),
     Mutant("recount", "it is not told how many", "return counted", "return 0"),
     Mutant("recount", "one that is not ours stops the others", "counted + 1\n  end", "counted + 1\n  else break end"),
+]
+
+READ = [
+    Mutant("read", "the count is ignored", "#read < count and ", ""),
+    Mutant("read", "somebody else reads", "'GROUP', group, consumer,", "'GROUP', group, 'another',"),
+    Mutant("read", "more is read than is told", "'COUNT', 1,", "'COUNT', 2,"),
+    Mutant("read", "what was read is read again", "stream, '>')", "stream, '0')"),
+    Mutant("read", "a missing group is no error", "#read == 0 then return reply end", "false then return reply end"),
+    Mutant("read", "the bytes are ignored", "#read < count and bytes_left > 0", "#read < count"),
+    Mutant("read", "bytes are not counted", "bytes_left = bytes_left - bytes", ""),
+    *carries("read"),
 ]

@@ -129,3 +129,23 @@ def leads_alone(script: str) -> list[Mutant]:
             "redis.call('GETRANGE'",
         ),
     ]
+
+
+def carries(script: str) -> list[Mutant]:
+    """It is wrong about what is sent of an entry."""
+    return [
+        Mutant(script, "large entries are sent", "if bytes > max_entry_bytes then", "if false then"),
+        Mutant(script, "entries of that size are not sent", "bytes > max_entry_bytes", "bytes >= max_entry_bytes"),
+        Mutant(script, "only the first word weighs", "bytes = bytes + #word end", "bytes = #word break end"),
+    ]
+
+
+def bounds_bytes(script: str) -> list[Mutant]:
+    """It is wrong about how many bytes one call may bring."""
+    is_claim_idle = script == "claim_idle"
+    bound = "count and bytes_left > 0 and owner" if is_claim_idle else "if bytes_left <= 0 then break end"
+    return [
+        Mutant(script, "the bytes are ignored", bound, "count and owner" if is_claim_idle else ""),
+        Mutant(script, "bytes are not counted", "bytes_left = bytes_left - bytes", ""),
+        *carries(script),
+    ]

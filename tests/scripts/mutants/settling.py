@@ -104,7 +104,7 @@ BURY = [
     ),
     Mutant("bury", "the entries stay pending", "redis.call('XACK', stream, group, unpack(ids))", ""),
     Mutant("bury", "the entries stay in the stream", "redis.call('XDEL', stream, unpack(ids))", ""),
-    Mutant("bury", "the last value is cut off", "i + 3 + words))", "i + 1 + words))"),
+    Mutant("bury", "the last value is cut off", "i + 3 + words)", "i + 1 + words)"),
     Mutant("bury", "there is no bound", "if max_len > 0 then", "if false then"),
     Mutant(
         "bury",
@@ -119,4 +119,7 @@ BURY = [
     *unmarks("bury"),
     Mutant("bury", "every marker is asked for", "if job_id ~= '' then unmark", "if true then unmark"),
     Mutant("bury", "no marker goes", "if job_id ~= '' then unmark", "if false then unmark"),
+    Mutant("bury", "what was not carried is lost", "own['d'] or ''", "''"),
+    Mutant("bury", "the name of what was not carried is lost", "if own['n'] and own['n'] ~= '' then", "if false then"),
+    Mutant("bury", "every letter is taken from its entry", "if letter[1] ~= '' then return letter end", ""),
 ]

@@ -7,6 +7,7 @@
 -- KEYS  stream, dead letters, counter of dropped dead letters
 -- ARGV  group, consumer, max_len (0: no bound), prefix of the queue's keys, then for each job: entry id, delivery,
 --       job id (empty: it is certainly not the only one of its id), number of fields and values, field, value...
+--       A letter whose first field is empty gets the entry's own payload and name there.
 -- Fails with NOGROUP while the group is gone: it is made anew, and then it shows whose the entry is.
 -- Returns how many were buried
 local stream, dead, dropped = KEYS[1], KEYS[2], KEYS[3]
@@ -19,8 +20,9 @@ if kind ~= 'none' and kind ~= 'stream' then
 end
 
 -- include lib/unmark.lua
+-- include lib/letter_of.lua
 
-local ours, ids, i = {}, {}, 5
+local ours, ids, letters, i = {}, {}, {}, 5
 while i <= #ARGV do
   local id, delivery, words = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 3])
   local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
@@ -28,6 +30,7 @@ while i <= #ARGV do
   if not pending.err and #pending == 1 and pending[1][4] <= delivery and not ours[id] then
     ours[id] = i
     ids[#ids + 1] = id
+    letters[id] = letter_of(stream, id, i + 4, i + 3 + words)
   end
   i = i + 4 + words
 end
@@ -37,8 +40,8 @@ redis.call('XACK', stream, group, unpack(ids))
 redis.call('XDEL', stream, unpack(ids))
 for _, id in ipairs(ids) do
   i = ours[id]
-  local job_id, words = ARGV[i + 2], tonumber(ARGV[i + 3])
-  redis.call('XADD', dead, '*', unpack(ARGV, i + 4, i + 3 + words))
+  local job_id = ARGV[i + 2]
+  redis.call('XADD', dead, '*', unpack(letters[id]))
   if job_id ~= '' then unmark(prefix, job_id, id) end
 end
 

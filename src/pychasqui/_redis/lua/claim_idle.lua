@@ -4,21 +4,33 @@
 -- lease, become ours, each counted as one more delivery. Official consumers have no lease; idleness is all they show.
 --
 -- KEYS  stream, workers
--- ARGV  group, consumer (we), min_idle_ms, count
--- Returns a list of {id, fields, earlier deliveries}
+-- ARGV  group, consumer (we), min_idle_ms, count, max_bytes (the last entry may go beyond it),
+--       max_entry_bytes (of a larger one comes the size alone)
+-- Returns a list of {id, fields or size, earlier deliveries}, empty if none is left
 local stream, workers = KEYS[1], KEYS[2]
 local group, consumer, min_idle_ms, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local bytes_left, max_entry_bytes = tonumber(ARGV[5]), tonumber(ARGV[6])
+
+-- include lib/carried.lua
+
+local leased = {}  -- by consumer
+local function has_lease(owner)
+  if leased[owner] == nil then leased[owner] = redis.call('ZSCORE', workers, owner) and true or false end
+  return leased[owner]
+end
 
 -- Entries of workers with a lease may be idle for long, too: they are looked past, page by page.
 local page, taken, start = 500, {}, '-'
-while #taken < count do
+while #taken < count and bytes_left > 0 do
   local found = redis.call('XPENDING', stream, group, 'IDLE', min_idle_ms, start, '+', page)
   for _, pending in ipairs(found) do
     local id, owner, deliveries = pending[1], pending[2], pending[4]
-    if #taken < count and owner ~= consumer and not redis.call('ZSCORE', workers, owner) then
+    if #taken < count and bytes_left > 0 and owner ~= consumer and not has_lease(owner) then
       local claimed = redis.call('XCLAIM', stream, group, consumer, 0, id)
       if #claimed == 1 and claimed[1] and claimed[1][2] then
-        taken[#taken + 1] = {id, claimed[1][2], deliveries}
+        local fields, bytes = carried(claimed[1][2], max_entry_bytes)
+        taken[#taken + 1] = {id, fields, deliveries}
+        bytes_left = bytes_left - bytes
       else
         redis.call('XACK', stream, group, id)
       end

@@ -3,15 +3,23 @@
 -- Changes nothing.
 --
 -- KEYS  stream
--- ARGV  group, consumer, start (exclusive with a leading "("), count
--- Returns a list of {id, fields (false if the entry was deleted), deliveries}
+-- ARGV  group, consumer, start (exclusive with a leading "("), last (the end of the search), count,
+--       max_bytes (the last entry may go beyond it), max_entry_bytes (of a larger one comes the size alone)
+-- Returns a list of {id, fields or size (false if the entry was deleted), deliveries}
 local stream = KEYS[1]
-local group, consumer, start, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local group, consumer, start, last, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local bytes_left, max_entry_bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
+
+-- include lib/carried.lua
 
 local found = {}
-for _, pending in ipairs(redis.call('XPENDING', stream, group, start, '+', count, consumer)) do
+for _, pending in ipairs(redis.call('XPENDING', stream, group, start, last, count, consumer)) do
+  if bytes_left <= 0 then break end
   local id, deliveries = pending[1], pending[4]
-  local entry = redis.call('XRANGE', stream, id, id)
-  found[#found + 1] = {id, entry[1] and entry[1][2] or false, deliveries}
+  local entry = redis.call('XRANGE', stream, id, id)[1]
+  local fields, bytes = false, 0
+  if entry then fields, bytes = carried(entry[2], max_entry_bytes) end
+  found[#found + 1] = {id, fields, deliveries}
+  bytes_left = bytes_left - bytes
 end
 return found
