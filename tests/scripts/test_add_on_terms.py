@@ -743,6 +743,13 @@ class TestNarrowUser:
     def test_one_who_may_not_add(self, group: Group) -> None:
         self.check(group, "-xadd")
 
+    def test_one_who_may_not_look(self, group: Group) -> None:
+        for command in ("-mget", "-zscore", "-xrange"):
+            self.check(group, command, if_exists="replace")
+
+    def test_one_who_may_not_ask_what_was_delivered(self, group: Group) -> None:
+        self.check(group, "-xinfo", if_exists="replace")
+
     def test_one_who_may_not_remove_from_the_stream(self, group: Group) -> None:
         self.check(group, "-xdel", if_exists="replace")
 

@@ -80,6 +80,12 @@ class TestNobodyToWaitFor:
         assert group.regroup("a", {entry_id: 1}) == 1
         assert group.read("b", 9) == added
 
+    def test_the_list_of_workers_ends_by_itself_also_if_it_begins_here(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        group.destroy()
+        assert group.regroup("a", {entry_id: 1}) == 1
+        assert group.client.pttl(KEYS.workers) > 0
+
     def test_the_dead_and_those_who_have_left_are_not_waited_for(self, group: Group) -> None:
         group.add(1)
         lose_group(group)
@@ -323,6 +329,20 @@ class TestStreamThatIsBehind:
         assert group.regroup("a", {b"6-2": 1, b"5-1": 3}) == 1
         assert group.holds == {b"5-1": Hold("a", 3)}
         assert group.client.xinfo_groups(KEYS.stream)[0]["last-delivered-id"] == b"6-1"
+
+
+class TestNarrowUser:
+    def test_one_who_may_not_do_all_of_it_makes_no_group_around_half_of_it(self, group: Group) -> None:
+        (entry_id,) = group.hand_to("a")
+        group.destroy()
+        for command in ("xclaim", "xgroup", "xrange", "zadd", "hset", "pexpire", "zrangebyscore", "hget"):
+            refused = pytest.raises(redis.ResponseError, match=r"NOPERM|permission|can.t run|ACL")
+            with group.as_user("allkeys", "+@all", f"-{command}") as narrow, refused:
+                narrow.regroup("a", {entry_id: 1})
+            assert not group.exists
+            assert WORDS not in group.keys
+        assert group.regroup("a", {entry_id: 1}) == 1
+        assert group.holds == {entry_id: Hold("a", 1)}
 
 
 class TestTrouble:

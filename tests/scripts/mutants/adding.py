@@ -38,7 +38,6 @@ ADD_ON_TERMS = [
     ),
     Mutant("add_on_terms", "the ledger has no end", "redis.pcall('PEXPIRE', ledger, ledger_ttl_ms)", ""),
     Mutant("add_on_terms", "all slots are one", "call('HGET', ledger, slot)", "call('HGET', ledger, '0')"),
-    Mutant("add_on_terms", "the stream's type is found out too late", "refusal('XLEN', stream)", "nil"),
     Mutant(
         "add_on_terms",
         "the set's type is found out too late",
@@ -63,7 +62,7 @@ ADD_ON_TERMS = [
         " or refusal('ZREM', delayed, '')",
         "",
     ),
-    Mutant("add_on_terms", "who keeps needs to remove", "may_replace and (refusal", "(refusal"),
+    Mutant("add_on_terms", "who keeps needs to remove", "if may_replace then refused", "if true then refused"),
     Mutant("add_on_terms", "a clock that is behind", CALL_TIME, CLOCK_BEHIND),
     Mutant("add_on_terms", "a clock that is ahead", CALL_TIME, CLOCK_AHEAD),
     Mutant("add_on_terms", "early by a part of a millisecond", CEIL, FLOOR),

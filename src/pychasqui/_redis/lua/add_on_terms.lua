@@ -27,14 +27,27 @@ if last and tonumber(last) >= number then return answered end
 -- include lib/find_unique.lua
 -- include lib/take_away.lua
 
--- Whatever could be refused must be so before the first job is added. The stream cannot be tried: see add_to_stream.
-local refused = refusal('XLEN', stream)
+-- Whatever could be refused must be so before the first job is added. No entry has the id 0-0, and who may add is told so.
+local refused = refusal('XADD', stream, 'NOMKSTREAM', '0-0', 'd', '')
+if string.find(refused.err, 'greater than 0-0', 1, true) then refused = nil end
+refused = refused
+  or refusal('XLEN', stream)
   or refusal('SET', prefix .. ':unique:', '', 'XX')
   or refusal('ZADD', delayed, 'XX', 'GT', '-inf', 'none')
+local has_unique, may_replace = false, false
 for i = 12, #ARGV, 6 do
-  local may_replace = ARGV[i] == 'replace' or ARGV[i] == 'postpone'
-  refused = refused or (may_replace and (refusal('XDEL', stream, '0-0') or refusal('ZREM', delayed, '')))
+  has_unique = has_unique or ARGV[i] ~= ''
+  may_replace = may_replace or ARGV[i] == 'replace' or ARGV[i] == 'postpone'
 end
+if has_unique then
+  refused = refused
+    or refusal('MGET', prefix .. ':unique:')
+    or refusal('PTTL', prefix .. ':unique:')
+    or refusal('ZSCORE', delayed, '')
+    or refusal('XRANGE', stream, '-', '-')
+end
+if may_replace then refused = refused or refusal('XDEL', stream, '0-0') or refusal('ZREM', delayed, '') end
+if may_replace and call('EXISTS', stream) == 1 then refused = refused or refusal('XINFO', 'GROUPS', stream) end
 if refused then return refused end
 
 local time = call('TIME')

@@ -24,31 +24,42 @@ if not pending.err then
   return 1
 end
 
--- Whatever could fail must fail before the first write.
+-- include lib/refusal.lua
+
+-- Whatever could be refused must be so before anything is written. PERSIST comes first: it needs no memory, and what
+-- follows a first write passes when memory is full; the words get their end again at once.
 local length = redis.call('XLEN', stream)
 local about = length > 0 and redis.call('XINFO', 'STREAM', stream)
 -- Workers of other groups are in the same list and will never say anything: nobody waits past this.
 local longest = redis.call('ZREVRANGE', workers, 0, 0, 'WITHSCORES')[2]
-redis.call('HLEN', words)
-
--- PERSIST needs no memory, and what follows a first write passes when memory is full.
+local until_ms = redis.call('HGET', words, 'until')
 redis.call('PERSIST', words)
 if length == 0 then
   redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
-  redis.call('DEL', words)
+  redis.pcall('DEL', words)
   return 1
 end
+local claim = refusal('XCLAIM', stream, group, consumer, 0, '0-0')
+if string.find(claim.err, 'NOGROUP', 1, true) then claim = nil end
+local refused = claim
+  or refusal('PEXPIRE', words, lease_ms)
+  or refusal('PEXPIRE', workers, keep_key_ms)
+  or refusal('XGROUP', 'DESTROY', stream, group)
+  or refusal('XRANGE', stream, '-', '-')
+  or refusal('ZRANGEBYSCORE', workers, '(0', '(0')
+  or refusal('ZADD', workers, 'XX', 'GT', '-inf', '')
+if refused then return refused end
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-redis.call('HSETNX', words, 'until', longest or 0)
-redis.call('HSET', words, 'of ' .. consumer, table.concat(ARGV, ' ', 7))
+until_ms = until_ms or longest or 0
+redis.call('HSET', words, 'until', until_ms, 'of ' .. consumer, table.concat(ARGV, ' ', 7))
 redis.call('PEXPIRE', words, lease_ms)
 redis.call('ZADD', workers, now_ms + lease_ms, consumer)
 redis.call('PEXPIRE', workers, keep_key_ms)
 
 local alive = redis.call('ZRANGEBYSCORE', workers, '(' .. now_ms, '+inf')
-local must_wait = now_ms < (tonumber(redis.call('HGET', words, 'until')) or 0)
+local must_wait = now_ms < (tonumber(until_ms) or 0)
 local said = {}
 for _, name in ipairs(alive) do
   said[name] = redis.call('HGET', words, 'of ' .. name)
@@ -86,5 +97,5 @@ repeat
   end
 until #page < 100
 if has_left then redis.call('ZADD', workers, 0, heir) end
-redis.call('DEL', words)
+redis.pcall('DEL', words)
 return 1
