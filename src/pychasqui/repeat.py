@@ -284,10 +284,10 @@ class FirePlan:
 def plan_fires(
     spec: RepeatSpec, due_ms: int, *, fired: int, now_ms: int, grace_ms: int = GRACE_MS, made_up: int | None = None
 ) -> FirePlan:
-    """Decide about a repeatable whose score is `due_ms` and that has been fired so many times.
+    """Decide about a repeatable whose score is `due_ms` and that has fired `fired` times.
 
     The bounds and the limit hold for all fires. If more than MAX_FIRES are due in time, the next score is due as well.
-    With `made_up` it goes on with what was missed, of which so many windows have been made up for.
+    With `made_up` it goes on with windows that were missed, after this number of them has been made up for.
     """
     if due_ms > now_ms:
         return FirePlan((), due_ms)

@@ -369,7 +369,7 @@ class Broker:
         return await self.hear(self._keys.due_channel, on_due)
 
     def tell_of_due(self, delay_ms: int) -> None:
-        """Tell who leads that a job is due in so many ms. Best effort: it looks by itself, too."""
+        """Tell who leads that a job is due in `delay_ms`. Best effort: it looks by itself, too."""
         self._send(("PUBLISH", self._keys.due_channel, delay_ms), _nobody)
 
     async def hear(self, channel: str, on_due: Callable[[float], None]) -> bool:

@@ -3,7 +3,7 @@
 -- Atomically, for each repeatable: only if its score and its spec are still what the decision was made by, its jobs join
 -- the stream, the fires are counted, and it gets its next score, or is gone if there is none. Closes the race between
 -- a leader that was held up and its successor, and with an upsert. Sending it twice fires nothing twice. One whose jobs
--- the stream refuses stays as it is, and holds up nothing else.
+-- the stream refuses, or whose spec cannot be removed, stays as it is, and holds up nothing else.
 --
 -- KEYS  stream, repeat
 -- ARGV  prefix of the queue's keys, then for each repeatable: key, score, spec, next score (empty: none), name of its
@@ -22,7 +22,11 @@ local refused = refusal('ZADD', repeats, 'XX', 'GT', '-inf', '')
   or refusal('ZREM', repeats, absent_member(repeats))
 if refused then return refused end
 
--- Adds all of a repeatable's jobs or none; returns the error if the stream refuses them.
+local function take_back(added)
+  for _, id in ipairs(added) do call('XDEL', stream, id) end
+end
+
+-- Adds all of a repeatable's jobs or none; returns their ids, and the error if the stream refuses them.
 local function add_jobs(name, first, last)
   local added = {}
   for j = first, last do
@@ -33,12 +37,12 @@ local function add_jobs(name, first, last)
       id = pcall('XADD', stream, '*', 'd', ARGV[j], 'n', name)
     end
     if type(id) == 'table' then
-      for _, one in ipairs(added) do call('XDEL', stream, one) end
-      return id
+      take_back(added)
+      return {}, id
     end
     added[#added + 1] = id
   end
-  return nil
+  return added, nil
 end
 
 local moved, any, why, i = {}, false, nil, 2
@@ -50,12 +54,14 @@ while i <= #ARGV do
   if is_same then
     -- The count is computed here: HINCRBY refuses one that is written otherwise than it would write it.
     local fired = (tonumber(call('HGET', hash, 'fired') or 0) or 0) + jobs
-    local trouble = refusal('HSET', hash, 'spec', spec) or add_jobs(name, i + 6, i + 5 + jobs)
+    local trouble, added = refusal('HSET', hash, 'spec', spec), {}
+    if not trouble then added, trouble = add_jobs(name, i + 6, i + 5 + jobs) end
+    if not trouble and next_score == '' then trouble = refusal('DEL', hash) end
     if trouble then
+      take_back(added)
       is_same, why = false, trouble
     elseif next_score == '' then
       call('ZREM', repeats, key)
-      pcall('DEL', hash)
     else
       if jobs > 0 then call('HSET', hash, 'fired', string.format('%.0f', fired)) end
       call('ZADD', repeats, next_score, key)

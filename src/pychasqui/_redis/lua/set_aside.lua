@@ -14,8 +14,20 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/refusal.lua
 -- include lib/absent_member.lua
 
-local refused = refusal('ZADD', repeats, 'XX', 'GT', '-inf', '') or refusal('ZREM', repeats, absent_member(repeats))
+local refused = refusal('ZADD', repeats, 'XX', 'GT', '-inf', '')
+  or refusal('ZREM', repeats, absent_member(repeats))
 if refused then return refused end
+
+-- The letter is written before the spec goes, and taken back if that is refused. Returns the error.
+local function move_bytes(spec, hash, detail)
+  local trouble = refusal('XDEL', dead, '0-0')
+  if trouble then return trouble end
+  local letter = pcall('XADD', dead, '*', 'd', spec, 'source_id', '', 'reason', 'malformed', 'detail', detail)
+  if type(letter) == 'table' then return letter end
+  trouble = refusal('DEL', hash)
+  if trouble then call('XDEL', dead, letter) end
+  return trouble
+end
 
 local moved, why = 0, ''
 for i = 3, #ARGV, 5 do
@@ -26,15 +38,12 @@ for i = 3, #ARGV, 5 do
   if type(stored) == 'table' then stored = '' end
   local is_same = stored and #stored == bytes and (spec == '' or stored == spec)
   if is_same and tonumber(call('ZSCORE', repeats, key) or -1) == score then
-    local letter = pcall(
-      'XADD', dead, '*', 'd', stored, 'source_id', '', 'reason', 'malformed', 'detail', detail
-    )
-    if type(letter) == 'table' then
-      why = letter.err
+    local trouble = move_bytes(stored, hash, detail)
+    if trouble then
+      why = trouble.err
       call('ZADD', repeats, 'XX', again_ms, key)
     else
       call('ZREM', repeats, key)
-      pcall('DEL', hash)
       moved = moved + 1
     end
   end
