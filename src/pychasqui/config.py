@@ -53,6 +53,7 @@ SCHEDULER_TICK_MS = 1500  # how often the leader looks for repeatables that it h
 DLQ_MAX_LEN = 100_000  # the official bound; what it pushes out is counted
 RESULT_BATCH_BYTES = 1024 * 1024  # results in one script call
 OUTCOME_BATCH = 250  # failed jobs in one script call: each carries its payload
+OUTCOME_BYTES = 512 * 1024  # and no more of them than this, beside the first: some 3 ms of the server's time
 MAX_ERROR_CHARS = 2000
 MAX_TRACEBACK_CHARS = 8000
 RELEASED = "released"  # the consumer that holds what was handed back until somebody takes it

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pychasqui._engine.pace import Pace
+from pychasqui._engine.pace import Pace, Weight
 from pychasqui.config import PREFETCH_S, READ_COUNT
 
 
@@ -70,3 +70,28 @@ def test_whatever_is_measured_what_is_read_ahead_stays_within_its_bounds(steps: 
         now, finished = now + elapsed, finished + more
         pace.measure(finished, now)
         assert 0 <= pace.ahead() <= 3 * READ_COUNT
+
+
+class TestWeight:
+    def test_nothing_fits_before_anything_is_known_but_a_read_may_wait_for_many(self) -> None:
+        weight = Weight()
+        assert (weight.of(1) > 2**60, weight.of(0), weight.count_within(10)) == (True, 0.0, READ_COUNT)
+
+    def test_the_first_batch_says_what_entries_weigh(self) -> None:
+        weight = Weight()
+        weight.measure(10, 1000)
+        assert (weight.of(7), weight.count_within(1000), weight.count_within(1)) == (700.0, 10, 1)
+
+    def test_large_ones_are_remembered_for_a_while(self) -> None:
+        weight = Weight()
+        weight.measure(1, 2**20)
+        weight.measure(1000, 100_000)
+        assert weight.of(1) == 0.75 * 2**20
+        for _ in range(40):
+            weight.measure(1000, 100_000)
+        assert weight.of(1) == 100.0
+
+    def test_no_entries_say_nothing(self) -> None:
+        weight = Weight()
+        weight.measure(0, 0)
+        assert not weight.is_known

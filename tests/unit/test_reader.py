@@ -768,6 +768,12 @@ class TestBytes:
         desk.lanes.waiting, desk.lanes.waiting_bytes = 16, 16 * 2**20
         assert (desk.reader.room(), desk.reader.bounds().max_bytes) == (0, 1)
 
+    async def test_so_does_what_has_ended_and_is_not_settled(self) -> None:
+        desk = Desk()
+        desk.reader._weight.measure(1, 2**20)
+        desk.reader.unsettled = lambda: 14
+        assert desk.reader.bytes_left == 2 * 2**20
+
     async def test_small_jobs_are_not_added_up(self) -> None:
         desk = Desk()
         desk.reader._weight.measure(10, 1000)

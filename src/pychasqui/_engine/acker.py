@@ -20,7 +20,7 @@ from .._redis.remedies import Remedy, remedy_for
 from .._redis.socket import Socket
 from .._shown import shown
 from ..codec import encode_data
-from ..config import ACK_BATCH, OUTCOME_BATCH, REGROUP_S, RESULT_BATCH_BYTES
+from ..config import ACK_BATCH, OUTCOME_BATCH, OUTCOME_BYTES, REGROUP_S, RESULT_BATCH_BYTES
 from ..errors import RedisTrouble
 from ..sinks import GuardedSinks, JobOutcome
 from .delivery import Delivery
@@ -144,8 +144,7 @@ class Acker(Service):
 
     async def _move(self, jobs: list[T], send: Callable[[list[T]], Awaitable[int]]) -> None:
         """A few calls at a time: the server is not held up for long by one, and has the next at hand."""
-        starts = range(0, min(len(jobs), MOVES_AT_ONCE * OUTCOME_BATCH), OUTCOME_BATCH)
-        batches = [jobs[start : start + OUTCOME_BATCH] for start in starts]
+        batches = cut_batches(jobs)
         answers = await asyncio.gather(*map(send, batches), return_exceptions=True)
         unanswered: list[T] = []
         for batch, answer in zip(batches, answers, strict=True):
@@ -217,6 +216,22 @@ class Acker(Service):
             await asyncio.sleep(REGROUP_S)
             return
         await asyncio.sleep(self._outage.goes_on(error))
+
+
+def cut_batches(jobs: Sequence[T]) -> list[list[T]]:
+    """The first few batches of what is to be moved, each bounded by number and by bytes; one job may be more."""
+    batches: list[list[T]] = []
+    bytes_left = 0
+    for job in jobs[: MOVES_AT_ONCE * OUTCOME_BATCH]:
+        size = len(job.member) if isinstance(job, Failed) else sum(map(len, job.letter))
+        if not batches or size > bytes_left or len(batches[-1]) == OUTCOME_BATCH:
+            if len(batches) == MOVES_AT_ONCE:
+                break
+            batches.append([])
+            bytes_left = OUTCOME_BYTES
+        batches[-1].append(job)
+        bytes_left -= size
+    return batches
 
 
 def _nobody() -> None:

@@ -106,14 +106,16 @@ class Intake(Service):
         self._adopted: set[bytes] = set()  # orphans found while entries were on their way
         self._on_way_back: set[bytes] = set()  # pending for us still, but being handed back
         self.on_batch: Callable[[ReaderBatch], None] | None = None
+        self.unsettled: Callable[[], int] = int  # how many jobs have ended here of which Redis does not know yet
 
     @property
     def bytes_left(self) -> int:
-        """How many bytes of entries may come beside those that wait."""
-        expected = self._weight.of(self._lanes.waiting)
+        """How many bytes of entries may come beside those that wait, or have ended and are not settled yet."""
+        expected = self._weight.of(self._lanes.waiting + self.unsettled())
         if 2 * expected < self._max_bytes:  # hot: as good as the sum, which takes 30 ns a job
             return self._max_bytes - int(expected)
-        return self._max_bytes - self._lanes.waiting_bytes
+        unsettled = self._weight.of(self.unsettled()) if self._weight.is_known else 0
+        return self._max_bytes - self._lanes.waiting_bytes - int(unsettled)
 
     def bounds(self) -> Bounds:
         """What the next script may bring."""

@@ -46,10 +46,13 @@ class Weight:
     def __init__(self) -> None:
         self.bytes = math.inf  # nothing is known yet: anything may come
 
+    @property
+    def is_known(self) -> bool:
+        return self.bytes != math.inf
+
     def measure(self, count: int, total_bytes: int) -> None:
         if count:
-            kept = 0.0 if self.bytes == math.inf else self.bytes * WEIGHT_KEPT
-            self.bytes = max(total_bytes / count, kept)
+            self.bytes = max(total_bytes / count, self.bytes * WEIGHT_KEPT if self.is_known else 0.0)
 
     def of(self, count: int) -> float:
         """What that many weigh; nothing if there are none."""
@@ -57,4 +60,4 @@ class Weight:
 
     def count_within(self, room_bytes: int) -> int:
         """How many to wait for; at least one: how large an entry is shows only when it is here."""
-        return READ_COUNT if self.bytes in (0.0, math.inf) else max(1, int(room_bytes / self.bytes))
+        return max(1, int(room_bytes / self.bytes)) if self.bytes and self.is_known else READ_COUNT

@@ -82,7 +82,6 @@ class Reader(Intake):
         self._on_group_gone = on_group_gone
         self._max_reply_bytes = max(2 * max_bytes, FEWEST_REPLY_BYTES)  # twice what was expected
         self.claims: Claims | None = None
-        self.unsettled: Callable[[], int] = int  # how many jobs have ended here of which Redis does not know yet
         self.on_drained: Callable[[], None] | None = None
         self._awaits_settling = False
         self._pace = Pace(monotonic())
@@ -245,9 +244,9 @@ class Reader(Intake):
             lanes.low_water = ahead // 2
             count = lanes.free + ahead
             has_room = count > 0 and lanes.waiting <= lanes.low_water
-            if has_room and self.bytes_left <= 0:
-                has_room, lanes.low_water = False, lanes.waiting // 2
-            self._awaits_settling = has_room and self.unsettled() > MAX_UNSETTLED
+            if is_full := has_room and self.bytes_left <= 0:
+                lanes.low_water = lanes.waiting // 2
+            self._awaits_settling = has_room and (is_full or self.unsettled() > MAX_UNSETTLED)
             if (has_room and not self._awaits_settling) or self._is_stopping or self._is_paused:
                 return min(count, self._read_count)
             slept_from = monotonic()

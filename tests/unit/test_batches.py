@@ -1,0 +1,39 @@
+"""How failed and dead jobs are cut into script calls: by number and by bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pychasqui._engine.acker import MOVES_AT_ONCE, cut_batches
+from pychasqui._redis.commands import Dead, Failed
+from pychasqui.config import OUTCOME_BATCH, OUTCOME_BYTES
+
+
+def failed(size: int) -> Failed:
+    return Failed(b"1-0", 1, 0, b"x" * size, "id", 0)
+
+
+def dead(size: int) -> Dead:
+    return Dead(b"1-0", 1, "", [b"d", b"x" * (size - 1)])
+
+
+def lengths(jobs: list[Any]) -> list[int]:
+    return [len(batch) for batch in cut_batches(jobs)]
+
+
+def test_small_jobs_are_bounded_by_number() -> None:
+    assert lengths([failed(10)] * (OUTCOME_BATCH + 3)) == [OUTCOME_BATCH, 3]
+    assert lengths([dead(10)] * 10_000) == [OUTCOME_BATCH] * MOVES_AT_ONCE
+
+
+def test_large_jobs_are_bounded_by_bytes() -> None:
+    assert lengths([failed(OUTCOME_BYTES // 2)] * 5) == [2, 2, 1]
+    assert lengths([dead(OUTCOME_BYTES // 2)] * 100) == [2] * MOVES_AT_ONCE
+
+
+def test_one_that_is_larger_travels_alone() -> None:
+    assert lengths([failed(10), failed(2 * OUTCOME_BYTES), failed(10)]) == [1, 1, 1]
+
+
+def test_nothing_is_cut_into_nothing() -> None:
+    assert cut_batches(list[Failed]()) == []
