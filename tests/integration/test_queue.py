@@ -14,12 +14,14 @@ import redis.asyncio
 from pychasqui import (
     BackoffSpec,
     Closed,
+    InvalidArgument,
     Job,
     NotReplicated,
     PayloadTooLarge,
     Queue,
     QueueFull,
     RedisTrouble,
+    RepeatPattern,
     ReplyError,
     WrongLoop,
 )
@@ -64,6 +66,16 @@ class TestAdd:
     async def test_ids_are_made_up_and_never_the_same(self, queue: Queue, stream: Stream) -> None:
         jobs = await asyncio.gather(*(queue.add("send", number) for number in range(500)))
         assert len({job.id for job in jobs}) == 500
+
+    async def test_no_attempt_at_all_is_refused_wherever_it_can_be_asked_for(self, queue: Queue, witness: Any) -> None:
+        text = "attempts is 0, must be at least 1"
+        with pytest.raises(InvalidArgument, match=text):
+            await queue.add("send", attempts=0)
+        with pytest.raises(InvalidArgument, match=text):
+            await queue.add_bulk([{"name": "send"}, {"name": "send", "attempts": 0}])
+        with pytest.raises(InvalidArgument, match=text):
+            await queue.repeatables.upsert("send", repeat=RepeatPattern.every(1000), attempts=0)
+        assert await witness.dbsize() == 0
 
     async def test_retry_options_travel_with_the_job(self, queue: Queue, stream: Stream) -> None:
         await queue.add("send", attempts=3)

@@ -94,7 +94,12 @@ ADD_ON_TERMS = [
     Mutant("add_on_terms", "a marker does not show", "if is_only and #id >= 26 then", "if false then"),
     Mutant("add_on_terms", "every id like ours shows a marker", "if is_only and #id >= 26", "if #id == 26"),
     Mutant("add_on_terms", "every marker shows", "if is_only and #id >= 26", "if is_only"),
-    Mutant("add_on_terms", "the stream is trimmed", "'XADD', stream, '*'", "'XADD', stream, 'MAXLEN', 2, '*'"),
+    Mutant(
+        "add_on_terms",
+        "the stream is trimmed",
+        "'XADD', stream, '*', unpack",
+        "'XADD', stream, 'MAXLEN', 2, '*', unpack",
+    ),
     Mutant("add_on_terms", "a used up stream is no trouble", "  failure = entry_id\n", ""),
     Mutant("add_on_terms", "a used up stream tears the batch", "not string.find(answer, '[nr]')", "true"),
     *[mutant for mutant in compares_ids("add_on_terms") if "as numbers" not in mutant.title],

@@ -26,28 +26,10 @@ if last and tonumber(last) >= number then return answered end
 -- include lib/is_after.lua
 -- include lib/find_unique.lua
 -- include lib/take_away.lua
+-- include lib/refusal_to_add.lua
 
--- Whatever could be refused must be so before the first job is added. No entry has the id 0-0, and who may add is told so.
-local refused = refusal('XADD', stream, 'NOMKSTREAM', '0-0', 'd', '')
-if string.find(refused.err, 'greater than 0-0', 1, true) then refused = nil end
-refused = refused
-  or refusal('XLEN', stream)
-  or refusal('SET', prefix .. ':unique:', '', 'XX')
-  or refusal('ZADD', delayed, 'XX', 'GT', '-inf', 'none')
-local has_unique, may_replace = false, false
-for i = 12, #ARGV, 6 do
-  has_unique = has_unique or ARGV[i] ~= ''
-  may_replace = may_replace or ARGV[i] == 'replace' or ARGV[i] == 'postpone'
-end
-if has_unique then
-  refused = refused
-    or refusal('MGET', prefix .. ':unique:')
-    or refusal('PTTL', prefix .. ':unique:')
-    or refusal('ZSCORE', delayed, '')
-    or refusal('XRANGE', stream, '-', '-')
-end
-if may_replace then refused = refused or refusal('XDEL', stream, '0-0') or refusal('ZREM', delayed, '') end
-if may_replace and call('EXISTS', stream) == 1 then refused = refused or refusal('XINFO', 'GROUPS', stream) end
+-- Whatever could be refused must be so before the first job is added.
+local refused = refusal_to_add()
 if refused then return refused end
 
 local time = call('TIME')
@@ -60,38 +42,7 @@ local soonest = math.huge
 local longest_ms = 9e15  -- Redis takes no TTL much longer than this
 local answers, failure = {}, nil
 
-local function delay(name, envelope, id, due_ms)
-  local member = struct.pack('<I4', #name) .. name .. envelope
-  call('ZADD', delayed, due_ms, member)
-  call('SET', prefix .. ':didx:' .. id, member, 'PX', math.min(due_ms - now_ms + kept_ms, longest_ms))
-  soonest = math.min(soonest, due_ms)
-  return 'd', member
-end
-
--- A stream whose ids are used up refuses every entry: then no job of the batch joins it, and if none has been stored
--- elsewhere, the batch fails.
-local function add_to_stream(name, envelope, id, is_only)
-  local words = {'d', envelope}
-  if name ~= '' then words[3], words[4] = 'n', name end
-  -- An id of 26 letters, as ours have, does not show that it was given; in UTF-8 it has as many bytes or more.
-  if is_only and #id >= 26 then words[#words + 1], words[#words + 2] = 'u', '1' end
-  local entry_id = redis.pcall('XADD', stream, '*', unpack(words))
-  if type(entry_id) == 'string' then return entry_id end
-  failure = entry_id
-  return nil
-end
-
--- Says where a job is that is the only one of its id, and to official producers that it is delayed.
-local function mark(id, place, due_ms, window_ms, is_official)
-  local ttl_ms = window_ms > 0 and window_ms or math.min(math.max(0, due_ms - now_ms) + kept_ms, longest_ms)
-  call('SET', prefix .. ':unique:' .. id, (window_ms > 0 and 'w' or '') .. place, 'PX', ttl_ms)
-  if place == 'd' then
-    local official_ms = math.min(1000 * math.max(1, math.floor((due_ms - now_ms) / 1000)) + 3600000, longest_ms)
-    call('SET', prefix .. ':dlid:' .. id, '1', 'PX', window_ms > 0 and math.min(window_ms, official_ms) or official_ms)
-  elseif is_official then
-    redis.pcall('DEL', prefix .. ':dlid:' .. id)
-  end
-end
+-- include lib/store_job.lua
 
 local function add(name, envelope, id, due_ms, only, window_ms)
   local found, is_official
