@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pychasqui._redis.risks import SILENCED_BY
 from tests.support.server import server_binary
 
 Chasqui = Callable[..., "subprocess.Popen[str]"]
@@ -58,4 +59,5 @@ def plain_environment() -> dict[str, str]:
     """Ours, without what changes how the command looks or behaves; embedded servers run the suite's own program."""
     names = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS", "REDIS_URL")
     kept = {name: value for name, value in os.environ.items() if name not in names and not name.startswith("CHASQUI_")}
+    kept[SILENCED_BY] = "1"
     return kept | {"CHASQUI_REDIS_SERVER": str(server_binary())}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -17,7 +18,7 @@ from .connection import Connection
 from .keys import Keys
 from .remedies import Remedy, is_refused_unheard, remedy_for
 from .replies import Bounds, Claimed, Entry, OtherLeader, Promotion, read_claimed, read_entries, read_new
-from .risks import Risks, read_holes, read_risks
+from .risks import SILENCED_BY, Risks, read_holes, read_risks
 from .socket import OnReply, Socket, pack
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the list of workers outlives the last of them, so that its entries are found
@@ -95,7 +96,8 @@ class Broker:
         """What is known to be wrong with the version of the server that was last connected to."""
         socket = self.connection.live_socket()
         dialect = None if socket is None else socket.dialect
-        return "" if dialect is None else read_holes(dialect.server, dialect.version)
+        is_silenced = bool(os.environ.get(SILENCED_BY))
+        return "" if dialect is None or is_silenced else read_holes(dialect.server, dialect.version)
 
     async def read(
         self,

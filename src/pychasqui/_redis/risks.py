@@ -26,15 +26,20 @@ MENDED_IN: dict[tuple[str, int, int], tuple[int | None, str]] = {
 }
 
 
+SILENCED_BY = "CHASQUI_IGNORE_HOLES"  # any value: the distribution has mended them, and keeps its old numbers
+
+
 def read_holes(server: str, version: tuple[int, ...]) -> str:
     """A sentence about a hole that is known in this version, or empty."""
     major, minor, patch = (*version, 0, 0, 0)[:3]
     mended, hole = MENDED_IN.get((server, major, minor), (0, ""))
     if mended is not None and patch >= mended:
         return ""
-    found = f"{server} {major}.{minor}.{patch} has the hole {hole}, unless your distribution has mended it"
     remedy = "no release of that series mends it" if mended is None else f"{major}.{minor}.{mended} mends it"
-    return f"{found}: upgrade, {remedy}"
+    return (
+        f"{server} {major}.{minor}.{patch} has the hole {hole}: upgrade, {remedy}. "
+        f"If your distribution has mended it, set {SILENCED_BY}"
+    )
 
 
 class Risks(NamedTuple):
