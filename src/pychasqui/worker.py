@@ -264,7 +264,8 @@ class Worker(Program):
         """
         me, after = (self._settings.group, self.consumer_id), b""
         try:
-            while seen := await self._until_heard(parts.broker.pending_ids, *me, after, COUNT_A_CALL):
+            last = await self._until_heard(parts.broker.last_pending, self._settings.group)
+            while last and (seen := await self._until_heard(parts.broker.pending_ids, *me, after, last, COUNT_A_CALL)):
                 # Said again with the deliveries that were seen at first: nothing counts twice.
                 await self._until_heard(parts.broker.recount, *me, seen)
                 parts.reader.may_have_orphans = True

@@ -331,10 +331,12 @@ class Broker:
         arguments = (group, consumer, start, last, count, *bounds)
         return read_claimed(await self.run(scripts.ORPHANS, (self._keys.stream,), arguments))
 
-    async def pending_ids(self, group: str, consumer: str, after: bytes, count: int) -> list[tuple[bytes, int]]:
+    async def pending_ids(
+        self, group: str, consumer: str, after: bytes, last: bytes, count: int
+    ) -> list[tuple[bytes, int]]:
         """The same without what the entries hold: each with how often it was delivered."""
         start = b"(" + after if after else b"-"
-        page = await self.connection.call("XPENDING", self._keys.stream, group, start, "+", count, consumer)
+        page = await self.connection.call("XPENDING", self._keys.stream, group, start, last, count, consumer)
         return [(entry_id, int(deliveries)) for entry_id, _, _, deliveries in page]
 
     async def recount(self, group: str, consumer: str, seen: list[tuple[bytes, int]]) -> None:
