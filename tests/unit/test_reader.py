@@ -757,6 +757,12 @@ class TestWhatItHoldsAlready:
         desk.reader.arrive([entry(10)])
         assert (asked, desk.lanes.numbers) == ([1], [9, 10, 11])
 
+    async def test_an_id_that_no_server_makes_does_no_harm(self) -> None:
+        desk = Desk()
+        desk.reader.arrive([[b"odd", entry(1)[1]]])
+        desk.reader.arrive([[b"odd", entry(1)[1]]])
+        assert desk.lanes.numbers == [1]
+
 
 class TestBytes:
     async def test_what_waits_leaves_room_for_less(self) -> None:

@@ -250,7 +250,10 @@ class Intake(Service):
 
 def _number(entry_id: bytes) -> tuple[int, int]:
     ms, _, sequence = entry_id.partition(b"-")
-    return int(ms), int(sequence)
+    try:
+        return int(ms), int(sequence)
+    except ValueError:  # no server's id: it is compared with what is held
+        return 0, 0
 
 
 def _size(entry: Claimed) -> int:
