@@ -177,6 +177,13 @@ def test_a_name_that_could_reach_another_queue() -> None:
         Queue("{emails}")
 
 
+async def test_no_attempts_at_all(queue: Queue) -> None:
+    with pytest.raises(
+        InvalidArgument, match="attempts is 0, must be at least 1: it counts every run, the first one too"
+    ):
+        await queue.add("send", attempts=0)
+
+
 # When? ----------------------------------------------------------------------------------------------------------------
 
 
@@ -264,6 +271,13 @@ async def test_a_result_that_no_worker_stores(queue: Queue, redis_url: str) -> N
         job = await queue.add("send")
         with pytest.raises(ResultNotStored, match="store_results=True"):
             await job.wait_for_result(timeout=5)
+
+
+async def test_a_result_that_no_worker_runs_for(queue: Queue) -> None:
+    job = await queue.add("send")
+    with pytest.raises(TimeoutError, match=r"no result of job .* within 0.2 s: it waits in the queue; no worker lives"):
+        await job.wait_for_result(timeout=0.2)
+    await queue.obliterate()
 
 
 MISTAKES: list[Callable[..., Awaitable[None] | None]] = [
