@@ -62,7 +62,7 @@ class Job(msgspec.Struct, eq=False):
         return said
 
     def _at_desk(self) -> Any:
-        if self._desk is None:
+        if self._desk is None or type(self._own_id) is not str or type(self._own_name) is not str:
             raise RuntimeError("only a handler can say how far its job is, with the job that it was given")
         return self._desk
 

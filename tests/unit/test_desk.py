@@ -155,3 +155,13 @@ async def test_a_job_that_no_handler_was_given_cannot_say_anything() -> None:
     for say in (lambda: job.progress(1), lambda: job.log("a line")):
         with pytest.raises(RuntimeError, match="only a handler"):
             say()
+
+
+@pytest.mark.parametrize("field", ("_own_id", "_own_name"))
+async def test_a_job_that_has_lost_its_own_id_cannot_say_anything_either(field: str) -> None:
+    office = Office()
+    setattr(office.job, field, None)
+    for say in (lambda: office.job.progress(1), lambda: office.job.log("a line")):
+        with pytest.raises(RuntimeError, match="only a handler"):
+            say()
+    assert (office.broker.progress, office.broker.lines, office.events) == ([], [], [])
