@@ -76,8 +76,13 @@ class Settings:
 
     @property
     def renew_s(self) -> float:
-        """Three times within a lease, and within what makes official consumers take an entry."""
+        """How often the lease is renewed, and with it what is to be renewed as often."""
         return min(self.lease_ms, self.claim_min_idle_ms) / 3000
+
+    @property
+    def hold_s(self) -> float:
+        """How often the hold on entries is renewed: within what makes consumers without a lease take them."""
+        return self.claim_min_idle_ms / 3000
 
 
 class Parts:
@@ -98,8 +103,7 @@ class Parts:
         # A blocked read would hold up whatever is sent behind it, so the reader has a connection of its own.
         # hot: entries come 15 us sooner in RESP2 on an idle machine
         self.reading = Broker(place.connection(timeout_s=config.WORK_TIMEOUT_S, is_told=False), self._keys)
-        # A line that has gone dead without a word must not cost the lease: there is time for two more attempts.
-        self._keeping = Broker(place.connection(timeout_s=settings.renew_s), self._keys)
+        self._keeping = Broker(place.connection(timeout_s=settings.lease_ms / 1000), self._keys)
         self.threads = None if is_async(settings.handler) else Threads(settings.handler, settings.concurrency)
         self.metrics, self._shown = _sinks(settings)
         time_commands(self.broker, self.metrics)
@@ -120,13 +124,15 @@ class Parts:
         self.lanes = self._make_lanes(verdicts, decoder)
         self.roll = Roll(*self._me, settings.lease_ms, self._held)
         self.reader = self._make_reader(decoder)
-        self.keeper = self._make_keeper()
+        self.keeper = self._make_keeper(on_death)
         self.reclaimer = Reclaimer(
             self.broker,
             *self._me,
             intake=self.reader,
             claim_min_idle_ms=settings.claim_min_idle_ms,
-            renew_s=settings.renew_s,
+            lease_s=settings.lease_ms / 1000,
+            cap_leases=self.roll.cap_leases,
+            last_trouble=lambda: self.keeper.troubled_at,
         )
         self.vitals, self.http = self._make_window()
         self._join(on_death, is_abandoned)
@@ -195,7 +201,7 @@ class Parts:
             helper=self.broker,
         )
 
-    def _make_keeper(self) -> Keeper:
+    def _make_keeper(self, on_death: Callable[[str, BaseException], None]) -> Keeper:
         return Keeper(
             self._keeping,
             *self._me,
@@ -203,9 +209,11 @@ class Parts:
             roll=self.roll,
             on_lost=self._look_for_orphans,
             on_pause=self.reader.pause,
+            on_death=on_death,
             describe=self._describe,
             lease_ms=self._settings.lease_ms,
             every_s=self._settings.renew_s,
+            hold_s=self._settings.hold_s,
         )
 
     def _join(self, on_death: Callable[[str, BaseException], None], is_abandoned: Callable[[], bool]) -> None:

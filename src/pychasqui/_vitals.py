@@ -5,9 +5,9 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
-from time import monotonic
 
 from ._engine.announcer import Announcer
+from ._engine.clock import lease_clock
 from ._engine.http import Answer, Page
 from ._engine.keeper import Keeper
 from ._engine.lanes import Lanes
@@ -64,8 +64,8 @@ class Vitals:
             return "closing"
         if self._connections[0].live_socket() is None:
             return "no connection to Redis"
-        if monotonic() >= self._lanes.lease_until:
-            return "no lease"
+        if lease_clock() >= self._lanes.lease_until:
+            return "no lease" if self._keeper.trouble is None else f"no lease: {self._keeper.trouble}"
         return self._promoter.trouble or self._scheduler.trouble
 
     def _gauges(self) -> Iterator[Metric]:

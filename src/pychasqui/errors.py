@@ -8,6 +8,7 @@
     ├── DecodeError (ValueError)           bytes that are not what they should be
     ├── QueueFull                          max_stream_len is reached; nothing of the call was added
     ├── NotReplicated                      the jobs are on the master, but not on as many replicas as were asked for
+    ├── ConsumerInUse                      a worker starts under the consumer_id of another that lives
     ├── JobFailed                          wait_for_result: the job is dead; says why
     ├── ResultExpired                      wait_for_result: the job is done, and its result was kept no longer
     ├── ResultNotStored                    wait_for_result: the job is done, and its worker stores no results
@@ -71,6 +72,10 @@ class QueueFull(ChasquiError):
 
 class NotReplicated(ChasquiError):
     """The jobs are on the master and will run, but fewer replicas than asked for have confirmed them in time."""
+
+
+class ConsumerInUse(ChasquiError):
+    """Another living worker of the same queue and group has this `consumer_id`: the two would run each other's jobs."""
 
 
 class JobFailed(ChasquiError):

@@ -137,13 +137,15 @@ class QueueEvents:
         while not self._inbox:
             if self._is_closed:
                 raise StopAsyncIteration
-            self._reading = asyncio.ensure_future(self._read())
-            try:
-                await asyncio.wait({self._reading})
-                if not self._reading.cancelled():
-                    self._reading.result()
-            finally:
-                self._reading.cancel()
+            # It outlives a caller that gives up: the server answers it all the same, and the next caller waits for it.
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.ensure_future(self._read())
+            reading = self._reading
+            await asyncio.wait({reading})
+            if self._reading is reading:
+                self._reading = None
+            if not reading.cancelled():
+                reading.result()
         return self._inbox.popleft()
 
     def take_ready(self) -> list[QueueEvent]:

@@ -22,7 +22,7 @@ from ._program import Program
 from ._redis.broker import Broker
 from ._redis.endpoint import CredentialProvider
 from ._redis.remedies import Remedy, remedy_for
-from .errors import CommandTimeout, ConnectionLost, RedisTrouble, ReplyError, UnsafeServer
+from .errors import CommandTimeout, ConnectionLost, ConsumerInUse, RedisTrouble, ReplyError, UnsafeServer
 from .retry import MAX_U32, RetryPolicy
 from .sinks import MetricsSink
 from .tracing import TracingOption, check_tracing
@@ -31,6 +31,7 @@ log = logging.getLogger("chasqui.worker")
 T = TypeVar("T")
 
 COUNT_A_CALL = 500
+NAME_LOOK_S = 0.1
 SETTLE_S = 5.0  # how long a closing worker tries to settle what has ended while Redis is away
 SECOND_SIGNAL_S = 0.2  # a signal that comes sooner is the first once more: `timeout` and terminals send it twice
 CLOSING_S = 2.0  # how long each other part of the farewell may take
@@ -102,9 +103,9 @@ class Worker(Program):
             max_attempts=config.check_int("max_attempts", max_attempts, 0, MAX_U32),
             retry=retry or RetryPolicy(),
             claim_min_idle_ms=config.check_int(
-                "claim_min_idle_ms", claim_min_idle_ms, 1, default=config.CLAIM_MIN_IDLE_MS
+                "claim_min_idle_ms", claim_min_idle_ms, config.MIN_LEASE_MS, default=config.CLAIM_MIN_IDLE_MS
             ),
-            lease_ms=config.check_int("lease_ms", lease_ms, 300),
+            lease_ms=config.check_int("lease_ms", lease_ms, config.MIN_LEASE_MS, config.MAX_WORKER_LEASE_MS),
             dlq_max_len=config.check_int("dlq_max_stream_len", dlq_max_stream_len, 0, default=config.DLQ_MAX_LEN),
             block_ms=config.check_int("read_block_ms", read_block_ms, 1, default=config.READ_BLOCK_MS),
             read_count=config.check_int("read_count", read_count, 1, default=config.READ_COUNT),
@@ -177,6 +178,7 @@ class Worker(Program):
         parts.lanes.lease_until = 0.0  # nothing is started before the first renewal
         if parts.http is not None:
             await parts.http.start()  # before Redis is found: a worker that waits for it is alive, and not ready
+        await self._wait_for_name(parts)  # before anything is written under it
         await self._find_group(parts)
         await self._heed_risks(parts.broker)
         await self._count_earlier_life(parts)  # before anything is read: whatever is pending now is of that life
@@ -251,6 +253,27 @@ class Worker(Program):
             log.info("%s: %s", self._place, risks.persistence)
         if holes := broker.holes():
             log.warning("%s: %s", self._place, holes)
+
+    async def _wait_for_name(self, parts: Parts) -> None:
+        """Until no lease is held under this worker's name. One that is renewed is another living process's."""
+        me, is_told = (self._settings.group, self.consumer_id), False
+        await self._until_heard(parts.roll.cap_leases, parts.broker)
+        first, left_ms = await self._until_heard(parts.broker.lease_of, *me)
+        while left_ms > 0:
+            if not is_told:
+                is_told = True
+                log.info(
+                    "worker %s waits for up to %.1f s: the lease of another process of that name goes on",
+                    self.consumer_id,
+                    left_ms / 1000,
+                )
+            await asyncio.sleep(min(left_ms / 1000 + 0.001, NAME_LOOK_S))
+            lease, left_ms = await self._until_heard(parts.broker.lease_of, *me)
+            if lease > first:
+                raise ConsumerInUse(
+                    f"consumer_id {self.consumer_id!r} is in use by another living worker of queue "
+                    f"{self.queue_name!r} and group {self._settings.group!r}: give each process one of its own"
+                )
 
     async def _find_group(self, parts: Parts) -> None:
         """Make the group if there is none. Workers that live are waited for: each must say what it holds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 from time import monotonic, time
 from typing import Any
 
@@ -661,3 +662,21 @@ def test_a_worker_refuses_bad_arguments_about_events_and_results(
 ) -> None:
     with pytest.raises(error, match=text):
         Worker("q", nothing, **arguments)
+
+
+async def test_a_caller_that_gives_up_again_and_again_costs_no_connection(
+    proxy: Proxy, queue_name: str, make_worker: Callable[..., Worker], queue: Queue
+) -> None:
+    """Reads that were given up must not stand in the way of the next, which would look as if the line were dead."""
+
+    async def succeed(job: Job) -> None: ...
+
+    async with QueueEvents(queue_name, redis_url=proxy.url, block_ms=500, names={"completed"}) as events:
+        for _ in range(60):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(events), 0.05)
+        assert proxy.accepted == 1
+        assert proxy.count(b"XREAD") < 12
+        async with make_worker(succeed):
+            job = await queue.add("run")
+            assert (await asyncio.wait_for(anext(events), 5)).job_id == job.id

@@ -257,7 +257,7 @@ class TestArrival:
         await witness.xreadgroup("default", "official", {stream.key: ">"}, count=10)  # held by nobody who lives
         async with AsyncExitStack() as workers:
             for _ in range(3):
-                await workers.enter_async_context(make_worker(succeed, claim_min_idle_ms=5, events_enabled=True))
+                await workers.enter_async_context(make_worker(succeed, claim_min_idle_ms=300, events_enabled=True))
             await eventually(stream.is_settled)
             await asyncio.sleep(0.1)  # many more looks for what may be taken over
         assert await queue.dlq.count() == 20
@@ -277,7 +277,7 @@ class TestArrival:
         await witness.xgroup_create(key, "default", "0", mkstream=True)
         await queue.add_bulk({"name": "mail"} for _ in range(3))
         await witness.xreadgroup("default", "official", {key: ">"})
-        async with make_worker(succeed, claim_min_idle_ms=10):
+        async with make_worker(succeed, claim_min_idle_ms=300):
             await eventually(lambda: len(sink.job_outcomes) == 3)
         assert sum(batch.reclaimed for batch in sink.reader_batches) == 3
 

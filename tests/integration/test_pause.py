@@ -103,7 +103,7 @@ async def test_what_a_dead_worker_left_behind_is_not_taken_over_meanwhile(
     await witness.xgroup_create(stream, "default", "0")
     await witness.xreadgroup("default", "dead", {stream: ">"})
     await queue.pause()
-    async with Worker(queue_name, handler, redis_url=redis_url, claim_min_idle_ms=50, lease_ms=300):
+    async with Worker(queue_name, handler, redis_url=redis_url, claim_min_idle_ms=300, lease_ms=300):
         await asyncio.sleep(0.8)
         assert handler.began == []
         await queue.resume()

@@ -231,7 +231,7 @@ class TestThereAndBack:
     ) -> None:
         keys, gate = Keys(queue_name), Gate()
         await add(queue_name, redis_url, "first")
-        async with worker(queue_name, redis_url, gate, concurrency=1) as mine:
+        async with worker(queue_name, redis_url, gate, concurrency=1, claim_min_idle_ms=600) as mine:
             await eventually(lambda: gate.running)
             assert mine._parts is not None
             await add(queue_name, redis_url, "a")

@@ -11,7 +11,7 @@ import asyncio
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from typing import Literal, Self
 from urllib.parse import urlsplit
 
 CHUNK = 65536
+HELD_CHUNKS = 8  # of one direction of a connection
 PIECES_PER_S = 50  # of a connection whose bytes are limited
 Direction = Literal["requests", "replies"]
 Moment = Literal["before request", "after request", "mid reply"]
@@ -159,8 +160,6 @@ class Proxy:
 
     async def _hold(self, direction: Direction) -> None:
         await self._flow[direction].wait()
-        if self._delay_s:
-            await asyncio.sleep(self._delay_s)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._refusing:
@@ -209,9 +208,38 @@ class _Link:
             self._client_writer.transport.abort()
             server_writer.transport.abort()
 
+    async def _chunks(self, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+        """As they come. Under a delay each is held for that long, however many are held before it."""
+        arrived: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        may_read, loop = asyncio.Semaphore(HELD_CHUNKS), asyncio.get_running_loop()
+
+        async def read() -> None:
+            try:
+                while chunk := await self._read(reader, may_read):
+                    arrived.put_nowait((loop.time(), chunk))
+            finally:
+                arrived.put_nowait((loop.time(), b""))
+
+        reading = asyncio.create_task(read())
+        try:
+            while True:
+                came_at, chunk = await arrived.get()
+                await asyncio.sleep(max(0.0, came_at + self._proxy._delay_s - loop.time()))
+                if not chunk:
+                    return
+                yield chunk
+                may_read.release()
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _read(self, reader: asyncio.StreamReader, may_read: asyncio.Semaphore) -> bytes:
+        await may_read.acquire()
+        return await reader.read(self._proxy._bytes_per_s // PIECES_PER_S or CHUNK)
+
     async def _pass_requests(self, server: asyncio.StreamWriter) -> None:
         frames = _Frames()
-        while chunk := await self._client_reader.read(self._proxy._bytes_per_s // PIECES_PER_S or CHUNK):
+        async for chunk in self._chunks(self._client_reader):
             await self._proxy._hold("requests")
             if rate := self._proxy._bytes_per_s:
                 await asyncio.sleep(len(chunk) / rate)
@@ -231,7 +259,7 @@ class _Link:
 
     async def _pass_replies(self, server: asyncio.StreamReader) -> None:
         frames = _Frames()
-        while chunk := await server.read(CHUNK):
+        async for chunk in self._chunks(server):
             await self._proxy._hold("replies")
             for reply in frames.feed(chunk):
                 is_message = reply.startswith(b">") and not reply.startswith(b">3\r\n$9\r\nsubscribe")

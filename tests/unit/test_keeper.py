@@ -38,6 +38,8 @@ class FakeBroker:
         self.on_pause: Callable[[], object] = lambda: None
         self.told: list[tuple[str, bytes, int]] = []
         self.called = threading.Semaphore(0)
+        self.timeout_s = 60.0
+        self.left = 0
 
     async def keep(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
         if self.is_away:
@@ -68,6 +70,16 @@ class FakeBroker:
         if self.is_mute:
             raise ConnectionLost("away again")
         return self.has_pause
+
+    async def now_ms(self) -> int:
+        return 0
+
+    async def leave(self, group: str, consumer: str) -> bool:
+        self.left += 1
+        return True
+
+    async def cap_leases(self, group: str, lease_ms: int) -> list[bytes]:
+        return []
 
     async def close(self) -> None:
         pass
@@ -106,6 +118,8 @@ async def keeping(
     on_pause: Callable[[bool], None] = lambda _: None,
     lease_ms: int = 60_000,
     every_s: float = 60,
+    hold_s: float | None = None,
+    on_death: Callable[[str, BaseException], None] = lambda *_: None,
 ) -> AsyncIterator[Keeper]:
     keeper = Keeper(
         cast(Broker, broker),
@@ -118,6 +132,8 @@ async def keeping(
         describe=lambda: b"about",
         lease_ms=lease_ms,
         every_s=every_s,
+        hold_s=every_s if hold_s is None else hold_s,
+        on_death=on_death,
     )
     async with asyncio.timeout(PATIENCE_S):
         await keeper.start()
@@ -399,3 +415,47 @@ async def test_stopping_ends_a_renewal_that_waits() -> None:
     assert monotonic() - stopping_at < PATIENCE_S
     assert not broker.waits
     assert broker.kept == [[]]
+
+
+async def test_the_hold_on_entries_is_renewed_less_often_than_the_lease() -> None:
+    """A thousand that sleep would else fill the append-only file for nobody."""
+    broker = FakeBroker()
+    async with keeping(broker, FakeLanes(), lambda: first(b"1-0"), every_s=0.01, hold_s=0.2):
+        await until(lambda: len(broker.kept) >= 30)
+    held = [position for position, ids in enumerate(broker.kept[:30]) if ids]
+    assert 1 <= len(held) <= 3
+
+
+async def test_a_renewal_is_sent_while_the_last_is_on_its_way() -> None:
+    """Else no lease would hold where a round trip takes a good part of it."""
+
+    class Far(FakeBroker):
+        most = 0
+        under_way = 0
+
+        async def keep(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            await asyncio.sleep(0.25)
+            self.under_way -= 1
+            return await super().keep(group, consumer, lease_ms, held)
+
+    broker, lanes = Far(), FakeLanes()
+    async with keeping(broker, lanes, dict, lease_ms=600, every_s=0.2):
+        await until(lambda: len(broker.kept) >= 4)
+        assert lanes.lease_until > monotonic()
+    assert lanes.renewals == 0
+    assert broker.most == 2
+
+
+async def test_a_death_of_the_thread_is_told() -> None:
+    class Broken(FakeBroker):
+        async def is_paused(self) -> bool:
+            if len(self.kept) > 1:
+                raise AssertionError("a defect")
+            return False
+
+    deaths: list[str] = []
+    async with keeping(Broken(), FakeLanes(), dict, every_s=0.01, on_death=lambda title, _: deaths.append(title)):
+        await until(lambda: deaths)
+    assert deaths == ["keeper"]

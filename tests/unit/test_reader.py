@@ -166,6 +166,9 @@ class FakeBroker:
         self.released += [entry_id for entry_id, _ in held]
         return len(held)
 
+    async def cap_leases(self, group: str, lease_ms: int) -> list[bytes]:
+        return []
+
     async def regroup(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
         await self.on_report(dict(held))
         return True

@@ -72,7 +72,7 @@ class FakeBroker:
     async def holders(self, group: str) -> dict[bytes, int]:
         return dict(self._holders)
 
-    async def leases(self) -> dict[bytes, float]:
+    async def leases(self, group: str) -> dict[bytes, float]:
         return dict(self._leases)
 
     async def now_ms(self) -> int:
@@ -129,14 +129,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def reclaimer(broker: FakeBroker, intake: FakeIntake | None = None) -> Reclaimer:
+async def no_far_leases(broker: Broker) -> None:
+    pass
+
+
+def reclaimer(broker: FakeBroker, intake: FakeIntake | None = None, last_trouble: float = float("-inf")) -> Reclaimer:
     return Reclaimer(
         cast(Broker, broker),
         "default",
         "me",
         intake=intake or FakeIntake(),
         claim_min_idle_ms=30_000,
-        renew_s=2.0,
+        lease_s=6.0,
+        cap_leases=no_far_leases,
+        last_trouble=lambda: last_trouble,
     )
 
 
@@ -145,6 +151,22 @@ GOOD = NOW_MS + 6000.0
 
 
 class TestScan:
+    async def test_after_an_outage_nobody_is_judged_before_everybody_could_renew(
+        self, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A lease, and the longest pause between two attempts to connect."""
+        broker = FakeBroker({b"b": 3, b"left": 1}, {b"b": OVER, b"left": 0})
+        mine = reclaimer(broker, last_trouble=1000.0)
+        monkeypatch.setattr(module, "lease_clock", clock)
+        for now in range(1000, 1007):
+            clock.now = now
+            await mine._scan()
+        assert {dead for dead, _, _ in broker.relieved} == {b"left"}
+        for now in range(1007, 1012):
+            clock.now = now
+            await mine._scan()
+        assert {dead for dead, _, _ in broker.relieved} == {b"left", b"b"}
+
     async def test_one_whose_lease_is_over_is_relieved_only_after_a_renewal_and_a_half(self, clock: Clock) -> None:
         broker = FakeBroker({b"b": 3}, {b"b": OVER})
         mine = reclaimer(broker)

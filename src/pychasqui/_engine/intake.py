@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from time import monotonic
 from typing import NamedTuple, Protocol
 
 from .._redis.broker import Broker
@@ -21,6 +20,7 @@ from .._redis.replies import Bounds, Claimed, Entry
 from ..config import PAGE_BYTES
 from ..errors import RedisTrouble
 from ..sinks import ReaderBatch
+from .clock import lease_clock
 from .delivery import Delivery
 from .pace import Weight
 from .roll import Roll
@@ -176,11 +176,15 @@ class Intake(Service):
         Either the lease was over since then, as after a pause of the whole process, or this worker has said what it
         holds, and they were not among it. To be asked with the roll's lock held.
         """
-        was_over = self._lanes.lapses != asked.lapses or monotonic() >= self._lanes.lease_until
+        was_over = self._lanes.lapses != asked.lapses or self.has_no_lease()
         stale = was_over or self._roll.reports != asked.moment
         if stale:
             self.may_have_orphans = True
         return stale
+
+    def has_no_lease(self) -> bool:
+        """Nothing may start here now."""
+        return lease_clock() >= self._lanes.lease_until
 
     @contextmanager
     def expecting(self) -> Iterator[None]:
@@ -233,6 +237,19 @@ class Intake(Service):
         if orphans:
             log.info("worker %s has found %d entries that it did not know of", self._consumer, orphans)
         return is_full
+
+    async def hand_back_orphans(self) -> None:
+        """Let others have what came too late to be started here, and is pending for us all the same."""
+        has_more = self.may_have_orphans
+        try:
+            while has_more:
+                page = await self._helper.pending_ids(self._group, self._consumer, b"", b"+", ORPHANS_A_PAGE)
+                held = self._held()
+                unknown = [(entry_id, deliveries - 1) for entry_id, deliveries in page if entry_id not in held]
+                if has_more := bool(unknown):
+                    await self._helper.release(self._group, self._consumer, unknown)
+        except RedisTrouble as error:
+            log.debug("worker %s hands back later what it cannot start: %s", self._consumer, error)
 
     async def _begin_search(self) -> Search | None:
         self._known = set()  # somebody is at it

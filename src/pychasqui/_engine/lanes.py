@@ -19,6 +19,7 @@ from types import CoroutineType
 from typing import Any, NamedTuple
 
 from ..config import TURN_S
+from .clock import lease_clock
 from .delivery import Delivery
 from .isolation import HandlerExit, Steps, as_coroutine, first_step, go_on
 
@@ -60,7 +61,7 @@ class Lanes:
         self.on_start: Callable[[Delivery], None] | None = None
         self.on_death: Callable[[str, BaseException], None] = _nobody
         self.is_abandoned: Callable[[], bool] = bool  # whether the loop ends without the worker having been stopped
-        self.lease_until = float("inf")  # monotonic; set from the keeper's thread
+        self.lease_until = float("inf")  # by lease_clock(); set from the keeper's thread
         self.lapses = 0  # how often the lease was over
         self._started = 0
         self._handler = handler
@@ -102,7 +103,8 @@ class Lanes:
         # hot: that is a turn of the loop earlier, 15 us on an idle machine
         now, idle = monotonic(), self._idle
         inbox = self._inbox
-        if len(inbox) != 1 or not inbox[0].is_decoded or now >= self.lease_until or not idle or idle[0][1].done():
+        is_alone = len(inbox) == 1 and inbox[0].is_decoded
+        if not is_alone or lease_clock() >= self.lease_until or not idle or idle[0][1].done():
             self.wake()
             return
         number, me = idle.popleft()
@@ -291,7 +293,7 @@ class Lanes:
         if job.entry_id in self._lost_undecoded:
             self._lost_undecoded.discard(job.entry_id)
             return False
-        if now >= self.lease_until:
+        if lease_clock() >= self.lease_until:
             self._inbox.appendleft(job)
             return False
         return True
@@ -305,7 +307,7 @@ class Lanes:
 
     def _opens_turn(self, now: float) -> bool:
         """Whether this turn of the loop begins with this job: there was none in it yet, and there may be one."""
-        if self._turn_is_open or self._is_stopping or now >= self.lease_until:
+        if self._turn_is_open or self._is_stopping or lease_clock() >= self.lease_until:
             return False
         self._turn_is_open = True
         self._turn_ends_at = now + TURN_S

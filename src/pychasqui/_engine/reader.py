@@ -32,6 +32,7 @@ UNBLOCK_FOR_S = 2.0
 IDLE_S = 0.02  # a read that waits for longer, beside free lanes, ends what was known of the pace
 STALE_S = 0.5  # jobs that wait here while the lanes take none for so long are better off elsewhere
 SHED_A_CALL = 500
+LEASE_AWAITED_S = 1.0  # after an outage the keeper may be that much longer on its way back to Redis
 MAX_UNSETTLED = 3000  # where Redis is slower than the handlers: what has ended and is not settled must not pile up
 FEWEST_REPLY_BYTES = 4 * 1024 * 1024  # a smaller reply is never given up
 WORTH_READING = 500  # while other entries are still to be run: smaller batches cost trips and gain nothing
@@ -133,6 +134,16 @@ class Reader(Intake):
         while self._is_paused and not self._is_stopping:
             await self._sleep()
 
+    async def _wait_for_lease(self) -> None:
+        """Nothing may start here: nothing is read, and if that lasts, what was read goes back for others to run."""
+        hand_back_at = monotonic() + LEASE_AWAITED_S
+        while self.has_no_lease() and not self._is_stopping:
+            if monotonic() >= hand_back_at:
+                hand_back_at = float("inf")
+                await self._hand_back(self._lanes.take_unstarted(keep=0))
+                await self.hand_back_orphans()
+            await self._sleep(REGROUP_S)
+
     async def _run(self) -> None:
         has_backlog = False  # the last read brought all that it asked for
         was_empty = True
@@ -140,6 +151,9 @@ class Reader(Intake):
             count = await self._room()
             if self._is_stopping:
                 return
+            if self.has_no_lease():
+                await self._wait_for_lease()
+                continue
             if self._is_paused:
                 await self._rest()
                 continue
@@ -231,7 +245,7 @@ class Reader(Intake):
 
     def room(self) -> int:
         """How many claimed entries there is room for."""
-        is_closed = self._is_stopping or self._is_paused or self.bytes_left <= 0
+        is_closed = self._is_stopping or self._is_paused or self.bytes_left <= 0 or self.has_no_lease()
         return 0 if is_closed else self._lanes.free + self._pace.ahead()
 
     async def _room(self) -> int:
@@ -247,7 +261,7 @@ class Reader(Intake):
             if is_full := has_room and self.bytes_left <= 0:
                 lanes.low_water = lanes.waiting // 2
             self._awaits_settling = has_room and (is_full or self.unsettled() > MAX_UNSETTLED)
-            if (has_room and not self._awaits_settling) or self._is_stopping or self._is_paused:
+            if (has_room and not self._awaits_settling) or self._is_stopping or self._is_paused or self.has_no_lease():
                 return min(count, self._read_count)
             slept_from = monotonic()
             await self._sleep(STALE_S)

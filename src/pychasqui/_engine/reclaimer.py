@@ -1,23 +1,25 @@
 """Takes over what dead workers held, and what this one was sent but never got.
 
 Workers of our kind hold a lease. One that has left is relieved at once; one whose lease is over only after it has been
-seen so twice, a renewal apart: when Redis itself was away, every lease is over for a moment, and the living renew
-theirs first. Consumers of other kinds have no lease and are judged by how long their entries lie idle.
+seen so for a while, and after an outage of Redis not before everybody could renew: every lease is over then. Consumers
+of other kinds have no lease and are judged by how long their entries lie idle.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from time import monotonic
 from typing import Protocol
 
 from .._redis.broker import Broker
+from .._redis.connection import LONGEST_PAUSE_S
 from .._redis.replies import Bounds, Claimed
 from ..config import SCAN_S
 from ..errors import RedisTrouble
+from .clock import lease_clock
 from .service import Service
 
 log = logging.getLogger("chasqui.worker")
@@ -50,7 +52,9 @@ class Reclaimer(Service):
         *,
         intake: Intake,
         claim_min_idle_ms: int,
-        renew_s: float,
+        lease_s: float,
+        cap_leases: Callable[[Broker], Awaitable[None]],
+        last_trouble: Callable[[], float],
     ) -> None:
         super().__init__()
         self._broker = broker
@@ -58,7 +62,9 @@ class Reclaimer(Service):
         self._consumer = consumer
         self._intake = intake
         self._claim_min_idle_ms = claim_min_idle_ms
-        self._renew_s = renew_s
+        self._lease_s = lease_s
+        self._cap_leases = cap_leases
+        self._last_trouble = last_trouble
         self._suspects: dict[bytes, tuple[float, float]] = {}  # consumer -> lease, when it was first seen over
         self._sources: dict[bytes, float | None] = {}  # whose entries are there to be taken -> the lease that is over
         self._sweep_at = monotonic() + SWEEP_S
@@ -80,17 +86,17 @@ class Reclaimer(Service):
         sweeps = monotonic() >= self._sweep_at  # also for names that hold nothing, so that they do not pile up
         if not (holders or sweeps):
             return
-        leases = await self._broker.leases()
+        leases = await self._broker.leases(self._group)
         if sweeps:
             self._sweep_at = monotonic() + SWEEP_S
+            await self._cap_leases(self._broker)
         watched = leases.keys() | holders.keys() if sweeps or self._suspects else set(holders)
         watched -= {self._consumer.encode()}  # whatever its own lease says: it lives
         now_ms = await self._broker.now_ms()
-        if leases.get(self._consumer.encode(), now_ms) < now_ms:
-            # Not even our own could be renewed: Redis was away or takes no writes, and no lease says anything.
+        if not self._says_a_lease_anything(leases.get(self._consumer.encode(), now_ms), now_ms):
             watched = {name for name in watched if leases.get(name) == 0}
         self._suspects = over_leases(watched, leases, now_ms, self._suspects, monotonic())
-        patience_s = 1.5 * self._renew_s
+        patience_s = max(self._lease_s / 2, LONGEST_PAUSE_S)
         for consumer, (lease, since) in self._suspects.items():
             if lease == 0 or monotonic() - since >= patience_s:
                 self._sources[consumer] = lease
@@ -99,6 +105,12 @@ class Reclaimer(Service):
         while self._sources and (room := self._intake.room()) > 0:
             with self._intake.expecting():
                 self._intake.take(await self.claim(room, self._intake.bounds()))
+
+    def _says_a_lease_anything(self, own_lease: float, now_ms: int) -> bool:
+        """After an outage every lease is over, and the living renew theirs first: nobody is judged before all could do
+        so, which takes up to the longest pause between two attempts to connect, and a lease more for the slow."""
+        is_calm = lease_clock() >= self._last_trouble() + self._lease_s + LONGEST_PAUSE_S
+        return is_calm and own_lease >= now_ms  # not even our own could be renewed: Redis takes no writes
 
     @property
     def has_work(self) -> bool:

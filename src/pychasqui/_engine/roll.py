@@ -7,10 +7,14 @@ thread that speaks and the worker's loop that receives; the lock keeps the two a
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
 from .._redis.broker import Broker
+from ..config import MAX_WORKER_LEASE_MS
+
+log = logging.getLogger("chasqui.worker")
 
 NEVER = -1
 
@@ -22,11 +26,13 @@ class Roll:
         self.held = held  # each entry that this worker has to do with, with its delivery
         self.lock = threading.Lock()  # held from the look at `reports` until what came is among what is held
         self._me = (group, consumer, lease_ms)
+        self._group, self._lease_ms = group, lease_ms
         self.reports = 0  # how many there were; to be compared with a moment with the lock held
         self._is_under_way = False
 
     async def report(self, broker: Broker) -> bool:
         """Say what is held, if the group is gone; that renews the lease as well. Returns whether the group is there."""
+        await self.cap_leases(broker)
         with self.lock:
             self.reports += 1
             self._is_under_way = True
@@ -35,6 +41,16 @@ class Roll:
             return await broker.regroup(*self._me, held)
         finally:
             self._is_under_way = False
+
+    async def cap_leases(self, broker: Broker) -> None:
+        """Nobody is waited for until the end of a lease that no worker can have taken."""
+        for name in await broker.cap_leases(self._group, self._lease_ms):
+            log.warning(
+                "%r has a lease that ends more than %d h from now, which no worker takes: it ends in %d ms",
+                name[:200].decode("utf-8", "replace"),
+                MAX_WORKER_LEASE_MS // 3_600_000,
+                self._lease_ms,
+            )
 
     def moment(self) -> int:
         """Now; never, while a report is under way: what comes meanwhile may be of the group before it arrives."""

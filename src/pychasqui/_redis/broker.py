@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from ..config import LEDGER_TTL_MS, MAX_LEASE_MS, PROMOTE_BYTES, RELEASED
+from ..config import LEDGER_TTL_MS, MAX_LEASE_MS, MAX_WORKER_LEASE_MS, PROMOTE_BYTES, RELEASED
 from ..errors import ChasquiError, ConnectionLost, ReplyError
 from . import scripts
 from .commands import Dead, Failed, NumberedAdd
@@ -26,6 +26,7 @@ INDEX_KEPT_MS = 7 * 24 * 3600 * 1000  # for so long past its due time a job can 
 FIRST_PAUSE_S = 0.05  # before a script is called for a third time
 LONGEST_PAUSE_S = 1.0
 MAX_HINT_BYTES = 32  # of a message that says in how many ms something is due
+FAR_LEASES_A_CALL = 100
 RELEASED_IDLE_MS = 24 * 3600 * 1000  # idle enough for every official consumer's claim_min_idle_ms
 
 
@@ -248,14 +249,14 @@ class Broker:
 
         While the group is gone it fails, and the lease is renewed by regroup().
         """
-        keys = (self._keys.stream, self._keys.workers)
+        keys = (self._keys.stream, self._keys.workers_of(group))
         arguments = (word for entry in held for word in entry)
         lost: list[bytes] = await self.run(scripts.KEEP, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments))
         return lost
 
     async def regroup(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
         """Whether the group is there. If not, it is made as soon as every living worker has said what it holds."""
-        keys = (self._keys.stream, self._keys.workers, self._keys.regroup(group))
+        keys = (self._keys.stream, self._keys.workers_of(group), self._keys.regroup(group))
         head = (group, consumer, lease_ms, WORKERS_KEPT_MS, RELEASED, RELEASED_IDLE_MS)
         return bool(await self.run(scripts.REGROUP, keys, (*head, *(word for entry in held for word in entry))))
 
@@ -275,7 +276,7 @@ class Broker:
         arguments = [word for entry in held for word in entry]
         released: int = await self.run(
             scripts.RELEASE,
-            (self._keys.stream, self._keys.workers),
+            (self._keys.stream, self._keys.workers_of(group)),
             (group, consumer, RELEASED, RELEASED_IDLE_MS, *arguments),
         )
         return released
@@ -283,19 +284,39 @@ class Broker:
     async def leave(self, group: str, consumer: str) -> bool:
         """Whether the consumer's name is gone; if not, the others take over what it holds."""
         await self.connection.call("DEL", self._keys.worker(consumer))
-        return bool(await self.run(scripts.LEAVE, (self._keys.stream, self._keys.workers), (group, consumer)))
+        return bool(await self.run(scripts.LEAVE, (self._keys.stream, self._keys.workers_of(group)), (group, consumer)))
 
     async def holders(self, group: str) -> dict[bytes, int]:
         """How many entries each consumer holds."""
         summary = await self.connection.call("XPENDING", self._keys.stream, group)
         return {name: int(count) for name, count in summary[3] or ()}
 
-    async def leases(self) -> dict[bytes, float]:
+    async def leases(self, group: str) -> dict[bytes, float]:
         """Each worker's lease: the server's time in ms at which it ends, 0 if the worker has left."""
-        reply = await self.connection.call("ZRANGE", self._keys.workers, 0, -1, "WITHSCORES")
+        reply = await self.connection.call("ZRANGE", self._keys.workers_of(group), 0, -1, "WITHSCORES")
         if reply and isinstance(reply[0], list):  # RESP3
             return {name: float(score) for name, score in reply}
         return {name: float(score) for name, score in zip(reply[::2], reply[1::2], strict=True)}
+
+    async def lease_of(self, group: str, consumer: str) -> tuple[float, float]:
+        """The lease of that worker, and for how many ms it goes on; 0 and less if there is none any more."""
+        lease, now_ms = await asyncio.gather(
+            self.connection.call("ZSCORE", self._keys.workers_of(group), consumer), self.now_ms()
+        )
+        return (0.0, 0.0) if lease is None else (float(lease), float(lease) - now_ms)
+
+    async def cap_leases(self, group: str, lease_ms: int) -> list[bytes]:
+        """Let leases that no worker of ours can have taken end in `lease_ms`; returns whose they are.
+
+        Somebody else has written them, and whatever waits for their end would wait for as long as they please.
+        """
+        workers, now_ms = self._keys.workers_of(group), await self.now_ms()
+        far = await self.connection.call(
+            "ZRANGEBYSCORE", workers, f"({now_ms + MAX_WORKER_LEASE_MS}", "+inf", "LIMIT", 0, FAR_LEASES_A_CALL
+        )
+        for name in far:
+            await self.connection.call("ZADD", workers, "XX", "LT", now_ms + lease_ms, name)
+        return list(far)
 
     async def now_ms(self) -> int:
         """The server's clock, the only one that leases are judged by."""
@@ -306,7 +327,7 @@ class Broker:
         self, group: str, consumer: str, dead: bytes, lease: float, count: int, bounds: Bounds
     ) -> list[Claimed] | None:
         """Entries of a dead worker; None if its lease has moved, so that it lives after all."""
-        keys = (self._keys.stream, self._keys.workers)
+        keys = (self._keys.stream, self._keys.workers_of(group))
         reply = await self.run(scripts.TAKEOVER, keys, (group, consumer, dead, repr(lease), count, *bounds))
         return None if reply is None else read_claimed(reply)
 
@@ -314,7 +335,7 @@ class Broker:
         self, group: str, consumer: str, min_idle_ms: int, count: int, bounds: Bounds
     ) -> list[Claimed]:
         """Entries that consumers without a lease have let lie."""
-        keys = (self._keys.stream, self._keys.workers)
+        keys = (self._keys.stream, self._keys.workers_of(group))
         return read_claimed(await self.run(scripts.CLAIM_IDLE, keys, (group, consumer, min_idle_ms, count, *bounds)))
 
     async def last_pending(self, group: str) -> bytes | None:

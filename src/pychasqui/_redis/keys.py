@@ -8,6 +8,8 @@ before they delay a job of that id: there is one while a job of ours is delayed,
 
 from __future__ import annotations
 
+from ..config import GROUP
+
 
 class Keys:
     """The keys of one queue."""
@@ -18,7 +20,7 @@ class Keys:
         self.delayed = f"{self.prefix}:delayed"
         self.dead = f"{self.prefix}:dlq"
         self.dead_dropped = f"{self.prefix}:dlq:dropped"  # how many its bound has pushed out
-        self.workers = f"{self.prefix}:workers"  # who lives until when; kept a week past the last renewal
+        self.workers = f"{self.prefix}:workers"  # of the usual group: see workers_of()
         self.events = f"{self.prefix}:events"
         self.due_channel = f"{self.prefix}:due"  # what is published there: in how many ms a job is due
         self.paused = f"{self.prefix}:paused"  # exists while the queue is paused
@@ -52,6 +54,10 @@ class Keys:
     def worker(self, consumer: str) -> str:
         """What a worker tells of itself with each renewal of its lease."""
         return f"{self.prefix}:worker:{consumer}"
+
+    def workers_of(self, group: str) -> str:
+        """Who of a group's workers lives until when; kept a week past the last renewal. A group knows only its own."""
+        return self.workers if group == GROUP else f"{self.workers}:{group}"
 
     def regroup(self, group: str) -> str:
         """What each worker has said it holds while the group is gone. Lives as long as a lease."""

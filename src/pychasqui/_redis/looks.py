@@ -21,6 +21,7 @@ PURGED_A_CALL = 500
 KEYS_A_CALL = 500
 MOST_WORKERS = 1000
 READ_LATELY_MS = 15_000  # an official consumer waits for 5 s in each read, unless told otherwise
+MOST_GROUPS = 100
 LAST_ID = (2**64 - 1, 2**64 - 1)
 _ENTRY_ID = re.compile(rb"[0-9]{1,20}-[0-9]{1,20}")
 
@@ -156,8 +157,11 @@ class LookBroker:
 
     async def workers(self) -> list[tuple[str, bytes]]:
         """The names of those workers whose lease is not over, and what each tells of itself."""
-        leases, now_ms = await asyncio.gather(self._broker.leases(), self._broker.now_ms())
-        alive = [read_text(name) or "" for name, lease in leases.items() if lease >= now_ms][:MOST_WORKERS]
+        groups = [fields[b"name"].decode("utf-8", "replace") for fields in await self._groups()]
+        leases = await asyncio.gather(*map(self._broker.leases, {self._group, *groups[:MOST_GROUPS]}))
+        now_ms = await self._broker.now_ms()
+        names = {name for of_group in leases for name, lease in of_group.items() if lease >= now_ms}
+        alive = [read_text(name) or "" for name in sorted(names)][:MOST_WORKERS]
         if not alive:
             return []
         told = await self._call("MGET", *map(self._keys.worker, alive))
@@ -166,7 +170,7 @@ class LookBroker:
     async def readers(self) -> int:
         """How many consumers live: they have a lease that is not over or, if they are official ones, read lately."""
         leases, now_ms, consumers = await asyncio.gather(
-            self._broker.leases(),
+            self._broker.leases(self._group),
             self._broker.now_ms(),
             self._unless_no_group("XINFO", "CONSUMERS", self._keys.stream, self._group),
         )
@@ -238,11 +242,16 @@ class LookBroker:
                 return removed
 
     async def _last_delivered(self) -> str:
-        for group in await self._unless_no_group("XINFO", "GROUPS", self._keys.stream) or ():
-            fields = group if isinstance(group, dict) else dict(zip(group[::2], group[1::2], strict=True))
+        for fields in await self._groups():
             if fields[b"name"] == self._group.encode():
                 return bytes(fields[b"last-delivered-id"]).decode()
         return "0-0"
+
+    async def _groups(self) -> list[dict[bytes, Any]]:
+        groups = await self._unless_no_group("XINFO", "GROUPS", self._keys.stream) or ()
+        return [
+            group if isinstance(group, dict) else dict(zip(group[::2], group[1::2], strict=True)) for group in groups
+        ]
 
     async def _unless_no_group(self, *words: Any) -> Any:
         try:

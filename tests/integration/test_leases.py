@@ -1,0 +1,208 @@
+"""Leases: who may run jobs, on slow lines, after outages, under names that others have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from time import monotonic
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+from pychasqui import ConsumerInUse, InvalidArgument, Job, Queue, Worker
+from pychasqui._engine import keeper as keeper_module
+from pychasqui._engine import reclaimer as reclaimer_module
+from pychasqui._redis.keys import Keys
+from tests.support.proxy import Proxy
+from tests.support.streams import Stream
+from tests.support.waiting import eventually
+
+MakeWorker = Callable[..., Worker]
+
+
+class Runs:
+    def __init__(self, lasts_s: float = 0.0) -> None:
+        self.begun: Counter[Any] = Counter()
+        self.lasts_s = lasts_s
+
+    async def __call__(self, job: Job) -> None:
+        self.begun[job.data] += 1
+        await asyncio.sleep(self.lasts_s)
+
+
+async def add(queue: Queue, count: int) -> None:
+    await queue.add_bulk([{"name": "run", "data": number} for number in range(count)])
+
+
+class TestSlowLines:
+    @pytest.mark.parametrize("trip_ms", (200, 500))
+    async def test_a_lease_holds_with_a_round_trip_of_up_to_half_of_it(
+        self, trip_ms: int, proxy: Proxy, queue: Queue, make_worker: MakeWorker
+    ) -> None:
+        runs, others = Runs(2.0), Runs()
+        proxy.delay(trip_ms / 2)
+        await add(queue, 5)
+        async with make_worker(runs, redis_url=proxy.url, lease_ms=1000):
+            await eventually(lambda: runs.begun.total() == 5, timeout=10)
+            async with make_worker(others, lease_ms=1000):
+                await asyncio.sleep(2.5)
+        assert runs.begun == Counter(range(5))
+        assert not others.begun
+
+    async def test_a_lease_that_the_round_trip_cannot_hold_is_refused_and_others_get_the_jobs(
+        self, proxy: Proxy, queue: Queue, make_worker: MakeWorker, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        runs, others = Runs(), Runs()
+        proxy.delay(150)
+        far = make_worker(runs, redis_url=proxy.url, lease_ms=300)
+        running = asyncio.create_task(far.run())
+        await eventually(lambda: "set lease_ms to at least" in caplog.text, timeout=15)
+        await add(queue, 5)
+        async with make_worker(others, lease_ms=300):
+            await eventually(lambda: others.begun.total() == 5)
+        assert not runs.begun
+        proxy.delay(0)
+        await eventually(lambda: far._started is not None and far._started.done(), timeout=10)
+        await far.close()
+        await running
+
+    async def test_a_line_that_becomes_too_slow_leaves_nothing_stuck(
+        self, proxy: Proxy, queue: Queue, make_worker: MakeWorker, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        runs, others = Runs(), Runs()
+        async with make_worker(runs, redis_url=proxy.url, lease_ms=600, read_block_ms=1000):
+            proxy.delay(300)
+            await eventually(lambda: "set lease_ms to at least" in caplog.text, timeout=15)
+            await add(queue, 5)
+            async with make_worker(others, lease_ms=600):
+                await eventually(lambda: (runs.begun + others.begun).total() == 5, timeout=10)
+            proxy.delay(0)
+            await add(queue, 5)
+            await eventually(lambda: (runs.begun + others.begun).total() == 10, timeout=10)
+        assert set((runs.begun + others.begun).values()) == {2}
+
+
+class TestOutages:
+    async def test_after_an_outage_no_running_job_is_started_again(
+        self, proxy: Proxy, queue: Queue, make_worker: MakeWorker
+    ) -> None:
+        runs = Runs(8.0)
+        options = {"redis_url": proxy.url, "lease_ms": 300, "concurrency": 1, "run_scheduler": False}
+        await add(queue, 10)
+        async with AsyncExitStack() as stack:
+            for _ in range(10):
+                await stack.enter_async_context(make_worker(runs, **options))
+            await eventually(lambda: runs.begun.total() == 10)
+            proxy.refuse()
+            proxy.cut()
+            await asyncio.sleep(3.0)
+            proxy.admit()
+            await asyncio.sleep(4.0)
+        assert runs.begun == Counter(range(10))
+
+
+class TestNames:
+    async def test_a_name_that_is_in_use_is_refused(self, make_worker: MakeWorker) -> None:
+        async with make_worker(Runs(), consumer_id="pod-0", lease_ms=600):
+            with pytest.raises(ConsumerInUse, match="'pod-0' is in use by another living worker"):
+                await make_worker(Runs(), consumer_id="pod-0", lease_ms=600).run()
+
+    async def test_one_of_a_killed_process_is_free_when_its_lease_ends(
+        self, make_worker: MakeWorker, witness: redis.asyncio.Redis, queue_name: str
+    ) -> None:
+        seconds, micros = await witness.time()
+        await witness.zadd(Keys(queue_name).workers, {"pod-0": seconds * 1000 + micros // 1000 + 800})
+        start = monotonic()
+        async with make_worker(Runs(), consumer_id="pod-0", lease_ms=800):
+            assert 0.7 < monotonic() - start < 2.0
+
+    async def test_one_that_was_given_up_is_free_at_once(self, make_worker: MakeWorker) -> None:
+        async with make_worker(Runs(), consumer_id="pod-0"):
+            pass
+        start = monotonic()
+        async with make_worker(Runs(), consumer_id="pod-0"):
+            assert monotonic() - start < 1.0
+
+    async def test_two_groups_may_use_the_same_one(self, make_worker: MakeWorker, queue: Queue) -> None:
+        async with (
+            make_worker(Runs(), consumer_id="pod-0"),
+            make_worker(Runs(), consumer_id="pod-0", group="other"),
+            make_worker(Runs(), consumer_id="pod-1", group="other"),
+        ):
+            await eventually(lambda: _names(queue, {"pod-0", "pod-1"}))
+
+
+async def _names(queue: Queue, wanted: set[str]) -> bool:
+    return {worker.consumer_id for worker in await queue.workers()} == wanted
+
+
+class TestForeignLeases:
+    async def test_a_lease_without_end_does_not_keep_a_group_from_being_made(
+        self,
+        make_worker: MakeWorker,
+        queue: Queue,
+        witness: redis.asyncio.Redis,
+        queue_name: str,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        runs = Runs()
+        await add(queue, 1)
+        await witness.zadd(Keys(queue_name).workers, {"ghost": float("inf")})
+        async with asyncio.timeout(5), make_worker(runs, lease_ms=600):
+            await eventually(lambda: runs.begun.total() == 1)
+        assert "'ghost' has a lease that ends more than 1 h from now" in caplog.text
+
+    async def test_a_group_does_not_forget_the_dead_workers_of_another(
+        self,
+        make_worker: MakeWorker,
+        stream: Stream,
+        queue: Queue,
+        witness: redis.asyncio.Redis,
+        queue_name: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(reclaimer_module, "SWEEP_S", 0.1)
+        keys, runs = Keys(queue_name), Runs()
+        await witness.xgroup_create(keys.stream, "other", "0", mkstream=True)
+        await add(queue, 1)
+        await witness.xreadgroup("other", "dead", {keys.stream: ">"})
+        await witness.zadd(keys.workers_of("other"), {"dead": 1})
+        async with make_worker(Runs(0.2), lease_ms=300):
+            await asyncio.sleep(2)
+            assert await witness.zscore(keys.workers_of("other"), "dead") == 1
+        await witness.xgroup_destroy(keys.stream, "other")
+        await witness.delete(keys.workers_of("other"))
+        assert not runs.begun
+
+
+class TestDeaths:
+    async def test_a_keeper_that_cannot_begin_ends_the_start(
+        self, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def out_of_descriptors() -> asyncio.Runner:
+            raise OSError(24, "Too many open files")
+
+        monkeypatch.setattr(asyncio, "Runner", out_of_descriptors)
+        async with asyncio.timeout(5):
+            with pytest.raises(OSError, match="Too many open files"):
+                await make_worker(Runs()).run()
+
+    async def test_a_keeper_that_dies_later_ends_its_worker(
+        self, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        worker = make_worker(Runs(), lease_ms=300)
+        running = asyncio.create_task(worker.run())
+        await eventually(lambda: worker._started is not None and worker._started.done())
+        monkeypatch.setattr(keeper_module.Keeper, "_entries_to_renew", lambda *_: 1 / 0)
+        with pytest.raises(ExceptionGroup, match="unhandled errors"):
+            await asyncio.wait_for(running, 5)
+        assert "the keeper of worker" in caplog.text
+
+
+@pytest.mark.parametrize("options", ({"claim_min_idle_ms": 1}, {"lease_ms": 299}, {"lease_ms": 3_600_001}))
+def test_times_that_no_lease_can_hold_are_refused(make_worker: MakeWorker, options: dict[str, int]) -> None:
+    with pytest.raises(InvalidArgument, match="must be"):
+        make_worker(Runs(), **options)
