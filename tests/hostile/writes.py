@@ -7,6 +7,7 @@ the last possible stream id, a cursor that was moved. What is only added to a pl
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -21,6 +22,7 @@ BY_JOB = ("didx", "dlid", "unique", "result", "progress")
 STRINGS = ("paused", "dlq:dropped", "promoter:lock", "scheduler:lock", "worker", *BY_JOB)
 PLACES = (*STREAMS, *ZSETS, *HASHES, *STRINGS)
 GROUP = "default"
+MAX_LEASE_MS = 3_600_000  # the longest that a worker may have
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,11 @@ def member(rng: random.Random, target: Target) -> Write:
     place = rng.choice(ZSETS)
     make = values.member if place == "delayed" else values.anything
     named = rng.choice((make(rng), make(rng), b"k", b"other", b"ghost"))
-    return Write(f"member {place}", [("ZADD", target.key(place, rng), "NX", values.score(rng), named)])
+    score = values.score(rng)
+    # A lease that a worker could have taken is believed: while it lasts, others wait for who has it to speak.
+    is_believed = place == "workers" and abs(float(score) - time.time() * 1000) < MAX_LEASE_MS
+    ruins = {place} if is_believed else set[str]()
+    return Write(f"member {place} {score}", [("ZADD", target.key(place, rng), "NX", score, named)], frozenset(ruins))
 
 
 def spec(rng: random.Random, target: Target) -> Write:
