@@ -128,18 +128,18 @@ async def _after(stage: Stage, patience_s: float) -> list[str]:
     deadline = monotonic() + patience_s
     try:
         await stage.upsert_tick()
-        ticks = stage.ticks
+        stage.ticks.clear()
         added = {kind: await _add(stage, kind, deadline) for kind in KINDS}
     except ChasquiError as error:
         return [f"stuck: nothing can be added: {type(error).__name__}: {error!s:.200}"]
-    told = {job.id for kind, (_, job) in added.items() if kind != DEADLY}
+    told = {job.id for kind, (_, job) in added.items() if kind != DEADLY}  # unless their events were dropped
 
     def missing() -> list[str]:
         late = [f"a job of kind {kind}" for kind, (token, _) in added.items() if not stage.ran[token]]
         return [
             *late,
-            *(["a repeatable"] if stage.ticks == ticks else []),
-            *(["events"] if not late and not told <= stage.seen else []),
+            *(["a repeatable"] if not stage.ticks else []),
+            *(["events"] if not late and not (told | stage.ticks) & stage.seen else []),
         ]
 
     while missing() and monotonic() < deadline:

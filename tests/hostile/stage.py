@@ -61,7 +61,7 @@ class Stage:
         self.bystander = Queue(f"{name}-bystander", redis_url=redis_url, timeout_s=3.0)
         self.exporter = QueueExporter([self.queue, self.bystander])
         self.ran: Counter[str] = Counter()  # tokens of jobs that have run to a good end, or have died
-        self.ticks = 0
+        self.ticks: set[str] = set()  # jobs of its repeatable that have run
         self.seen: set[str] = set()  # jobs of which the subscriber has seen that they are completed
         self.consumer = f"w-{name}"
         self.parts: list[Part] = []
@@ -124,7 +124,7 @@ class Stage:
 
     async def _handle(self, job: Job) -> Any:
         if job.name == TICK:
-            self.ticks += 1
+            self.ticks.add(job.id)
             return None
         data = job.data if isinstance(job.data, dict) else {}
         token, kind = str(data.get("token")), data.get("kind")
