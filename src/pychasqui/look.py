@@ -202,8 +202,9 @@ def _search(entries: list[Entry], job_id: str) -> Entry | None:
     """The entry of that job. Only what has the id somewhere in it is decoded: of thousands that is nearly none."""
     wanted = job_id.encode()
     for entry in entries:
-        raw = read_pairs(entry[1]).get(b"d", b"")
-        if wanted in raw and _decoded("", raw, "").id == job_id:
+        if not any(wanted in word for word in entry[1] or ()):
+            continue
+        if _decoded("", read_pairs(entry[1]).get(b"d", b""), "").id == job_id:
             return entry
     return None
 
