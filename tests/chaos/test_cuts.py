@@ -458,6 +458,20 @@ async def purge(scene: Scene) -> None:
     assert {key.split(":")[0] for key in await scene.stream.keys()} <= {"stream", "dlq", "ledger"}
 
 
+async def obliterate(scene: Scene) -> None:
+    """Everything goes but the group that a consumer is in."""
+    await scene.add(4)
+    await hold(scene, "running")
+    async with scene.queue(scene.direct_url) as queue:
+        await queue.add("do", delay_ms=HOUR_MS)
+    async with scene.queue() as queue:
+        await insist(queue.obliterate)
+    assert await scene.stream.length() == 0
+    assert await scene.witness.exists(f"{scene.prefix}:delayed") == 0
+    groups = await scene.witness.xinfo_groups(f"{scene.prefix}:stream")
+    assert [(group["name"], group["consumers"], group["pending"]) for group in groups] == [(b"default", 1, 0)]
+
+
 async def pause(scene: Scene) -> None:
     async with scene.queue() as queue:
         await insist(queue.pause)
@@ -491,7 +505,7 @@ BOUNDARIES: dict[Flow, set[str]] = {
     find_orphans: {"orphans", "XREADGROUP"},
     keep: {"keep"},
     hand_back: {"CLIENT UNBLOCK", "release", "leave", "yield", "keep"},
-    replay: {"XRANGE", "replay"},
+    replay: {"XREVRANGE", "XRANGE", "replay"},
     add_delayed: {"HELLO", "add_on_terms", "DEL"},
     add_unique: {"add_on_terms"},
     add_a_mixed_bulk: {"add_on_terms"},
@@ -504,11 +518,27 @@ BOUNDARIES: dict[Flow, set[str]] = {
     tell: {"announce", "announce_done", "XACKDEL", "reschedule", "XREADGROUP"},
     keep_results: {"store", "XREADGROUP"},
     wait_for_results: {"HELLO", "XREVRANGE", "XREAD", "MGET"},
-    purge: {"purge_waiting", "purge_delayed"},
+    purge: {"XREVRANGE", "ZCARD", "purge_waiting", "purge_delayed"},
+    obliterate: {"empty_stream"},
     pause: {"SET", "EXISTS", "DEL", "PUBLISH"},
     store_repeatables: {"TIME", "upsert_repeatable", "move_repeatable", "ZRANGE", "ZSCORE", "HMGET"},
 }
-ALSO_SENT = WORKER | {"HELLO", "XACKDEL", "ack", "orphans", "ZRANGE", "TIME", "DEL", "bury", "add"}
+ALSO_SENT = WORKER | {
+    "HELLO",
+    "XACKDEL",
+    "ack",
+    "orphans",
+    "ZRANGE",
+    "TIME",
+    "DEL",
+    "UNLINK",
+    "SCAN",
+    "XLEN",
+    "ZSCORE",
+    "ZRANGEBYSCORE",
+    "bury",
+    "add",
+}
 SKIPPED: dict[Flow, int] = {keep: 2}  # the first renewals come before anything is held
 CASES = [
     pytest.param(
