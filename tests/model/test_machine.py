@@ -46,6 +46,7 @@ MAX_ATTEMPTS = 3
 LEASE_MS, MIN_IDLE_MS, LONG_MS = 600_000, 300_000, 3_600_000
 vars(broker_module)["MAX_LEASE_MS"] = LONG_MS  # the model's leader leads until the end
 OVER_MS = 1000  # for how long a lease that is over has been so
+SLACK_MS = 60_000  # far more than passes between two commands, far less than makes an entry idle
 FAILURE = read_failure(LookupError("the handler failed"))
 
 slots = st.integers(0, 1)
@@ -370,7 +371,7 @@ class Machine(RuleBasedStateMachine):
         """As a dead worker does: it has touched nothing since its lease ended."""
         fresh = [entry_id for entry_id in self.model.held_by(name) if not self.model.entries[entry_id].is_idle]
         if lease and fresh:
-            idle_ms = int(self._now_ms() - lease) + 1
+            idle_ms = int(self._now_ms() - lease) + SLACK_MS
             self.client.xclaim(KEYS.stream, GROUP, name, 0, fresh, idle=idle_ms, justid=True)
 
     def _candidates(self, worker: Worker) -> list[tuple[str, float]]:
