@@ -163,6 +163,7 @@ class Parts:
             announcer=self.announcer,
             metrics=self.metrics,
             result_ttl_ms=self._settings.result_ttl_ms,
+            events_max_len=self._settings.events_max_len,
         )
 
     def _make_lanes(self, verdicts: Verdicts, decoder: Decoder) -> Lanes:

@@ -300,8 +300,9 @@ class Machine(RuleBasedStateMachine):
         entry_id, member = run.job.entry_id, delayed_member(run.job)
         is_ours = self._is_ours(worker, run)
         jobs = [Failed(*run.place, LONG_MS, member, run.job.id, 0)]
-        answers = self.ask(lambda: self.broker.reschedule(GROUP, worker.name, jobs), fault)
-        assert answers == (int(is_ours), 0 if fault == "sent twice" else int(is_ours))
+        answers = self.ask(lambda: self.broker.reschedule(GROUP, worker.name, jobs, 0), fault)
+        moved = [answer.answers == b"1" for answer in answers]
+        assert moved == [is_ours, is_ours and fault != "sent twice"]
         if is_ours:
             self.model.delayed[member] = (self.model.entries.pop(entry_id).job, False)
         if fault != "reply lost":
@@ -311,8 +312,10 @@ class Machine(RuleBasedStateMachine):
         entry_id = run.job.entry_id
         letter = dead_letter(run.job, reason, FAILURE, run.job.attempt + 1, worker.name)
         is_ours = self._is_ours(worker, run)
-        answers = self.ask(lambda: self.broker.bury(GROUP, worker.name, 0, [Dead(*run.place, "", letter)]), fault)
-        assert answers == (int(is_ours), 0 if fault == "sent twice" else int(is_ours))
+        jobs = [Dead(*run.place, "", letter)]
+        answers = self.ask(lambda: self.broker.bury(GROUP, worker.name, 0, jobs, 0), fault)
+        moved = [answer.answers == b"1" for answer in answers]
+        assert moved == [is_ours, is_ours and fault != "sent twice"]
         if is_ours:
             self.model.dead.append(self.model.entries.pop(entry_id).job)
         if fault != "reply lost":

@@ -5,7 +5,7 @@ Calls every script by its present text, so that a test runs unchanged against a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ import redis
 from pychasqui._redis import scripts
 from pychasqui._redis.dialect import parse_version
 from pychasqui._redis.keys import Keys
+from pychasqui._redis.replies import Settled, read_settled
 
 KEYS = Keys("q")
 GROUP = "default"
@@ -23,6 +24,7 @@ HEIR, RELEASED_IDLE_MS = "released", 86_400_000
 LONGEST_MS = 60_000  # another's lease
 HOUR_MS = 3_600_000
 UNBOUNDED = (2**30, 2**30)  # bytes of a batch, bytes of an entry
+EVENTS_MAX_LEN = 1000
 WORDS = KEYS.regroup(GROUP)
 LEDGER, LEDGER_TTL_MS = KEYS.ledger("producer"), 60_000
 
@@ -108,6 +110,8 @@ class Group:
     client: Any  # redis-py types replies as everything they could be under any setting
     number: int = 0  # of the last batch that was added on terms
     at_once: bool = False  # whether store may use what only new servers have
+    settled: Settled | None = None  # the last answer of reschedule or bury
+    refusal: str = ""  # what the last promote, replay or move_delayed was refused with, in part
 
     def run(self, script: scripts.Script, keys: list[str], *arguments: Any) -> Any:
         return self.client.eval(script.text, len(keys), *keys, *arguments)
@@ -158,6 +162,12 @@ class Group:
         server = self.client.info("server")
         return "valkey_version" not in server and parse_version(server["redis_version"]) >= (8, 4)
 
+    @property
+    def has_read_rights(self) -> bool:
+        """Whether a user may be given the right to read a key alone."""
+        server = self.client.info("server")
+        return "valkey_version" in server or parse_version(server["redis_version"]) >= (7, 0)
+
     @contextmanager
     def as_user(self, *rules: str) -> Iterator[Group]:
         """The same as a user who may do no more than that."""
@@ -204,12 +214,17 @@ class Group:
         delivery: int = 1,
         job_id: str = "job",
         is_marked: int = 0,
+        events: tuple[list[bytes], ...] = (),
     ) -> int:
-        words = [word for entry_id, *job in jobs for word in (entry_id, delivery, *job, job_id, is_marked)]
-        head = (GROUP, consumer, KEYS.prefix, KEPT_MS)
-        moved = self.run(scripts.RESCHEDULE, [KEYS.stream, KEYS.delayed], *head, *words)
-        assert isinstance(moved, int)
-        return moved
+        """Returns how many were moved; `settled` has the answer for each. The events are each job's."""
+        told = _rendered(events)
+        words = [
+            word for entry_id, *job in jobs for word in (entry_id, delivery, *job, job_id, is_marked, len(told), *told)
+        ]
+        keys = [KEYS.stream, KEYS.delayed, KEYS.events]
+        head = (GROUP, consumer, KEYS.prefix, KEPT_MS, EVENTS_MAX_LEN)
+        self.settled = read_settled(self.run(scripts.RESCHEDULE, keys, *head, *words), len(jobs))
+        return self.settled.answers.count(b"1")
 
     def bury(
         self,
@@ -218,12 +233,19 @@ class Group:
         delivery: int = 1,
         max_len: int = 0,
         job_id: str = "",
+        events: tuple[list[bytes], ...] = (),
     ) -> int:
-        words = [word for entry_id, fields in jobs for word in (entry_id, delivery, job_id, len(fields), *fields)]
-        keys = [KEYS.stream, KEYS.dead, KEYS.dead_dropped]
-        buried = self.run(scripts.BURY, keys, GROUP, consumer, max_len, KEYS.prefix, *words)
-        assert isinstance(buried, int)
-        return buried
+        """As reschedule."""
+        told = _rendered(events)
+        words = [
+            word
+            for entry_id, fields in jobs
+            for word in (entry_id, delivery, job_id, len(fields), len(told), *fields, *told)
+        ]
+        keys = [KEYS.stream, KEYS.dead, KEYS.dead_dropped, KEYS.events]
+        head = (GROUP, consumer, max_len, KEYS.prefix, EVENTS_MAX_LEN)
+        self.settled = read_settled(self.run(scripts.BURY, keys, *head, *words), len(jobs))
+        return self.settled.answers.count(b"1")
 
     def finish(self, *entries: tuple[bytes, str]) -> int:
         words = [word for entry in entries for word in entry]
@@ -241,7 +263,7 @@ class Group:
         assert isinstance(refused, int)
         return refused
 
-    def announce(self, *events: list[str | bytes], max_len: int = 1000) -> int:
+    def announce(self, *events: Sequence[str | bytes], max_len: int = 1000) -> int:
         words = [word for event in events for word in (len(event), *event)]
         written = self.run(scripts.ANNOUNCE, [KEYS.events], max_len, *words)
         assert isinstance(written, int)
@@ -271,7 +293,8 @@ class Group:
     def replay(self, *jobs: tuple[bytes, bytes, bytes]) -> int:
         """Each a letter's id, an envelope and a name."""
         words = [word for job in jobs for word in job]
-        moved = self.run(scripts.REPLAY, [KEYS.dead, KEYS.stream], *words)
+        moved, refusal = self.run(scripts.REPLAY, [KEYS.dead, KEYS.stream], *words)
+        self.refusal = refusal.decode()
         assert isinstance(moved, int)
         return moved
 
@@ -286,9 +309,11 @@ class Group:
         max_bytes: int = 2**20,
     ) -> Promoted:
         keys = [KEYS.delayed, KEYS.stream, KEYS.promoter_lease, KEYS.dead, KEYS.events]
-        return Promoted(
-            *self.run(scripts.PROMOTE, keys, holder, lease_ms, batch, longest_ms, events, KEYS.prefix, max_bytes)
-        )
+        words = (holder, lease_ms, batch, longest_ms, events, KEYS.prefix, max_bytes)
+        reply = self.run(scripts.PROMOTE, keys, *words)
+        if reply[0]:
+            self.refusal = reply.pop().decode()
+        return Promoted(*reply)
 
     def add_on_terms(
         self,
@@ -308,7 +333,8 @@ class Group:
 
     def move_delayed(self, what: str, *ids: str, delay_ms: int = 0) -> list[int]:
         keys = [KEYS.delayed, KEYS.stream]
-        found = self.run(scripts.MOVE_DELAYED, keys, what, delay_ms, KEYS.prefix, KEPT_MS, *ids)
+        found, refusal = self.run(scripts.MOVE_DELAYED, keys, what, delay_ms, KEYS.prefix, KEPT_MS, *ids)
+        self.refusal = refusal.decode()
         assert isinstance(found, list)
         return found
 
@@ -577,6 +603,13 @@ def official_marker_key(job_id: str) -> str:
 
 def index_key(job_id: str) -> str:
     return f"{KEYS.prefix}:didx:{job_id}"
+
+
+def _rendered(events: tuple[list[bytes], ...]) -> list[bytes | int]:
+    words: list[bytes | int] = []
+    for event in events:
+        words += (len(event), *event)
+    return words
 
 
 def _taken(reply: list[Any]) -> list[Taken]:

@@ -229,6 +229,14 @@ class TestTrouble:
         assert adding(("mail", [b"x"]), number=3) == 1
         assert adding.envelopes == [b"x"]
 
+    def test_a_stream_that_runs_out_of_ids_takes_what_it_can_and_remembers_how_many(self, adding: Adding) -> None:
+        adding.client.xadd(STREAM, {"d": "x"}, id="18446744073709551615-18446744073709551613")
+        assert adding(("mail", many(5))) == 2
+        assert adding(("mail", many(5))) == 2, "the same again has the same answer"
+        with pytest.raises(redis.ResponseError, match="exhausted"):
+            adding(("mail", many(5)), number=2)
+        assert adding.envelopes == [b"x", b"0", b"1"]
+
     def test_without_memory_nothing_is_added_nor_remembered(self) -> None:
         with RedisServer() as server, server.client() as client:
             adding = Adding(client)

@@ -7,7 +7,18 @@ from contextlib import suppress
 import pytest
 import redis
 
-from tests.scripts.group import GROUP, HEIR, KEYS, Group, Hold, index_key, marker_key, official_marker_key
+from pychasqui._redis.replies import Settled
+from tests.scripts.group import (
+    EVENTS_MAX_LEN,
+    GROUP,
+    HEIR,
+    KEYS,
+    Group,
+    Hold,
+    index_key,
+    marker_key,
+    official_marker_key,
+)
 from tests.support.server import RedisServer
 
 
@@ -302,8 +313,9 @@ class TestTrouble:
     def test_dead_letters_of_another_type_cost_no_job(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         group.client.set(KEYS.dead, "a string")
-        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-            group.bury("a", (entry_id, letter(b"x")))
+        assert group.bury("a", (entry_id, letter(b"x"))) == 0
+        assert group.settled is not None
+        assert (group.settled.answers, "WRONGTYPE" in group.settled.refusal) == (b"x", True)
         assert group.holds == {entry_id: Hold("a", 1)}
         group.client.delete(KEYS.dead)
         assert group.bury("a", (entry_id, letter(b"x"))) == 1
@@ -333,3 +345,48 @@ def test_a_letter_that_was_too_large_to_be_carried_gets_what_the_entry_holds(gro
         {b"d": b"", b"reason": b"oversize_payload"},
     ]
     assert group.stream == []
+
+
+class TestAnswers:
+    def test_each_job_has_its_own(self, group: Group) -> None:
+        first, lost, third = group.hand_to("a", 3)
+        group.steal(lost, "b")
+        group.bury("a", *((one, letter(one)) for one in (first, lost, third, first)))
+        assert group.settled == Settled(b"1010", "", 0)
+
+    def test_one_whose_letter_is_refused_stays_pending_and_the_others_are_buried(self, group: Group) -> None:
+        first, second, third = group.hand_to("a", 3)
+        group.bury("a", (first, letter(b"1")), (second, letter(b"2")[:-1]), (third, letter(b"3")))
+        assert group.settled is not None
+        assert (group.settled.answers, "wrong number of arguments" in group.settled.refusal) == (b"1x1", True)
+        assert (set(group.holds), [one[b"d"] for one in group.letters]) == ({second}, [b"1", b"3"])
+
+    def test_dead_letters_without_ids_cost_no_job(self, group: Group) -> None:
+        entry_ids = group.hand_to("a", 10)
+        group.client.xadd(KEYS.dead, {"d": "x"}, id="18446744073709551615-18446744073709551614")
+        assert group.bury("a", *((one, letter(one)) for one in entry_ids)) == 1
+        assert group.settled is not None
+        assert group.settled.answers == b"1xxxxxxxxx"
+        assert (set(group.holds), len(group.letters)) == (set(entry_ids[1:]), 2)
+
+
+class TestEvents:
+    def test_they_are_written_for_those_that_are_buried(self, group: Group) -> None:
+        first, lost = group.hand_to("a", 2)
+        group.steal(lost, "b")
+        told = ([b"e", b"failed", b"id", b"job"], [b"e", b"dlq"])
+        group.bury("a", (first, letter(b"1")), (lost, letter(b"2")), events=told)
+        assert group.events == [[b"e", b"failed", b"id", b"job"], [b"e", b"dlq"]]
+
+    def test_those_that_are_refused_cost_no_job_and_are_counted(self, group: Group) -> None:
+        entry_ids = group.hand_to("a", 2)
+        group.client.set(KEYS.events, "a string")
+        group.bury("a", *((one, letter(one)) for one in entry_ids), events=([b"e", b"failed"], [b"e", b"dlq"]))
+        assert group.settled is not None
+        assert (group.settled.answers, group.settled.untold) == (b"11", 4)
+
+    def test_they_are_bounded(self, group: Group) -> None:
+        for _ in range(5):
+            entry_ids = group.hand_to("a", 300)
+            group.bury("a", *((one, letter(one)) for one in entry_ids), events=([b"e", b"dlq"],))
+        assert EVENTS_MAX_LEN <= group.client.xlen(KEYS.events) < EVENTS_MAX_LEN + 200

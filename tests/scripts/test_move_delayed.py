@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 import redis
 
@@ -229,20 +231,36 @@ class TestTrouble:
         saved = group.client.dump(key)
         group.client.delete(key)
         group.client.set(key, "a string")
-        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        with suppress(redis.ResponseError):
             group.move_delayed(what, "1", "2")
         group.client.delete(key)
         group.client.restore(key, 0, saved)
-        assert set(group.delayed) == {member("1"), member("2")}
-        assert group.move_delayed(what, "1", "2") == [1, 1]
+        group.move_delayed(what, "1", "2")
+        assert group.envelopes == ([b"data of 1", b"data of 2"] if what == "run" else [])
+        assert set(group.delayed) == ({member("1"), member("2")} if what == "postpone" else set())
 
     def test_a_stream_of_another_type_is_found_out_before_the_job_is_gone(self, group: Group) -> None:
         delay(group, "job")
         group.client.delete(KEYS.stream)
         group.client.set(KEYS.stream, "a string")
-        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-            group.move_delayed("run", "job")
+        assert group.move_delayed("run", "job") == []
+        assert "WRONGTYPE" in group.refusal
         assert (list(group.delayed), group.index("job")) == ([member("job")], member("job"))
+
+    def test_an_index_of_another_type_holds_up_no_other_job(self, group: Group) -> None:
+        delay(group, "1", "2")
+        group.client.delete(index_key("1"))
+        group.client.rpush(index_key("1"), "a list")
+        assert group.move_delayed("run", "1", "2") == [0, 1]
+        assert group.envelopes == [b"data of 2"]
+
+    def test_a_marker_of_another_type_holds_up_no_other_job(self, group: Group) -> None:
+        delay(group, "1", "2")
+        group.client.delete(marker_key("1"))
+        group.client.rpush(marker_key("1"), "a list")
+        assert group.move_delayed("postpone", "1", "2", delay_ms=HOUR_MS) == [1, 1]
+        assert group.move_delayed("run", "1", "2") == [1, 1]
+        assert group.envelopes == [b"data of 1", b"data of 2"]
 
     def test_without_a_stream_it_begins_one(self, group: Group) -> None:
         delay(group, "job")

@@ -7,7 +7,9 @@ from contextlib import suppress
 import pytest
 import redis
 
+from pychasqui._redis.replies import Settled
 from tests.scripts.group import (
+    EVENTS_MAX_LEN,
     GROUP,
     HEIR,
     HOUR_MS,
@@ -317,3 +319,45 @@ def test_without_memory_no_job_is_lost() -> None:
         client.config_set("maxmemory", 0)
         assert len(group.stream) + len(group.delayed) == 3
         assert set(group.stream) == set(group.holds)
+
+
+class TestAnswers:
+    def test_each_job_has_its_own(self, group: Group) -> None:
+        first, lost, third = group.hand_to("a", 3)
+        group.steal(lost, "b")
+        group.reschedule("a", (first, 10, b"1"), (lost, 10, b"2"), (third, 10, b"3"), (first, 10, b"4"))
+        assert group.settled == Settled(b"1010", "", 0)
+
+    def test_one_whose_index_is_refused_stays_pending_and_the_others_are_moved(self, group: Group) -> None:
+        first, second = group.hand_to("a", 2)
+        with group.as_user("+@all", f"~{KEYS.stream}", f"~{KEYS.delayed}", f"~{KEYS.events}") as narrow:
+            narrow.reschedule("a", (first, 10, b"1"), (second, 10, b"2"))
+            assert narrow.settled is not None
+            assert (narrow.settled.answers, narrow.settled.refusal == "") == (b"xx", False)
+        assert set(group.holds) == {first, second}
+        with group.as_user("+@all", "~{chasqui:q}:[^d]*", "~*delayed", "~*didx:1") as narrow:
+            narrow.reschedule("a", (first, 10, b"1"), job_id="1")
+            narrow.reschedule("a", (second, 10, b"2"), job_id="2")
+        assert (set(group.holds), list(group.delayed)) == ({second}, [b"1"])
+
+
+class TestEvents:
+    def test_they_are_written_for_those_that_are_moved(self, group: Group) -> None:
+        first, lost = group.hand_to("a", 2)
+        group.steal(lost, "b")
+        told = ([b"e", b"failed", b"id", b"job"], [b"e", b"retry-scheduled"])
+        group.reschedule("a", (first, 10, b"1"), (lost, 10, b"2"), events=told)
+        assert group.events == [[b"e", b"failed", b"id", b"job"], [b"e", b"retry-scheduled"]]
+
+    def test_those_that_are_refused_cost_no_job_and_are_counted(self, group: Group) -> None:
+        entry_ids = group.hand_to("a", 2)
+        group.client.set(KEYS.events, "a string")
+        group.reschedule("a", *((one, 10, one) for one in entry_ids), events=([b"e", b"failed"], [b"e", b"again"]))
+        assert group.settled is not None
+        assert (group.settled.answers, group.settled.untold) == (b"11", 4)
+
+    def test_they_are_bounded(self, group: Group) -> None:
+        for _ in range(5):
+            entry_ids = group.hand_to("a", 300)
+            group.reschedule("a", *((one, 10, one) for one in entry_ids), events=([b"e", b"failed"],))
+        assert EVENTS_MAX_LEN <= group.client.xlen(KEYS.events) < EVENTS_MAX_LEN + 200

@@ -8,15 +8,18 @@ from typing import cast
 
 import pytest
 
-from pychasqui._engine.acker import MOVES_AT_ONCE, Acker
+from pychasqui._engine.acker import MOVES_AT_ONCE, REFUSED_BYTES, Acker
 from pychasqui._engine.delivery import Delivery
-from pychasqui._engine.event import Event
+from pychasqui._engine.event import Event, joined
 from pychasqui._redis.broker import Also, Broker
 from pychasqui._redis.commands import Dead, Failed
+from pychasqui._redis.replies import Settled
 from pychasqui._redis.socket import Socket
 from pychasqui.codec import encode_data
 from pychasqui.config import ACK_BATCH, OUTCOME_BATCH, RESULT_BATCH_BYTES
 from pychasqui.errors import CommandTimeout, ConnectionLost, ReplyError
+from pychasqui.sinks import DlqRouted, GuardedSinks, InMemorySink, JobOutcome, RetryScheduled
+from tests.support.waiting import eventually
 
 PATIENCE_S = 2.0
 
@@ -37,6 +40,9 @@ class FakeBroker:
         self.stored: list[tuple[list[bytes], list[tuple[str, bytes]], list[tuple[bytes, str]]]] = []
         self.ttls: set[int] = set()
         self.refused = 0
+        self.refused_jobs: set[bytes] = set()
+        self.untold = 0
+        self.refuses_retries: ReplyError | None = None
 
     async def _answer(self, also: Also | None = None) -> None:
         await self.line.wait()
@@ -45,8 +51,9 @@ class FakeBroker:
         if self.troubles:
             raise self.troubles.pop(0)
 
-    def _count(self, jobs: list[Failed] | list[Dead]) -> int:
-        return sum(job.entry_id not in self.fenced for job in jobs)
+    def _answers(self, jobs: list[Failed] | list[Dead]) -> Settled:
+        letters = ("x" if job.entry_id in self.refused_jobs else "10"[job.entry_id in self.fenced] for job in jobs)
+        return Settled("".join(letters).encode(), "ERR not that one", self.untold)
 
     async def ack(self, group: str, ids: list[bytes], also: Also | None = None) -> None:
         await self._answer(also)
@@ -70,15 +77,17 @@ class FakeBroker:
         self.ttls.add(ttl_ms)
         return self.refused
 
-    async def reschedule(self, group: str, consumer: str, jobs: list[Failed]) -> int:
+    async def reschedule(self, group: str, consumer: str, jobs: list[Failed], events_max_len: int) -> Settled:
         await self._answer()
-        self.rescheduled += jobs
-        return self._count(jobs)
+        if self.refuses_retries is not None:
+            raise self.refuses_retries
+        self.rescheduled += [job for job in jobs if job.entry_id not in self.refused_jobs]
+        return self._answers(jobs)
 
-    async def bury(self, group: str, consumer: str, max_len: int, jobs: list[Dead]) -> int:
+    async def bury(self, group: str, consumer: str, max_len: int, jobs: list[Dead], events_max_len: int) -> Settled:
         await self._answer()
-        self.buried += jobs
-        return self._count(jobs)
+        self.buried += [job for job in jobs if job.entry_id not in self.refused_jobs]
+        return self._answers(jobs)
 
 
 class FakeAnnouncer:
@@ -88,14 +97,22 @@ class FakeAnnouncer:
     def done(self, socket: Socket, jobs: list[Delivery]) -> None:
         self.told += [f"done {job.id}" for job in jobs]
 
-    def tell(self, events: list[Event]) -> None:
-        self.told += [f"{event.kind} {event.job_id}" for event in events]
+    def tell_started(self) -> None:
+        self.told.append("active")
+
+    def miss(self, count: int, why: str) -> None:
+        self.told.append(f"missed {count}")
 
 
 class Office:
     """An acker at work."""
 
-    def __init__(self, announcer: FakeAnnouncer | None = None, result_ttl_ms: int = 0) -> None:
+    def __init__(
+        self,
+        announcer: FakeAnnouncer | None = None,
+        result_ttl_ms: int = 0,
+        metrics: GuardedSinks | None = None,
+    ) -> None:
         self.broker = FakeBroker()
         self.told = [] if announcer is None else announcer.told
         self.expected: list[int] = []
@@ -111,6 +128,7 @@ class Office:
             on_group_gone=self._on_group_gone,
             announcer=announcer,
             result_ttl_ms=result_ttl_ms,
+            metrics=metrics,
         )
 
     def _on_fenced(self) -> None:
@@ -187,25 +205,20 @@ class TestEvents:
         await office.settle()
         assert office.told == ["done job-1", "done job-2"]
 
-    async def test_what_became_of_a_failure_is_told_when_it_is_so(self, office: Office) -> None:
+    async def test_that_jobs_were_active_is_told_before_what_became_of_them(self, office: Office) -> None:
         office.broker.line.clear()
-        office.acker.reschedule(
-            failed(2)._replace(events=(Event("failed", "job-2"), Event("retry-scheduled", "job-2")))
-        )
-        office.acker.bury(dead(3)._replace(events=(Event("dlq", "job-3"),)))
+        office.acker.reschedule(failed(2)._replace(events=joined(Event("failed", "job-2"))))
         office.acker.start()
         await asyncio.sleep(0.01)
-        assert office.told == []
+        assert office.told == ["active"]
         office.broker.line.set()
         await office.acker.end(patience_s=PATIENCE_S)
-        assert office.told == ["failed job-2", "retry-scheduled job-2", "dlq job-3"]
 
-    async def test_of_a_batch_that_did_not_count_nothing_is_told(self, office: Office) -> None:
-        office.broker.fenced = {b"2-0"}
-        for number in (2, 4):
-            office.acker.reschedule(failed(number)._replace(events=(Event("failed", f"job-{number}"),)))
+    async def test_those_that_redis_has_refused_are_counted(self, office: Office) -> None:
+        office.broker.untold = 2
+        office.acker.bury(dead(3))
         await office.settle()
-        assert (office.told, office.fences) == ([], 1)
+        assert office.told == ["active", "missed 2"]
 
     async def test_an_ack_that_was_lost_is_told_again(self, office: Office) -> None:
         office.broker.troubles = [ConnectionLost("cut")]
@@ -342,9 +355,9 @@ async def test_a_few_batches_of_the_dead_are_on_their_way_at_once_and_more_wait(
     sent: list[int] = []
     bury = office.broker.bury
 
-    async def count(group: str, consumer: str, max_len: int, jobs: list[Dead]) -> int:
+    async def count(group: str, consumer: str, max_len: int, jobs: list[Dead], events_max_len: int) -> Settled:
         sent.append(len(jobs))
-        return await bury(group, consumer, max_len, jobs)
+        return await bury(group, consumer, max_len, jobs, events_max_len)
 
     office.broker.bury = count  # type: ignore[method-assign]
     office.broker.line.clear()
@@ -368,3 +381,83 @@ async def test_of_batches_on_their_way_at_once_only_the_one_without_an_answer_is
     assert office.broker.rescheduled == [*jobs[OUTCOME_BATCH:], *jobs[:OUTCOME_BATCH]]
     assert office.fences == 0
     assert office.acker.held() == {}
+
+
+class TestKinds:
+    async def test_acks_and_burials_go_on_while_retries_are_refused(
+        self, office: Office, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        office.broker.refuses_retries = ReplyError("WRONGTYPE delayed is a string")
+        office.acker.reschedule(failed(1))
+        office.acker.start()
+        for number in range(2, 5):
+            office.acker.done(job(10 * number), None)
+            office.acker.bury(dead(number))
+            await eventually(lambda: not office.acker.unsettled)
+        assert (len(office.broker.acked), len(office.broker.buried)) == (3, 3)
+        assert office.acker.held() == {b"1-0": 1}
+        assert [record.getMessage() for record in caplog.records] == [
+            "worker a cannot reschedule failed jobs, keeps trying, and leaves them pending meanwhile: "
+            "WRONGTYPE delayed is a string"
+        ]
+        office.broker.refuses_retries = None
+        await eventually(lambda: not office.acker.held())
+        assert office.broker.rescheduled == [failed(1)]
+        await office.acker.end(patience_s=PATIENCE_S)
+
+    async def test_one_that_is_refused_alone_holds_up_no_other_of_its_kind(
+        self, office: Office, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        office.broker.refused_jobs = {b"1-0"}
+        office.acker.start()
+        for number in range(1, 5):
+            office.acker.bury(dead(number))
+            await eventually(lambda: not office.acker.unsettled)
+        assert office.broker.buried == [dead(2), dead(3), dead(4)]
+        assert office.acker.held() == {b"1-0": 1}
+        assert len(caplog.records) == 1
+        assert "ERR not that one" in caplog.text
+        office.broker.refused_jobs = set()
+        await eventually(lambda: not office.acker.held())
+        assert office.broker.buried[-1] == dead(1)
+        await office.acker.end(patience_s=PATIENCE_S)
+
+    async def test_jobs_that_are_refused_keep_no_others_from_being_read_until_they_take_too_much(
+        self, office: Office
+    ) -> None:
+        office.broker.refuses_retries = ReplyError("WRONGTYPE delayed is a string")
+        for number in range(5000):
+            office.acker.reschedule(failed(number))
+        assert office.acker.unsettled == 5000
+        office.acker.start()
+        await eventually(lambda: not office.acker.unsettled)
+        office.acker.reschedule(failed(5000)._replace(member=b"x" * REFUSED_BYTES))
+        assert office.acker.unsettled == 5001
+        await office.acker.end(patience_s=PATIENCE_S)
+
+    async def test_an_end_does_not_wait_for_what_is_refused(self, office: Office) -> None:
+        office.broker.refuses_retries = ReplyError("WRONGTYPE delayed is a string")
+        office.acker.reschedule(failed(1))
+        office.acker.start()
+        await eventually(lambda: not office.acker.unsettled)
+        began = monotonic()
+        await office.acker.end(patience_s=30)
+        assert monotonic() - began < 2
+        assert office.acker.held() == {b"1-0": 1}
+
+
+class TestMetrics:
+    async def test_each_job_is_counted_by_its_own_answer(self) -> None:
+        sink = InMemorySink()
+        office = Office(metrics=GuardedSinks([sink]))
+        office.broker.fenced = {b"2-0", b"4-0"}
+        for number in (1, 2):
+            ran, again = JobOutcome("err", 1, 100, f"job-{number}"), RetryScheduled(2, 100, f"job-{number}")
+            office.acker.reschedule(failed(number)._replace(records=(ran, again)))
+        for number in (3, 4):
+            ran, buried = JobOutcome("err", 1, 100, f"job-{number}"), DlqRouted("unrecoverable", 1, f"job-{number}")
+            office.acker.bury(dead(number)._replace(records=(ran, buried)))
+        await office.settle()
+        assert [outcome.name for outcome in sink.job_outcomes] == ["job-1", "job-2", "job-3", "job-4"]
+        assert [retry.name for retry in sink.retries_scheduled] == ["job-1"]
+        assert [routed.name for routed in sink.dlq_routes] == ["job-3"]

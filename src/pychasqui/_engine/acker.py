@@ -1,7 +1,8 @@
 """Gathers outcomes and settles them in batches: all that end while one batch is on its way share the next.
 
 Done is acked, failed is rescheduled, dead is buried. What Redis does not take is sent again until it does: the scripts
-make a second arrival harmless, and what is never settled would run a second time.
+make a second arrival harmless, and what is never settled would run a second time. Each kind waits for itself: while one
+of them is refused, the others are settled.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import logging
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from .._foreign import class_name, text_of
 from .._redis.broker import Broker
 from .._redis.commands import Dead, Failed
 from .._redis.remedies import Remedy, remedy_for
+from .._redis.replies import LOST, MOVED, REFUSED, Settled
 from .._redis.socket import Socket
 from .._shown import shown
 from ..codec import encode_data
@@ -24,18 +26,27 @@ from ..config import ACK_BATCH, OUTCOME_BATCH, OUTCOME_BYTES, REGROUP_S, RESULT_
 from ..errors import RedisTrouble
 from ..sinks import GuardedSinks, JobOutcome
 from .delivery import Delivery
-from .event import Event
-from .service import Outage, Service
+from .service import Service
+from .unsettled import Unsettled
 
 log = logging.getLogger("chasqui.worker")
 
 MOVES_AT_ONCE = 4
+REFUSED_BYTES = 64 * 2**20  # jobs that Redis refuses do not keep others from being read, up to that
 T = TypeVar("T", Failed, Dead)
 
 
 class Announces(Protocol):
     def done(self, socket: Socket, jobs: list[Delivery]) -> None: ...
-    def tell(self, events: list[Event]) -> None: ...
+    def tell_started(self) -> None: ...
+    def miss(self, count: int, why: str) -> None: ...
+
+
+class Kind(NamedTuple):
+    """One of the ways to settle."""
+
+    unsettled: Unsettled[Any]
+    settle: Callable[[], Awaitable[None]]
 
 
 class Acker(Service):
@@ -56,6 +67,7 @@ class Acker(Service):
         announcer: Announces | None = None,
         metrics: GuardedSinks | None = None,
         result_ttl_ms: int = 0,
+        events_max_len: int = 0,
     ) -> None:
         super().__init__()
         self._broker = broker
@@ -71,12 +83,16 @@ class Acker(Service):
         self._result_ttl_ms = result_ttl_ms  # 0: results are not stored
         # hot: chosen once; a plain ack knows nothing of results
         self.done = self._done_with_result if result_ttl_ms else self._done_plainly
-        self._done: list[Delivery] = []
-        self._finishing: list[Delivery] = []  # done as well, but more than an ack is to be done about them
-        self._failed: list[Failed] = []
-        self._dead: list[Dead] = []
-        self._outage = Outage(
-            f"worker {consumer} cannot settle jobs and keeps trying", f"worker {consumer} settles jobs again"
+        self._events_max_len = events_max_len
+        acks, finishes = Unsettled[Delivery](consumer, "ack jobs"), Unsettled[Delivery](consumer, "finish jobs")
+        self._done, self._finishing = acks.waiting, finishes.waiting  # hot: appended to by each job
+        self._failed = Unsettled[Failed](consumer, "reschedule failed jobs")
+        self._dead = Unsettled[Dead](consumer, "bury dead jobs")
+        self._kinds = (
+            Kind(acks, self._ack),
+            Kind(finishes, self._finish),
+            Kind(self._failed, lambda: self._move(self._failed, self._reschedule)),
+            Kind(self._dead, lambda: self._move(self._dead, self._bury)),
         )
 
     def _done_plainly(self, job: Delivery, result: Any) -> None:
@@ -91,17 +107,25 @@ class Acker(Service):
             self.wake()
 
     def reschedule(self, job: Failed) -> None:
-        self._failed.append(job)
+        self._failed.waiting.append(job)
+        self._failed.bytes += job.size
         self.wake()
 
     def bury(self, job: Dead) -> None:
-        self._dead.append(job)
+        self._dead.waiting.append(job)
+        self._dead.bytes += job.size
         self.wake()
 
     @property
     def unsettled(self) -> int:
-        """How many jobs have ended here of which Redis does not know yet."""
-        return len(self._done) + len(self._finishing) + len(self._failed) + len(self._dead)
+        """How many jobs have ended here of which Redis does not know yet, without those that it refuses."""
+        count = len(self._done) + len(self._finishing)
+        for moves in (self._failed, self._dead):
+            if moves.bytes > REFUSED_BYTES:
+                count += len(moves)
+            elif not moves.is_refused:
+                count += len(moves.waiting)
+        return count
 
     def held(self) -> dict[bytes, int]:
         """Entries that have ended here and are not settled in Redis yet, each with its delivery.
@@ -109,61 +133,82 @@ class Acker(Service):
         Also called from the keeper's thread: a list is copied in one step.
         """
         held = {job.entry_id: job.number for job in (*self._done.copy(), *self._finishing.copy())}
-        held.update((job.entry_id, job.delivery) for job in self._failed.copy())
-        held.update((job.entry_id, job.delivery) for job in self._dead.copy())
+        held.update((job.entry_id, job.delivery) for job in self._failed.held())
+        held.update((job.entry_id, job.delivery) for job in self._dead.held())
         return held
 
     async def _run(self) -> None:
         while True:
-            while not (self._done or self._finishing or self._failed or self._dead):
-                if self._is_stopping:
+            while wait_s := min(kind.unsettled.wait_s for kind in self._kinds):
+                if self._is_stopping and self._can_stop():
                     return
-                await self._sleep()
-            try:
-                await self._settle()
-            except RedisTrouble as error:
-                await self._mend(error)
-            else:
-                self._outage.is_over()
-                self.on_settled()
+                await self._pause(wait_s)
+            for kind in self._kinds:
+                if not kind.unsettled.wait_s:
+                    await self._settle(kind)
 
-    async def _settle(self) -> None:
-        """One batch of each kind. A batch leaves its list only when Redis has answered."""
-        if self._done:
-            done = self._done[:ACK_BATCH]
-            await self._broker.ack(self._group, [job.entry_id for job in done], self._announcement(done))
-            del self._done[: len(done)]
-            if self._metrics is not None:
-                self._metrics.jobs_done(done)
-        if self._finishing:
-            await self._finish(self._finishing[: self._finish_batch()])
-        if self._failed:
-            await self._move(self._failed, self._reschedule)
-        if self._dead:
-            await self._move(self._dead, self._bury)
+    async def _pause(self, seconds: float) -> None:
+        """Until something can be sent."""
+        if self._is_stopping:
+            await asyncio.sleep(seconds)
+        else:
+            await self._sleep(None if seconds == float("inf") else seconds)
 
-    async def _move(self, jobs: list[T], send: Callable[[list[T]], Awaitable[int]]) -> None:
+    def _can_stop(self) -> bool:
+        """Nothing is left but what is refused for good: it stays pending, and others take it over."""
+        return all(not kind.unsettled.waiting or kind.unsettled.is_refused for kind in self._kinds)
+
+    async def _settle(self, kind: Kind) -> None:
+        """One batch of this kind, or some. It leaves its list only when Redis has answered."""
+        kind.unsettled.take_up_refused()
+        try:
+            await kind.settle()
+        except RedisTrouble as error:
+            self._mend(kind.unsettled, error)
+        self.on_settled()
+
+    async def _ack(self) -> None:
+        done = self._done[:ACK_BATCH]
+        await self._broker.ack(self._group, [job.entry_id for job in done], self._announcement(done))
+        del self._done[: len(done)]
+        self._kinds[0].unsettled.answered([], "")
+        if self._metrics is not None:
+            self._metrics.jobs_done(done)
+
+    async def _move(self, moves: Unsettled[T], send: Callable[[list[T]], Awaitable[Settled]]) -> None:
         """A few calls at a time: the server is not held up for long by one, and has the next at hand."""
-        batches = cut_batches(jobs)
+        batches = cut_batches(moves.waiting)
+        if self._announcer is not None:
+            self._announcer.tell_started()  # that they were active stands before what became of them
         answers = await asyncio.gather(*map(send, batches), return_exceptions=True)
         unanswered: list[T] = []
+        refused: list[T] = []
+        troubles: list[BaseException] = []
+        refusal = ""
         for batch, answer in zip(batches, answers, strict=True):
             if isinstance(answer, BaseException):
                 unanswered += batch
+                troubles.append(answer)
             else:
-                self._see(batch, answer)
-        jobs[: sum(map(len, batches))] = unanswered  # in one step: the keeper's thread looks at it
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
+                again = self._see(batch, answer)
+                refused += again
+                refusal = answer.refusal or refusal
+                moves.bytes -= sum(job.size for job in batch) - sum(job.size for job in again)
+        moves.refused += refused
+        moves.waiting[: sum(map(len, batches))] = unanswered  # in one step: the keeper's thread looks at it
+        if troubles:
+            raise troubles[0]
+        moves.answered(refused, refusal)
 
-    async def _reschedule(self, failed: list[Failed]) -> int:
-        moved = await self._broker.reschedule(self._group, self._consumer, failed)
-        self._on_rescheduled(min(job.delay_ms for job in failed))
-        return moved
+    async def _reschedule(self, failed: list[Failed]) -> Settled:
+        settled = await self._broker.reschedule(self._group, self._consumer, failed, self._events_max_len)
+        moved = [job.delay_ms for job, answer in zip(failed, settled.answers, strict=True) if answer == MOVED]
+        if moved:
+            self._on_rescheduled(min(moved))
+        return settled
 
-    async def _bury(self, dead: list[Dead]) -> int:
-        return await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead)
+    async def _bury(self, dead: list[Dead]) -> Settled:
+        return await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead, self._events_max_len)
 
     def _finish_batch(self) -> int:
         """How many to finish with one call: of results as many as will not hold up the server for long."""
@@ -172,7 +217,8 @@ class Acker(Service):
         sizes = accumulate(len(job.result or b"") for job in self._finishing[:ACK_BATCH])
         return max(1, bisect_right(list(sizes), RESULT_BATCH_BYTES))
 
-    async def _finish(self, jobs: list[Delivery]) -> None:
+    async def _finish(self) -> None:
+        jobs = self._finishing[: self._finish_batch()]
         also = self._announcement(jobs)
         if self._result_ttl_ms:
             ids = [job.entry_id for job in jobs]
@@ -183,6 +229,7 @@ class Acker(Service):
         else:
             await self._broker.finish(self._group, [(job.entry_id, job.id) for job in jobs], also)
         del self._finishing[: len(jobs)]
+        self._kinds[1].unsettled.answered([], "")
         if self._metrics is not None:
             self._metrics.jobs_done(jobs)
 
@@ -193,29 +240,34 @@ class Acker(Service):
         announcer = self._announcer
         return lambda socket: announcer.done(socket, jobs)
 
-    def _see(self, jobs: Sequence[Failed | Dead], settled: int) -> None:
-        """Tell of what was done; if some of it was not, nobody knows which, and nothing is told of this batch."""
+    def _see(self, jobs: list[T], settled: Settled) -> list[T]:
+        """Tell of each by its own answer; returns those that were refused."""
+        if settled.untold and self._announcer is not None:
+            self._announcer.miss(settled.untold, "Redis has refused them")
+        answers = settled.answers
+        moved: list[T] = jobs
+        lost: list[T] = []
+        refused: list[T] = []
+        if answers.count(MOVED) < len(jobs):
+            each = list(zip(jobs, answers, strict=True))
+            moved, lost, refused = ([job for job, answer in each if answer == one] for one in (MOVED, LOST, REFUSED))
+            if lost:
+                self._on_fenced()
         if self._metrics is not None:
-            self._count(self._metrics, jobs, settled)
-        if settled < len(jobs):
-            self._on_fenced()
-        elif self._announcer is not None:
-            self._announcer.tell([event for job in jobs for event in job.events])
+            # A handler has run, whatever came of it.
+            records = [record for job in moved for record in job.records]
+            records += [record for job in lost for record in job.records if isinstance(record, JobOutcome)]
+            self._metrics.tell_all(records)
+        return refused
 
-    def _count(self, metrics: GuardedSinks, jobs: Sequence[Failed | Dead], settled: int) -> None:
-        """A handler has run, whatever came of it. Of a batch that was ours in part the rest is counted as well: to
-        miss a hundred dead jobs would be worse than to count one twice."""
-        records = (record for job in jobs for record in job.records)
-        metrics.tell_all([record for record in records if settled or isinstance(record, JobOutcome)])
-
-    async def _mend(self, error: RedisTrouble) -> None:
-        """Wait, or put right what can be put right; the loop then settles again."""
+    def _mend(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:
+        """Put right what can be put right; this kind is settled again after a pause."""
         remedy = remedy_for(error)
         if remedy is Remedy.NO_GROUP:  # of a worker that drains nobody else may notice
             self._on_group_gone()
-            await asyncio.sleep(REGROUP_S)
+            unsettled.failed(error, REGROUP_S)
             return
-        await asyncio.sleep(self._outage.goes_on(error))
+        unsettled.failed(error)
 
 
 def cut_batches(jobs: Sequence[T]) -> list[list[T]]:

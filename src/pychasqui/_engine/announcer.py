@@ -2,7 +2,7 @@
 
 Nobody waits for an event. That a job was active is written within a moment; that it was completed goes out in the same
 write as its ack, behind it. If the server is slow to take what is written, or refuses it, events are dropped and
-counted. What a failed job becomes is told when the server has done it.
+counted. What a failed job becomes is told by the script that does it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .._redis.broker import Broker
 from .._redis.socket import Socket
 from ..errors import RedisTrouble
 from .delivery import Delivery
-from .event import Event
+from .event import Event, joined
 from .service import Service
 
 log = logging.getLogger("chasqui.worker")
@@ -84,16 +84,12 @@ class Announcer(Service):
         self.tell_started()
         socket = self._broker.connection.live_socket()
         if socket is None:
-            self._drop(len(events), "the connection is lost")
+            self.miss(len(events), "the connection is lost")
             return
         self._tell_on(socket, events)
 
     def _tell_on(self, socket: Socket, events: list[Event]) -> None:
-        words: list[str | int] = [self._max_len]
-        for event in events:
-            own = event.words()
-            words += (len(own), *own)
-        self._write(socket, "any", words, len(events))
+        self._write(socket, "any", [self._max_len, *joined(*events)], len(events))
 
     async def _run(self) -> None:
         while True:
@@ -131,18 +127,19 @@ class Announcer(Service):
 
     def _write(self, socket: Socket, kind: str, words: list[str | int], count: int) -> None:
         if socket.is_congested:
-            self._drop(count, "the server is slow to take what is written")
+            self.miss(count, "the server is slow to take what is written")
             return
         deadline = self._broker.connection.deadline()
         self._broker.announce(socket, kind, words, deadline, partial(self._answered, count))
 
     def _answered(self, count: int, reply: Any) -> None:
         if isinstance(reply, RedisTrouble):
-            self._drop(count, str(reply))
+            self.miss(count, str(reply))
         else:
             self._is_dropping = False
 
-    def _drop(self, count: int, why: str) -> None:
+    def miss(self, count: int, why: str) -> None:
+        """Events are lost."""
         self.dropped += count
         if not self._is_dropping:
             self._is_dropping = True

@@ -23,6 +23,15 @@ class Event(NamedTuple):
         return ["e", self.kind, "id", self.job_id, "ts", self.at_ms or now_ms(), *name, *self.extras]
 
 
+def joined(*events: Event) -> tuple[str | int, ...]:
+    """Events as scripts take them: each with its number of words before it."""
+    words: list[str | int] = []
+    for event in events:
+        own = event.words()
+        words += (len(own), *own)
+    return tuple(words)
+
+
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 

@@ -15,6 +15,7 @@ from time import monotonic
 from .._redis.broker import Broker
 from .._redis.replies import Promotion
 from ..config import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
+from ..errors import ReplyError
 from ..sinks import PromoterTick, Record
 from .leader import Leader
 from .service import Outage, until_free_s
@@ -51,6 +52,10 @@ class Promoter(Leader):
         self._rest_s = lease_ms / 1500  # while nothing is delayed: often enough to keep the lease
         self._hinted_due = 0.0  # when the soonest job is due that the leader was told of, monotonic
         self._alert_until = 0.0
+        self._refusals = Outage(
+            "Redis refuses some delayed jobs that are due: they stay delayed and are tried again",
+            "delayed jobs are promoted again, all of them",
+        )
 
     def expect(self, delay_ms: int) -> None:
         """This worker has rescheduled a job that is due in this many ms: the leader is told, unless it will know."""
@@ -81,6 +86,10 @@ class Promoter(Leader):
         self._see_lead(done.other)
         if done.other is not None:
             return until_free_s(done.next_due_ms, self._rest_s)
+        if done.refusal:
+            self._refusals.goes_on(ReplyError(done.refusal))
+        else:
+            self._refusals.is_over()
         wait_s = self._plan(done, now, was_expected=was_expected, hears=hears)
         if self._tell is not None:
             await self._report(self._tell, done)

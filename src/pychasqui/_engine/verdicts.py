@@ -12,7 +12,7 @@ from ..codec import decode_name
 from ..retry import KINDS, RetryPolicy
 from ..sinks import DlqRouted, Record, RetryScheduled, outcome_of
 from .delivery import Delivery
-from .event import Event, bounded
+from .event import Event, bounded, joined
 from .failure import Failure, read_failure
 from .failure_log import FailureLog, described
 from .outcomes import Retry, dead_letter, delayed_member, judge, rejected_letter
@@ -76,7 +76,7 @@ class Verdicts:
                     member,
                     job.id,
                     is_marked,
-                    (_failed(job, failure), next_run) if self._announces else (),
+                    joined(_failed(job, failure), next_run) if self._announces else (),
                     (outcome_of(job, failure.kind), RetryScheduled(runs + 1, verdict.delay_ms, job.name))
                     if self._counts
                     else (),
@@ -93,7 +93,7 @@ class Verdicts:
         """The entry could not become a job."""
         self._warn("entry %s cannot be run and is dead: %s: %.200r", entry_id.decode(), reason, detail)
         letter = rejected_letter(entry_id, fields, reason, detail, self._consumer)
-        events = (Event("dlq", extras=("attempt", 0, "reason", reason)),) if self._announces else ()
+        events = joined(Event("dlq", extras=("attempt", 0, "reason", reason))) if self._announces else ()
         records = (DlqRouted(reason, 0, _name_in(fields)),) if self._counts else ()
         self._settler.bury(Dead(entry_id, delivery, "", letter, events, records))
 
@@ -103,7 +103,7 @@ class Verdicts:
             why = "" if failure is None else f": {described(failure)}"
             self._warn("job %.100r (%.100r) is dead after %d runs: %s%s", job.id, job.name, runs, reason, why)
         letter = dead_letter(job, reason, failure, runs, self._consumer)
-        events = self._last_events(job, reason, failure, runs) if self._announces else ()
+        events = joined(*self._last_events(job, reason, failure, runs)) if self._announces else ()
         marked_id = job.id if job.is_marked else ""
         records = self._last_records(job, reason, failure, runs) if self._counts else ()
         self._settler.bury(Dead(job.entry_id, job.number, marked_id, letter, events, records))

@@ -17,7 +17,28 @@ from .commands import Dead, Failed, NumberedAdd
 from .connection import Connection
 from .keys import Keys
 from .remedies import Remedy, is_refused_unheard, remedy_for
-from .replies import Bounds, Claimed, Entry, OtherLeader, Promotion, read_claimed, read_entries, read_new
+from .replies import (
+    Bounds,
+    Claimed,
+    Entry,
+    Promotion,
+    Settled,
+    read_claimed,
+    read_codes,
+    read_count,
+    read_entries,
+    read_found,
+    read_holders,
+    read_holds,
+    read_ids,
+    read_last_pending,
+    read_new,
+    read_promotion,
+    read_score,
+    read_scores,
+    read_settled,
+    read_time_ms,
+)
 from .risks import SILENCED_BY, Risks, read_holes, read_risks
 from .socket import OnReply, Socket, pack
 
@@ -164,7 +185,7 @@ class Broker:
             asked = socket.ask(pack(b"XACKDEL", self._keys.stream, group, b"IDS", len(ids), *ids), deadline)
             if also is not None:
                 also(socket)
-            codes = await asked
+            codes = read_codes(await asked, len(ids))
             if codes.count(1) < len(ids):
                 # Not pending, because the group was made anew meanwhile; but done, so it must not come again.
                 await self.connection.call(b"XDEL", self._keys.stream, *ids)
@@ -197,7 +218,7 @@ class Broker:
             words += (prefix + job_id, result)
         for entry in marked:
             words += entry
-        return int(await self.run(scripts.STORE, (self._keys.stream,), tuple(words), also))
+        return read_count(await self.run(scripts.STORE, (self._keys.stream,), tuple(words), also))
 
     def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: OnReply) -> None:
         """How far a job is. Nobody waits for it."""
@@ -227,20 +248,21 @@ class Broker:
 
         socket.send(script.pack(socket, (self._keys.events,), tuple(words)), deadline, answered)
 
-    async def reschedule(self, group: str, consumer: str, jobs: list[Failed]) -> int:
+    async def reschedule(self, group: str, consumer: str, jobs: list[Failed], events_max_len: int) -> Settled:
         """Gated on the entry being ours by that delivery."""
-        head = (group, consumer, self._keys.prefix, INDEX_KEPT_MS)
-        arguments = (word for job in jobs for word in job[:6])
-        moved: int = await self.run(scripts.RESCHEDULE, (self._keys.stream, self._keys.delayed), (*head, *arguments))
-        return moved
+        keys = (self._keys.stream, self._keys.delayed, self._keys.events)
+        words: list[Any] = [group, consumer, self._keys.prefix, INDEX_KEPT_MS, events_max_len]
+        for job in jobs:
+            words += (*job[:6], len(job.events), *job.events)
+        return read_settled(await self.run(scripts.RESCHEDULE, keys, tuple(words)), len(jobs))
 
-    async def bury(self, group: str, consumer: str, max_len: int, jobs: list[Dead]) -> int:
+    async def bury(self, group: str, consumer: str, max_len: int, jobs: list[Dead], events_max_len: int) -> Settled:
         """Gated on the entry being ours by that delivery."""
-        head = (group, consumer, max_len, self._keys.prefix)
-        arguments = (word for job in jobs for word in (*job[:3], len(job.letter), *job.letter))
-        keys = (self._keys.stream, self._keys.dead, self._keys.dead_dropped)
-        buried: int = await self.run(scripts.BURY, keys, (*head, *arguments))
-        return buried
+        keys = (self._keys.stream, self._keys.dead, self._keys.dead_dropped, self._keys.events)
+        words: list[Any] = [group, consumer, max_len, self._keys.prefix, events_max_len]
+        for job in jobs:
+            words += (*job[:3], len(job.letter), len(job.events), *job.letter, *job.events)
+        return read_settled(await self.run(scripts.BURY, keys, tuple(words)), len(jobs))
 
     # Leases ---------------------------------------------------------------------------------------------------------
 
@@ -251,21 +273,21 @@ class Broker:
         """
         keys = (self._keys.stream, self._keys.workers_of(group))
         arguments = (word for entry in held for word in entry)
-        lost: list[bytes] = await self.run(scripts.KEEP, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments))
-        return lost
+        return read_ids(await self.run(scripts.KEEP, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments)))
 
     async def regroup(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
         """Whether the group is there. If not, it is made as soon as every living worker has said what it holds."""
         keys = (self._keys.stream, self._keys.workers_of(group), self._keys.regroup(group))
         head = (group, consumer, lease_ms, WORKERS_KEPT_MS, RELEASED, RELEASED_IDLE_MS)
-        return bool(await self.run(scripts.REGROUP, keys, (*head, *(word for entry in held for word in entry))))
+        arguments = (word for entry in held for word in entry)
+        return bool(read_count(await self.run(scripts.REGROUP, keys, (*head, *arguments))))
 
     async def tell_of_worker(self, consumer: str, about: bytes, kept_ms: int) -> None:
         """What a worker wants known about itself. Sent twice it says the same."""
         await self.connection.call("SET", self._keys.worker(consumer), about, "PX", kept_ms)
 
     async def is_paused(self) -> bool:
-        return bool(await self.connection.call("EXISTS", self._keys.paused))
+        return bool(read_count(await self.connection.call("EXISTS", self._keys.paused)))
 
     async def hear_of_pause(self, on_hint: Callable[[], None]) -> bool:
         """Have `on_hint` called when somebody says that the queue is paused or resumed. Best effort, as hear()."""
@@ -274,36 +296,33 @@ class Broker:
     async def release(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
         """Hand unstarted entries back, each with the number of its earlier deliveries."""
         arguments = [word for entry in held for word in entry]
-        released: int = await self.run(
-            scripts.RELEASE,
-            (self._keys.stream, self._keys.workers_of(group)),
-            (group, consumer, RELEASED, RELEASED_IDLE_MS, *arguments),
-        )
-        return released
+        keys = (self._keys.stream, self._keys.workers_of(group))
+        head = (group, consumer, RELEASED, RELEASED_IDLE_MS)
+        return read_count(await self.run(scripts.RELEASE, keys, (*head, *arguments)))
 
     async def leave(self, group: str, consumer: str) -> bool:
         """Whether the consumer's name is gone; if not, the others take over what it holds."""
         await self.connection.call("DEL", self._keys.worker(consumer))
-        return bool(await self.run(scripts.LEAVE, (self._keys.stream, self._keys.workers_of(group)), (group, consumer)))
+        keys = (self._keys.stream, self._keys.workers_of(group))
+        return bool(read_count(await self.run(scripts.LEAVE, keys, (group, consumer))))
 
     async def holders(self, group: str) -> dict[bytes, int]:
         """How many entries each consumer holds."""
-        summary = await self.connection.call("XPENDING", self._keys.stream, group)
-        return {name: int(count) for name, count in summary[3] or ()}
+        return read_holders(await self.connection.call("XPENDING", self._keys.stream, group))
 
     async def leases(self, group: str) -> dict[bytes, float]:
         """Each worker's lease: the server's time in ms at which it ends, 0 if the worker has left."""
-        reply = await self.connection.call("ZRANGE", self._keys.workers_of(group), 0, -1, "WITHSCORES")
-        if reply and isinstance(reply[0], list):  # RESP3
-            return {name: float(score) for name, score in reply}
-        return {name: float(score) for name, score in zip(reply[::2], reply[1::2], strict=True)}
+        return dict(
+            read_scores(await self.connection.call("ZRANGE", self._keys.workers_of(group), 0, -1, "WITHSCORES"))
+        )
 
     async def lease_of(self, group: str, consumer: str) -> tuple[float, float]:
         """The lease of that worker, and for how many ms it goes on; 0 and less if there is none any more."""
         lease, now_ms = await asyncio.gather(
             self.connection.call("ZSCORE", self._keys.workers_of(group), consumer), self.now_ms()
         )
-        return (0.0, 0.0) if lease is None else (float(lease), float(lease) - now_ms)
+        ends_ms = read_score(lease)
+        return (0.0, 0.0) if ends_ms is None else (ends_ms, ends_ms - now_ms)
 
     async def cap_leases(self, group: str, lease_ms: int) -> list[bytes]:
         """Let leases that no worker of ours can have taken end in `lease_ms`; returns whose they are.
@@ -314,14 +333,14 @@ class Broker:
         far = await self.connection.call(
             "ZRANGEBYSCORE", workers, f"({now_ms + MAX_WORKER_LEASE_MS}", "+inf", "LIMIT", 0, FAR_LEASES_A_CALL
         )
-        for name in far:
+        names = read_ids(far)
+        for name in names:
             await self.connection.call("ZADD", workers, "XX", "LT", now_ms + lease_ms, name)
-        return list(far)
+        return names
 
     async def now_ms(self) -> int:
         """The server's clock, the only one that leases are judged by."""
-        seconds, micros = await self.connection.call("TIME")
-        return int(seconds) * 1000 + int(micros) // 1000
+        return read_time_ms(await self.connection.call("TIME"))
 
     async def take_over(
         self, group: str, consumer: str, dead: bytes, lease: float, count: int, bounds: Bounds
@@ -340,9 +359,7 @@ class Broker:
 
     async def last_pending(self, group: str) -> bytes | None:
         """The last entry that is pending for anybody."""
-        summary = await self.connection.call("XPENDING", self._keys.stream, group)
-        last: bytes | None = summary[2]
-        return last
+        return read_last_pending(await self.connection.call("XPENDING", self._keys.stream, group))
 
     async def pending_page(
         self, group: str, consumer: str, after: bytes, last: bytes, count: int, bounds: Bounds
@@ -358,7 +375,7 @@ class Broker:
         """The same without what the entries hold: each with how often it was delivered."""
         start = b"(" + after if after else b"-"
         page = await self.connection.call("XPENDING", self._keys.stream, group, start, last, count, consumer)
-        return [(entry_id, int(deliveries)) for entry_id, _, _, deliveries in page]
+        return [(hold.entry_id, hold.deliveries) for hold in read_holds(page)]
 
     async def recount(self, group: str, consumer: str, seen: list[tuple[bytes, int]]) -> None:
         """Count one more delivery of entries of ours, each with the one that was seen."""
@@ -374,8 +391,7 @@ class Broker:
         """
         keys = (self._keys.delayed, self._keys.stream, self._keys.promoter_lease, self._keys.dead, self._keys.events)
         arguments = (holder, lease_ms, batch, MAX_LEASE_MS, events_max_len, self._keys.prefix, PROMOTE_BYTES)
-        leads, promoted, set_aside, next_due_ms, *rest = await self.run(scripts.PROMOTE, keys, arguments)
-        return Promotion(bool(leads), promoted, set_aside, next_due_ms, None if leads else OtherLeader.read(rest))
+        return read_promotion(await self.run(scripts.PROMOTE, keys, arguments))
 
     async def backlog(self) -> tuple[int, int]:
         """How many jobs are delayed, and for how many ms the first of them has been due; 0 if it is not."""
@@ -384,10 +400,9 @@ class Broker:
             self.connection.call("ZRANGE", self._keys.delayed, 0, 0, "WITHSCORES"),
             self.now_ms(),
         )
-        if not first:
-            return depth, 0
-        due_ms = float(first[0][1] if isinstance(first[0], list) else first[1])  # RESP3, RESP2
-        return depth, int(min(max(0, now_ms - due_ms), now_ms))  # a score may be infinite
+        for _, due_ms in read_scores(first):
+            return read_count(depth), int(min(max(0, now_ms - due_ms), now_ms))  # a score may be infinite
+        return read_count(depth), 0
 
     async def hear_of_due(self, on_due: Callable[[float], None]) -> bool:
         """Have `on_due` called with the seconds until a job is due, if it is the next. False if this cannot be."""
@@ -412,8 +427,11 @@ class Broker:
     async def move_delayed(self, what: str, ids: list[str], delay_ms: int = 0) -> list[bool]:
         """Cancel, postpone or run delayed jobs; whether each was there. Sent twice, the second finds nothing to do."""
         head = (what, delay_ms, self._keys.prefix, INDEX_KEPT_MS)
-        found = await self.run(scripts.MOVE_DELAYED, (self._keys.delayed, self._keys.stream), (*head, *ids))
-        return [bool(one) for one in found]
+        keys = (self._keys.delayed, self._keys.stream)
+        found = read_found(await self.run(scripts.MOVE_DELAYED, keys, (*head, *ids)))
+        if found.refusal:
+            raise ReplyError(found.refusal)
+        return found.each
 
     async def yield_promotion(self, holder: str) -> None:
         """Let go of the promoter's lease, if it is ours."""

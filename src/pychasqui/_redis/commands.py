@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from .._terms import Terms
 
+JOB_BYTES, LETTER_BYTES = 1000, 4000  # about what an outcome takes beside its job's data
+
 
 class Failed(NamedTuple):
     """A job that is to run again, as reschedule.lua takes it."""
@@ -17,8 +19,13 @@ class Failed(NamedTuple):
     member: bytes
     job_id: str
     is_marked: int  # 1: it may be the only one of its id
-    events: tuple[Any, ...] = ()  # to be written once it is done
-    records: tuple[Any, ...] = ()  # to be counted then
+    events: tuple[str | int, ...] = ()  # to be written with it, as write_events.lua takes them
+    records: tuple[Any, ...] = ()  # to be counted once it is done
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes here."""
+        return len(self.member) + JOB_BYTES
 
 
 class Dead(NamedTuple):
@@ -28,8 +35,13 @@ class Dead(NamedTuple):
     delivery: int
     job_id: str  # "" if it is certainly not the only one of its id
     letter: list[bytes]
-    events: tuple[Any, ...] = ()  # to be written once it is done
-    records: tuple[Any, ...] = ()  # to be counted then
+    events: tuple[str | int, ...] = ()  # to be written with it, as write_events.lua takes them
+    records: tuple[Any, ...] = ()  # to be counted once it is done
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes here."""
+        return len(self.letter[1]) + LETTER_BYTES
 
 
 class NumberedAdd:

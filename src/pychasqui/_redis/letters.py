@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from .._lenient import read_int
+from ..errors import ReplyError
 from . import scripts
 from .broker import Broker
 from .keys import Keys
-from .replies import Entry
+from .replies import Entry, read_count, read_moved, read_range
 
 
 class LetterBroker:
@@ -19,8 +20,7 @@ class LetterBroker:
 
     async def page(self, start: str, end: str, count: int) -> list[Entry]:
         """Oldest first; start and end as XRANGE takes them."""
-        page: list[Entry] = await self._call("XRANGE", self._keys.dead, start, end, "COUNT", count)
-        return page
+        return read_range(await self._call("XRANGE", self._keys.dead, start, end, "COUNT", count))
 
     async def newest_id(self) -> str:
         """ "0-0" if there is none."""
@@ -28,7 +28,7 @@ class LetterBroker:
         return newest[0][0].decode() if newest else "0-0"
 
     async def count(self) -> int:
-        return int(await self._call("XLEN", self._keys.dead))
+        return read_count(await self._call("XLEN", self._keys.dead))
 
     async def dropped(self) -> int:
         """How many their bound has pushed out; 0 if what is stored there is no number."""
@@ -37,8 +37,10 @@ class LetterBroker:
     async def replay(self, jobs: list[tuple[str, bytes, bytes]]) -> int:
         """Dead jobs back to the stream, each a letter's id, an envelope and a name. Each letter moves once."""
         arguments = tuple(word for job in jobs for word in job)
-        moved: int = await self._broker.run(scripts.REPLAY, (self._keys.dead, self._keys.stream), arguments)
-        return moved
+        moved = read_moved(await self._broker.run(scripts.REPLAY, (self._keys.dead, self._keys.stream), arguments))
+        if moved.refusal:
+            raise ReplyError(moved.refusal)
+        return moved.number
 
     async def remove(self, ids: list[str]) -> int:
-        return int(await self._call("XDEL", self._keys.dead, *ids))
+        return read_count(await self._call("XDEL", self._keys.dead, *ids))

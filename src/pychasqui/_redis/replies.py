@@ -1,22 +1,63 @@
-"""Raw replies become entries. RESP2 and RESP3 differ in shape only; nothing above this file sees which it was."""
+"""Raw replies become values. RESP2 and RESP3 differ in shape only; nothing above this file sees which it was.
+
+A reply that is not what the command or the script answers with becomes a ReplyError, which every loop outlasts:
+something between the server and here may answer anything.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
+
+from ..errors import ReplyError
 
 # hot: the two-element lists are used as hiredis made them: [id, [field, value, ...]], the fields None if deleted
 Entry: TypeAlias = list[Any]
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
+
+def _reader(read: Callable[P, T]) -> Callable[P, T]:
+    """For a function of a reply: what cannot be read is a ReplyError."""
+
+    @wraps(read)
+    def checked(*arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            return read(*arguments, **options)
+        except (TypeError, ValueError, LookupError, AttributeError, OverflowError):
+            what = read.__name__.removeprefix("read_")
+            raise ReplyError(f"UNREADABLE the server's reply is no {what}: {arguments[0]!r:.100}") from None
+
+    return checked
+
+
+@_reader
 def read_entries(reply: Any) -> list[Entry]:
-    """The entries of an XREADGROUP on one stream: None or nothing if there were none."""
+    """The entries of an XREADGROUP or XREAD on one stream: None or nothing if there were none."""
     if not reply:
         return []
     if isinstance(reply, dict):
         (entries,) = reply.values()
     else:
         ((_, entries),) = reply
-    return entries if isinstance(entries, list) else []
+    return _entries(entries or [])
+
+
+@_reader
+def read_range(reply: Any) -> list[Entry]:
+    """The entries of an XRANGE."""
+    return _entries(reply)
+
+
+def _entries(entries: Any) -> list[Entry]:
+    if type(entries) is not list:
+        raise TypeError
+    for _, fields in entries:  # hot: 15 ns an entry
+        if type(fields) is not list and fields is not None:
+            raise TypeError
+    return entries
 
 
 class Bounds(NamedTuple):
@@ -35,19 +76,21 @@ class Claimed(NamedTuple):
     size: int = 0  # of one that is too large
 
 
+@_reader
 def read_claimed(reply: Any) -> list[Claimed]:
-    return [_claimed(entry_id, fields, deliveries) for entry_id, fields, deliveries in reply]
+    return [_claimed(entry_id, fields, deliveries) for entry_id, fields, deliveries in _list(reply)]
 
 
+@_reader
 def read_new(reply: Any) -> list[Claimed]:
     """The entries of read.lua: nobody has had them before."""
-    return [_claimed(entry_id, fields, 0) for entry_id, fields in reply]
+    return [_claimed(entry_id, fields, 0) for entry_id, fields in _list(reply)]
 
 
-def _claimed(entry_id: bytes, fields: list[bytes] | int | None, deliveries: Any) -> Claimed:
-    if isinstance(fields, int):
-        return Claimed(entry_id, None, int(deliveries), fields)
-    return Claimed(entry_id, fields or None, int(deliveries))
+def _claimed(entry_id: Any, fields: Any, deliveries: Any) -> Claimed:
+    if type(fields) is int:
+        return Claimed(_bytes(entry_id), None, _deliveries(deliveries), fields)
+    return Claimed(_bytes(entry_id), _list(fields) if fields else None, _deliveries(deliveries))
 
 
 class Promotion(NamedTuple):
@@ -58,6 +101,7 @@ class Promotion(NamedTuple):
     set_aside: int
     next_due_ms: int  # from now; -1 if nothing is delayed; for one who had to lead and does not, when to try again
     other: OtherLeader | None = None  # who leads, if it is another
+    refusal: str = ""  # why others that are due stay delayed
 
 
 class OtherLeader(NamedTuple):
@@ -70,4 +114,187 @@ class OtherLeader(NamedTuple):
     @staticmethod
     def read(reply: list[Any]) -> OtherLeader:
         name, was_cut, overdue_ms = reply
-        return OtherLeader(name[:100].decode("utf-8", "backslashreplace"), bool(was_cut), overdue_ms)
+        return OtherLeader(_bytes(name)[:100].decode("utf-8", "backslashreplace"), bool(was_cut), _int(overdue_ms))
+
+
+@_reader
+def read_promotion(reply: Any) -> Promotion:
+    leads, promoted, set_aside, next_due_ms, *rest = reply
+    counts = (_int(promoted), _int(set_aside), _int(next_due_ms))
+    if not _int(leads):
+        return Promotion(False, *counts, OtherLeader.read(rest))
+    (refusal,) = rest
+    return Promotion(True, *counts, None, _text(refusal))
+
+
+MOVED, LOST, REFUSED = b"10x"  # lost: it is not this run's any more; refused: it stays as it was
+
+
+class Settled(NamedTuple):
+    """What became of each job of one call of reschedule.lua or bury.lua."""
+
+    answers: bytes  # a letter for each
+    refusal: str = ""  # why those with an x were refused
+    untold: int = 0  # how many events could not be written
+
+
+@_reader
+def read_settled(reply: Any, jobs: int) -> Settled:
+    answers, refusal, untold = reply
+    if len(_bytes(answers)) != jobs or answers.strip(b"01x"):
+        raise ValueError
+    return Settled(answers, _text(refusal), _int(untold))
+
+
+class Moved(NamedTuple):
+    """How many of a batch were moved, and why the others were not, if that was refused."""
+
+    number: int
+    refusal: str
+
+
+@_reader
+def read_moved(reply: Any) -> Moved:
+    count, refusal = reply
+    return Moved(_int(count), _text(refusal))
+
+
+class Found(NamedTuple):
+    """Whether each of a batch was found, and why those behind the last were not tried."""
+
+    each: list[bool]
+    refusal: str
+
+
+@_reader
+def read_found(reply: Any) -> Found:
+    each, refusal = reply
+    return Found(read_flags(each), _text(refusal))
+
+
+@_reader
+def read_flags(reply: Any) -> list[bool]:
+    return [bool(_int(one)) for one in _list(reply)]
+
+
+@_reader
+def read_count(reply: Any) -> int:
+    return _int(reply)
+
+
+@_reader
+def read_codes(reply: Any, count: int) -> list[int]:
+    """One for each entry of an XACKDEL."""
+    if len(_list(reply)) != count:
+        raise ValueError
+    return list(reply)
+
+
+@_reader
+def read_ids(reply: Any) -> list[bytes]:
+    return [_bytes(entry_id) for entry_id in _list(reply)]
+
+
+@_reader
+def read_blob(reply: Any) -> bytes | None:
+    """A stored string."""
+    return None if reply is None else _bytes(reply)
+
+
+@_reader
+def read_blobs(reply: Any, count: int) -> list[bytes | None]:
+    """Stored strings, None where there is none."""
+    if len(_list(reply)) != count:
+        raise ValueError
+    return [None if one is None else _bytes(one) for one in reply]
+
+
+@_reader
+def read_scores(reply: Any) -> list[tuple[bytes, float]]:
+    """Members of a sorted set with their scores: pairs under RESP3, one after the other under RESP2."""
+    if _list(reply) and isinstance(reply[0], list):
+        return [(_bytes(member), float(score)) for member, score in reply]
+    return [(_bytes(member), float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
+
+
+@_reader
+def read_score(reply: Any) -> float | None:
+    return None if reply is None else float(reply)
+
+
+@_reader
+def read_time_ms(reply: Any) -> int:
+    seconds, micros = reply
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+@_reader
+def read_last_pending(reply: Any) -> bytes | None:
+    """The last entry that is pending for anybody, from XPENDING's summary."""
+    _, _, last, _ = reply
+    return None if last is None else _bytes(last)
+
+
+@_reader
+def read_holders(reply: Any) -> dict[bytes, int]:
+    """How many entries each consumer holds, from XPENDING's summary."""
+    _, _, _, holders = reply
+    return {_bytes(name): int(count) for name, count in holders or ()}
+
+
+class Hold(NamedTuple):
+    """A line of XPENDING."""
+
+    entry_id: bytes
+    consumer: bytes
+    idle_ms: int
+    deliveries: int
+
+
+@_reader
+def read_holds(reply: Any) -> list[Hold]:
+    return [
+        Hold(_bytes(entry_id), _bytes(consumer), _int(idle_ms), _deliveries(deliveries))
+        for entry_id, consumer, idle_ms, deliveries in _list(reply)
+    ]
+
+
+@_reader
+def read_groups(reply: Any) -> dict[bytes, bytes]:
+    """The last delivered id of each group, from XINFO GROUPS."""
+    groups = (group if isinstance(group, dict) else dict(zip(group[::2], group[1::2], strict=True)) for group in reply)
+    return {_bytes(group[b"name"]): _bytes(group[b"last-delivered-id"]) for group in groups}
+
+
+@_reader
+def read_scan(reply: Any) -> tuple[bytes, list[bytes]]:
+    cursor, keys = reply
+    return _bytes(cursor), _list(keys)
+
+
+def _deliveries(value: Any) -> int:
+    """Anybody may set this number, and one beyond 2^63 is told as a negative one."""
+    return _int(value) if value >= 0 else 2**63
+
+
+def _int(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError
+    return value
+
+
+def _bytes(value: Any) -> bytes:
+    if type(value) is not bytes:
+        raise TypeError
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise TypeError
+    return value
+
+
+def _text(value: Any) -> str:
+    """An error's text."""
+    return _bytes(value).decode("utf-8", "replace")

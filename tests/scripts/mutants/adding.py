@@ -13,12 +13,18 @@ ADD = [
     Mutant("add", "the other kind of batch has no late copies", "tonumber(taken) or 0", "tonumber(taken) or jobs"),
     Mutant("add", "the other kind of batch is not known", "(%w+)$", "(%d+)$"),
     Mutant("add", "the ledger forgets how many were taken", "ARGV[2] .. ' ' .. taken", "ARGV[2] .. ' ' .. jobs"),
-    Mutant("add", "the ledger has no end", "call('PEXPIRE', ledger, ledger_ttl_ms)", ""),
+    Mutant("add", "the ledger has no end", "pcall('PEXPIRE', ledger, ledger_ttl_ms)", ""),
+    Mutant("add", "what is refused is remembered as taken", "call('HSET', ledger, slot, seen or '0 0')", ""),
+    Mutant(
+        "add", "what is refused in part is remembered whole", "call('HSET', ledger, slot, ARGV[2] .. ' ' .. added)", ""
+    ),
+    Mutant("add", "what is refused is not told", "return trouble", "return 0"),
+    Mutant("add", "one that is refused does not end the batch", "trouble = id", "trouble = nil"),
     Mutant("add", "all slots are one", "call('HGET', ledger, slot)", "call('HGET', ledger, '0')"),
     Mutant("add", "needed is ignored", "if room < needed then", "if false then"),
     Mutant("add", "the bound is ignored", "if max_stream_len > 0 then", "if false then"),
     Mutant("add", "a bound of one is none", "if max_stream_len > 0 then", "if max_stream_len > 1 then"),
-    Mutant("add", "a run is added whole though there is no room", "math.min(run, left)", "run"),
+    Mutant("add", "a run is added whole though there is no room", "math.min(run, taken - added)", "run"),
     Mutant("add", "an empty name is a name", "if name == '' then", "if false then"),
     Mutant("add", "the stream is trimmed", "'*', 'd', ARGV[i], 'n', name", "'MAXLEN', 2, '*', 'd', ARGV[i], 'n', name"),
 ]

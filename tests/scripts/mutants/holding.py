@@ -16,8 +16,6 @@ from tests.scripts.mutants.mutant import (
     deliveries,
 )
 
-RELEASE_GATE = GATE.replace("delivery", "earlier + 1")
-
 KEEP = [
     Mutant("keep", "steals back", ASK_OWNER, ASK_NOBODY),
     Mutant("keep", "no gate", GATE, "if true then"),
@@ -143,22 +141,26 @@ REGROUP = [
 ]
 
 RELEASE = [
-    Mutant("release", "no gate", RELEASE_GATE, "if true then"),
-    *deliveries("release", "earlier + 1"),
-    Mutant("release", "only an earlier delivery is released", "<= earlier + 1", "<= earlier"),
+    Mutant("release", "no gate", "if held then", "if true then"),
+    *deliveries("release"),
+    Mutant("release", "only an earlier delivery is released", "tonumber(ARGV[i + 1]) + 1)", "tonumber(ARGV[i + 1]))"),
     Mutant("release", "pending for anybody will do", ASK_OWNER, ASK_NOBODY),
-    Mutant("release", "the delivery is counted", "'RETRYCOUNT', earlier, ", ""),
+    Mutant("release", "the delivery is counted", "'RETRYCOUNT', ARGV[i + 1], ", ""),
     Mutant("release", "it looks fresh", "'IDLE', idle_ms, ", ""),
-    Mutant("release", "it stays with who hands it back", "group, heir, 0, id", "group, consumer, 0, id"),
-    Mutant("release", "nobody hears of it", "redis.call('ZADD', workers, 0, heir)", ""),
+    Mutant("release", "it stays with who hands it back", "group, heir, 0, ARGV", "group, consumer, 0, ARGV"),
+    Mutant("release", "nobody hears of it", "call('ZADD', workers, 0, heir)", ""),
+    Mutant("release", "the list's type is found out too late", "or refusal('ZADD'", "or nil and refusal('ZADD'"),
 ]
 
 LEAVE = [
     Mutant("leave", "the name goes with its entries", "if pending.err or #pending == 0 then", "if true then"),
     Mutant("leave", "entries of others keep the name", "'-', '+', 1, consumer)", "'-', '+', 1)"),
     Mutant("leave", "who has left is not marked", "redis.call('ZADD', workers, 0, consumer)", ""),
-    Mutant("leave", "a full memory keeps the mark away", "redis.call('PERSIST', workers)", ""),
-    Mutant("leave", "its mark has no end", "redis.call('PEXPIRE', workers, 604800000)", ""),
+    Mutant("leave", "a full memory keeps the mark away", "redis.call('ZREM', workers, '')", ""),
+    Mutant("leave", "its mark has no end", "redis.pcall('PEXPIRE', workers, 604800000)", ""),
+    Mutant(
+        "leave", "one who may not ask loses its entries", "not string.find(pending.err, 'NOGROUP'", "not (pending.err"
+    ),
     Mutant("leave", "the name stays in the list", "redis.call('ZREM', workers, consumer)", ""),
     Mutant("leave", "the name stays in the group", "redis.pcall('XGROUP', 'DELCONSUMER', stream, group, consumer)", ""),
 ]
@@ -221,7 +223,7 @@ ORPHANS = [
 ]
 
 RECOUNT_GATE = "if not pending.err and #pending == 1 and pending[1][4] == delivery then"
-ONE_MORE = "'RETRYCOUNT', delivery + 1, 'JUSTID'"
+ONE_MORE = "math.min(delivery + 1, most)"
 
 RECOUNT = [
     Mutant("recount", "no gate", RECOUNT_GATE, "if true then"),
@@ -229,9 +231,9 @@ RECOUNT = [
     Mutant("recount", "the delivery is ignored", " and pending[1][4] == delivery", ""),
     Mutant("recount", "earlier deliveries will do", "pending[1][4] == delivery", "pending[1][4] <= delivery"),
     Mutant("recount", "later deliveries will do", "pending[1][4] == delivery", "pending[1][4] >= delivery"),
-    Mutant("recount", "nothing is counted", ONE_MORE, "'RETRYCOUNT', delivery, 'JUSTID'"),
-    Mutant("recount", "two are counted", ONE_MORE, "'RETRYCOUNT', delivery + 2, 'JUSTID'"),
-    Mutant("recount", "the count begins anew", ONE_MORE, "'RETRYCOUNT', 2, 'JUSTID'"),
+    Mutant("recount", "nothing is counted", ONE_MORE, "delivery"),
+    Mutant("recount", "two are counted", ONE_MORE, "delivery + 2"),
+    Mutant("recount", "the count begins anew", ONE_MORE, "2"),
     Mutant("recount", "only the first is counted", "counted = counted + 1", "return 1"),
     Mutant("recount", "it is not told how many", "return counted", "return 0"),
     Mutant("recount", "one that is not ours stops the others", "counted + 1\n  end", "counted + 1\n  else break end"),

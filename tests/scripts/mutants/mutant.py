@@ -22,9 +22,10 @@ class Mutant:
 
 
 # The gate of the scripts that move a whole batch: what passes it is gathered first.
-PASSES = "if not pending.err and #pending == 1 and pending[1][4] <= delivery and not ours[id] then"
+PASSES = "if held and not ours[id] then"
+HELD = "return #pending == 1 and pending[1][4] <= delivery"
 GATE = "if not pending.err and #pending == 1 and pending[1][4] <= delivery then"
-NO_GROUP = "if pending.err and string.find(pending.err, 'NOGROUP', 1, true) then return pending end"
+NO_GROUP = "if trouble then return trouble end"
 ASK_OWNER = "redis.pcall('XPENDING', stream, group, id, id, 1, consumer)"
 ASK_NOBODY = "redis.pcall('XPENDING', stream, group, id, id, 1)"
 TIME = "redis.call('TIME')"
@@ -148,4 +149,16 @@ def bounds_bytes(script: str) -> list[Mutant]:
         Mutant(script, "the bytes are ignored", bound, "count and owner" if is_claim_idle else ""),
         Mutant(script, "bytes are not counted", "bytes_left = bytes_left - bytes", ""),
         *carries(script),
+    ]
+
+
+def tells(script: str, has_events: str) -> list[Mutant]:
+    """It is wrong about the events of jobs that it moves."""
+    return [
+        Mutant(script, "events are not written", "while first <= last do", "while false do"),
+        Mutant(script, "only the first event is written", "while first <= last do", "if first <= last then"),
+        Mutant(script, "an event loses its last value", "first + 1, first + words))", "first + 1, first + words - 2))"),
+        Mutant(script, "events are not bounded", f"{has_events} then", "== 'never' then"),
+        Mutant(script, "refused events are not counted", "refused = refused + 1", ""),
+        Mutant(script, "refused events stop it", "redis.pcall('XADD', events, '*'", "redis.call('XADD', events, '*'"),
     ]

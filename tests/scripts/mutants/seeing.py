@@ -88,27 +88,32 @@ ANNOUNCE = [
     Mutant("announce", "the last value is cut off", "i + words))", "i + words - 2))"),
     Mutant("announce", "only the first is written", "while i <= #ARGV do", "if i <= #ARGV then"),
     Mutant("announce", "all have the same length", "i + 1 + words\n", "i + 1 + tonumber(ARGV[2])\n"),
-    Mutant("announce", "nothing is trimmed", f"redis.call({TRIM})", ""),
+    Mutant("announce", "nothing is trimmed", f"redis.pcall({TRIM})", ""),
     Mutant("announce", "trimmed to the entry", "'~'", "'='"),
     Mutant(
         "announce",
         "trimmed before it is written",
-        "local written",
-        f"redis.call({TRIM})\nif true then max_len = 10^9 end\nlocal written",
+        "local write, ",
+        f"redis.call({TRIM})\nif true then max_len = 10^9 end\nlocal write, ",
     ),
-    Mutant("announce", "events are not counted", "written + 1,", "written,"),
-    Mutant("announce", "words are counted", "written + 1,", "written + words,"),
-    Mutant("announce", "a key of another type is passed over", "redis.call('XADD'", "redis.pcall('XADD'"),
+    Mutant("announce", "events are not counted", "count + 1,", "count,"),
+    Mutant("announce", "words are counted", "count + 1,", "count + words,"),
+    Mutant(
+        "announce",
+        "a key of another type is passed over",
+        "local write, count, i = redis.call",
+        "local write, count, i = redis.pcall",
+    ),
     Mutant(
         "announce",
         "the newest are lost",
-        "redis.call('XADD', events, '*'",
-        "redis.call('XADD', events, 'MAXLEN', 1, '*'",
+        "write('XADD', events, '*'",
+        "write('XADD', events, 'MAXLEN', 1, '*'",
     ),
 ]
 
 ANNOUNCE_DONE = [
-    Mutant("announce_done", "nothing is trimmed", f"call({TRIM})", ""),
+    Mutant("announce_done", "nothing is trimmed", f"redis.pcall({TRIM})", ""),
     Mutant("announce_done", "trimmed to the entry", "'~'", "'='"),
     Mutant(
         "announce_done", "only the first is written", "for i = 3, #ARGV, 6 do", "for i = 3, math.min(8, #ARGV), 6 do"
@@ -148,7 +153,7 @@ ANNOUNCE_DONE = [
     Mutant("announce_done", "everything is said to be stored", "KEYS[1], ARGV[1], ARGV[2]", "KEYS[1], ARGV[1], '1'"),
     Mutant("announce_done", "words are counted", "(#ARGV - 2) / 6", "#ARGV - 2"),
     Mutant(
-        "announce_done", "a key of another type is passed over", "local call = redis.call", "local call = redis.pcall"
+        "announce_done", "a key of another type is passed over", "local write = redis.call", "local write = redis.pcall"
     ),
 ]
 
@@ -217,8 +222,8 @@ EMPTY_STREAM = [
 ]
 
 PURGE_DELAYED = [
-    Mutant("purge_delayed", "the jobs stay", "call('ZREM', delayed, member)", ""),
-    Mutant("purge_delayed", "all go", "call('ZREM', delayed, member)", "call('DEL', delayed)"),
+    Mutant("purge_delayed", "the jobs stay", "call('ZREMRANGEBYRANK', delayed, 0, #members - 1)", ""),
+    Mutant("purge_delayed", "all go", "'ZREMRANGEBYRANK', delayed, 0, #members - 1", "'DEL', delayed"),
     Mutant("purge_delayed", "the count is ignored", "0, count - 1)", "0, -1)"),
     Mutant("purge_delayed", "one too many", "0, count - 1)", "0, count)"),
     Mutant(
@@ -236,9 +241,9 @@ PURGE_DELAYED = [
     Mutant("purge_delayed", "the name is taken for the envelope", "sub(member, 5 + size)", "sub(member, 5)"),
     Mutant(
         "purge_delayed",
-        "only jobs with an id go",
-        "  call('ZREM', delayed, member)",
-        "  if id then call('ZREM', delayed, member) end",
+        "the last stays",
+        "call('ZREMRANGEBYRANK', delayed, 0, #members - 1)",
+        "call('ZREMRANGEBYRANK', delayed, 0, #members - 2)",
     ),
     Mutant("purge_delayed", "what was asked for is counted", "return #members", "return count"),
     *reads_ids("purge_delayed"),

@@ -8,6 +8,7 @@
 -- Returns how many of the entries were still pending
 local stream, group = KEYS[1], ARGV[1]
 local ids = {unpack(ARGV, 2)}
+redis.call('XDEL', stream, '0-0')  -- changes nothing: a user who may not delete must not ack either
 local acked = redis.call('XACK', stream, group, unpack(ids))
 redis.call('XDEL', stream, unpack(ids))
 return acked

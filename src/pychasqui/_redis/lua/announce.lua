@@ -1,17 +1,18 @@
 -- Writes events.
 --
--- They are best effort: nothing that matters waits for them. Sending it twice writes them twice.
+-- They are best effort: nothing that matters waits for them. If the first is refused, that is the answer; those that are
+-- refused behind it are missing. Sending it twice writes them twice.
 --
 -- KEYS  events
 -- ARGV  max_len, then for each event: how many words, field, value...
--- Returns how many were written
+-- Returns how many there were
 local events, max_len = KEYS[1], ARGV[1]
 
-local written, i = 0, 2
+local write, count, i = redis.call, 0, 2
 while i <= #ARGV do
   local words = tonumber(ARGV[i])
-  redis.call('XADD', events, '*', unpack(ARGV, i + 1, i + words))
-  written, i = written + 1, i + 1 + words
+  write('XADD', events, '*', unpack(ARGV, i + 1, i + words))
+  write, count, i = redis.pcall, count + 1, i + 1 + words
 end
-redis.call('XTRIM', events, 'MAXLEN', '~', max_len)
-return written
+redis.pcall('XTRIM', events, 'MAXLEN', '~', max_len)
+return count

@@ -1,34 +1,38 @@
 -- Writes the events of jobs that have run well: that each was active, unless that was written already, and completed.
 --
--- They are best effort: nothing that matters waits for them. Sending it twice writes them twice.
+-- They are best effort: nothing that matters waits for them. If the first is refused, that is the answer; those that are
+-- refused behind it are missing. Sending it twice writes them twice.
 --
 -- KEYS  events
 -- ARGV  max_len, stored (1: results are stored), then for each job: id, name (may be empty), attempt, when it started
 --       in ms, or empty if that was written already, when it ended in ms, duration_us
 -- Returns how many jobs there were
 local events, max_len, stored = KEYS[1], ARGV[1], ARGV[2]
-local call = redis.call
+local write = redis.call
 
 for i = 3, #ARGV, 6 do
   local id, name, attempt, started, ended, duration =
     ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]
   if name == '' then
     if started ~= '' then
-      call('XADD', events, '*', 'e', 'active', 'id', id, 'ts', started, 'attempt', attempt)
+      write('XADD', events, '*', 'e', 'active', 'id', id, 'ts', started, 'attempt', attempt)
+      write = redis.pcall
     end
-    call(
+    write(
       'XADD', events, '*',
       'e', 'completed', 'id', id, 'ts', ended, 'attempt', attempt, 'duration_us', duration, 'stored', stored
     )
   else
     if started ~= '' then
-      call('XADD', events, '*', 'e', 'active', 'id', id, 'ts', started, 'n', name, 'attempt', attempt)
+      write('XADD', events, '*', 'e', 'active', 'id', id, 'ts', started, 'n', name, 'attempt', attempt)
+      write = redis.pcall
     end
-    call(
+    write(
       'XADD', events, '*',
       'e', 'completed', 'id', id, 'ts', ended, 'n', name, 'attempt', attempt, 'duration_us', duration, 'stored', stored
     )
   end
+  write = redis.pcall
 end
-call('XTRIM', events, 'MAXLEN', '~', max_len)
+redis.pcall('XTRIM', events, 'MAXLEN', '~', max_len)
 return (#ARGV - 2) / 6

@@ -1,52 +1,74 @@
--- Moves jobs that cannot succeed from the stream to the dead letters.
+-- Moves jobs that cannot succeed from the stream to the dead letters, and writes their events.
 --
 -- Atomically, for each job: only if its entry is still pending for this consumer, by the delivery that this run began
--- with, it leaves the stream, and only then it joins the dead letters. Closes the same race as reschedule. Sending it
--- twice changes nothing. What the bound on the dead letters pushes out is counted.
+-- with, it joins the dead letters, and then leaves the stream. Closes the same race as reschedule. Sending it twice
+-- changes nothing. What the bound on the dead letters pushes out is counted, as far as that can be; markers and
+-- events are best effort, as reschedule has it.
 --
--- KEYS  stream, dead letters, counter of dropped dead letters
--- ARGV  group, consumer, max_len (0: no bound), prefix of the queue's keys, then for each job: entry id, delivery,
---       job id (empty: it is certainly not the only one of its id), number of fields and values, field, value...
+-- KEYS  stream, dead letters, counter of dropped dead letters, events
+-- ARGV  group, consumer, max_len (0: no bound), prefix of the queue's keys, events_max_len, then for each job: entry id,
+--       delivery, job id (empty: it is certainly not the only one of its id), number of words of its letter, number of
+--       words of its events, field, value... of the letter, then each event: how many words, field, value...
 --       A letter whose first field is empty gets the entry's own payload and name there.
--- Fails with NOGROUP while the group is gone: it is made anew, and then it shows whose the entry is.
--- Returns how many were buried
-local stream, dead, dropped = KEYS[1], KEYS[2], KEYS[3]
-local group, consumer, max_len, prefix = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+-- Fails with NOGROUP while the group is gone: it is made again, and then it shows whose the entry is.
+-- Returns {answers, error, untold}, as reschedule does
+local stream, dead, dropped, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local group, consumer, max_len, prefix, events_max_len = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local call, pcall = redis.call, redis.pcall
 
--- Whatever could fail must fail before the first entry leaves the stream.
-local kind = redis.call('TYPE', dead).ok
-if kind ~= 'none' and kind ~= 'stream' then
-  return redis.error_reply('WRONGTYPE ' .. dead .. ' is a ' .. kind .. ', not a stream')
-end
-
+-- include lib/refusal.lua
+-- include lib/is_held.lua
 -- include lib/unmark.lua
 -- include lib/letter_of.lua
+-- include lib/write_events.lua
 
-local ours, ids, letters, i = {}, {}, {}, 5
+-- XACK comes first, as in reschedule.
+local refused = refusal('XACK', stream, group, '0-0') or refusal('XDEL', stream, '0-0')
+if refused then return refused end
+
+local ours, answers, letters, i = {}, {}, {}, 6
 while i <= #ARGV do
-  local id, delivery, words = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 3])
-  local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
-  if pending.err and string.find(pending.err, 'NOGROUP', 1, true) then return pending end
-  if not pending.err and #pending == 1 and pending[1][4] <= delivery and not ours[id] then
+  local id = ARGV[i]
+  local held, trouble = is_held(stream, group, consumer, id, tonumber(ARGV[i + 1]))
+  if trouble then return trouble end
+  if held and not ours[id] then
     ours[id] = i
-    ids[#ids + 1] = id
-    letters[id] = letter_of(stream, id, i + 4, i + 3 + words)
+    letters[id] = letter_of(stream, id, i + 5, i + 4 + tonumber(ARGV[i + 3]))
+    answers[#answers + 1] = id
+  else
+    answers[#answers + 1] = '0'
   end
-  i = i + 4 + words
+  i = i + 5 + tonumber(ARGV[i + 3]) + tonumber(ARGV[i + 4])
 end
-if #ids == 0 then return 0 end
 
-redis.call('XACK', stream, group, unpack(ids))
-redis.call('XDEL', stream, unpack(ids))
-for _, id in ipairs(ids) do
+local moved, why = {}, ''
+for n, id in ipairs(answers) do
   i = ours[id]
-  local job_id = ARGV[i + 2]
-  redis.call('XADD', dead, '*', unpack(letters[id]))
-  if job_id ~= '' then unmark(prefix, job_id, id) end
+  if i then
+    local letter = pcall('XADD', dead, '*', unpack(letters[id]))
+    if type(letter) == 'table' then
+      answers[n], why = 'x', letter.err
+    else
+      answers[n] = '1'
+      moved[#moved + 1] = id
+    end
+  end
 end
 
-if max_len > 0 then
-  local trimmed = redis.call('XTRIM', dead, 'MAXLEN', '~', max_len)
-  if trimmed > 0 then redis.call('INCRBY', dropped, trimmed) end
+local untold = 0
+if #moved > 0 then
+  call('XACK', stream, group, unpack(moved))
+  call('XDEL', stream, unpack(moved))
+  for _, id in ipairs(moved) do
+    i = ours[id]
+    local job_id, first = ARGV[i + 2], i + 5 + tonumber(ARGV[i + 3])
+    if job_id ~= '' then unmark(prefix, job_id, id) end
+    untold = untold + write_events(events, first, first - 1 + tonumber(ARGV[i + 4]))
+  end
+  if ARGV[ours[moved[1]] + 4] ~= '0' then pcall('XTRIM', events, 'MAXLEN', '~', events_max_len) end
+  if max_len > 0 then
+    local trimmed = pcall('XTRIM', dead, 'MAXLEN', '~', max_len)
+    if type(trimmed) == 'number' and trimmed > 0 then pcall('INCRBY', dropped, trimmed) end
+  end
 end
-return #ids
+return {table.concat(answers), why, untold}

@@ -11,12 +11,13 @@ local stream, workers = KEYS[1], KEYS[2]
 local group, consumer = ARGV[1], ARGV[2]
 
 local pending = redis.pcall('XPENDING', stream, group, '-', '+', 1, consumer)
+if pending.err and not string.find(pending.err, 'NOGROUP', 1, true) then return pending end
 if pending.err or #pending == 0 then
-  redis.pcall('XGROUP', 'DELCONSUMER', stream, group, consumer)
   redis.call('ZREM', workers, consumer)
+  redis.pcall('XGROUP', 'DELCONSUMER', stream, group, consumer)
   return 1
 end
-redis.call('PERSIST', workers)  -- needs no memory, and what follows a first write passes when memory is full
+redis.call('ZREM', workers, '')  -- nobody's name: it needs no memory, and what follows a write passes without memory
 redis.call('ZADD', workers, 0, consumer)
-redis.call('PEXPIRE', workers, 604800000)  -- a week, as keep.lua has it: also if the list begins here
+redis.pcall('PEXPIRE', workers, 604800000)  -- a week, as keep.lua has it: also if the list begins here
 return 0

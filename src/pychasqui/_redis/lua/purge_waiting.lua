@@ -1,7 +1,8 @@
 -- Removes jobs that wait in the stream and that no group has been given yet.
 --
 -- Atomically: an entry goes only if it is behind the last one that any group was given, with the marker that keeps
--- others of its id out. Closes the race with workers that read: what they have is theirs. Sending it twice removes more.
+-- others of its id out. Closes the race with workers that read: what they have is theirs. A marker that cannot be removed
+-- keeps the place of an entry that is gone, and counts as none. Sending it twice removes more.
 --
 -- KEYS  stream
 -- ARGV  count, prefix of the queue's keys, newest (the last entry that may go)
@@ -34,10 +35,10 @@ end
 
 local removed = 0
 for _, entry in ipairs(call('XRANGE', stream, '(' .. last, newest, 'COUNT', count)) do
+  removed = removed + call('XDEL', stream, entry[1])
   for i = 1, #entry[2], 2 do
     local id = entry[2][i] == 'd' and id_of(entry[2][i + 1])
     if id then remove_marker(id, entry[1]) end
   end
-  removed = removed + call('XDEL', stream, entry[1])
 end
 return removed

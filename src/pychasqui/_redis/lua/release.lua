@@ -9,18 +9,27 @@
 -- Returns how many were handed back
 local stream, workers = KEYS[1], KEYS[2]
 local group, consumer, heir, idle_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local call = redis.call
 
-local released = 0
+-- include lib/refusal.lua
+-- include lib/is_held.lua
+
+local mine = {}
 for i = 5, #ARGV, 2 do
-  local id, earlier = ARGV[i], tonumber(ARGV[i + 1])
-  local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
-  if not pending.err and #pending == 1 and pending[1][4] <= earlier + 1 then
-    redis.call('XCLAIM', stream, group, heir, 0, id, 'IDLE', idle_ms, 'RETRYCOUNT', earlier, 'JUSTID')
-    released = released + 1
-  end
+  local held, trouble = is_held(stream, group, consumer, ARGV[i], tonumber(ARGV[i + 1]) + 1)
+  if trouble and not string.find(trouble.err, 'NOGROUP', 1, true) then return trouble end
+  if held then mine[#mine + 1] = i end
 end
-if released > 0 then
-  redis.call('ZADD', workers, 0, heir)
-  redis.call('PEXPIRE', workers, 604800000)  -- a week, as keep.lua has it: also if the list begins here
+if #mine == 0 then return 0 end
+
+-- XCLAIM comes first: it needs no memory, and once a script has written it is refused nothing for want of that.
+local refused = refusal('XCLAIM', stream, group, consumer, 0, '0-0', 'JUSTID')
+  or refusal('ZADD', workers, 'XX', 'GT', '-inf', heir)
+if refused then return refused end
+
+call('ZADD', workers, 0, heir)
+redis.pcall('PEXPIRE', workers, 604800000)  -- a week, as keep.lua has it: also if the list begins here
+for _, i in ipairs(mine) do
+  call('XCLAIM', stream, group, heir, 0, ARGV[i], 'IDLE', idle_ms, 'RETRYCOUNT', ARGV[i + 1], 'JUSTID')
 end
-return released
+return #mine

@@ -15,7 +15,11 @@ local entries, results = tonumber(ARGV[5]), tonumber(ARGV[6])
 local last_entry = 6 + entries
 local last_result = last_entry + 2 * results
 
+-- include lib/refusal.lua
 -- include lib/unmark.lua
+
+local refusing = refusal('XACK', stream, group, '0-0') or refusal('XDEL', stream, '0-0')
+if refusing then return refusing end
 
 -- Before the results: once a script has written, the server refuses it nothing for want of memory.
 local are_gone = at_once

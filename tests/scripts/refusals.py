@@ -1,0 +1,87 @@
+"""What a server may refuse a script in the middle of it: each command, each key, each type, an id, memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pychasqui._redis.scripts import Script
+from tests.scripts.group import Group
+
+LAST = 18446744073709551615
+_CALL = re.compile(r"\(\s*'([A-Z]{2,})'")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    title: str
+    begin: Callable[[Group], AbstractContextManager[Group]]  # the script is run by what it yields
+    poisoned: str = ""  # the key that holds something else meanwhile
+    can_end: bool = True  # so that what was refused can be sent again
+
+    def __str__(self) -> str:
+        return self.title
+
+
+def commands_of(script: Script) -> list[str]:
+    return sorted(set(_CALL.findall(script.text.decode())))
+
+
+def refusals(script: Script, keys: dict[str, str], group: Group) -> Iterator[Refusal]:
+    """All that there are for a script which touches these keys, each with its type."""
+    for command in commands_of(script):
+        yield Refusal(f"no right to {command}", _as_user("+@all", f"-{command.lower()}", "~*", "&*"))
+    for key in keys:
+        others = [f"~{other}" for other in keys if other != key]
+        yield Refusal(f"no right to {key}", _as_user("+@all", *others, "&*"))
+        if group.has_read_rights:
+            yield Refusal(f"no right to write {key}", _as_user("+@all", *others, f"%R~{key}", "&*"))
+        yield Refusal(f"{key} is of another type", _poison(key), poisoned=key)
+        if keys[key] == "stream":
+            yield Refusal(f"{key} has no ids left", _exhaust(key, LAST), can_end=False)
+            yield Refusal(f"{key} has one id left", _exhaust(key, LAST - 1), can_end=False)
+    yield Refusal("no memory", _without_memory)
+
+
+def _as_user(*rules: str) -> Callable[[Group], AbstractContextManager[Group]]:
+    return lambda group: group.as_user(*rules)
+
+
+def _poison(key: str) -> Callable[[Group], AbstractContextManager[Group]]:
+    @contextmanager
+    def begin(group: Group) -> Iterator[Group]:
+        client, content = group.client, group.client.dump(key)
+        ttl_ms = max(0, client.pttl(key))
+        is_list = client.type(key) != b"list"
+        client.delete(key)
+        _ = client.rpush(key, "poison") if is_list else client.set(key, "poison")
+        yield group
+        if client.type(key) in (b"list", b"string") and _is_poison(client, key):
+            client.delete(key)
+            if content is not None:
+                client.restore(key, ttl_ms, content)
+
+    return begin
+
+
+def _is_poison(client: Any, key: str) -> bool:
+    found = client.lrange(key, 0, -1) if client.type(key) == b"list" else [client.get(key)]
+    return bool(found == [b"poison"])
+
+
+def _exhaust(key: str, sequence: int) -> Callable[[Group], AbstractContextManager[Group]]:
+    @contextmanager
+    def begin(group: Group) -> Iterator[Group]:
+        group.client.xdel(key, group.client.xadd(key, {"x": "x"}, id=f"{LAST}-{sequence}"))
+        yield group
+
+    return begin
+
+
+@contextmanager
+def _without_memory(group: Group) -> Iterator[Group]:
+    with group.full_memory():
+        yield group

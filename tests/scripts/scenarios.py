@@ -1,0 +1,366 @@
+"""One call or more of every script, about the jobs alpha and beta, for the test that has each of its commands refused.
+
+A scenario prepares a queue and returns the call. What a script does to the keys in `best_effort` may be left undone:
+its head says so. A ledger only says what was added, and sending the same again shows whether it is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pychasqui._redis import scripts
+from pychasqui.codec import encode_data, encode_envelope, join_member
+from tests.scripts.group import (
+    GROUP,
+    HOUR_MS,
+    KEYS,
+    LEDGER,
+    Fire,
+    Group,
+    Run,
+    Stored,
+    Wanted,
+    index_key,
+    marker_key,
+    official_marker_key,
+)
+
+JOBS = ("alpha", "beta")
+Call = Callable[[Group], Any]
+MARKERS = (marker_key(""), official_marker_key(""))
+INDEXES = (index_key(""),)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    script: str
+    prepare: Callable[[Group], Call]
+    title: str = ""
+    best_effort: tuple[str, ...] = ()  # keys that begin so
+    can_repeat: bool = True  # sent again when nothing is refused any more, it comes to its end
+    writes: bool = True
+
+    def may_lack(self, key: str) -> bool:
+        return key.startswith(self.best_effort) if self.best_effort else False
+
+    def __str__(self) -> str:
+        return f"{self.script} {self.title}".strip()
+
+
+def envelope(job: str) -> bytes:
+    return encode_envelope(job, encode_data(job), 1_700_000_000_000, 0, None)
+
+
+def member(job: str) -> bytes:
+    return join_member("mail", envelope(job))
+
+
+def hold(group: Group, consumer: str = "a", *, marked: bool = False) -> dict[str, bytes]:
+    """Both jobs in the stream, read by this consumer; their entries' ids."""
+    for job in JOBS:
+        entry_id = group.client.xadd(KEYS.stream, {"d": envelope(job), "n": "mail"})
+        if marked:
+            group.client.set(marker_key(job), entry_id, px=HOUR_MS)
+    return dict(zip(JOBS, group.read(consumer, 2), strict=True))
+
+
+def delay(group: Group, delay_ms: int = -HOUR_MS, *, marker: str = "d") -> None:
+    for job in JOBS:
+        group.client.zadd(KEYS.delayed, {member(job): group.now_ms + delay_ms})
+        group.client.set(index_key(job), member(job), px=HOUR_MS)
+        group.client.set(marker_key(job), marker, px=HOUR_MS)
+
+
+# What is done, failed and dead --------------------------------------------------------------------------------------
+
+
+def _ack(group: Group) -> Call:
+    ids = hold(group).values()
+    return lambda by: by.run(scripts.ACK, [KEYS.stream], GROUP, *ids)
+
+
+def _finish(group: Group) -> Call:
+    held = hold(group, marked=True)
+    return lambda by: by.finish(*((entry_id, job) for job, entry_id in held.items()))
+
+
+def _store(group: Group) -> Call:
+    held = hold(group, marked=True)
+    group.at_once = group.has_msetex
+    return lambda by: by.store(*(Stored(entry_id, job, 1, result=job.encode()) for job, entry_id in held.items()))
+
+
+def _store_one_by_one(group: Group) -> Call:
+    send = _store(group)
+    group.at_once = False
+    return send
+
+
+EVENT = ([b"e", b"failed", b"id", b"somebody"],)
+
+
+def _reschedule(group: Group) -> Call:
+    held = hold(group, marked=True)
+    return lambda by: [
+        by.reschedule("a", (entry_id, HOUR_MS, member(job)), job_id=job, is_marked=1, events=EVENT)
+        for job, entry_id in held.items()
+    ]
+
+
+def _reschedule_both(group: Group) -> Call:
+    held = hold(group)
+    return lambda by: by.reschedule("a", *((entry_id, HOUR_MS, member(job)) for job, entry_id in held.items()))
+
+
+def _bury(group: Group) -> Call:
+    held = hold(group, marked=True)
+    return lambda by: [
+        by.bury("a", (entry_id, [b"d", envelope(job)]), job_id=job, events=EVENT) for job, entry_id in held.items()
+    ]
+
+
+def _bury_both(group: Group) -> Call:
+    held = hold(group)
+    group.client.set(KEYS.dead_dropped, 5)
+    for _ in range(200):
+        group.client.xadd(KEYS.dead, {"d": "other"})
+    return lambda by: by.bury("a", *((entry_id, [b"d", envelope(job)]) for job, entry_id in held.items()), max_len=10)
+
+
+def _replay(group: Group) -> Call:
+    letters = [(group.client.xadd(KEYS.dead, {"d": envelope(job)}), envelope(job), b"mail") for job in JOBS]
+    return lambda by: by.replay(*letters)
+
+
+# What is added ------------------------------------------------------------------------------------------------------
+
+
+def _add(group: Group) -> Call:
+    words = (0, 7, HOUR_MS, 0, 1, 2, "mail", 2, *map(envelope, JOBS))
+    return lambda by: by.run(scripts.ADD, [KEYS.stream, LEDGER], *words)
+
+
+def _add_to_a_used_slot(group: Group) -> Call:
+    group.client.hset(LEDGER, "0", "6 1")
+    return _add(group)
+
+
+def _add_on_terms(group: Group) -> Call:
+    alpha = Wanted("mail", envelope("alpha"), "alpha", only="keep")
+    beta = Wanted("mail", envelope("beta"), "beta", due=f"+{HOUR_MS}", only="keep")
+    return lambda by: by.add_on_terms(alpha, beta, number=7)
+
+
+def _replace(group: Group) -> Call:
+    group.add_on_terms(*(Wanted("old", envelope(job), job, only="keep") for job in JOBS))
+    wanted = [Wanted("mail", envelope(job), job, due=f"+{HOUR_MS}", only="postpone") for job in JOBS]
+    return lambda by: by.add_on_terms(*wanted, number=7)
+
+
+# What is delayed ----------------------------------------------------------------------------------------------------
+
+
+def _promote(group: Group) -> Call:
+    delay(group)
+    return lambda by: by.promote(events=100)
+
+
+def _promote_junk(group: Group) -> Call:
+    group.client.zadd(KEYS.delayed, {member("alpha"): 1, b"\xff\xff\xff\xffbeta": 2})
+    return lambda by: by.promote()
+
+
+def _cancel(group: Group) -> Call:
+    delay(group, HOUR_MS)
+    return lambda by: by.move_delayed("cancel", *JOBS)
+
+
+def _postpone(group: Group) -> Call:
+    delay(group, HOUR_MS)
+    return lambda by: by.move_delayed("postpone", *JOBS, delay_ms=5 * HOUR_MS)
+
+
+def _run_now(group: Group) -> Call:
+    delay(group, HOUR_MS)
+    return lambda by: by.move_delayed("run", *JOBS)
+
+
+def _purge_delayed(group: Group) -> Call:
+    delay(group, HOUR_MS)
+    return lambda by: by.purge_delayed()
+
+
+def _purge_waiting(group: Group) -> Call:
+    for job in JOBS:
+        group.client.set(marker_key(job), group.client.xadd(KEYS.stream, {"d": envelope(job)}), px=HOUR_MS)
+    return lambda by: by.purge_waiting()
+
+
+def _yield(group: Group) -> Call:
+    group.client.set(KEYS.promoter_lease, "a", px=HOUR_MS)
+    return lambda by: by.yields("a")
+
+
+# What is held -------------------------------------------------------------------------------------------------------
+
+
+def _keep(group: Group) -> Call:
+    held = hold(group)
+    group.let_lie(HOUR_MS, *held.values())
+    return lambda by: by.keep("a", *held.values())
+
+
+def _release(group: Group) -> Call:
+    held = hold(group)
+    return lambda by: by.release("a", *((entry_id, 0) for entry_id in held.values()))
+
+
+def _leave(group: Group) -> Call:
+    hold(group)
+    group.client.zadd(KEYS.workers, {"a": group.now_ms + HOUR_MS})
+    return lambda by: by.leave("a")
+
+
+def _leave_with_nothing(group: Group) -> Call:
+    group.read("a", 1)
+    group.client.zadd(KEYS.workers, {"a": group.now_ms + HOUR_MS})
+    return lambda by: by.leave("a")
+
+
+def _takeover(group: Group) -> Call:
+    hold(group, "dead")
+    group.client.zadd(KEYS.workers, {"dead": 5})
+    group.let_lie(HOUR_MS, *group.stream)
+    return lambda by: by.takeover("a", "dead", lease=5)
+
+
+def _claim_idle(group: Group) -> Call:
+    hold(group, "official")
+    group.let_lie(HOUR_MS, *group.stream)
+    return lambda by: by.claim_idle("a")
+
+
+def _recount(group: Group) -> Call:
+    held = hold(group)
+    return lambda by: by.recount("a", *((entry_id, 1) for entry_id in held.values()))
+
+
+def _orphans(group: Group) -> Call:
+    hold(group)
+    return lambda by: by.orphans("a")
+
+
+def _regroup(group: Group) -> Call:
+    held = hold(group)
+    group.destroy()
+    return lambda by: by.regroup("a", dict.fromkeys(held.values(), 1))
+
+
+# What repeats -------------------------------------------------------------------------------------------------------
+
+
+def _repeat(group: Group, score: int = 1000) -> None:
+    for job in JOBS:
+        group.client.zadd(KEYS.repeat, {job: score})
+        group.client.hset(KEYS.repeat_spec(job), mapping={"spec": f"spec of {job}", "fired": "3"})
+
+
+def _due_repeatables(group: Group) -> Call:
+    _repeat(group)
+    return lambda by: by.due()
+
+
+def _fire(group: Group) -> Call:
+    _repeat(group)
+    fires = [Fire(job, 1000, b"spec of %s" % job.encode(), 9 * HOUR_MS, "mail", [envelope(job)]) for job in JOBS]
+    return lambda by: by.fire(*fires)
+
+
+def _fire_last(group: Group) -> Call:
+    _repeat(group)
+    fires = [Fire(job, 1000, b"spec of %s" % job.encode(), "", "mail", [envelope(job)]) for job in JOBS]
+    return lambda by: by.fire(*fires)
+
+
+def _set_aside(group: Group) -> Call:
+    _repeat(group)
+    return lambda by: by.set_aside(*((job, 1000, b"spec of %s" % job.encode(), "wrong") for job in JOBS))
+
+
+def _upsert_repeatable(group: Group) -> Call:
+    _repeat(group)
+    return lambda by: [by.upsert(job, 9 * HOUR_MS, b"new spec of %s" % job.encode(), b"retry") for job in JOBS]
+
+
+def _pause(group: Group) -> Call:
+    _repeat(group)
+    return lambda by: [by.move_repeatable("pause", job) for job in JOBS]
+
+
+def _resume(group: Group) -> Call:
+    _repeat(group)
+    for job in JOBS:
+        group.move_repeatable("pause", job)
+    return lambda by: [by.move_repeatable("resume", job, 9 * HOUR_MS) for job in JOBS]
+
+
+def _remove(group: Group) -> Call:
+    _repeat(group)
+    return lambda by: [by.move_repeatable("remove", job) for job in JOBS]
+
+
+# What is told -------------------------------------------------------------------------------------------------------
+
+
+def _announce(group: Group) -> Call:
+    return lambda by: by.announce(*(["e", "active", "id", job] for job in JOBS))
+
+
+def _announce_done(group: Group) -> Call:
+    return lambda by: by.announce_done(*(Run(job, started=1) for job in JOBS))
+
+
+SCENARIOS = [
+    Scenario("ack", _ack),
+    Scenario("finish", _finish, best_effort=MARKERS),
+    Scenario("store", _store, best_effort=(*MARKERS, KEYS.result(""))),
+    Scenario("store", _store_one_by_one, "one by one", best_effort=(*MARKERS, KEYS.result(""))),
+    Scenario("reschedule", _reschedule, best_effort=(*MARKERS, KEYS.events)),
+    Scenario("reschedule", _reschedule_both, "both at once"),
+    Scenario("bury", _bury, best_effort=(*MARKERS, KEYS.events)),
+    Scenario("bury", _bury_both, "both at once", best_effort=(KEYS.dead_dropped,)),
+    Scenario("replay", _replay),
+    Scenario("add", _add, best_effort=(LEDGER,)),
+    Scenario("add", _add_to_a_used_slot, "to a used slot", best_effort=(LEDGER,)),
+    Scenario("add_on_terms", _add_on_terms, best_effort=(LEDGER,)),
+    Scenario("add_on_terms", _replace, "replacing", best_effort=(LEDGER,)),
+    Scenario("promote", _promote, best_effort=(*MARKERS, *INDEXES, KEYS.events, KEYS.promoter_lease)),
+    Scenario("promote", _promote_junk, "and sets aside", best_effort=(KEYS.promoter_lease,)),
+    Scenario("move_delayed", _cancel, "cancelling", best_effort=(*MARKERS, *INDEXES)),
+    Scenario("move_delayed", _postpone, "postponing"),
+    Scenario("move_delayed", _run_now, "running", best_effort=(*MARKERS, *INDEXES)),
+    Scenario("purge_delayed", _purge_delayed, best_effort=(*MARKERS, *INDEXES)),
+    Scenario("purge_waiting", _purge_waiting, best_effort=MARKERS),
+    Scenario("yield", _yield),
+    Scenario("keep", _keep),
+    Scenario("release", _release),
+    Scenario("leave", _leave),
+    Scenario("leave", _leave_with_nothing, "with nothing"),
+    Scenario("takeover", _takeover),
+    Scenario("claim_idle", _claim_idle),
+    Scenario("recount", _recount),
+    Scenario("orphans", _orphans, writes=False),
+    Scenario("regroup", _regroup),
+    Scenario("due_repeatables", _due_repeatables),
+    Scenario("fire", _fire),
+    Scenario("fire", _fire_last, "for the last time"),
+    Scenario("set_aside", _set_aside),
+    Scenario("upsert_repeatable", _upsert_repeatable),
+    Scenario("move_repeatable", _pause, "pausing"),
+    Scenario("move_repeatable", _resume, "resuming"),
+    Scenario("move_repeatable", _remove, "removing"),
+    Scenario("announce", _announce, best_effort=(KEYS.events,)),
+    Scenario("announce_done", _announce_done, best_effort=(KEYS.events,)),
+]
