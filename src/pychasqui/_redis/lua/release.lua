@@ -24,7 +24,6 @@ if #mine == 0 then return 0 end
 
 -- XCLAIM comes first: it needs no memory, and once a script has written it is refused nothing for want of that.
 local refused = refusal('XCLAIM', stream, group, consumer, 0, '0-0', 'JUSTID')
-  or refusal('ZADD', workers, 'XX', 'GT', '-inf', heir)
 if refused then return refused end
 
 call('ZADD', workers, 0, heir)
