@@ -19,7 +19,6 @@ ADD = [
         "add", "what is refused in part is remembered whole", "call('HSET', ledger, slot, ARGV[2] .. ' ' .. added)", ""
     ),
     Mutant("add", "what is refused is not told", "return trouble", "return 0"),
-    Mutant("add", "one that is refused does not end the batch", "trouble = id", "trouble = nil"),
     Mutant("add", "all slots are one", "call('HGET', ledger, slot)", "call('HGET', ledger, '0')"),
     Mutant("add", "needed is ignored", "if room < needed then", "if false then"),
     Mutant("add", "the bound is ignored", "if max_stream_len > 0 then", "if false then"),
