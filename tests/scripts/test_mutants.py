@@ -18,7 +18,7 @@ from tests.scripts.mutants.catalogue import MUTANTS, Mutant
 from tests.scripts.scenarios import SCENARIOS, Scenario
 from tests.scripts.test_ack import GROUP, STREAM, Acking
 from tests.scripts.test_add import Adding
-from tests.scripts.test_refusals import OTHERS, wrongs_of
+from tests.scripts.test_refusals import wrongs_of
 from tests.support.server import RedisServer
 
 Check = Callable[[Any], None]  # one test function, with the client for what it needs
@@ -46,9 +46,7 @@ def checks_of(script: str) -> dict[str, Check]:
                 checks[name] = _on_stage(function, STAGES[wanted[0]])
             if script == "store" and wanted == ["group"]:
                 checks[f"{name}, at once"] = _on_stage(function, _group_of_new_server)
-    checks |= {
-        f"refusals of {one}": _refusals(one) for one in SCENARIOS if one.script == script and one.script not in OTHERS
-    }
+    checks |= {f"refusals of {one}": _refusals(one) for one in SCENARIOS if one.script == script}
     return checks
 
 

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import inspect
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast
 
 import pytest
 
+from pychasqui._redis import replies
+from pychasqui._redis.broker import Broker
+from pychasqui._redis.commands import Dead, Failed
+from pychasqui._redis.connection import Connection
+from pychasqui._redis.keys import Keys
+from pychasqui._redis.letters import LetterBroker
+from pychasqui._redis.looks import LookBroker
+from pychasqui._redis.repeats import RepeatBroker
 from pychasqui._redis.replies import read_entries
+from pychasqui.errors import RedisTrouble, ReplyError
 
 ENTRIES = [[b"1-1", [b"d", b"x", b"n", b"y"]], [b"1-2", [b"d", b"z"]]]
 
@@ -23,3 +36,118 @@ def test_nothing_read_is_no_entries(reply: Any) -> None:
 
 def test_an_entry_deleted_meanwhile_has_no_fields() -> None:
     assert read_entries([[b"stream", [[b"1-1", None]]]]) == [[b"1-1", None]]
+
+
+ODD: tuple[Any, ...] = (
+    None,
+    0,
+    -1,
+    2**70,
+    1.5,
+    True,
+    b"",
+    b"text",
+    b"1-1",
+    "text",
+    [],
+    [None],
+    [[]],
+    [1],
+    [1, 2],
+    [1, 2, 3],
+    [1, 2, 3, 4],
+    [1, 2, 3, 4, 5],
+    [b"", b"", b""],
+    [b"1", b"", 0],
+    [b"xxxx", b"", 0],
+    [[b"1-1"]],
+    [[b"1-1", 5]],
+    [[b"1-1", None, b"x"]],
+    [[b"1-1", [b"d", b"x"], 1, 2]],
+    [b"0", None],
+    {},
+    {b"a": 1},
+    {b"a": 1, b"b": 2},
+    [{}],
+    [[b"name", b"x"]],
+    ReplyError("ERR not thrown"),
+)
+READERS = [read for name, read in vars(replies).items() if name.startswith("read_")]
+
+
+@pytest.mark.parametrize("read", READERS, ids=lambda read: read.__name__)
+def test_a_reply_of_any_shape_is_read_or_a_reply_error(read: Callable[..., Any]) -> None:
+    wanted = len(inspect.signature(read).parameters)
+    refused = 0
+    for reply in ODD:
+        try:
+            read(reply, *[1] * (wanted - 1))
+        except ReplyError:
+            refused += 1
+    assert refused > len(ODD) // 2
+
+
+class OddConnection:
+    """Answers everything with one reply, for a while."""
+
+    def __init__(self, reply: Any) -> None:
+        self.reply = reply
+        self.calls = 0
+
+    async def call(self, *words: Any, **options: Any) -> Any:
+        self.calls += 1
+        if self.calls > 50:
+            raise RedisTrouble("it goes on and on")
+        return self.reply
+
+
+class OddBroker(Broker):
+    async def run(self, *arguments: Any, **options: Any) -> Any:
+        return await self.connection.call(*arguments)
+
+
+KEYS = Keys("q")
+HELD = [(b"1-1", 1)]
+BOUNDS = replies.Bounds(100, 100)
+FAILED, DEAD = Failed(b"1-1", 1, 10, b"member", "job", 0), Dead(b"1-1", 1, "", [b"d", b"x"])
+ASKS: dict[str, Callable[[Broker], Any]] = {
+    "reschedule": lambda broker: broker.reschedule("g", "c", [FAILED], 0),
+    "bury": lambda broker: broker.bury("g", "c", 0, [DEAD], 0),
+    "keep": lambda broker: broker.keep("g", "c", 1000, HELD),
+    "regroup": lambda broker: broker.regroup("g", "c", 1000, HELD),
+    "release": lambda broker: broker.release("g", "c", HELD),
+    "leave": lambda broker: broker.leave("g", "c"),
+    "is_paused": lambda broker: broker.is_paused(),
+    "holders": lambda broker: broker.holders("g"),
+    "leases": lambda broker: broker.leases(),
+    "now_ms": lambda broker: broker.now_ms(),
+    "take_over": lambda broker: broker.take_over("g", "c", b"d", 1.0, 10, BOUNDS),
+    "claim_idle": lambda broker: broker.claim_idle("g", "c", 1000, 10, BOUNDS),
+    "pending_page": lambda broker: broker.pending_page("g", "c", b"", b"+", 10, BOUNDS),
+    "pending_ids": lambda broker: broker.pending_ids("g", "c", b"", 10),
+    "last_pending": lambda broker: broker.last_pending("g"),
+    "read_within": lambda broker: broker.read_within("g", "c", 10, BOUNDS),
+    "recount": lambda broker: broker.recount("g", "c", HELD),
+    "promote": lambda broker: broker.promote("h", 1000, 10, events_max_len=0),
+    "backlog": lambda broker: broker.backlog(),
+    "move_delayed": lambda broker: broker.move_delayed("run", ["job"]),
+    "due": lambda broker: RepeatBroker(broker, KEYS).due("h", 1000, 10),
+    "page of repeatables": lambda broker: RepeatBroker(broker, KEYS).page(10),
+    "move": lambda broker: RepeatBroker(broker, KEYS).move("pause", "key"),
+    "letters": lambda broker: LetterBroker(broker, KEYS).page("-", "+", 10),
+    "replay": lambda broker: LetterBroker(broker, KEYS).replay([("1-1", b"x", b"")]),
+    "counts": lambda broker: LookBroker(broker, KEYS, "g").counts(),
+    "waiting": lambda broker: LookBroker(broker, KEYS, "g").waiting("", 10),
+    "active": lambda broker: LookBroker(broker, KEYS, "g").active("", 10),
+    "workers": lambda broker: LookBroker(broker, KEYS, "g").workers(),
+}
+
+
+@pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS.keys())
+async def test_whatever_is_answered_a_broker_raises_nothing_but_trouble_with_redis(
+    ask: Callable[[Broker], Any],
+) -> None:
+    for reply in ODD[:-1]:
+        with suppress(RedisTrouble):
+            async with asyncio.timeout(5):
+                await ask(OddBroker(cast(Connection, OddConnection(reply)), KEYS))

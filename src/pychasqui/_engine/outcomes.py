@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..codec import encode_envelope, join_member
 from ..config import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from ..errors import LONGEST_DELAY_S
-from ..retry import RetryPolicy, retry_delay_ms
+from ..retry import MAX_U32, RetryPolicy, retry_delay_ms
 from .delivery import Delivery
 from .failure import Failure
 
@@ -46,13 +46,15 @@ def runs_allowed(job: Delivery, max_attempts: int) -> int:
 
 def delayed_member(job: Delivery) -> bytes:
     """The failed job as it waits for its next run."""
-    envelope = encode_envelope(job.id, job.payload, job.created_at_ms, job.attempt + 1, job.retry, job.extras)
+    attempt = min(job.attempt + 1, MAX_U32)  # deliveries count as attempts, and others may set their number
+    envelope = encode_envelope(job.id, job.payload, job.created_at_ms, attempt, job.retry, job.extras)
     return join_member(job.name, envelope)
 
 
 def dead_letter(job: Delivery, reason: str, failure: Failure | None, runs: int, worker: str) -> list[bytes]:
     """The fields of a dead job: the official ones, then what went wrong."""
-    envelope = encode_envelope(job.id, job.payload, job.created_at_ms, job.attempt, job.retry, job.extras)
+    attempt = min(job.attempt, MAX_U32)
+    envelope = encode_envelope(job.id, job.payload, job.created_at_ms, attempt, job.retry, job.extras)
     fields = [b"d", envelope]
     if job.name:
         fields += (b"n", job.name.encode())

@@ -7,9 +7,10 @@ from ..errors import ReplyError
 from . import scripts
 from .broker import Broker
 from .keys import Keys
-from .replies import Entry, read_count, read_moved, read_range
+from .replies import Entry, read_count, read_moved, read_range, reads_replies
 
 
+@reads_replies
 class LetterBroker:
     """The conversation about one queue's dead letters, over a broker's connection."""
 

@@ -15,7 +15,7 @@ from . import scripts
 from .broker import Broker
 from .keys import Keys
 from .remedies import Remedy, remedy_for
-from .replies import Entry
+from .replies import Entry, reads_replies
 
 PURGED_A_CALL = 500
 KEYS_A_CALL = 500
@@ -45,6 +45,7 @@ class Pending(NamedTuple):
     deliveries: int
 
 
+@reads_replies
 class LookBroker:
     def __init__(self, broker: Broker, keys: Keys, group: str) -> None:
         self._broker = broker

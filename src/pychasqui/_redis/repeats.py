@@ -13,7 +13,7 @@ from ..errors import ReplyError
 from . import scripts
 from .broker import Broker
 from .keys import Keys
-from .replies import OtherLeader
+from .replies import OtherLeader, reads_replies
 
 # A spec holds a payload, which is bounded, a name, and a pattern of some text.
 MAX_SPEC_BYTES = 2 * 1024 * 1024
@@ -71,6 +71,7 @@ class Stored(NamedTuple):
     is_paused: bool
 
 
+@reads_replies
 class RepeatBroker:
     """The conversation about one queue's repeatables, over a broker's connection."""
 

@@ -6,17 +6,20 @@ something between the server and here may answer anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import wraps
+from inspect import iscoroutinefunction
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
-from ..errors import ReplyError
+from ..errors import ChasquiError, ReplyError
 
 # hot: the two-element lists are used as hiredis made them: [id, [field, value, ...]], the fields None if deleted
 Entry: TypeAlias = list[Any]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+C = TypeVar("C")
+UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 
 
 def _reader(read: Callable[P, T]) -> Callable[P, T]:
@@ -26,9 +29,30 @@ def _reader(read: Callable[P, T]) -> Callable[P, T]:
     def checked(*arguments: P.args, **options: P.kwargs) -> T:
         try:
             return read(*arguments, **options)
-        except (TypeError, ValueError, LookupError, AttributeError, OverflowError):
+        except UNREADABLE:
             what = read.__name__.removeprefix("read_")
             raise ReplyError(f"UNREADABLE the server's reply is no {what}: {arguments[0]!r:.100}") from None
+
+    return checked
+
+
+def reads_replies(broker: type[C]) -> type[C]:
+    """For a broker of which nothing is hot: what one of its methods cannot read in a reply is a ReplyError, too."""
+    for name, method in list(vars(broker).items()):
+        if iscoroutinefunction(method):
+            setattr(broker, name, _checked_method(method))
+    return broker
+
+
+def _checked_method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    @wraps(method)
+    async def checked(*arguments: Any, **options: Any) -> Any:
+        try:
+            return await method(*arguments, **options)
+        except UNREADABLE as error:
+            if isinstance(error, ChasquiError):
+                raise
+            raise ReplyError(f"UNREADABLE the server's reply to {method.__name__}: {error!r:.100}") from error
 
     return checked
 

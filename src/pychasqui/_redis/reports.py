@@ -9,9 +9,10 @@ from .._lenient import read_int, read_pairs, read_text
 from ..errors import ReplyError
 from .connection import Connection
 from .keys import Keys
-from .replies import Entry, read_entries
+from .replies import Entry, read_entries, reads_replies
 
 
+@reads_replies
 class ReportBroker:
     """The conversation about what was told of one queue's jobs."""
 

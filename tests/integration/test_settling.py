@@ -1,0 +1,189 @@
+"""What a worker does about outcomes that Redis refuses, and who hears of those that it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+from pychasqui import Job, JobFailed, Queue, UnrecoverableError, Worker
+from pychasqui._redis.keys import Keys
+from tests.support.gate import Gate
+from tests.support.proxy import Proxy
+from tests.support.streams import Stream
+from tests.support.waiting import eventually
+
+LAST_ID = "18446744073709551615-18446744073709551615"
+
+
+@pytest.fixture
+async def keys(queue_name: str, witness: redis.asyncio.Redis) -> AsyncIterator[Keys]:
+    keys = Keys(queue_name)
+    yield keys
+    await witness.delete(keys.dead, keys.delayed)
+
+
+class Dying:
+    """A handler whose jobs die when they are let go, or fail if their data says so."""
+
+    def __init__(self) -> None:
+        self.runs: Counter[Any] = Counter()
+        self.let_go = asyncio.Event()
+
+    async def __call__(self, job: Job) -> None:
+        self.runs[job.data] += 1
+        await self.let_go.wait()
+        raise UnrecoverableError("no use")
+
+
+async def wait_for(queue: Queue, jobs: list[Job]) -> list[BaseException | Any]:
+    return await asyncio.gather(*(queue.wait_for_result(job.id, timeout=5) for job in jobs), return_exceptions=True)
+
+
+class TestWaiters:
+    async def test_those_of_dead_jobs_are_told_though_an_entry_of_the_batch_was_lost(
+        self, queue: Queue, make_worker: Callable[..., Worker], witness: Any, keys: Keys, stream: Stream
+    ) -> None:
+        dying = Dying()
+        async with make_worker(dying, concurrency=10):
+            jobs = await queue.add_bulk({"name": "die", "data": number} for number in range(10))
+            await eventually(lambda: len(dying.runs) == 10)
+            waiting = asyncio.create_task(wait_for(queue, jobs[1:]))
+            lost = (await witness.xrange(keys.stream, count=1))[0][0]
+            await witness.xack(keys.stream, "default", lost)
+            await witness.xdel(keys.stream, lost)
+            dying.let_go.set()
+            results = await waiting
+        assert [type(result) for result in results] == [JobFailed] * 9
+        assert await queue.dlq.count() == 9
+
+    @pytest.mark.parametrize("moment", ("cut_before_request", "cut_after_request", "cut_mid_reply"))
+    async def test_those_of_dead_jobs_are_told_though_the_reply_to_the_burial_was_lost(
+        self, queue: Queue, queue_name: str, proxy: Proxy, keys: Keys, moment: str
+    ) -> None:
+        dying = Dying()
+        async with Worker(queue_name, dying, redis_url=proxy.url):
+            cut = getattr(proxy, moment)(b"Moves jobs that cannot succeed from the stream")
+            jobs = await queue.add_bulk({"name": "die", "data": number} for number in range(5))
+            await eventually(lambda: len(dying.runs) == 5)
+            waiting = asyncio.create_task(wait_for(queue, jobs))
+            dying.let_go.set()
+            results = await waiting
+            assert cut.done.is_set()
+        assert [type(result) for result in results] == [JobFailed] * 5
+        assert await queue.dlq.count() == 5
+
+
+class TestRefusals:
+    async def test_a_delayed_set_of_another_type_holds_up_retries_alone(
+        self,
+        queue: Queue,
+        make_worker: Callable[..., Worker],
+        witness: Any,
+        keys: Keys,
+        stream: Stream,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        runs: Counter[str] = Counter()
+
+        async def handle(job: Job) -> None:
+            runs[job.name] += 1
+            if job.name == "fail":
+                raise ValueError("again")
+            if job.name == "die":
+                raise UnrecoverableError("no use")
+
+        await witness.set(keys.delayed, "a string")
+        caplog.set_level(logging.WARNING, "chasqui.worker")
+        async with make_worker(handle):
+            await queue.add_bulk({"name": "fail", "data": number} for number in range(4000))
+            await eventually(lambda: runs["fail"] == 4000, timeout=20)
+            for _ in range(3):
+                await queue.add_bulk({"name": "run", "data": number} for number in range(1000))
+                await queue.add_bulk({"name": "die", "data": number} for number in range(100))
+            await eventually(lambda: runs["run"] == 3000, timeout=10)
+            await eventually(lambda: has_length(witness, keys.dead, 300))
+            await eventually(lambda: has_length(witness, keys.stream, 4000))
+            assert runs["fail"] == 4000, "what is pending runs only once"
+            told = [line for line in caplog.messages if "cannot reschedule failed jobs" in line]
+            assert len(told) == 1
+            assert "WRONGTYPE" in told[0]
+            await witness.delete(keys.delayed)
+            await eventually(lambda: has_length(witness, keys.stream, 0), timeout=10)
+            assert await witness.zcard(keys.delayed) > 0
+
+    async def test_dead_letters_without_ids_lose_no_dying_job(
+        self, queue: Queue, make_worker: Callable[..., Worker], witness: Any, keys: Keys, stream: Stream
+    ) -> None:
+        dying = Dying()
+        dying.let_go.set()
+        await witness.xadd(keys.dead, {"d": "x"}, id=LAST_ID)
+        async with make_worker(dying):
+            await queue.add_bulk({"name": "die", "data": number} for number in range(10))
+            await eventually(lambda: len(dying.runs) == 10)
+            await asyncio.sleep(1)  # long enough for what must not happen: a second run, or a loss
+            assert (await stream.length(), await stream.pending()) == (10, 10)
+            await witness.delete(keys.dead)
+            await eventually(lambda: has_length(witness, keys.dead, 10))
+            await eventually(stream.is_settled)
+        assert set(dying.runs.values()) == {1}
+
+    async def test_a_worker_that_is_refused_ends_in_time_and_the_next_buries_its_dead(
+        self, queue: Queue, make_worker: Callable[..., Worker], witness: Any, keys: Keys, stream: Stream
+    ) -> None:
+        dying = Dying()
+        dying.let_go.set()
+        await witness.set(keys.delayed, "a string")
+
+        async def fail(job: Job) -> None:
+            raise ValueError("again")
+
+        async with asyncio.timeout(10):
+            async with make_worker(fail):
+                await queue.add("fail")
+                await eventually(stream.pending)
+                await asyncio.sleep(0.2)
+        assert await stream.length() == 1
+        async with make_worker(dying):
+            await eventually(lambda: has_length(witness, keys.dead, 1), timeout=10)
+
+    async def test_delayed_members_that_cannot_be_set_aside_hold_up_no_job_and_run_none_twice(
+        self, queue: Queue, make_worker: Callable[..., Worker], witness: Any, keys: Keys, stream: Stream
+    ) -> None:
+        gate = Gate()
+        gate.opened.set()
+        await witness.xadd(keys.dead, {"d": "x"}, id=LAST_ID)
+        await witness.zadd(keys.delayed, {b"junk": 1, b"more junk": 2})
+        async with make_worker(gate):
+            await queue.add_bulk({"name": "run", "data": number, "delay_ms": 200} for number in range(20))
+            await eventually(lambda: len(gate.finished) >= 20)
+            await asyncio.sleep(1)  # long enough for what must not happen: a second run
+            assert sorted(gate.finished) == list(range(20))
+            assert await witness.zcard(keys.delayed) == 2
+
+
+async def test_a_job_that_was_delivered_more_than_four_billion_times_can_be_replayed(
+    queue: Queue, make_worker: Callable[..., Worker], witness: Any, keys: Keys, stream: Stream
+) -> None:
+    gate = Gate()
+    gate.opened.set()
+    await witness.xgroup_create(keys.stream, "default", "0", mkstream=True)
+    added = await queue.add_bulk({"name": "run", "data": number} for number in range(3))
+    await witness.xreadgroup("default", "other", {keys.stream: ">"})
+    for (entry_id, _), count in zip(await witness.xrange(keys.stream), (5_000_000_000, 2**62, 2**63 - 1), strict=True):
+        await witness.xclaim(keys.stream, "default", "other", 0, [entry_id], retrycount=count, idle=3_600_000)
+    async with make_worker(gate):
+        await eventually(lambda: has_length(witness, keys.dead, 3), timeout=10)
+        assert await queue.dlq.replay() == 3
+        await eventually(lambda: len(gate.finished) == 3)
+        await eventually(stream.is_settled)
+    assert len(added) == 3
+
+
+async def has_length(witness: Any, key: str, length: int) -> bool:
+    return bool(await witness.xlen(key) == length)
