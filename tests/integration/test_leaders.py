@@ -14,6 +14,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -129,6 +130,24 @@ class TestAlone:
             await asyncio.sleep(2)
             assert proxy.connections == 1
             assert len(proxy.requests) - before <= 4
+
+
+class TestFlush:
+    @both
+    async def test_scripts_that_the_server_forgets_are_sent_again(
+        self, queue: Queue, redis_url: str, stream: Stream, witness: Any, lock: Any, leader: Leader
+    ) -> None:
+        async with leader(queue.name, redis_url=redis_url):
+            await eventually(lambda: lock(leader))
+            for rounds in range(1, 4):
+                await witness.script_flush()
+                await give_work(queue, leader, 5)
+                await eventually(partial(_has_length, stream, 5 * rounds))
+        assert sorted(entry.data for entry in await stream.entries()) == sorted(list(range(5)) * 3)
+
+
+async def _has_length(stream: Stream, length: int) -> bool:
+    return await stream.length() >= length
 
 
 class TestLease:

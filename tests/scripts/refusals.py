@@ -32,7 +32,7 @@ def commands_of(script: Script) -> list[str]:
 
 def refusals(script: Script, keys: dict[str, str], group: Group) -> Iterator[Refusal]:
     """All that there are for a script which touches these keys, each with its type."""
-    for command in commands_of(script):
+    for command in filter(_commands_known(group).__contains__, commands_of(script)):  # old servers know fewer
         yield Refusal(f"no right to {command}", _as_user("+@all", f"-{command.lower()}", "~*", "&*"))
     for key in keys:
         others = [f"~{other}" for other in keys if other != key]
@@ -44,6 +44,12 @@ def refusals(script: Script, keys: dict[str, str], group: Group) -> Iterator[Ref
             yield Refusal(f"{key} has no ids left", _exhaust(key, LAST), can_end=False)
             yield Refusal(f"{key} has one id left", _exhaust(key, LAST - 1), can_end=False)
     yield Refusal("no memory", _without_memory)
+
+
+def _commands_known(group: Group) -> set[str]:
+    ask = group.client.execute_command
+    names = (name for category in ask("ACL", "CAT") for name in ask("ACL", "CAT", category))
+    return {name.decode().partition("|")[0].upper() for name in names}
 
 
 def _as_user(*rules: str) -> Callable[[Group], AbstractContextManager[Group]]:

@@ -116,7 +116,7 @@ BURY = [
     ),
     Mutant("bury", "the entries stay pending", "call('XACK', stream, group, unpack(moved))", ""),
     Mutant("bury", "the entries stay in the stream", "call('XDEL', stream, unpack(moved))", ""),
-    Mutant("bury", "the last value is cut off", "i + 5, i + 4 +", "i + 5, i + 2 +"),
+    Mutant("bury", "the last value is cut off", "unpack(ARGV, i + 5, i + 4 +", "unpack(ARGV, i + 5, i + 2 +"),
     Mutant("bury", "there is no bound", "if max_len > 0 then", "if false then"),
     Mutant(
         "bury",

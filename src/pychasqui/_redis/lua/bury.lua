@@ -33,7 +33,7 @@ while i <= #ARGV do
   if trouble then return trouble end
   if held and not ours[id] then
     ours[id] = i
-    letters[id] = letter_of(stream, id, i + 5, i + 4 + tonumber(ARGV[i + 3]))
+    if ARGV[i + 5] == '' then letters[id] = letter_of(stream, id, i + 5, i + 4 + tonumber(ARGV[i + 3])) end
     answers[#answers + 1] = id
   else
     answers[#answers + 1] = '0'
@@ -45,7 +45,12 @@ local moved, why = {}, ''
 for n, id in ipairs(answers) do
   i = ours[id]
   if i then
-    local letter = pcall('XADD', dead, '*', unpack(letters[id]))
+    local letter
+    if letters[id] then
+      letter = pcall('XADD', dead, '*', unpack(letters[id]))
+    else
+      letter = pcall('XADD', dead, '*', unpack(ARGV, i + 5, i + 4 + tonumber(ARGV[i + 3])))
+    end
     if type(letter) == 'table' then
       answers[n], why = 'x', letter.err
     else
