@@ -438,6 +438,27 @@ async def test_a_handler_that_raises_generator_exit_has_failed(is_late: bool) ->
     assert [(number, type(error)) for number, error in record.failed] == [(1, GeneratorExit)]
 
 
+async def test_a_cancellation_that_is_left_behind_costs_no_job_that_is_to_be_decoded() -> None:
+    async def decode(job: Delivery) -> bool:
+        await asyncio.sleep(0)
+        job.is_decoded = True
+        return True
+
+    async def handler(job: Delivery) -> None:
+        if job.data == 1:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+
+    async with running(handler) as record:
+        record.lanes._decode = decode
+        late = job(2)
+        late.is_decoded = False
+        record.lanes.offer([job(1), late])
+        await record.until(lambda: record.done == [1, 2])
+    assert record.failed == []
+
+
 class Thing:
     pass
 

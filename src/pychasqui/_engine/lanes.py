@@ -245,7 +245,7 @@ class Lanes:
                     inbox.popleft()  # not before: the keeper's thread must see it in one place or the other
                     self._started += 1
                     if not job.is_decoded:
-                        is_to_run, now = await self._decode(job), monotonic()
+                        is_to_run, now = await self._finish_decoding(job), monotonic()
                         if not is_to_run or not self._is_still_to_start(job, now):
                             self._leave(number)
                             continue
@@ -287,6 +287,15 @@ class Lanes:
             job = run = awaitable = rest = waits_for = ending = result = None  # what has ended here must not live on
             begun = await self._rest(number)
             now = monotonic()
+
+    async def _finish_decoding(self, job: Delivery) -> bool:
+        while True:
+            try:
+                return await self._decode(job)
+            except asyncio.CancelledError:
+                if self._is_stopping or self.is_abandoned():
+                    raise
+                # A cancellation that the handler before it has left behind: the job has nothing to do with it.
 
     def _is_still_to_start(self, job: Delivery, now: float) -> bool:
         """After its decoding, which may take many turns: whether the job is still ours, and the lease is not over."""
