@@ -13,6 +13,7 @@ import redis.asyncio
 from pychasqui import Job, Queue, Worker
 from pychasqui.codec import encode_data, encode_envelope, join_member
 from tests.support.delayed import Delayed
+from tests.support.gate import Gate
 from tests.support.server import PROJECT
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
@@ -146,3 +147,16 @@ class TestTheWorker:
         ((_, letter),) = await witness.xrange(f"{{chasqui:{queue.name}}}:dlq")
         assert (letter[b"d"] == huge, letter[b"n"], letter[b"reason"]) == (True, b"huge", b"oversize_payload")
         await witness.delete(f"{{chasqui:{queue.name}}}:dlq")
+
+    async def test_the_next_read_is_on_its_way_while_what_the_first_brought_runs(
+        self, queue: Queue, redis_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The first is by bytes, because nothing is known of the jobs yet."""
+        monkeypatch.setattr("pychasqui._engine.reader.STALE_S", 60.0)  # nothing else wakes the reader
+        gate = Gate()
+        await queue.add("first", 1)
+        async with Worker(queue.name, gate, redis_url=redis_url, concurrency=2):
+            await eventually(lambda: gate.data == [1])
+            await queue.add("second", 2)
+            await eventually(lambda: gate.data == [1, 2])
+            gate.opened.set()

@@ -168,6 +168,7 @@ class Reader(Intake):
                 if self.claims is not None and self.claims.has_work:
                     with self.expecting():
                         self.take(await self.claims.claim(count, self.bounds()))
+                    await asyncio.sleep(0)  # the lanes take them first: what they have taken leaves room
                     continue
                 came, has_backlog = await self._read(count, None if has_backlog else self._block_ms)
             except RedisTrouble as error:
@@ -221,6 +222,7 @@ class Reader(Intake):
         claimed = await self._broker.read_within(self._group, self._consumer, count, self.bounds())
         self._outage.is_over()
         self.take(claimed)
+        await asyncio.sleep(0)  # the lanes take them first: what they have taken leaves room
         return claimed
 
     def _room_behind(self, coming: int) -> int:
