@@ -149,7 +149,6 @@ RELEASE = [
     Mutant("release", "it looks fresh", "'IDLE', idle_ms, ", ""),
     Mutant("release", "it stays with who hands it back", "group, heir, 0, ARGV", "group, consumer, 0, ARGV"),
     Mutant("release", "nobody hears of it", "call('ZADD', workers, 0, heir)", ""),
-    Mutant("release", "one who may not claim names an heir", "if refused then return refused end", ""),
 ]
 
 LEAVE = [

@@ -138,5 +138,5 @@ BURY = [
     Mutant("bury", "no marker goes", "if job_id ~= '' then unmark", "if false then unmark"),
     Mutant("bury", "what was not carried is lost", "own['d'] or ''", "''"),
     Mutant("bury", "the name of what was not carried is lost", "if own['n'] and own['n'] ~= '' then", "if false then"),
-    Mutant("bury", "every letter is taken from its entry", "if letter[1] ~= '' then return letter end", ""),
+    Mutant("bury", "no letter is taken from its entry", "if ARGV[i + 5] == '' then letters", "if false then letters"),
 ]
