@@ -237,7 +237,7 @@ class TestWhoeverIsThere:
             gate.set()
             await eventually(destroyer.all_is_done)
             await eventually(lambda: "is back" in caplog.text)
-        said = [record.getMessage() for record in caplog.records if "group" in record.getMessage()]
+        said = [record.getMessage() for record in caplog.records if "the group" in record.getMessage()]
         assert [line.partition(":")[0] for line in said] == [
             "the group of worker me is gone and made anew once all workers have said what they hold",
             "the group of worker me is back",

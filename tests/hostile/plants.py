@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
-from pychasqui import dlq
+from pychasqui import RedisTrouble, dlq
 from pychasqui._engine.decoder import Decoder
 from pychasqui._engine.promoter import Promoter
 from pychasqui._engine.service import Outage
@@ -19,15 +19,20 @@ from pychasqui._engine.service import Outage
 
 @contextmanager
 def _death() -> Iterator[None]:
-    """The promoter ends when it finds a delayed member that is no job."""
-    plan = Promoter._plan
+    """The promoter fails when it finds a delayed member that is no job, and a loop that fails ends."""
+    plan, goes_on = Promoter._plan, Outage.goes_on
 
     def careless(self: Promoter, done: Any, *arguments: Any, **options: Any) -> float:
         if done.set_aside:
             raise ValueError("planted")
         return plan(self, done, *arguments, **options)
 
-    with patch.object(Promoter, "_plan", careless):
+    def fatal(self: Outage, error: Exception) -> float:
+        if not isinstance(error, RedisTrouble):
+            raise error
+        return goes_on(self, error)
+
+    with patch.object(Promoter, "_plan", careless), patch.object(Outage, "goes_on", fatal):
         yield
 
 

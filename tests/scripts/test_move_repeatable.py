@@ -103,6 +103,11 @@ class TestResume:
         assert group.move_repeatable("resume", "nightly", 9000) == 0
         assert group.keys == {KEYS.stream}
 
+    def test_a_spec_that_was_left_behind_does_not_fire_again(self, group: Group) -> None:
+        group.client.hset(KEYS.repeat_spec("nightly"), "spec", "x")
+        assert group.move_repeatable("resume", "nightly", 9000) == 0
+        assert group.client.exists(KEYS.repeat) == 0
+
     def test_one_that_fires_too_was_stored_by_another_and_is_not_paused(self, group: Group) -> None:
         store(group, "nightly")
         group.client.zadd(KEYS.repeat_paused, {"nightly": 1})
