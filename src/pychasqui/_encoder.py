@@ -16,7 +16,7 @@ from . import _ids, config
 from ._terms import PLAIN, IfExists, Terms, read_terms
 from .codec import encode_data, encode_envelope, encode_new_jobs
 from .errors import ChasquiError, InvalidArgument, InvalidType, PayloadTooLarge
-from .job import Job
+from .job import AddedJob, Job
 from .retry import BackoffSpec, retry_override
 
 log = logging.getLogger("chasqui.queue")
@@ -187,7 +187,7 @@ class Encoder:
 def as_jobs(encoded: Encoded, jobs: Sequence[Mapping[str, Any]], queue: object) -> list[Job]:
     now_ms = encoded.created_at_ms
     return [
-        Job(job_id, job["name"], job.get("data"), 0, now_ms, _queue=queue)
+        AddedJob(job_id, job["name"], job.get("data"), 0, now_ms, _queue=queue)
         for job_id, job in zip(encoded.ids, jobs, strict=True)
     ]
 

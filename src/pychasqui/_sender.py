@@ -17,7 +17,7 @@ from ._engine.replicas import ReplicatedAdder
 from ._redis.broker import Broker
 from ._terms import PLAIN
 from .errors import AddUnknown, ChasquiError
-from .job import Job
+from .job import AddedJob, Job
 from .sinks import Record
 from .tracing import Scene, Shipment, Tracing
 
@@ -70,7 +70,7 @@ class Sender:
             answer = await sent
         except AddUnknown as error:
             raise AddUnknown(f"{error} (job {encoded.id})", [encoded.id]) from None
-        job = Job(encoded.id, name, data, 0, encoded.created_at_ms, _queue=self._queue)
+        job = AddedJob(encoded.id, name, data, 0, encoded.created_at_ms, _queue=self._queue)
         if answer != NEW:
             _tell(job, answer)
         return job

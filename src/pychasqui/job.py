@@ -81,6 +81,12 @@ class Job(msgspec.Struct, eq=False):
         return f"Job(id={self.id!r}, name={self.name!r}, data={self.data!r}, attempt={self.attempt})"
 
 
+class AddedJob(Job, gc=False):
+    """The Job that add() returns. What it holds has just been encoded, so nothing in it refers back to it."""
+
+    # hot: 15 to 30 % of a bulk's time; the garbage collector does not go through thousands of them
+
+
 def _plain_number(number: float) -> float:
     """The same number, without a class of its own."""
     return int.__pos__(number) if isinstance(number, int) else float.__pos__(number)

@@ -28,19 +28,16 @@ class Failure(NamedTuple):
     kind: Literal["err", "panic"]  # panic: it is not an Exception
     error_type: str
     text: str  # cut
+    lines: tuple[Line, ...]  # where it was raised, without our own frames above the handler's; the last is what failed
     is_unrecoverable: bool = False
     delay_ms: int | None = None  # what the handler has asked for by RetryLater
-
-    def lines(self) -> tuple[Line, ...]:
-        """Where it was raised, without our own frames above the handler's; the last is the line that failed."""
-        return _lines(_own_frames(self.error))
 
     def traceback(self) -> str:
         """Its end names the line that failed."""
         try:
-            return _trace(self.error)[-MAX_TRACEBACK_CHARS:]
+            return _trace(self)[-MAX_TRACEBACK_CHARS:]
         except BaseException:  # noqa: BLE001  a foreign __str__ or __cause__ may raise anything
-            return stack(self.lines())
+            return stack(self.lines)
 
 
 def read_failure(error: BaseException) -> Failure:
@@ -50,6 +47,7 @@ def read_failure(error: BaseException) -> Failure:
         "err" if issubclass(kind, Exception) else "panic",
         class_name(error),
         text_of(error)[:MAX_ERROR_CHARS],
+        _lines(_own_frames(error)),
         issubclass(kind, UnrecoverableError),
         _delay_ms(error) if issubclass(kind, RetryLater) else None,
     )
@@ -71,30 +69,26 @@ def _delay_ms(error: BaseException) -> int | None:
 def _own_frames(error: BaseException) -> TracebackType | None:
     """The handler's own; if there are none, the last of ours."""
     frames: TracebackType | None = _traceback_of(error)
-    while frames is not None and frames.tb_next is not None and _is_ours(frames.tb_frame.f_code):
+    while frames is not None and frames.tb_next is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         frames = frames.tb_next
     return frames
 
 
-def _is_ours(code: CodeType) -> bool:
-    return code.co_filename.startswith(_PACKAGE)
-
-
-def _trace(error: BaseException) -> str:
-    frames = _own_frames(error)
+def _trace(failure: Failure) -> str:
+    error = failure.error
     is_single = not issubclass(type(error), BaseExceptionGroup)
     if is_single and error.__cause__ is None and error.__context__ is None:
-        return f"Traceback (most recent call last):\n{stack(_lines(frames))}{_last_line(error)}"
-    return "".join(traceback.format_exception(type(error), error, frames))
+        return f"Traceback (most recent call last):\n{stack(failure.lines)}{_last_line(failure)}"
+    return "".join(traceback.format_exception(type(error), error, _own_frames(error)))
 
 
-def _last_line(error: BaseException) -> str:
+def _last_line(failure: Failure) -> str:
     # hot: a job that is buried has one; the traceback module takes ten times as long
-    if issubclass(type(error), SyntaxError) or getattr(error, "__notes__", None):
+    error, kind, text = failure.error, type(failure.error), failure.text
+    if issubclass(kind, SyntaxError) or len(text) == MAX_ERROR_CHARS or getattr(error, "__notes__", None):
         return "".join(traceback.format_exception_only(error))
-    kind, text = type(error), str(error)
     name = (
-        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+        failure.error_type if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
     )
     return f"{name}: {text}\n" if text else f"{name}\n"
 

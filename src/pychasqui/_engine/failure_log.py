@@ -39,25 +39,26 @@ class FailureLog:
         self._call_later = call_later
         self._repeats: dict[Kind, _Repeats] = {}
 
-    def tell(self, job: Delivery, failure: Failure, what_next: str) -> bool:
+    def tell(self, job: Delivery, failure: Failure, what_next: str, *arguments: object) -> bool:
         """Returns whether it was the first of its kind, and is in the log."""
-        lines = failure.lines()
-        kind: Kind = (job.name, failure.error_type, lines[-1:])
-        if kind not in self._repeats and len(self._repeats) >= MAX_KINDS:
+        kind: Kind = (job.name, failure.error_type, failure.lines[-1:])
+        repeats = self._repeats.get(kind)
+        if repeats is None and len(self._repeats) >= MAX_KINDS:
             kind = _OTHERS
-        first = self._repeats.get(kind) is None
-        if first:
-            self._begin(kind, job, failure)
-        else:
-            self._repeats[kind].count += 1
-        level = logging.WARNING if first else logging.DEBUG
-        if log.isEnabledFor(level):
-            frames = "\n" + stack(lines[-MAX_FRAMES_SHOWN:]).rstrip() if first and lines else ""
-            runs, why = job.attempt + 1, described(failure)
-            log.log(
-                level, "job %.100r (%.100r) failed in run %d, %s: %s%s", job.id, job.name, runs, what_next, why, frames
-            )
-        return first
+            repeats = self._repeats.get(kind)
+        if repeats is not None:
+            repeats.count += 1
+            if log.isEnabledFor(logging.DEBUG):
+                self._write(logging.DEBUG, job, failure, what_next % arguments)
+            return False
+        self._begin(kind, job, failure)
+        frames = "\n" + stack(failure.lines[-MAX_FRAMES_SHOWN:]).rstrip() if failure.lines else ""
+        self._write(logging.WARNING, job, failure, what_next % arguments, frames)
+        return True
+
+    def _write(self, level: int, job: Delivery, failure: Failure, what_next: str, frames: str = "") -> None:
+        runs, why = job.attempt + 1, described(failure)
+        log.log(level, "job %.100r (%.100r) failed in run %d, %s: %s%s", job.id, job.name, runs, what_next, why, frames)
 
     def _begin(self, kind: Kind, job: Delivery, failure: Failure) -> None:
         if not self._repeats:

@@ -65,9 +65,8 @@ class Verdicts:
         verdict = judge(job, failure, self._max_attempts, self._policy, random.randrange)
         runs = job.attempt + 1
         if isinstance(verdict, Retry):
-            self._failures.tell(job, failure, f"next in {verdict.delay_ms} ms")
+            self._failures.tell(job, failure, "next in %d ms", verdict.delay_ms)
             member, is_marked = delayed_member(job), int(job.is_marked)
-            next_run = Event("retry-scheduled", job.id, job.name, ("attempt", runs + 1, "backoff_ms", verdict.delay_ms))
             self._settler.reschedule(
                 Failed(
                     job.entry_id,
@@ -76,7 +75,7 @@ class Verdicts:
                     member,
                     job.id,
                     is_marked,
-                    joined(_failed(job, failure), next_run) if self._announces else (),
+                    self._retry_events(job, failure, verdict.delay_ms) if self._announces else (),
                     (outcome_of(job, failure.kind), RetryScheduled(runs + 1, verdict.delay_ms, job.name))
                     if self._counts
                     else (),
@@ -85,23 +84,30 @@ class Verdicts:
         else:
             self._bury(job, verdict.reason, failure, runs)
 
+    def _retry_events(self, job: Delivery, failure: Failure, delay_ms: int) -> tuple[str | int, ...]:
+        extras = ("attempt", job.attempt + 2, "backoff_ms", delay_ms)
+        return joined(_failed(job, failure), Event("retry-scheduled", job.id, job.name, extras))
+
     def exhausted(self, job: Delivery) -> None:
         """It had used up its runs before it came here: its workers died, or it failed under another policy."""
         self._bury(job, "retries_exhausted", None, job.attempt)
 
     def rejected(self, entry_id: bytes, delivery: int, fields: list[bytes] | None, reason: str, detail: str) -> None:
         """The entry could not become a job."""
-        self._warn("entry %s cannot be run and is dead: %s: %.200r", entry_id.decode(), reason, detail)
+        if self._may_warn():
+            log.warning("entry %s cannot be run and is dead: %s: %.200r", entry_id.decode(), reason, detail)
         letter = rejected_letter(entry_id, fields, reason, detail, self._consumer)
         events = joined(Event("dlq", extras=("attempt", 0, "reason", reason))) if self._announces else ()
         records = (DlqRouted(reason, 0, _name_in(fields)),) if self._counts else ()
         self._settler.bury(Dead(entry_id, delivery, "", letter, events, records))
 
     def _bury(self, job: Delivery, reason: str, failure: Failure | None, runs: int) -> None:
-        what_next = f"and is dead after {runs} runs: {reason}"
-        if failure is None or not self._failures.tell(job, failure, what_next):
+        is_told = failure is not None and self._failures.tell(
+            job, failure, "and is dead after %d runs: %s", runs, reason
+        )
+        if not is_told and self._may_warn():
             why = "" if failure is None else f": {described(failure)}"
-            self._warn("job %.100r (%.100r) is dead after %d runs: %s%s", job.id, job.name, runs, reason, why)
+            log.warning("job %.100r (%.100r) is dead after %d runs: %s%s", job.id, job.name, runs, reason, why)
         letter = dead_letter(job, reason, failure, runs, self._consumer)
         events = joined(*self._last_events(job, reason, failure, runs)) if self._announces else ()
         marked_id = job.id if job.is_marked else ""
@@ -119,15 +125,15 @@ class Verdicts:
         dead = DlqRouted(reason, runs, job.name)
         return (dead,) if failure is None else (outcome_of(job, failure.kind), dead)
 
-    def _warn(self, text: str, *arguments: object) -> None:
+    def _may_warn(self) -> bool:
+        """Whether there is room for another line about a dead job within this second."""
         second = int(monotonic())
         if second != self._second:
             if self._lines > LINES_A_SECOND:
                 log.warning("and %d more dead jobs in the same second", self._lines - LINES_A_SECOND)
             self._second, self._lines = second, 0
         self._lines += 1
-        if self._lines <= LINES_A_SECOND:
-            log.warning(text, *arguments)
+        return self._lines <= LINES_A_SECOND
 
     def _warn_of_strange_kind(self, job: Delivery) -> None:
         backoff = job.retry.backoff if job.retry is not None else None
