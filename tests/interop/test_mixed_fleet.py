@@ -46,14 +46,15 @@ class Ours:
         self._listening = asyncio.create_task(self._listen())
 
     async def kill(self) -> None:
-        self._process.kill()
+        if self._process.returncode is None:
+            self._process.kill()
         await self._process.wait()
         if self._listening is not None:
             await self._listening
 
     async def _listen(self) -> None:
         assert self._process.stdout is not None
-        while line := await self._process.stdout.readline():
+        while (line := await self._process.stdout.readline()).endswith(b"\n"):  # the last may be cut off by the kill
             self.ran.append(line.decode().split()[1])
 
 

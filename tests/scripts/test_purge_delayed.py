@@ -55,7 +55,7 @@ def test_without_delayed_jobs_there_is_nothing_to_remove(group: Group) -> None:
 
 def test_no_more_than_asked_for_the_soonest_first(group: Group) -> None:
     for number in range(5):
-        group.add_on_terms(job(str(number))._replace(due=f"+{HOUR_MS - number}"))
+        group.add_on_terms(job(str(number))._replace(due=f"+{HOUR_MS - 60_000 * number}"))
     assert group.purge_delayed(2) == 2
     assert len(group.delayed) == 3
     assert {key.rpartition(":")[2] for key in leftovers(group)} == {"0", "1", "2"}
