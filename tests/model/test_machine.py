@@ -391,7 +391,8 @@ class Machine(RuleBasedStateMachine):
             return
         name, lease = candidates[pick % len(candidates)]
         self._let_lie_since(name, lease)
-        taken = self.wait(self.broker.take_over(GROUP, worker.name, name.encode(), lease, count, BOUNDS))
+        judged = (name.encode(), lease, MIN_IDLE_MS)
+        taken = self.wait(self.broker.take_over(GROUP, worker.name, *judged, count, BOUNDS))
         if self.model.leases.get(name) != lease:
             assert taken is None, "the lease has moved"
             return

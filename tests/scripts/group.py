@@ -439,12 +439,13 @@ class Group:
         dead: str,
         *,
         lease: float | None = None,
+        min_idle_ms: int = 30_000,
         count: int = 100,
         bounds: tuple[int, int] = UNBOUNDED,
     ) -> list[Taken] | None:
         """Judged by the lease that is stored, unless another is named."""
         judged = self.lease(dead) if lease is None else lease
-        head = (GROUP, consumer, dead, int(judged or 0), count)
+        head = (GROUP, consumer, dead, int(judged or 0), min_idle_ms, count)
         reply = self.run(scripts.TAKEOVER, [KEYS.stream, KEYS.workers], *head, *bounds)
         return None if reply is None else _taken(reply)
 

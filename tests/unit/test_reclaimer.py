@@ -79,7 +79,7 @@ class FakeBroker:
         return NOW_MS
 
     async def take_over(
-        self, group: str, consumer: str, dead: bytes, lease: float, count: int, bounds: Bounds
+        self, group: str, consumer: str, dead: bytes, lease: float, min_idle_ms: int, count: int, bounds: Bounds
     ) -> list[Claimed] | None:
         self.relieved.append((dead, lease, count))
         return self.taken.pop(0) if self.taken else None
@@ -273,4 +273,4 @@ class FakeConnection:
 async def test_a_lease_that_nobody_would_write_does_not_end_the_reclaimer(lease: float) -> None:
     """Whoever can write to the list of workers must not be able to stop all of them."""
     broker = Broker(cast(Any, FakeConnection()), Keys("q"))
-    assert await broker.take_over("default", "me", b"b", lease, 10, BOUNDS) == []
+    assert await broker.take_over("default", "me", b"b", lease, 30_000, 10, BOUNDS) == []

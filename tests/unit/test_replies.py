@@ -121,7 +121,7 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "holders": lambda broker: broker.holders("g"),
     "leases": lambda broker: broker.leases("g"),
     "now_ms": lambda broker: broker.now_ms(),
-    "take_over": lambda broker: broker.take_over("g", "c", b"d", 1.0, 10, BOUNDS),
+    "take_over": lambda broker: broker.take_over("g", "c", b"d", 1.0, 30_000, 10, BOUNDS),
     "claim_idle": lambda broker: broker.claim_idle("g", "c", 1000, 10, BOUNDS),
     "pending_page": lambda broker: broker.pending_page("g", "c", b"", b"+", 10, BOUNDS),
     "pending_ids": lambda broker: broker.pending_ids("g", "c", b"", b"+", 10),

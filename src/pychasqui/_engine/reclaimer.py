@@ -124,7 +124,8 @@ class Reclaimer(Service):
         if lease is None:
             taken = await self._broker.claim_idle(self._group, self._consumer, self._claim_min_idle_ms, count, bounds)
         else:
-            taken = await self._broker.take_over(self._group, self._consumer, consumer, lease, count, bounds) or []
+            judged = (consumer, lease, self._claim_min_idle_ms)
+            taken = await self._broker.take_over(self._group, self._consumer, *judged, count, bounds) or []
         if not taken:
             self._sources.pop(consumer, None)
         if taken:

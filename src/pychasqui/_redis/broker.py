@@ -343,11 +343,12 @@ class Broker:
         return read_time_ms(await self.connection.call("TIME"))
 
     async def take_over(
-        self, group: str, consumer: str, dead: bytes, lease: float, count: int, bounds: Bounds
+        self, group: str, consumer: str, dead: bytes, lease: float, min_idle_ms: int, count: int, bounds: Bounds
     ) -> list[Claimed] | None:
         """Entries of a dead worker; None if its lease has moved, so that it lives after all."""
         keys = (self._keys.stream, self._keys.workers_of(group))
-        reply = await self.run(scripts.TAKEOVER, keys, (group, consumer, dead, repr(lease), count, *bounds))
+        arguments = (group, consumer, dead, repr(lease), min_idle_ms, count, *bounds)
+        reply = await self.run(scripts.TAKEOVER, keys, arguments)
         return None if reply is None else read_claimed(reply)
 
     async def claim_idle(

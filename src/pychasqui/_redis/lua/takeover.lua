@@ -5,24 +5,26 @@
 -- were deleted while pending are dropped. If the reply is lost, the entries are pending for us and found again as
 -- orphans.
 --
--- Only what nobody has touched since that lease ended is the dead worker's. What was delivered under its name later
--- belongs to a consumer without a lease that has come up under that name: it keeps its entries, the name is forgotten as
--- one of ours, and claim_idle judges it from then on.
+-- What nobody has touched since that lease ended is the dead worker's. What was delivered under its name later may belong
+-- to a consumer without a lease that has come up under that name, and is taken as claim_idle takes such entries: once it
+-- has lain idle for `min_idle_ms`. It may as well be the dead worker's own: a server that hangs serves a read that waits
+-- when it goes on, after the lease.
 --
 -- KEYS  stream, workers
--- ARGV  group, consumer (we), from (the dead), lease (the score that was judged), count,
+-- ARGV  group, consumer (we), from (the dead), lease (the score that was judged), min_idle_ms, count,
 --       max_bytes (the last entry may go beyond it), max_entry_bytes (of a larger one comes the size alone)
--- Returns false if the lease has moved, else a list of {id, fields or size, earlier deliveries}, empty if none is left
+-- Returns false if the lease has moved, else a list of {id, fields or size, earlier deliveries}, empty if there is none
 local stream, workers = KEYS[1], KEYS[2]
-local group, consumer, from, lease, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
-local bytes_left, max_entry_bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
+local group, consumer, from, lease, min_idle_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local count, bytes_left, max_entry_bytes = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 
 local score = redis.call('ZSCORE', workers, from)
 if not score or tonumber(score) ~= lease then return false end
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local untouched_ms = lease > 0 and math.max(0, now_ms - lease) or 0  -- 0: it has left, whenever that was
+local since_lease_ms = lease > 0 and math.max(0, now_ms - lease) or 0  -- 0: it has left, whenever that was
+local untouched_ms = math.min(since_lease_ms, min_idle_ms)
 
 -- include lib/carried.lua
 
@@ -40,10 +42,8 @@ for _, pending in ipairs(redis.call('XPENDING', stream, group, 'IDLE', untouched
   end
 end
 
-if #redis.call('XPENDING', stream, group, 'IDLE', untouched_ms, '-', '+', 1, from) == 0 then
-  if #redis.call('XPENDING', stream, group, '-', '+', 1, from) == 0 then
-    redis.call('XGROUP', 'DELCONSUMER', stream, group, from)
-  end
+if #redis.call('XPENDING', stream, group, '-', '+', 1, from) == 0 then
+  redis.call('XGROUP', 'DELCONSUMER', stream, group, from)
   redis.call('ZREM', workers, from)
 end
 return taken
