@@ -35,6 +35,7 @@ CONGESTED_BYTES = 1024 * 1024  # written and not taken by the peer: a few of our
 
 BUFFER_BYTES = 64 * 1024  # of one read; a batch of a thousand jobs takes a few, a larger buffer would leave the cache
 
+LARGE_WRITE_BYTES = 16 * 1024  # that wait to be sent: less would have gone within any deadline
 MOVES_S = 1.0  # a line that is past a deadline has this long to move MOVES_BYTES, again and again
 MOVES_BYTES = (
     1024  # slower than this a line counts as dead: the trickle of a broken proxy must not hold a call for ever
@@ -223,7 +224,7 @@ class Socket(asyncio.BufferedProtocol):
         unsent, before = self._unsent_bytes(), self._moved
         self._moved = (self._received, unsent)
         if before is None:
-            return self._parser.has_data() or unsent >= MOVES_BYTES
+            return self._parser.has_data() or unsent >= LARGE_WRITE_BYTES
         return self._received - before[0] >= MOVES_BYTES or before[1] - unsent >= MOVES_BYTES
 
     def _unsent_bytes(self) -> int:
