@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -22,11 +22,23 @@ async def queue(queue: Queue) -> AsyncIterator[Queue]:
     await queue.obliterate()
 
 
-async def flood(witness: redis.asyncio.Redis, channel: str, *messages: str) -> None:
-    while True:
-        for message in messages:
-            await witness.publish(channel, message)
-        await asyncio.sleep(0)
+@asynccontextmanager
+async def flooded(witness: redis.asyncio.Redis, channel: str, *messages: str) -> AsyncIterator[None]:
+    """With messages on their way all the time. A flag ends them: redis-py may swallow a cancellation."""
+    is_over = asyncio.Event()
+
+    async def flood() -> None:
+        while not is_over.is_set():
+            for message in messages:
+                await witness.publish(channel, message)
+            await asyncio.sleep(0)
+
+    flooding = asyncio.create_task(flood())
+    try:
+        yield
+    finally:
+        is_over.set()
+        await flooding
 
 
 async def calls_of(witness: redis.asyncio.Redis, command: str) -> int:
@@ -40,11 +52,10 @@ async def test_a_message_that_the_queue_is_paused_pauses_nothing(
     caplog.set_level("INFO", "chasqui.worker")
     runs = Runs()
     async with make_worker(runs):
-        flooding = asyncio.create_task(flood(witness, f"{{chasqui:{queue.name}}}:pause", "pause"))
-        for number in range(20):
-            await queue.add("mail", number)
-            await eventually(partial(runs.has_run, number), timeout=1)
-        flooding.cancel()
+        async with flooded(witness, f"{{chasqui:{queue.name}}}:pause", "pause"):
+            for number in range(20):
+                await queue.add("mail", number)
+                await eventually(partial(runs.has_run, number), timeout=1)
     assert "the queue is paused" not in caplog.text
 
 
@@ -55,9 +66,8 @@ async def test_a_flood_of_messages_is_looked_into_a_few_times_a_second_and_the_l
     runs = Runs()
     async with make_worker(runs):
         before = await calls_of(witness, "exists")
-        flooding = asyncio.create_task(flood(witness, f"{{chasqui:{queue.name}}}:pause", "pause", "resume"))
-        await asyncio.sleep(1)
-        flooding.cancel()
+        async with flooded(witness, f"{{chasqui:{queue.name}}}:pause", "pause", "resume"):
+            await asyncio.sleep(1)
         assert await calls_of(witness, "exists") - before < 20
         await queue.pause()
         await asyncio.sleep(0.3)
@@ -78,11 +88,10 @@ async def test_a_flood_of_due_times_makes_no_leader_spin(
         await queue.add("mail", 1, delay_ms=1500)
         messages = ("0", "-1", "-inf", "nan", "1e308", "x", "9" * 1000, "")
         before = await calls_of(witness, "evalsha")
-        flooding = asyncio.create_task(flood(witness, f"{{chasqui:{queue.name}}}:{channel}", *messages))
-        await asyncio.sleep(1)
-        assert await calls_of(witness, "evalsha") - before < 300
-        await eventually(lambda: runs.jobs)
-        flooding.cancel()
+        async with flooded(witness, f"{{chasqui:{queue.name}}}:{channel}", *messages):
+            await asyncio.sleep(1)
+            assert await calls_of(witness, "evalsha") - before < 300
+            await eventually(lambda: runs.jobs)
 
 
 async def test_only_the_leader_follows_what_is_due_also_after_retries(
