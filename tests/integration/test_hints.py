@@ -51,11 +51,10 @@ async def test_a_message_that_the_queue_is_paused_pauses_nothing(
 ) -> None:
     caplog.set_level("INFO", "chasqui.worker")
     runs = Runs()
-    async with make_worker(runs):
-        async with flooded(witness, f"{{chasqui:{queue.name}}}:pause", "pause"):
-            for number in range(20):
-                await queue.add("mail", number)
-                await eventually(partial(runs.has_run, number), timeout=1)
+    async with make_worker(runs), flooded(witness, f"{{chasqui:{queue.name}}}:pause", "pause"):
+        for number in range(20):
+            await queue.add("mail", number)
+            await eventually(partial(runs.has_run, number), timeout=1)
     assert "the queue is paused" not in caplog.text
 
 
