@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -79,13 +80,14 @@ class TestTheyAddWeRun:
     async def test_a_delayed_job_arrives_when_it_is_due(
         self, official: Official, redis_url: str, queue_name: str, wire: Wire
     ) -> None:
-        await official.add("later", {"n": 1}, "job_id='later-1', delay_ms=400")
-        await official.add("", {"n": 2}, "job_id='later-2', delay_ms=300")
-        due_in_s = (await wire.due_in_ms())["later-1"] / 1000
+        await official.add("later", {"n": 1}, "job_id='later-1', delay_ms=2000")
+        await official.add("", {"n": 2}, "job_id='later-2', delay_ms=1000")
+        due_at = monotonic() + (await wire.due_in_ms())["later-1"] / 1000
         handler = Handler()
         async with Worker(queue_name, handler, redis_url=redis_url):
+            early_s = due_at - monotonic() - 0.1
             with pytest.raises(AssertionError, match="not true within"):
-                await eventually(lambda: any(run.id == "later-1" for run in handler.runs), timeout=due_in_s - 0.1)
+                await eventually(lambda: any(run.id == "later-1" for run in handler.runs), timeout=early_s)
             await eventually(lambda: len(handler.runs) == 2)
         assert handler.runs == [Run("later-2", "", repr({"n": 2}), 0), Run("later-1", "later", repr({"n": 1}), 0)]
 
