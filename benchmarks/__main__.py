@@ -96,11 +96,11 @@ def _commit() -> str:
 def _publish(folder: Path, meta: dict[str, Any], scenarios: Sequence[Scenario], samples: Sequence[Sample]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     found = Samples(samples)
-    verdicts = judge(found)
-    shown = [*report.tables(scenarios, found), report.verdict_table(verdicts)]
-    print("", *report.facts(meta), "", *(table.as_text() for table in shown), sep="\n")
-    report.write_json(folder / "results.json", meta, samples, verdicts)
-    report.write_markdown(folder / "results.md", meta, shown)
+    failures = judge(found)
+    printable = [*report.tables(scenarios, found), report.verdict_table(failures)]
+    print("", *report.facts(meta), "", *(table.as_text() for table in printable), sep="\n")
+    report.write_json(folder / "results.json", meta, samples, failures)
+    report.write_markdown(folder / "results.md", meta, printable)
     _plot(folder)
     print(f"written: {os.path.relpath(folder)}/results.json, results.md, results.png")
 

@@ -89,12 +89,12 @@ def _run(command: list[str], folder: Path = ROOT) -> None:
 
 def versions(peer: Peer) -> dict[str, str]:
     """What is installed for this peer, by package."""
-    if not peer.shown:
+    if not peer.printable:
         return {}
     if peer.kind == "node":
-        found = {name: _node_version(name) for name in peer.shown}
+        found = {name: _node_version(name) for name in peer.printable}
         return found | {"node": subprocess.check_output(["node", "--version"], text=True).strip().lstrip("v")}
-    command = [*interpreter(peer), "-c", VERSIONS, *peer.shown]
+    command = [*interpreter(peer), "-c", VERSIONS, *peer.printable]
     found = json.loads(subprocess.check_output(command, env=process_environment(peer)))
     return {str(name): str(version) for name, version in found.items()}
 

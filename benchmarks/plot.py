@@ -36,10 +36,10 @@ def main(results: str, picture: str) -> None:
     columns = 3
     rows = -(-len(panels) // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(6.4 * columns, 4.6 * rows), squeeze=False)
-    for place, (title, scenario, number, unit, most_first) in zip(axes.flat, panels, strict=False):
-        _draw(place, title, scenario, number, unit, most_first, samples)
-    for place in list(axes.flat)[len(panels) :]:
-        place.axis("off")
+    for panel, (title, scenario, number, unit, most_first) in zip(axes.flat, panels, strict=False):
+        _draw(panel, title, scenario, number, unit, most_first, samples)
+    for panel in list(axes.flat)[len(panels) :]:
+        panel.axis("off")
     machine = found["machine"]
     height = figure.get_figheight()
     title = f"pychasqui and its peers, {found['date']}"
@@ -68,47 +68,47 @@ def _panels(samples: Samples) -> list[tuple[str, str, str, str, bool]]:
     return [panel for panel in wanted if ranking(panel[1], samples, number=panel[2])]
 
 
-def _draw(place: Axes, title: str, scenario: str, number: str, unit: str, most_first: bool, samples: Samples) -> None:
+def _draw(panel: Axes, title: str, scenario: str, number: str, unit: str, most_first: bool, samples: Samples) -> None:
     names = ranking(scenario, samples, number=number, most_first=most_first)[::-1]
     medians: list[float] = [samples.median(scenario, name, number) or 0.0 for name in names]
-    bars = place.barh(range(len(names)), medians, color=[_colour(name) for name in names], height=0.72)
+    bars = panel.barh(range(len(names)), medians, color=[_colour(name) for name in names], height=0.72)
     for bar, name in zip(bars, names, strict=True):
         if BY_NAME[name].is_limit:
             bar.set_hatch("///")
             bar.set_edgecolor("white")
-    _scale(place, medians)
+    _scale(panel, medians)
     for at, median in enumerate(medians):
-        place.text(median, at, f" {median:,.0f}", va="center", fontsize=9, color=INK)
-    place.set_yticks(range(len(names)), [BY_NAME[name].label for name in names], fontsize=9.5, color=INK)
-    for tick, name in zip(place.get_yticklabels(), names, strict=True):
+        panel.text(median, at, f" {median:,.0f}", va="center", fontsize=9, color=INK)
+    panel.set_yticks(range(len(names)), [BY_NAME[name].label for name in names], fontsize=9.5, color=INK)
+    for tick, name in zip(panel.get_yticklabels(), names, strict=True):
         tick.set_fontweight("bold" if name in (OURS, OURS_UVLOOP) else "normal")
-    place.set_title(f"{title}  ", loc="left", fontsize=12, color=INK, weight="bold")
-    place.set_xlabel(unit, fontsize=9, color=FAINT)
-    _quieten(place)
+    panel.set_title(f"{title}  ", loc="left", fontsize=12, color=INK, weight="bold")
+    panel.set_xlabel(unit, fontsize=9, color=FAINT)
+    _quieten(panel)
 
 
-def _scale(place: Axes, values: list[float]) -> None:
+def _scale(panel: Axes, values: list[float]) -> None:
     """A log scale, unless the values lie so close together that it would only hide that."""
     if max(values) < 5 * min(values):
-        place.set_xlim(0, max(values) * 1.15)
+        panel.set_xlim(0, max(values) * 1.15)
         return
-    place.set_xscale("log")
-    place.set_xlim(min(values) / 2.2, max(values) * 3.4)
-    place.xaxis.set_minor_formatter(NullFormatter())  # over a single decade they would run into each other
+    panel.set_xscale("log")
+    panel.set_xlim(min(values) / 2.2, max(values) * 3.4)
+    panel.xaxis.set_minor_formatter(NullFormatter())  # over a single decade they would run into each other
 
 
 def _colour(name: str) -> str:
     return LIMIT if BY_NAME[name].is_limit else COLOURS.get(name, OTHERS)
 
 
-def _quieten(place: Any) -> None:
+def _quieten(panel: Any) -> None:
     for side in ("top", "right", "left"):
-        place.spines[side].set_visible(False)
-    place.spines["bottom"].set_color(FAINT)
-    place.tick_params(axis="y", length=0)
-    place.tick_params(axis="x", colors=FAINT, labelsize=8.5)
-    place.grid(axis="x", color="#e6e9ec", linewidth=0.8)
-    place.set_axisbelow(True)
+        panel.spines[side].set_visible(False)
+    panel.spines["bottom"].set_color(FAINT)
+    panel.tick_params(axis="y", length=0)
+    panel.tick_params(axis="x", colors=FAINT, labelsize=8.5)
+    panel.grid(axis="x", color="#e6e9ec", linewidth=0.8)
+    panel.set_axisbelow(True)
 
 
 if __name__ == "__main__":

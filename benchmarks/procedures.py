@@ -109,8 +109,8 @@ class Bench:
         clients = scenario.parameters.get("tasks", 1)
         depth = scenario.parameters.get("bulk", 1)
         load = [b"-n", b"%d" % count, b"-c", b"%d" % clients, b"-P", b"%d" % depth, b"--csv"]
-        place = [b"-h", b"127.0.0.1", b"-p", b"%d" % self.server.port]
-        command = [os.fsencode(self.redis_benchmark), *place, *load, b"XADD", STREAM, b"*", *ENTRY_FIELDS]
+        address = [b"-h", b"127.0.0.1", b"-p", b"%d" % self.server.port]
+        command = [os.fsencode(self.redis_benchmark), *address, *load, b"XADD", STREAM, b"*", *ENTRY_FIELDS]
         done = subprocess.run(command, capture_output=True, timeout=STEP_TIMEOUT_S, check=True)
         rate = requests_per_second(done.stdout.decode())
         return {"jobs": count, "seconds": count / rate, "value": rate}
@@ -286,8 +286,8 @@ def memory_of_data(wire: Wire) -> int:
     while int(wire.info("clients")["connected_clients"]) > 1 and time.monotonic() < deadline:
         time.sleep(0.05)
     found = wire.info("memory")
-    parts = ("mem_clients_normal", "used_memory_scripts_eval", "used_memory_vm_total")
-    return int(found["used_memory"]) - sum(int(found.get(part, 0)) for part in parts)
+    components = ("mem_clients_normal", "used_memory_scripts_eval", "used_memory_vm_total")
+    return int(found["used_memory"]) - sum(int(found.get(part, 0)) for part in components)
 
 
 def _check_waiting(result: Result, expected: int) -> None:

@@ -24,11 +24,11 @@ class Table:
         """Aligned columns: words to the left, numbers to the right."""
         lines = [self.columns, *self.rows]
         widths = [max(len(line[at]) for line in lines) for at in range(len(self.columns))]
-        shown = [
+        printable = [
             "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))])
             for line in lines
         ]
-        return "\n".join([self.title, "-" * len(self.title), *(line.rstrip() for line in shown)]) + "\n"
+        return "\n".join([self.title, "-" * len(self.title), *(line.rstrip() for line in printable)]) + "\n"
 
     def as_markdown(self) -> str:
         lines = ["| " + " | ".join(line) + " |" for line in [self.columns, *self.rows]]
@@ -108,8 +108,8 @@ def _wait_table(scenario: Scenario, samples: Samples) -> Table:
         medians = [samples.median(scenario.key, name, number) or 0.0 for number in numbers]
         spent = [samples.median(scenario.key, name, number) or 0.0 for number in ("seconds", "cpu_seconds")]
         ratios = [_times(samples.ratio(scenario.key, name, WHEEL, number)) for number in ("p50_us", "p99_us")]
-        shown = [*(median / 1000 for median in medians), *(seconds * 1000 for seconds in spent)]
-        rows.append((BY_NAME[name].label, *(f"{ms:,.1f}" for ms in shown), *ratios))
+        printable = [*(median / 1000 for median in medians), *(seconds * 1000 for seconds in spent)]
+        rows.append((BY_NAME[name].label, *(f"{ms:,.1f}" for ms in printable), *ratios))
     columns = ("milliseconds", "p50", "p90", "p99", "max", "in all", "CPU of who waits", "p50 x wheel", "p99 x wheel")
     return Table(scenario.title, columns, rows)
 

@@ -39,7 +39,7 @@ class Peer:
     rates: dict[str, int]
     home: str | None = None
     packages: tuple[str, ...] = ()
-    shown: tuple[str, ...] = ()
+    printable: tuple[str, ...] = ()
     kind: str = "python"
     loop: str = "asyncio"
     needs_redis: tuple[int, int] = (6, 2)
@@ -52,7 +52,7 @@ def _rates(add: int, tasks: int, bulk: int, one: int, many: int, sleep: int, pla
     return named | {"work-1": one, "work-100": many, "work-sleep": sleep, "work-def": plain}
 
 
-def _other(name: str, packages: tuple[str, ...], rates: dict[str, int], shown: tuple[str, ...] = ()) -> Peer:
+def _other(name: str, packages: tuple[str, ...], rates: dict[str, int], printable: tuple[str, ...] = ()) -> Peer:
     scenarios = ADDS + WORK + (DEF if rates["work-def"] else ()) + REST
     return Peer(
         name,
@@ -62,7 +62,7 @@ def _other(name: str, packages: tuple[str, ...], rates: dict[str, int], shown: t
         rates,
         home=f"venv-{name}",
         packages=packages,
-        shown=shown or (name, "redis"),
+        printable=printable or (name, "redis"),
         is_other_python=True,
     )
 
@@ -80,7 +80,7 @@ _OURS_SHOWN = ("pychasqui", "hiredis", "msgspec", "redis", "uvloop", "openteleme
 _WHEEL_PACKAGES = ("chasquimq==1.3.0", "uvloop")
 
 PEERS: tuple[Peer, ...] = (
-    Peer(OURS, "pychasqui", "pychasqui", OURS_DOES + BACKLOG, _OURS, shown=_OURS_SHOWN),
+    Peer(OURS, "pychasqui", "pychasqui", OURS_DOES + BACKLOG, _OURS, printable=_OURS_SHOWN),
     Peer(OURS_UVLOOP, "pychasqui, uvloop", "pychasqui", OURS_DOES, _OURS, loop="uvloop"),
     Peer(
         WHEEL,
@@ -90,7 +90,7 @@ PEERS: tuple[Peer, ...] = (
         _WHEEL,
         home="venv-chasquimq",
         packages=_WHEEL_PACKAGES,
-        shown=("chasquimq", "msgpack", "uvloop"),
+        printable=("chasquimq", "msgpack", "uvloop"),
         needs_redis=(8, 6),
     ),
     Peer(
@@ -112,7 +112,7 @@ PEERS: tuple[Peer, ...] = (
         _rates(4_500, 9_000, 16_000, 4_000, 9_000, 9_000),
         home="node",
         packages=("bullmq", "ioredis"),
-        shown=("bullmq", "ioredis"),
+        printable=("bullmq", "ioredis"),
         kind="node",
     ),
     _other("arq", ("arq", "hiredis", "uvloop"), _rates(4_500, 5_000, 5_000, 500, 2_000, 2_000)),

@@ -67,17 +67,17 @@ class Verdict:
 
 
 def judge(samples: Samples) -> list[Verdict]:
-    verdicts: list[Verdict] = []
+    failures: list[Verdict] = []
     for ours, wheel in PAIRS:
-        verdicts += _against_the_wheel(samples, ours, wheel)
-        verdicts += _against_the_rest(samples, ours)
-        verdicts += _cost_of_showing(samples, ours)
-        verdicts += _latency(samples, ours, wheel)
-        verdicts += _lateness(samples, ours)
-        verdicts += _waits(samples, ours)
-    verdicts += _backlog(samples)
-    verdicts += _memory(samples)
-    return verdicts
+        failures += _against_the_wheel(samples, ours, wheel)
+        failures += _against_the_rest(samples, ours)
+        failures += _cost_of_showing(samples, ours)
+        failures += _latency(samples, ours, wheel)
+        failures += _lateness(samples, ours)
+        failures += _waits(samples, ours)
+    failures += _backlog(samples)
+    failures += _memory(samples)
+    return failures
 
 
 def _at_least(claim: str, peer: str, least: float, measured: float | None, note: str = "") -> Verdict:

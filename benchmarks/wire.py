@@ -19,8 +19,8 @@ class Wire:
     """One connection: `call("XLEN", "key")` sends one command and waits for its reply."""
 
     def __init__(self, url: str, *, timeout_s: float = 60.0) -> None:
-        place = urlsplit(url)
-        self._socket = socket.create_connection((place.hostname or "127.0.0.1", place.port or 6379), timeout_s)
+        address = urlsplit(url)
+        self._socket = socket.create_connection((address.hostname or "127.0.0.1", address.port or 6379), timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._replies = self._socket.makefile("rb")
 
@@ -62,8 +62,8 @@ class Wire:
 
 def render(*words: str | int | bytes) -> bytes:
     """One command as the bytes that go to the server."""
-    parts = [b"*%d\r\n" % len(words)]
+    components = [b"*%d\r\n" % len(words)]
     for word in words:
         data = word if isinstance(word, bytes) else str(word).encode()
-        parts.append(b"$%d\r\n%s\r\n" % (len(data), data))
-    return b"".join(parts)
+        components.append(b"$%d\r\n%s\r\n" % (len(data), data))
+    return b"".join(components)

@@ -10,7 +10,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Queue
-from pychasqui._redis.risks import SILENCED_BY
+from pychasqui._redis.server_checks import SILENCED_BY
 from pychasqui.errors import ServerNotFound
 from tests.support.leaks import leaked_keys
 from tests.support.server import PROJECT, RedisServer, describe, server_binary
@@ -27,8 +27,8 @@ def pytest_report_header() -> str:
     except ServerNotFound as error:
         return f"server: none ({error})"
     product, version = describe(binary)
-    place = binary.relative_to(PROJECT) if binary.is_relative_to(PROJECT) else binary
-    return f"server: {product} {'.'.join(map(str, version))} ({place})"
+    server = binary.relative_to(PROJECT) if binary.is_relative_to(PROJECT) else binary
+    return f"server: {product} {'.'.join(map(str, version))} ({server})"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -34,8 +34,8 @@ class Pipe:
     """Commands out and replies in, on one blocking socket; counts the replies still to come."""
 
     def __init__(self, url: str) -> None:
-        place = urlsplit(url)
-        self._socket = socket.create_connection((place.hostname or "127.0.0.1", place.port or 6379), timeout=30)
+        address = urlsplit(url)
+        self._socket = socket.create_connection((address.hostname or "127.0.0.1", address.port or 6379), timeout=30)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reader = hiredis.Reader()
         self._buffer = memoryview(bytearray(1 << 18))

@@ -1,7 +1,8 @@
 """pychasqui: jobs over Redis Streams, wire-compatible with ChasquiMQ."""
 
-from ._handlers import Handler
+from ._http.prometheus_sink import PrometheusSink
 from ._version import __version__
+from ._worker.handlers import Handler
 from .dlq import DeadJob, DeadLetters
 from .errors import (
     AddUnknown,
@@ -35,16 +36,15 @@ from .errors import (
 )
 from .events import QueueEvent, QueueEvents
 from .exporter import QueueExporter
+from .inspector import JobView, Page, WorkerInfo
 from .job import Job
-from .leaders import Promoter
-from .look import JobView, Page, WorkerInfo
+from .metrics import InMemorySink, MetricsSink
 from .official import Consumer, Producer, Scheduler, version
-from .prometheus import PrometheusSink
 from .queue import Queue
-from .repeat import MissedFiresPolicy, RepeatPattern, next_fire, next_fires
 from .repeatables import Repeatable, RepeatableMeta, Repeatables
 from .retry import BackoffSpec, RetryPolicy
-from .sinks import InMemorySink, MetricsSink
+from .schedule import MissedFiresPolicy, RepeatPattern, next_fire, next_fires
+from .standalone import Promoter
 from .worker import Worker
 
 __all__ = [

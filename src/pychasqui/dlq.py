@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
 
-from ._lenient import LATEST_MS, read_entry_id, read_int, read_pairs, read_text
-from ._redis.letters import LetterBroker
+from ._core.config import check_int
+from ._redis.dlq import DlqBroker
 from ._redis.replies import Entry
-from .codec import Envelope, decode_data, decode_envelope, decode_name, encode_data, encode_envelope
-from .config import check_int
+from ._wire.envelope import Envelope, decode_data, decode_envelope, decode_name, encode_data, encode_envelope
+from ._wire.lenient import LATEST_MS, read_entry_id, read_int, read_pairs, read_text
 from .errors import DecodeError, InvalidArgument, InvalidType
 
 PAGE = 200
@@ -63,7 +63,7 @@ class DeadJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Which:
+class Filter:
     """A choice among dead letters: all that is given must hold."""
 
     ids: frozenset[str] | None = None
@@ -82,13 +82,13 @@ class Which:
         )
 
 
-_CHOICES = ", ".join(Which.__dataclass_fields__)
+_CHOICES = ", ".join(Filter.__dataclass_fields__)
 
 
 class DeadLetters:
     """`queue.dlq`. The choices `ids`, `name`, `reason`, `error_type`, `since`, `until` narrow every verb down."""
 
-    def __init__(self, broker: Callable[[], LetterBroker], on_replay: Callable[[list[str]], None]) -> None:
+    def __init__(self, broker: Callable[[], DlqBroker], on_replay: Callable[[list[str]], None]) -> None:
         self._broker = broker
         self._on_replay = on_replay  # told the ids of jobs that are about to be brought back
 
@@ -105,7 +105,7 @@ class DeadLetters:
             for entry in await self._broker().page(dlq_id, dlq_id, 1):
                 yield entry
 
-    async def _between(self, chosen: Which, after: str) -> AsyncIterator[Entry]:
+    async def _between(self, chosen: Filter, after: str) -> AsyncIterator[Entry]:
         start = "-" if chosen.since is None else str(max(0, _ms(chosen.since)))
         if after and (chosen.since is None or _order(after) > _order(start)):
             start = f"({after}"
@@ -211,12 +211,12 @@ class DeadLetters:
         return moved
 
 
-def _choice(which: dict[str, Any]) -> Which:
+def _choice(which: dict[str, Any]) -> Filter:
     ids = which.pop("ids", None)
     if ids is not None and (isinstance(ids, str) or not isinstance(ids, Collection)):
         raise InvalidType(f"ids must be a collection of dead letter ids, not {ids!r}"[:300])
     try:
-        return Which(ids=None if ids is None else frozenset(ids), **which)
+        return Filter(ids=None if ids is None else frozenset(ids), **which)
     except TypeError:
         raise InvalidArgument(f"unknown choice among {sorted(which)}: choose by {_CHOICES}") from None
 

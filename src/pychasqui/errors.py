@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from ._shown import shown
+from ._core.printable import printable
 
 
 class ChasquiError(RuntimeError):
@@ -83,7 +83,9 @@ class JobFailed(ChasquiError):
 
     def __init__(self, job_id: str, *, reason: str, error_type: str, error: str, attempts: int) -> None:
         cause = f": {error_type or 'error'}: {error}" if error or error_type else ""
-        super().__init__(f"job {job_id[:100]!r} is dead after {attempts} runs ({shown(reason)}){shown(cause, 500)}")
+        super().__init__(
+            f"job {job_id[:100]!r} is dead after {attempts} runs ({printable(reason)}){printable(cause, 500)}"
+        )
         self.job_id = job_id
         self.reason = reason
         self.error_type = error_type  # "" if an official worker ran it
@@ -162,12 +164,12 @@ class ReplyError(RedisTrouble):
     """The server refused a command. Its words may hold names that others chose, so they are escaped and cut."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(shown(message, MAX_REPLY_CHARS))
+        super().__init__(printable(message, MAX_REPLY_CHARS))
         message = message[:10_000]
         self.code = message.partition(" ")[0]
         if self.code == "ERR" and ": -" in message:  # Redis 6.2 wraps the error of a command inside a script
             self.code = message.rpartition(": -")[2].partition(" ")[0]
-        self.code = shown(self.code, 50)
+        self.code = printable(self.code, 50)
 
 
 class UnrecoverableError(RuntimeError):

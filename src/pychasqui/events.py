@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from . import config
-from ._engine.service import Outage
-from ._lenient import read_entry_id, read_int, read_pairs, read_text
-from ._place import Place
+from ._core import config
+from ._core.printable import printable
 from ._redis.connection import Connection
+from ._redis.connector import Connector
 from ._redis.endpoint import CredentialProvider
+from ._redis.error_actions import ErrorAction, action_for
 from ._redis.keys import Keys
-from ._redis.remedies import Remedy, remedy_for
 from ._redis.replies import Entry
-from ._redis.reports import ReportBroker
-from ._shown import shown
+from ._redis.results import ResultsBroker
+from ._wire.lenient import read_entry_id, read_int, read_pairs, read_text
+from ._worker.service import Outage
 from .errors import Closed, InvalidArgument, InvalidType, RedisTrouble
 
 log = logging.getLogger("chasqui.events")
@@ -76,14 +76,14 @@ class QueueEvents:
         self._count = config.check_int("count", count, 1)
         self._names = _check_filter("names", names)
         self._job_ids = _check_filter("job_ids", job_ids)
-        self._place: Place | None = Place(
+        self._connector: Connector | None = Connector(
             redis_url, tls=tls, client_name=f"chasqui-events-{queue_name}", credential_provider=credential_provider
         )
         # A blocked read keeps its connection to itself, so each read is bounded by its block and a bit.
-        self._read_from(self._place.connection(timeout_s=self._block_ms / 1000 + 2.0))
+        self._read_from(self._connector.connection(timeout_s=self._block_ms / 1000 + 2.0))
 
     def _read_from(self, connection: Connection) -> None:
-        self._broker = ReportBroker(connection, Keys(self.queue_name))
+        self._broker = ResultsBroker(connection, Keys(self.queue_name))
         self._inbox: deque[QueueEvent] = deque()
         self._callbacks: list[tuple[str | None, Callback]] = []
         self._reading: asyncio.Task[Any] | None = None
@@ -97,7 +97,7 @@ class QueueEvents:
     def over(cls, connection: Connection, queue_name: str) -> QueueEvents:
         """Over a connection of somebody else's, who answers for it."""
         events = cls(queue_name, count=1000)
-        events._place = None
+        events._connector = None
         events._read_from(connection)
         return events
 
@@ -160,8 +160,8 @@ class QueueEvents:
         if self._reading is not None:
             self._reading.cancel()
         await self._broker.connection.close()
-        if self._place is not None:
-            self._place.leave()
+        if self._connector is not None:
+            self._connector.leave()
 
     async def __aenter__(self) -> Self:
         if self._is_closed:
@@ -187,7 +187,7 @@ class QueueEvents:
         except RedisTrouble as error:
             # One who has read before goes on: somebody has put another thing in the stream's place, or taken rights
             # away, and may bring them back.
-            if remedy_for(error) is Remedy.FATAL and not self._has_read and not self._outage.is_on:
+            if action_for(error) is ErrorAction.FATAL and not self._has_read and not self._outage.is_on:
                 raise
             await asyncio.sleep(self._outage.goes_on(error))
             return
@@ -239,7 +239,7 @@ async def _call(callback: Callback, event: QueueEvent) -> None:
         if inspect.isawaitable(answer):
             await answer
     except Exception:
-        log.exception("a callback for events named %r has failed", shown(event.name))
+        log.exception("a callback for events named %r has failed", printable(event.name))
 
 
 def _check_event_id(value: Any) -> str:

@@ -13,9 +13,9 @@ from http import HTTPStatus
 from types import TracebackType
 from typing import Self
 
-from . import config
-from ._engine.http import Answer, HttpServer, SharedPage
-from ._exposition import CONTENT_TYPE, Metric, label, render
+from ._core import config
+from ._http.server import Answer, HttpServer, SharedPage
+from ._http.text_format import CONTENT_TYPE, Metric, label, render
 from .errors import InvalidArgument, RedisTrouble
 from .queue import Queue
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ._foreign import plain
-from .codec import read_extra
+from ._core.user_objects import plain
+from ._wire.envelope import read_extra
 from .errors import InvalidArgument
 
 MAX_PROGRESS = 1e300  # past it, arithmetic ends somewhere
@@ -18,7 +18,7 @@ SCHEDULED_AT = "s"  # the extra that says for when a job was fired
 class Job(msgspec.Struct, eq=False):
     """One job: what was added, and which run of it this is.
 
-    It belongs to whoever holds it. The worker keeps a record of its own (`_engine/delivery.py`) and never looks at it
+    It belongs to whoever holds it. The worker keeps a record of its own (`_core/delivery.py`) and never looks at it
     again, so a handler may change it as it likes.
     """
 
@@ -29,7 +29,7 @@ class Job(msgspec.Struct, eq=False):
     data: Any
     attempt: int = 0  # earlier runs that failed: 0 on the first
     created_at_ms: int = 0  # by the adding machine's clock
-    _desk: Any = None  # where its handler says how far it is,
+    _reporter: Any = None  # where its handler says how far it is,
     _own_id: str = ""
     _own_name: str = ""  # and of which job, whatever becomes of the fields above
     _extras: bytes = b""
@@ -62,9 +62,9 @@ class Job(msgspec.Struct, eq=False):
         return said
 
     def _at_desk(self) -> Any:
-        if self._desk is None or type(self._own_id) is not str or type(self._own_name) is not str:
+        if self._reporter is None or type(self._own_id) is not str or type(self._own_name) is not str:
             raise RuntimeError("only a handler can say how far its job is, with the job that it was given")
-        return self._desk
+        return self._reporter
 
     @property
     def scheduled_at_ms(self) -> int | None:

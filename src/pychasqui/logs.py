@@ -27,9 +27,9 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, TypeVar
 
-from ._engine.delivery import Delivery
-from ._foreign import class_name, text_of
-from ._shown import shown
+from ._core.delivery import Delivery
+from ._core.printable import printable
+from ._core.user_objects import class_name, text_of
 
 __all__ = ["JobFilter", "JsonFormatter"]
 
@@ -86,7 +86,7 @@ class JobFilter(logging.Filter):
         running = _running.get()
         if running is not None:
             queue_name, job = running
-            values = (queue_name, shown(job.id), shown(job.name), job.attempt)
+            values = (queue_name, printable(job.id), printable(job.name), job.attempt)
             for field, value in zip(JOB_FIELDS, values, strict=True):
                 if field not in record.__dict__:
                     setattr(record, field, value)

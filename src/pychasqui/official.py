@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from . import config, leaders
+from . import standalone as leaders
+from ._core import config
 from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
 from ._version import __version__
-from .codec import decode_data, encode_data
+from ._wire.envelope import decode_data, encode_data
 from .errors import DecodeError, InvalidArgument, InvalidType, NotSupportedError
 from .job import Job
 from .queue import Queue

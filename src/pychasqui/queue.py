@@ -8,28 +8,28 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from . import config
-from ._encoder import Backoff, Delay, Encoder
-from ._place import Place
+from ._core import config
+from ._core.options import IfExists, read_delay
+from ._producer.encoder import Backoff, Delay, Encoder
+from ._producer.sender import Sender
 from ._redis.broker import Broker
+from ._redis.connector import Connector
+from ._redis.dlq import DlqBroker
 from ._redis.endpoint import CredentialProvider
+from ._redis.inspector import Counts, InspectorBroker
 from ._redis.keys import Keys
-from ._redis.letters import LetterBroker
-from ._redis.looks import Counts, LookBroker
-from ._redis.repeats import RepeatBroker
-from ._redis.reports import ReportBroker
-from ._sender import Sender
-from ._terms import IfExists, read_delay
+from ._redis.repeatables import RepeatablesBroker
+from ._redis.results import ResultsBroker
 from .dlq import DeadLetters
 from .errors import Closed, InvalidArgument, WrongLoop
 from .events import QueueEvents
+from .inspector import Inspector, JobView, Page, State, WorkerInfo
 from .job import Job
-from .look import JobView, Look, Page, State, WorkerInfo
-from .repeat import MissedFiresPolicy, RepeatPattern
+from .metrics import GuardedSinks, MetricsSink
 from .repeatables import RepeatableMeta, Repeatables
 from .results import Results, decode_results
-from .sinks import GuardedSinks, MetricsSink
-from .tracing import Scene, TracingOption, check_tracing, find_tracing
+from .schedule import MissedFiresPolicy, RepeatPattern
+from .tracing import SpanOrigin, TracingOption, check_tracing, find_tracing
 
 MOVED_A_CALL = 500
 
@@ -67,7 +67,7 @@ class Queue:
             1000 * config.check_int("max_delay_secs", max_delay_secs, 0),
         )
         self._timeout_s = config.check_seconds("timeout_s", timeout_s)
-        self._place = Place(
+        self._connector = Connector(
             redis_url, tls=tls, client_name=f"chasqui-queue-{name}", credential_provider=credential_provider
         )
         self._tell = None if metrics is None else GuardedSinks([metrics]).tell
@@ -203,7 +203,7 @@ class Queue:
         timeout_s = config.check_seconds("timeout", timeout)
         self._bind_to_loop()
         if self._results is None:
-            events = QueueEvents.over(self._place.connection(timeout_s=7.0), self.name)
+            events = QueueEvents.over(self._connector.connection(timeout_s=7.0), self.name)
             self._results = Results(self._reports, events, self._look)
         return await self._results.wait(config.check_job_id(job_id), timeout_s)
 
@@ -217,8 +217,8 @@ class Queue:
             for wait in waits:
                 wait.cancel()
 
-    def _reports(self) -> ReportBroker:
-        return ReportBroker(self._bound_broker().connection, Keys(self.name))
+    def _reports(self) -> ResultsBroker:
+        return ResultsBroker(self._bound_broker().connection, Keys(self.name))
 
     # A look inside --------------------------------------------------------------------------------------------------
 
@@ -244,20 +244,20 @@ class Queue:
 
     async def pause(self) -> None:
         """Workers read nothing more from now on; what they have they finish. Adding goes on."""
-        await self._looks().pause()
+        await self._inspector_broker().pause()
 
     async def resume(self) -> None:
-        await self._looks().resume()
+        await self._inspector_broker().resume()
 
     async def is_paused(self) -> bool:
-        return await self._looks().is_paused()
+        return await self._inspector_broker().is_paused()
 
     async def purge(self, state: State) -> int:
         """Remove the jobs of a state for good: "waiting", "delayed" or "dead". Returns how many."""
         if state == "waiting":
-            return await self._looks().purge_waiting()
+            return await self._inspector_broker().purge_waiting()
         if state == "delayed":
-            return await self._looks().purge_delayed()
+            return await self._inspector_broker().purge_delayed()
         if state == "dead":
             return await self.dlq.purge()
         raise InvalidArgument(
@@ -275,19 +275,19 @@ class Queue:
 
         A consumer group that consumers are in stays, so that official workers read on: they do not make it again.
         """
-        return await self._looks().remove_all_keys()
+        return await self._inspector_broker().remove_all_keys()
 
     @property
-    def _look(self) -> Look:
-        return Look(self._looks)
+    def _look(self) -> Inspector:
+        return Inspector(self._inspector_broker)
 
-    def _looks(self) -> LookBroker:
-        return LookBroker(self._bound_broker(), Keys(self.name), config.GROUP)
+    def _inspector_broker(self) -> InspectorBroker:
+        return InspectorBroker(self._bound_broker(), Keys(self.name), config.GROUP)
 
     @property
     def repeatables(self) -> Repeatables:
         """The queue's repeatables."""
-        return Repeatables(lambda: RepeatBroker(self._bound_broker(), Keys(self.name)))
+        return Repeatables(lambda: RepeatablesBroker(self._bound_broker(), Keys(self.name)))
 
     async def upsert_repeatable_job(
         self,
@@ -326,7 +326,7 @@ class Queue:
     @property
     def dlq(self) -> DeadLetters:
         """The queue's dead letters."""
-        return DeadLetters(lambda: LetterBroker(self._bound_broker(), Keys(self.name)), self._forget_ends)
+        return DeadLetters(lambda: DlqBroker(self._bound_broker(), Keys(self.name)), self._forget_ends)
 
     def _forget_ends(self, job_ids: Iterable[str]) -> None:
         if self._results is not None:
@@ -334,8 +334,8 @@ class Queue:
 
     async def peek_dlq(self, limit: int = 20) -> list[dict[str, Any]]:
         """The oldest dead letters in the official package's shape; `dlq` shows more of them."""
-        shown = ("dlq_id", "source_id", "reason", "detail", "payload", "name")
-        return [{key: getattr(job, key) for key in shown} for job in await self.dlq.page(limit=limit)]
+        printable = ("dlq_id", "source_id", "reason", "detail", "payload", "name")
+        return [{key: getattr(job, key) for key in printable} for job in await self.dlq.page(limit=limit)]
 
     async def replay_dlq(self, limit: int = 100) -> int:
         """Bring the oldest dead jobs back, `limit` at the most; returns how many. `dlq.replay` can choose."""
@@ -352,7 +352,7 @@ class Queue:
             await self._sender.close()
             await self._connection.close()
             await self._waiting_connection.close()
-        self._place.leave()
+        self._connector.leave()
 
     async def __aenter__(self) -> Self:
         self._bind_to_loop()
@@ -364,7 +364,7 @@ class Queue:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"Queue({self.name!r}, redis_url='{self._place}')"
+        return f"Queue({self.name!r}, redis_url='{self._connector}')"
 
     def _bound_sender(self) -> Sender:
         self._bind_to_loop()
@@ -388,8 +388,10 @@ class Queue:
 
     def _start_over(self) -> None:
         keys = Keys(self.name)
-        self._connection = self._place.connection(timeout_s=self._timeout_s)
-        self._waiting_connection = self._place.connection(timeout_s=self._timeout_s)  # opened when replicas are awaited
+        self._connection = self._connector.connection(timeout_s=self._timeout_s)
+        self._waiting_connection = self._connector.connection(
+            timeout_s=self._timeout_s
+        )  # opened when replicas are awaited
         self._broker = Broker(self._connection, keys)
         self._results = None
         self._sender = Sender(
@@ -400,7 +402,7 @@ class Queue:
             timeout_s=self._timeout_s,
             tell=self._tell,
             tracing=find_tracing(self._tracing_wanted),
-            scene=Scene(self.name, self._place.server),
+            scene=SpanOrigin(self.name, self._connector.server),
             queue=self,
         )
 

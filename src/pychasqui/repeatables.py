@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ._encoder import Backoff
-from ._redis.repeats import RepeatBroker, Stored
-from ._spec import decode_spec, encode_spec
-from .codec import decode_data, decode_retry, encode_data, encode_retry
-from .config import MAX_PAYLOAD_BYTES, check_int, check_job_name
+from ._core.config import MAX_PAYLOAD_BYTES, check_int, check_job_name
+from ._producer.encoder import Backoff
+from ._redis.repeatables import RepeatablesBroker, Stored
+from ._wire.envelope import decode_data, decode_retry, encode_data, encode_retry
+from ._wire.repeatable import decode_spec, encode_spec
 from .errors import DecodeError, InvalidArgument, InvalidType, PayloadTooLarge, RedisTrouble
-from .repeat import (
+from .retry import RetryOverride, retry_override
+from .schedule import (
     MissedFiresPolicy,
     RepeatPattern,
     RepeatSpec,
@@ -21,7 +22,6 @@ from .repeat import (
     read_missed_fires,
     read_pattern,
 )
-from .retry import RetryOverride, retry_override
 
 MAX_KEY_BYTES = 1024
 STORE_ATTEMPTS = 20
@@ -55,7 +55,7 @@ class Repeatable:
 class Repeatables:
     """`queue.repeatables`. Each has a key, by default made of its jobs' name and its pattern."""
 
-    def __init__(self, broker: Callable[[], RepeatBroker]) -> None:
+    def __init__(self, broker: Callable[[], RepeatablesBroker]) -> None:
         self._broker = broker
 
     async def upsert(

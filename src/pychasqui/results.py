@@ -17,12 +17,12 @@ from itertools import islice
 from time import monotonic
 from typing import Any
 
-from ._redis.remedies import Remedy, remedy_for
-from ._redis.reports import ReportBroker
-from .codec import decode_data
+from ._redis.error_actions import ErrorAction, action_for
+from ._redis.results import ResultsBroker
+from ._wire.envelope import decode_data
 from .errors import Closed, DecodeError, JobFailed, RedisTrouble, ResultExpired, ResultNotStored
 from .events import QueueEvent, QueueEvents, read_event
-from .look import Look
+from .inspector import Inspector
 
 log = logging.getLogger("chasqui.results")
 
@@ -40,7 +40,7 @@ EXPLAINED_AT_ONCE = 10
 class Results:
     """Made when the first result is waited for; close() ends every wait."""
 
-    def __init__(self, broker: Callable[[], ReportBroker], events: QueueEvents, look: Look) -> None:
+    def __init__(self, broker: Callable[[], ResultsBroker], events: QueueEvents, look: Inspector) -> None:
         self._broker = broker
         self._events = events
         self._look = look
@@ -160,7 +160,7 @@ class Results:
             try:
                 found = await self._broker().results(list(some))
             except RedisTrouble as error:
-                if remedy_for(error) is Remedy.FATAL:
+                if action_for(error) is ErrorAction.FATAL:
                     for job_id in some:
                         self._fail(job_id, partial(type(error), str(error)))
                 else:

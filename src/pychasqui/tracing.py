@@ -1,11 +1,12 @@
 """Where traces come in: what a Queue and a Worker ask of whoever traces their jobs, and how they find it.
 
 A trace's context travels behind the envelope as extras: official consumers pass over them, and they go along through
-delays, retries, dead letters and replays. `_otel.py` is the one that comes with this package.
+delays, retries, dead letters and replays. `integrations/opentelemetry.py` is the one that comes with this package.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,8 +14,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from ._engine.delivery import Delivery
-from ._foreign import text_of
+from ._core.delivery import Delivery
+from ._core.user_objects import text_of
 from .errors import InvalidType
 
 log = logging.getLogger("chasqui.tracing")
@@ -23,7 +24,7 @@ RunHandler = Callable[[Delivery], Awaitable[Any]]
 
 
 @dataclass(frozen=True)
-class Scene:
+class SpanOrigin:
     """Where jobs are sent or run. The last three are known of a worker only."""
 
     queue_name: str
@@ -34,7 +35,7 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Shipment:
+class SentJobs:
     """What one call adds."""
 
     job_ids: Sequence[str]
@@ -45,10 +46,10 @@ class Shipment:
 
 @runtime_checkable
 class Tracing(Protocol):
-    def sending(self, scene: Scene, shipment: Shipment) -> AbstractContextManager[bytes]:
+    def sending(self, scene: SpanOrigin, shipment: SentJobs) -> AbstractContextManager[bytes]:
         """Open while the jobs are sent; gives the extras to send with each, b"" for none."""
 
-    def processing(self, scene: Scene, handler: RunHandler) -> RunHandler:
+    def processing(self, scene: SpanOrigin, handler: RunHandler) -> RunHandler:
         """The handler with a trace around it. It is called in a context of its own for each job."""
 
 
@@ -71,8 +72,9 @@ def find_tracing(wanted: TracingOption) -> Tracing | None:
     if "opentelemetry.trace" not in sys.modules:
         return None
     try:
-        from ._otel import detect
+        integration = importlib.import_module(f"{__package__}.integrations.opentelemetry")
     except ImportError as error:
         log.warning("jobs are not traced: opentelemetry-api is there but too old or incomplete: %s", error)
         return None
-    return detect()
+    found: Tracing | None = integration.detect()
+    return found

@@ -1,4 +1,4 @@
-"""Worker: starts the parts, drains and stops them in order. `_parts.py` puts them together."""
+"""Worker: starts the parts, drains and stops them in order. `_worker/wiring.py` puts them together."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from time import monotonic
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from . import config
-from ._engine.delivery import Delivery
-from ._engine.drain_log import fate_of_coroutines, fate_of_threads, tell_what_is_cut_off, tell_what_runs
-from ._engine.lanes import CLEANUP_S, Lanes
-from ._engine.service import Outage
-from ._handlers import Handler, check_handler, is_async
-from ._parts import Parts, Settings
-from ._place import Place
-from ._program import Program
+from ._core import config
+from ._core.delivery import Delivery
 from ._redis.broker import Broker
+from ._redis.connector import Connector
 from ._redis.endpoint import CredentialProvider
-from ._redis.remedies import Remedy, remedy_for
+from ._redis.error_actions import ErrorAction, action_for
+from ._worker.drain_log import fate_of_coroutines, fate_of_threads, tell_what_is_cut_off, tell_what_runs
+from ._worker.handlers import Handler, check_handler, is_async
+from ._worker.lanes import CLEANUP_S, Lanes
+from ._worker.lifecycle import Lifecycle
+from ._worker.service import Outage
+from ._worker.wiring import Components, Settings
 from .errors import CommandTimeout, ConnectionLost, ConsumerInUse, RedisTrouble, ReplyError, UnsafeServer
+from .metrics import MetricsSink
 from .retry import MAX_U32, RetryPolicy
-from .sinks import MetricsSink
 from .tracing import TracingOption, check_tracing
 
 log = logging.getLogger("chasqui.worker")
@@ -37,7 +37,7 @@ SECOND_SIGNAL_S = 0.2  # a signal that comes sooner is the first once more: `tim
 CLOSING_S = 2.0  # how long each other part of the farewell may take
 
 
-class Worker(Program):
+class Worker(Lifecycle):
     """Runs a queue's jobs: `await worker.run()` until it is closed, or `async with worker:` beside other things.
 
     handler            called with each Job; `async def`, or a plain function, which then runs in a thread
@@ -131,11 +131,11 @@ class Worker(Program):
         self._strict = config.check_bool("strict", strict)
         self._shutdown_deadline_s = config.check_seconds("shutdown_deadline_s", shutdown_deadline_s)
         client_name = f"chasqui-worker-{queue_name}"
-        place = Place(redis_url, tls=tls, client_name=client_name, credential_provider=credential_provider)
-        super().__init__("worker", queue_name, place)
+        connector = Connector(redis_url, tls=tls, client_name=client_name, credential_provider=credential_provider)
+        super().__init__("worker", queue_name, connector)
         self._hurry_wanted = asyncio.Event()
         self._signalled_at: float | None = None  # monotonic
-        self._parts: Parts | None = None
+        self._components: Components | None = None
 
     @property
     def name(self) -> str:
@@ -152,7 +152,7 @@ class Worker(Program):
     @property
     def metrics_port(self) -> int | None:
         """Where metrics are served, once it runs; None if they are not."""
-        return None if self._parts is None or self._parts.http is None else self._parts.http.port
+        return None if self._components is None or self._components.http is None else self._components.http.port
 
     async def drain(self, timeout_s: float | None = None) -> None:
         """close(), with another deadline for the handlers that are running."""
@@ -161,60 +161,60 @@ class Worker(Program):
         await self.close()
 
     async def _live(self) -> None:
-        parts = self._parts = Parts(
-            self._settings, self._place, on_death=self._on_death, is_abandoned=self._is_abandoned
+        components = self._components = Components(
+            self._settings, self._connector, on_death=self._on_death, is_abandoned=self._is_abandoned
         )
         try:
-            if await self._unless_stopped(self._start(parts)):
+            if await self._unless_stopped(self._start(components)):
                 self._has_started()
                 log.info("worker %s runs queue %s with %d lanes", self.consumer_id, self.queue_name, self.concurrency)
                 await self._stop_wanted.wait()
-                await self._stop(parts)
+                await self._stop(components)
             log.info("worker %s has stopped", self.consumer_id)
         finally:
-            await parts.close()
+            await components.close()
 
-    async def _start(self, parts: Parts) -> None:
-        parts.lanes.lease_until = 0.0  # nothing is started before the first renewal
-        if parts.http is not None:
-            await parts.http.start()  # before Redis is found: a worker that waits for it is alive, and not ready
-        await self._wait_for_name(parts)  # before anything is written under it
-        await self._find_group(parts)
-        await self._heed_risks(parts.broker)
-        await self._count_earlier_life(parts)  # before anything is read: whatever is pending now is of that life
-        await parts.keeper.start()  # before anything is read: a worker that holds entries is known to live
-        parts.desk.open()
-        parts.lanes.start()
-        for service in (parts.acker, parts.reader, parts.reclaimer):
+    async def _start(self, components: Components) -> None:
+        components.lanes.lease_until = 0.0  # nothing is started before the first renewal
+        if components.http is not None:
+            await components.http.start()  # before Redis is found: a worker that waits for it is alive, and not ready
+        await self._wait_for_name(components)  # before anything is written under it
+        await self._find_group(components)
+        await self._heed_risks(components.broker)
+        await self._count_earlier_life(components)  # before anything is read: whatever is pending now is of that life
+        await components.heartbeat.start()  # before anything is read: a worker that holds entries is known to live
+        components.reporter.open()
+        components.lanes.start()
+        for service in (components.acker, components.reader, components.reclaimer):
             service.start()
-        if parts.announcer is not None:
-            parts.announcer.start()
+        if components.event_writer is not None:
+            components.event_writer.start()
         if self._settings.promotes:
-            parts.promoter.start()
+            components.promoter.start()
         if self._settings.schedules:
-            parts.scheduler.start()
+            components.scheduler.start()
 
-    async def _stop(self, parts: Parts) -> None:
+    async def _stop(self, components: Components) -> None:
         """In the order that loses nothing, strands nothing and runs nothing twice."""
-        if parts.vitals is not None:
-            parts.vitals.is_closing = True
-        await parts.reclaimer.end(patience_s=0)
-        await parts.reader.stop_reading(helper=parts.broker)  # before the rest, so that nothing new comes in
-        await self._release(parts, parts.lanes.take_unstarted())
-        await self._drain(parts.lanes)
-        cut_off = await parts.lanes.stop(self._hurry_wanted)
-        if parts.announcer is not None:
-            await parts.announcer.end(patience_s=CLOSING_S)
-        await parts.acker.end(patience_s=SETTLE_S)  # after the lanes, so that all that has ended is settled
-        await parts.promoter.end(patience_s=CLOSING_S)
-        await parts.scheduler.end(patience_s=CLOSING_S)
+        if components.pages is not None:
+            components.pages.is_closing = True
+        await components.reclaimer.end(patience_s=0)
+        await components.reader.stop_reading(helper=components.broker)  # before the rest, so that nothing new comes in
+        await self._release(components, components.lanes.take_unstarted())
+        await self._drain(components.lanes)
+        cut_off = await components.lanes.stop(self._hurry_wanted)
+        if components.event_writer is not None:
+            await components.event_writer.end(patience_s=CLOSING_S)
+        await components.acker.end(patience_s=SETTLE_S)  # after the lanes, so that all that has ended is settled
+        await components.promoter.end(patience_s=CLOSING_S)
+        await components.scheduler.end(patience_s=CLOSING_S)
         # What cannot be cut off (a thread, a handler that will not be cancelled) stays ours until the lease ends.
-        runs_on = parts.lanes.has_stubborn or (cut_off and parts.threads is not None)
+        runs_on = components.lanes.has_stubborn or (cut_off and components.threads is not None)
         if not runs_on:
-            await self._release(parts, cut_off)
-        await parts.keeper.stop()  # after everything that held a lease, before its name goes
+            await self._release(components, cut_off)
+        await components.heartbeat.stop()  # after everything that held a lease, before its name goes
         if not runs_on:
-            await self._leave_group(parts)
+            await self._leave_group(components)
 
     async def _unless_stopped(self, starting: Coroutine[Any, Any, None]) -> bool:
         """Whether it came to its end; a stop that is asked for meanwhile ends it at once."""
@@ -231,7 +231,7 @@ class Worker(Program):
 
     def _is_inside(self, task: asyncio.Task[object] | None) -> bool:
         """A handler that closes its own worker must not wait for itself."""
-        return self._parts is not None and self._parts.lanes.is_lane(task)
+        return self._components is not None and self._components.lanes.is_lane(task)
 
     def _is_abandoned(self) -> bool:
         """A loop that ends cancels everything, the worker's own task with it."""
@@ -246,19 +246,19 @@ class Worker(Program):
         """Say what the server's settings put at risk, or refuse to work there."""
         risks = await self._until_heard(broker.risks)
         if self._strict and any(risks):
-            raise UnsafeServer(f"{self._place} is not safe for jobs: {risks}")
+            raise UnsafeServer(f"{self._connector} is not safe for jobs: {risks}")
         if risks.eviction:
-            log.warning("%s: %s", self._place, risks.eviction)
+            log.warning("%s: %s", self._connector, risks.eviction)
         if risks.persistence:  # many are content with snapshots, and documentation says what they can lose
-            log.info("%s: %s", self._place, risks.persistence)
+            log.info("%s: %s", self._connector, risks.persistence)
         if holes := broker.holes():
-            log.warning("%s: %s", self._place, holes)
+            log.warning("%s: %s", self._connector, holes)
 
-    async def _wait_for_name(self, parts: Parts) -> None:
+    async def _wait_for_name(self, components: Components) -> None:
         """Until no lease is held under this worker's name. One that is renewed is another living process's."""
         me, is_told = (self._settings.group, self.consumer_id), False
-        await self._until_heard(parts.roll.cap_leases, parts.broker)
-        first, left_ms = await self._until_heard(parts.broker.lease_of, *me)
+        await self._until_heard(components.recovery.cap_leases, components.broker)
+        first, left_ms = await self._until_heard(components.broker.lease_of, *me)
         while left_ms > 0:
             if not is_told:
                 is_told = True
@@ -268,33 +268,35 @@ class Worker(Program):
                     left_ms / 1000,
                 )
             await asyncio.sleep(min(left_ms / 1000 + 0.001, NAME_LOOK_S))
-            lease, left_ms = await self._until_heard(parts.broker.lease_of, *me)
+            lease, left_ms = await self._until_heard(components.broker.lease_of, *me)
             if lease > first:
                 raise ConsumerInUse(
                     f"consumer_id {self.consumer_id!r} is in use by another living worker of queue "
                     f"{self.queue_name!r} and group {self._settings.group!r}: give each process one of its own"
                 )
 
-    async def _find_group(self, parts: Parts) -> None:
+    async def _find_group(self, components: Components) -> None:
         """Make the group if there is none. Workers that live are waited for: each must say what it holds."""
-        while not await self._until_heard(parts.roll.report, parts.broker):  # noqa: ASYNC110  only Redis knows
+        while not await self._until_heard(components.recovery.report, components.broker):  # noqa: ASYNC110  only Redis knows
             await asyncio.sleep(config.REGROUP_S)
 
-    async def _count_earlier_life(self, parts: Parts) -> None:
+    async def _count_earlier_life(self, components: Components) -> None:
         """What an earlier life under this name held may have been run, and that delivery counts.
 
         The reader then finds it as it finds all that is pending for us without our knowing.
         """
         me, after = (self._settings.group, self.consumer_id), b""
         try:
-            last = await self._until_heard(parts.broker.last_pending, self._settings.group)
-            while last and (seen := await self._until_heard(parts.broker.pending_ids, *me, after, last, COUNT_A_CALL)):
+            last = await self._until_heard(components.broker.last_pending, self._settings.group)
+            while last and (
+                seen := await self._until_heard(components.broker.pending_ids, *me, after, last, COUNT_A_CALL)
+            ):
                 # Said again with the deliveries that were seen at first: nothing counts twice.
-                await self._until_heard(parts.broker.recount, *me, seen)
-                parts.reader.may_have_orphans = True
+                await self._until_heard(components.broker.recount, *me, seen)
+                components.reader.may_have_orphans = True
                 after = seen[-1][0]
         except ReplyError as error:
-            if remedy_for(error) is not Remedy.NO_GROUP:  # without a group nothing is pending; it is made anew
+            if action_for(error) is not ErrorAction.NO_GROUP:  # without a group nothing is pending; it is made anew
                 raise
 
     async def _until_heard(self, say: Callable[..., Awaitable[T]], *arguments: object) -> T:
@@ -304,7 +306,7 @@ class Worker(Program):
             try:
                 reply = await say(*arguments)
             except RedisTrouble as error:
-                if remedy_for(error) in (Remedy.FATAL, Remedy.LOCKED, Remedy.NO_GROUP):
+                if action_for(error) in (ErrorAction.FATAL, ErrorAction.REAUTHENTICATE, ErrorAction.NO_GROUP):
                     raise
                 await asyncio.sleep(outage.goes_on(error))
             else:
@@ -330,21 +332,23 @@ class Worker(Program):
         fate = fate_of_threads(self._settings.lease_ms / 1000) if has_threads else fate_of_coroutines(CLEANUP_S)
         tell_what_is_cut_off(self.consumer_id, lanes.running(), why=why, fate=fate)
 
-    async def _release(self, parts: Parts, jobs: list[Delivery]) -> None:
+    async def _release(self, components: Components, jobs: list[Delivery]) -> None:
         """Hand jobs back for others to run at once, without using up an attempt."""
         try:
             for start in range(0, len(jobs), config.ACK_BATCH):
                 held = [(job.entry_id, job.earlier_deliveries) for job in jobs[start : start + config.ACK_BATCH]]
-                await _insist(functools.partial(parts.broker.release, self._settings.group, self.consumer_id, held))
+                await _insist(
+                    functools.partial(components.broker.release, self._settings.group, self.consumer_id, held)
+                )
         except (RedisTrouble, TimeoutError) as error:
             log.warning("%d jobs of %s run again when its lease ends: %r", len(jobs), self.consumer_id, error)
         else:
             if jobs:
                 log.info("worker %s has handed back %d unfinished jobs", self.consumer_id, len(jobs))
 
-    async def _leave_group(self, parts: Parts) -> None:
+    async def _leave_group(self, components: Components) -> None:
         try:
-            await _insist(functools.partial(parts.broker.leave, self._settings.group, self.consumer_id))
+            await _insist(functools.partial(components.broker.leave, self._settings.group, self.consumer_id))
         except (RedisTrouble, TimeoutError) as error:
             log.info("worker %s leaves its name in the group: %r", self.consumer_id, error)
 

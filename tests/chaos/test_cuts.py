@@ -227,12 +227,12 @@ async def hand_back(scene: Scene) -> None:
 
     worker = scene.worker(handler=never_end, shutdown_deadline_s=0.1)
     async with worker:
-        parts = worker._parts
+        parts = worker._components
         assert parts is not None
         await scene.add(4)
         await eventually(lambda: len(parts.lanes.running()) == 4)
         await scene.add(4)
-        parts.reader._pace.rate = 100.0  # so fast a worker holds what it cannot start yet
+        parts.reader._estimate.rate = 100.0  # so fast a worker holds what it cannot start yet
         parts.reader.wake()
         await eventually(lambda: parts.lanes.waiting == 4)
     async with scene.worker(url=scene.direct_url), scene.until_settled():
@@ -489,8 +489,8 @@ async def pause(scene: Scene) -> None:
 
 # What each flow sends. The first set is what any worker sends.
 WORKER = {
-    "HELLO", "INFO", "SUBSCRIBE", "regroup", "keep", "read", "XREADGROUP", "promote", "due_repeatables", "XPENDING",
-    "CLIENT UNBLOCK", "leave", "yield", "SET", "EXISTS", "DEL",
+    "HELLO", "INFO", "SUBSCRIBE", "rebuild_group", "renew_lease", "read", "XREADGROUP", "promote", "due_repeatables",
+    "XPENDING", "CLIENT UNBLOCK", "leave_group", "release_lease", "SET", "EXISTS", "DEL",
 }  # fmt: skip
 BOUNDARIES: dict[Flow, set[str]] = {
     add: {"HELLO", "add", "XADD", "DEL"},
@@ -499,24 +499,24 @@ BOUNDARIES: dict[Flow, set[str]] = {
     fail_and_try_again: {"reschedule", "promote", "XREADGROUP", "XACKDEL"},
     bury: {"bury", "XREADGROUP"},
     promote: {"promote", "XREADGROUP"},
-    take_over: {"XPENDING", "ZRANGE", "TIME", "takeover", "XACKDEL"},
+    take_over: {"XPENDING", "ZRANGE", "TIME", "take_over", "XACKDEL"},
     claim_what_lies_idle: {"XPENDING", "ZRANGE", "TIME", "claim_idle", "XACKDEL"},
-    live_again: {"HELLO", "regroup", "orphans", "recount", "keep", "XREADGROUP", "XACKDEL"},
-    find_orphans: {"orphans", "XREADGROUP"},
-    keep: {"keep"},
-    hand_back: {"CLIENT UNBLOCK", "release", "leave", "yield", "keep"},
+    live_again: {"HELLO", "rebuild_group", "list_pending", "count_delivery", "renew_lease", "XREADGROUP", "XACKDEL"},
+    find_orphans: {"list_pending", "XREADGROUP"},
+    keep: {"renew_lease"},
+    hand_back: {"CLIENT UNBLOCK", "release_entries", "leave_group", "release_lease", "renew_lease"},
     replay: {"XREVRANGE", "XRANGE", "replay"},
-    add_delayed: {"HELLO", "add_on_terms", "DEL"},
-    add_unique: {"add_on_terms"},
-    add_a_mixed_bulk: {"add_on_terms"},
+    add_delayed: {"HELLO", "add_with_options", "DEL"},
+    add_unique: {"add_with_options"},
+    add_a_mixed_bulk: {"add_with_options"},
     cancel: {"move_delayed"},
     reschedule: {"move_delayed"},
     run_now: {"move_delayed"},
-    finish: {"finish", "XREADGROUP"},
+    finish: {"ack_unique", "XREADGROUP"},
     fire: {"SUBSCRIBE", "due_repeatables", "fire", "XREADGROUP", "XACKDEL"},
-    set_aside: {"due_repeatables", "set_aside"},
-    tell: {"announce", "announce_done", "XACKDEL", "reschedule", "XREADGROUP"},
-    keep_results: {"store", "XREADGROUP"},
+    set_aside: {"due_repeatables", "bury_repeatable"},
+    tell: {"write_events", "write_completed", "XACKDEL", "reschedule", "XREADGROUP"},
+    keep_results: {"ack_with_result", "XREADGROUP"},
     wait_for_results: {"HELLO", "XREVRANGE", "XREAD", "MGET"},
     purge: {"XREVRANGE", "ZCARD", "purge_waiting", "purge_delayed"},
     obliterate: {"empty_stream"},
@@ -527,7 +527,7 @@ ALSO_SENT = WORKER | {
     "HELLO",
     "XACKDEL",
     "ack",
-    "orphans",
+    "list_pending",
     "ZRANGE",
     "TIME",
     "DEL",

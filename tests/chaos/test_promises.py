@@ -13,7 +13,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, Queue, Worker
-from pychasqui._engine.delivery import Delivery
+from pychasqui._core.delivery import Delivery
 from tests.chaos.conftest import MakeCrew
 from tests.chaos.crew import Crew, Member
 from tests.chaos.diary import Run, read_runs
@@ -328,5 +328,5 @@ def _stream_key(queue_name: str) -> str:
 
 
 def _inbox(worker: Worker) -> list[Delivery]:
-    assert worker._parts is not None
-    return list(worker._parts.lanes._inbox)
+    assert worker._components is not None
+    return list(worker._components.lanes._inbox)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pychasqui._redis.risks import SILENCED_BY
+from pychasqui._redis.server_checks import SILENCED_BY
 from tests.support.server import server_binary
 
 Chasqui = Callable[..., "subprocess.Popen[str]"]

@@ -9,7 +9,7 @@ from pychasqui.cli.demo.play import Findings
 from pychasqui.cli.demo.report import refuse_flaws, table
 from pychasqui.cli.demo.screen import LineScreen
 from pychasqui.cli.demo.tally import Tally, spread
-from pychasqui.cli.exits import Failure
+from pychasqui.cli.exits import CommandFailure
 
 PLAN = Plan("redis://x", "q", burst=3, trickle=2)
 WAITS = Waits(p50_ms=0.1234, p99_ms=1234.5)
@@ -54,13 +54,13 @@ def test_a_percentile_is_a_value_that_was_measured():
 )
 def test_a_flaw_fails_the_demo(missing: int, repeated: int, message: str):
     verdict = Verdict(missing, repeated, WAITS, WAITS)
-    with pytest.raises(Failure, match=message):
+    with pytest.raises(CommandFailure, match=message):
         refuse_flaws(Findings(PLAN, Progress(3, 1), Progress(3, 1), verdict, []))
 
 
 def test_a_scene_that_goes_wrong_fails_the_demo():
     scenes = [Scene("one", "fine", is_well=True), Scene("two", "TimeoutError: ", is_well=False)]
-    with pytest.raises(Failure, match="these scenes went wrong: two"):
+    with pytest.raises(CommandFailure, match="these scenes went wrong: two"):
         refuse_flaws(Findings(PLAN, Progress(3, 1), Progress(3, 1), FINE, scenes))
 
 

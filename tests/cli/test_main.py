@@ -10,7 +10,7 @@ import click
 import pytest
 
 from pychasqui import AuthenticationFailed, QueueFull, ServerNotFound, ServerTooOld, __version__
-from pychasqui.cli.exits import ExitCode, Failure, run_to_exit_code
+from pychasqui.cli.exits import CommandFailure, ExitCode, run_to_exit_code
 from pychasqui.cli.main import COMMANDS, LazyGroup
 from pychasqui.cli.main import chasqui as group
 from tests.cli.conftest import Finished
@@ -69,7 +69,7 @@ def test_an_unknown_command_is_wrong_usage(chasqui: Finished):
         (ServerTooOld("no"), ExitCode.REDIS),
         (ServerNotFound("no"), ExitCode.REDIS),
         (QueueFull("no"), ExitCode.FAILED),
-        (Failure("no", ExitCode.NOT_FOUND), ExitCode.NOT_FOUND),
+        (CommandFailure("no", ExitCode.NOT_FOUND), ExitCode.NOT_FOUND),
         (click.UsageError("no"), ExitCode.USAGE),
     ),
 )

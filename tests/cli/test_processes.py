@@ -17,7 +17,7 @@ async def test_a_command_is_shown_to_its_end_however_narrow_the_terminal(monkeyp
     end = f"the-end-{os.getpid()}"
     with subprocess.Popen([sys.executable, "-c", "input()", "x" * 5000, end], stdin=subprocess.PIPE) as process:
         found = await eventually(lambda: mentioning(end))
-        assert [shown.pid for shown in found] == [process.pid]
+        assert [printable.pid for printable in found] == [process.pid]
         assert found[0] in children_of(os.getpid())
         process.communicate()
         assert still_running(found) == []

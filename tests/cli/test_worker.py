@@ -84,9 +84,9 @@ async def test_a_worker_or_a_function_that_makes_one_runs(
     assert out == ""
 
 
-@pytest.mark.parametrize(("choice", "shown"), (("asyncio", "asyncio"), ("uvloop", "uvloop")))
+@pytest.mark.parametrize(("choice", "printable"), (("asyncio", "asyncio"), ("uvloop", "uvloop")))
 async def test_the_banner_says_what_runs_where_and_hides_the_password(
-    app: Path, start: Chasqui, server: RedisServer, queue_name: str, choice: str, shown: str
+    app: Path, start: Chasqui, server: RedisServer, queue_name: str, choice: str, printable: str
 ):
     if choice == "uvloop":
         pytest.importorskip("uvloop")
@@ -98,7 +98,7 @@ async def test_the_banner_says_what_runs_where_and_hides_the_password(
     assert ["redis", f"redis://127.0.0.1:{server.port}/0"] in lines
     assert ["queue", queue_name] in lines
     assert ["concurrency", "7"] in lines
-    assert ["loop", shown] in lines
+    assert ["loop", printable] in lines
     assert "hunter2" not in err
 
 

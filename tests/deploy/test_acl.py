@@ -175,15 +175,15 @@ async def test_each_role_does_all_of_its_work_and_is_refused_nothing(tenants: Te
 @pytest.mark.parametrize("role", ROLES)
 async def test_no_role_does_what_it_must_not(tenants: Tenants, role: str) -> None:
     lines = {"producer": (*FORBIDDEN, *NOT_A_PRODUCERS), "worker": FORBIDDEN, "reader": (*FORBIDDEN, *NOT_A_READERS)}
-    verdicts = {line: await tenants.verdict(role, line, "{chasqui:a}:stream") for line in lines[role]}
-    assert {line: said for line, said in verdicts.items() if "no permissions" not in said.lower()} == {}
+    failures = {line: await tenants.verdict(role, line, "{chasqui:a}:stream") for line in lines[role]}
+    assert {line: said for line, said in failures.items() if "no permissions" not in said.lower()} == {}
 
 
 @pytest.mark.parametrize("role", ROLES)
 async def test_a_tenant_reaches_nothing_of_another(tenants: Tenants, role: str) -> None:
     tenants.server.execute("XADD", "{chasqui:b}:stream", "*", "d", "x")
-    verdicts = {line: await tenants.verdict(role, line, "{chasqui:b}:stream") for line in FOREIGN}
-    assert {line: said for line, said in verdicts.items() if "no permissions" not in said.lower()} == {}
+    failures = {line: await tenants.verdict(role, line, "{chasqui:b}:stream") for line in FOREIGN}
+    assert {line: said for line, said in failures.items() if "no permissions" not in said.lower()} == {}
     assert tenants.server.execute("XLEN", "{chasqui:b}:stream") == 1
 
 

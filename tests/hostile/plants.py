@@ -12,9 +12,9 @@ from typing import Any
 from unittest.mock import patch
 
 from pychasqui import RedisTrouble, dlq
-from pychasqui._engine.decoder import Decoder
-from pychasqui._engine.promoter import Promoter
-from pychasqui._engine.service import Outage
+from pychasqui._worker.decoder import Decoder
+from pychasqui._worker.promoter import Promoter
+from pychasqui._worker.service import Outage
 
 
 @contextmanager

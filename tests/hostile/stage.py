@@ -21,7 +21,7 @@ from pychasqui import Job, Queue, QueueEvents, RepeatPattern, RetryLater, Unreco
 from pychasqui._redis.keys import Keys
 from pychasqui.errors import ChasquiError
 from pychasqui.exporter import QueueExporter
-from pychasqui.leaders import Promoter, Scheduler
+from pychasqui.standalone import Promoter, Scheduler
 from tests.hostile.writes import Target
 
 TICK = "tick"

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from tests.unit.fuzz_codec import ENVELOPES, MEMBERS, damage
+from tests.unit.fuzz_envelope import ENVELOPES, MEMBERS, damage
 
 NUMBERS = (
     *(b"0", b"-1", b"007", b"1.5", b"nan", b"inf", b"-inf", b"1e400", b"0x10", b" 1", b"1_000", b"+1", b""),

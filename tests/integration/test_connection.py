@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from pychasqui._place import Place
 from pychasqui._redis.connection import Connection
+from pychasqui._redis.connector import Connector
 from pychasqui.errors import (
     AuthenticationFailed,
     ChasquiError,
@@ -38,7 +38,7 @@ SECRET = "hunter2-and-more"
 
 @asynccontextmanager
 async def connected(url: str, *, timeout_s: float = 10, **options: Any) -> AsyncIterator[Connection]:
-    connection = Place(url, tls=False, client_name="chasqui-test", **options).connection(timeout_s=timeout_s)
+    connection = Connector(url, tls=False, client_name="chasqui-test", **options).connection(timeout_s=timeout_s)
     try:
         yield connection
     finally:
@@ -172,9 +172,9 @@ class TestCredentials:
         async with connected(f"redis://{login}@127.0.0.1:{port}" if login else f"127.0.0.1:{port}") as connection:
             with pytest.raises(AuthenticationFailed, match=r"refused the credentials|wants a password") as refused:
                 await connection.call("PING")
-            shown = "".join(traceback.format_exception(refused.value)) + repr(connection) + caplog.text
+            printable = "".join(traceback.format_exception(refused.value)) + repr(connection) + caplog.text
         assert monotonic() - start < 2
-        assert SECRET not in shown
+        assert SECRET not in printable
 
     async def test_a_missing_password_is_asked_for_with_the_ways_to_give_it(self, locked: RedisServer) -> None:
         async with connected(locked.tcp_url) as connection:
@@ -274,9 +274,9 @@ class TestOtherServers:
             async with connected(url, timeout_s=0.2) as connection:
                 with pytest.raises(ConnectionLost) as lost:
                     await connection.call("PING")
-            shown = "".join(traceback.format_exception(lost.value))
-            assert fake.url.removeprefix("redis://") in shown
-            assert SECRET not in shown
+            printable = "".join(traceback.format_exception(lost.value))
+            assert fake.url.removeprefix("redis://") in printable
+            assert SECRET not in printable
 
 
 class TestReplies:
@@ -470,7 +470,7 @@ class TestEnd:
 
 class TestLoops:
     def test_another_loop_is_refused_while_the_first_lives(self, redis_url: str) -> None:
-        connection = Place(redis_url, tls=False, client_name="chasqui-test").connection(timeout_s=5)
+        connection = Connector(redis_url, tls=False, client_name="chasqui-test").connection(timeout_s=5)
         with asyncio.Runner() as first, asyncio.Runner() as second:
             first.run(connection.call("PING"))
             with pytest.raises(WrongLoop):
@@ -480,7 +480,7 @@ class TestLoops:
 
     @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the first loop's socket was never closed
     def test_a_loop_that_has_ended_makes_way_for_the_next(self, redis_url: str) -> None:
-        connection = Place(redis_url, tls=False, client_name="chasqui-test").connection(timeout_s=5)
+        connection = Connector(redis_url, tls=False, client_name="chasqui-test").connection(timeout_s=5)
         for _ in range(3):
             assert asyncio.run(_call(connection.call)) == b"PONG"
         with asyncio.Runner() as last:

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from pychasqui import Job, Queue, Worker
-from pychasqui._engine.adder import REMEMBERED_S
+from pychasqui._producer.adder import REMEMBERED_S
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
 from tests.support.streams import Stream

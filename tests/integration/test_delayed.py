@@ -6,7 +6,7 @@ by the server's clock           TestTimes.test_a_producer_with_a_wrong_clock_cha
 bounds                          TestTimes.test_a_delay_past_the_cap_is_refused
 bulk, mixed, empty, broken      TestBulk
 restart of the worker           TestPromotion.test_delayed_jobs_outlive_the_worker
-a promoter of its own           tests/integration/test_leaders.py
+a promoter of its own           tests/integration/test_standalone.py
 SCRIPT FLUSH                    TestPromotion.test_lost_scripts_change_nothing
 names                           TestNames
 bad members                     TestPoison

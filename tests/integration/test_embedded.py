@@ -19,8 +19,8 @@ import pytest
 import redis
 
 from pychasqui import Queue, embedded
-from pychasqui._caretaker import Caretaker, Files, try_lock
 from pychasqui.embedded import EmbeddedServer, bundled_server, find_server, is_embedded, join, parse_folder
+from pychasqui.embedded.supervisor import Files, Supervisor, try_lock
 from pychasqui.errors import InvalidArgument, RedisTrouble, ServerNotFound
 from tests.support.server import server_binary
 from tests.support.waiting import eventually
@@ -264,12 +264,12 @@ class TestRecovery:
         assert server_pid(stays(folder)) != pid
 
     def test_a_server_that_hangs_is_killed_in_the_end(self, folder, stays, monkeypatch) -> None:
-        monkeypatch.setattr("pychasqui._caretaker.SHUTDOWN_S", 0.2)
+        monkeypatch.setattr("pychasqui.embedded.supervisor.SHUTDOWN_S", 0.2)
         stay = stays(folder)
         pid = server_pid(stay)
         os.kill(caretaker_pid(folder), signal.SIGKILL)
         os.kill(pid, signal.SIGSTOP)
-        Caretaker(folder, server_binary(), folder / "redis.sock", 0).end_server()
+        Supervisor(folder, server_binary(), folder / "redis.sock", 0).end_server()
         assert is_free(folder)
 
 
@@ -371,7 +371,7 @@ class TestFolders:
             join(f"embedded://{tmp_path}/file/folder")
 
     @pytest.mark.parametrize(
-        ("url", "place"),
+        ("url", "path"),
         (
             ("embedded:///some/folder", "/some/folder"),
             ("embedded:///some/folder/", "/some/folder"),
@@ -380,10 +380,10 @@ class TestFolders:
             ("embedded://../jobs", "../jobs"),
         ),
     )
-    def test_the_url_names_the_folder(self, url: str, place: str, monkeypatch) -> None:
+    def test_the_url_names_the_folder(self, url: str, path: str, monkeypatch) -> None:
         monkeypatch.setenv("HOME", "/home/me")
         monkeypatch.setenv("XDG_DATA_HOME", "/data")
-        assert parse_folder(url) == Path(os.path.abspath(place))
+        assert parse_folder(url) == Path(os.path.abspath(path))
 
     def test_each_working_folder_has_a_store_of_its_own(self, monkeypatch, tmp_path) -> None:
         monkeypatch.setenv("XDG_DATA_HOME", "/data")

@@ -322,10 +322,10 @@ class TestWhatIsWritten:
                 started = monotonic()
                 await eventually(lambda: _is_empty(queue))
                 assert monotonic() - started < 1
-                assert worker._parts is not None
-                assert worker._parts.announcer is not None
-                announcer = worker._parts.announcer
-                await eventually(lambda: announcer.dropped >= 20)
+                assert worker._components is not None
+                assert worker._components.event_writer is not None
+                event_writer = worker._components.event_writer
+                await eventually(lambda: event_writer.dropped >= 20)
                 with pytest.raises(ReplyError, match=r"OOM.*maxmemory"):
                     await queue.add("send")
                 server.execute("CONFIG", "SET", "maxmemory", 0)
@@ -520,9 +520,9 @@ class TestSubscribers:
         ):
             await queue.add_bulk({"name": "send", "data": number} for number in range(500))
             await eventually(lambda: _is_empty(queue))
-            assert worker._parts is not None
-            assert worker._parts.announcer is not None
-            assert worker._parts.announcer.dropped == 0
+            assert worker._components is not None
+            assert worker._components.event_writer is not None
+            assert worker._components.event_writer.dropped == 0
             assert (await anext(asleep)).name == "active"
 
     async def test_a_subscriber_waits_for_a_server_that_is_away(

@@ -12,9 +12,9 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, PrometheusSink, Queue, QueueExporter, RepeatPattern, Worker
-from pychasqui._engine import http
-from pychasqui._exposition import MAX_LABEL_CHARS
-from pychasqui.sinks import JobOutcome
+from pychasqui._http import server as http
+from pychasqui._http.text_format import MAX_LABEL_CHARS
+from pychasqui.metrics import JobOutcome
 from tests.support.waiting import eventually
 
 HOUR_MS = 3_600_000

@@ -12,8 +12,8 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, JobFailed, Queue, QueueEvents, ReplyError, UnrecoverableError, Worker
+from pychasqui._wire.envelope import encode_data, encode_envelope, join_member
 from pychasqui.cli.exits import run_to_exit_code
-from pychasqui.codec import encode_data, encode_envelope, join_member
 from pychasqui.retry import BackoffSpec, RetryOverride
 from tests.support.fake_server import FakeServer, redis_that_says
 from tests.support.waiting import eventually
@@ -165,8 +165,8 @@ class TestServerErrors:
             raise ReplyError(f"ERR {FORGED}")
 
         assert run_to_exit_code(refuse) == 4
-        shown = capsys.readouterr().err
-        assert re.fullmatch(r"Error: [^\x00-\x1f\u2028\u202e]+\n", shown)
+        printable = capsys.readouterr().err
+        assert re.fullmatch(r"Error: [^\x00-\x1f\u2028\u202e]+\n", printable)
 
 
 async def test_what_a_hostile_server_answers_is_quoted_harmlessly(lines: list[str]) -> None:

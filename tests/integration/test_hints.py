@@ -114,5 +114,5 @@ async def test_only_the_leader_follows_what_is_due_also_after_retries(
         before = await calls_of(witness, "zrange")
         await asyncio.sleep(2)
         # The leader looks at each of 100 times, three commands each; the other five once a second.
-        looks = await calls_of(witness, "zrange") - before
-        assert looks < 500, looks
+        inspector_broker = await calls_of(witness, "zrange") - before
+        assert inspector_broker < 500, inspector_broker

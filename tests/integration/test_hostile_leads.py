@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pychasqui import Queue, RepeatPattern, Worker
-from pychasqui._engine import leader
+from pychasqui._worker import leader
 from tests.support.delayed import Delayed, Runs
 from tests.support.streams import Stream
 from tests.support.waiting import eventually

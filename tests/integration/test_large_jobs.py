@@ -11,7 +11,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, Queue, Worker
-from pychasqui.codec import encode_data, encode_envelope, join_member
+from pychasqui._wire.envelope import encode_data, encode_envelope, join_member
 from tests.support.delayed import Delayed
 from tests.support.gate import Gate
 from tests.support.server import PROJECT
@@ -152,7 +152,7 @@ class TestTheWorker:
         self, queue: Queue, redis_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The first is by bytes, because nothing is known of the jobs yet."""
-        monkeypatch.setattr("pychasqui._engine.reader.STALE_S", 60.0)  # nothing else wakes the reader
+        monkeypatch.setattr("pychasqui._worker.reader.STALE_S", 60.0)  # nothing else wakes the reader
         gate = Gate()
         await queue.add("first", 1)
         async with Worker(queue.name, gate, redis_url=redis_url, concurrency=2):

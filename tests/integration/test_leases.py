@@ -13,9 +13,9 @@ import pytest
 import redis.asyncio
 
 from pychasqui import ConsumerInUse, InvalidArgument, Job, Queue, Worker
-from pychasqui._engine import keeper as keeper_module
-from pychasqui._engine import reclaimer as reclaimer_module
 from pychasqui._redis.keys import Keys
+from pychasqui._worker import heartbeat as keeper_module
+from pychasqui._worker import reclaimer as reclaimer_module
 from tests.support.proxy import Proxy
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
@@ -196,7 +196,7 @@ class TestDeaths:
         worker = make_worker(Runs(), lease_ms=300)
         running = asyncio.create_task(worker.run())
         await eventually(lambda: worker._started is not None and worker._started.done())
-        monkeypatch.setattr(keeper_module.Keeper, "_entries_to_renew", lambda *_: 1 / 0)
+        monkeypatch.setattr(keeper_module.Heartbeat, "_entries_to_renew", lambda *_: 1 / 0)
         with pytest.raises(ExceptionGroup, match="unhandled errors"):
             await asyncio.wait_for(running, 5)
         assert "the keeper of worker" in caplog.text

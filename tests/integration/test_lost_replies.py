@@ -13,7 +13,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import AddUnknown, ConnectionLost, Job, Queue, QueueFull, RedisTrouble
-from pychasqui._engine import adder
+from pychasqui._producer import adder
 from pychasqui._redis.keys import Keys
 from tests.support.fake_server import FakeServer, redis_that_says
 from tests.support.proxy import Proxy

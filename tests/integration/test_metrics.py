@@ -30,9 +30,9 @@ from pychasqui import (
     UnrecoverableError,
     Worker,
 )
-from pychasqui._engine import http
-from pychasqui.codec import encode_data, encode_envelope, join_member
-from pychasqui.sinks import DlqRouted, JobOutcome, JobsAdded, LockOutcome, PromoterTick, ReaderBatch
+from pychasqui._http import server as http
+from pychasqui._wire.envelope import encode_data, encode_envelope, join_member
+from pychasqui.metrics import DlqRouted, JobOutcome, JobsAdded, LockOutcome, PromoterTick, ReaderBatch
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
 from tests.support.streams import Stream
@@ -197,8 +197,8 @@ class TestOutcomes:
     ) -> None:
         async with make_worker(succeed, metrics=None) as worker:
             assert worker.metrics_port is None
-            assert worker._parts is not None
-            assert worker._parts.metrics is None
+            assert worker._components is not None
+            assert worker._components.metrics is None
 
 
 class TestArrival:
@@ -448,8 +448,8 @@ class TestRedisTimes:
 
         for metrics in (None, Few()):
             async with make_worker(succeed, metrics=metrics) as worker:
-                assert worker._parts is not None
-                assert "ack" not in vars(worker._parts.broker)
+                assert worker._components is not None
+                assert "ack" not in vars(worker._components.broker)
 
 
 class TestPort:

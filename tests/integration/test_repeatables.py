@@ -27,8 +27,8 @@ import pytest
 import redis.asyncio
 
 from pychasqui import BackoffSpec, InvalidArgument, Job, MissedFiresPolicy, Queue, RepeatPattern, Worker, next_fires
-from pychasqui._spec import encode_spec
-from pychasqui.repeat import LAST_MS, RepeatSpec
+from pychasqui._wire.repeatable import encode_spec
+from pychasqui.schedule import LAST_MS, RepeatSpec
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
 

@@ -12,7 +12,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import DecodeError, InvalidArgument, InvalidType, Job, Queue, ReplyError, UnrecoverableError, Worker
-from pychasqui._redis.scripts import STORE
+from pychasqui._redis.scripts import ACK_WITH_RESULT
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
 from tests.support.streams import Stream
@@ -204,7 +204,7 @@ class TestStored:
             await eventually(lambda: running == 256)
             gate.set()
             await eventually(lambda: is_done(queue))
-        by_text, by_hash = proxy.count(STORE.text), proxy.count(STORE.hash)
+        by_text, by_hash = proxy.count(ACK_WITH_RESULT.text), proxy.count(ACK_WITH_RESULT.hash)
         assert 1 <= by_text + by_hash <= 2
 
     async def test_a_cut_at_the_ack_runs_nothing_twice_and_keeps_the_result(

@@ -127,16 +127,16 @@ async def test_a_connection_that_fails_keeps_the_password_to_itself(
         pass
 
     caplog.set_level(logging.DEBUG)
-    shown = []
+    printable = []
     async with way(server) as url, Queue("emails", redis_url=url, timeout_s=0.3) as queue:
         with pytest.raises(ChasquiError) as failure:
             await queue.add("send")
-        shown += [shown_by(failure.value), repr(queue)]
+        printable += [shown_by(failure.value), repr(queue)]
         worker = Worker("emails", handle, redis_url=url)
         running = asyncio.create_task(worker.run())
         await asyncio.wait({running}, timeout=0.3)
         await worker.close()
-        shown += [
+        printable += [
             repr(worker),
             *(shown_by(error) for error in await asyncio.gather(running, return_exceptions=True) if error),
         ]
@@ -144,7 +144,7 @@ async def test_a_connection_that_fails_keeps_the_password_to_itself(
         with contextlib.suppress(ChasquiError, TimeoutError):
             await asyncio.wait_for(anext(events), 0.2)
         await events.close()
-        shown.append(repr(events))
+        printable.append(repr(events))
     said = capfd.readouterr()
-    shown += [caplog.text, said.out, said.err]
-    assert SECRET not in "\n".join(shown)
+    printable += [caplog.text, said.out, said.err]
+    assert SECRET not in "\n".join(printable)

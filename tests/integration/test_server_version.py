@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from pychasqui import Job, Queue, Worker
-from pychasqui._redis import risks
+from pychasqui._redis import server_checks as risks
 from tests.support.server import RedisServer
 
 

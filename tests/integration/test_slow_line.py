@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pychasqui import Job, Queue, Worker, config
+from pychasqui import Job, Queue, Worker
+from pychasqui._core import config
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 

@@ -17,7 +17,7 @@ from tests.support.server import RedisServer
 from tests.support.tls_front import AUTHORITY, TlsFront
 from tests.support.waiting import eventually
 
-LOCKED = AUTHORITY.with_name("locked.pem")
+LOCKED_KEY = AUTHORITY.with_name("locked.pem")
 TRUST = f"ssl_ca_certs={AUTHORITY}"
 
 
@@ -119,12 +119,12 @@ async def test_a_check_of_the_certificate_goes_without_one_of_the_name_where_the
 async def test_a_locked_key_without_its_password_is_refused_and_nobody_is_asked(password: str) -> None:
     """OpenSSL would ask on the terminal, and a service would hang there."""
     with pytest.raises(InvalidArgument, match="ssl_password") as refusal:
-        Queue("emails", redis_url=f"rediss://localhost?ssl_certfile={LOCKED}{password}")
+        Queue("emails", redis_url=f"rediss://localhost?ssl_certfile={LOCKED_KEY}{password}")
     assert "wrong" not in str(refusal.value)
 
 
 async def test_a_locked_key_with_its_password_is_used(front: TlsFront) -> None:
-    url = f"rediss://localhost:{front.port}?{TRUST}&ssl_certfile={LOCKED}&ssl_password=opensesame"
+    url = f"rediss://localhost:{front.port}?{TRUST}&ssl_certfile={LOCKED_KEY}&ssl_password=opensesame"
     async with Queue("emails", redis_url=url) as queue:
         await queue.counts()
     assert front.accepted == 1

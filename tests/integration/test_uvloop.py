@@ -13,7 +13,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import AddUnknown, AuthenticationFailed, ConnectionLost, Job, NotRedis, Queue, Worker
-from pychasqui._place import Place
+from pychasqui._redis.connector import Connector
 from tests.support.fake_server import FakeServer
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
@@ -98,7 +98,7 @@ def test_what_refuses_is_named(run: Callable[[Scenario], None], server: RedisSer
 def test_cancelled_calls_never_shift_the_others(run: Callable[[Scenario], None]) -> None:
     async def scenario(url: str, name: str, stream: Stream) -> None:
         chance, loop = random.Random(7), asyncio.get_running_loop()
-        connection = Place(url, tls=False, client_name="chasqui-test").connection(timeout_s=5)
+        connection = Connector(url, tls=False, client_name="chasqui-test").connection(timeout_s=5)
 
         async def ask(number: int) -> bool:
             return bool(await connection.call("ECHO", f"tag-{number}") == b"tag-%d" % number)

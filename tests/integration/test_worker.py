@@ -225,8 +225,8 @@ class TestHandlers:
             await eventually(lambda: len(seen) == 1)
             await add_numbers(queue, 5)
             await eventually(lambda: len(seen) == 6)
-            assert worker._parts is not None
-            worker._parts.reading.connection.drop(ConnectionLost("for a test"))
+            assert worker._components is not None
+            worker._components.reading.connection.drop(ConnectionLost("for a test"))
             await queue.add("alone")
             await eventually(lambda: len(seen) == 7)
         assert seen == ["outside"] * 7

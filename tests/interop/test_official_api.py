@@ -181,7 +181,7 @@ class TestScheduler:
         )
         for scheduler in made:
             assert scheduler.queue_name == "emails"
-            assert str(scheduler._place) == f"{url}/0"
+            assert str(scheduler._connector) == f"{url}/0"
         with pytest.raises(TypeError, match="queue_name"):
             Scheduler()
 

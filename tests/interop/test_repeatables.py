@@ -25,10 +25,10 @@ from typing import Any
 import pytest
 
 from pychasqui import InvalidArgument, MissedFiresPolicy, RepeatPattern, next_fire
-from pychasqui._cron import parse_cron
-from pychasqui._spec import decode_spec, encode_spec
-from pychasqui._zones import find_zone
-from pychasqui.repeat import RepeatSpec
+from pychasqui._core.cron import parse_cron
+from pychasqui._core.zones import find_zone
+from pychasqui._wire.repeatable import decode_spec, encode_spec
+from pychasqui.schedule import RepeatSpec
 from tests.interop.official import PYTHON
 from tests.support.server import PROJECT, RedisServer
 

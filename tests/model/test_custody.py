@@ -233,15 +233,15 @@ class TestThereAndBack:
         await add(queue_name, redis_url, "first")
         async with worker(queue_name, redis_url, gate, concurrency=1, claim_min_idle_ms=600) as mine:
             await eventually(lambda: gate.running)
-            assert mine._parts is not None
+            assert mine._components is not None
             await add(queue_name, redis_url, "a")
-            parts = mine._parts
+            parts = mine._components
             await (await parts.reading.read(GROUP, mine.consumer_id, 10, 100, parts.reader._arrive_now, 500))
-            assert mine._parts.lanes.waiting == 1
+            assert mine._components.lanes.waiting == 1
             _, (entry_id, _) = await witness.xrange(keys.stream)
             for owner in ("other", mine.consumer_id):
                 await witness.xclaim(keys.stream, GROUP, owner, 0, [entry_id])
-            await eventually(lambda: mine._parts and mine._parts.lanes.held().get(entry_id) == 3, timeout=5)
+            await eventually(lambda: mine._components and mine._components.lanes.held().get(entry_id) == 3, timeout=5)
             gate.opened.set()
             await eventually(lambda: _is_empty(witness, keys), timeout=5)
         assert [(job.id, job.attempt) for job in gate.jobs] == [("first", 0), ("a", 2)]
@@ -337,8 +337,8 @@ class TestHandlers:
         first = worker(queue_name, redis_url, handler, concurrency=1)
         running = asyncio.create_task(first.run())
         await eventually(started.is_set)
-        assert first._parts is not None
-        parts = first._parts
+        assert first._components is not None
+        parts = first._components
         await (await parts.reading.read(GROUP, first.consumer_id, 10, 100, parts.reader._arrive_now, 500))
         closing = asyncio.create_task(first.close())
         await asyncio.sleep(0.1)

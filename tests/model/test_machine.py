@@ -20,18 +20,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as drive
 
-from pychasqui._engine.delivery import Delivery
-from pychasqui._engine.failure import read_failure
-from pychasqui._engine.outcomes import dead_letter, delayed_member
-from pychasqui._place import Place
+from pychasqui._core.config import RELEASED
+from pychasqui._core.delivery import Delivery
+from pychasqui._core.failure import read_failure
 from pychasqui._redis import broker as broker_module
 from pychasqui._redis import scripts
 from pychasqui._redis.broker import Broker
-from pychasqui._redis.commands import Dead, Failed
+from pychasqui._redis.commands import Buried, Rescheduled
+from pychasqui._redis.connector import Connector
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.replies import Bounds, Claimed
-from pychasqui.codec import decode_envelope, encode_data, encode_envelope, split_member
-from pychasqui.config import RELEASED
+from pychasqui._wire.envelope import decode_envelope, encode_data, encode_envelope, split_member
+from pychasqui._worker.outcomes import dead_letter, delayed_member
 from tests.support.server import RedisServer
 
 T = TypeVar("T")
@@ -299,7 +299,7 @@ class Machine(RuleBasedStateMachine):
     def _reschedule(self, worker: Worker, run: Run, fault: str) -> None:
         entry_id, member = run.job.entry_id, delayed_member(run.job)
         is_ours = self._is_ours(worker, run)
-        jobs = [Failed(*run.place, LONG_MS, member, run.job.id, 0)]
+        jobs = [Rescheduled(*run.place, LONG_MS, member, run.job.id, 0)]
         answers = self.ask(lambda: self.broker.reschedule(GROUP, worker.name, jobs, 0), fault)
         moved = [answer.answers == b"1" for answer in answers]
         assert moved == [is_ours, is_ours and fault != "sent twice"]
@@ -312,7 +312,7 @@ class Machine(RuleBasedStateMachine):
         entry_id = run.job.entry_id
         letter = dead_letter(run.job, reason, FAILURE, run.job.attempt + 1, worker.name)
         is_ours = self._is_ours(worker, run)
-        jobs = [Dead(*run.place, "", letter)]
+        jobs = [Buried(*run.place, "", letter)]
         answers = self.ask(lambda: self.broker.bury(GROUP, worker.name, 0, jobs, 0), fault)
         moved = [answer.answers == b"1" for answer in answers]
         assert moved == [is_ours, is_ours and fault != "sent twice"]
@@ -708,7 +708,7 @@ class Machine(RuleBasedStateMachine):
 
 @pytest.mark.timeout(0)
 def test_whatever_happens_redis_holds_what_the_model_holds(server: RedisServer, redis_url: str) -> None:
-    connection = Place(redis_url, tls=False, client_name="machine").connection(timeout_s=5)
+    connection = Connector(redis_url, tls=False, client_name="machine").connection(timeout_s=5)
     broker = Broker(connection, KEYS)
     profile = settings(
         max_examples=EXAMPLES,

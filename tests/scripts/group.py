@@ -249,7 +249,7 @@ class Group:
 
     def finish(self, *entries: tuple[bytes, str]) -> int:
         words = [word for entry in entries for word in entry]
-        acked = self.run(scripts.FINISH, [KEYS.stream], GROUP, KEYS.prefix, *words)
+        acked = self.run(scripts.ACK_UNIQUE, [KEYS.stream], GROUP, KEYS.prefix, *words)
         assert isinstance(acked, int)
         return acked
 
@@ -259,19 +259,19 @@ class Group:
         marked = [(job.entry_id, job.job_id) for job in done if job.is_marked]
         head = (GROUP, KEYS.prefix, ttl_ms, int(self.at_once), len(ids), len(results))
         words = [word for pair in (*results, *marked) for word in pair]
-        refused = self.run(scripts.STORE, [KEYS.stream], *head, *ids, *words)
+        refused = self.run(scripts.ACK_WITH_RESULT, [KEYS.stream], *head, *ids, *words)
         assert isinstance(refused, int)
         return refused
 
     def announce(self, *events: Sequence[str | bytes], max_len: int = 1000) -> int:
         words = [word for event in events for word in (len(event), *event)]
-        written = self.run(scripts.ANNOUNCE, [KEYS.events], max_len, *words)
+        written = self.run(scripts.WRITE_EVENTS, [KEYS.events], max_len, *words)
         assert isinstance(written, int)
         return written
 
     def announce_done(self, *runs: Run, max_len: int = 1000, stored: int = 0) -> int:
         words = [word for run in runs for word in run]
-        told = self.run(scripts.ANNOUNCE_DONE, [KEYS.events], max_len, stored, *words)
+        told = self.run(scripts.WRITE_COMPLETED, [KEYS.events], max_len, stored, *words)
         assert isinstance(told, int)
         return told
 
@@ -315,7 +315,7 @@ class Group:
             self.refusal = reply.pop().decode()
         return Promoted(*reply)
 
-    def add_on_terms(
+    def add_with_options(
         self,
         *jobs: Wanted,
         number: int | None = None,
@@ -327,7 +327,7 @@ class Group:
         self.number = self.number + 1 if number is None else number
         keys = [KEYS.stream, LEDGER, KEYS.delayed]
         head = (slot, self.number, LEDGER_TTL_MS, room, needed, KEYS.prefix, KEPT_MS)
-        answers = self.run(scripts.ADD_ON_TERMS, keys, *head, *(word for job in jobs for word in job))
+        answers = self.run(scripts.ADD_WITH_OPTIONS, keys, *head, *(word for job in jobs for word in job))
         assert isinstance(answers, bytes)
         return answers.decode()
 
@@ -374,7 +374,7 @@ class Group:
     def set_aside_by_size(self, *broken: tuple[str, int, int, bytes, str], again_ms: int = 0) -> tuple[int, bytes]:
         """The same with the size of each spec, which may be too large to be seen."""
         words = [word for one in broken for word in one]
-        moved, refusal = self.run(scripts.SET_ASIDE, [KEYS.repeat, KEYS.dead], KEYS.prefix, again_ms, *words)
+        moved, refusal = self.run(scripts.BURY_REPEATABLE, [KEYS.repeat, KEYS.dead], KEYS.prefix, again_ms, *words)
         return moved, refusal
 
     def upsert(self, key: str, score: int, spec: bytes = b"spec", retry: bytes = b"", *, keeps: bool = False) -> int:
@@ -399,7 +399,7 @@ class Group:
         return moved
 
     def yields(self, holder: str) -> int:
-        gone = self.run(scripts.YIELD, [KEYS.promoter_lease], holder)
+        gone = self.run(scripts.RELEASE_LEASE, [KEYS.promoter_lease], holder)
         assert isinstance(gone, int)
         return gone
 
@@ -409,7 +409,7 @@ class Group:
     def keep_each(self, consumer: str, held: dict[bytes, int]) -> list[bytes]:
         """By deliveries of their own."""
         words = [word for entry in held.items() for word in entry]
-        lost = self.run(scripts.KEEP, [KEYS.stream, KEYS.workers], GROUP, consumer, LEASE_MS, KEPT_MS, *words)
+        lost = self.run(scripts.RENEW_LEASE, [KEYS.stream, KEYS.workers], GROUP, consumer, LEASE_MS, KEPT_MS, *words)
         assert isinstance(lost, list)
         return lost
 
@@ -417,19 +417,19 @@ class Group:
         words = [word for entry in (held or {}).items() for word in entry]
         keys = [KEYS.stream, KEYS.workers, WORDS]
         head = (GROUP, consumer, lease_ms, KEPT_MS, HEIR, RELEASED_IDLE_MS)
-        is_there = self.run(scripts.REGROUP, keys, *head, *words)
+        is_there = self.run(scripts.REBUILD_GROUP, keys, *head, *words)
         assert isinstance(is_there, int)
         return is_there
 
     def release(self, consumer: str, *held: tuple[bytes, int]) -> int:
         words = [word for entry in held for word in entry]
         keys = [KEYS.stream, KEYS.workers]
-        released = self.run(scripts.RELEASE, keys, GROUP, consumer, HEIR, RELEASED_IDLE_MS, *words)
+        released = self.run(scripts.RELEASE_ENTRIES, keys, GROUP, consumer, HEIR, RELEASED_IDLE_MS, *words)
         assert isinstance(released, int)
         return released
 
     def leave(self, consumer: str) -> int:
-        gone = self.run(scripts.LEAVE, [KEYS.stream, KEYS.workers], GROUP, consumer)
+        gone = self.run(scripts.LEAVE_GROUP, [KEYS.stream, KEYS.workers], GROUP, consumer)
         assert isinstance(gone, int)
         return gone
 
@@ -446,7 +446,7 @@ class Group:
         """Judged by the lease that is stored, unless another is named."""
         judged = self.lease(dead) if lease is None else lease
         head = (GROUP, consumer, dead, int(judged or 0), min_idle_ms, count)
-        reply = self.run(scripts.TAKEOVER, [KEYS.stream, KEYS.workers], *head, *bounds)
+        reply = self.run(scripts.TAKE_OVER, [KEYS.stream, KEYS.workers], *head, *bounds)
         return None if reply is None else _taken(reply)
 
     def claim_idle(
@@ -457,7 +457,7 @@ class Group:
 
     def recount(self, consumer: str, *seen: tuple[bytes, int]) -> int:
         words = [word for entry in seen for word in entry]
-        counted = self.run(scripts.RECOUNT, [KEYS.stream], GROUP, consumer, *words)
+        counted = self.run(scripts.COUNT_DELIVERY, [KEYS.stream], GROUP, consumer, *words)
         assert isinstance(counted, int)
         return counted
 
@@ -470,7 +470,7 @@ class Group:
         count: int = 100,
         bounds: tuple[int, int] = UNBOUNDED,
     ) -> list[Taken]:
-        return _taken(self.run(scripts.ORPHANS, [KEYS.stream], GROUP, consumer, start, last, count, *bounds))
+        return _taken(self.run(scripts.LIST_PENDING, [KEYS.stream], GROUP, consumer, start, last, count, *bounds))
 
     def read_within(self, consumer: str, *, count: int = 100, bounds: tuple[int, int] = UNBOUNDED) -> list[Taken]:
         reply = self.run(scripts.READ, [KEYS.stream], GROUP, consumer, count, *bounds)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pychasqui._redis import scripts
-from pychasqui.codec import encode_data, encode_envelope, join_member
+from pychasqui._wire.envelope import encode_data, encode_envelope, join_member
 from tests.scripts.group import (
     GROUP,
     HOUR_MS,
@@ -153,13 +153,13 @@ def _add_to_a_used_slot(group: Group) -> Call:
 def _add_on_terms(group: Group) -> Call:
     alpha = Wanted("mail", envelope("alpha"), "alpha", only="keep")
     beta = Wanted("mail", envelope("beta"), "beta", due=f"+{HOUR_MS}", only="keep")
-    return lambda by: by.add_on_terms(alpha, beta, number=7)
+    return lambda by: by.add_with_options(alpha, beta, number=7)
 
 
 def _replace(group: Group) -> Call:
-    group.add_on_terms(*(Wanted("old", envelope(job), job, only="keep") for job in JOBS))
+    group.add_with_options(*(Wanted("old", envelope(job), job, only="keep") for job in JOBS))
     wanted = [Wanted("mail", envelope(job), job, due=f"+{HOUR_MS}", only="postpone") for job in JOBS]
-    return lambda by: by.add_on_terms(*wanted, number=7)
+    return lambda by: by.add_with_options(*wanted, number=7)
 
 
 # What is delayed ----------------------------------------------------------------------------------------------------
@@ -340,9 +340,9 @@ def _announce_done(group: Group) -> Call:
 
 SCENARIOS = [
     Scenario("ack", _ack),
-    Scenario("finish", _finish, best_effort=MARKERS),
-    Scenario("store", _store, best_effort=(*MARKERS, KEYS.result(""))),
-    Scenario("store", _store_one_by_one, "one by one", best_effort=(*MARKERS, KEYS.result(""))),
+    Scenario("ack_unique", _finish, best_effort=MARKERS),
+    Scenario("ack_with_result", _store, best_effort=(*MARKERS, KEYS.result(""))),
+    Scenario("ack_with_result", _store_one_by_one, "one by one", best_effort=(*MARKERS, KEYS.result(""))),
     Scenario("reschedule", _reschedule, best_effort=(*MARKERS, KEYS.events)),
     Scenario("reschedule", _reschedule_both, "both at once"),
     Scenario("bury", _bury, best_effort=(*MARKERS, KEYS.events)),
@@ -350,8 +350,8 @@ SCENARIOS = [
     Scenario("replay", _replay),
     Scenario("add", _add, best_effort=(LEDGER,)),
     Scenario("add", _add_to_a_used_slot, "to a used slot", best_effort=(LEDGER,)),
-    Scenario("add_on_terms", _add_on_terms, best_effort=(LEDGER,), can_repeat=False),
-    Scenario("add_on_terms", _replace, "replacing", best_effort=(LEDGER,), stands_on=MARKERS),
+    Scenario("add_with_options", _add_on_terms, best_effort=(LEDGER,), can_repeat=False),
+    Scenario("add_with_options", _replace, "replacing", best_effort=(LEDGER,), stands_on=MARKERS),
     Scenario("promote", _promote, best_effort=(*MARKERS, *INDEXES, KEYS.events, KEYS.promoter_lease)),
     Scenario("promote", _promote_junk, "and sets aside", best_effort=(KEYS.promoter_lease,)),
     Scenario("move_delayed", _cancel, "cancelling", best_effort=(*MARKERS, *INDEXES)),
@@ -360,25 +360,25 @@ SCENARIOS = [
     Scenario("purge_delayed", _purge_delayed, best_effort=(*MARKERS, *INDEXES)),
     Scenario("purge_waiting", _purge_waiting, best_effort=MARKERS),
     Scenario("empty_stream", _empty_stream),
-    Scenario("yield", _yield),
-    Scenario("keep", _keep),
-    Scenario("release", _release),
-    Scenario("leave", _leave),
-    Scenario("leave", _leave_with_nothing, "with nothing"),
-    Scenario("takeover", _takeover),
+    Scenario("release_lease", _yield),
+    Scenario("renew_lease", _keep),
+    Scenario("release_entries", _release),
+    Scenario("leave_group", _leave),
+    Scenario("leave_group", _leave_with_nothing, "with nothing"),
+    Scenario("take_over", _takeover),
     Scenario("claim_idle", _claim_idle),
     Scenario("read", _read),
-    Scenario("recount", _recount),
-    Scenario("orphans", _orphans, writes=False),
-    Scenario("regroup", _regroup, best_effort=(WORDS,)),
+    Scenario("count_delivery", _recount),
+    Scenario("list_pending", _orphans, writes=False),
+    Scenario("rebuild_group", _regroup, best_effort=(WORDS,)),
     Scenario("due_repeatables", _due_repeatables),
     Scenario("fire", _fire),
     Scenario("fire", _fire_last, "for the last time", best_effort=(KEYS.repeat_spec(""),)),
-    Scenario("set_aside", _set_aside, best_effort=(KEYS.repeat_spec(""),)),
+    Scenario("bury_repeatable", _set_aside, best_effort=(KEYS.repeat_spec(""),)),
     Scenario("upsert_repeatable", _upsert_repeatable),
     Scenario("move_repeatable", _pause, "pausing"),
     Scenario("move_repeatable", _resume, "resuming"),
     Scenario("move_repeatable", _remove, "removing"),
-    Scenario("announce", _announce, best_effort=(KEYS.events,)),
-    Scenario("announce_done", _announce_done, best_effort=(KEYS.events,)),
+    Scenario("write_events", _announce, best_effort=(KEYS.events,)),
+    Scenario("write_completed", _announce_done, best_effort=(KEYS.events,)),
 ]

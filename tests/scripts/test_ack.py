@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import redis
 
+from pychasqui._core.config import ACK_BATCH
 from pychasqui._redis.scripts import ACK
-from pychasqui.config import ACK_BATCH
 from tests.support.server import RedisServer
 
 STREAM, GROUP = "{chasqui:q}:stream", "default"

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import redis
 
-from pychasqui.codec import join_member
+from pychasqui._wire.envelope import join_member
 from tests.scripts.group import HOUR_MS, KEPT_MS, KEYS, Group, Wanted, index_key, marker_key, official_marker_key
 
 ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -15,7 +15,7 @@ ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 def delay(group: Group, *job_ids: str, due: str = f"+{HOUR_MS}", only: str = "keep", window_ms: int = 0) -> None:
     jobs = [Wanted("mail", f"data of {job_id}".encode(), job_id, due, only, window_ms) for job_id in job_ids]
-    assert group.add_on_terms(*jobs) == "n" * len(jobs)
+    assert group.add_with_options(*jobs) == "n" * len(jobs)
 
 
 def member(job_id: str, name: str = "mail") -> bytes:
@@ -46,9 +46,9 @@ class TestCancel:
         delay(group, "job", due="+1")
         group.wait_ms(3)
         assert group.promote().promoted == 1
-        place = group.marker("job")
+        connector = group.marker("job")
         assert group.move_delayed("cancel", "job") == [0]
-        assert (group.envelopes, group.marker("job")) == ([b"data of job"], place)
+        assert (group.envelopes, group.marker("job")) == ([b"data of job"], connector)
 
     def test_promotion_came_first_and_left_the_index(self, group: Group) -> None:
         """As an official promoter may."""
@@ -66,7 +66,7 @@ class TestCancel:
         assert group.stream == []
 
     def test_one_that_waits_for_its_next_try_is_cancelled_as_well(self, group: Group) -> None:
-        group.add_on_terms(Wanted("mail", b"x", "job", only="keep"))
+        group.add_with_options(Wanted("mail", b"x", "job", only="keep"))
         (entry_id,) = group.read("a", 1)
         group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1)
         assert group.move_delayed("cancel", "job") == [1]
@@ -137,7 +137,7 @@ class TestPostpone:
         assert group.marker("job") is None
 
     def test_one_that_is_not_delayed_any_more_is_left_alone(self, group: Group) -> None:
-        group.add_on_terms(Wanted("mail", b"x", "job", only="keep"))
+        group.add_with_options(Wanted("mail", b"x", "job", only="keep"))
         assert group.move_delayed("postpone", "job", delay_ms=5000) == [0]
         assert (group.delayed, len(group.stream)) == ({}, 1)
 
@@ -176,12 +176,12 @@ class TestRun:
         assert 0 < group.client.pttl(marker_key("job")) <= 60_000
 
     def test_a_job_without_a_name_has_no_field_for_one(self, group: Group) -> None:
-        group.add_on_terms(Wanted("", b"envelope", "job", "+5000"))
+        group.add_with_options(Wanted("", b"envelope", "job", "+5000"))
         group.move_delayed("run", "job")
         assert group.entries == [{b"d": b"envelope"}]
 
     def test_long_names_and_any_bytes_pass_unchanged(self, group: Group) -> None:
-        group.add_on_terms(Wanted("ü" * 200, bytes(range(256)), "job", "+5000"))
+        group.add_with_options(Wanted("ü" * 200, bytes(range(256)), "job", "+5000"))
         group.move_delayed("run", "job")
         assert group.entries == [{b"d": bytes(range(256)), b"n": ("ü" * 200).encode()}]
 
@@ -196,7 +196,7 @@ class TestRun:
         assert group.entries == [{b"d": b"data of job", b"n": b"mail"}]
 
     def test_nameless_as_well(self, group: Group) -> None:
-        group.add_on_terms(Wanted("", b"x", ULID, "+5000", "keep"))
+        group.add_with_options(Wanted("", b"x", ULID, "+5000", "keep"))
         group.move_delayed("run", ULID)
         assert group.entries == [{b"d": b"x", b"u": b"1"}]
 

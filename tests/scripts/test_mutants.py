@@ -44,7 +44,7 @@ def checks_of(script: str) -> dict[str, Check]:
             wanted = list(inspect.signature(function).parameters)
             if len(wanted) == 1 and wanted[0] in STAGES:
                 checks[name] = _on_stage(function, STAGES[wanted[0]])
-            if script == "store" and wanted == ["group"]:
+            if script == "ack_with_result" and wanted == ["group"]:
                 checks[f"{name}, at once"] = _on_stage(function, _group_of_new_server)
     checks |= {f"refusals of {one}": _refusals(one) for one in SCENARIOS if one.script == script}
     return checks
@@ -123,8 +123,8 @@ def test_every_text_carries_what_it_includes() -> None:
     shared = {file.name: file.read_bytes() for file in lib.iterdir()}
     for script in (scripts.PROMOTE, scripts.PURGE_DELAYED, scripts.PURGE_WAITING):
         assert script.text.count(shared["id_of.lua"]) == 1
-    for script in (scripts.FINISH, scripts.BURY):
-        assert script.text.count(shared["unmark.lua"]) == 1
+    for script in (scripts.ACK_UNIQUE, scripts.BURY):
+        assert script.text.count(shared["release_id.lua"]) == 1
     for script in (scripts.PROMOTE, scripts.DUE_REPEATABLES):
         assert script.text.count(shared["other_leader.lua"]) == 1
     assert not [name for name in SCRIPTS if b"include" in getattr(scripts, name.upper()).text]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from pychasqui.codec import encode_envelope, encode_extras, join_member
+from pychasqui._wire.envelope import encode_envelope, encode_extras, join_member
 from pychasqui.retry import RetryOverride
 from tests.scripts.group import HOUR_MS, KEYS, Group, Promoted, index_key, marker_key, official_marker_key
 from tests.support.server import RedisServer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from pychasqui.codec import encode_data, encode_envelope, join_member
+from pychasqui._wire.envelope import encode_data, encode_envelope, join_member
 from tests.scripts.group import HOUR_MS, KEYS, Group, Wanted, index_key, marker_key
 
 
@@ -20,11 +20,11 @@ def leftovers(group: Group) -> list[str]:
 
 
 def test_what_is_delayed_goes_with_its_index_and_its_marker(group: Group) -> None:
-    group.add_on_terms(job("1"), job("2", name=""))
+    group.add_with_options(job("1"), job("2", name=""))
     assert len(leftovers(group)) == 6
     assert group.purge_delayed() == 2
     assert (group.delayed, leftovers(group)) == ({}, [])
-    assert group.add_on_terms(job("1")) == "n"
+    assert group.add_with_options(job("1")) == "n"
 
 
 def test_so_does_what_is_overdue(group: Group) -> None:
@@ -34,7 +34,7 @@ def test_so_does_what_is_overdue(group: Group) -> None:
 
 
 def test_so_does_what_waits_for_its_next_try(group: Group) -> None:
-    group.add_on_terms(job("1")._replace(due=""))
+    group.add_with_options(job("1")._replace(due=""))
     (entry_id,) = group.read("a", 1)
     member = join_member("mail", job("1").envelope)
     group.reschedule("a", (entry_id, HOUR_MS, member), job_id="1", is_marked=1)
@@ -43,7 +43,7 @@ def test_so_does_what_waits_for_its_next_try(group: Group) -> None:
 
 
 def test_a_window_of_a_job_that_is_gone_is_over(group: Group) -> None:
-    group.add_on_terms(job("1")._replace(window_ms=60_000))
+    group.add_with_options(job("1")._replace(window_ms=60_000))
     group.purge_delayed()
     assert leftovers(group) == []
 
@@ -55,20 +55,20 @@ def test_without_delayed_jobs_there_is_nothing_to_remove(group: Group) -> None:
 
 def test_no_more_than_asked_for_the_soonest_first(group: Group) -> None:
     for number in range(5):
-        group.add_on_terms(job(str(number))._replace(due=f"+{HOUR_MS - 60_000 * number}"))
+        group.add_with_options(job(str(number))._replace(due=f"+{HOUR_MS - 60_000 * number}"))
     assert group.purge_delayed(2) == 2
     assert len(group.delayed) == 3
     assert {key.rpartition(":")[2] for key in leftovers(group)} == {"0", "1", "2"}
 
 
 def test_the_same_call_again_removes_more(group: Group) -> None:
-    group.add_on_terms(*(job(str(number)) for number in range(5)))
+    group.add_with_options(*(job(str(number)) for number in range(5)))
     assert [group.purge_delayed(2) for _ in range(4)] == [2, 2, 1, 0]
 
 
 def test_ids_and_names_of_any_length_are_found(group: Group) -> None:
     for size in (1, 26, 31, 32, 255, 256, 1000):
-        group.add_on_terms(job("x" * size, name="n" * size))
+        group.add_with_options(job("x" * size, name="n" * size))
     assert group.purge_delayed() == 7
     assert leftovers(group) == []
 
@@ -91,14 +91,14 @@ def test_whatever_stands_in_the_delayed_set_goes(group: Group) -> None:
 
 def test_what_waits_or_runs_stays(group: Group) -> None:
     entry_ids = group.hand_to("a", 1) + group.add(1)
-    group.add_on_terms(job("1"), job("2")._replace(due=""))
+    group.add_with_options(job("1"), job("2")._replace(due=""))
     assert group.purge_delayed() == 1
     assert group.stream[:2] == entry_ids
     assert group.marker("2") == group.stream[2].decode()
 
 
 def test_an_index_or_a_marker_of_another_type_holds_nothing_up(group: Group) -> None:
-    group.add_on_terms(job("1"), job("2"))
+    group.add_with_options(job("1"), job("2"))
     for key in (index_key("1"), marker_key("1")):
         group.client.delete(key)
         group.client.rpush(key, "a list")
@@ -114,12 +114,12 @@ def test_a_key_of_another_type_is_an_error_and_stays(group: Group) -> None:
 
 
 def test_it_goes_without_memory_too(group: Group) -> None:
-    group.add_on_terms(job("1"))
+    group.add_with_options(job("1"))
     with group.full_memory():
         assert group.purge_delayed() == 1
 
 
 def test_10_000_in_one_call(group: Group) -> None:
-    group.add_on_terms(*(job(f"job-{number}") for number in range(10_000)))
+    group.add_with_options(*(job(f"job-{number}") for number in range(10_000)))
     assert group.purge_delayed(10_000) == 10_000
     assert (group.delayed, leftovers(group)) == ({}, [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from pychasqui.codec import encode_data, encode_envelope
+from pychasqui._wire.envelope import encode_data, encode_envelope
 from tests.scripts.group import GROUP, KEYS, Group, Hold, Wanted, index_key, marker_key
 
 
@@ -50,8 +50,8 @@ def test_what_any_of_several_groups_has_been_given_stays(group: Group) -> None:
     """Whichever is listed first: the one that is furthest decides."""
     entry_ids = group.add(4)
     group.read("a", 2)
-    for name, place in (("ahead", entry_ids[2]), ("zero", "0")):
-        group.client.xgroup_create(KEYS.stream, name, place)
+    for name, position in (("ahead", entry_ids[2]), ("zero", "0")):
+        group.client.xgroup_create(KEYS.stream, name, position)
     assert group.purge_waiting() == 1
     assert group.stream == entry_ids[:3]
 
@@ -59,8 +59,8 @@ def test_what_any_of_several_groups_has_been_given_stays(group: Group) -> None:
 def test_entries_of_one_millisecond_are_told_apart(group: Group) -> None:
     for sequence in (2, 9, 10, 11):
         group.client.xadd(KEYS.stream, {"d": b"x"}, id=f"5-{sequence}")
-    for name, place in (("first", "5-9"), ("second", "5-10"), ("third", "4-99")):
-        group.client.xgroup_create(KEYS.stream, name, place)
+    for name, position in (("first", "5-9"), ("second", "5-10"), ("third", "4-99")):
+        group.client.xgroup_create(KEYS.stream, name, position)
     assert group.purge_waiting() == 1
     assert group.stream == [b"5-2", b"5-9", b"5-10"]
 
@@ -68,8 +68,8 @@ def test_entries_of_one_millisecond_are_told_apart(group: Group) -> None:
 def test_times_are_compared_as_numbers(group: Group) -> None:
     for ms in (9, 10, 11):
         group.client.xadd(KEYS.stream, {"d": b"x"}, id=f"{ms}-1")
-    for name, place in (("first", "9-1"), ("second", "10-1")):
-        group.client.xgroup_create(KEYS.stream, name, place)
+    for name, position in (("first", "9-1"), ("second", "10-1")):
+        group.client.xgroup_create(KEYS.stream, name, position)
     assert group.purge_waiting() == 1
     assert group.stream == [b"9-1", b"10-1"]
 
@@ -92,15 +92,15 @@ def test_what_came_later_than_the_newest_that_may_go_stays(group: Group) -> None
 
 
 def test_the_next_of_its_id_is_let_in(group: Group) -> None:
-    group.add_on_terms(job("1"), job("2"))
+    group.add_with_options(job("1"), job("2"))
     assert group.purge_waiting() == 2
     assert (group.marker("1"), group.marker("2")) == (None, None)
-    assert group.add_on_terms(job("1")) == "n"
+    assert group.add_with_options(job("1")) == "n"
 
 
 def test_ids_of_any_length_are_found(group: Group) -> None:
     for size in (1, 26, 31, 32, 255, 256, 1000):
-        group.add_on_terms(job("x" * size))
+        group.add_with_options(job("x" * size))
     assert group.purge_waiting() == 7
     assert [key for key in group.keys if ":unique:" in key] == []
 
@@ -122,24 +122,24 @@ def test_of_envelopes_of_three_to_five_the_id_is_read(group: Group) -> None:
 
 
 def test_a_window_of_a_job_that_is_gone_is_over(group: Group) -> None:
-    group.add_on_terms(job("job")._replace(window_ms=60_000))
+    group.add_with_options(job("job")._replace(window_ms=60_000))
     assert group.marker("job") == "w" + group.stream[0].decode()
     group.purge_waiting()
     assert group.marker("job") is None
 
 
 def test_a_marker_that_stands_for_another_entry_is_left_alone(group: Group) -> None:
-    for place in ("5-5", "w5-5", "wd"):
-        group.add_on_terms(job("job"))
-        group.client.set(marker_key("job"), place)
+    for position in ("5-5", "w5-5", "wd"):
+        group.add_with_options(job("job"))
+        group.client.set(marker_key("job"), position)
         assert group.purge_waiting() == 1
-        assert group.marker("job") == place
+        assert group.marker("job") == position
         group.client.delete(marker_key("job"))
 
 
 def test_a_marker_without_a_place_goes_unless_a_job_of_its_id_is_delayed(group: Group) -> None:
     for is_delayed, left in ((True, "d"), (False, None)):
-        group.add_on_terms(job("job"))
+        group.add_with_options(job("job"))
         group.client.set(marker_key("job"), "d")
         group.client.set(index_key("job"), b"member")
         if is_delayed:
@@ -150,9 +150,9 @@ def test_a_marker_without_a_place_goes_unless_a_job_of_its_id_is_delayed(group: 
 
 
 def test_markers_of_what_runs_stay(group: Group) -> None:
-    group.add_on_terms(job("running"))
+    group.add_with_options(job("running"))
     (entry_id,) = group.read("a", 1)
-    group.add_on_terms(job("waiting"))
+    group.add_with_options(job("waiting"))
     group.purge_waiting()
     assert (group.marker("running"), group.marker("waiting")) == (entry_id.decode(), None)
 
@@ -166,7 +166,7 @@ def test_whatever_stands_in_the_stream_goes(group: Group) -> None:
 
 
 def test_a_marker_of_another_type_holds_nothing_up(group: Group) -> None:
-    group.add_on_terms(job("job"), job("other"))
+    group.add_with_options(job("job"), job("other"))
     group.client.delete(marker_key("job"))
     group.client.rpush(marker_key("job"), "a list")
     assert group.purge_waiting() == 2
@@ -189,6 +189,6 @@ def test_it_goes_without_memory_too(group: Group) -> None:
 
 def test_10_000_in_one_call(group: Group) -> None:
     held = group.hand_to("a", 1)
-    group.add_on_terms(*(job(f"job-{number}") for number in range(10_000)))
+    group.add_with_options(*(job(f"job-{number}") for number in range(10_000)))
     assert group.purge_waiting(10_000) == 10_000
     assert (group.stream, [key for key in group.keys if ":unique:" in key]) == (held, [])

@@ -203,15 +203,15 @@ async def test_a_delay_that_is_over_already(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "remedy"),
+    ("options", "text"),
     (
         ({"delay": "5m"}, "delay must be a timedelta, not str '5m'"),
         ({"delay_ms": "5"}, "delay_ms must be milliseconds or a timedelta, not str '5'"),
         ({"delay_ms": timedelta(minutes=5)}, "a timedelta goes into delay"),
     ),
 )
-async def test_a_delay_of_the_wrong_type(queue: Queue, options: dict[str, Any], remedy: str) -> None:
-    with pytest.raises(InvalidType, match=remedy):
+async def test_a_delay_of_the_wrong_type(queue: Queue, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidType, match=text):
         await queue.add("send", **options)
 
 

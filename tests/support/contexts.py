@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from pychasqui._engine.isolation import first_step, go_on
+from pychasqui._worker.job_context import first_step, go_on
 
 T = TypeVar("T")
 

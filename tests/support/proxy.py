@@ -323,7 +323,7 @@ def _frame_end(data: bytes, start: int) -> int | None:
 
 
 async def _connect(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    parts = urlsplit(url)
-    if parts.scheme == "unix":
-        return await asyncio.open_unix_connection(parts.path)
-    return await asyncio.open_connection(parts.hostname, parts.port)
+    address = urlsplit(url)
+    if address.scheme == "unix":
+        return await asyncio.open_unix_connection(address.path)
+    return await asyncio.open_connection(address.hostname, address.port)

@@ -16,12 +16,13 @@ from typing import Any
 
 from pychasqui._redis.dialect import read_hello
 from pychasqui._redis.replies import Entry
-from pychasqui._spec import decode_spec
-from pychasqui.codec import decode_retry
+from pychasqui._wire.envelope import decode_retry
+from pychasqui._wire.repeatable import decode_spec
+from pychasqui._wire.worker_record import read_worker
 from pychasqui.dlq import _read as read_letter
 from pychasqui.errors import ChasquiError
 from pychasqui.events import read_event
-from pychasqui.look import _delayed, _search, _view, read_worker
+from pychasqui.inspector import _delayed, _search, _view
 from pychasqui.results import decode_results
 from tests.hostile import values
 

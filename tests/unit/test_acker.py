@@ -8,17 +8,17 @@ from typing import cast
 
 import pytest
 
-from pychasqui._engine.acker import MOVES_AT_ONCE, REFUSED_BYTES, Acker
-from pychasqui._engine.delivery import Delivery
-from pychasqui._engine.event import Event, joined
+from pychasqui._core.config import ACK_BATCH, OUTCOME_BATCH, RESULT_BATCH_BYTES
+from pychasqui._core.delivery import Delivery
 from pychasqui._redis.broker import Also, Broker
-from pychasqui._redis.commands import Dead, Failed
+from pychasqui._redis.commands import Buried, Rescheduled
 from pychasqui._redis.replies import Settled
 from pychasqui._redis.socket import Socket
-from pychasqui.codec import encode_data
-from pychasqui.config import ACK_BATCH, OUTCOME_BATCH, RESULT_BATCH_BYTES
+from pychasqui._wire.envelope import encode_data
+from pychasqui._wire.event import Event, joined
+from pychasqui._worker.acker import MOVES_AT_ONCE, REFUSED_BYTES, Acker
 from pychasqui.errors import CommandTimeout, ConnectionLost, ReplyError
-from pychasqui.sinks import DlqRouted, GuardedSinks, InMemorySink, JobOutcome, RetryScheduled
+from pychasqui.metrics import DlqRouted, GuardedSinks, InMemorySink, JobOutcome, RetryScheduled
 from tests.support.waiting import eventually
 
 PATIENCE_S = 2.0
@@ -35,8 +35,8 @@ class FakeBroker:
         self.line.set()
         self.acked: list[bytes] = []
         self.finished: list[tuple[bytes, str]] = []
-        self.rescheduled: list[Failed] = []
-        self.buried: list[Dead] = []
+        self.rescheduled: list[Rescheduled] = []
+        self.buried: list[Buried] = []
         self.stored: list[tuple[list[bytes], list[tuple[str, bytes]], list[tuple[bytes, str]]]] = []
         self.ttls: set[int] = set()
         self.refused = 0
@@ -51,7 +51,7 @@ class FakeBroker:
         if self.troubles:
             raise self.troubles.pop(0)
 
-    def _answers(self, jobs: list[Failed] | list[Dead]) -> Settled:
+    def _answers(self, jobs: list[Rescheduled] | list[Buried]) -> Settled:
         letters = ("x" if job.entry_id in self.refused_jobs else "10"[job.entry_id in self.fenced] for job in jobs)
         return Settled("".join(letters).encode(), "ERR not that one", self.untold)
 
@@ -77,14 +77,14 @@ class FakeBroker:
         self.ttls.add(ttl_ms)
         return self.refused
 
-    async def reschedule(self, group: str, consumer: str, jobs: list[Failed], events_max_len: int) -> Settled:
+    async def reschedule(self, group: str, consumer: str, jobs: list[Rescheduled], events_max_len: int) -> Settled:
         await self._answer()
         if self.refuses_retries is not None:
             raise self.refuses_retries
         self.rescheduled += [job for job in jobs if job.entry_id not in self.refused_jobs]
         return self._answers(jobs)
 
-    async def bury(self, group: str, consumer: str, max_len: int, jobs: list[Dead], events_max_len: int) -> Settled:
+    async def bury(self, group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int) -> Settled:
         await self._answer()
         self.buried += [job for job in jobs if job.entry_id not in self.refused_jobs]
         return self._answers(jobs)
@@ -109,12 +109,12 @@ class Office:
 
     def __init__(
         self,
-        announcer: FakeAnnouncer | None = None,
+        event_writer: FakeAnnouncer | None = None,
         result_ttl_ms: int = 0,
         metrics: GuardedSinks | None = None,
     ) -> None:
         self.broker = FakeBroker()
-        self.told = [] if announcer is None else announcer.told
+        self.told = [] if event_writer is None else event_writer.told
         self.expected: list[int] = []
         self.fences = 0
         self.group_gone = 0
@@ -126,7 +126,7 @@ class Office:
             on_rescheduled=self.expected.append,
             on_fenced=self._on_fenced,
             on_group_gone=self._on_group_gone,
-            announcer=announcer,
+            event_writer=event_writer,
             result_ttl_ms=result_ttl_ms,
             metrics=metrics,
         )
@@ -161,12 +161,12 @@ def job(number: int, deliveries: int = 0, *, is_marked: bool = False) -> Deliver
     )
 
 
-def failed(number: int, delivery: int = 1) -> Failed:
-    return Failed(b"%d-0" % number, delivery, 100, b"member", f"job-{number}", 0)
+def failed(number: int, delivery: int = 1) -> Rescheduled:
+    return Rescheduled(b"%d-0" % number, delivery, 100, b"member", f"job-{number}", 0)
 
 
-def dead(number: int, delivery: int = 1) -> Dead:
-    return Dead(b"%d-0" % number, delivery, "", [b"d", b"x"])
+def dead(number: int, delivery: int = 1) -> Buried:
+    return Buried(b"%d-0" % number, delivery, "", [b"d", b"x"])
 
 
 def give_one_of_each(office: Office) -> None:
@@ -355,7 +355,7 @@ async def test_a_few_batches_of_the_dead_are_on_their_way_at_once_and_more_wait(
     sent: list[int] = []
     bury = office.broker.bury
 
-    async def count(group: str, consumer: str, max_len: int, jobs: list[Dead], events_max_len: int) -> Settled:
+    async def count(group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int) -> Settled:
         sent.append(len(jobs))
         return await bury(group, consumer, max_len, jobs, events_max_len)
 

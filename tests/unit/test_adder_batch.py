@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-from pychasqui._engine.adder import DUPLICATE, FULL, NEW, REPLACED, Batch
-from pychasqui._terms import Terms
+from pychasqui._core.options import AddOptions
+from pychasqui._producer.adder import DUPLICATE, FULL, NEW, REPLACED, PendingBatch
 from pychasqui.errors import ConnectionLost, QueueFull
-from pychasqui.sinks import JobsAdded
+from pychasqui.metrics import JobsAdded
 
 
-def batch(jobs: int, *, on_terms: bool = False, is_bulk: bool = False) -> Batch:
-    made = Batch(60.0, 1, 100)
+def batch(jobs: int, *, with_options: bool = False, is_bulk: bool = False) -> PendingBatch:
+    made = PendingBatch(60.0, 1, 100)
     made.envelopes = [b"x"] * jobs
-    made.terms = [Terms("+5")] * jobs if on_terms else None
+    made.options = [AddOptions("+5")] * jobs if with_options else None
     made.is_bulk = is_bulk
     loop = asyncio.get_running_loop()
     made.waiters = [loop.create_future() for _ in range(1 if is_bulk else jobs)]
     return made
 
 
-def outcomes(made: Batch) -> list[Any]:
+def outcomes(made: PendingBatch) -> list[Any]:
     return [type(waiter.exception()) if waiter.exception() else waiter.result() for waiter in made.waiters]
 
 
@@ -34,26 +34,26 @@ async def test_of_plain_jobs_those_in_front_are_new_and_the_others_found_no_room
 
 
 async def test_of_jobs_on_terms_each_has_its_letter() -> None:
-    made = batch(4, on_terms=True)
+    made = batch(4, with_options=True)
     made.settle(b"ndrf")
     assert outcomes(made) == [NEW, DUPLICATE, REPLACED, QueueFull]
 
 
 async def test_a_bulk_is_answered_as_one() -> None:
-    plain, on_terms = batch(3, is_bulk=True), batch(3, on_terms=True, is_bulk=True)
+    plain, with_options = batch(3, is_bulk=True), batch(3, with_options=True, is_bulk=True)
     plain.settle(3)
-    on_terms.settle(b"ndr")
-    assert (outcomes(plain), outcomes(on_terms)) == (["nnn"], ["ndr"])
+    with_options.settle(b"ndr")
+    assert (outcomes(plain), outcomes(with_options)) == (["nnn"], ["ndr"])
 
 
 async def test_a_bulk_without_room_was_not_added() -> None:
-    for made, reply in ((batch(3, is_bulk=True), 0), (batch(3, on_terms=True, is_bulk=True), b"fff")):
+    for made, reply in ((batch(3, is_bulk=True), 0), (batch(3, with_options=True, is_bulk=True), b"fff")):
         made.settle(reply)
         assert outcomes(made) == [QueueFull]
 
 
 async def test_who_has_given_up_waiting_gets_nothing_and_the_others_theirs() -> None:
-    made = batch(3, on_terms=True)
+    made = batch(3, with_options=True)
     made.waiters[1].cancel()
     made.settle(b"n" + FULL.encode() + b"d")
     assert (made.waiters[0].result(), made.waiters[2].result()) == (NEW, DUPLICATE)
@@ -70,7 +70,7 @@ async def test_an_error_reaches_each_as_one_of_its_own() -> None:
 @pytest.mark.parametrize("reply", (0, 1, 3))
 async def test_a_count_fits_plain_jobs(reply: int) -> None:
     assert batch(3).fits(reply)
-    assert not batch(3, on_terms=True).fits(reply)
+    assert not batch(3, with_options=True).fits(reply)
 
 
 @pytest.mark.parametrize("reply", (-1, 4, True, None, "3", b"nnn", [3], 3.0))
@@ -79,7 +79,7 @@ async def test_anything_else_does_not(reply: Any) -> None:
 
 
 async def test_a_letter_for_each_fits_jobs_on_terms() -> None:
-    made = batch(3, on_terms=True)
+    made = batch(3, with_options=True)
     assert made.fits(b"ndr")
     assert not any(made.fits(reply) for reply in (b"", b"nd", b"ndrf", "ndr", 3, None, [b"n", b"d", b"r"]))
 
@@ -92,7 +92,7 @@ class TestCounting:
         assert made.added(0) == []
 
     async def test_of_jobs_on_terms_only_new_ones_count_each_in_its_mode(self) -> None:
-        made = batch(5, on_terms=True)
+        made = batch(5, with_options=True)
         made.names = [b"mail"] * 5
-        made.terms = [Terms("+5"), Terms(), Terms("+5"), Terms("+5"), Terms("+5")]
+        made.options = [AddOptions("+5"), AddOptions(), AddOptions("+5"), AddOptions("+5"), AddOptions("+5")]
         assert made.added(b"nndrf") == [JobsAdded(1, "delayed", "mail"), JobsAdded(1, "now", "mail")]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from pychasqui._engine.acker import MOVES_AT_ONCE, cut_batches
-from pychasqui._redis.commands import Dead, Failed
-from pychasqui.config import OUTCOME_BATCH, OUTCOME_BYTES
+from pychasqui._core.config import OUTCOME_BATCH, OUTCOME_BYTES
+from pychasqui._redis.commands import Buried, Rescheduled
+from pychasqui._worker.acker import MOVES_AT_ONCE, cut_batches
 
 
-def failed(size: int) -> Failed:
-    return Failed(b"1-0", 1, 0, b"x" * size, "id", 0)
+def failed(size: int) -> Rescheduled:
+    return Rescheduled(b"1-0", 1, 0, b"x" * size, "id", 0)
 
 
-def dead(size: int) -> Dead:
-    return Dead(b"1-0", 1, "", [b"d", b"x" * (size - 1)])
+def dead(size: int) -> Buried:
+    return Buried(b"1-0", 1, "", [b"d", b"x" * (size - 1)])
 
 
 def lengths(jobs: list[Any]) -> list[int]:
@@ -36,4 +36,4 @@ def test_one_that_is_larger_travels_alone() -> None:
 
 
 def test_nothing_is_cut_into_nothing() -> None:
-    assert cut_batches(list[Failed]()) == []
+    assert cut_batches(list[Rescheduled]()) == []

@@ -6,8 +6,8 @@ import hiredis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pychasqui._redis.commands import NumberedAdd, job_arguments, terms_arguments
-from pychasqui._terms import PLAIN, Terms
+from pychasqui._core.options import PLAIN, AddOptions
+from pychasqui._redis.commands import NumberedAdd, job_arguments, options_arguments
 
 NAMES = st.sampled_from([b"", b"mail", b"report", b"3"])
 
@@ -51,7 +51,7 @@ def test_whatever_the_mix_of_names_jobs_arrive_complete_and_in_order(jobs: list[
 
 
 def test_jobs_on_terms_are_six_words_each() -> None:
-    terms = [PLAIN, Terms("+5", "replace", 7)]
-    assert terms_arguments([b"a", b"b"], [b"n", b""], ["1", "2"], terms) == [
+    options = [PLAIN, AddOptions("+5", "replace", 7)]
+    assert options_arguments([b"a", b"b"], [b"n", b""], ["1", "2"], options) == [
         b"n", b"a", "1", "", "", 0, b"", b"b", "2", "+5", "replace", 7,
     ]  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pychasqui import config
+from pychasqui._core import config
 from pychasqui.errors import ChasquiError, InvalidArgument, InvalidType
 
 

@@ -121,9 +121,9 @@ def test_tls_over_a_unix_socket_is_a_contradiction() -> None:
 def test_an_endpoint_shows_its_address_and_never_its_name_or_password(url: str) -> None:
     endpoint = parse_endpoint(url)
     assert endpoint.password == SECRET
-    for shown in (str(endpoint), repr(endpoint), f"{endpoint}", repr(endpoint.password)):
-        assert SECRET not in shown
-        assert "ann" not in shown
+    for printable in (str(endpoint), repr(endpoint), f"{endpoint}", repr(endpoint.password)):
+        assert SECRET not in printable
+        assert "ann" not in printable
     assert endpoint.address in str(endpoint)
 
 

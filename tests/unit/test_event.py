@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from pychasqui._engine.event import MAX_REASON_CHARS, Event, bounded
+from pychasqui._wire.event import MAX_REASON_CHARS, Event, bounded
 from pychasqui.events import read_event
 
 

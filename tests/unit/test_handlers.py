@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from pychasqui import InvalidType, Job, Worker
-from pychasqui._handlers import check_handler, is_async
+from pychasqui._worker.handlers import check_handler, is_async
 
 
 async def coroutine(job: Job) -> None: ...

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pychasqui._engine.scheduler import _plan
-from pychasqui._lenient import read_ms
-from pychasqui._redis.repeats import DueSpec, _count
+from pychasqui._redis.repeatables import DueSpec, _count
+from pychasqui._wire.lenient import read_ms
+from pychasqui._worker.scheduler import _plan
 from pychasqui.errors import DecodeError
-from pychasqui.repeat import GRACE_MS, LAST_MS
+from pychasqui.schedule import GRACE_MS, LAST_MS
 
 NOW = 1_800_000_000_000
 MAX_S = 0.5  # 0.05 where nothing else runs

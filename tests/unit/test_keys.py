@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
+from pychasqui._core.config import check_queue_name
 from pychasqui._redis.keys import Keys
-from pychasqui.config import check_queue_name
 from pychasqui.errors import InvalidArgument
 
 

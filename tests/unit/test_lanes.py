@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from pychasqui._engine import lanes as lanes_module
-from pychasqui._engine.delivery import Delivery
-from pychasqui._engine.lanes import Lanes
+from pychasqui._core.delivery import Delivery
+from pychasqui._worker import lanes as lanes_module
+from pychasqui._worker.lanes import Lanes
 
 PATIENCE_S = 1.0
 

@@ -9,16 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pychasqui._lenient import (
-    LATEST_MS,
-    MAX_PAIRS,
-    read_entry_id,
-    read_int,
-    read_ms,
-    read_pairs,
-    read_text,
-)
-from pychasqui._shown import shown
+from pychasqui._core.printable import printable
+from pychasqui._wire.lenient import LATEST_MS, MAX_PAIRS, read_entry_id, read_int, read_ms, read_pairs, read_text
 
 ANYTHING = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(), st.lists(st.binary() | st.integers())
@@ -90,13 +82,13 @@ def test_fields_beyond_a_bound_and_without_a_partner_are_left_out() -> None:
 
 @given(st.text(st.characters(), max_size=500))
 def test_what_is_shown_is_one_printable_line_of_a_bounded_length(text: str) -> None:
-    line = shown(text, 50)
+    line = printable(text, 50)
     assert line.isprintable()
     assert len(line) <= 50 * len(ascii("\U0010ffff"))
 
 
 def test_what_is_printable_and_short_is_shown_as_it_is() -> None:
-    assert shown("a plain naïve line") == "a plain naïve line"
-    assert shown("two\nlines\x1b[2J\u202e") == "two\\nlines\\x1b[2J\\u202e"
-    assert shown("two\nlines", keep="\n") == "two\nlines"
-    assert shown("x" * 300, 10) == "x" * 9 + "…"
+    assert printable("a plain naïve line") == "a plain naïve line"
+    assert printable("two\nlines\x1b[2J\u202e") == "two\\nlines\\x1b[2J\\u202e"
+    assert printable("two\nlines", keep="\n") == "two\nlines"
+    assert printable("x" * 300, 10) == "x" * 9 + "…"

@@ -56,19 +56,19 @@ def test_a_url_is_taken_or_refused_without_its_password(url: str, log: pytest.Lo
         try:
             made = make(url.format(*[SECRET] * 2))
         except ChasquiError as refused:
-            shown = everything_shown(refused)
+            printable = everything_shown(refused)
         else:
-            shown = f"{made!r} {made!s} {made._place!r} {made._place!s} {made._place._endpoint!r}"
-        assert SECRET not in shown
+            printable = f"{made!r} {made!s} {made._connector!r} {made._connector!s} {made._connector._endpoint!r}"
+        assert SECRET not in printable
     assert SECRET not in log.text
 
 
 def is_taken(url: str) -> bool:
     try:
-        place = MAKERS[0](url.format(*[SECRET] * 2))._place
+        connector = MAKERS[0](url.format(*[SECRET] * 2))._connector
     except InvalidArgument:
         return False
-    return place._endpoint is not None
+    return connector._endpoint is not None
 
 
 TAKEN = [url for url in ODD_URLS if is_taken(url)]
@@ -94,7 +94,7 @@ async def test_a_failure_to_connect_keeps_the_password_to_itself(url: str, log: 
 def test_a_command_refuses_a_url_without_its_password(url: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [name, "--redis-url", url.format(*[SECRET] * 2), *(["emails"] if name == "exporter" else [])]
     code = run_to_exit_code(lambda: command.chasqui.main(arguments, prog_name="chasqui", standalone_mode=False))
-    shown = capsys.readouterr()
+    printable = capsys.readouterr()
     assert code == 2
-    assert SECRET not in shown.out + shown.err
-    assert "redis_url" in shown.err
+    assert SECRET not in printable.out + printable.err
+    assert "redis_url" in printable.err

@@ -12,20 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pychasqui._engine.delivery import Delivery
-from pychasqui._engine.failure import read_failure
-from pychasqui._engine.lanes import Lanes
-from pychasqui._engine.outcomes import (
-    Dead,
-    Retry,
-    dead_letter,
-    delayed_member,
-    judge,
-    rejected_letter,
-    runs_allowed,
-)
-from pychasqui.codec import decode_envelope, encode_data, split_member
-from pychasqui.config import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
+from pychasqui._core.config import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
+from pychasqui._core.delivery import Delivery
+from pychasqui._core.failure import read_failure
+from pychasqui._wire.envelope import decode_envelope, encode_data, split_member
+from pychasqui._worker.lanes import Lanes
+from pychasqui._worker.outcomes import Dead, Retry, dead_letter, delayed_member, judge, rejected_letter, runs_allowed
 from pychasqui.errors import InvalidArgument, InvalidType, RetryLater, UnrecoverableError
 from pychasqui.retry import BackoffSpec, RetryOverride, RetryPolicy
 
@@ -203,7 +195,7 @@ class TestDeadLetter:
         assert trace.startswith("Traceback (most recent call last):\n")
         assert 'raise LookupError("no such customer: ünknown")' in trace
         assert trace.endswith("LookupError: no such customer: ünknown\n")
-        assert "_engine" not in trace
+        assert "_worker" not in trace
 
     async def test_causes_are_told(self) -> None:
         async def chained(_: None) -> None:

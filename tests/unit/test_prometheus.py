@@ -8,9 +8,9 @@ import time
 import pytest
 
 from pychasqui import PrometheusSink
-from pychasqui._engine.delivery import Delivery
-from pychasqui._exposition import Buckets, Histogram, Metric, Names, render
-from pychasqui.sinks import (
+from pychasqui._core.delivery import Delivery
+from pychasqui._http.text_format import Buckets, Histogram, Metric, Names, render
+from pychasqui.metrics import (
     DlqRouted,
     JobOutcome,
     JobsAdded,
@@ -86,13 +86,13 @@ class TestForm:
             assert (kind == "counter") == name.endswith("_total")
 
     @pytest.mark.parametrize(
-        ("value", "shown"),
+        ("value", "escaped"),
         (('say "hi"', r"say \"hi\""), ("a\\b", r"a\\b"), ("two\nlines", r"two\nlines"), ("ümlaut {}", "ümlaut {}")),
     )
-    def test_labels_are_escaped(self, value: str, shown: str) -> None:
+    def test_labels_are_escaped(self, value: str, escaped: str) -> None:
         metric = Metric("m", "gauge", "about", "name")
         metric.set(1, value)
-        assert render([metric], {}).splitlines()[2] == f'm{{name="{shown}"}} 1'
+        assert render([metric], {}).splitlines()[2] == f'm{{name="{escaped}"}} 1'
 
     def test_a_help_of_several_lines_stays_on_one(self) -> None:
         assert render([Metric("m", "gauge", "one\ntwo \\")], {}).splitlines()[0] == r"# HELP m one\ntwo \\"
@@ -104,8 +104,8 @@ class TestForm:
         metric = Metric("m", "gauge", "about", "of")
         for number in (0, 3.0, 0.25, 10**15):
             metric.set(number, str(number))
-        shown = [line.rpartition(" ")[2] for line in render([metric], {}).splitlines()[2:]]
-        assert shown == ["0", "3", "0.25", "1000000000000000"]
+        printable = [line.rpartition(" ")[2] for line in render([metric], {}).splitlines()[2:]]
+        assert printable == ["0", "3", "0.25", "1000000000000000"]
 
 
 class TestHistogram:

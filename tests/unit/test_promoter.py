@@ -9,12 +9,12 @@ from typing import NamedTuple, cast
 
 import pytest
 
-from pychasqui._engine import leader
-from pychasqui._engine import promoter as module
-from pychasqui._engine.promoter import ALERT_EVERY_S, ALERT_FOR_S, Promoter
+from pychasqui._core.config import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.replies import OtherLeader, Promotion
-from pychasqui.config import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
+from pychasqui._worker import leader
+from pychasqui._worker import promoter as module
+from pychasqui._worker.promoter import ALERT_EVERY_S, ALERT_FOR_S, Promoter
 from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
 
 NEVER = float("inf")
@@ -74,8 +74,8 @@ class Bench:
         self.now = 1000.0
         self.broker = FakeBroker()
         self.promoter = Promoter(cast(Broker, self.broker), "me", events_max_len=7)
-        for place in (module, leader):
-            monkeypatch.setattr(place, "monotonic", lambda: self.now)
+        for patched in (module, leader):
+            monkeypatch.setattr(patched, "monotonic", lambda: self.now)
 
     async def tick(self, reply: Promotion | None = None, *, hears: bool = True) -> float:
         if reply is not None:

@@ -12,15 +12,15 @@ from typing import Any, cast
 
 import pytest
 
-from pychasqui._engine.decoder import Decoder
-from pychasqui._engine.delivery import Delivery
-from pychasqui._engine.reader import MAX_UNSETTLED, WORTH_READING, Reader
-from pychasqui._engine.roll import Roll
+from pychasqui._core.config import READ_COUNT
+from pychasqui._core.delivery import Delivery
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.replies import Bounds, Claimed
 from pychasqui._redis.socket import ReplyTooLarge
-from pychasqui.codec import encode_data, encode_envelope, encode_extras
-from pychasqui.config import READ_COUNT
+from pychasqui._wire.envelope import encode_data, encode_envelope, encode_extras
+from pychasqui._worker.decoder import Decoder
+from pychasqui._worker.group_recovery import GroupRecovery
+from pychasqui._worker.reader import MAX_UNSETTLED, WORTH_READING, Reader
 from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
 from pychasqui.retry import RetryOverride
 
@@ -40,7 +40,7 @@ def claimed(number: int, deliveries: int = 1, attempt: int = 0) -> Claimed:
 @pytest.fixture(autouse=True)
 def _decode_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is."""
-    monkeypatch.setattr("pychasqui._engine.decoder.SLICE_S", 60.0)
+    monkeypatch.setattr("pychasqui._worker.decoder.SLICE_S", 60.0)
 
 
 class FakeLanes:
@@ -174,7 +174,7 @@ class FakeBroker:
         return True
 
 
-class Desk:
+class ReaderBench:
     """A reader with everything around it faked."""
 
     def __init__(self, max_attempts: int = 3) -> None:
@@ -182,7 +182,7 @@ class Desk:
         self.rejected: list[tuple[bytes, int, str]] = []
         self.exhausted: list[int] = []
         self.group_gone = 0
-        self.roll = Roll("default", "a", 6000, self.lanes.held)
+        self.recovery = GroupRecovery("default", "a", 6000, self.lanes.held)
         decoder = Decoder(
             max_payload_bytes=1000,
             max_attempts=max_attempts,
@@ -199,7 +199,7 @@ class Desk:
             decoder=decoder,
             max_bytes=16 * 2**20,
             max_entry_bytes=2**20,
-            roll=self.roll,
+            recovery=self.recovery,
             on_group_gone=self._see_group_gone,
         )
 
@@ -207,7 +207,7 @@ class Desk:
         self.group_gone += 1
 
     async def report(self) -> None:
-        await self.roll.report(cast(Broker, self.broker))
+        await self.recovery.report(cast(Broker, self.broker))
 
     async def read(self, *answers: list[Any] | RedisTrouble) -> None:
         """Let the reader have these answers, one after another."""
@@ -222,48 +222,48 @@ class Desk:
 
 async def test_jobs_begin_without_the_rolls_lock() -> None:
     """A handler that blocks in its first step must not keep the keeper from saying what is held."""
-    desk = Desk()
+    bench = ReaderBench()
     was_locked: list[bool] = []
-    desk.lanes.begin = lambda: was_locked.append(desk.roll.lock.locked())  # type: ignore[method-assign]
-    await desk.read([entry(1)])
-    assert desk.lanes.numbers == [1]
+    bench.lanes.begin = lambda: was_locked.append(bench.recovery.lock.locked())  # type: ignore[method-assign]
+    await bench.read([entry(1)])
+    assert bench.lanes.numbers == [1]
     assert was_locked == [False]
 
 
 class TestDecoding:
     async def test_entries_become_jobs(self) -> None:
-        desk = Desk()
-        await desk.read([entry(1), entry(2)])
-        assert desk.lanes.numbers == [1, 2]
-        assert [(job.id, job.name, job.attempt) for job in desk.lanes.jobs] == [
+        bench = ReaderBench()
+        await bench.read([entry(1), entry(2)])
+        assert bench.lanes.numbers == [1, 2]
+        assert [(job.id, job.name, job.attempt) for job in bench.lanes.jobs] == [
             ("job-1", "mail", 0),
             ("job-2", "mail", 0),
         ]
 
     async def test_fields_in_any_order_and_without_a_name(self) -> None:
-        desk = Desk()
+        bench = ReaderBench()
         (_, (_, envelope, _, _)) = entry(1)
-        await desk.read([[b"1-0", [b"x", b"y", b"n", b"mail", b"d", envelope]], [b"2-0", [b"d", envelope]]])
-        assert [job.name for job in desk.lanes.jobs] == ["mail", ""]
+        await bench.read([[b"1-0", [b"x", b"y", b"n", b"mail", b"d", envelope]], [b"2-0", [b"d", envelope]]])
+        assert [job.name for job in bench.lanes.jobs] == ["mail", ""]
 
     async def test_a_job_whose_id_was_given_may_be_the_only_one_of_it(self) -> None:
         """Ids of our own have 26 letters; one of as many that was given is shown by a field."""
-        desk = Desk()
+        bench = ReaderBench()
         ours, given = "01ARZ3NDEKTSV4RRFFQ69G5FAV", "order 7"
         entries = []
         for number, (job_id, more) in enumerate(((ours, []), (given, []), (ours, [b"u", b"1"]), (given, [b"u", b"1"]))):
             envelope = encode_envelope(job_id, encode_data(number), 0, 0, None)
             entries.append([b"%d-0" % number, [b"d", envelope, b"n", b"mail", *more]])
             entries.append([b"%d-1" % number, [b"d", envelope, *more]])
-        await desk.read(entries)
-        assert [job.is_marked for job in desk.lanes.jobs] == [False] * 2 + [True] * 6
-        assert [job.name for job in desk.lanes.jobs] == ["mail", ""] * 4
+        await bench.read(entries)
+        assert [job.is_marked for job in bench.lanes.jobs] == [False] * 2 + [True] * 6
+        assert [job.name for job in bench.lanes.jobs] == ["mail", ""] * 4
 
     async def test_what_follows_an_envelope_stays_with_the_job(self) -> None:
-        desk = Desk()
+        bench = ReaderBench()
         envelope = encode_envelope("job", encode_data(1), 0, 0, None, encode_extras(s=7))
-        await desk.read([[b"1-0", [b"d", envelope, b"n", b"mail"]]])
-        assert [job.extras for job in desk.lanes.jobs] == [encode_extras(s=7)]
+        await bench.read([[b"1-0", [b"d", envelope, b"n", b"mail"]]])
+        assert [job.extras for job in bench.lanes.jobs] == [encode_extras(s=7)]
 
     @pytest.mark.parametrize(
         ("fields", "reason"),
@@ -278,176 +278,176 @@ class TestDecoding:
     async def test_what_cannot_become_a_job_is_rejected_and_the_others_go_on(
         self, fields: list[bytes], reason: str
     ) -> None:
-        desk = Desk()
-        await desk.read([entry(1), [b"2-0", fields], entry(3)])
-        assert desk.lanes.numbers == [1, 3]
-        desk.reader.take([Claimed(b"4-0", fields, 2)])
-        assert desk.rejected == [(b"2-0", 1, reason), (b"4-0", 3, reason)]
+        bench = ReaderBench()
+        await bench.read([entry(1), [b"2-0", fields], entry(3)])
+        assert bench.lanes.numbers == [1, 3]
+        bench.reader.take([Claimed(b"4-0", fields, 2)])
+        assert bench.rejected == [(b"2-0", 1, reason), (b"4-0", 3, reason)]
 
 
 class TestAttempts:
     async def test_a_first_delivery_leaves_the_attempt_as_it_is(self) -> None:
-        desk = Desk()
-        await desk.read([entry(1, attempt=2)])
-        assert [(job.attempt, job.earlier_deliveries) for job in desk.lanes.jobs] == [(2, 0)]
+        bench = ReaderBench()
+        await bench.read([entry(1, attempt=2)])
+        assert [(job.attempt, job.earlier_deliveries) for job in bench.lanes.jobs] == [(2, 0)]
 
     async def test_a_job_knows_by_which_delivery_it_came(self) -> None:
-        desk = Desk(max_attempts=9)
-        await desk.read([entry(1)])
-        desk.reader.take([claimed(2, deliveries=2)])
-        desk.broker.pages = [[claimed(3, deliveries=4)]]
-        await desk.reader.adopt_orphans()
-        assert desk.lanes.held() == {b"1-0": 1, b"2-0": 3, b"3-0": 4}
+        bench = ReaderBench(max_attempts=9)
+        await bench.read([entry(1)])
+        bench.reader.take([claimed(2, deliveries=2)])
+        bench.broker.pages = [[claimed(3, deliveries=4)]]
+        await bench.reader.adopt_orphans()
+        assert bench.lanes.held() == {b"1-0": 1, b"2-0": 3, b"3-0": 4}
 
     def test_earlier_deliveries_count_as_runs(self) -> None:
-        desk = Desk(max_attempts=9)
-        desk.reader.take([claimed(1, deliveries=2, attempt=3)])
-        assert [(job.attempt, job.earlier_deliveries) for job in desk.lanes.jobs] == [(5, 2)]
+        bench = ReaderBench(max_attempts=9)
+        bench.reader.take([claimed(1, deliveries=2, attempt=3)])
+        assert [(job.attempt, job.earlier_deliveries) for job in bench.lanes.jobs] == [(5, 2)]
 
     def test_who_has_used_up_its_runs_is_dead_on_arrival(self) -> None:
-        desk = Desk(max_attempts=3)
-        desk.reader.take([claimed(1, deliveries=2), claimed(2, deliveries=3), claimed(3, deliveries=1, attempt=2)])
-        assert (desk.lanes.numbers, desk.exhausted) == ([1], [2, 3])
+        bench = ReaderBench(max_attempts=3)
+        bench.reader.take([claimed(1, deliveries=2), claimed(2, deliveries=3), claimed(3, deliveries=1, attempt=2)])
+        assert (bench.lanes.numbers, bench.exhausted) == ([1], [2, 3])
 
     async def test_a_jobs_own_number_of_attempts_wins(self) -> None:
-        desk = Desk(max_attempts=3)
+        bench = ReaderBench(max_attempts=3)
         own = [entry(1, 4, RetryOverride(5)), entry(2, 1, RetryOverride(1)), entry(3, 3, RetryOverride(None))]
-        await desk.read(own)
-        assert (desk.lanes.numbers, desk.exhausted) == ([1], [2, 3])
+        await bench.read(own)
+        assert (bench.lanes.numbers, bench.exhausted) == ([1], [2, 3])
 
 
 class TestLostReplies:
     async def test_after_a_loss_the_reader_finds_what_it_never_got(self) -> None:
-        desk = Desk()
-        desk.broker.pages = [[claimed(1), claimed(2)], [claimed(3, deliveries=3)]]
-        await desk.read(ConnectionLost("cut"), [entry(4)])
-        assert desk.lanes.numbers == [1, 2, 3, 4]
-        assert [job.attempt for job in desk.lanes.jobs] == [0, 0, 2, 0]
+        bench = ReaderBench()
+        bench.broker.pages = [[claimed(1), claimed(2)], [claimed(3, deliveries=3)]]
+        await bench.read(ConnectionLost("cut"), [entry(4)])
+        assert bench.lanes.numbers == [1, 2, 3, 4]
+        assert [job.attempt for job in bench.lanes.jobs] == [0, 0, 2, 0]
 
     async def test_what_it_holds_already_is_not_offered_again(self) -> None:
-        desk = Desk()
-        desk.broker.pages = [[claimed(1), claimed(2)]]
-        await desk.read([entry(1)], ConnectionLost("cut"))
-        assert sorted(desk.lanes.numbers) == [1, 2]
+        bench = ReaderBench()
+        bench.broker.pages = [[claimed(1), claimed(2)]]
+        await bench.read([entry(1)], ConnectionLost("cut"))
+        assert sorted(bench.lanes.numbers) == [1, 2]
 
     async def test_it_looks_once_for_each_loss(self) -> None:
-        desk = Desk()
-        desk.broker.pages = [[claimed(1)], [], [claimed(1)]]
-        await desk.read(ConnectionLost("cut"), [entry(2)], [entry(3)])
-        assert desk.lanes.numbers == [1, 2, 3]
+        bench = ReaderBench()
+        bench.broker.pages = [[claimed(1)], [], [claimed(1)]]
+        await bench.read(ConnectionLost("cut"), [entry(2)], [entry(3)])
+        assert bench.lanes.numbers == [1, 2, 3]
 
     async def test_what_the_reclaimer_brings_while_the_reader_looks_is_offered_once(self) -> None:
-        desk = Desk()
-        desk.broker.pages = [[claimed(1, deliveries=2)]]
-        desk.broker.on_page = lambda: desk.reader.take([claimed(1)]) if not desk.lanes.jobs else None
-        await desk.read(ConnectionLost("cut"))
-        assert desk.lanes.numbers == [1]
+        bench = ReaderBench()
+        bench.broker.pages = [[claimed(1, deliveries=2)]]
+        bench.broker.on_page = lambda: bench.reader.take([claimed(1)]) if not bench.lanes.jobs else None
+        await bench.read(ConnectionLost("cut"))
+        assert bench.lanes.numbers == [1]
 
     async def test_what_the_reader_has_found_and_the_reclaimer_brings_later_is_offered_once(self) -> None:
         """The takeover came before the look at Redis, and its reply after it."""
-        desk = Desk()
-        desk.broker.pages = [[claimed(1, deliveries=2)]]
-        await desk.read(ConnectionLost("cut"))
-        desk.reader.take([claimed(1)])
-        assert desk.lanes.numbers == [1]
+        bench = ReaderBench()
+        bench.broker.pages = [[claimed(1, deliveries=2)]]
+        await bench.read(ConnectionLost("cut"))
+        bench.reader.take([claimed(1)])
+        assert bench.lanes.numbers == [1]
 
     async def test_what_is_found_while_its_delivery_is_on_its_way_is_offered_once(self) -> None:
         """The reclaimer looks for orphans too, at the start and after its own losses, while the reader reads."""
-        desk = Desk()
-        desk.broker.pages = [[claimed(1)]]
-        desk.broker.on_read = desk.reader.adopt_orphans
-        await desk.read([entry(1), entry(2)])
-        assert sorted(desk.lanes.numbers) == [1, 2]
+        bench = ReaderBench()
+        bench.broker.pages = [[claimed(1)]]
+        bench.broker.on_read = bench.reader.adopt_orphans
+        await bench.read([entry(1), entry(2)])
+        assert sorted(bench.lanes.numbers) == [1, 2]
 
     async def test_what_was_found_and_is_done_before_its_delivery_comes_is_not_run_again(self) -> None:
-        desk = Desk()
+        bench = ReaderBench()
 
         async def find_and_finish() -> None:
-            await desk.reader.adopt_orphans()
-            assert desk.lanes.numbers == [1]
-            desk.lanes.jobs.clear()
+            await bench.reader.adopt_orphans()
+            assert bench.lanes.numbers == [1]
+            bench.lanes.jobs.clear()
 
-        desk.broker.pages = [[claimed(1)]]
-        desk.broker.on_read = find_and_finish
-        await desk.read([entry(1), entry(2)])
-        assert desk.lanes.numbers == [2]
+        bench.broker.pages = [[claimed(1)]]
+        bench.broker.on_read = find_and_finish
+        await bench.read([entry(1), entry(2)])
+        assert bench.lanes.numbers == [2]
 
     async def test_what_arrives_while_deleted_orphans_are_acked_is_offered_once(self) -> None:
-        desk = Desk()
-        desk.broker.pages = [[Claimed(b"9-0", None, 1), claimed(1)]]
-        desk.broker.on_ack = lambda: desk.reader.arrive([entry(1)])
-        await desk.read(ConnectionLost("cut"))
-        assert desk.lanes.numbers == [1]
+        bench = ReaderBench()
+        bench.broker.pages = [[Claimed(b"9-0", None, 1), claimed(1)]]
+        bench.broker.on_ack = lambda: bench.reader.arrive([entry(1)])
+        await bench.read(ConnectionLost("cut"))
+        assert bench.lanes.numbers == [1]
 
 
 class TestComingBack:
     def test_what_an_earlier_run_here_still_goes_on_with_is_not_run_beside_it(self) -> None:
-        desk = Desk()
-        desk.reader.take([claimed(1, deliveries=0)])
-        desk.reader.take([claimed(1, deliveries=2)])
-        assert [job.number for job in desk.lanes.jobs] == [1]
+        bench = ReaderBench()
+        bench.reader.take([claimed(1, deliveries=0)])
+        bench.reader.take([claimed(1, deliveries=2)])
+        assert [job.number for job in bench.lanes.jobs] == [1]
 
     async def test_nor_is_it_an_orphan(self) -> None:
-        desk = Desk()
-        desk.reader.take([claimed(1, deliveries=0)])
-        desk.broker.pages = [[claimed(1, deliveries=3)]]
-        await desk.reader.adopt_orphans()
-        assert [job.number for job in desk.lanes.jobs] == [1]
+        bench = ReaderBench()
+        bench.reader.take([claimed(1, deliveries=0)])
+        bench.broker.pages = [[claimed(1, deliveries=3)]]
+        await bench.reader.adopt_orphans()
+        assert [job.number for job in bench.lanes.jobs] == [1]
 
     async def test_when_that_run_has_ended_it_is_found_by_its_present_delivery(self) -> None:
-        desk = Desk()
-        desk.reader.take([claimed(1, deliveries=0)])
-        desk.reader.take([claimed(1, deliveries=2)])
-        desk.lanes.jobs.clear()
-        desk.broker.pages = [[claimed(1, deliveries=3)]]
-        await desk.reader.adopt_orphans()
-        assert [(job.number, job.attempt) for job in desk.lanes.jobs] == [(3, 2)]
+        bench = ReaderBench()
+        bench.reader.take([claimed(1, deliveries=0)])
+        bench.reader.take([claimed(1, deliveries=2)])
+        bench.lanes.jobs.clear()
+        bench.broker.pages = [[claimed(1, deliveries=3)]]
+        await bench.reader.adopt_orphans()
+        assert [(job.number, job.attempt) for job in bench.lanes.jobs] == [(3, 2)]
 
 
 class TestShedding:
     async def test_what_waits_for_too_long_is_handed_back(self) -> None:
-        desk = Desk()
-        await desk.read([entry(1), entry(2), entry(3)])
-        await desk.reader._shed()
-        assert (desk.lanes.numbers, desk.broker.released) == ([1], [b"2-0", b"3-0"])
+        bench = ReaderBench()
+        await bench.read([entry(1), entry(2), entry(3)])
+        await bench.reader._shed()
+        assert (bench.lanes.numbers, bench.broker.released) == ([1], [b"2-0", b"3-0"])
 
     async def test_what_is_being_handed_back_is_no_orphan(self) -> None:
         """Somebody else takes it as soon as it is released: it must not be run here as well."""
-        desk = Desk()
-        await desk.read([entry(1), entry(2), entry(3)])
-        desk.broker.pages = [[claimed(1), claimed(2), claimed(3)]]
-        desk.broker.on_release = desk.reader.adopt_orphans
-        await desk.reader._shed()
-        assert (desk.lanes.numbers, desk.broker.released) == ([1], [b"2-0", b"3-0"])
+        bench = ReaderBench()
+        await bench.read([entry(1), entry(2), entry(3)])
+        bench.broker.pages = [[claimed(1), claimed(2), claimed(3)]]
+        bench.broker.on_release = bench.reader.adopt_orphans
+        await bench.reader._shed()
+        assert (bench.lanes.numbers, bench.broker.released) == ([1], [b"2-0", b"3-0"])
 
 
 class TestReadingAhead:
     """While a full batch is run, the next is on its way."""
 
     @pytest.fixture
-    async def desk(self) -> Desk:
-        desk = Desk()
-        desk.broker.client_id = 7
-        desk.lanes.free = desk.reader._read_count = WORTH_READING
-        desk.reader._pace.rate = 1e6
-        desk.reader._pace._at = float("inf")  # nothing is measured: it stays so
-        return desk
+    async def bench(self) -> ReaderBench:
+        bench = ReaderBench()
+        bench.broker.client_id = 7
+        bench.lanes.free = bench.reader._read_count = WORTH_READING
+        bench.reader._estimate.rate = 1e6
+        bench.reader._estimate._at = float("inf")  # nothing is measured: it stays so
+        return bench
 
     @staticmethod
     def batch(start: int, count: int = WORTH_READING) -> list[Any]:
         return [entry(number) for number in range(start, start + count)]
 
-    async def test_the_next_batch_is_asked_for_before_the_last_is_offered(self, desk: Desk) -> None:
+    async def test_the_next_batch_is_asked_for_before_the_last_is_offered(self, bench: ReaderBench) -> None:
         asked_before: list[int] = []
-        desk.reader.on_batch = lambda _: asked_before.append(len(desk.broker.asked))
-        await desk.read(self.batch(0), self.batch(1000), self.batch(2000, 3))
-        assert len(desk.lanes.jobs) == 2 * WORTH_READING + 3
+        bench.reader.on_batch = lambda _: asked_before.append(len(bench.broker.asked))
+        await bench.read(self.batch(0), self.batch(1000), self.batch(2000, 3))
+        assert len(bench.lanes.jobs) == 2 * WORTH_READING + 3
         assert asked_before == [2, 3, 3]
-        assert [block_ms for _, block_ms in desk.broker.asked] == [100, None, None, 100]
+        assert [block_ms for _, block_ms in bench.broker.asked] == [100, None, None, 100]
 
-    async def test_a_read_that_brings_less_ends_it(self, desk: Desk) -> None:
-        await desk.read(self.batch(0, WORTH_READING - 1), self.batch(1000, 3))
-        assert [block_ms for _, block_ms in desk.broker.asked] == [100, 100, 100]
+    async def test_a_read_that_brings_less_ends_it(self, bench: ReaderBench) -> None:
+        await bench.read(self.batch(0, WORTH_READING - 1), self.batch(1000, 3))
+        assert [block_ms for _, block_ms in bench.broker.asked] == [100, 100, 100]
 
     @pytest.mark.parametrize(
         "why",
@@ -463,8 +463,8 @@ class TestReadingAhead:
             "weight",
         ),
     )
-    async def test_not_if_something_else_is_to_be_done_first(self, desk: Desk, why: str) -> None:
-        reader = desk.reader
+    async def test_not_if_something_else_is_to_be_done_first(self, bench: ReaderBench, why: str) -> None:
+        reader = bench.reader
         assert reader._room_behind(WORTH_READING) == 0  # what jobs weigh here is not known yet
         reader._weight.measure(1, 100)
         assert reader._room_behind(WORTH_READING) == WORTH_READING
@@ -475,130 +475,132 @@ class TestReadingAhead:
         if why == "unsettled":
             reader.unsettled = lambda: MAX_UNSETTLED + 1
         if why == "slow handler":
-            reader._pace.rate = 10 * WORTH_READING - 11
+            reader._estimate.rate = 10 * WORTH_READING - 11
         if why == "no connection":
-            desk.broker.client_id = None
+            bench.broker.client_id = None
         if why == "little room":
-            desk.lanes.free = -3 * READ_COUNT
+            bench.lanes.free = -3 * READ_COUNT
         if why == "weight":
             reader._weight.measure(1, 20_000)
         assert reader._room_behind(WORTH_READING) == 0
 
-    async def test_what_came_is_not_lost_when_the_next_read_is(self, desk: Desk) -> None:
-        await desk.read(self.batch(0), ConnectionLost("cut"))
-        assert len(desk.lanes.jobs) == WORTH_READING
+    async def test_what_came_is_not_lost_when_the_next_read_is(self, bench: ReaderBench) -> None:
+        await bench.read(self.batch(0), ConnectionLost("cut"))
+        assert len(bench.lanes.jobs) == WORTH_READING
 
-    async def test_a_report_in_between_ends_it_and_nothing_that_was_on_its_way_is_started(self, desk: Desk) -> None:
+    async def test_a_report_in_between_ends_it_and_nothing_that_was_on_its_way_is_started(
+        self, bench: ReaderBench
+    ) -> None:
         answered = 0
 
         async def report_at_the_second() -> None:
             nonlocal answered
             answered += 1
             if answered == 2:
-                await desk.report()
+                await bench.report()
 
-        desk.broker.on_read = report_at_the_second
-        await desk.read(self.batch(0), self.batch(1000), self.batch(2000, 3), self.batch(3000, 3))
-        assert {job.data // 1000 for job in desk.lanes.jobs} == {0, 3}
-        assert len(desk.lanes.jobs) == WORTH_READING + 3
+        bench.broker.on_read = report_at_the_second
+        await bench.read(self.batch(0), self.batch(1000), self.batch(2000, 3), self.batch(3000, 3))
+        assert {job.data // 1000 for job in bench.lanes.jobs} == {0, 3}
+        assert len(bench.lanes.jobs) == WORTH_READING + 3
 
-    async def test_nothing_is_read_while_what_has_ended_is_not_settled(self, desk: Desk) -> None:
+    async def test_nothing_is_read_while_what_has_ended_is_not_settled(self, bench: ReaderBench) -> None:
         unsettled = MAX_UNSETTLED + 1
-        desk.reader.unsettled = lambda: unsettled
-        desk.broker.answers = [[entry(1)]]
-        desk.reader.start()
+        bench.reader.unsettled = lambda: unsettled
+        bench.broker.answers = [[entry(1)]]
+        bench.reader.start()
         await asyncio.sleep(0.05)
-        assert desk.broker.asked == []
+        assert bench.broker.asked == []
         unsettled = MAX_UNSETTLED
-        desk.reader.on_settled()
+        bench.reader.on_settled()
         async with asyncio.timeout(PATIENCE_S):
-            await desk.broker.is_idle.wait()
-        assert desk.lanes.numbers == [1]
-        await desk.reader.end(patience_s=0)
+            await bench.broker.is_idle.wait()
+        assert bench.lanes.numbers == [1]
+        await bench.reader.end(patience_s=0)
 
 
 class TestReport:
     """This worker has said what it holds: whatever it did not name may be somebody else's."""
 
     async def test_what_was_asked_for_before_it_and_comes_after_it_is_not_started(self) -> None:
-        desk = Desk()
-        desk.broker.on_read = desk.report
-        await desk.read([entry(1)])
-        assert desk.lanes.numbers == []
+        bench = ReaderBench()
+        bench.broker.on_read = bench.report
+        await bench.read([entry(1)])
+        assert bench.lanes.numbers == []
 
     async def test_if_it_is_still_ours_it_is_found(self) -> None:
-        desk = Desk()
+        bench = ReaderBench()
 
         async def report_once() -> None:
-            desk.broker.on_read = _nothing
-            await desk.report()
+            bench.broker.on_read = _nothing
+            await bench.report()
 
-        desk.broker.on_read = report_once
-        desk.broker.pages = [[claimed(1)]]
-        await desk.read([entry(1)], [entry(2)])
-        assert desk.lanes.numbers == [1, 2]
+        bench.broker.on_read = report_once
+        bench.broker.pages = [[claimed(1)]]
+        await bench.read([entry(1)], [entry(2)])
+        assert bench.lanes.numbers == [1, 2]
 
     async def test_so_it_is_with_what_was_claimed(self) -> None:
-        desk = Desk()
-        with desk.reader.expecting():
-            await desk.report()
-            desk.reader.take([claimed(1)])
-        assert desk.lanes.numbers == []
-        with desk.reader.expecting():
-            desk.reader.take([claimed(1)])
-        assert desk.lanes.numbers == [1]
+        bench = ReaderBench()
+        with bench.reader.expecting():
+            await bench.report()
+            bench.reader.take([claimed(1)])
+        assert bench.lanes.numbers == []
+        with bench.reader.expecting():
+            bench.reader.take([claimed(1)])
+        assert bench.lanes.numbers == [1]
 
     async def test_and_with_a_page_of_orphans(self) -> None:
-        desk = Desk()
-        desk.broker.pages = [[claimed(1)], [claimed(2)], [claimed(1)]]
+        bench = ReaderBench()
+        bench.broker.pages = [[claimed(1)], [claimed(2)], [claimed(1)]]
         reports = iter([False, True])
 
         async def page(*_: Any) -> list[Claimed]:
             if next(reports, False):
-                await desk.report()
-            return desk.broker.pages.pop(0) if desk.broker.pages else []
+                await bench.report()
+            return bench.broker.pages.pop(0) if bench.broker.pages else []
 
-        desk.broker.pending_page = page  # type: ignore[assignment, method-assign]
-        await desk.reader.adopt_orphans()
-        assert desk.lanes.numbers == [1]
-        assert desk.reader.may_have_orphans
+        bench.broker.pending_page = page  # type: ignore[assignment, method-assign]
+        await bench.reader.adopt_orphans()
+        assert bench.lanes.numbers == [1]
+        assert bench.reader.may_have_orphans
 
     async def test_what_is_asked_for_while_one_is_under_way_is_not_started_either(self) -> None:
         """It may be of the group as it is before the report arrives: then that does not know of it."""
-        desk = Desk()
+        bench = ReaderBench()
         asked, arrived = asyncio.Event(), asyncio.Event()
 
         async def under_way(held: dict[bytes, int]) -> None:
             asked.set()
             await arrived.wait()
 
-        desk.broker.on_report = under_way
-        reporting = asyncio.create_task(desk.report())
+        bench.broker.on_report = under_way
+        reporting = asyncio.create_task(bench.report())
         await asked.wait()
-        with desk.reader.expecting():
-            desk.reader.take([claimed(1)])
-            assert desk.lanes.numbers == []
+        with bench.reader.expecting():
+            bench.reader.take([claimed(1)])
+            assert bench.lanes.numbers == []
             arrived.set()
             await reporting
-            desk.reader.take([claimed(1)])
-        assert desk.lanes.numbers == []
+            bench.reader.take([claimed(1)])
+        assert bench.lanes.numbers == []
 
     async def test_one_that_fails_is_over(self) -> None:
-        desk = Desk()
+        bench = ReaderBench()
 
         async def fails(held: dict[bytes, int]) -> None:
             raise ConnectionLost("cut")
 
-        desk.broker.on_report = fails
+        bench.broker.on_report = fails
         with pytest.raises(ConnectionLost):
-            await desk.report()
-        await desk.read([entry(1)])
-        assert desk.lanes.numbers == [1]
+            await bench.report()
+        await bench.read([entry(1)])
+        assert bench.lanes.numbers == [1]
 
     async def test_it_names_all_that_is_held_and_waits_for_what_is_just_arriving(self) -> None:
         """The keeper's thread speaks while the loop decodes: what has arrived by then is among it."""
-        desk, said, decoding = Desk(), list[dict[bytes, int]](), threading.Event()
-        genuine = desk.lanes.offer
+        bench, said, decoding = ReaderBench(), list[dict[bytes, int]](), threading.Event()
+        genuine = bench.lanes.offer
 
         def slowly(jobs: list[Delivery]) -> None:
             decoding.set()
@@ -610,187 +612,187 @@ class TestReport:
 
         def speak() -> None:
             decoding.wait(PATIENCE_S)
-            asyncio.run(desk.report())
+            asyncio.run(bench.report())
 
-        desk.lanes.offer = slowly  # type: ignore[method-assign]
-        desk.broker.on_report = note
+        bench.lanes.offer = slowly  # type: ignore[method-assign]
+        bench.broker.on_report = note
         speaking = threading.Thread(target=speak)
         speaking.start()
-        desk.reader.take([claimed(1, deliveries=2), claimed(2)])
+        bench.reader.take([claimed(1, deliveries=2), claimed(2)])
         speaking.join(PATIENCE_S)
         assert said == [{b"1-0": 3, b"2-0": 2}]
 
 
 class TestGroupMadeAnew:
     async def test_whoever_sees_to_it_is_told(self) -> None:
-        desk = Desk()
-        await desk.read(ReplyError("NOGROUP No such key"), ReplyError("NOGROUP No such key"), [entry(1)])
-        assert (desk.group_gone, desk.lanes.numbers) == (2, [1])
+        bench = ReaderBench()
+        await bench.read(ReplyError("NOGROUP No such key"), ReplyError("NOGROUP No such key"), [entry(1)])
+        assert (bench.group_gone, bench.lanes.numbers) == (2, [1])
 
     async def test_if_others_made_it_what_is_held_comes_a_second_time_and_is_not_offered(self) -> None:
-        desk = Desk()
-        await desk.read([entry(1), entry(2)], ReplyError("NOGROUP No such key"), [entry(1), entry(2), entry(3)])
-        assert desk.lanes.numbers == [1, 2, 3]
+        bench = ReaderBench()
+        await bench.read([entry(1), entry(2)], ReplyError("NOGROUP No such key"), [entry(1), entry(2), entry(3)])
+        assert bench.lanes.numbers == [1, 2, 3]
 
     async def test_what_is_not_held_any_more_is_offered_when_it_is_taken_over(self) -> None:
         """Another worker read it from the new group, so that this one lost it; then that one died."""
-        desk = Desk()
-        await desk.read([entry(1)], ReplyError("NOGROUP No such key"), [entry(2)])
-        desk.lanes.jobs = [job for job in desk.lanes.jobs if job.data != 1]
-        desk.reader.take([claimed(1)])
-        assert sorted(desk.lanes.numbers) == [1, 2]
+        bench = ReaderBench()
+        await bench.read([entry(1)], ReplyError("NOGROUP No such key"), [entry(2)])
+        bench.lanes.jobs = [job for job in bench.lanes.jobs if job.data != 1]
+        bench.reader.take([claimed(1)])
+        assert sorted(bench.lanes.numbers) == [1, 2]
 
 
 class TestPause:
     async def test_while_the_queue_is_paused_nothing_is_read(self) -> None:
-        desk = Desk()
-        desk.broker.answers = [[entry(1)]]
-        desk.reader.pause(True)
-        desk.reader.start()
+        bench = ReaderBench()
+        bench.broker.answers = [[entry(1)]]
+        bench.reader.pause(True)
+        bench.reader.start()
         await asyncio.sleep(0.01)
-        assert desk.lanes.numbers == []
-        desk.reader.pause(False)
+        assert bench.lanes.numbers == []
+        bench.reader.pause(False)
         async with asyncio.timeout(PATIENCE_S):
-            await desk.broker.is_idle.wait()
-        assert desk.lanes.numbers == [1]
-        await desk.reader.end(patience_s=0)
+            await bench.broker.is_idle.wait()
+        assert bench.lanes.numbers == [1]
+        await bench.reader.end(patience_s=0)
 
-    async def wait_in_a_read(self) -> Desk:
-        desk = Desk()
-        desk.broker.client_id = 7
-        desk.reader.start()
+    async def wait_in_a_read(self) -> ReaderBench:
+        bench = ReaderBench()
+        bench.broker.client_id = 7
+        bench.reader.start()
         async with asyncio.timeout(PATIENCE_S):
-            await desk.broker.is_idle.wait()
-        return desk
+            await bench.broker.is_idle.wait()
+        return bench
 
     async def test_a_read_that_waits_ends_when_the_queue_is_paused(self) -> None:
-        desk = await self.wait_in_a_read()
-        desk.reader.pause(True)
+        bench = await self.wait_in_a_read()
+        bench.reader.pause(True)
         await asyncio.sleep(0)
-        assert desk.broker.unblocked == [7]
-        await desk.reader.end(patience_s=0)
+        assert bench.broker.unblocked == [7]
+        await bench.reader.end(patience_s=0)
 
     async def test_hearing_the_same_again_changes_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO, "chasqui.worker")
-        desk = await self.wait_in_a_read()
+        bench = await self.wait_in_a_read()
         for is_paused in (False, True, True, False, False):
-            desk.reader.pause(is_paused)
+            bench.reader.pause(is_paused)
             await asyncio.sleep(0)
-        assert desk.broker.unblocked == [7]
+        assert bench.broker.unblocked == [7]
         assert [record.getMessage() for record in caplog.records] == [
             "the queue is paused for worker a",
             "the queue is resumed for worker a",
         ]
-        await desk.reader.end(patience_s=0)
+        await bench.reader.end(patience_s=0)
 
     async def test_a_server_that_cannot_end_the_read_harms_nothing(self) -> None:
-        desk = await self.wait_in_a_read()
-        desk.broker.unblock_trouble = ConnectionLost("away")
-        desk.reader.pause(True)
+        bench = await self.wait_in_a_read()
+        bench.broker.unblock_trouble = ConnectionLost("away")
+        bench.reader.pause(True)
         await asyncio.sleep(0)
-        await desk.reader.end(patience_s=0)
-        assert desk.reader._unblocking is not None
-        await desk.reader._unblocking
+        await bench.reader.end(patience_s=0)
+        assert bench.reader._unblocking is not None
+        await bench.reader._unblocking
 
     async def test_what_has_not_started_is_handed_back(self) -> None:
-        desk = Desk()
-        await desk.read([entry(1), entry(2)])
-        desk.reader.pause(True)
-        desk.reader.start()
+        bench = ReaderBench()
+        await bench.read([entry(1), entry(2)])
+        bench.reader.pause(True)
+        bench.reader.start()
         async with asyncio.timeout(PATIENCE_S):
-            while not desk.broker.released:
+            while not bench.broker.released:
                 await asyncio.sleep(0)
-        assert (desk.lanes.numbers, desk.broker.released) == ([], [b"1-0", b"2-0"])
-        await desk.reader.end(patience_s=0)
+        assert (bench.lanes.numbers, bench.broker.released) == ([], [b"1-0", b"2-0"])
+        await bench.reader.end(patience_s=0)
 
     async def test_a_paused_reader_stops(self) -> None:
-        desk = Desk()
-        desk.reader.pause(True)
-        desk.reader.start()
+        bench = ReaderBench()
+        bench.reader.pause(True)
+        bench.reader.start()
         await asyncio.sleep(0.01)
         async with asyncio.timeout(PATIENCE_S):
-            await desk.reader.end(patience_s=PATIENCE_S)
-        assert desk.lanes.numbers == []
+            await bench.reader.end(patience_s=PATIENCE_S)
+        assert bench.lanes.numbers == []
 
 
 class TestRoom:
     def test_there_is_none_once_it_stops(self) -> None:
-        desk = Desk()
-        assert desk.reader.room() == 10
-        desk.reader._is_stopping = True
-        assert desk.reader.room() == 0
+        bench = ReaderBench()
+        assert bench.reader.room() == 10
+        bench.reader._is_stopping = True
+        assert bench.reader.room() == 0
 
     def test_deleted_entries_are_passed_over(self) -> None:
-        desk = Desk()
-        desk.reader.take([Claimed(b"1-0", None, 1), claimed(2)])
-        assert desk.lanes.numbers == [2]
+        bench = ReaderBench()
+        bench.reader.take([Claimed(b"1-0", None, 1), claimed(2)])
+        assert bench.lanes.numbers == [2]
 
 
 class TestWhatItHoldsAlready:
     """Redis may be restored from an older copy, or the group made again: what was read then comes as new."""
 
     async def test_it_does_not_run_beside_itself(self) -> None:
-        desk = Desk()
-        await desk.read([entry(1), entry(2)], [entry(1), entry(2), entry(3)])
-        assert desk.lanes.numbers == [1, 2, 3]
+        bench = ReaderBench()
+        await bench.read([entry(1), entry(2)], [entry(1), entry(2), entry(3)])
+        assert bench.lanes.numbers == [1, 2, 3]
 
     async def test_neither_does_what_was_claimed_or_adopted(self) -> None:
-        desk = Desk()
-        with desk.reader.expecting():
-            desk.reader.take([claimed(5)])
-        desk.broker.pages = [[claimed(7)]]
-        await desk.reader.adopt_orphans()
-        await desk.read([entry(5), entry(6), entry(7)])
-        assert desk.lanes.numbers == [5, 7, 6]
+        bench = ReaderBench()
+        with bench.reader.expecting():
+            bench.reader.take([claimed(5)])
+        bench.broker.pages = [[claimed(7)]]
+        await bench.reader.adopt_orphans()
+        await bench.read([entry(5), entry(6), entry(7)])
+        assert bench.lanes.numbers == [5, 7, 6]
 
     async def test_what_is_not_held_any_more_runs_again(self) -> None:
-        desk = Desk()
-        await desk.read([entry(1), entry(2)])
-        desk.lanes.jobs.clear()
-        await desk.read([entry(1), entry(2)])
-        assert desk.lanes.numbers == [1, 2]
+        bench = ReaderBench()
+        await bench.read([entry(1), entry(2)])
+        bench.lanes.jobs.clear()
+        await bench.read([entry(1), entry(2)])
+        assert bench.lanes.numbers == [1, 2]
 
     async def test_ids_are_compared_as_numbers(self) -> None:
-        desk = Desk()
-        await desk.read([entry(9)], [entry(10)])
+        bench = ReaderBench()
+        await bench.read([entry(9)], [entry(10)])
         asked: list[int] = []
-        desk.reader._held = lambda: asked.append(1) or desk.lanes.held()  # type: ignore[func-returns-value]
-        desk.reader.arrive([entry(11)])
+        bench.reader._held = lambda: asked.append(1) or bench.lanes.held()  # type: ignore[func-returns-value]
+        bench.reader.arrive([entry(11)])
         assert asked == []  # nothing that is held can be among what comes in its order
-        desk.reader.arrive([entry(10)])
-        assert (asked, desk.lanes.numbers) == ([1], [9, 10, 11])
+        bench.reader.arrive([entry(10)])
+        assert (asked, bench.lanes.numbers) == ([1], [9, 10, 11])
 
     async def test_an_id_that_no_server_makes_does_no_harm(self) -> None:
-        desk = Desk()
-        desk.reader.arrive([[b"odd", entry(1)[1]]])
-        desk.reader.arrive([[b"odd", entry(1)[1]]])
-        assert desk.lanes.numbers == [1]
+        bench = ReaderBench()
+        bench.reader.arrive([[b"odd", entry(1)[1]]])
+        bench.reader.arrive([[b"odd", entry(1)[1]]])
+        assert bench.lanes.numbers == [1]
 
 
 class TestBytes:
     async def test_what_waits_leaves_room_for_less(self) -> None:
-        desk = Desk()
-        desk.reader._weight.measure(1, 2**20)
-        desk.lanes.waiting, desk.lanes.waiting_bytes = 10, 10 * 2**20
-        assert desk.reader.bytes_left == 6 * 2**20
-        assert desk.reader.bounds() == Bounds(2**20, 2**20)
-        desk.lanes.waiting, desk.lanes.waiting_bytes = 16, 16 * 2**20
-        assert (desk.reader.room(), desk.reader.bounds().max_bytes) == (0, 1)
+        bench = ReaderBench()
+        bench.reader._weight.measure(1, 2**20)
+        bench.lanes.waiting, bench.lanes.waiting_bytes = 10, 10 * 2**20
+        assert bench.reader.bytes_left == 6 * 2**20
+        assert bench.reader.bounds() == Bounds(2**20, 2**20)
+        bench.lanes.waiting, bench.lanes.waiting_bytes = 16, 16 * 2**20
+        assert (bench.reader.room(), bench.reader.bounds().max_bytes) == (0, 1)
 
     async def test_so_does_what_has_ended_and_is_not_settled(self) -> None:
-        desk = Desk()
-        desk.reader._weight.measure(1, 2**20)
-        desk.reader.unsettled = lambda: 14
-        assert desk.reader.bytes_left == 2 * 2**20
+        bench = ReaderBench()
+        bench.reader._weight.measure(1, 2**20)
+        bench.reader.unsettled = lambda: 14
+        assert bench.reader.bytes_left == 2 * 2**20
 
     async def test_small_jobs_are_not_added_up(self) -> None:
-        desk = Desk()
-        desk.reader._weight.measure(10, 1000)
-        desk.lanes.waiting, desk.lanes.waiting_bytes = 50, 2**40
-        assert desk.reader.bytes_left == 16 * 2**20 - 5000
+        bench = ReaderBench()
+        bench.reader._weight.measure(10, 1000)
+        bench.lanes.waiting, bench.lanes.waiting_bytes = 50, 2**40
+        assert bench.reader.bytes_left == 16 * 2**20 - 5000
 
     async def test_large_entries_are_read_by_a_script_as_long_as_there_are_any(self) -> None:
-        desk = Desk()
+        bench = ReaderBench()
         read: list[tuple[int, Bounds]] = []
         waiting = [[claimed(1, deliveries=0)], [claimed(2, deliveries=0)]]
 
@@ -798,44 +800,44 @@ class TestBytes:
             read.append((count, bounds))
             return waiting.pop(0) if waiting else []
 
-        desk.broker.read_within = read_within  # type: ignore[method-assign]
-        desk.reader._weight.bytes = 2.0**28
-        await desk.read([entry(3)], [entry(4)])
-        assert desk.lanes.numbers == [1, 2, 3, 4]
-        assert [count for count, _ in desk.broker.asked] == [1, 1, 1]
+        bench.broker.read_within = read_within  # type: ignore[method-assign]
+        bench.reader._weight.bytes = 2.0**28
+        await bench.read([entry(3)], [entry(4)])
+        assert bench.lanes.numbers == [1, 2, 3, 4]
+        assert [count for count, _ in bench.broker.asked] == [1, 1, 1]
         assert {bounds.max_bytes for _, bounds in read} == {2**20}
 
     async def test_a_reply_that_is_too_large_makes_it_read_by_bytes(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO)
-        desk = Desk()
-        await desk.read([entry(1)])
-        assert desk.reader._weight.bytes < 1000
-        desk.broker.pages = [[claimed(2)]]
-        await desk.read(ReplyTooLarge("a reply takes more than 9 bytes"), [entry(3)])
-        assert desk.lanes.numbers == [1, 2, 3]
-        assert desk.reader._weight.bytes > 2**22
+        bench = ReaderBench()
+        await bench.read([entry(1)])
+        assert bench.reader._weight.bytes < 1000
+        bench.broker.pages = [[claimed(2)]]
+        await bench.read(ReplyTooLarge("a reply takes more than 9 bytes"), [entry(3)])
+        assert bench.lanes.numbers == [1, 2, 3]
+        assert bench.reader._weight.bytes > 2**22
         assert "reads fewer at a time" in caplog.text
 
     async def test_orphans_are_adopted_as_there_is_room_for_them(self) -> None:
-        desk = Desk()
-        desk.broker.pages = [[claimed(1)], [claimed(2)], [claimed(3)]]
-        desk.reader._weight.bytes, desk.lanes.waiting = 2.0**28, 1
+        bench = ReaderBench()
+        bench.broker.pages = [[claimed(1)], [claimed(2)], [claimed(3)]]
+        bench.reader._weight.bytes, bench.lanes.waiting = 2.0**28, 1
 
         def fill_up() -> None:
-            desk.lanes.waiting_bytes = 2**30
+            bench.lanes.waiting_bytes = 2**30
 
-        desk.broker.on_page = fill_up
-        assert await desk.reader.adopt_orphans()
-        assert (desk.lanes.numbers, desk.reader.may_have_orphans) == ([1], True)
-        desk.broker.on_page, desk.lanes.waiting_bytes = lambda: None, 0
-        assert not await desk.reader.adopt_orphans()
-        assert (desk.lanes.numbers, desk.reader.may_have_orphans) == ([1, 2, 3], False)
+        bench.broker.on_page = fill_up
+        assert await bench.reader.adopt_orphans()
+        assert (bench.lanes.numbers, bench.reader.may_have_orphans) == ([1], True)
+        bench.broker.on_page, bench.lanes.waiting_bytes = lambda: None, 0
+        assert not await bench.reader.adopt_orphans()
+        assert (bench.lanes.numbers, bench.reader.may_have_orphans) == ([1, 2, 3], False)
 
     async def test_an_orphan_that_is_too_large_is_rejected_by_its_size(self) -> None:
-        desk = Desk()
-        desk.broker.pages = [[Claimed(b"1-0", None, 3, size=2**27), claimed(2)]]
-        await desk.reader.adopt_orphans()
-        assert (desk.lanes.numbers, desk.rejected) == ([2], [(b"1-0", 3, "oversize_payload")])
+        bench = ReaderBench()
+        bench.broker.pages = [[Claimed(b"1-0", None, 3, size=2**27), claimed(2)]]
+        await bench.reader.adopt_orphans()
+        assert (bench.lanes.numbers, bench.rejected) == ([2], [(b"1-0", 3, "oversize_payload")])
 
 
 class TestDecodingLater:
@@ -884,8 +886,8 @@ class TestDecodingLater:
             now += 0.001
             return now
 
-        monkeypatch.setattr("pychasqui._engine.decoder.monotonic", monotonic)
-        monkeypatch.setattr("pychasqui._engine.decoder.SLICE_S", 0.01)
+        monkeypatch.setattr("pychasqui._worker.decoder.monotonic", monotonic)
+        monkeypatch.setattr("pychasqui._worker.decoder.SLICE_S", 0.01)
         rejected: list[str] = []
         decoder = self.decoder(rejected)
         medium = [self.large(encode_data("x" * 1000)) for _ in range(30)]

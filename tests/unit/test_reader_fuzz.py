@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pychasqui.look import WorkerInfo, encode_worker, read_worker
+from pychasqui._wire.worker_record import WorkerInfo, encode_worker, read_worker
 from tests.unit.fuzz_readers import check, entries
 
 FIELDS = st.none() | st.lists(st.binary(max_size=40), max_size=12)

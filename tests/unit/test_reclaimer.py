@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pychasqui._engine import reclaimer as module
-from pychasqui._engine.reclaimer import Reclaimer, over_leases
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.replies import Bounds, Claimed
+from pychasqui._worker import reclaimer as module
+from pychasqui._worker.reclaimer import Reclaimer, over_leases
 
 BOUNDS = Bounds(2**20, 2**20)
 NOW_MS = 1_700_000_000_000

@@ -12,12 +12,12 @@ import pytest
 
 from pychasqui._redis import replies
 from pychasqui._redis.broker import Broker
-from pychasqui._redis.commands import Dead, Failed
+from pychasqui._redis.commands import Buried, Rescheduled
 from pychasqui._redis.connection import Connection
+from pychasqui._redis.dlq import DlqBroker
+from pychasqui._redis.inspector import InspectorBroker
 from pychasqui._redis.keys import Keys
-from pychasqui._redis.letters import LetterBroker
-from pychasqui._redis.looks import LookBroker
-from pychasqui._redis.repeats import RepeatBroker
+from pychasqui._redis.repeatables import RepeatablesBroker
 from pychasqui._redis.replies import read_entries
 from pychasqui.errors import RedisTrouble, ReplyError
 
@@ -109,7 +109,7 @@ class OddBroker(Broker):
 KEYS = Keys("q")
 HELD = [(b"1-1", 1)]
 BOUNDS = replies.Bounds(100, 100)
-FAILED, DEAD = Failed(b"1-1", 1, 10, b"member", "job", 0), Dead(b"1-1", 1, "", [b"d", b"x"])
+FAILED, DEAD = Rescheduled(b"1-1", 1, 10, b"member", "job", 0), Buried(b"1-1", 1, "", [b"d", b"x"])
 ASKS: dict[str, Callable[[Broker], Any]] = {
     "reschedule": lambda broker: broker.reschedule("g", "c", [FAILED], 0),
     "bury": lambda broker: broker.bury("g", "c", 0, [DEAD], 0),
@@ -131,15 +131,15 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "promote": lambda broker: broker.promote("h", 1000, 10, events_max_len=0),
     "backlog": lambda broker: broker.backlog(),
     "move_delayed": lambda broker: broker.move_delayed("run", ["job"]),
-    "due": lambda broker: RepeatBroker(broker, KEYS).due("h", 1000, 10),
-    "page of repeatables": lambda broker: RepeatBroker(broker, KEYS).page(10),
-    "move": lambda broker: RepeatBroker(broker, KEYS).move("pause", "key"),
-    "letters": lambda broker: LetterBroker(broker, KEYS).page("-", "+", 10),
-    "replay": lambda broker: LetterBroker(broker, KEYS).replay([("1-1", b"x", b"")]),
-    "counts": lambda broker: LookBroker(broker, KEYS, "g").counts(),
-    "waiting": lambda broker: LookBroker(broker, KEYS, "g").waiting("", 10),
-    "active": lambda broker: LookBroker(broker, KEYS, "g").active("", 10),
-    "workers": lambda broker: LookBroker(broker, KEYS, "g").workers(),
+    "due": lambda broker: RepeatablesBroker(broker, KEYS).due("h", 1000, 10),
+    "page of repeatables": lambda broker: RepeatablesBroker(broker, KEYS).page(10),
+    "move": lambda broker: RepeatablesBroker(broker, KEYS).move("pause", "key"),
+    "letters": lambda broker: DlqBroker(broker, KEYS).page("-", "+", 10),
+    "replay": lambda broker: DlqBroker(broker, KEYS).replay([("1-1", b"x", b"")]),
+    "counts": lambda broker: InspectorBroker(broker, KEYS, "g").counts(),
+    "waiting": lambda broker: InspectorBroker(broker, KEYS, "g").waiting("", 10),
+    "active": lambda broker: InspectorBroker(broker, KEYS, "g").active("", 10),
+    "workers": lambda broker: InspectorBroker(broker, KEYS, "g").workers(),
 }
 
 

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from pychasqui._redis.reports import ReportBroker
-from pychasqui.codec import encode_data
+from pychasqui._redis.results import ResultsBroker
+from pychasqui._wire.envelope import encode_data
 from pychasqui.errors import Closed, DecodeError, JobFailed, RedisTrouble, ReplyError, ResultExpired, ResultNotStored
 from pychasqui.events import QueueEvent, QueueEvents
-from pychasqui.look import Look
+from pychasqui.inspector import Inspector
 from pychasqui.results import EXPLAINED_AT_ONCE, REMEMBERED, Results, decode_results
 from tests.support.waiting import eventually
 
@@ -97,7 +97,7 @@ class Hub:
         self.broker, self.events = FakeBroker(), FakeEvents()
         self.look = FakeLook()
         self.results = Results(
-            lambda: cast(ReportBroker, self.broker), cast(QueueEvents, self.events), cast(Look, self.look)
+            lambda: cast(ResultsBroker, self.broker), cast(QueueEvents, self.events), cast(Inspector, self.look)
         )
 
     async def wait(self, *job_ids: str, timeout_s: float = PATIENCE_S) -> list[asyncio.Task[Any]]:

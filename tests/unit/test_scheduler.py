@@ -10,16 +10,16 @@ from typing import Any, cast
 import pytest
 
 from pychasqui import MissedFiresPolicy, RepeatPattern
-from pychasqui._engine import leader
-from pychasqui._engine import scheduler as module
-from pychasqui._engine.scheduler import BYTES_A_CALL, DECIDE_S, JOBS_A_CALL, Scheduler, _plan, in_calls
-from pychasqui._redis.repeats import MAX_SPEC_BYTES, Due, DueSpec, Fires, RepeatBroker
+from pychasqui._redis.repeatables import MAX_SPEC_BYTES, Due, DueSpec, Fires, RepeatablesBroker
 from pychasqui._redis.replies import OtherLeader
-from pychasqui._spec import encode_spec
-from pychasqui.codec import decode_envelope, encode_data, encode_retry, read_extra
+from pychasqui._wire.envelope import decode_envelope, encode_data, encode_retry, read_extra
+from pychasqui._wire.repeatable import encode_spec
+from pychasqui._worker import leader
+from pychasqui._worker import scheduler as module
+from pychasqui._worker.scheduler import BYTES_A_CALL, DECIDE_S, JOBS_A_CALL, Scheduler, _plan, in_calls
 from pychasqui.errors import DecodeError
-from pychasqui.repeat import GRACE_MS, MAX_FIRES, RepeatSpec
 from pychasqui.retry import BackoffSpec, RetryOverride
+from pychasqui.schedule import GRACE_MS, MAX_FIRES, RepeatSpec
 
 NOW = 1_800_000_000_000
 MINUTE_MS = 60_000
@@ -204,9 +204,9 @@ class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 50.0
         self.repeats = FakeRepeats()
-        self.scheduler = Scheduler(cast(RepeatBroker, self.repeats), "me", tick_s=1.5)
-        for place in (module, leader):
-            monkeypatch.setattr(place, "monotonic", lambda: self.now)
+        self.scheduler = Scheduler(cast(RepeatablesBroker, self.repeats), "me", tick_s=1.5)
+        for patched in (module, leader):
+            monkeypatch.setattr(patched, "monotonic", lambda: self.now)
 
     async def tick(self, next_due_ms: int = -1, *specs: DueSpec, leads: bool = True) -> float:
         other = None if leads else OtherLeader("other", was_cut=False, overdue_ms=0)
@@ -294,6 +294,6 @@ class TestTick:
         assert bench.looks_at == pytest.approx(0.05)
 
     async def test_one_that_fires_late_is_given_grace_of_several_ticks(self) -> None:
-        slow = Scheduler(cast(RepeatBroker, FakeRepeats()), "me", tick_s=60)
+        slow = Scheduler(cast(RepeatablesBroker, FakeRepeats()), "me", tick_s=60)
         assert slow._grace_ms == 180_000
-        assert Scheduler(cast(RepeatBroker, FakeRepeats()), "me", tick_s=0.01)._grace_ms == GRACE_MS
+        assert Scheduler(cast(RepeatablesBroker, FakeRepeats()), "me", tick_s=0.01)._grace_ms == GRACE_MS

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pychasqui import InvalidArgument, InvalidType, Worker
-from pychasqui._engine.signals import SIGNALS, caught_signals
+from pychasqui._worker.signals import SIGNALS, caught_signals
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 
@@ -48,7 +48,7 @@ async def test_what_somebody_else_has_set_meanwhile_stays() -> None:
 async def test_a_handler_that_knows_nothing_of_python_is_replaced_by_the_default() -> None:
     """signal.signal() cannot name one that was set in C."""
     with caught_signals(lambda _: None):
-        from pychasqui._engine import signals
+        from pychasqui._worker import signals
 
         (catcher,) = signals._catchers.values()
         catcher._before[signal.SIGTERM] = None

@@ -34,14 +34,14 @@ def urls(draw: st.DrawFn) -> str:
         login = f":{quote(draw(NAMES), safe='')}@"
     scheme = draw(st.sampled_from(("redis://", "rediss://", "unix://")))
     if scheme == "unix://":
-        place = "/" + quote(draw(st.text("abc/._ é", min_size=1)).strip("/") + "x")
+        location = "/" + quote(draw(st.text("abc/._ é", min_size=1)).strip("/") + "x")
     else:
         port = draw(st.one_of(st.just(""), st.integers(1, 65535).map(":{}".format)))
-        place = draw(HOSTS) + port + draw(st.one_of(st.just(""), st.just("/"), st.integers(0, 99).map("/{}".format)))
+        location = draw(HOSTS) + port + draw(st.one_of(st.just(""), st.just("/"), st.integers(0, 99).map("/{}".format)))
     known = OPTIONS | ({} if login else LOGINS)
     chosen = draw(st.lists(st.sampled_from(sorted(known)), unique=True))
     query = "&".join(f"{name}={quote(draw(known[name]), safe='')}" for name in chosen)
-    return f"{scheme}{login}{place}{f'?{query}' if query else ''}"
+    return f"{scheme}{login}{location}{f'?{query}' if query else ''}"
 
 
 def as_redis_py(read: RedisUrl) -> dict[str, Any]:
@@ -57,8 +57,8 @@ def as_redis_py(read: RedisUrl) -> dict[str, Any]:
 def test_a_good_url_means_what_it_means_to_redis_py(url: str) -> None:
     theirs: dict[str, Any] = dict(redis.asyncio.connection.parse_url(url))
     is_socket = theirs.pop("connection_class", None) is redis.asyncio.connection.UnixDomainSocketConnection
-    place = {} if is_socket else {"host": "127.0.0.1", "port": 6379}
-    defaults = dict.fromkeys(as_redis_py(read_url("redis://"))) | place | {"db": 0, "protocol": 3}
+    location = {} if is_socket else {"host": "127.0.0.1", "port": 6379}
+    defaults = dict.fromkeys(as_redis_py(read_url("redis://"))) | location | {"db": 0, "protocol": 3}
     assert as_redis_py(read_url(url)) == defaults | theirs
 
 

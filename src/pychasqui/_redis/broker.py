@@ -10,13 +10,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from ..config import LEDGER_TTL_MS, MAX_LEASE_MS, MAX_WORKER_LEASE_MS, PROMOTE_BYTES, RELEASED
+from .._core.config import LEDGER_TTL_MS, MAX_LEASE_MS, MAX_WORKER_LEASE_MS, PROMOTE_BYTES, RELEASED
 from ..errors import ChasquiError, ConnectionLost, ReplyError
 from . import scripts
-from .commands import Dead, Failed, NumberedAdd
+from .commands import Buried, NumberedAdd, Rescheduled
 from .connection import Connection
+from .error_actions import ErrorAction, action_for, is_refused_unheard
 from .keys import Keys
-from .remedies import Remedy, is_refused_unheard, remedy_for
 from .replies import (
     Bounds,
     Claimed,
@@ -39,7 +39,7 @@ from .replies import (
     read_settled,
     read_time_ms,
 )
-from .risks import SILENCED_BY, Risks, read_holes, read_risks
+from .server_checks import SILENCED_BY, Risks, read_holes, read_risks
 from .socket import OnReply, Socket, pack
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the list of workers outlives the last of them, so that its entries are found
@@ -73,17 +73,19 @@ class Broker:
         # hot: on an idle machine the script takes 40 us longer
         return NumberedAdd(self._keys.stream, producer)
 
-    def add_on_terms(self, socket: Socket, ledger: str, head: tuple[int, ...], jobs: list[bytes | str | int]) -> None:
+    def add_with_options(
+        self, socket: Socket, ledger: str, head: tuple[int, ...], jobs: list[bytes | str | int]
+    ) -> None:
         """The same for a batch of which some jobs are delayed or the only one of their id."""
         keys = (self._keys.stream, ledger, self._keys.delayed)
         arguments = (*head, self._keys.prefix, INDEX_KEPT_MS, *jobs)
-        socket.write(scripts.ADD_ON_TERMS.pack(socket, keys, arguments))
+        socket.write(scripts.ADD_WITH_OPTIONS.pack(socket, keys, arguments))
 
     def forget_add_scripts(self) -> None:
         """The server has lost them (SCRIPT FLUSH, failover)."""
         if (socket := self.connection.live_socket()) is not None:
             scripts.ADD.forget(socket)
-            scripts.ADD_ON_TERMS.forget(socket)
+            scripts.ADD_WITH_OPTIONS.forget(socket)
 
     def ledger_of(self, producer: str) -> str:
         return self._keys.ledger(producer)
@@ -195,7 +197,7 @@ class Broker:
     async def finish(self, group: str, entries: list[tuple[bytes, str]], also: Also | None = None) -> None:
         """ack() for jobs that may be the only ones of their id: entry id and job id. Harmless to send again."""
         arguments = (word for entry in entries for word in entry)
-        await self.run(scripts.FINISH, (self._keys.stream,), (group, self._keys.prefix, *arguments), also)
+        await self.run(scripts.ACK_UNIQUE, (self._keys.stream,), (group, self._keys.prefix, *arguments), also)
 
     async def store(
         self,
@@ -218,7 +220,7 @@ class Broker:
             words += (prefix + job_id, result)
         for entry in marked:
             words += entry
-        return read_count(await self.run(scripts.STORE, (self._keys.stream,), tuple(words), also))
+        return read_count(await self.run(scripts.ACK_WITH_RESULT, (self._keys.stream,), tuple(words), also))
 
     def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: OnReply) -> None:
         """How far a job is. Nobody waits for it."""
@@ -239,16 +241,16 @@ class Broker:
 
     def announce(self, socket: Socket, kind: str, words: list[str | int], deadline: float, on_reply: OnReply) -> None:
         """Write events, as announce.lua or announce_done.lua takes them."""
-        script = scripts.ANNOUNCE_DONE if kind == "done" else scripts.ANNOUNCE
+        script = scripts.WRITE_COMPLETED if kind == "done" else scripts.WRITE_EVENTS
 
         def answered(reply: Any) -> None:
-            if isinstance(reply, ReplyError) and remedy_for(reply) is Remedy.NO_SCRIPT:
+            if isinstance(reply, ReplyError) and action_for(reply) is ErrorAction.NO_SCRIPT:
                 script.forget(socket)  # these are lost, the next ones are not
             on_reply(reply)
 
         socket.send(script.pack(socket, (self._keys.events,), tuple(words)), deadline, answered)
 
-    async def reschedule(self, group: str, consumer: str, jobs: list[Failed], events_max_len: int) -> Settled:
+    async def reschedule(self, group: str, consumer: str, jobs: list[Rescheduled], events_max_len: int) -> Settled:
         """Gated on the entry being ours by that delivery."""
         keys = (self._keys.stream, self._keys.delayed, self._keys.events)
         words: list[Any] = [group, consumer, self._keys.prefix, INDEX_KEPT_MS, events_max_len]
@@ -256,7 +258,7 @@ class Broker:
             words += (*job[:6], len(job.events), *job.events)
         return read_settled(await self.run(scripts.RESCHEDULE, keys, tuple(words)), len(jobs))
 
-    async def bury(self, group: str, consumer: str, max_len: int, jobs: list[Dead], events_max_len: int) -> Settled:
+    async def bury(self, group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int) -> Settled:
         """Gated on the entry being ours by that delivery."""
         keys = (self._keys.stream, self._keys.dead, self._keys.dead_dropped, self._keys.events)
         words: list[Any] = [group, consumer, max_len, self._keys.prefix, events_max_len]
@@ -273,14 +275,16 @@ class Broker:
         """
         keys = (self._keys.stream, self._keys.workers_of(group))
         arguments = (word for entry in held for word in entry)
-        return read_ids(await self.run(scripts.KEEP, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments)))
+        return read_ids(
+            await self.run(scripts.RENEW_LEASE, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments))
+        )
 
     async def regroup(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
         """Whether the group is there. If not, it is made as soon as every living worker has said what it holds."""
         keys = (self._keys.stream, self._keys.workers_of(group), self._keys.regroup(group))
         head = (group, consumer, lease_ms, WORKERS_KEPT_MS, RELEASED, RELEASED_IDLE_MS)
         arguments = (word for entry in held for word in entry)
-        return bool(read_count(await self.run(scripts.REGROUP, keys, (*head, *arguments))))
+        return bool(read_count(await self.run(scripts.REBUILD_GROUP, keys, (*head, *arguments))))
 
     async def tell_of_worker(self, consumer: str, about: bytes, kept_ms: int) -> None:
         """What a worker wants known about itself. Sent twice it says the same."""
@@ -298,13 +302,13 @@ class Broker:
         arguments = [word for entry in held for word in entry]
         keys = (self._keys.stream, self._keys.workers_of(group))
         head = (group, consumer, RELEASED, RELEASED_IDLE_MS)
-        return read_count(await self.run(scripts.RELEASE, keys, (*head, *arguments)))
+        return read_count(await self.run(scripts.RELEASE_ENTRIES, keys, (*head, *arguments)))
 
     async def leave(self, group: str, consumer: str) -> bool:
         """Whether the consumer's name is gone; if not, the others take over what it holds."""
         await self.connection.call("DEL", self._keys.worker(consumer))
         keys = (self._keys.stream, self._keys.workers_of(group))
-        return bool(read_count(await self.run(scripts.LEAVE, keys, (group, consumer))))
+        return bool(read_count(await self.run(scripts.LEAVE_GROUP, keys, (group, consumer))))
 
     async def holders(self, group: str) -> dict[bytes, int]:
         """How many entries each consumer holds."""
@@ -348,7 +352,7 @@ class Broker:
         """Entries of a dead worker; None if its lease has moved, so that it lives after all."""
         keys = (self._keys.stream, self._keys.workers_of(group))
         arguments = (group, consumer, dead, repr(lease), min_idle_ms, count, *bounds)
-        reply = await self.run(scripts.TAKEOVER, keys, arguments)
+        reply = await self.run(scripts.TAKE_OVER, keys, arguments)
         return None if reply is None else read_claimed(reply)
 
     async def claim_idle(
@@ -368,7 +372,7 @@ class Broker:
         """A page of what is pending for this consumer, after an entry id; b"" for the first page."""
         start = b"(" + after if after else b"-"
         arguments = (group, consumer, start, last, count, *bounds)
-        return read_claimed(await self.run(scripts.ORPHANS, (self._keys.stream,), arguments))
+        return read_claimed(await self.run(scripts.LIST_PENDING, (self._keys.stream,), arguments))
 
     async def pending_ids(
         self, group: str, consumer: str, after: bytes, last: bytes, count: int
@@ -381,7 +385,7 @@ class Broker:
     async def recount(self, group: str, consumer: str, seen: list[tuple[bytes, int]]) -> None:
         """Count one more delivery of entries of ours, each with the one that was seen."""
         arguments = (word for entry in seen for word in entry)
-        await self.run(scripts.RECOUNT, (self._keys.stream,), (group, consumer, *arguments))
+        await self.run(scripts.COUNT_DELIVERY, (self._keys.stream,), (group, consumer, *arguments))
 
     # Delayed jobs ---------------------------------------------------------------------------------------------------
 
@@ -436,7 +440,7 @@ class Broker:
 
     async def yield_promotion(self, holder: str) -> None:
         """Let go of the promoter's lease, if it is ours."""
-        await self.run(scripts.YIELD, (self._keys.promoter_lease,), (holder,))
+        await self.run(scripts.RELEASE_LEASE, (self._keys.promoter_lease,), (holder,))
 
     async def run(
         self,
@@ -456,7 +460,7 @@ class Broker:
             try:
                 return await asked
             except ReplyError as error:
-                if is_lost := remedy_for(error) is Remedy.NO_SCRIPT:
+                if is_lost := action_for(error) is ErrorAction.NO_SCRIPT:
                     script.forget(socket)
                 may_try_again = is_lost or is_refused_unheard(error)
                 if not may_try_again or asyncio.get_running_loop().time() >= give_up_at:

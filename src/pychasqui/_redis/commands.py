@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from .._terms import Terms
+from .._core.options import AddOptions
 
 JOB_BYTES, LETTER_BYTES = 1000, 4000  # about what an outcome takes beside its job's data
 
 
-class Failed(NamedTuple):
+class Rescheduled(NamedTuple):
     """A job that is to run again, as reschedule.lua takes it."""
 
     entry_id: bytes
@@ -28,7 +28,7 @@ class Failed(NamedTuple):
         return len(self.member) + JOB_BYTES
 
 
-class Dead(NamedTuple):
+class Buried(NamedTuple):
     """A job that is to be buried, as bury.lua takes it."""
 
     entry_id: bytes
@@ -78,11 +78,11 @@ def job_arguments(envelopes: list[bytes], names: list[bytes]) -> list[bytes | in
     return arguments
 
 
-def terms_arguments(
-    envelopes: list[bytes], names: list[bytes], ids: list[str], terms: list[Terms]
+def options_arguments(
+    envelopes: list[bytes], names: list[bytes], ids: list[str], options: list[AddOptions]
 ) -> list[bytes | str | int]:
     """Jobs as add_on_terms.lua takes them."""
     arguments: list[bytes | str | int] = []
-    for envelope, name, job_id, own in zip(envelopes, names, ids, terms, strict=True):
+    for envelope, name, job_id, own in zip(envelopes, names, ids, options, strict=True):
         arguments += (name, envelope, job_id, *own)
     return arguments

@@ -30,7 +30,7 @@ from ..errors import (
 from .diagnosis import find_other_protocol
 from .dialect import Dialect, parse_version, read_hello, refuse_too_old
 from .endpoint import Endpoint, explain_failure
-from .remedies import Remedy, is_refused_unheard, remedy_for
+from .error_actions import ErrorAction, action_for, is_refused_unheard
 from .socket import ReplyTooLarge, Socket, pack
 
 CONNECT_TIMEOUT_S = 5.0
@@ -63,7 +63,7 @@ class Connection:
         self,
         find: Callable[[], Awaitable[Endpoint]],
         *,
-        shown: str,
+        printable: str,
         timeout_s: float = 10.0,
         on_down: Callable[[Exception], None] | None = None,
         on_up: Callable[[], None] | None = None,
@@ -72,7 +72,7 @@ class Connection:
         self.timeout_s = timeout_s
         self.socket: Socket | None = None  # set while connected
         self._find = find  # asked before each attempt
-        self._shown = shown  # the address for messages, without its secrets
+        self._shown = printable  # the address for messages, without its secrets
         self._on_down = on_down
         self._on_up = on_up
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -176,7 +176,7 @@ class Connection:
             except NotRedis as error:
                 return await self._find_mistake() or error
             except ChasquiError as error:
-                if not isinstance(error, ReplyError) or remedy_for(error) is Remedy.FATAL:
+                if not isinstance(error, ReplyError) or action_for(error) is ErrorAction.FATAL:
                     return error
                 self._is_down(error)
             except Exception as error:  # noqa: BLE001  the border: a resolver or a TLS library may raise anything
@@ -198,7 +198,7 @@ class Connection:
             self._is_down(socket.lost)
         if socket.refused_by is None or asyncio.get_running_loop().time() - self._opened_at >= STEADY_S:
             self._pause_s = 0.0
-        if socket.refused_by is not None and remedy_for(socket.refused_by) is Remedy.MOVED:
+        if socket.refused_by is not None and action_for(socket.refused_by) is ErrorAction.RECONNECT:
             self._master_search.is_on = True
 
     def _take(self, socket: Socket) -> None:
@@ -257,7 +257,7 @@ class Connection:
         try:
             await socket.ask(pack(*_WRITE_PROBE), self.deadline(CONNECT_TIMEOUT_S))
         except ReplyError as error:
-            if remedy_for(error) is Remedy.MOVED:
+            if action_for(error) is ErrorAction.RECONNECT:
                 raise
 
     async def _explain(self, socket: Socket, words: list[Any], reply: ReplyError) -> None:

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from .._lenient import read_int, read_text
-from .._shown import shown
+from .._core.printable import printable
+from .._wire.lenient import read_int, read_text
 from ..errors import NotRedis, ServerTooOld
 
 OLDEST = (6, 2)
@@ -35,7 +35,7 @@ def read_hello(reply: Any) -> Dialect:
         reply = dict(zip(reply[::2], reply[1::2], strict=True))
     if not isinstance(reply, dict) or b"server" not in reply or b"version" not in reply:
         raise NotRedis("the server answers HELLO, but not as Redis does")
-    server = shown(read_text(reply[b"server"]) or "", 40)
+    server = printable(read_text(reply[b"server"]) or "", 40)
     version = parse_version(read_text(reply[b"version"]) or "")
     refuse_too_old(server, version)
     redis = version if server == "redis" else (0,)

@@ -25,7 +25,7 @@ import hiredis
 
 from ..errors import ChasquiError, CommandTimeout, ConnectionLost, NotRedis, ReplyError
 from .dialect import Dialect
-from .remedies import ends_connection
+from .error_actions import ends_connection
 
 if sys.platform.startswith("linux"):
     import fcntl

@@ -72,8 +72,8 @@ def read_url(url: str) -> RedisUrl:
     scheme = scheme.lower()
     if scheme not in SCHEMES:
         raise InvalidArgument("redis_url has an unknown scheme: use redis://, rediss://, unix:// or embedded://")
-    place, _, query = rest.partition("?")
-    authority, slash, path = place.partition("/")
+    location, _, query = rest.partition("?")
+    authority, slash, path = location.partition("/")
     is_socket = scheme == "unix"
     if "#" in rest or ("@" in path + query and not is_socket):
         _refuse("a name or password with / ? # @ or : in it must be percent-encoded")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .._shown import shown
+from .._core.printable import printable
 from ..errors import ChasquiError, RedisTrouble, ServerNotFound
 
 MAX_ERROR_CHARS = 4000
@@ -25,7 +25,7 @@ class ExitCode(IntEnum):
     TERMINATED = 143  # SIGTERM
 
 
-class Failure(click.ClickException):
+class CommandFailure(click.ClickException):
     """The end of a command: a line for standard error and an exit code."""
 
     def __init__(self, message: str, code: int = ExitCode.FAILED) -> None:
@@ -42,9 +42,9 @@ def run_to_exit_code(command: Callable[[], Any]) -> int:
     try:
         code = command()
     except ChasquiError as error:
-        click.echo(f"Error: {shown(str(error), MAX_ERROR_CHARS, keep=LINE_END)}", err=True)
+        click.echo(f"Error: {printable(str(error), MAX_ERROR_CHARS, keep=LINE_END)}", err=True)
         return exit_code_of(error)
-    except Failure as failure:
+    except CommandFailure as failure:
         failure.show()
         return failure.code
     except click.ClickException as error:

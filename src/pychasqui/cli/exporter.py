@@ -8,8 +8,9 @@ from contextlib import AsyncExitStack
 
 import click
 
-from .. import __version__, config
-from .._engine.signals import caught_signals
+from .. import __version__
+from .._core import config
+from .._worker.signals import caught_signals
 from ..errors import CommandTimeout, ConnectionLost, InvalidArgument
 from ..exporter import QueueExporter
 from ..queue import Queue
@@ -71,7 +72,7 @@ async def _greet(queue: Queue) -> None:
 
 def banner(queues: list[Queue], address: str) -> str:
     facts = {
-        "redis": queues[0]._place,  # masks its password
+        "redis": queues[0]._connector,  # masks its password
         "queues": ", ".join(queue.name for queue in queues),
         "metrics": f"{address}/metrics",
     }

@@ -17,7 +17,7 @@ import click
 
 from .. import Worker, __version__
 from ..errors import ChasquiError
-from .exits import ExitCode, Failure, exit_code_of
+from .exits import CommandFailure, ExitCode, exit_code_of
 from .loops import CHOICES, Loop, choose_loop
 
 PACKAGE = Path(__file__).parents[1]
@@ -72,23 +72,23 @@ def import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise _blame(f"module {name!r} cannot be imported", error) from None  # it lacks one that it needs
-        raise Failure(
+        raise CommandFailure(
             f"there is no module {error.name!r} in {os.getcwd()!r} or on the Python path", ExitCode.NOT_FOUND
         ) from None
     except Exception as error:  # noqa: BLE001  the module is the user's, and may raise anything
         raise _blame(f"module {name!r} cannot be imported", error) from None
 
 
-def _blame(what: str, error: Exception) -> Failure:
+def _blame(what: str, error: Exception) -> CommandFailure:
     """Our own errors say all there is to say in one line; others need the user's part of their traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(("<", str(PACKAGE), importlib.__file__))]
     if isinstance(error, ChasquiError):
-        place = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
-        return Failure(f"{what}: {error}{place}", exit_code_of(error))
+        position = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+        return CommandFailure(f"{what}: {error}{position}", exit_code_of(error))
     *lines, summary = traceback.format_exception_only(error)
     click.echo("".join([*traceback.format_list(theirs), *lines]), err=True, nl=False)
-    return Failure(f"{what}: {summary.rstrip()}")
+    return CommandFailure(f"{what}: {summary.rstrip()}")
 
 
 def find_attribute(module: ModuleType, path: str) -> Any:
@@ -99,7 +99,7 @@ def find_attribute(module: ModuleType, path: str) -> Any:
         except AttributeError:
             workers = ", ".join(name for name, value in vars(module).items() if isinstance(value, Worker))
             hint = f"; its workers are: {workers}" if workers else ""
-            raise Failure(f"module {module.__name__!r} has no {path!r}{hint}", ExitCode.NOT_FOUND) from None
+            raise CommandFailure(f"module {module.__name__!r} has no {path!r}{hint}", ExitCode.NOT_FOUND) from None
     return found
 
 
@@ -108,11 +108,13 @@ async def make_worker(target: str, found: Any) -> Worker:
     if isinstance(found, Worker):
         return found
     if not callable(found) or inspect.isclass(found):
-        raise Failure(f"{target} is {_describe(found)}, not a Worker or a function that returns one", ExitCode.USAGE)
+        raise CommandFailure(
+            f"{target} is {_describe(found)}, not a Worker or a function that returns one", ExitCode.USAGE
+        )
     try:
         inspect.signature(found).bind()
     except TypeError:
-        raise Failure(
+        raise CommandFailure(
             f"{target} takes arguments, and a function that makes a Worker must not", ExitCode.USAGE
         ) from None
     try:
@@ -122,7 +124,7 @@ async def make_worker(target: str, found: Any) -> Worker:
     except Exception as error:  # noqa: BLE001  the function is the user's, and may raise anything
         raise _blame(f"{target} cannot make a Worker", error) from None
     if not isinstance(made, Worker):
-        raise Failure(f"{target} returned {_describe(made)}, not a Worker", ExitCode.USAGE)
+        raise CommandFailure(f"{target} returned {_describe(made)}, not a Worker", ExitCode.USAGE)
     return made
 
 
@@ -134,7 +136,7 @@ def _describe(value: Any) -> str:
 
 def banner(worker: Worker, loop: Loop) -> str:
     facts = {
-        "redis": worker._place,  # masks its password
+        "redis": worker._connector,  # masks its password
         "queue": worker.queue_name,
         "concurrency": worker.concurrency,
         "consumer": worker.consumer_id,

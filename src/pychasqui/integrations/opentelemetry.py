@@ -1,14 +1,220 @@
-"""Traces of jobs for OpenTelemetry, by its conventions for messaging; needs the extra `otel`.
+"""The spans of queues and workers, for OpenTelemetry. Imported only where that is in use.
 
-Queues and workers find a tracer provider that is set by themselves. To choose one, or how spans hang together:
-
-    tracing = OpenTelemetry(provider, trace_parent="link")
-    Queue("mails", tracing=tracing)
-    Worker("mails", send_mail, tracing=tracing)
+add() makes a span `send mails`, add_bulk() one for all its jobs; each run of a job makes a span `process mails`.
+Whatever goes wrong in here leaves a line in the log and the job untraced. `integrations/opentelemetry.py` is the door
+to it for users; it stands down here because queues and workers look for it by themselves.
 """
 
 from __future__ import annotations
 
-from .._otel import OpenTelemetry, TraceFilter
+import asyncio
+import logging
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
 
-__all__ = ["OpenTelemetry", "TraceFilter"]
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from .._core.delivery import Delivery
+from .._core.user_objects import class_name, text_of
+from .._version import __version__
+from .._wire.envelope import decode_data, encode_extras
+from ..errors import DecodeError, InvalidArgument
+from ..tracing import RunHandler, SentJobs, SpanOrigin
+
+log = logging.getLogger("chasqui.tracing")
+
+# The extras, and what they are called elsewhere.
+TRACE_PARENT, TRACE_STATE = "t", "ts"
+MAX_STATE_CHARS = 512
+MAX_EXTRAS_BYTES = 4096
+MAX_TEXT_CHARS = 4000
+
+TraceParent = Literal["child", "link"]
+Attributes = dict[str, str | int]
+
+
+def detect() -> OpenTelemetry | None:
+    """Traces for the provider that is set; None if there is none, or it wants nothing of us."""
+    if "chasqui" in os.environ.get("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "").replace(" ", "").split(","):
+        return None
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
+        return None
+    return OpenTelemetry(provider)
+
+
+class OpenTelemetry:
+    """Makes the spans of queues and workers.
+
+    provider      where they go; without one, to the global provider
+    trace_parent  "child": a job's runs are part of the trace that added it, so that one trace shows a request and all
+                  that came of it. "link": each run is a trace of its own with a link to where it was added, as the
+                  conventions prefer; better where jobs are added in bulk or run days later.
+    """
+
+    def __init__(self, provider: TracerProvider | None = None, *, trace_parent: TraceParent = "child") -> None:
+        if trace_parent not in ("child", "link"):
+            raise InvalidArgument(f'trace_parent is {trace_parent!r}, must be "child" or "link"'[:300])
+        self._is_child = trace_parent == "child"
+        self._tracer = trace.get_tracer("pychasqui", __version__, provider)
+        self._wire = TraceContextTextMapPropagator()
+        self._said: set[str] = set()
+
+    @contextmanager
+    def sending(self, scene: SpanOrigin, shipment: SentJobs) -> Iterator[bytes]:
+        span = self._start(scene, "send", SpanKind.PRODUCER, _of_shipment(shipment))
+        try:
+            yield self._extras(span)
+        except (Exception, asyncio.CancelledError) as error:
+            self._fail(span, error)
+            raise
+        finally:
+            self._end(span)
+
+    def processing(self, scene: SpanOrigin, handler: RunHandler) -> RunHandler:
+        async def run(job: Delivery) -> Any:
+            span = self._start_run(scene, job)
+            # The context is this job's own and ends with it, so there is nothing to detach.
+            contexts.attach(trace.set_span_in_context(span))
+            try:
+                return await handler(job)
+            except BaseException as error:
+                self._fail(span, error)
+                raise
+            finally:
+                self._end(span)
+
+        return run
+
+    def _start_run(self, scene: SpanOrigin, job: Delivery) -> Span:
+        sender = self._sender(job)
+        links = [] if sender is None or self._is_child else [Link(trace.get_current_span(sender).get_span_context())]
+        # Without a sender a trace of its own: what the worker was started in has nothing to do with it.
+        parent = sender if sender is not None and self._is_child else Context()
+        return self._start(scene, "process", SpanKind.CONSUMER, _of_run(scene, job), parent, links)
+
+    def _start(
+        self,
+        scene: SpanOrigin,
+        operation: str,
+        kind: SpanKind,
+        attributes: Attributes,
+        parent: Context | None = None,
+        links: list[Link] | None = None,
+    ) -> Span:
+        try:
+            attributes = _of_scene(scene, operation) | attributes
+            return self._tracer.start_span(
+                f"{operation} {scene.queue_name}", parent, kind, attributes, links=links or ()
+            )
+        except BaseException:  # noqa: BLE001  a foreign sampler or processor may raise anything
+            self._complain("a span could not be started; jobs go on without, and this is said once")
+            return trace.INVALID_SPAN
+
+    def _extras(self, span: Span) -> bytes:
+        carrier: dict[str, str] = {}
+        self._wire.inject(carrier, trace.set_span_in_context(span, Context()))
+        if "traceparent" not in carrier:
+            return b""
+        state = carrier.get("tracestate", "")
+        more = {TRACE_STATE: state} if 0 < len(state) <= MAX_STATE_CHARS else {}
+        return encode_extras(**{TRACE_PARENT: carrier["traceparent"]}, **more)
+
+    def _sender(self, job: Delivery) -> Context | None:
+        """The context that the job was added in; None if it has none. Anybody may have written it."""
+        if not 0 < len(job.extras) <= MAX_EXTRAS_BYTES:
+            return None
+        try:
+            extras = decode_data(job.extras)
+        except DecodeError:
+            return None
+        carrier = {"traceparent": extras.get(TRACE_PARENT), "tracestate": extras.get(TRACE_STATE, "")}
+        if not all(isinstance(value, str) and len(value) <= MAX_STATE_CHARS for value in carrier.values()):
+            return None
+        context = self._wire.extract(carrier, Context())
+        return context if trace.get_current_span(context).get_span_context().is_valid else None
+
+    def _fail(self, span: Span, error: BaseException) -> None:
+        """What went wrong, within bounds: an error may quote all of a job's data."""
+        try:
+            if not span.is_recording():
+                return
+            text = text_of(error)[:MAX_TEXT_CHARS]
+            stack = "".join(traceback.format_exception(error))[-MAX_TEXT_CHARS:]
+            span.set_attribute("error.type", class_name(error))
+            span.record_exception(error, {"exception.message": text, "exception.stacktrace": stack})
+            span.set_status(Status(StatusCode.ERROR, f"{class_name(error)}: {text}"))
+        except BaseException:  # noqa: BLE001  a foreign __cause__ may raise anything
+            self._complain("a span does not say how its job failed; this is said once")
+
+    def _end(self, span: Span) -> None:
+        try:
+            span.end()
+        except BaseException:  # noqa: BLE001  a foreign processor may raise anything
+            self._complain("a span could not be ended and may be lost; this is said once")
+
+    def _complain(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            log.warning(text, exc_info=True)
+
+
+def _of_scene(scene: SpanOrigin, operation: str) -> Attributes:
+    attributes: Attributes = {
+        "messaging.system": "chasquimq",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.destination.name": scene.queue_name,
+    }
+    if scene.server is not None:
+        address, port = scene.server
+        attributes["server.address"] = address
+        if port is not None:
+            attributes["server.port"] = port
+    return attributes
+
+
+def _of_shipment(shipment: SentJobs) -> Attributes:
+    attributes: Attributes = {}
+    if shipment.is_bulk:
+        attributes["messaging.batch.message_count"] = len(shipment.job_ids)
+    else:
+        attributes["messaging.message.id"] = shipment.job_ids[0]
+    names = set(shipment.names)
+    if len(names) == 1:
+        attributes["messaging.chasquimq.job.name"] = names.pop().decode()
+    if shipment.due.startswith("+"):
+        attributes["messaging.chasquimq.job.delay_ms"] = int(shipment.due)
+    return attributes
+
+
+def _of_run(scene: SpanOrigin, job: Delivery) -> Attributes:
+    own = job.retry.max_attempts if job.retry is not None else None
+    return {
+        "messaging.message.id": job.id[:MAX_TEXT_CHARS],
+        "messaging.consumer.group.name": scene.group,
+        "messaging.client.id": scene.consumer_id,
+        "messaging.chasquimq.job.name": job.name[:MAX_TEXT_CHARS],
+        "messaging.chasquimq.job.attempt": job.attempt,
+        "messaging.chasquimq.job.max_attempts": scene.max_attempts if own is None else own,
+        "messaging.chasquimq.stream.id": job.entry_id.decode(),
+        "messaging.chasquimq.worker.id": scene.consumer_id,
+    }
+
+
+class TraceFilter(logging.Filter):
+    """Gives records the `trace_id` and `span_id` of the span that they are logged in, beside logs.JobFilter."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        context = trace.get_current_span().get_span_context()
+        if context.is_valid:
+            record.trace_id = trace.format_trace_id(context.trace_id)
+            record.span_id = trace.format_span_id(context.span_id)
+        return super().filter(record)

@@ -5,45 +5,62 @@ A mutant that nothing notices names a behaviour that nothing holds.
 
 from __future__ import annotations
 
-from tests.scripts.mutants.adding import ADD, ADD_ON_TERMS
-from tests.scripts.mutants.delaying import MOVE_DELAYED, PROMOTE, YIELD
-from tests.scripts.mutants.holding import CLAIM_IDLE, KEEP, LEAVE, ORPHANS, READ, RECOUNT, REGROUP, RELEASE, TAKEOVER
+from tests.scripts.mutants.adding import ADD, ADD_WITH_OPTIONS
+from tests.scripts.mutants.delaying import MOVE_DELAYED, PROMOTE, RELEASE_LEASE
+from tests.scripts.mutants.holding import (
+    CLAIM_IDLE,
+    COUNT_DELIVERY,
+    LEAVE_GROUP,
+    LIST_PENDING,
+    READ,
+    REBUILD_GROUP,
+    RELEASE_ENTRIES,
+    RENEW_LEASE,
+    TAKE_OVER,
+)
 from tests.scripts.mutants.mutant import Mutant
-from tests.scripts.mutants.repeating import DUE_REPEATABLES, FIRE, MOVE_REPEATABLE, SET_ASIDE, UPSERT_REPEATABLE
+from tests.scripts.mutants.repeating import BURY_REPEATABLE, DUE_REPEATABLES, FIRE, MOVE_REPEATABLE, UPSERT_REPEATABLE
 from tests.scripts.mutants.replaying import REPLAY
-from tests.scripts.mutants.seeing import ANNOUNCE, ANNOUNCE_DONE, EMPTY_STREAM, PURGE_DELAYED, PURGE_WAITING, STORE
-from tests.scripts.mutants.settling import ACK, BURY, FINISH, RESCHEDULE
+from tests.scripts.mutants.seeing import (
+    ACK_WITH_RESULT,
+    EMPTY_STREAM,
+    PURGE_DELAYED,
+    PURGE_WAITING,
+    WRITE_COMPLETED,
+    WRITE_EVENTS,
+)
+from tests.scripts.mutants.settling import ACK, ACK_UNIQUE, BURY, RESCHEDULE
 
 __all__ = ["MUTANTS", "Mutant"]
 
 MUTANTS = [
     *ADD,
-    *ADD_ON_TERMS,
+    *ADD_WITH_OPTIONS,
     *ACK,
-    *FINISH,
+    *ACK_UNIQUE,
     *RESCHEDULE,
     *BURY,
     *PROMOTE,
     *MOVE_DELAYED,
-    *YIELD,
-    *KEEP,
-    *REGROUP,
-    *RELEASE,
-    *LEAVE,
-    *TAKEOVER,
+    *RELEASE_LEASE,
+    *RENEW_LEASE,
+    *REBUILD_GROUP,
+    *RELEASE_ENTRIES,
+    *LEAVE_GROUP,
+    *TAKE_OVER,
     *CLAIM_IDLE,
-    *ORPHANS,
+    *LIST_PENDING,
     *READ,
-    *RECOUNT,
+    *COUNT_DELIVERY,
     *DUE_REPEATABLES,
     *FIRE,
-    *SET_ASIDE,
+    *BURY_REPEATABLE,
     *UPSERT_REPEATABLE,
     *MOVE_REPEATABLE,
     *REPLAY,
-    *STORE,
-    *ANNOUNCE,
-    *ANNOUNCE_DONE,
+    *ACK_WITH_RESULT,
+    *WRITE_EVENTS,
+    *WRITE_COMPLETED,
     *PURGE_WAITING,
     *PURGE_DELAYED,
     *EMPTY_STREAM,

@@ -172,7 +172,7 @@ MOVE_DELAYED = [
     Mutant("move_delayed", "nobody is told", "pcall('PUBLISH', prefix .. ':due', delay_ms)", ""),
 ]
 
-YIELD = [
-    Mutant("yield", "anybody's lease is let go", "if redis.call('GET', lease) == holder then", "if true then"),
-    Mutant("yield", "the lease is kept", "return redis.call('DEL', lease)", "return 1"),
+RELEASE_LEASE = [
+    Mutant("release_lease", "anybody's lease is let go", "if redis.call('GET', lease) == holder then", "if true then"),
+    Mutant("release_lease", "the lease is kept", "return redis.call('DEL', lease)", "return 1"),
 ]

@@ -107,31 +107,34 @@ FIRE = [
     Mutant("fire", "the type is found out too late", "  or refusal('XDEL', stream, '0-0')\n", ""),
 ]
 
-SET_ASIDE = [
-    Mutant("set_aside", "the score is not compared", f" and {SAME_SCORE}", ""),
-    Mutant("set_aside", "one that is gone has a score", "or -1)", "or 0)"),
-    Mutant("set_aside", "the spec is not compared", " or stored == spec)", " or true)"),
-    Mutant("set_aside", "one that was not seen is compared", "spec == '' or ", ""),
-    Mutant("set_aside", "the size is not compared", "#stored == bytes and ", ""),
-    Mutant("set_aside", "it stays", "      call('ZREM', repeats, key)\n", ""),
-    Mutant("set_aside", "its spec stays", "trouble = refusal('DEL', hash)", ""),
-    Mutant("set_aside", "letters are trimmed", "'XADD', dead, '*'", "'XADD', dead, 'MAXLEN', 1, '*'"),
-    Mutant("set_aside", "the letter is what was seen", "move_bytes(stored, ", "move_bytes(spec, "),
-    Mutant("set_aside", "it is not said what is wrong", "'detail', detail", "'detail', ''"),
-    Mutant("set_aside", "moves are not counted", "moved = moved + 1", ""),
+BURY_REPEATABLE = [
+    Mutant("bury_repeatable", "the score is not compared", f" and {SAME_SCORE}", ""),
+    Mutant("bury_repeatable", "one that is gone has a score", "or -1)", "or 0)"),
+    Mutant("bury_repeatable", "the spec is not compared", " or stored == spec)", " or true)"),
+    Mutant("bury_repeatable", "one that was not seen is compared", "spec == '' or ", ""),
+    Mutant("bury_repeatable", "the size is not compared", "#stored == bytes and ", ""),
+    Mutant("bury_repeatable", "it stays", "      call('ZREM', repeats, key)\n", ""),
+    Mutant("bury_repeatable", "its spec stays", "trouble = refusal('DEL', hash)", ""),
+    Mutant("bury_repeatable", "letters are trimmed", "'XADD', dead, '*'", "'XADD', dead, 'MAXLEN', 1, '*'"),
+    Mutant("bury_repeatable", "the letter is what was seen", "move_bytes(stored, ", "move_bytes(spec, "),
+    Mutant("bury_repeatable", "it is not said what is wrong", "'detail', detail", "'detail', ''"),
+    Mutant("bury_repeatable", "moves are not counted", "moved = moved + 1", ""),
     Mutant(
-        "set_aside", "one in vain stops the others", "moved + 1\n    end\n  end", "moved + 1\n    end\n  else break end"
+        "bury_repeatable",
+        "one in vain stops the others",
+        "moved + 1\n    end\n  end",
+        "moved + 1\n    end\n  else break end",
     ),
-    Mutant("set_aside", "what is refused vanishes", "    if trouble then\n", "    if false then\n"),
-    Mutant("set_aside", "what is refused is due", "call('ZADD', repeats, 'XX', again_ms, key)", ""),
-    Mutant("set_aside", "why is not said", "why = trouble.err", ""),
+    Mutant("bury_repeatable", "what is refused vanishes", "    if trouble then\n", "    if false then\n"),
+    Mutant("bury_repeatable", "what is refused is due", "call('ZADD', repeats, 'XX', again_ms, key)", ""),
+    Mutant("bury_repeatable", "why is not said", "why = trouble.err", ""),
     Mutant(
-        "set_aside",
+        "bury_repeatable",
         "a key of another type stops it",
         "local stored = pcall('HGET', hash, 'spec')",
         "local stored = call('HGET', hash, 'spec')",
     ),
-    Mutant("set_aside", "a key of another type stays", "if type(stored) == 'table' then stored = '' end", ""),
+    Mutant("bury_repeatable", "a key of another type stays", "if type(stored) == 'table' then stored = '' end", ""),
 ]
 
 KEPT_REPLY = "return {0, firing_score or paused_score, fields[2] or '0', firing_score and 0 or 1}"

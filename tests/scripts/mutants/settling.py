@@ -24,21 +24,21 @@ ACK = [
     Mutant("ack", "entries stay pending", "redis.call('XACK', stream, group, unpack(ids))", "#ids"),
 ]
 
-FINISH = [
-    Mutant("finish", "one who may not delete acks", " or refusal('XDEL', stream, '0-0')", ""),
-    Mutant("finish", "the entry stays pending", "redis.pcall('XACK', stream, group, id)", "1"),
-    Mutant("finish", "the entry stays in the stream", "redis.call('XDEL', stream, id)", ""),
+ACK_UNIQUE = [
+    Mutant("ack_unique", "one who may not delete acks", " or refusal('XDEL', stream, '0-0')", ""),
+    Mutant("ack_unique", "the entry stays pending", "redis.pcall('XACK', stream, group, id)", "1"),
+    Mutant("ack_unique", "the entry stays in the stream", "redis.call('XDEL', stream, id)", ""),
     Mutant(
-        "finish",
+        "ack_unique",
         "without a group nothing is done",
         "redis.pcall('XACK', stream, group, id)",
         "redis.call('XACK', stream, group, id)\n  if pending == 0 then return acked end",
     ),
-    Mutant("finish", "it is not told how many", "acked = acked + pending", ""),
-    Mutant("finish", "what was asked for is counted", "acked = acked + pending", "acked = acked + 1"),
-    Mutant("finish", "only the first is finished", "for i = 3, #ARGV, 2 do", "for i = 3, math.min(4, #ARGV), 2 do"),
-    Mutant("finish", "all have the first one's marker", "ARGV[i], ARGV[i + 1]", "ARGV[i], ARGV[4]"),
-    *unmarks("finish"),
+    Mutant("ack_unique", "it is not told how many", "acked = acked + pending", ""),
+    Mutant("ack_unique", "what was asked for is counted", "acked = acked + pending", "acked = acked + 1"),
+    Mutant("ack_unique", "only the first is finished", "for i = 3, #ARGV, 2 do", "for i = 3, math.min(4, #ARGV), 2 do"),
+    Mutant("ack_unique", "all have the first one's marker", "ARGV[i], ARGV[i + 1]", "ARGV[i], ARGV[4]"),
+    *unmarks("ack_unique"),
 ]
 
 RESCHEDULE = [
@@ -134,8 +134,8 @@ BURY = [
     Mutant("bury", "why it is refused is not told", "why = 'x', letter.err", "why = 'x', ''"),
     *tells("bury", "+ 4] ~= '0'"),
     *unmarks("bury"),
-    Mutant("bury", "every marker is asked for", "if job_id ~= '' then unmark", "if true then unmark"),
-    Mutant("bury", "no marker goes", "if job_id ~= '' then unmark", "if false then unmark"),
+    Mutant("bury", "every marker is asked for", "if job_id ~= '' then release_id", "if true then release_id"),
+    Mutant("bury", "no marker goes", "if job_id ~= '' then release_id", "if false then release_id"),
     Mutant("bury", "what was not carried is lost", "own['d'] or ''", "''"),
     Mutant("bury", "the name of what was not carried is lost", "if own['n'] and own['n'] ~= '' then", "if false then"),
     Mutant("bury", "no letter is taken from its entry", "if ARGV[i + 5] == '' then letters", "if false then letters"),

@@ -20,7 +20,7 @@ local seen = call('HGET', ledger, slot)
 if seen then
   local last, taken = string.match(seen, '^(%d+) (%w+)$')
   if not last then return redis.error_reply('ERR ' .. ledger .. ' holds no batches of a producer') end
-  if tonumber(last) >= number then return tonumber(taken) or 0 end  -- not a number: add_on_terms has had the slot since
+  if tonumber(last) >= number then return tonumber(taken) or 0 end  -- not a number: add_with_options has had the slot since
 end
 
 local taken = jobs

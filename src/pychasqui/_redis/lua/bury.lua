@@ -18,8 +18,8 @@ local call, pcall = redis.call, redis.pcall
 
 -- include lib/refusal.lua
 -- include lib/is_held.lua
--- include lib/unmark.lua
--- include lib/letter_of.lua
+-- include lib/release_id.lua
+-- include lib/dead_letter.lua
 -- include lib/write_events.lua
 
 -- XACK comes first, as in reschedule.
@@ -33,7 +33,7 @@ while i <= #ARGV do
   if trouble then return trouble end
   if held and not ours[id] then
     ours[id] = i
-    if ARGV[i + 5] == '' then letters[id] = letter_of(stream, id, i + 5, i + 4 + tonumber(ARGV[i + 3])) end
+    if ARGV[i + 5] == '' then letters[id] = dead_letter(stream, id, i + 5, i + 4 + tonumber(ARGV[i + 3])) end
     answers[#answers + 1] = id
   else
     answers[#answers + 1] = '0'
@@ -67,7 +67,7 @@ if #moved > 0 then
   for _, id in ipairs(moved) do
     i = ours[id]
     local job_id, first = ARGV[i + 2], i + 5 + tonumber(ARGV[i + 3])
-    if job_id ~= '' then unmark(prefix, job_id, id) end
+    if job_id ~= '' then release_id(prefix, job_id, id) end
     untold = untold + write_events(events, first, first - 1 + tonumber(ARGV[i + 4]))
   end
   if ARGV[ours[moved[1]] + 4] ~= '0' then pcall('XTRIM', events, 'MAXLEN', '~', events_max_len) end

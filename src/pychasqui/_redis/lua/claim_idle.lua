@@ -11,7 +11,7 @@ local stream, workers = KEYS[1], KEYS[2]
 local group, consumer, min_idle_ms, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local bytes_left, max_entry_bytes = tonumber(ARGV[5]), tonumber(ARGV[6])
 
--- include lib/carried.lua
+-- include lib/bounded_fields.lua
 
 local leased = {}  -- by consumer
 local function has_lease(owner)
@@ -28,7 +28,7 @@ while #taken < count and bytes_left > 0 do
     if #taken < count and bytes_left > 0 and owner ~= consumer and not has_lease(owner) then
       local claimed = redis.call('XCLAIM', stream, group, consumer, 0, id)
       if #claimed == 1 and claimed[1] and claimed[1][2] then
-        local fields, bytes = carried(claimed[1][2], max_entry_bytes)
+        local fields, bytes = bounded_fields(claimed[1][2], max_entry_bytes)
         taken[#taken + 1] = {id, fields, deliveries}
         bytes_left = bytes_left - bytes
       else

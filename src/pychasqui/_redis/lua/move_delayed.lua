@@ -34,7 +34,7 @@ local function add(id, member, marker)
   local name, envelope = string.sub(member, 5, 4 + size), string.sub(member, 5 + size)
   local words = {'d', envelope}
   if name ~= '' then words[3], words[4] = 'n', name end
-  -- As add_on_terms does it.
+  -- As add_with_options does it.
   if marker and #id >= 26 then words[#words + 1], words[#words + 2] = 'u', '1' end
   return pcall('XADD', stream, '*', unpack(words))
 end

@@ -56,7 +56,7 @@ if due_ms ~= 0 then return answer(due_ms) end
 local refused = refusal('ZREMRANGEBYRANK', delayed, 1, 0)
 if refused then return refused end
 
--- Returns the new entry's id, or the error. The entry shows that there may be a marker, as add_on_terms does it.
+-- Returns the new entry's id, or the error. The entry shows that there may be a marker, as add_with_options does it.
 local function add(name, envelope, is_marked)
   if is_marked then
     local words = {'d', envelope, 'n', name, 'u', '1'}

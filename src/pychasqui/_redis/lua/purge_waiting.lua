@@ -24,11 +24,11 @@ end
 
 -- include lib/id_of.lua
 
--- include lib/unmark.lua
+-- include lib/release_id.lua
 
 -- A job that is removed keeps nobody out, not even for a window.
 local function remove_marker(id, entry_id)
-  unmark(prefix, id, entry_id)
+  release_id(prefix, id, entry_id)
   local marker = prefix .. ':unique:' .. id
   if redis.pcall('GET', marker) == 'w' .. entry_id then redis.pcall('DEL', marker) end
 end

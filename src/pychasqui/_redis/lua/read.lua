@@ -12,7 +12,7 @@ local stream = KEYS[1]
 local group, consumer, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local bytes_left, max_entry_bytes = tonumber(ARGV[4]), tonumber(ARGV[5])
 
--- include lib/carried.lua
+-- include lib/bounded_fields.lua
 
 local read = {}
 while #read < count and bytes_left > 0 do
@@ -20,7 +20,7 @@ while #read < count and bytes_left > 0 do
   if reply and reply.err and #read == 0 then return reply end
   if not reply or reply.err then break end
   local entry = reply[1][2][1]
-  local fields, bytes = carried(entry[2], max_entry_bytes)
+  local fields, bytes = bounded_fields(entry[2], max_entry_bytes)
   read[#read + 1] = {entry[1], fields}
   bytes_left = bytes_left - bytes
 end

@@ -24,7 +24,7 @@ import click
 from ... import __version__
 from ...errors import InvalidArgument
 from ..addresses import redis_url_option
-from ..exits import ExitCode, Failure
+from ..exits import CommandFailure, ExitCode
 from .messages import Plan
 from .play import Findings, perform
 from .report import print_report, refuse_flaws
@@ -65,7 +65,7 @@ def demo(jobs: int, redis_url: str | None) -> None:
         try:
             findings = asyncio.run(_run(stage, plan))
         except asyncio.CancelledError:
-            raise Failure("terminated", ExitCode.TERMINATED) from None
+            raise CommandFailure("terminated", ExitCode.TERMINATED) from None
     print_report(findings)
     refuse_flaws(findings)
 

@@ -9,7 +9,7 @@ from typing import Self
 
 import click
 
-from ..exits import ExitCode, Failure
+from ..exits import CommandFailure, ExitCode
 from .messages import Act, Plan, Progress, Scene, Verdict, read_report, write
 
 PATIENCE_S = 10.0
@@ -58,7 +58,7 @@ class Child:
             return
         words = self._complaints.decode(errors="replace").strip().removeprefix("Error: ")
         code = self._process.returncode or ExitCode.FAILED
-        raise Failure(words or f"the {self._role} process ended with status {code}", max(code, ExitCode.FAILED))
+        raise CommandFailure(words or f"the {self._role} process ended with status {code}", max(code, ExitCode.FAILED))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..exits import Failure
+from ..exits import CommandFailure
 from .child import Child
 from .messages import Act, Plan, Progress, Scene, Verdict
 from .screen import Screen
@@ -79,14 +79,14 @@ class Play:
 
     async def scenes(self) -> list[Scene]:
         """Retries, delays, dead letters, schedules, results: a line each."""
-        shown = 0
+        printable = 0
 
         def is_over() -> bool:
-            nonlocal shown
-            for scene in self._adding.scenes[shown:]:
+            nonlocal printable
+            for scene in self._adding.scenes[printable:]:
                 self._screen.say(f"{'ok' if scene.is_well else 'FAILED':<7} {scene.title}: {scene.text}")
-            shown = len(self._adding.scenes)
-            return shown == SCENES
+            printable = len(self._adding.scenes)
+            return printable == SCENES
 
         self._adding.tell(Act.SCENES)
         await self.wait_until(is_over)
@@ -109,7 +109,7 @@ class Play:
                 async with asyncio.timeout(STUCK_S):
                     await self._news.wait()
             except TimeoutError:
-                raise Failure(
+                raise CommandFailure(
                     f"stuck: nothing has happened for {STUCK_S:.0f} s, and {self._done.count:,} of "
                     f"{self._plan.total:,} jobs have run"
                 ) from None

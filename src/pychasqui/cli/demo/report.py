@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..exits import Failure
+from ..exits import CommandFailure
 from ..terminal import data_console
 from .play import Findings
 
@@ -44,9 +44,11 @@ def refuse_flaws(findings: Findings) -> None:
     """Say that all is well, or fail."""
     total, verdict = findings.plan.total, findings.verdict
     if bad := [scene.title for scene in findings.scenes if not scene.is_well]:
-        raise Failure(f"these scenes went wrong: {', '.join(bad)}")
+        raise CommandFailure(f"these scenes went wrong: {', '.join(bad)}")
     if verdict.missing or verdict.repeated:
-        raise Failure(f"of {total:,} jobs {verdict.missing:,} did not run and {verdict.repeated:,} ran more than once")
+        raise CommandFailure(
+            f"of {total:,} jobs {verdict.missing:,} did not run and {verdict.repeated:,} ran more than once"
+        )
     click.echo(f"All {total:,} jobs ran, each exactly once.")
 
 

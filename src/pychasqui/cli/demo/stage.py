@@ -15,11 +15,11 @@ from typing import Self
 from urllib.parse import quote
 
 from ... import embedded
-from ..._place import Place
+from ..._core.config import GROUP
 from ..._redis.broker import Broker
+from ..._redis.connector import Connector
+from ..._redis.inspector import InspectorBroker
 from ..._redis.keys import Keys
-from ..._redis.looks import LookBroker
-from ...config import GROUP
 from ...errors import RedisTrouble
 
 CONNECT_TIMEOUT_S = 2.0
@@ -40,7 +40,7 @@ class Stage:
         self._stay: embedded.EmbeddedServer | None = None
         if embedded.is_embedded(self.url):
             embedded.parse_folder(self.url)  # raises if it is not a URL
-        self._place = Place(self.url, tls=False, client_name="chasqui-demo")
+        self._connector = Connector(self.url, tls=False, client_name="chasqui-demo")
 
     def __enter__(self) -> Self:
         if self._folder:
@@ -56,16 +56,16 @@ class Stage:
     @asynccontextmanager
     async def look(self) -> AsyncIterator[str]:
         """Connect, or raise; yields a line about the server, and in the end takes the demo's queue away."""
-        connection = self._place.connection(timeout_s=CONNECT_TIMEOUT_S)
+        connection = self._connector.connection(timeout_s=CONNECT_TIMEOUT_S)
         try:
             socket = await connection.ready(connection.deadline())
             try:
-                yield f"{socket.dialect}, {'a private server' if self._folder else self._place}"
+                yield f"{socket.dialect}, {'a private server' if self._folder else self._connector}"
             finally:
                 with contextlib.suppress(RedisTrouble):
                     for name in (self._queue_name, f"{self._queue_name}-scenes"):
                         keys = Keys(name)
-                        await LookBroker(Broker(connection, keys), keys, GROUP).remove_all_keys()
+                        await InspectorBroker(Broker(connection, keys), keys, GROUP).remove_all_keys()
         finally:
             await connection.close()
 
@@ -75,7 +75,7 @@ class Stage:
         self._clear()
 
     def _clear(self) -> None:
-        self._place.leave()
+        self._connector.leave()
         if self._stay:
             self._stay.leave()
         if self._folder and _has_ended(self._folder):
@@ -84,7 +84,7 @@ class Stage:
 
 def _has_ended(folder: Path) -> bool:
     """Wait until the private server's caretaker is gone, and with it the server."""
-    from ..._caretaker import Files, try_lock  # here, because Windows lacks what it imports
+    from ...embedded.supervisor import Files, try_lock  # here, because Windows lacks what it imports
 
     deadline = time.monotonic() + END_TIMEOUT_S
     while time.monotonic() < deadline:

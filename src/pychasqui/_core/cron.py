@@ -1,0 +1,300 @@
+"""Cron expressions: text to the wall-clock times it stands for. No time zones, no clock, no I/O.
+
+    second  minute  hour  day of month      month            weekday              year
+    0-59    0-59    0-23  1-31 L LW nW      1-12 JAN-DEC     0-7 SUN-SAT nL n#k   1-5000
+
+Five fields leave out seconds and years, six leave out years. Any field takes `*`, lists `a,b`, ranges `a-b` and steps
+`*/n`, `a/n`, `a-b/n`; the two day fields take `?` for `*`. If both day fields are restricted, a day needs to match only
+one of them, unless the weekday starts with `+`. The dialect is that of the official engine; of what this one allows
+beyond it, `LW` and `7L`, an official scheduler on the same queue would drop the repeatable.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from calendar import monthrange
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from functools import lru_cache
+
+from ..errors import InvalidArgument
+
+MAX_CHARS = 1000
+LAST_YEAR = 5000
+DAY_S = 86_400
+NICKNAMES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+_EPOCH = date(1970, 1, 1).toordinal()
+_LAST = 32  # stands for the last day of any month
+_EVERY_WEEK, _LAST_WEEK = 0, -1
+# The calendar repeats itself after 400 years: what has not matched by then never will.
+_CYCLE = 401
+# No wall clock shows a time of the last year past this.
+LAST_WALL = (date(LAST_YEAR + 1, 1, 1).toordinal() - _EPOCH) * DAY_S
+_MAX_STEP = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """Wall-clock times, as seconds since 1970-01-01T00:00:00 on that same clock."""
+
+    seconds: Sequence[int]
+    minutes: Sequence[int]
+    hours: Sequence[int]
+    days: frozenset[int]
+    nearest: frozenset[int]  # days that stand for the weekday nearest to them
+    months: Sequence[int]
+    weekdays: frozenset[tuple[int, int]]  # 0 is Sunday; with its number in the month, or all, or the last
+    needs_both: bool  # day of month and weekday, not only one of them
+    years: Sequence[int]
+    # The matching days of a month that begins on that weekday and is that long: there are 28 kinds of months.
+    _days_by_kind: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def is_one_time_of_day(self) -> bool:
+        return len(self.hours) == len(self.minutes) == len(self.seconds) == 1
+
+    @property
+    def is_every_hour(self) -> bool:
+        return len(self.hours) == 24
+
+    def next_after(self, wall: int) -> int | None:
+        """The first matching time after that one; None if there is none up to the last year."""
+        if wall >= LAST_WALL:
+            return None
+        day, second = divmod(wall, DAY_S)
+        start = date.fromordinal(day + _EPOCH)
+        found = self.first_date(start)
+        if found == start:
+            time = self._time_after(second)
+            if time is not None:
+                return day * DAY_S + time
+            found = self.first_date(date.fromordinal(day + _EPOCH + 1))
+        if found is None:
+            return None
+        return (found.toordinal() - _EPOCH) * DAY_S + _second_of_day(self.hours[0], self.minutes[0], self.seconds[0])
+
+    def _time_after(self, second: int) -> int | None:
+        minute, second = divmod(second, 60)
+        hour, minute = divmod(minute, 60)
+        at_hour, at_minute = bisect_left(self.hours, hour), bisect_left(self.minutes, minute)
+        if _holds(self.hours, at_hour, hour):
+            if _holds(self.minutes, at_minute, minute):
+                at_second = bisect_right(self.seconds, second)
+                if at_second < len(self.seconds):
+                    return _second_of_day(hour, minute, self.seconds[at_second])
+                at_minute += 1
+            if at_minute < len(self.minutes):
+                return _second_of_day(hour, self.minutes[at_minute], self.seconds[0])
+            at_hour += 1
+        if at_hour < len(self.hours):
+            return _second_of_day(self.hours[at_hour], self.minutes[0], self.seconds[0])
+        return None
+
+    def first_date(self, start: date) -> date | None:
+        """The first matching day from that one on."""
+        first_year = bisect_left(self.years, start.year)
+        for year in self.years[first_year : first_year + _CYCLE]:
+            for month in self.months:
+                if (year, month) < (start.year, start.month):
+                    continue
+                fewest = start.day if (year, month) == (start.year, start.month) else 1
+                days = self._days(*monthrange(year, month))
+                position = bisect_left(days, fewest)
+                if position < len(days):
+                    return date(year, month, days[position])
+        return None
+
+    def _days(self, before_first: int, length: int) -> tuple[int, ...]:
+        kind = (before_first, length)
+        if kind not in self._days_by_kind:
+            self._days_by_kind[kind] = tuple(self._matching_days(before_first, length))
+        return self._days_by_kind[kind]
+
+    def _matching_days(self, before_first: int, length: int) -> list[int]:
+        dates = {min(day, length) if day == _LAST else day for day in self.days}
+        dates |= {_nearest_weekday(day, before_first, length) for day in self.nearest}
+        matching = []
+        for day in range(1, length + 1):
+            weekday = (before_first + day) % 7
+            in_week = (
+                (weekday, _EVERY_WEEK) in self.weekdays
+                or (weekday, (day + 6) // 7) in self.weekdays
+                or (day + 7 > length and (weekday, _LAST_WEEK) in self.weekdays)
+            )
+            if (day in dates and in_week) if self.needs_both else (day in dates or in_week):
+                matching.append(day)
+        return matching
+
+
+def _holds(numbers: Sequence[int], position: int, number: int) -> bool:
+    return position < len(numbers) and numbers[position] == number
+
+
+def _second_of_day(hour: int, minute: int, second: int) -> int:
+    return (hour * 60 + minute) * 60 + second
+
+
+def _nearest_weekday(day: int, before_first: int, length: int) -> int:
+    """The day from Monday to Friday that is nearest, in the same month; 0 if the month has no such day."""
+    if day == _LAST:
+        day = length
+    if day > length:
+        return 0
+    weekday = (before_first + day) % 7
+    if weekday == 6:
+        return day - 1 if day > 1 else 3
+    if weekday == 0:
+        return day + 1 if day < length else day - 2
+    return day
+
+
+# Parsing: an expression is split into fields, a field into the items of a list.
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    low: int
+    high: int
+    names: tuple[str, ...] = ()  # from `low` on
+    wildcards: str = "*"
+
+
+_SECOND, _MINUTE, _HOUR = _Field("second", 0, 59), _Field("minute", 0, 59), _Field("hour", 0, 23)
+_DAY = _Field("day of month", 1, 31, wildcards="*?")
+_MONTH = _Field("month", 1, 12, ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"))
+_WEEKDAY = _Field("weekday", 0, 7, ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"), wildcards="*?")
+_YEAR = _Field("year", 1, LAST_YEAR)
+_RANGE = re.compile(r"(?:(?P<all>[*?])|(?P<low>\w+)(?:-(?P<high>\w+))?)(?:/(?P<step>[0-9]+))?", re.ASCII)
+
+
+@lru_cache(maxsize=4096)
+def parse_cron(expression: str) -> Cron:
+    """InvalidArgument if the expression is wrong, or stands for no day that any calendar has."""
+    if len(expression) > MAX_CHARS:
+        raise InvalidArgument(f"cron expression {expression[:40]!r}... has more than {MAX_CHARS} characters")
+    try:
+        cron = _parse(expression)
+        if cron.first_date(date.min) is None:
+            raise ValueError("no calendar has such a day")
+    except ValueError as error:
+        raise InvalidArgument(f"cron expression {expression!r}: {error}") from None
+    return cron
+
+
+def _parse(expression: str) -> Cron:
+    text = expression.strip()
+    if text.startswith("@"):
+        if text.lower() not in NICKNAMES:
+            raise ValueError(f"the nicknames are {', '.join(NICKNAMES)}")
+        text = NICKNAMES[text.lower()]
+    fields = text.split()
+    if not all(map(str.isascii, fields)):  # some letters become ASCII when they are made upper case
+        raise ValueError("it has a character that is not ASCII")
+    fields = [field.upper() for field in fields]
+    if not 5 <= len(fields) <= 7:
+        raise ValueError(f"it has {len(fields)} fields, must have 5 to 7")
+    if len(fields) == 5:
+        fields.insert(0, "0")
+    second, minute, hour, day, month, weekday, year = fields if len(fields) == 7 else [*fields, "*"]
+    needs_both = weekday.startswith("+")
+    weekday = weekday.removeprefix("+")
+    days, nearest = _read_days(day)
+    return Cron(
+        seconds=_read_numbers(_SECOND, second),
+        minutes=_read_numbers(_MINUTE, minute),
+        hours=_read_numbers(_HOUR, hour),
+        days=days,
+        nearest=nearest,
+        months=_read_numbers(_MONTH, month),
+        weekdays=_read_weekdays(weekday),
+        needs_both=needs_both or day in ("*", "?") or weekday in ("*", "?"),
+        years=_read_numbers(_YEAR, year),
+    )
+
+
+def _read_numbers(field: _Field, text: str) -> Sequence[int]:
+    if text == "*":
+        return range(field.low, field.high + 1)
+    return tuple(sorted({number for item in _items(field, text) for number in _read_range(field, item)}))
+
+
+def _read_days(text: str) -> tuple[frozenset[int], frozenset[int]]:
+    days: set[int] = set()
+    nearest: set[int] = set()
+    for item in _items(_DAY, text):
+        if item == "L":
+            days.add(_LAST)
+        elif item == "LW":
+            nearest.add(_LAST)
+        elif item.endswith("W"):
+            nearest.add(_read_number(_DAY, item[:-1]))
+        else:
+            days.update(_read_range(_DAY, item))
+    return frozenset(days), frozenset(nearest)
+
+
+def _read_weekdays(text: str) -> frozenset[tuple[int, int]]:
+    weekdays: set[tuple[int, int]] = set()
+    for item in _items(_WEEKDAY, text):
+        week = _EVERY_WEEK
+        which, has_number, number = item.partition("#")
+        if has_number:
+            if number != "L" and (not number.isdecimal() or not 1 <= int(number) <= 5):
+                raise ValueError(f"weekday {item!r} must be followed by a number from 1 to 5, or by L")
+            week = _LAST_WEEK if number == "L" else int(number)
+        elif item.endswith("L"):
+            which, week = item[:-1], _LAST_WEEK
+            if "-" in which or "/" in which:
+                raise ValueError(f"weekday {item!r} must name a single day")
+        if week != _EVERY_WEEK and which[:1] in ("*", "?"):
+            raise ValueError(f"weekday {item!r} must name a day")
+        weekdays.update((day % 7, week) for day in _read_range(_WEEKDAY, which))
+    return frozenset(weekdays)
+
+
+def _items(field: _Field, text: str) -> list[str]:
+    items = [item for item in text.split(",") if item]
+    if not items or ("," in text and any(item in field.wildcards for item in items)):
+        raise ValueError(f"{field.name} {text!r} must name at least one value, and * only alone")
+    return items
+
+
+def _read_range(field: _Field, item: str) -> range:
+    found = _RANGE.fullmatch(item)
+    if not found or (found["all"] and found["all"] not in field.wildcards):
+        raise ValueError(f"{field.name} {item!r} is not a number, a name, a range or a step")
+    step = int(found["step"] or 1)
+    if not 1 <= step <= _MAX_STEP:
+        raise ValueError(f"{field.name} {item!r} has a step of {step}, must be from 1 to {_MAX_STEP}")
+    if found["all"]:
+        return range(field.low, field.high + 1, step)
+    low = high = _read_number(field, found["low"])
+    if found["high"]:
+        # A week may end with its Sunday.
+        high = 7 if field is _WEEKDAY and found["high"] == "SUN" else _read_number(field, found["high"])
+    elif found["step"]:
+        high = field.high
+    if high < low:
+        raise ValueError(f"{field.name} {item!r} ends before it starts")
+    return range(low, high + 1, step)
+
+
+def _read_number(field: _Field, text: str) -> int:
+    if text in field.names:
+        return field.low + field.names.index(text)
+    number = int(text) if text.isascii() and text.isdecimal() else -1
+    if not field.low <= number <= field.high:
+        names = f" or {field.names[0]} to {field.names[-1]}" if field.names else ""
+        raise ValueError(f"{field.name} {text!r} must be from {field.low} to {field.high}{names}")
+    return number

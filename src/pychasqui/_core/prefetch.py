@@ -1,0 +1,63 @@
+"""How many jobs a worker may hold, judged by how fast it finishes them and by what they weigh: pure arithmetic."""
+
+from __future__ import annotations
+
+import math
+
+from .config import PREFETCH_S, READ_COUNT
+
+SHORTEST_S = 0.02  # shorter stretches say more about the scheduler than about the handler
+RISES_IN_S = 0.2  # how far back a rise must go: further than the moment in which all lanes finish together
+FALLS_IN_S = 0.05  # and a fall: soon, because what waits here could run elsewhere
+
+
+class PrefetchEstimate:
+    """A rate that follows what is measured."""
+
+    def __init__(self, now: float) -> None:
+        self.rate = 0.0  # runs finished a second
+        self._finished = 0
+        self._at = now
+
+    def measure(self, finished: int, now: float) -> None:
+        elapsed = now - self._at
+        if elapsed < SHORTEST_S:
+            return
+        latest = (finished - self._finished) / elapsed
+        memory = RISES_IN_S if latest > self.rate else FALLS_IN_S
+        self.rate += (latest - self.rate) * elapsed / (elapsed + memory)
+        self._finished, self._at = finished, now
+
+    def forget(self, finished: int, now: float) -> None:
+        """After an idle spell: what comes now may be slower than what came before."""
+        self.rate, self._finished, self._at = 0.0, finished, now
+
+    def ahead(self) -> int:
+        """How many jobs, beside those that idle lanes take at once, will be started within PREFETCH_S."""
+        return min(int(self.rate * PREFETCH_S), 3 * READ_COUNT)
+
+
+WEIGHT_KEPT = 0.75  # of what entries weighed, from one batch to the next: large ones tend to come in groups
+
+
+class Weight:
+    """What an entry takes on the line, judged by those that came last; rather too much than too little."""
+
+    def __init__(self) -> None:
+        self.bytes = math.inf  # nothing is known yet: anything may come
+
+    @property
+    def is_known(self) -> bool:
+        return self.bytes != math.inf
+
+    def measure(self, count: int, total_bytes: int) -> None:
+        if count:
+            self.bytes = max(total_bytes / count, self.bytes * WEIGHT_KEPT if self.is_known else 0.0)
+
+    def of(self, count: int) -> float:
+        """What that many weigh; nothing if there are none."""
+        return count * self.bytes if count else 0.0
+
+    def count_within(self, room_bytes: int) -> int:
+        """How many to wait for; at least one: how large an entry is shows only when it is here."""
+        return max(1, int(room_bytes / self.bytes)) if self.bytes and self.is_known else READ_COUNT

@@ -1,0 +1,189 @@
+"""Answers GET and HEAD on a port: enough of HTTP/1.1 for a scraper and a probe, and nothing that could hold it up.
+
+One request a connection, bounded in size and time. Connections are bounded, too, and who has not asked yet makes room
+for who comes: clients that connect and say nothing cost a probe nothing. Of each page only so many are answered at a
+time, so that slow readers of one never take the place of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from time import monotonic
+from typing import NamedTuple
+
+from .._core.printable import printable
+from ..errors import CannotServe
+
+log = logging.getLogger("chasqui.http")
+
+MAX_REQUEST_BYTES = 8192
+ANSWER_WITHIN_S = 5.0
+MOST_AT_ONCE = 64  # connections, more than all pages together may keep busy
+MOST_OF_A_PAGE = 16
+
+
+class Answer(NamedTuple):
+    body: str
+    status: HTTPStatus = HTTPStatus.OK
+    content_type: str = "text/plain; charset=utf-8"
+
+
+Page = Callable[[], Awaitable[Answer]]
+
+
+class SharedPage:
+    """A page that is made once for all who ask while it is made and for a while after."""
+
+    def __init__(self, page: Page, served_for_s: float) -> None:
+        self._page = page
+        self._served_for_s = served_for_s
+        self._made: asyncio.Future[Answer] | None = None
+        self._made_at = 0.0
+
+    async def __call__(self) -> Answer:
+        is_over = self._made is not None and self._made.done() and monotonic() >= self._made_at + self._served_for_s
+        if self._made is None or is_over or (self._made.done() and self._made.cancelled()):
+            self._made = asyncio.ensure_future(self._make())
+        return await asyncio.shield(self._made)  # the others go on waiting when one who asked is gone
+
+    async def _make(self) -> Answer:
+        try:
+            return await self._page()
+        finally:
+            self._made_at = monotonic()
+
+    def forget(self) -> None:
+        made, self._made = self._made, None
+        if made is not None:
+            made.cancel()
+
+
+class HttpServer:
+    """start() -> answers -> stop(). Port 0 takes any that is free; `port` says which, once it is started."""
+
+    def __init__(self, host: str, port: int, pages: Mapping[str, Page]) -> None:
+        self.port = port
+        self._host = host
+        self._pages = pages
+        self._server: asyncio.Server | None = None
+        self._talks: set[asyncio.Task[None]] = set()
+        self._silent: dict[asyncio.Task[None], None] = {}  # those that have not asked yet, oldest first
+        self._busy: Counter[str] = Counter()  # how many wait for each page, or read it
+
+    async def start(self) -> None:
+        if self._server is not None:
+            return
+        try:
+            self._server = await asyncio.start_server(self._accept, self._host, self.port, limit=MAX_REQUEST_BYTES)
+        except OSError as error:
+            raise CannotServe(f"{self._host}:{self.port} cannot be listened on: {error}") from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        log.info("metrics are at http://%s:%d/metrics", self._host, self.port)
+
+    async def stop(self) -> None:
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.close()
+        for talk in self._talks:
+            talk.cancel()
+        if self._talks:
+            await asyncio.wait(self._talks)
+        await server.wait_closed()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None or not self._has_room():
+            writer.transport.abort()
+            return
+        talk = asyncio.ensure_future(self._talk(reader, writer))
+        self._talks.add(talk)
+        self._silent[talk] = None
+        talk.add_done_callback(self._forget)
+
+    def _has_room(self) -> bool:
+        if len(self._talks) < MOST_AT_ONCE:
+            return True
+        oldest = next(iter(self._silent), None)
+        if oldest is None:
+            return False
+        oldest.cancel()
+        self._forget(oldest)
+        return True
+
+    def _forget(self, talk: asyncio.Task[None]) -> None:
+        self._talks.discard(talk)
+        self._silent.pop(talk, None)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                await self._answer(reader, writer)
+        except (TimeoutError, OSError, asyncio.IncompleteReadError):
+            pass  # whoever asked has gone, or is too slow
+        finally:
+            writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            await _write(writer, _response(_plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)))
+            return
+        talk = asyncio.current_task()
+        if talk is not None:
+            self._silent.pop(talk, None)
+        words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            await _write(writer, _response(_plain(HTTPStatus.BAD_REQUEST)))
+            return
+        method, path = words[0], words[1].partition("?")[0]
+        if method not in ("GET", "HEAD"):
+            await _write(writer, _response(_plain(HTTPStatus.METHOD_NOT_ALLOWED), "Allow: GET, HEAD\r\n"))
+            return
+        await self._send_page(path, writer, has_body=method == "GET")
+
+    async def _send_page(self, path: str, writer: asyncio.StreamWriter, *, has_body: bool) -> None:
+        page = self._pages.get(path)
+        if page is None or self._busy[path] >= MOST_OF_A_PAGE:
+            status = HTTPStatus.NOT_FOUND if page is None else HTTPStatus.SERVICE_UNAVAILABLE
+            await _write(writer, _response(_plain(status), has_body=has_body))
+            return
+        self._busy[path] += 1
+        try:
+            await _write(writer, _response(await _made(path, page), has_body=has_body))
+        finally:
+            self._busy[path] -= 1
+
+
+async def _made(path: str, page: Page) -> Answer:
+    try:
+        return await page()
+    except Exception:
+        log.exception("%s cannot be answered", printable(path))
+        return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+async def _write(writer: asyncio.StreamWriter, response: bytes) -> None:
+    writer.write(response)
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+
+
+def _plain(status: HTTPStatus) -> Answer:
+    return Answer(f"{status.phrase}\n", status)
+
+
+def _response(answer: Answer, headers: str = "", *, has_body: bool = True) -> bytes:
+    body = answer.body.encode("utf-8", "replace")
+    head = (
+        f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
+        f"Content-Type: {answer.content_type}\r\n"
+        f"Content-Length: {len(body)}\r\n"
+        f"Connection: close\r\n{headers}\r\n"
+    )
+    return head.encode("latin-1") + (body if has_body else b"")

@@ -1,0 +1,372 @@
+"""Gathers the adds of one loop turn into numbered batches and sees each of them to its answer.
+
+A batch takes one of a few slots, is sent, and keeps the slot until it is answered or its time is up. Adds that come
+while all slots are taken gather in the next batch, so the busier Redis is, the larger the batches grow. Whatever gets
+no answer is sent again, in order, under its old number: the ledger in Redis tells the second arrival from the first.
+A job that travels alone needs no ledger where the server itself remembers numbers.
+It never waits past a batch's deadline, and it never guesses: a batch that was sent and not answered is reported as
+unknown, one that was never sent as not added.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from .._core.config import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
+from .._core.options import PLAIN, AddOptions
+from .._redis.broker import Broker
+from .._redis.commands import job_arguments, options_arguments
+from .._redis.error_actions import ErrorAction, action_for
+from .._redis.socket import Socket
+from ..errors import AddUnknown, ChasquiError, ConnectionLost, NotRedis, QueueFull, RedisTrouble, ReplyError
+from ..metrics import JobsAdded, Record
+
+NEW, DUPLICATE, REPLACED, FULL = "n", "d", "r", "f"  # what became of a job, as add_on_terms.lua says it
+
+GATHER_S = 0.05  # how much of its time an add may lose by sharing a batch's deadline
+FIRST_PAUSE_S = 0.01
+LONGEST_PAUSE_S = 1.0
+REMEMBERED_S = 50.0  # a server remembers numbers for 100 s unless it is told otherwise
+
+
+class PendingBatch:
+    """Jobs that travel together, and who waits for them."""
+
+    __slots__ = (
+        "bytes",
+        "deadline",
+        "envelopes",
+        "ids",
+        "is_bulk",
+        "is_in_doubt",
+        "is_remembered",
+        "max_stream_len",
+        "names",
+        "needed",
+        "number",
+        "options",
+        "replicas",
+        "slot",
+        "waiters",
+    )
+
+    def __init__(self, deadline: float, needed: int, max_stream_len: int) -> None:
+        self.envelopes: list[bytes] = []
+        self.names: list[bytes] = []
+        self.ids: list[str] = []
+        self.options: list[AddOptions] | None = None  # None: all of them plain
+        self.bytes = 0
+        self.waiters: list[asyncio.Future[str]] = []  # one for each job, or a single one for all of them
+        self.deadline = deadline
+        self.needed = needed
+        self.max_stream_len = max_stream_len
+        self.slot = self.number = -1
+        self.is_bulk = False
+        self.is_in_doubt = False  # it was sent, and nobody knows whether it has arrived
+        self.replicas = 0  # how many must have it before it counts as added
+        self.is_remembered = False  # by the server: it is a single job that was sent without the ledger
+
+    def hold(self, envelope: bytes, name: bytes, job_id: str, waiter: asyncio.Future[str]) -> None:
+        self.envelopes.append(envelope)
+        self.names.append(name)
+        self.ids.append(job_id)
+        self.bytes += len(envelope)
+        self.waiters.append(waiter)
+
+    def settle(self, reply: int | bytes) -> None:
+        """How many plain jobs were taken from the front, or a letter for each job; the others found no room."""
+        letters = _letters(reply)
+        if self.is_bulk:
+            self._answer(self.waiters[0], letters if letters and FULL not in letters else FULL)
+            return
+        for position, waiter in enumerate(self.waiters):
+            self._answer(waiter, letters[position] if position < len(letters) else FULL)
+
+    def _answer(self, waiter: asyncio.Future[str], answer: str) -> None:
+        if waiter.done():
+            return
+        if answer != FULL:
+            waiter.set_result(answer)
+        else:
+            waiter.set_exception(QueueFull(f"the queue holds its max_stream_len of {self.max_stream_len} jobs"))
+
+    def added(self, reply: int | bytes) -> list[JobsAdded]:
+        """What is in Redis now that was not before, by name and mode."""
+        letters = _letters(reply)
+        if self.options is None:
+            plain = Counter(self.names[: len(letters)])
+            return [JobsAdded(count, "now", name.decode()) for name, count in plain.items()]
+        new = Counter(
+            (name, bool(options.due))
+            for letter, name, options in zip(letters, self.names, self.options, strict=True)
+            if letter == NEW
+        )
+        return [JobsAdded(count, "delayed" if due else "now", name.decode()) for (name, due), count in new.items()]
+
+    def fits(self, reply: Any) -> bool:
+        """Whether this is an answer to this batch at all."""
+        if self.is_remembered:
+            return type(reply) is bytes  # the entry's id
+        if self.options is None:
+            return type(reply) is int and 0 <= reply <= len(self.envelopes)
+        return type(reply) is bytes and len(reply) == len(self.envelopes)
+
+    def fail(self, error: ChasquiError) -> None:
+        """Each waiter gets an error of its own: a shared one would gather the tracebacks of all of them."""
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_exception(type(error)(*error.args))
+
+
+class Adder:
+    """The life of a batch: gathering -> waiting -> sent -> answered, or stuck and sent again."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        max_stream_len: int,
+        timeout_s: float,
+        tell: Callable[[Record], None] | None = None,
+    ) -> None:
+        self._broker = broker
+        self._tell = tell
+        producer = uuid4().hex
+        self.ledger = broker.ledger_of(producer)
+        self._numbered_add = broker.numbered_add(producer)
+        self._max_stream_len = max_stream_len
+        self._timeout_s = timeout_s
+        self._ledger_ttl_ms = LEDGER_TTL_MS + int(2000 * timeout_s)  # longer than anything is sent again
+        self._trusts_server = not max_stream_len and timeout_s <= REMEMBERED_S
+        self._number = 0
+        self._gathering: PendingBatch | None = None
+        self._waiting: deque[PendingBatch] = deque()
+        self._free_slots = list(range(ADD_WINDOW))
+        self._sent: set[PendingBatch] = set()
+        self._stuck: list[PendingBatch] = []
+        self._recovery: asyncio.Task[None] | None = None
+        self._pause = 0.0
+
+    def add(
+        self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes, job_id: str, options: AddOptions
+    ) -> asyncio.Future[str]:
+        """Add one job together with whatever else is added in this turn; the answer is one of the letters above."""
+        if self._gathering is None and options is PLAIN and not (self._sent or self._stuck or self._waiting):
+            waiter = self._add_alone(loop, envelope, name, job_id)
+            if waiter is not None:
+                return waiter
+        batch, deadline = self._gathering, loop.time() + self._timeout_s
+        if batch is None or deadline > batch.deadline + GATHER_S:
+            if batch is not None:  # it has been waiting for a slot: who comes now shall not share its deadline
+                self._waiting.append(batch)
+            batch = self._gathering = PendingBatch(deadline, 1, self._max_stream_len)
+            loop.call_soon(self._flush)
+        waiter = loop.create_future()
+        batch.hold(envelope, name, job_id, waiter)
+        if options is not PLAIN or batch.options is not None:
+            batch.options = batch.options or [PLAIN] * (len(batch.ids) - 1)
+            batch.options.append(options)
+        if len(batch.waiters) >= ADD_BATCH_JOBS or batch.bytes >= ADD_BATCH_BYTES:
+            self._waiting.append(batch)
+            self._gathering = None
+        return waiter
+
+    def _add_alone(
+        self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes, job_id: str
+    ) -> asyncio.Future[str] | None:
+        """With nothing on its way there is nothing to wait for, not even the end of the turn."""
+        socket = self._broker.connection.live_socket()
+        if socket is None:
+            return None
+        # hot: what the server needs comes first, what we need to remember while it is at work
+        self._number += 1
+        slot, bound = self._free_slots.pop(), self._max_stream_len
+        is_remembered = self._trusts_server and _remembers(socket)
+        if is_remembered:
+            socket.write(self._numbered_add.pack(self._number, envelope, name))
+        else:
+            arguments = (slot, self._number, self._ledger_ttl_ms, bound, 1, 1, name, 1, envelope)
+            self._broker.add(socket, self.ledger, arguments)
+        batch, waiter = PendingBatch(loop.time() + self._timeout_s, 1, bound), loop.create_future()
+        batch.is_remembered = is_remembered
+        batch.hold(envelope, name, job_id, waiter)
+        batch.slot, batch.number = slot, self._number
+        self._sent.add(batch)
+        socket.expect(batch.deadline, partial(self._answered, batch))
+        return waiter
+
+    def add_all(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        envelopes: list[bytes],
+        names: list[bytes],
+        ids: list[str],
+        options: list[AddOptions] | None,
+        room_for: int,
+        replicas: int = 0,
+    ) -> asyncio.Future[str]:
+        """Add a batch that is taken whole, if there is room for `room_for` jobs (0: without asking).
+
+        The answer is a letter for each job.
+        """
+        batch = PendingBatch(loop.time() + self._timeout_s, room_for, self._max_stream_len if room_for else 0)
+        batch.envelopes, batch.names, batch.ids, batch.options = envelopes, names, ids, options
+        batch.is_bulk, batch.replicas = True, replicas
+        waiter: asyncio.Future[str] = loop.create_future()
+        batch.waiters.append(waiter)
+        self._waiting.append(batch)
+        self._flush()
+        return waiter
+
+    async def close(self) -> None:
+        """Wait for what is on its way, which its deadlines bound, and forget the ledger."""
+        self._flush()
+        waiters = [waiter for batch in self._unanswered() for waiter in batch.waiters]
+        if waiters:
+            await asyncio.wait(waiters)
+        if self._recovery is not None:
+            self._recovery.cancel()
+            await asyncio.wait({self._recovery})
+        if self._number and self._broker.connection.live_socket() is not None:
+            with suppress(RedisTrouble):  # its TTL ends it
+                await self._broker.forget_ledger(self.ledger)
+
+    def _unanswered(self) -> list[PendingBatch]:
+        gathering = [self._gathering] if self._gathering is not None else []
+        return [*self._sent, *self._stuck, *self._waiting, *gathering]
+
+    def _flush(self) -> None:
+        """Send what has gathered, as far as slots are free."""
+        while self._free_slots and not self._stuck:
+            if self._waiting:
+                batch = self._waiting.popleft()
+            elif self._gathering is not None:
+                batch, self._gathering = self._gathering, None
+            else:
+                return
+            self._number += 1
+            batch.number, batch.slot = self._number, self._free_slots.pop()
+            self._send(batch)
+
+    def _send(self, batch: PendingBatch) -> None:
+        socket = self._broker.connection.live_socket()
+        if socket is None:
+            self._stuck.append(batch)
+            self._recover()
+            return
+        if batch.is_remembered and not _remembers(socket):
+            self._give_up(batch, _verdict(batch, ConnectionLost("the server that was asked is gone")))
+            return
+        self._sent.add(batch)
+        head = (batch.slot, batch.number, self._ledger_ttl_ms, batch.max_stream_len)
+        if batch.is_remembered:
+            socket.write(self._numbered_add.pack(batch.number, batch.envelopes[0], batch.names[0]))
+        elif batch.options is None:
+            jobs = job_arguments(batch.envelopes, batch.names)
+            self._broker.add(socket, self.ledger, (*head, batch.needed, len(batch.envelopes), *jobs))
+        else:
+            needed = batch.needed if batch.is_bulk else 0  # single adds are each for themselves
+            with_options = options_arguments(batch.envelopes, batch.names, batch.ids, batch.options)
+            self._broker.add_with_options(socket, self.ledger, (*head, needed), with_options)
+        socket.expect(batch.deadline, partial(self._answered, batch))
+
+    def _answered(self, batch: PendingBatch, reply: Any) -> None:
+        self._sent.discard(batch)
+        if isinstance(reply, ChasquiError):
+            self._troubled(batch, reply)
+            return
+        if not batch.fits(reply):
+            self._troubled(batch, NotRedis(f"the server answered an add with {reply!r}"[:200]))
+            return
+        self._pause = 0.0
+        self._free_slots.append(batch.slot)
+        self._settle(batch, 1 if batch.is_remembered else reply)
+        if self._gathering is not None or self._waiting:
+            self._flush()
+
+    def _settle(self, batch: PendingBatch, reply: int | bytes) -> None:
+        batch.settle(reply)
+        if self._tell is not None:
+            for record in batch.added(reply):
+                self._tell(record)
+
+    # Trouble --------------------------------------------------------------------------------------------------------
+
+    def _troubled(self, batch: PendingBatch, error: ChasquiError) -> None:
+        if not isinstance(error, ReplyError):  # a refusal is an answer; whatever else there is, is none
+            batch.is_in_doubt = True
+        action = action_for(error) if isinstance(error, RedisTrouble) else ErrorAction.FATAL
+        if action is ErrorAction.NO_SCRIPT:
+            self._broker.forget_add_scripts()
+        if action in (ErrorAction.RETRY, ErrorAction.RECONNECT, ErrorAction.REAUTHENTICATE, ErrorAction.NO_SCRIPT):
+            self._stuck.append(batch)
+            self._recover()
+        else:
+            self._give_up(batch, error)
+            self._flush()
+
+    def _give_up(self, batch: PendingBatch, error: ChasquiError) -> None:
+        if batch.slot >= 0:
+            self._free_slots.append(batch.slot)
+        batch.fail(error)
+
+    def _recover(self) -> None:
+        if self._recovery is None or self._recovery.done():
+            self._recovery = asyncio.create_task(self._resend(), name="chasqui add again")
+            self._recovery.add_done_callback(self._see_end)
+
+    def _see_end(self, recovery: asyncio.Task[None]) -> None:
+        """A defect in it must not leave adds without an answer."""
+        if not recovery.cancelled() and (error := recovery.exception()) is not None:
+            self._abandon(RedisTrouble(f"adding again has failed: {error!r}"))
+
+    async def _resend(self) -> None:
+        """Until nothing is stuck: connect, send again in order, report what has run out of time."""
+        while self._stuck:
+            deadline = min(batch.deadline for batch in self._unanswered())
+            await asyncio.sleep(min(self._pause, max(0.0, deadline - asyncio.get_running_loop().time())))
+            self._pause = min(max(self._pause * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+            try:
+                await self._broker.connection.ready(min(batch.deadline for batch in self._unanswered()))
+            except ConnectionLost as error:
+                self._abandon(error, by=asyncio.get_running_loop().time())
+            except ChasquiError as error:  # what no waiting would mend
+                self._abandon(error)
+            else:
+                self._abandon(ConnectionLost("the server did not answer in time"), by=asyncio.get_running_loop().time())
+                again, self._stuck = sorted(self._stuck, key=lambda batch: batch.number), []
+                for batch in again:
+                    self._send(batch)
+            self._flush()
+
+    def _abandon(self, error: ChasquiError, by: float = float("inf")) -> None:
+        """Give up on what is not on its way and has a deadline up to `by`."""
+        late = [batch for batch in self._unanswered() if batch not in self._sent and batch.deadline <= by]
+        for batch in late:
+            if batch in self._stuck:
+                self._stuck.remove(batch)
+            elif batch in self._waiting:
+                self._waiting.remove(batch)
+            else:
+                self._gathering = None
+            self._give_up(batch, _verdict(batch, error))
+
+
+def _remembers(socket: Socket) -> bool:
+    return socket.dialect is not None and socket.dialect.idmp
+
+
+def _letters(reply: int | bytes) -> str:
+    return NEW * reply if isinstance(reply, int) else reply.decode()
+
+
+def _verdict(batch: PendingBatch, error: ChasquiError) -> ChasquiError:
+    if not batch.is_in_doubt:
+        return error
+    return AddUnknown(f"no answer to an add within its time, it may or may not have been made: {error}")

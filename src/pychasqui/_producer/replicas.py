@@ -1,0 +1,75 @@
+"""Adds jobs that count as added once enough replicas have them.
+
+The question goes to the socket that brought the answer to the add, so that the server that took the jobs is asked,
+whatever the address leads to by then. WAIT holds up whatever is sent behind it, so these adds have a connection of
+their own, where it is asked in short rounds: one for all batches that wait, and others add in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, NamedTuple
+
+from .._redis.socket import Socket
+from ..errors import ChasquiError, NotReplicated
+from .adder import Adder, PendingBatch
+
+ROUND_MS = 100
+
+
+class Counted(NamedTuple):
+    """A batch that the server has taken, as that socket says."""
+
+    batch: PendingBatch
+    reply: int | bytes
+    socket: Socket
+
+
+class ReplicatedAdder(Adder):
+    """Only for add_all(..., replicas=n). Behind its answer a batch's life goes on: counted in rounds -> settled."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._counted: list[Counted] = []
+        self._asked: Socket | None = None  # where a round is under way
+
+    async def close(self) -> None:
+        while self._counted:
+            await asyncio.wait([waiter for one in self._counted for waiter in one.batch.waiters])
+        await super().close()
+
+    def _settle(self, batch: PendingBatch, reply: int | bytes) -> None:
+        socket = self._broker.connection.live_socket()
+        assert socket is not None  # it has just brought the reply
+        self._counted.append(Counted(batch, reply, socket))
+        if self._asked is not socket:
+            self._ask(socket)
+
+    def _ask(self, socket: Socket) -> None:
+        """Begin a round for all batches that this socket has brought the answers to."""
+        members = [one for one in self._counted if one.socket is socket]
+        self._asked = socket if members else None
+        if members:
+            left_ms = int(1000 * (min(one.batch.deadline for one in members) - asyncio.get_running_loop().time()))
+            wanted = max(one.batch.replicas for one in members)
+            on_count = partial(self._see, socket, members)
+            self._broker.confirm(socket, self.ledger, wanted, max(1, min(left_ms, ROUND_MS)), on_count)
+
+    def _see(self, socket: Socket, members: list[Counted], count: Any) -> None:
+        now = asyncio.get_running_loop().time()
+        for one in members:
+            wanted = one.batch.replicas
+            if isinstance(count, ChasquiError):
+                self._fail(one, f"added, but nobody knows whether {wanted} replicas have it: {count}")
+            elif int(count) >= wanted:
+                self._counted.remove(one)
+                super()._settle(one.batch, one.reply)
+            elif now >= one.batch.deadline:
+                reached = f"only {count} of {wanted} replicas have confirmed it in {self._timeout_s} s"
+                self._fail(one, f"added, but {reached}")
+        self._ask(socket)
+
+    def _fail(self, one: Counted, why: str) -> None:
+        self._counted.remove(one)
+        one.batch.fail(NotReplicated(why))

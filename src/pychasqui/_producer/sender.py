@@ -1,0 +1,170 @@
+"""Sends what the Encoder has made: one job or a bulk, traced if somebody traces, as far as the replicas if asked.
+
+It lives on one event loop. It makes no envelopes; the engine's Adder sees the batches to their answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from .._core import config
+from .._core.options import PLAIN
+from .._redis.broker import Broker
+from ..errors import AddUnknown, ChasquiError
+from ..job import AddedJob, Job
+from ..metrics import Record
+from ..tracing import SentJobs, SpanOrigin, Tracing
+from .adder import NEW, REPLACED, Adder
+from .encoder import EncodedJob, Encoder, JobBatch, as_jobs
+from .replicas import ReplicatedAdder
+
+
+class Sender:
+    """send() with arrived(), and send_all() -> close(), which waits for those that are under way.
+
+    waiting   a broker with a connection of its own for jobs that replicas must have: WAIT holds up what is behind it
+    tell      is told of what was added, if anybody wants to know
+    queue     whose the jobs are that it returns
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        waiting: Broker,
+        encoder: Encoder,
+        *,
+        max_stream_len: int,
+        timeout_s: float,
+        tell: Callable[[Record], None] | None,
+        tracing: Tracing | None,
+        scene: SpanOrigin,
+        queue: object,
+    ) -> None:
+        self._adder = Adder(broker, max_stream_len=max_stream_len, timeout_s=timeout_s, tell=tell)
+        self._replicated = ReplicatedAdder(waiting, max_stream_len=max_stream_len, timeout_s=timeout_s, tell=tell)
+        self._encoder = encoder
+        self._max_stream_len = max_stream_len
+        self._timeout_s = timeout_s
+        self._tracing = tracing
+        self._scene = scene
+        self._queue = queue
+        self._loop = asyncio.get_running_loop()
+        self._bulks = 0
+        self._bulks_done: asyncio.Future[None] | None = None
+
+    def send(self, encoded: EncodedJob, wait_replicas: int = 0) -> Awaitable[str]:
+        """Put one job on its way, to Redis and so many of its replicas; arrived() must be awaited."""
+        # hot: no coroutine before the job has left
+        if self._tracing is not None:
+            return self._send_traced(self._tracing, encoded, wait_replicas)
+        if wait_replicas:
+            return self._send_to_replicas(encoded.envelope, encoded, wait_replicas)
+        return self._adder.add(self._loop, encoded.envelope, encoded.name, encoded.id, encoded.options)
+
+    async def arrived(self, sent: Awaitable[str], encoded: EncodedJob, name: str, data: Any) -> Job:
+        """The job that was sent, once Redis has it."""
+        try:
+            answer = await sent
+        except AddUnknown as error:
+            raise AddUnknown(f"{error} (job {encoded.id})", [encoded.id]) from None
+        job = AddedJob(encoded.id, name, data, 0, encoded.created_at_ms, _queue=self._queue)
+        if answer != NEW:
+            _tell(job, answer)
+        return job
+
+    def _send_to_replicas(self, envelope: bytes, encoded: EncodedJob, wanted: int) -> Awaitable[str]:
+        options = None if encoded.options is PLAIN else [encoded.options]
+        room_for = 1 if self._max_stream_len else 0
+        return self._replicated.add_all(self._loop, [envelope], [encoded.name], [encoded.id], options, room_for, wanted)
+
+    async def _send_traced(self, tracing: Tracing, encoded: EncodedJob, wait_replicas: int) -> str:
+        shipment = SentJobs([encoded.id], [encoded.name], due=encoded.options.due)
+        with tracing.sending(self._scene, shipment) as extras:
+            (envelope,) = self._encoder.extend([encoded.envelope], extras)
+            if wait_replicas:
+                return await self._send_to_replicas(envelope, encoded, wait_replicas)
+            return await self._adder.add(self._loop, envelope, encoded.name, encoded.id, encoded.options)
+
+    async def send_all(self, encoded: JobBatch, given: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
+        with self._unfinished():
+            if self._tracing is None or not given:
+                return await self._send_batches(encoded, given, wait_replicas)
+            with self._tracing.sending(self._scene, SentJobs(encoded.ids, encoded.names, is_bulk=True)) as extras:
+                encoded.envelopes = self._encoder.extend(encoded.envelopes, extras)
+                return await self._send_batches(encoded, given, wait_replicas)
+
+    async def _send_batches(self, encoded: JobBatch, given: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
+        batches = encoded.cut()
+        room_for = encoded.due_now() if self._max_stream_len else 0
+        answers = await self._give_to_adder(batches, room_for, wait_replicas)
+        added = as_jobs(encoded, given, self._queue)  # hot: while Redis is at work
+        # hot: nearly always there is one; gather takes 20 us
+        results = [await _outcome(answers[0])] if len(answers) == 1 else await asyncio.gather(*map(_outcome, answers))
+        if any(isinstance(result, ChasquiError) for result in results):
+            _raise_trouble(results, batches)
+        if encoded.options is not None:
+            for job, letter in zip(added, "".join(map(str, results)), strict=True):
+                _tell(job, letter)
+        return added
+
+    async def _give_to_adder(
+        self, batches: list[JobBatch], room_for: int, wait_replicas: int
+    ) -> list[asyncio.Future[str]]:
+        """A few at a time, and no more once one of them has failed."""
+        adder = self._replicated if wait_replicas else self._adder
+        answers: list[asyncio.Future[str]] = []
+        for batch in batches:
+            jobs = (batch.envelopes, batch.names, batch.ids, batch.options)
+            answers.append(adder.add_all(self._loop, *jobs, room_for, wait_replicas))
+            # The first batch asks for room for all of them, so it goes alone; the others need not ask.
+            behind = len(answers) - (1 if room_for else config.ADD_WINDOW)
+            if behind >= 0 and len(batches) > 1:
+                await asyncio.wait({answers[behind]})
+                if answers[behind].exception() is not None:
+                    break
+            room_for = 0
+        return answers
+
+    async def close(self) -> None:
+        if self._bulks:
+            self._bulks_done = self._loop.create_future()
+            await self._bulks_done
+        await self._adder.close()
+        await self._replicated.close()
+
+    @contextmanager
+    def _unfinished(self) -> Iterator[None]:
+        """A bulk of several batches: close() waits for the last of them."""
+        self._bulks += 1
+        try:
+            yield
+        finally:
+            self._bulks -= 1
+            if not self._bulks and self._bulks_done is not None and not self._bulks_done.done():
+                self._bulks_done.set_result(None)
+
+
+def _tell(job: Job, letter: str) -> None:
+    """Have a job say what became of it."""
+    job.is_new, job.has_replaced = letter == NEW, letter == REPLACED
+
+
+async def _outcome(answer: asyncio.Future[str]) -> str | ChasquiError:
+    try:
+        return await answer
+    except ChasquiError as error:
+        return error
+
+
+def _raise_trouble(results: list[str | ChasquiError], batches: list[JobBatch]) -> NoReturn:
+    """A batch's own error if nothing of the bulk was added, else AddUnknown with the ids in doubt."""
+    trouble = next(result for result in results if isinstance(result, ChasquiError))
+    confirmed = {position for position, result in enumerate(results) if isinstance(result, str)}
+    if not confirmed and not any(isinstance(result, AddUnknown) for result in results):
+        raise trouble
+    in_doubt = [job_id for position, batch in enumerate(batches) if position not in confirmed for job_id in batch.ids]
+    total = sum(len(batch.ids) for batch in batches)
+    raise AddUnknown(f"{len(in_doubt)} of {total} jobs may or may not have been added: {trouble}", in_doubt)

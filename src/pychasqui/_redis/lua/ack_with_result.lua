@@ -1,0 +1,51 @@
+-- Acks finished entries and stores what their handlers returned.
+--
+-- Atomically: an entry leaves the pending list and the stream, its result is there for as long as asked, and the next
+-- job of its id is let in, as finish does it. A server without memory left takes both; one that refuses a result all the
+-- same, of a user who may not write it, takes the ack: the job is done. Sending it twice stores the same twice.
+--
+-- KEYS  stream
+-- ARGV  group, prefix of the queue's keys, ttl_ms, at_once (1: the server has XACKDEL and MSETEX), number of entries,
+--       number of results, then the entries' ids, then for each result: its key, itself, then for each entry whose job
+--       may be the only one of its id: entry id, job id
+-- Returns how many results could not be stored
+local stream = KEYS[1]
+local group, prefix, ttl_ms, at_once = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
+local entries, results = tonumber(ARGV[5]), tonumber(ARGV[6])
+local last_entry = 6 + entries
+local last_result = last_entry + 2 * results
+
+-- include lib/refusal.lua
+-- include lib/release_id.lua
+
+local refusing = refusal('XACK', stream, group, '0-0') or refusal('XDEL', stream, '0-0')
+if refusing then return refusing end
+
+-- Before the results: once a script has written, the server refuses it nothing for want of memory.
+local are_gone = at_once
+if at_once then
+  for _, code in ipairs(redis.call('XACKDEL', stream, group, 'IDS', entries, unpack(ARGV, 7, last_entry))) do
+    are_gone = are_gone and code == 1
+  end
+end
+if not are_gone then  -- what is not pending, because the group is gone or was made anew, is done all the same
+  redis.call('XACK', stream, group, unpack(ARGV, 7, last_entry))
+  redis.call('XDEL', stream, unpack(ARGV, 7, last_entry))
+end
+
+local is_stored = false
+if at_once and results > 0 then
+  local words = {unpack(ARGV, last_entry + 1, last_result)}
+  words[#words + 1] = 'PX'
+  words[#words + 1] = ttl_ms
+  is_stored = redis.pcall('MSETEX', results, unpack(words)) == 1
+end
+local refused = 0
+if not is_stored then
+  for i = last_entry + 1, last_result, 2 do
+    if redis.pcall('SET', ARGV[i], ARGV[i + 1], 'PX', ttl_ms).err then refused = refused + 1 end
+  end
+end
+
+for i = last_result + 1, #ARGV, 2 do release_id(prefix, ARGV[i + 1], ARGV[i]) end
+return refused

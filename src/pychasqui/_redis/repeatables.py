@@ -1,0 +1,195 @@
+"""What is asked of Redis about repeatables. Whatever is sent can be sent again: each method says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha1
+from typing import Any, NamedTuple
+
+from .._core.config import MAX_LEASE_MS
+from .._wire.lenient import read_int, read_ms
+from ..errors import ReplyError
+from . import scripts
+from .broker import Broker
+from .keys import Keys
+from .replies import OtherLeader, reads_replies
+
+# A spec holds a payload, which is bounded, a name, and a pattern of some text.
+MAX_SPEC_BYTES = 2 * 1024 * 1024
+SPECS_BYTES = 4 * 1024 * 1024  # of all that one call lists, but for the first
+MAX_FIRED = 10**15  # a script adds to it, and Lua's numbers are exact up to 2**53
+AGAIN_MS = 60_000  # when to try again to set aside what the dead letters refuse
+
+
+class DueSpec(NamedTuple):
+    """A repeatable that is due, as it is stored."""
+
+    key: str
+    score: int
+    spec: bytes  # b"" if it has more than MAX_SPEC_BYTES
+    fired: int  # -1 if what is stored is no number
+    retry: bytes  # b"" if its jobs have no override
+    size: int  # of the spec, in bytes
+
+
+class Due(NamedTuple):
+    """What one call of due_repeatables.lua found."""
+
+    leads: bool
+    now_ms: int  # the server's
+    next_due_ms: int  # from now; -1 if there is none; for one who does not lead, when to try again
+    specs: list[DueSpec]
+    other: OtherLeader | None = None  # who leads, if it is another
+
+
+class Fires(NamedTuple):
+    """The decision about a repeatable: these jobs now, and then this score, None if that was the last of it."""
+
+    due: DueSpec
+    next_ms: int | None
+    name: str
+    envelopes: list[bytes]
+
+
+class Upserted(NamedTuple):
+    """A repeatable as it is after an upsert."""
+
+    score: int
+    fired: int
+    is_paused: bool
+
+
+class Stored(NamedTuple):
+    """A repeatable, whether due or not."""
+
+    key: str
+    score: int
+    spec: bytes
+    fired: int
+    retry: bytes
+    is_paused: bool
+
+
+@reads_replies
+class RepeatablesBroker:
+    """The conversation about one queue's repeatables, over a broker's connection."""
+
+    def __init__(self, broker: Broker, keys: Keys) -> None:
+        self._broker = broker
+        self._keys = keys
+        self.connection = broker.connection
+
+    # Firing ---------------------------------------------------------------------------------------------------------
+
+    async def due(self, holder: str, lease_ms: int, batch: int) -> Due:
+        """Lead for another while, and list what is due. Sending it again asks again."""
+        keys = (self._keys.repeat, self._keys.scheduler_lease, self._keys.repeat_paused)
+        arguments = (holder, lease_ms, batch, self._keys.prefix, MAX_LEASE_MS, MAX_SPEC_BYTES, SPECS_BYTES)
+        leads, now_ms, next_due_ms, *rest = await self._broker.run(scripts.DUE_REPEATABLES, keys, arguments)
+        if not leads:
+            return Due(False, now_ms, next_due_ms, [], OtherLeader.read(rest))
+        specs = [
+            DueSpec(key.decode("utf-8", "surrogateescape"), read_ms(score), spec, _count(fired), retry, size)
+            for key, score, spec, fired, retry, size in rest
+        ]
+        return Due(True, now_ms, next_due_ms, specs)
+
+    async def fire(self, fires: list[Fires]) -> list[bool]:
+        """Add the jobs and move on; whether each was done. What was fired has another score, so nothing fires twice."""
+        arguments: list[bytes | str | int] = [self._keys.prefix]
+        for due, next_ms, name, envelopes in fires:
+            next_score = "" if next_ms is None else next_ms
+            arguments += (_raw(due.key), due.score, due.spec, next_score, name, len(envelopes), *envelopes)
+        moved = await self._broker.run(scripts.FIRE, (self._keys.stream, self._keys.repeat), tuple(arguments))
+        return [bool(one) for one in moved]
+
+    async def set_aside(self, due: DueSpec, detail: str, now_ms: int) -> str:
+        """Move what cannot be fired to the dead letters; why they refuse it, "" if they do not.
+
+        What is refused is due again later. The second time it is gone, or not due.
+        """
+        arguments = (self._keys.prefix, now_ms + AGAIN_MS, _raw(due.key), due.score, due.size, due.spec, detail)
+        keys = (self._keys.repeat, self._keys.dead)
+        _, refusal = await self._broker.run(scripts.BURY_REPEATABLE, keys, arguments)
+        return str(refusal.decode("utf-8", "replace"))
+
+    async def yield_lease(self, holder: str) -> None:
+        await self._broker.run(scripts.RELEASE_LEASE, (self._keys.scheduler_lease,), (holder,))
+
+    async def hear_of_due(self, on_due: Callable[[float], None]) -> bool:
+        """As Broker.hear_of_due, for repeatables."""
+        return await self._broker.hear(self._keys.repeat_channel, on_due)
+
+    # Storing --------------------------------------------------------------------------------------------------------
+
+    async def now_ms(self) -> int:
+        return await self._broker.now_ms()
+
+    async def upsert(
+        self, key: str, score: int, spec: bytes, retry: bytes, now_ms: int, *, seen: bytes, keeps: bool
+    ) -> Upserted | None:
+        """Store it if its spec is still the one that was `seen`; None if it is not. With `keeps` its times stay.
+
+        Sent twice, the second finds another spec there.
+        """
+        keys = (self._keys.repeat, self._keys.repeat_paused, self._spec_key(key))
+        bound = retry and _override_of(spec) + retry
+        arguments = (_raw(key), score, spec, bound, self._keys.prefix, now_ms, seen, int(keeps))
+        reply = await self._broker.run(scripts.UPSERT_REPEATABLE, keys, arguments)
+        if not reply:
+            return None
+        _, stored_score, fired, is_paused = reply
+        return Upserted(read_ms(stored_score), max(0, _count(fired)), bool(is_paused))
+
+    async def move(self, what: str, key: str, score: int = 0, now_ms: int = 0) -> bool:
+        """Remove, pause or resume; whether it was there. Sent twice, the second finds nothing to do."""
+        keys = (self._keys.repeat, self._keys.repeat_paused, self._spec_key(key))
+        arguments = (what, _raw(key), score, self._keys.prefix, now_ms)
+        return bool(await self._broker.run(scripts.MOVE_REPEATABLE, keys, arguments))
+
+    async def page(self, limit: int) -> list[Stored]:
+        """The repeatables that fire next, then those that are paused."""
+        if limit < 1:
+            return []
+        found: dict[str, Stored] = {}  # one that is in both sets fires
+        for zset, is_paused in ((self._keys.repeat, False), (self._keys.repeat_paused, True)):
+            for raw in await self.connection.call("ZRANGE", zset, 0, limit - 1):
+                key = raw.decode("utf-8", "surrogateescape")
+                with suppress(ReplyError):  # WRONGTYPE: whatever is stored there is no repeatable
+                    stored = None if key in found else await self._read(key, is_paused=is_paused)
+                    found |= {} if stored is None else {key: stored}
+        return list(found.values())[:limit]
+
+    async def read(self, key: str) -> Stored | None:
+        """One of them; None if there is none of that key. One that is in both sets fires."""
+        return await self._read(key, is_paused=False) or await self._read(key, is_paused=True)
+
+    async def _read(self, key: str, *, is_paused: bool) -> Stored | None:
+        zset = self._keys.repeat_paused if is_paused else self._keys.repeat
+        score = await self.connection.call("ZSCORE", zset, _raw(key))
+        spec, fired, retry = await self.connection.call("HMGET", self._spec_key(key), "spec", "fired", "retry")
+        if score is None or spec is None:
+            return None
+        is_of_spec = retry is not None and retry.startswith(_override_of(spec))
+        override = retry[len(_override_of(spec)) :] if is_of_spec else b""
+        return Stored(key, read_ms(score), spec, max(0, _count(fired or b"0")), override, is_paused)
+
+    def _spec_key(self, key: str) -> bytes:
+        return _raw(self._keys.repeat_spec(key))
+
+
+def _override_of(spec: bytes) -> bytes:
+    """What stands before an override, so that it counts for this spec alone: others replace specs without a word."""
+    return sha1(spec, usedforsecurity=False).hexdigest().encode()
+
+
+def _count(raw: Any) -> int:
+    """How often it has fired; -1 for what is no number."""
+    count = read_int(raw, 0, MAX_FIRED)
+    return -1 if count is None else count
+
+
+def _raw(key: str) -> bytes:
+    """A key that others have stored may be any bytes."""
+    return key.encode("utf-8", "surrogateescape")

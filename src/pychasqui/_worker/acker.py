@@ -1,0 +1,306 @@
+"""Gathers outcomes and settles them in batches: all that end while one batch is on its way share the next.
+
+Done is acked, failed is rescheduled, dead is buried. What Redis does not take is sent again until it does: the scripts
+make a second arrival harmless, and what is never settled would run a second time. Each kind waits for itself: while one
+of them is refused, the others are settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from .._core.config import ACK_BATCH, OUTCOME_BATCH, OUTCOME_BYTES, REGROUP_S, RESULT_BATCH_BYTES
+from .._core.delivery import Delivery
+from .._core.printable import printable
+from .._core.user_objects import class_name, text_of
+from .._redis.broker import Broker
+from .._redis.commands import Buried, Rescheduled
+from .._redis.error_actions import ErrorAction, action_for
+from .._redis.replies import LOST, MOVED, REFUSED, Settled
+from .._redis.socket import Socket
+from .._wire.envelope import encode_data
+from ..errors import RedisTrouble
+from ..metrics import GuardedSinks, JobOutcome
+from .service import Service
+from .unsettled import Unsettled
+
+log = logging.getLogger("chasqui.worker")
+
+MOVES_AT_ONCE = 4
+REFUSED_BYTES = 64 * 2**20  # jobs that Redis refuses do not keep others from being read, up to that
+T = TypeVar("T", Rescheduled, Buried)
+
+
+class Announces(Protocol):
+    def done(self, socket: Socket, jobs: list[Delivery]) -> None: ...
+    def tell_started(self) -> None: ...
+    def miss(self, count: int, why: str) -> None: ...
+
+
+class Kind(NamedTuple):
+    """One of the ways to settle."""
+
+    unsettled: Unsettled[Any]
+    settle: Callable[[], Awaitable[None]]
+
+
+class Acker(Service):
+    """start() -> settles outcomes as they come -> end() settles what is left."""
+
+    title = "acker"
+
+    def __init__(
+        self,
+        broker: Broker,
+        group: str,
+        consumer: str,
+        *,
+        dlq_max_len: int,
+        on_rescheduled: Callable[[int], None],
+        on_fenced: Callable[[], None],
+        on_group_gone: Callable[[], None],
+        event_writer: Announces | None = None,
+        metrics: GuardedSinks | None = None,
+        result_ttl_ms: int = 0,
+        events_max_len: int = 0,
+    ) -> None:
+        super().__init__()
+        self._broker = broker
+        self._group = group
+        self._consumer = consumer
+        self._dlq_max_len = dlq_max_len
+        self._on_rescheduled = on_rescheduled
+        self._on_fenced = on_fenced  # an entry was not ours any more, at least not by that delivery
+        self.on_settled: Callable[[], None] = _nobody
+        self._on_group_gone = on_group_gone
+        self._event_writer = event_writer
+        self._metrics = metrics
+        self._result_ttl_ms = result_ttl_ms  # 0: results are not stored
+        # hot: chosen once; a plain ack knows nothing of results
+        self.done = self._done_with_result if result_ttl_ms else self._done_plainly
+        self._events_max_len = events_max_len
+        acks, finishes = Unsettled[Delivery](consumer, "ack jobs"), Unsettled[Delivery](consumer, "finish jobs")
+        self._done, self._finishing = acks.waiting, finishes.waiting  # hot: appended to by each job
+        self._failed = Unsettled[Rescheduled](consumer, "reschedule failed jobs")
+        self._dead = Unsettled[Buried](consumer, "bury dead jobs")
+        self._kinds = (
+            Kind(acks, self._ack),
+            Kind(finishes, self._finish),
+            Kind(self._failed, lambda: self._move(self._failed, self._reschedule)),
+            Kind(self._dead, lambda: self._move(self._dead, self._bury)),
+        )
+
+    def _done_plainly(self, job: Delivery, result: Any) -> None:
+        (self._finishing if job.is_marked else self._done).append(job)
+        if self._sleeper is not None:
+            self.wake()
+
+    def _done_with_result(self, job: Delivery, result: Any) -> None:
+        job.result, job.why_not_stored = encode_result(job, result)
+        self._finishing.append(job)
+        if self._sleeper is not None:
+            self.wake()
+
+    def reschedule(self, job: Rescheduled) -> None:
+        self._failed.waiting.append(job)
+        self._failed.bytes += job.size
+        self.wake()
+
+    def bury(self, job: Buried) -> None:
+        self._dead.waiting.append(job)
+        self._dead.bytes += job.size
+        self.wake()
+
+    @property
+    def unsettled(self) -> int:
+        """How many jobs have ended here of which Redis does not know yet, without those that it refuses."""
+        count = len(self._done) + len(self._finishing)
+        for moves in (self._failed, self._dead):
+            if moves.bytes > REFUSED_BYTES:
+                count += len(moves)
+            elif not moves.is_refused:
+                count += len(moves.waiting)
+        return count
+
+    def held(self) -> dict[bytes, int]:
+        """Entries that have ended here and are not settled in Redis yet, each with its delivery.
+
+        Also called from the keeper's thread: a list is copied in one step.
+        """
+        held = {job.entry_id: job.number for job in (*self._done.copy(), *self._finishing.copy())}
+        held.update((job.entry_id, job.delivery) for job in self._failed.held())
+        held.update((job.entry_id, job.delivery) for job in self._dead.held())
+        return held
+
+    async def _run(self) -> None:
+        while True:
+            while wait_s := min(kind.unsettled.wait_s for kind in self._kinds):
+                if self._is_stopping and self._can_stop():
+                    return
+                await self._pause(wait_s)
+            for kind in self._kinds:
+                if not kind.unsettled.wait_s:
+                    await self._settle(kind)
+
+    async def _pause(self, seconds: float) -> None:
+        """Until something can be sent."""
+        if self._is_stopping:
+            await asyncio.sleep(seconds)
+        else:
+            await self._sleep(None if seconds == float("inf") else seconds)
+
+    def _can_stop(self) -> bool:
+        """Nothing is left but what is refused for good: it stays pending, and others take it over."""
+        return all(not kind.unsettled.waiting or kind.unsettled.is_refused for kind in self._kinds)
+
+    async def _settle(self, kind: Kind) -> None:
+        """One batch of this kind, or some. It leaves its list only when Redis has answered."""
+        kind.unsettled.take_up_refused()
+        try:
+            await kind.settle()
+        except RedisTrouble as error:
+            self._mend(kind.unsettled, error)
+        self.on_settled()
+
+    async def _ack(self) -> None:
+        done = self._done[:ACK_BATCH]
+        await self._broker.ack(self._group, [job.entry_id for job in done], self._announcement(done))
+        del self._done[: len(done)]
+        self._kinds[0].unsettled.answered([], "")
+        if self._metrics is not None:
+            self._metrics.jobs_done(done)
+
+    async def _move(self, moves: Unsettled[T], send: Callable[[list[T]], Awaitable[Settled]]) -> None:
+        """A few calls at a time: the server is not held up for long by one, and has the next at hand."""
+        batches = cut_batches(moves.waiting)
+        if self._event_writer is not None:
+            self._event_writer.tell_started()  # that they were active stands before what became of them
+        answers = await asyncio.gather(*map(send, batches), return_exceptions=True)
+        unanswered: list[T] = []
+        refused: list[T] = []
+        troubles: list[BaseException] = []
+        refusal = ""
+        for batch, answer in zip(batches, answers, strict=True):
+            if isinstance(answer, BaseException):
+                unanswered += batch
+                troubles.append(answer)
+            else:
+                again = self._see(batch, answer)
+                refused += again
+                refusal = answer.refusal or refusal
+                moves.bytes -= sum(job.size for job in batch) - sum(job.size for job in again)
+        moves.refused += refused
+        moves.waiting[: sum(map(len, batches))] = unanswered  # in one step: the keeper's thread looks at it
+        if troubles:
+            raise troubles[0]
+        moves.answered(refused, refusal)
+
+    async def _reschedule(self, failed: list[Rescheduled]) -> Settled:
+        settled = await self._broker.reschedule(self._group, self._consumer, failed, self._events_max_len)
+        moved = [job.delay_ms for job, answer in zip(failed, settled.answers, strict=True) if answer == MOVED]
+        if moved:
+            self._on_rescheduled(min(moved))
+        return settled
+
+    async def _bury(self, dead: list[Buried]) -> Settled:
+        return await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead, self._events_max_len)
+
+    def _finish_batch(self) -> int:
+        """How many to finish with one call: of results as many as will not hold up the server for long."""
+        if not self._result_ttl_ms:
+            return OUTCOME_BATCH
+        sizes = accumulate(len(job.result or b"") for job in self._finishing[:ACK_BATCH])
+        return max(1, bisect_right(list(sizes), RESULT_BATCH_BYTES))
+
+    async def _finish(self) -> None:
+        jobs = self._finishing[: self._finish_batch()]
+        also = self._announcement(jobs)
+        if self._result_ttl_ms:
+            ids = [job.entry_id for job in jobs]
+            results = [(job.id, job.result) for job in jobs if job.result is not None]
+            marked = [(job.entry_id, job.id) for job in jobs if job.is_marked]
+            if refused := await self._broker.store(self._group, self._result_ttl_ms, ids, results, marked, also):
+                log.warning("Redis has refused %d results; their jobs are done", refused)
+        else:
+            await self._broker.finish(self._group, [(job.entry_id, job.id) for job in jobs], also)
+        del self._finishing[: len(jobs)]
+        self._kinds[1].unsettled.answered([], "")
+        if self._metrics is not None:
+            self._metrics.jobs_done(jobs)
+
+    def _announcement(self, jobs: list[Delivery]) -> Callable[[Socket], None] | None:
+        """What is to be sent right behind the ack of these jobs."""
+        if self._event_writer is None:
+            return None
+        event_writer = self._event_writer
+        return lambda socket: event_writer.done(socket, jobs)
+
+    def _see(self, jobs: list[T], settled: Settled) -> list[T]:
+        """Tell of each by its own answer; returns those that were refused."""
+        if settled.untold and self._event_writer is not None:
+            self._event_writer.miss(settled.untold, "Redis has refused them")
+        answers = settled.answers
+        moved: list[T] = jobs
+        lost: list[T] = []
+        refused: list[T] = []
+        if answers.count(MOVED) < len(jobs):
+            each = list(zip(jobs, answers, strict=True))
+            moved, lost, refused = ([job for job, answer in each if answer == one] for one in (MOVED, LOST, REFUSED))
+            if lost:
+                self._on_fenced()
+        if self._metrics is not None:
+            # A handler has run, whatever came of it.
+            records = [record for job in moved for record in job.records]
+            records += [record for job in lost for record in job.records if isinstance(record, JobOutcome)]
+            self._metrics.tell_all(records)
+        return refused
+
+    def _mend(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:
+        """Put right what can be put right; this kind is settled again after a pause."""
+        action = action_for(error)
+        if action is ErrorAction.NO_GROUP:  # of a worker that drains nobody else may notice
+            self._on_group_gone()
+            unsettled.failed(error, REGROUP_S)
+            return
+        unsettled.failed(error)
+
+
+def cut_batches(jobs: Sequence[T]) -> list[list[T]]:
+    """The first few batches of what is to be moved, each bounded by number and by bytes; one job may be more."""
+    batches: list[list[T]] = []
+    bytes_left = 0
+    for job in jobs[: MOVES_AT_ONCE * OUTCOME_BATCH]:
+        size = len(job.member) if isinstance(job, Rescheduled) else sum(map(len, job.letter))
+        if not batches or size > bytes_left or len(batches[-1]) == OUTCOME_BATCH:
+            if len(batches) == MOVES_AT_ONCE:
+                break
+            batches.append([])
+            bytes_left = OUTCOME_BYTES
+        batches[-1].append(job)
+        bytes_left -= size
+    return batches
+
+
+def _nobody() -> None:
+    """Nobody has asked to be told."""
+
+
+def encode_result(job: Delivery, result: Any) -> tuple[bytes | None, str]:
+    """Or None, and why: a result that cannot be stored does not fail its job."""
+    try:
+        return encode_data(result), ""
+    except BaseException as error:  # noqa: BLE001  to look at the user's object may raise anything
+        kind, why = class_name(result), printable(f"{class_name(error)}: {text_of(error)}")
+        log.warning(
+            "the result of job %.100r (%.100r), a %.100s, cannot be stored, the job is done: %s",
+            job.id,
+            job.name,
+            kind,
+            why,
+        )
+        return None, why

@@ -1,0 +1,169 @@
+"""Entries become deliveries. What cannot be read, or has used up its attempts, is dead here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from .._core.delivery import Delivery
+from .._redis.replies import Entry
+from .._wire.envelope import decode_envelope, decode_job, decode_name, decode_scanned, scan_of
+from ..errors import DecodeError
+from .outcomes import runs_allowed
+
+# An id that is not 26 capital letters and digits was given by a user. One that looks like a ULID is said to be so by
+# the field u, which official promoters drop.
+ULID_CHARS = 26
+MAX_NAMES = 1000
+
+SLICE_S = 0.01  # how long the decoding of one batch may keep the loop
+ENTRIES_A_CHECK = 100  # small entries between two looks at the clock: hostile ones take 0.1 ms each
+SMALL_BYTES = 256  # beyond that, each entry is worth a look at the clock
+LARGE_BYTES = 16 * 1024  # such an entry waits undecoded: as objects it may take many times its bytes
+STEPS_A_TURN = 20_000  # of a scan: some 5 ms
+NO_PAYLOAD = "missing or non-bytes payload field"
+
+
+class Decoder:
+    def __init__(
+        self,
+        *,
+        max_payload_bytes: int,
+        max_attempts: int,
+        on_rejected: Callable[[bytes, int, list[bytes] | None, str, str], None],
+        on_exhausted: Callable[[Delivery], None],
+    ) -> None:
+        self._max_payload_bytes = max_payload_bytes
+        self._small_bytes = min(SMALL_BYTES, max_payload_bytes)
+        self._max_attempts = max_attempts
+        self._on_rejected = on_rejected
+        self._on_exhausted = on_exhausted
+        self._names: dict[bytes | None, str] = {}
+        self._large = asyncio.Lock()
+
+    def decode(self, entries: list[Entry], deliveries: int) -> list[Delivery]:
+        """Those of them that are to run; `deliveries` is how often they were delivered before.
+
+        Large ones, and those that are still left when SLICE_S is over, are decoded by finish() when they are to start.
+        """
+        jobs: list[Delivery] = []
+        ends_at = monotonic() + SLICE_S
+        for start in range(0, len(entries), ENTRIES_A_CHECK):
+            if start and monotonic() >= ends_at:
+                jobs += (_put_off(entry_id, fields, deliveries) for entry_id, fields in entries[start:])
+                break
+            self._decode_some(entries[start : start + ENTRIES_A_CHECK], deliveries, ends_at, jobs)
+        return jobs
+
+    def _decode_some(self, entries: list[Entry], deliveries: int, ends_at: float, jobs: list[Delivery]) -> None:
+        names, small_bytes, max_attempts = self._names, self._small_bytes, self._max_attempts
+        for entry_id, fields in entries:
+            try:
+                # hot: the two shapes that every known producer writes, else a search by field name
+                if len(fields) == 4 and fields[0] == b"d" and fields[2] == b"n":
+                    raw, raw_name, is_marked = fields[1], fields[3], False
+                else:
+                    raw, raw_name, is_marked = _find_fields(fields)
+                if len(raw) > small_bytes and self._is_not_for_now(raw, ends_at):
+                    if len(raw) > self._max_payload_bytes:
+                        self._on_rejected(entry_id, deliveries + 1, fields, "oversize_payload", f"{len(raw)} bytes")
+                    else:
+                        jobs.append(_put_off(entry_id, fields, deliveries))
+                    continue
+                envelope, data = decode_job(raw)
+            except DecodeError as error:
+                self._on_rejected(entry_id, deliveries + 1, fields, "decode_failed", str(error))
+                continue
+            except (LookupError, TypeError):
+                self._on_rejected(entry_id, deliveries + 1, fields, "malformed", NO_PAYLOAD)
+                continue
+            name = names.get(raw_name)
+            if name is None:
+                name = self._remember_name(raw_name)
+            attempt, job_id = envelope.attempt + deliveries, envelope.id
+            # hot: 0.07 us as bytes, 0.25 as a str
+            is_marked = (
+                is_marked
+                or len(job_id) != ULID_CHARS
+                or not ((raw_id := job_id.encode()).isupper() and raw_id.isalnum())
+            )
+            job = Delivery(
+                job_id,
+                name,
+                data,
+                attempt,
+                envelope.created_at_ms,
+                envelope.retry,
+                envelope.payload,
+                entry_id,
+                deliveries,
+                envelope.extras,
+                is_marked,
+            )
+            if (attempt >= max_attempts or job.retry is not None) and attempt >= runs_allowed(job, max_attempts):
+                self._on_exhausted(job)
+            else:
+                jobs.append(job)
+
+    def _is_not_for_now(self, raw: bytes, ends_at: float) -> bool:
+        return len(raw) > min(LARGE_BYTES, self._max_payload_bytes) or monotonic() >= ends_at
+
+    async def finish(self, job: Delivery) -> bool:
+        """Decode a job that was put off, in parts between which the loop turns; whether it is to run."""
+        if len(job.payload) <= LARGE_BYTES:
+            return await self._finish(job)
+        async with self._large:  # one at a time: many lanes would each take their part of every turn
+            return await self._finish(job)
+
+    async def _finish(self, job: Delivery) -> bool:
+        fields = job.data
+        try:
+            raw, raw_name, is_marked = _find_fields(fields)
+            if len(raw) > self._max_payload_bytes:
+                self._on_rejected(job.entry_id, job.number, fields, "oversize_payload", f"{len(raw)} bytes")
+                return False
+            envelope = decode_envelope(raw)
+            scan = scan_of(envelope.payload)
+            while scan is not None and not scan.advance(STEPS_A_TURN):  # noqa: ASYNC110  it waits for nothing
+                await asyncio.sleep(0)
+            data = decode_scanned(envelope.payload)
+        except DecodeError as error:
+            self._on_rejected(job.entry_id, job.number, fields, "decode_failed", str(error))
+            return False
+        except (LookupError, TypeError, ValueError):
+            self._on_rejected(job.entry_id, job.number, fields, "malformed", NO_PAYLOAD)
+            return False
+        job.id, job.name, job.data = envelope.id, self._names.get(raw_name) or self._remember_name(raw_name), data
+        job.attempt, job.created_at_ms = envelope.attempt + job.earlier_deliveries, envelope.created_at_ms
+        job.retry, job.payload, job.extras = envelope.retry, envelope.payload, envelope.extras
+        job.is_marked, job.is_decoded = is_marked or len(envelope.id) != ULID_CHARS, True
+        if job.attempt >= runs_allowed(job, self._max_attempts):
+            self._on_exhausted(job)
+            return False
+        return True
+
+    def reject_oversize(self, entry_id: bytes, deliveries: int, size: int) -> None:
+        """An entry that is larger than any job may be, and of which only the size has come."""
+        self._on_rejected(entry_id, deliveries + 1, None, "oversize_payload", f"{size} bytes")
+
+    def _remember_name(self, raw: bytes | None) -> str:
+        if len(self._names) >= MAX_NAMES:  # names are few; whoever makes them up as they go must not fill our memory
+            self._names.clear()
+        name = self._names[raw] = decode_name(raw)
+        return name
+
+
+def _put_off(entry_id: bytes, fields: list[Any], deliveries: int) -> Delivery:
+    """A delivery that finish() decodes when it is to start."""
+    envelope = max((word for word in fields or () if isinstance(word, bytes)), key=len, default=b"")
+    return Delivery(
+        "", "", fields, payload=envelope, entry_id=entry_id, earlier_deliveries=deliveries, is_decoded=False
+    )
+
+
+def _find_fields(fields: list[Any]) -> tuple[bytes, bytes | None, bool]:
+    """The envelope, the name and whether the id is marked, in whatever order; raises if there is no envelope."""
+    pairs = dict(zip(fields[::2], fields[1::2], strict=True))
+    return pairs[b"d"], pairs.get(b"n"), b"u" in pairs

@@ -1,0 +1,63 @@
+"""What a worker that stops says of the jobs that still run: what it waits for, and what becomes of the rest."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from .._core.delivery import Delivery
+from .._core.printable import printable
+
+log = logging.getLogger("chasqui.worker")
+
+NAMES_SHOWN = 5
+
+
+def tell_what_runs(
+    consumer: str, running: Sequence[Delivery], *, stopped_by: str, deadline_s: float, has_signals: bool
+) -> None:
+    """`stopped_by`: the signal or the cancellation that stops it; "" if the program has called close()."""
+    by, hint = stopped_by or "close()", "; a second signal stops it at once" if has_signals else ""
+    if not running:
+        log.info("%s: worker %s stops, no job is running", by, consumer)
+        return
+    # To who has pressed Ctrl-C, a program that does not end is a surprise; to who has called close(), it is none.
+    log.log(
+        logging.WARNING if stopped_by else logging.INFO,
+        "%s: worker %s waits for %d running job%s (%s) for up to %g s%s",
+        by,
+        consumer,
+        len(running),
+        "" if len(running) == 1 else "s",
+        names_of(running),
+        deadline_s,
+        hint,
+    )
+
+
+def tell_what_is_cut_off(consumer: str, running: Sequence[Delivery], *, why: str, fate: str) -> None:
+    if running:
+        names = names_of(running)
+        log.warning("worker %s: %s and of its jobs %d still run (%s): %s", consumer, why, len(running), names, fate)
+
+
+def fate_of_coroutines(cleanup_s: float) -> str:
+    return (
+        f"their handlers are cancelled and have {cleanup_s:g} s to clean up; the jobs are handed back, run again "
+        "elsewhere, and have used up no attempt"
+    )
+
+
+def fate_of_threads(lease_s: float) -> str:
+    return (
+        "threads cannot be stopped and go on for as long as this process lives; the jobs run again elsewhere when the "
+        f"lease of {lease_s:g} s has ended, and have used up an attempt"
+    )
+
+
+def names_of(jobs: Sequence[Delivery]) -> str:
+    """The most frequent names, each with its number."""
+    names = Counter(job.name for job in jobs)
+    told = [f"{count} of {printable(name, 50)!r}" for name, count in names.most_common(NAMES_SHOWN)]
+    return ", ".join(told) + (f" and {len(names) - NAMES_SHOWN} other names" if len(names) > NAMES_SHOWN else "")

@@ -1,0 +1,67 @@
+"""What may be a handler: checked when a worker is made, so that not every job has to find out."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from .._core.user_objects import class_name, text_of
+from ..errors import InvalidType
+from ..job import Job
+
+Handler = Callable[[Job], Awaitable[Any]] | Callable[[Job], Any]
+
+
+def check_handler(handler: Any) -> Handler:
+    if not callable(handler):
+        raise InvalidType(f"handler is a {class_name(handler)[:100]}, must be a function that takes a job")
+    for function in (_unwrapped(handler), type(handler).__call__):
+        if _is_generator_function(function):
+            raise InvalidType(
+                f"handler {_name(handler)} is a generator function: to call it runs nothing of its body. "
+                "Make it a function that returns, plain or async, without yield"
+            )
+    _check_arguments(handler)
+    return handler  # type: ignore[no-any-return]
+
+
+def is_async(handler: Handler) -> bool:
+    """Also an object whose __call__ is async, and a partial of an async function."""
+    return inspect.iscoroutinefunction(_unwrapped(handler)) or inspect.iscoroutinefunction(type(handler).__call__)
+
+
+def _unwrapped(handler: Any) -> Any:
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    return handler
+
+
+def _is_generator_function(function: Any) -> bool:
+    if inspect.isasyncgenfunction(function):
+        return True
+    # types.coroutine makes one that can be awaited
+    is_awaitable = getattr(getattr(function, "__code__", None), "co_flags", 0) & inspect.CO_ITERABLE_COROUTINE
+    return inspect.isgeneratorfunction(function) and not is_awaitable
+
+
+def _check_arguments(handler: Any) -> None:
+    """Refuse what cannot be called with a job alone. A callable that does not show its signature is accepted."""
+    try:
+        # Not that of what a decorator wraps: what is called is the decorator's function.
+        signature = inspect.signature(handler, follow_wrapped=False)
+    except Exception:  # noqa: BLE001  functions of C have none, and a foreign __signature__ may raise anything
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        takes = f"({error}); it takes {text_of(signature)}"[:300]
+        raise InvalidType(
+            f"handler {_name(handler)} cannot be called with a job as its only argument {takes}"
+        ) from None
+
+
+def _name(handler: Any) -> str:
+    name = getattr(_unwrapped(handler), "__qualname__", None)
+    return repr(name[:100]) if type(name) is str else f"of class {class_name(handler)[:100]}"

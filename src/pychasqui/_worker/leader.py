@@ -1,0 +1,137 @@
+"""What promoter and scheduler have in common: of all processes one leads, and sleeps until the next thing is due.
+
+It hears of what is due sooner, and looks by itself besides, because messages can get lost. A message is a hint: what is
+due stands in Redis, and a flood of messages makes nobody look more often than every HINTS_APART_S. The lease only
+spares the server the polling of the others: what they do is safe without it. Whatever happens to Redis, or goes wrong
+in one look, the next look goes on; only end() ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import Literal
+
+from .._core.config import MAX_LEASE_MS
+from .._redis.connection import Connection
+from .._redis.replies import OtherLeader
+from ..errors import RedisTrouble
+from ..metrics import LockOutcome, Record
+from .service import Outage, Service
+
+log = logging.getLogger("chasqui.leaders")
+
+HINTS_APART_S = 0.005
+STALLED_S = 5.0  # what has been due for so long, while another leads, is not late but stopped
+
+
+class Leader(Service):
+    """_look() does what is due and says when to look again; _let_go() ends the lease."""
+
+    role: Literal["promoter", "scheduler"]
+    what_waits: str  # while nobody leads
+
+    def __init__(self, connection: Connection, outage: Outage, tell: Callable[[Record], None] | None) -> None:
+        super().__init__()
+        self._connection = connection
+        self._outage = outage
+        self._tell = tell
+        self._told_lead: bool | None = None  # what was told last about who leads
+        self._leads = False
+        self._next_due = float("inf")  # when the leader knows the next one to be due, monotonic
+        self._looked_at = 0.0
+        self._cut: str | None = None  # whose lease was cut last
+        self._overdue_from: float | None = (
+            None  # since when each look has found things that should long have been moved
+        )
+        self._stalled_by: str | None = None
+        self.set_aside = 0  # what could not be read and went to the dead letters
+
+    @property
+    def trouble(self) -> str | None:
+        """Why what this part should see to stands still."""
+        if self._outage.trouble is not None:
+            return f"{self.what_waits} wait: {self._outage.trouble}"
+        if self._stalled_by is not None:
+            return f"{self.what_waits} wait: {self._stalled_by!r} holds the {self.role}'s lease and moves nothing"
+        return None
+
+    def hear(self, seconds: float) -> None:
+        """Somebody says that something is due in this many seconds."""
+        due = max(monotonic() + seconds, self._looked_at + HINTS_APART_S)
+        if self._leads and due < self._next_due:
+            self._next_due = due
+            self.wake()
+
+    async def end(self, patience_s: float) -> None:
+        await super().end(patience_s)
+        if self._leads and self._connection.live_socket() is not None:
+            with suppress(RedisTrouble, TimeoutError):  # it ends by itself
+                async with asyncio.timeout(patience_s):
+                    await self._let_go()
+
+    async def _look(self) -> float:
+        """Returns how long to wait for the next look, if nothing is due sooner."""
+        raise NotImplementedError
+
+    async def _let_go(self) -> None:
+        raise NotImplementedError
+
+    async def _run(self) -> None:
+        while not self._is_stopping:
+            self._looked_at = monotonic()
+            try:
+                wait_s = await self._look()
+            except Exception as error:  # noqa: BLE001  the border of this part: a look can be made again, whatever it was
+                wait_s = self._outage.goes_on(error)
+                self._next_due = float("inf")
+            else:
+                self._outage.is_over()
+            look_at = monotonic() + wait_s
+            while not self._is_stopping and (left := min(look_at, self._soonest()) - monotonic()) > 0:
+                await self._sleep(left)
+
+    def _soonest(self) -> float:
+        """When something is known to be due. While looks fail, nothing is: the pauses between them hold."""
+        return float("inf") if self._outage.is_on else self._next_due
+
+    def _see_lead(self, other: OtherLeader | None) -> None:
+        """Who leads, and whether that one does what it should."""
+        self._leads = other is None
+        if self._leads != self._told_lead:
+            self._told_lead = self._leads
+            log.debug("%s: %s", self.role, "this one leads" if other is None else f"{other.name!r} leads")
+            if self._tell is not None:
+                self._tell(LockOutcome("acquired" if self._leads else "held", self.role))
+        if other is not None and other.was_cut and other.name != self._cut:
+            self._cut = other.name
+            log.warning(
+                "the %s's lease was held by %r without an end, or with one beyond %d s, and has that one now: "
+                "unless it is renewed, another leads then",
+                self.role,
+                other.name,
+                MAX_LEASE_MS // 1000,
+            )
+        self._see_stall(other)
+
+    def _see_stall(self, other: OtherLeader | None) -> None:
+        if other is None or other.overdue_ms < STALLED_S * 1000:
+            if self._stalled_by is not None:
+                log.info("%s: %s are moved again", self.role, self.what_waits)
+            self._overdue_from = self._stalled_by = None
+            return
+        if self._overdue_from is None:  # it may have been stored this moment, and in the past
+            self._overdue_from = monotonic()
+        if self._stalled_by is None and monotonic() - self._overdue_from >= STALLED_S:
+            self._stalled_by = other.name
+            log.warning(
+                "%s have been due for %d s, but %r holds the %s's lease and moves nothing: end that process, or delete "
+                "the lease if there is none",
+                self.what_waits,
+                other.overdue_ms // 1000,
+                other.name,
+                self.role,
+            )

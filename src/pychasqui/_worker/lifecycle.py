@@ -1,0 +1,129 @@
+"""Program: what runs until it is closed. The worker is one, and so are promoter and scheduler on their own."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from types import TracebackType
+from typing import Self
+
+from .._core.config import check_bool
+from .._redis.connector import Connector
+from ..errors import Closed
+from .signals import caught_signals
+
+
+class Lifecycle:
+    """`await run()` until it is closed, or `async with` beside other things.
+
+    It lives once: _begin() -> _live() in a task of its own, until _stop_wanted -> ended. What kills it is raised by
+    whoever waits for its end.
+    """
+
+    def __init__(self, kind: str, queue_name: str, connector: Connector) -> None:
+        self._kind = kind
+        self._queue_name = queue_name
+        self._connector = connector
+        self._main: asyncio.Task[None] | None = None
+        self._started: asyncio.Future[None] | None = None
+        self._stop_wanted = asyncio.Event()
+        self._death: BaseException | None = None
+        self._is_closed = False
+        self._stopped_by = ""  # a signal, or a cancellation; "": the program has closed it
+
+    @property
+    def queue_name(self) -> str:
+        return self._queue_name
+
+    @property
+    def is_running(self) -> bool:
+        return self._main is not None and not self._main.done()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    async def run(self, *, handle_signals: bool = False) -> None:
+        """Until close(). A second call waits for the first; to cancel it closes, and waits for that.
+
+        handle_signals  whether SIGINT and SIGTERM close it, too, in place of what the program does about them; a second
+                        one ends it at once. Only in the main thread. What was there before is restored behind it.
+        """
+        check_bool("handle_signals", handle_signals)
+        with caught_signals(self._on_signal) if handle_signals else nullcontext():
+            main = self._begin()
+            try:
+                await asyncio.shield(main)
+            except asyncio.CancelledError:
+                self._stopped_by = self._stopped_by or "run() is cancelled"  # as by Ctrl-C, if nobody handles it
+                await self.close()
+                raise
+
+    async def close(self) -> None:
+        """Take on nothing more, finish what is under way, and let go of everything. Safe twice."""
+        self._is_closed = True
+        if self._main is not None:
+            self._stop_wanted.set()
+            if not self._is_inside(asyncio.current_task()):
+                await asyncio.wait({self._main})
+
+    def shutdown(self) -> None:
+        """close(), without waiting for the end: run() returns then."""
+        self._is_closed = True
+        if self._main is not None:
+            self._stop_wanted.set()
+
+    async def __aenter__(self) -> Self:
+        main = self._begin()
+        assert self._started is not None
+        await asyncio.wait({main, self._started}, return_when=asyncio.FIRST_COMPLETED)
+        if main.done():
+            main.result()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+        if self._main is not None and error is None:
+            self._main.result()
+
+    def _begin(self) -> asyncio.Task[None]:
+        if self._main is None:
+            if self._is_closed:
+                raise Closed(f"{self._kind} of queue {self.queue_name!r} is closed; make a new one")
+            self._started = asyncio.get_running_loop().create_future()
+            self._main = asyncio.create_task(self._live_and_die(), name=f"chasqui {self._kind} {self.queue_name}")
+        elif self._main.done():
+            raise Closed(f"{self._kind} of queue {self.queue_name!r} has ended; make a new one")
+        return self._main
+
+    async def _live_and_die(self) -> None:
+        try:
+            await self._live()
+        finally:
+            self._is_closed = True
+            self._connector.leave()
+        if self._death is not None:
+            raise self._death
+
+    async def _live(self) -> None:
+        """Start, say so by _has_started(), wait for _stop_wanted, and stop."""
+        raise NotImplementedError
+
+    def _has_started(self) -> None:
+        assert self._started is not None
+        self._started.set_result(None)
+
+    def _die_of(self, error: BaseException) -> None:
+        """Stop, and have run() raise it."""
+        self._death = self._death or error
+        self._stop_wanted.set()
+
+    def _on_signal(self, signal_name: str) -> None:
+        self._stopped_by = self._stopped_by or signal_name
+        self._stop_wanted.set()
+
+    def _is_inside(self, task: asyncio.Task[object] | None) -> bool:
+        """Whether it is a part of this program, which must not wait for the program's end."""
+        return False

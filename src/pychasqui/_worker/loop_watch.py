@@ -1,0 +1,63 @@
+"""Notices from another thread that the worker's event loop is blocked, and says by whom."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from time import monotonic
+
+from .._core.delivery import Delivery
+
+log = logging.getLogger("chasqui.worker")
+
+BLOCKED_S = 1.5  # a loop that has not turned for this long is reported
+
+
+class LoopWatch:
+    """Made in the loop's own thread. ask() and report() are for the watching thread, again and again."""
+
+    def __init__(
+        self, consumer: str, *, in_loop: Callable[[Callable[[], None]], None], running: Callable[[], list[Delivery]]
+    ) -> None:
+        self.lag_s = 0.0  # how long the loop took for its last sign of life
+        self._consumer = consumer
+        self._in_loop = in_loop
+        self._running = running
+        self._thread = threading.get_ident()
+        self._asked_at: float | None = None  # when the loop was last asked for a sign of life, if it owes one
+        self._is_blocked = False
+
+    def ask(self) -> None:
+        if self._asked_at is None:
+            self._asked_at = monotonic()
+            self._in_loop(self._hear)
+
+    def _hear(self) -> None:
+        """Runs in the worker's loop: it turns."""
+        if self._asked_at is not None:
+            self.lag_s = monotonic() - self._asked_at
+        if self._is_blocked:
+            log.warning("the event loop of worker %s turns again after %.1f s", self._consumer, self.lag_s)
+        self._is_blocked, self._asked_at = False, None
+
+    def report(self) -> None:
+        """Once a blockage: for how long, which jobs may be to blame, and where the loop's thread stands."""
+        asked_at = self._asked_at
+        silent_s = 0.0 if asked_at is None else monotonic() - asked_at
+        if silent_s < BLOCKED_S or self._is_blocked:
+            return
+        self._is_blocked = True
+        frame = sys._current_frames().get(self._thread)
+        stack = "".join(traceback.format_stack(frame)) if frame is not None else "(no stack)\n"
+        names = sorted({job.name for job in self._running()})
+        log.error(
+            "the event loop of worker %s has been blocked for %.1f s by a handler that does not await (running: %s); "
+            "its leases are kept. It stands at:\n%s",
+            self._consumer,
+            silent_s,
+            ", ".join(map(repr, names[:10])) or "none",
+            stack,
+        )

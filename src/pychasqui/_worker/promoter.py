@@ -1,0 +1,118 @@
+"""Moves due delayed jobs to the stream.
+
+One process leads. It sleeps until the next job is due, and hears of one that is due sooner: who adds or reschedules it
+publishes that. Because messages can get lost, and official producers publish nothing, it looks by itself, too: every
+half second while anything is delayed, and ten times a second for a minute after a job came unannounced. The others look
+only whether somebody leads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic
+
+from .._core.config import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
+from .._redis.broker import Broker
+from .._redis.replies import Promotion
+from ..errors import ReplyError
+from ..metrics import PromoterTick, Record
+from .leader import Leader
+from .service import Outage, until_free_s
+
+log = logging.getLogger("chasqui.promoter")
+
+ALERT_FOR_S = 60.0
+ALERT_EVERY_S = 0.1  # the official promoter's own interval
+
+
+class Promoter(Leader):
+    title = role = "promoter"
+    what_waits = "delayed jobs"
+
+    def __init__(
+        self,
+        broker: Broker,
+        holder: str,
+        *,
+        events_max_len: int = 0,
+        every_s: float = PROMOTE_EVERY_S,
+        batch: int = PROMOTE_BATCH,
+        lease_ms: int = PROMOTER_LEASE_MS,
+        tell: Callable[[Record], None] | None = None,
+    ) -> None:
+        outage = Outage("delayed jobs wait, the promoter keeps trying", "delayed jobs are promoted again")
+        super().__init__(broker.connection, outage, tell)
+        self._broker = broker
+        self._holder = holder
+        self._events_max_len = events_max_len
+        self._every_s = every_s
+        self._batch = batch
+        self._lease_ms = lease_ms
+        self._rest_s = lease_ms / 1500  # while nothing is delayed: often enough to keep the lease
+        self._hinted_due = 0.0  # when the soonest job is due that the leader was told of, monotonic
+        self._alert_until = 0.0
+        self._refusals = Outage(
+            "Redis refuses some delayed jobs that are due: they stay delayed and are tried again",
+            "delayed jobs are promoted again, all of them",
+        )
+
+    def expect(self, delay_ms: int) -> None:
+        """This worker has rescheduled a job that is due in this many ms: the leader is told, unless it will know."""
+        if self._leads:
+            self.hear(delay_ms / 1000)
+            return
+        now = monotonic()
+        due = now + delay_ms / 1000
+        # It looks at least every rest_s, and at what it was told of, and learns then what is due next.
+        if delay_ms / 1000 < 2 * self._rest_s and (due < self._hinted_due or self._hinted_due <= now):
+            self._hinted_due = due
+            self._broker.tell_of_due(delay_ms)
+
+    async def _let_go(self) -> None:
+        await self._broker.yield_promotion(self._holder)
+
+    async def _look(self) -> float:
+        return await self._tick(hears=await self._broker.hear_of_due(self.hear))
+
+    async def _tick(self, *, hears: bool) -> float:
+        """Promote what is due; returns how long to wait for the next look."""
+        now = monotonic()
+        was_expected = now >= self._next_due
+        self._next_due = float("inf")
+        done = await self._broker.promote(
+            self._holder, self._lease_ms, self._batch, events_max_len=self._events_max_len
+        )
+        self._see_lead(done.other)
+        if done.other is not None:
+            return until_free_s(done.next_due_ms, self._rest_s)
+        if done.refusal:
+            self._refusals.goes_on(ReplyError(done.refusal))
+        else:
+            self._refusals.is_over()
+        wait_s = self._plan(done, now, was_expected=was_expected, hears=hears)
+        if self._tell is not None:
+            await self._report(self._tell, done)
+        return wait_s
+
+    def _plan(self, done: Promotion, now: float, *, was_expected: bool, hears: bool) -> float:
+        """When to look again."""
+        if done.set_aside:
+            self.set_aside += done.set_aside
+            log.error("%d delayed members were no jobs and are in the dead letters now", done.set_aside)
+        moved = done.promoted + done.set_aside
+        if (moved and not was_expected) or (done.next_due_ms >= 0 and not hears):
+            self._alert_until = now + ALERT_FOR_S
+        if moved and done.next_due_ms == 0:  # the batch was full, by its jobs or by its bytes
+            return 0.0
+        if done.next_due_ms > 0:  # if it is 0, what is due was refused: that can wait
+            # It may have heard of one that came since.
+            self._next_due = min(self._next_due, monotonic() + done.next_due_ms / 1000)
+        if monotonic() < self._alert_until:
+            return min(ALERT_EVERY_S, self._every_s)
+        return min(self._every_s, self._rest_s) if done.next_due_ms >= 0 else self._rest_s
+
+    async def _report(self, tell: Callable[[Record], None], done: Promotion) -> None:
+        """Tell how it went. How much is delayed still is asked only for this."""
+        depth, lag_ms = await self._broker.backlog()
+        tell(PromoterTick(done.promoted, depth, lag_ms))

@@ -1,0 +1,155 @@
+"""Takes over what dead workers held, and what this one was sent but never got.
+
+Workers of our kind hold a lease. One that has left is relieved at once; one whose lease is over only after it has been
+seen so for a while, and after an outage of Redis not before everybody could renew: every lease is over then. Consumers
+of other kinds have no lease and are judged by how long their entries lie idle.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from time import monotonic
+from typing import Protocol
+
+from .._core.clock import lease_clock
+from .._core.config import SCAN_S
+from .._redis.broker import Broker
+from .._redis.connection import LONGEST_PAUSE_S
+from .._redis.replies import Bounds, Claimed
+from ..errors import RedisTrouble
+from .service import Service
+
+log = logging.getLogger("chasqui.worker")
+
+PAGE = 500
+LEASELESS = b""  # stands for all consumers of other kinds
+SWEEP_S = 10.0
+
+
+class Intake(Protocol):
+    """Where claimed entries go: decoded there, and offered to the lanes."""
+
+    may_have_orphans: bool
+
+    def room(self) -> int: ...
+    def bounds(self) -> Bounds: ...
+    def expecting(self) -> AbstractContextManager[None]: ...
+    async def adopt_orphans(self) -> bool: ...
+    def take(self, entries: list[Claimed]) -> None: ...
+
+
+class Reclaimer(Service):
+    title = "reclaimer"
+
+    def __init__(
+        self,
+        broker: Broker,
+        group: str,
+        consumer: str,
+        *,
+        intake: Intake,
+        claim_min_idle_ms: int,
+        lease_s: float,
+        cap_leases: Callable[[Broker], Awaitable[None]],
+        last_trouble: Callable[[], float],
+    ) -> None:
+        super().__init__()
+        self._broker = broker
+        self._group = group
+        self._consumer = consumer
+        self._intake = intake
+        self._claim_min_idle_ms = claim_min_idle_ms
+        self._lease_s = lease_s
+        self._cap_leases = cap_leases
+        self._last_trouble = last_trouble
+        self._suspects: dict[bytes, tuple[float, float]] = {}  # consumer -> lease, when it was first seen over
+        self._sources: dict[bytes, float | None] = {}  # whose entries are there to be taken -> the lease that is over
+        self._sweep_at = monotonic() + SWEEP_S
+
+    async def _run(self) -> None:
+        while not self._is_stopping:
+            try:
+                if self._intake.may_have_orphans:
+                    await self._intake.adopt_orphans()
+                await self._scan()
+            except RedisTrouble as error:
+                log.debug("the scan for abandoned entries comes later: %s", error)
+                self._intake.may_have_orphans = True  # what was claimed in a reply that is lost is ours all the same
+            await self._sleep(SCAN_S * random.uniform(0.8, 1.0))
+
+    async def _scan(self) -> None:
+        holders = await self._broker.holders(self._group)
+        holders.pop(self._consumer.encode(), None)
+        sweeps = monotonic() >= self._sweep_at  # also for names that hold nothing, so that they do not pile up
+        if not (holders or sweeps):
+            return
+        leases = await self._broker.leases(self._group)
+        if sweeps:
+            self._sweep_at = monotonic() + SWEEP_S
+            await self._cap_leases(self._broker)
+        watched = leases.keys() | holders.keys() if sweeps or self._suspects else set(holders)
+        watched -= {self._consumer.encode()}  # whatever its own lease says: it lives
+        now_ms = await self._broker.now_ms()
+        if not self._says_a_lease_anything(leases.get(self._consumer.encode(), now_ms), now_ms):
+            watched = {name for name in watched if leases.get(name) == 0}
+        self._suspects = over_leases(watched, leases, now_ms, self._suspects, monotonic())
+        patience_s = max(self._lease_s / 2, LONGEST_PAUSE_S)
+        for consumer, (lease, since) in self._suspects.items():
+            if lease == 0 or monotonic() - since >= patience_s:
+                self._sources[consumer] = lease
+        if holders.keys() - leases.keys():
+            self._sources[LEASELESS] = None
+        while self._sources and (room := self._intake.room()) > 0:
+            with self._intake.expecting():
+                self._intake.take(await self.claim(room, self._intake.bounds()))
+
+    def _says_a_lease_anything(self, own_lease: float, now_ms: int) -> bool:
+        """After an outage every lease is over, and the living renew theirs first: nobody is judged before all could do
+        so, which takes up to the longest pause between two attempts to connect, and a lease more for the slow."""
+        is_calm = lease_clock() >= self._last_trouble() + self._lease_s + LONGEST_PAUSE_S
+        return is_calm and own_lease >= now_ms  # not even our own could be renewed: Redis takes no writes
+
+    @property
+    def has_work(self) -> bool:
+        """Somebody has left entries behind that are not all taken yet."""
+        return bool(self._sources)
+
+    async def claim(self, count: int, bounds: Bounds) -> list[Claimed]:
+        """Up to that many entries of the first who has left some. Also for the reader: they come before new ones."""
+        consumer, lease = next(iter(self._sources.items()))
+        count = min(count, PAGE)
+        if lease is None:
+            taken = await self._broker.claim_idle(self._group, self._consumer, self._claim_min_idle_ms, count, bounds)
+        else:
+            judged = (consumer, lease, self._claim_min_idle_ms)
+            taken = await self._broker.take_over(self._group, self._consumer, *judged, count, bounds) or []
+        if not taken:
+            self._sources.pop(consumer, None)
+        if taken:
+            source = (
+                "consumers without a lease"
+                if lease is None
+                else f"worker {consumer[:200].decode('utf-8', 'replace')!r}"
+            )
+            log.warning("worker %s has taken over %d entries of %s", self._consumer, len(taken), source)
+        return taken
+
+
+def over_leases(
+    holders: Iterable[bytes],
+    leases: Mapping[bytes, float],
+    now_ms: int,
+    before: Mapping[bytes, tuple[float, float]],
+    now: float,
+) -> dict[bytes, tuple[float, float]]:
+    """Holders whose lease is over, each with that lease and since when it has been seen so."""
+    suspects: dict[bytes, tuple[float, float]] = {}
+    for consumer in holders:
+        lease = leases.get(consumer)
+        if lease is not None and lease < now_ms:
+            seen_lease, since = before.get(consumer, (lease, now))
+            suspects[consumer] = (lease, since if seen_lease == lease else now)
+    return suspects

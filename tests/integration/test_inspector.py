@@ -1,0 +1,453 @@
+"""A look inside: counts, pages, single jobs, workers, and what removes jobs by state."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from time import monotonic, time
+from typing import Any, Literal
+
+import msgpack  # type: ignore[import-untyped]
+import pytest
+import redis.asyncio
+
+from pychasqui import InvalidArgument, InvalidType, Job, JobView, Queue, RepeatPattern, Worker
+from tests.support.gate import Gate
+from tests.support.proxy import Proxy
+from tests.support.streams import Stream
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+async def queue(queue: Queue) -> AsyncIterator[Queue]:
+    yield queue
+    await queue.obliterate()
+
+
+@pytest.fixture
+def stream(witness: redis.asyncio.Redis, queue_name: str) -> Stream:
+    return Stream(witness, queue_name)
+
+
+async def fails(job: Job) -> None:
+    raise ValueError("no such user")
+
+
+async def pages(queue: Queue, state: Any, limit: int) -> list[JobView]:
+    """All jobs of a state, page by page."""
+    jobs: list[JobView] = []
+    after: str | None = ""
+    while after is not None:
+        page = await queue.jobs(state, after=after, limit=limit)
+        assert len(page.jobs) <= limit
+        jobs += page.jobs
+        after = page.next
+    return jobs
+
+
+async def counted(queue: Queue, **wanted: int) -> bool:
+    counts = (await queue.counts())._asdict()
+    return all(counts[state] == count for state, count in wanted.items())
+
+
+class TestCounts:
+    async def test_a_queue_that_was_never_used_is_empty(self, queue: Queue) -> None:
+        assert await queue.counts() == (0, 0, 0, 0, 0)
+        assert await queue.workers() == []
+        assert await queue.oldest_age_ms() is None
+        assert not await queue.is_paused()
+        for state in ("waiting", "active", "delayed", "dead"):
+            assert (await queue.jobs(state)).jobs == []
+
+    async def test_every_state_is_counted(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+        async with Worker(queue_name, fails, redis_url=redis_url, max_attempts=1):
+            await queue.add_bulk({"name": "fail"} for _ in range(4))
+            await eventually(lambda: counted(queue, dead=4))
+        gate = Gate()
+        async with Worker(queue_name, gate, redis_url=redis_url, concurrency=2):
+            await queue.add_bulk({"name": "hold"} for _ in range(2))
+            await eventually(lambda: gate.running == 2)
+            await queue.add_bulk({"name": "wait"} for _ in range(5))
+            await queue.add_bulk({"name": "later", "delay_ms": 60_000} for _ in range(3))
+            kept = await queue.repeatables.upsert("beat", repeat=RepeatPattern.every(60_000))
+            await queue.repeatables.upsert("nightly", repeat=RepeatPattern.cron("@daily"))
+            await queue.repeatables.pause(kept.key)
+            counts = await queue.counts()
+            assert (counts.waiting + counts.active, counts.active >= 2) == (7, True)
+            assert (counts.delayed, counts.dead, counts.repeatables) == (3, 4, 2)
+            gate.opened.set()
+            await eventually(lambda: counted(queue, waiting=0, active=0))
+
+    async def test_a_group_that_is_gone_is_no_error(self, queue: Queue, witness: redis.asyncio.Redis) -> None:
+        await queue.add("wait")
+        assert await queue.counts() == (1, 0, 0, 0, 0)
+        assert (await queue.jobs("active")).jobs == []
+        assert [job.name for job in (await queue.jobs("waiting")).jobs] == ["wait"]
+
+
+class TestPages:
+    @pytest.mark.parametrize("limit", (1, 7, 100, 1000))
+    async def test_of_waiting_jobs_show_each_once_in_order(self, queue: Queue, limit: int) -> None:
+        jobs = await queue.add_bulk({"name": f"n{number}", "data": {"n": number}} for number in range(25))
+        found = await pages(queue, "waiting", limit)
+        assert [(job.id, job.name, job.data) for job in found] == [(job.id, job.name, job.data) for job in jobs]
+        assert {(job.state, job.attempt, job.error) for job in found} == {("waiting", 0, None)}
+        assert all(abs(job.created_at_ms - time() * 1000) < 60_000 and job.entry_id for job in found)
+
+    async def test_of_waiting_jobs_leave_out_what_workers_have(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        gate = Gate()
+        async with Worker(queue_name, gate, redis_url=redis_url, concurrency=3) as worker:
+            await queue.add_bulk({"name": "hold", "data": number} for number in range(3))
+            await eventually(lambda: gate.running == 3)
+            await queue.add_bulk({"name": "wait", "data": number} for number in range(3, 30))
+            active, waiting = await pages(queue, "active", 2), await pages(queue, "waiting", 5)
+            assert sorted(job.data for job in active + waiting) == list(range(30))
+            assert {job.worker for job in active} == {worker.consumer_id}
+            assert all(job.state == "active" and job.deliveries == 1 and job.idle_ms is not None for job in active)
+            gate.opened.set()
+            await eventually(lambda: counted(queue, waiting=0, active=0))
+
+    @pytest.mark.parametrize("limit", (1, 7, 100))
+    async def test_of_delayed_jobs_show_each_once_soonest_first(self, queue: Queue, limit: int) -> None:
+        """Many are due at the same time."""
+        before = time() * 1000
+        await queue.add_bulk({"name": "n", "data": n, "delay_ms": 60_000 + 1000 * (n // 10)} for n in range(25))
+        found = await pages(queue, "delayed", limit)
+        assert sorted(job.data for job in found) == list(range(25))
+        assert [job.due_ms for job in found] == sorted(job.due_ms or 0 for job in found)
+        assert all(before + 59_000 < (job.due_ms or 0) < before + 70_000 for job in found)
+        assert {job.state for job in found} == {"delayed"}
+
+    async def test_of_delayed_jobs_skip_none_when_others_leave_meanwhile(self, queue: Queue) -> None:
+        jobs = await queue.add_bulk({"name": "n", "data": n, "delay_ms": 60_000 + 10 * n} for n in range(20))
+        first = await queue.jobs("delayed", limit=5)
+        assert await queue.cancel_delayed_bulk(job.id for job in jobs[:4]) == [True] * 4
+        rest = await queue.jobs("delayed", after=first.next or "", limit=100)
+        assert [job.data for job in first.jobs + rest.jobs] == list(range(20))
+
+    @pytest.mark.parametrize("limit", (1, 7, 100))
+    async def test_of_dead_jobs_show_each_once_with_its_reason(
+        self, queue: Queue, redis_url: str, queue_name: str, limit: int
+    ) -> None:
+        async with Worker(queue_name, fails, redis_url=redis_url, max_attempts=1):
+            jobs = await queue.add_bulk({"name": "fail", "data": number} for number in range(15))
+            await eventually(lambda: counted(queue, dead=15))
+        found = await pages(queue, "dead", limit)
+        assert sorted(job.id or "" for job in found) == sorted(job.id for job in jobs)
+        assert {(job.state, job.reason) for job in found} == {("dead", "retries_exhausted")}
+
+    async def test_show_also_what_cannot_be_read(
+        self, queue: Queue, queue_name: str, witness: redis.asyncio.Redis
+    ) -> None:
+        prefix = f"{{chasqui:{queue_name}}}"
+        await witness.xadd(f"{prefix}:stream", {"d": b"\xc1", "n": "bad"})
+        await witness.xadd(f"{prefix}:stream", {"x": b"1"})
+        await witness.xadd(f"{prefix}:stream", {"d": msgpack.packb(["j", b"\xc1", 5, 2])})
+        await witness.zadd(f"{prefix}:delayed", {b"\x01": 5})
+        await witness.zadd(f"{prefix}:delayed", {b"\xff\xff\xff\xffxy": -7})
+        bad, empty, half = (await queue.jobs("waiting")).jobs
+        assert (bad.id, bad.name, bool(bad.error)) == (None, "bad", True)
+        assert (empty.id, bool(empty.error)) == (None, True)
+        assert (half.id, half.data, half.attempt, bool(half.error)) == ("j", None, 2, True)
+        assert [(job.id, bool(job.error)) for job in await pages(queue, "delayed", 1)] == [(None, True)] * 2
+
+    async def test_of_active_jobs_are_whole_also_where_others_lie_between(
+        self, queue: Queue, witness: redis.asyncio.Redis, queue_name: str
+    ) -> None:
+        stream = f"{{chasqui:{queue_name}}}:stream"
+        jobs = await queue.add_bulk({"name": "n", "data": number} for number in range(5))
+        await witness.xgroup_create(stream, "default", "0")
+        ((_, entries),) = await witness.xreadgroup("default", "somebody", {stream: ">"})
+        await witness.xack(stream, "default", entries[1][0], entries[2][0])  # by somebody who does not delete
+        await witness.xdel(stream, entries[3][0])
+        page = await queue.jobs("active")
+        assert [(job.id, job.data) for job in page.jobs] == [(jobs[0].id, 0), (None, None), (jobs[4].id, 4)]
+
+
+class TestALongQueue:
+    """With a million waiting each of these takes 0.1 to 6 ms here. What a look costs does not depend on how many wait,
+    so that a smaller number shows as well whether one begins to."""
+
+    @pytest.fixture
+    async def long_queue(self, queue: Queue, witness: redis.asyncio.Redis, queue_name: str) -> Queue:
+        await queue.add_bulk({"name": "n", "data": number} for number in range(50_000))
+        stream = f"{{chasqui:{queue_name}}}:stream"
+        await witness.xgroup_create(stream, "default", "0")
+        await witness.xreadgroup("default", "somebody", {stream: ">"}, count=1000)
+        return queue
+
+    async def middle(self, queue: Queue) -> str:
+        """The place behind the first 20,000 that wait."""
+        after = ""
+        for _ in range(20):
+            after = (await queue.jobs("waiting", after=after, limit=1000)).next or ""
+        return after
+
+    async def test_counts_pages_and_a_search_take_less_than_20_ms_each(self, long_queue: Queue) -> None:
+        middle = await self.middle(long_queue)
+        inspector_broker: dict[str, Callable[[], Awaitable[Any]]] = {
+            "counts": long_queue.counts,
+            "the first page": partial(long_queue.jobs, "waiting"),
+            "a page in the middle": partial(long_queue.jobs, "waiting", after=middle),
+            "what runs": partial(long_queue.jobs, "active"),
+            "a job that is nowhere": partial(long_queue.get_job, "nowhere"),
+            "the oldest": long_queue.oldest_age_ms,
+        }
+        for name, look in inspector_broker.items():
+            assert await _best_of(10, look) < 0.02, name
+
+    async def test_a_search_asks_a_few_times_however_many_run(
+        self, long_queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        async with Proxy(redis_url) as proxy, Queue(queue_name, redis_url=proxy.url) as queue:
+            await queue.counts()
+            for look, most in ((partial(queue.get_job, "nowhere"), 8), (partial(queue.jobs, "active", limit=1000), 2)):
+                before = proxy.count()
+                await look()
+                assert proxy.count() - before <= most
+
+
+async def _best_of(times: int, look: Callable[[], Awaitable[Any]]) -> float:
+    """How long it takes if nothing else is in the way."""
+    taken = []
+    for _ in range(times):
+        started = monotonic()
+        await look()
+        taken.append(monotonic() - started)
+    return min(taken)
+
+
+class TestOneJob:
+    async def test_is_found_in_every_state(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+        gate = Gate()
+        async with Worker(queue_name, gate, redis_url=redis_url, concurrency=1):
+            active = await queue.add("hold", 1)
+            await eventually(lambda: gate.running == 1)
+            waiting = await queue.add("wait", 2)
+            delayed = await queue.add("later", 3, delay_ms=60_000)
+            found = [await queue.get_job(job.id) for job in (active, waiting, delayed)]
+            assert [(job.id, job.state, job.data) for job in found if job] == [
+                (active.id, "active", 1),
+                (waiting.id, "waiting", 2),
+                (delayed.id, "delayed", 3),
+            ]
+            gate.opened.set()
+            await eventually(lambda: counted(queue, waiting=0, active=0))
+        assert await queue.get_job(active.id) is None  # it is done
+
+    async def test_of_an_id_of_its_own_is_found_however_long_the_queue_is(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        await queue.add_bulk({"name": "n"} for _ in range(1500))
+        last = await queue.add("last", job_id="order-17")
+        lost = await queue.add("lost")
+        found = await queue.get_job(last.id)
+        assert found is not None
+        assert (found.state, found.name) == ("waiting", "last")
+        assert await queue.get_job(lost.id) is None  # behind the first thousand
+
+    async def test_of_an_id_of_its_own_is_active_while_it_runs(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        gate = Gate()
+        async with Worker(queue_name, gate, redis_url=redis_url) as worker:
+            await queue.add("hold", 1, job_id="order-17")
+            await eventually(lambda: gate.running)
+            found = await queue.get_job("order-17")
+            assert found is not None
+            assert (found.state, found.data, found.worker, found.deliveries) == ("active", 1, worker.consumer_id, 1)
+            gate.opened.set()
+            await eventually(lambda: counted(queue, active=0))
+
+    async def test_that_waits_for_its_next_try_is_delayed_and_then_dead(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        async with Worker(queue_name, fails, redis_url=redis_url, max_attempts=2):
+            job = await queue.add("fail", backoff=60_000)
+            await eventually(lambda: counted(queue, delayed=1))
+            found = await queue.get_job(job.id)
+            assert found is not None
+            assert (found.state, found.attempt) == ("delayed", 1)
+            await queue.run_now(job.id)
+            await eventually(lambda: counted(queue, dead=1))
+        found = await queue.get_job(job.id)
+        assert found is not None
+        assert (found.state, found.reason) == ("dead", "retries_exhausted")
+        assert found.error == "ValueError: no such user"
+
+    async def test_that_is_nowhere_is_none(self, queue: Queue) -> None:
+        assert await queue.get_job("nowhere") is None
+
+
+class TestWorkers:
+    async def test_tell_who_they_are_and_what_they_run(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+        gate = Gate()
+        before = time() * 1000
+        async with Worker(queue_name, gate, redis_url=redis_url, concurrency=30, lease_ms=300) as worker:
+            jobs = await queue.add_bulk({"name": "hold"} for _ in range(25))
+            await eventually(lambda: _is_busy(queue, 25))
+            (told,) = await queue.workers()
+            gate.opened.set()
+            await eventually(lambda: _is_busy(queue, 0))
+        assert (told.consumer_id, told.host, told.pid) == (worker.consumer_id, socket.gethostname(), os.getpid())
+        assert before - 100 <= told.started_at_ms <= time() * 1000
+        assert (told.concurrency, told.busy, len(told.job_ids)) == (30, 25, 20)
+        assert set(told.job_ids) <= {job.id for job in jobs}
+
+    async def test_are_there_while_they_live(
+        self, queue: Queue, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
+    ) -> None:
+        async with Worker(queue_name, fails, redis_url=redis_url), Worker(queue_name, fails, redis_url=redis_url):
+            assert len(await queue.workers()) == 2
+            await witness.set(f"{{chasqui:{queue_name}}}:worker:other", b"\xc1", ex=60)
+            await witness.zadd(f"{{chasqui:{queue_name}}}:workers", {"other": 2 * time() * 1000})
+            known = {worker.consumer_id: worker.error for worker in await queue.workers()}
+            assert len(known) == 3
+            assert "malformed" in str(known["other"])  # it lives by its lease, and tells nonsense
+        assert [worker.consumer_id for worker in await queue.workers()] == ["other"]
+
+    async def test_the_oldest_job_shows_how_far_they_are_behind(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        await queue.add("wait")
+        await asyncio.sleep(0.05)
+        await queue.add("wait")
+        age = await queue.oldest_age_ms()
+        assert age is not None
+        assert 45 <= age < 5000
+
+
+class TestRemoving:
+    async def test_waiting_jobs_go_and_what_runs_stays(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+        gate = Gate()
+        async with Worker(queue_name, gate, redis_url=redis_url, concurrency=1):
+            await queue.add("hold")
+            await eventually(lambda: gate.running)
+            await queue.add_bulk({"name": "wait"} for _ in range(1200))
+            unique = await queue.add("wait", job_id="order-17")
+            waiting = (await queue.counts()).waiting
+            assert await queue.purge("waiting") == waiting
+            assert (await queue.add("wait", job_id=unique.id)).is_new  # its id is free
+            gate.opened.set()
+            await eventually(lambda: counted(queue, waiting=0, active=0))
+
+    async def test_delayed_jobs_go_with_their_ids(self, queue: Queue, stream: Stream) -> None:
+        await queue.add_bulk({"name": "later", "delay_ms": 60_000, "job_id": f"j{n}"} for n in range(700))
+        assert await queue.purge("delayed") == 700
+        assert [found for found in await stream.keys() if not found.startswith("ledger")] == []
+
+    async def test_dead_jobs_go(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+        async with Worker(queue_name, fails, redis_url=redis_url, max_attempts=1):
+            await queue.add_bulk({"name": "fail"} for _ in range(10))
+            await eventually(lambda: counted(queue, dead=10))
+        assert await queue.purge("dead") == 10
+        assert await queue.purge("dead") == 0
+
+    async def test_a_drain_leaves_delayed_jobs_unless_told_otherwise(self, queue: Queue) -> None:
+        await queue.add_bulk({"name": "n", "delay_ms": delay} for delay in (0, 0, 60_000))
+        assert await queue.drain() == 2
+        assert await queue.counts() == (0, 0, 1, 0, 0)
+        await queue.add("n")
+        assert await queue.drain(delayed=True) == 2
+
+    @pytest.mark.parametrize("state", ("waiting", "delayed"))
+    async def test_a_purge_beside_a_producer_ends(
+        self, queue: Queue, redis_url: str, queue_name: str, state: Literal["waiting", "delayed"]
+    ) -> None:
+        """It removes what was there when it began."""
+        delay_ms = 60_000 if state == "delayed" else 0
+        jobs = [{"name": "n", "delay_ms": delay_ms} for _ in range(600)]
+        is_over = asyncio.Event()
+
+        async def produce() -> None:
+            async with Queue(queue_name, redis_url=redis_url) as other:
+                while not is_over.is_set():
+                    await other.add_bulk(jobs)
+
+        async def has_some() -> bool:
+            return getattr(await queue.counts(), state) > 0
+
+        await queue.add_bulk(jobs * 2)
+        producing = asyncio.create_task(produce())
+        try:
+            async with asyncio.timeout(10):
+                assert await queue.purge(state) >= len(jobs * 2)
+                for _ in range(4):
+                    await eventually(has_some)  # a purge may be quicker than the producer
+                    assert await queue.purge(state) >= 1
+        finally:
+            is_over.set()
+            await producing
+
+    async def test_an_empty_queue_has_nothing_to_remove(self, queue: Queue) -> None:
+        assert [await queue.purge(state) for state in ("waiting", "delayed", "dead")] == [0, 0, 0]
+        assert await queue.obliterate() == 0
+
+    async def test_everything_goes_and_nothing_of_another_queue(
+        self, queue: Queue, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, stream: Stream
+    ) -> None:
+        async with Queue(f"{queue_name}-2", redis_url=redis_url) as other:
+            await other.add("stays")
+            async with Worker(queue_name, fails, redis_url=redis_url, max_attempts=1):
+                await queue.add_bulk({"name": "n", "delay_ms": delay} for delay in (0, 60_000))
+                await eventually(lambda: counted(queue, dead=1))
+            await queue.repeatables.upsert("beat", repeat=RepeatPattern.every(60_000))
+            await queue.pause()
+            assert await queue.obliterate() >= 5
+            assert await stream.keys() == []
+            assert await other.purge("waiting") == 1
+
+    async def test_a_worker_goes_on_after_everything_is_gone(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        done: asyncio.Queue[Job] = asyncio.Queue()
+        async with Worker(queue_name, done.put, redis_url=redis_url):
+            await queue.add("n", 1)
+            await done.get()
+            await queue.obliterate()
+            await queue.add("n", 2)
+            assert (await asyncio.wait_for(done.get(), 5)).data == 2
+            await eventually(lambda: counted(queue, waiting=0, active=0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    (
+        ({"state": "done"}, InvalidArgument, "state is 'done', must be one of waiting, active, delayed, dead"),
+        ({"state": None}, InvalidArgument, "state is None"),
+        ({"state": ["waiting"]}, InvalidArgument, "state is"),
+        ({"limit": 0}, InvalidArgument, "limit is 0, must be from 1 to 1000"),
+        ({"limit": 1001}, InvalidArgument, "limit is 1001, must be from 1 to 1000"),
+        ({"limit": "5"}, InvalidType, "limit must be an int"),
+        *(
+            ({"state": state, "after": after}, InvalidArgument, "after is")
+            for state in ("waiting", "active", "delayed", "dead")
+            for after in (None, 5, b"1-1", "x", "-", "--1", "1-2-3", "²", "5", "1-", "9" * 25 + "-1")
+        ),
+    ),
+)
+async def test_a_page_refuses_bad_arguments(
+    queue: Queue, arguments: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        await queue.jobs(**{"state": "waiting", **arguments})
+
+
+async def test_other_looks_refuse_bad_arguments(queue: Queue) -> None:
+    with pytest.raises(InvalidArgument, match="job_id"):
+        await queue.get_job(17)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="state is 'active', must be waiting, delayed or dead"):
+        await queue.purge("active")
+    with pytest.raises(InvalidArgument, match="state is 7"):
+        await queue.purge(7)  # type: ignore[arg-type]
+    with pytest.raises(InvalidType, match="delayed must be True or False"):
+        await queue.drain(delayed="yes")  # type: ignore[arg-type]
+
+
+async def _is_busy(queue: Queue, busy: int) -> bool:
+    return [worker.busy for worker in await queue.workers()] == [busy]

@@ -1,0 +1,825 @@
+"""add_on_terms.lua alone: jobs that run later, or that are the only ones of their ids, and never twice by a resend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from pychasqui._redis import scripts
+from pychasqui._wire.envelope import join_member
+from tests.scripts.group import (
+    GROUP,
+    HOUR_MS,
+    KEPT_MS,
+    KEYS,
+    LEDGER,
+    LEDGER_TTL_MS,
+    Group,
+    Wanted,
+    index_key,
+    marker_key,
+    official_marker_key,
+)
+from tests.support.server import RedisServer
+
+ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+LATER = f"+{HOUR_MS}"
+
+
+def only(data: bytes, if_exists: str = "keep", due: str = "", window_ms: int = 0, job_id: str = "job") -> Wanted:
+    return Wanted("mail", data, job_id, due, if_exists, window_ms)
+
+
+def envelope(job_id: str) -> bytes:
+    return b"\x94" + bytes([0xA0 + len(job_id)]) + job_id.encode() + b"\xc4\x01\x01\x00\x00"
+
+
+def delay_officially(group: Group, job_id: str, delay_ms: int) -> bytes:
+    """As an official producer does it. Returns the member."""
+    member = join_member("mail", envelope(job_id))
+    group.client.set(official_marker_key(job_id), "1", ex=max(1, delay_ms // 1000) + 3600)
+    group.client.zadd(KEYS.delayed, {member: group.now_ms + delay_ms})
+    group.client.set(index_key(job_id), member)
+    return member
+
+
+def promote_officially(group: Group, *, cleans: bool = True) -> None:
+    """As an official promoter does it, once all is due: it knows nothing of our markers."""
+    group.wait_ms(3)
+    for member in group.client.zrange(KEYS.delayed, 0, -1):
+        group.client.xadd(KEYS.stream, {"d": member[4 + member[0] :], "n": member[4 : 4 + member[0]]})
+        group.client.zrem(KEYS.delayed, member)
+    if cleans:
+        group.client.delete(index_key("job"))
+
+
+def leave_marker(group: Group, job_id: str, due_ms: int) -> None:
+    """As of a delayed job of ours that an official promoter has moved since."""
+    group.client.set(marker_key(job_id), "d", px=due_ms + KEPT_MS - group.now_ms)
+
+
+def fill(group: Group, count: int, from_ms: int) -> None:
+    group.client.delete(KEYS.stream)
+    with group.client.pipeline(transaction=False) as pipeline:
+        for number in range(count):
+            pipeline.xadd(KEYS.stream, {"d": "x"}, f"{from_ms}-{number + 1}")
+        pipeline.execute()
+
+
+def end(group: Group, consumer: str = "official") -> None:
+    """As an official worker does it."""
+    for entry_id in group.read(consumer, 10):
+        group.client.xack(KEYS.stream, GROUP, entry_id)
+        group.client.xdel(KEYS.stream, entry_id)
+
+
+def add_plain(group: Group, *envelopes: bytes, number: int, slot: int = 0) -> int:
+    """By the script for plain jobs, which shares the ledger."""
+    head = (slot, number, LEDGER_TTL_MS, 0, 1, len(envelopes))
+    taken = group.run(scripts.ADD, [KEYS.stream, LEDGER], *head, "", len(envelopes), *envelopes)
+    assert isinstance(taken, int)
+    return taken
+
+
+class TestWhere:
+    def test_a_job_that_is_due_now_joins_the_stream(self, group: Group) -> None:
+        assert group.add_with_options(Wanted("mail", b"x", "job")) == "n"
+        assert (group.entries, group.delayed) == ([{b"d": b"x", b"n": b"mail"}], {})
+
+    def test_a_job_without_a_name_has_no_field_for_one(self, group: Group) -> None:
+        group.add_with_options(Wanted("", b"x", "job"))
+        assert group.entries == [{b"d": b"x"}]
+
+    def test_a_job_that_is_due_later_joins_the_delayed_set(self, group: Group) -> None:
+        before = group.now_ms
+        assert group.add_with_options(Wanted("mail", b"x", "job", "+5000")) == "n"
+        assert group.stream == []
+        assert before + 5000 <= group.delayed[join_member("mail", b"x")] <= group.now_ms + 5001
+
+    def test_it_is_never_due_early_not_even_by_a_part_of_a_millisecond(self, group: Group) -> None:
+        for number in range(20):
+            before = group.now_us
+            group.add_with_options(Wanted("mail", b"%d" % number, "job", "+5000"))
+            assert group.delayed[join_member("mail", b"%d" % number)] * 1000 >= before + 5_000_000
+
+    def test_it_may_be_due_at_a_time(self, group: Group) -> None:
+        at_ms = group.now_ms + HOUR_MS
+        group.add_with_options(Wanted("mail", b"x", "job", str(at_ms)))
+        assert group.delayed == {join_member("mail", b"x"): at_ms}
+
+    def test_a_time_that_has_passed_is_now(self, group: Group) -> None:
+        for due in ("0", "1", str(group.now_ms - 1)):
+            group.add_with_options(Wanted("", b"x", "job", due))
+        assert (len(group.stream), group.delayed) == (3, {})
+
+    def test_no_time_from_now_is_now(self, group: Group) -> None:
+        group.add_with_options(Wanted("", b"x", "job", "+0"))
+        assert (len(group.stream), group.delayed) == (1, {})
+
+    def test_the_index_finds_a_delayed_job_and_ends_so_long_after_it_is_due(self, group: Group) -> None:
+        group.add_with_options(Wanted("mail", b"x", "job", "+5000"))
+        assert group.index("job") == join_member("mail", b"x")
+        assert KEPT_MS + 4000 < group.client.pttl(index_key("job")) <= KEPT_MS + 5000
+
+    def test_a_job_that_is_due_now_needs_no_index(self, group: Group) -> None:
+        group.add_with_options(Wanted("mail", b"x", "job"), only(b"y", job_id="other"))
+        assert (group.index("job"), group.index("other")) == (None, None)
+
+    def test_a_batch_keeps_its_order(self, group: Group) -> None:
+        jobs = [Wanted("", b"%d" % number, str(number), LATER if number % 3 == 0 else "") for number in range(9)]
+        assert group.add_with_options(*jobs) == "n" * 9
+        assert group.envelopes == [b"1", b"2", b"4", b"5", b"7", b"8"]
+        assert len(group.delayed) == 3
+
+    def test_any_number_of_one_id_may_be_there_if_none_must_be_the_only_one(self, group: Group) -> None:
+        jobs = [Wanted("", b"%d" % number, "job") for number in range(3)]
+        assert group.add_with_options(*jobs) == "nnn"
+        assert group.envelopes == [b"0", b"1", b"2"]
+        assert group.marker("job") is None
+
+    def test_any_bytes_and_any_id_pass_unchanged(self, group: Group) -> None:
+        for number, envelope in enumerate([bytes(range(256)), b"", b"\0", b"\r\n", b"7"]):
+            group.add_with_options(only(envelope, due=LATER, job_id=f"ü {number} %s"))
+            assert group.index(f"ü {number} %s") == join_member("mail", envelope)
+
+    def test_names_of_any_length(self, group: Group) -> None:
+        name = "ü" * 150
+        group.add_with_options(Wanted(name, b"x", "job", LATER))
+        assert list(group.delayed) == [join_member(name, b"x")]
+
+    @pytest.mark.parametrize("delay_ms", (1, 30 * 24 * HOUR_MS, 2**53, 2**64 - 1, 10**300))
+    @pytest.mark.parametrize("if_exists", ("", "keep"))
+    def test_any_delay_is_stored(self, group: Group, delay_ms: int, if_exists: str) -> None:
+        assert group.add_with_options(only(b"x", if_exists, f"+{delay_ms}"), only(b"y", job_id="other")) == "nn"
+        assert group.delayed[join_member("mail", b"x")] == pytest.approx(group.now_ms + delay_ms, abs=1000)
+        assert group.envelopes == [b"y"]
+
+    def test_a_delay_beyond_all_bounds_costs_no_job(self, group: Group) -> None:
+        never = f"+{10**300}"
+        jobs = (Wanted("", b"1", "1", never), only(b"2", due=never), only(b"3", job_id="3"))
+        assert group.add_with_options(*jobs) == "nnn"
+        assert (len(group.delayed), group.envelopes) == (2, [b"3"])
+        assert (group.index("1"), group.marker("job")) == (join_member("", b"1"), "d")
+
+
+class TestMarker:
+    """The only one of its id: until it is done, for a window, or with the data of the last."""
+
+    def test_the_first_is_new_and_leaves_a_marker_that_says_where_it_is(self, group: Group) -> None:
+        assert group.add_with_options(only(b"x")) == "n"
+        assert group.marker("job") == group.stream[0].decode()
+        assert KEPT_MS - 1000 < group.client.pttl(marker_key("job")) <= KEPT_MS
+
+    def test_of_a_delayed_one_it_says_so_and_lives_until_that_is_long_due(self, group: Group) -> None:
+        assert group.add_with_options(only(b"x", due="+5000")) == "n"
+        assert group.marker("job") == "d"
+        assert KEPT_MS + 4000 < group.client.pttl(marker_key("job")) <= KEPT_MS + 5000
+
+    @pytest.mark.parametrize("first", ("", LATER))
+    @pytest.mark.parametrize("second", ("", LATER, "0"))
+    def test_a_second_one_is_kept_out_whether_delayed_or_not(self, group: Group, first: str, second: str) -> None:
+        group.add_with_options(only(b"first", due=first))
+        stored = (group.entries, group.delayed, group.marker("job"))
+        assert group.add_with_options(only(b"second", due=second)) == "d"
+        assert (group.entries, group.delayed, group.marker("job")) == stored
+
+    def test_a_second_one_is_kept_out(self, group: Group) -> None:
+        assert group.add_with_options(only(b"first", due=LATER), only(b"second")) == "nd"
+        assert group.add_with_options(only(b"third"), only(b"fourth", due=LATER)) == "dd"
+        assert (group.stream, len(group.delayed)) == ([], 1)
+
+    def test_one_that_need_not_be_the_only_one_is_added_beside_it(self, group: Group) -> None:
+        group.add_with_options(only(b"first"))
+        marker = group.marker("job")
+        assert group.add_with_options(Wanted("", b"second", "job"), Wanted("", b"third", "job", LATER)) == "nn"
+        assert group.marker("job") == marker
+
+    def test_other_ids_are_other_jobs(self, group: Group) -> None:
+        assert group.add_with_options(only(b"1", job_id="1"), only(b"2", job_id="2"), only(b"1", job_id="1")) == "nnd"
+
+    def test_one_that_runs_keeps_others_out(self, group: Group) -> None:
+        group.add_with_options(only(b"first"))
+        group.read("a", 1)
+        assert [
+            group.add_with_options(only(b"second", if_exists)) for if_exists in ("keep", "replace", "postpone")
+        ] == [
+            "d",
+            "d",
+            "d",
+        ]
+        assert group.envelopes == [b"first"]
+
+    def test_one_that_waits_for_its_next_try_keeps_others_out(self, group: Group) -> None:
+        group.add_with_options(only(b"first"))
+        (entry_id,) = group.read("a", 1)
+        group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1)
+        assert group.add_with_options(only(b"second")) == "d"
+
+    def test_one_that_is_done_lets_the_next_in(self, group: Group) -> None:
+        group.add_with_options(only(b"first"))
+        (entry_id,) = group.read("a", 1)
+        group.finish((entry_id, "job"))
+        assert group.add_with_options(only(b"second")) == "n"
+
+    def test_one_whose_entry_is_gone_was_run_by_somebody_who_knows_nothing_of_markers(self, group: Group) -> None:
+        group.add_with_options(only(b"first"))
+        (entry_id,) = group.read("official", 1)
+        group.client.xack(KEYS.stream, GROUP, entry_id)
+        group.client.xdel(KEYS.stream, entry_id)
+        assert group.marker("job") == entry_id.decode()
+        assert group.add_with_options(only(b"second")) == "n"
+        assert group.marker("job") == group.stream[0].decode()
+
+    def test_also_if_the_whole_stream_is_gone(self, group: Group) -> None:
+        group.add_with_options(only(b"first"))
+        group.client.delete(KEYS.stream)
+        assert group.add_with_options(only(b"second", "replace")) == "n"
+
+    def test_the_delayed_job_of_an_official_producer_can_be_replaced(self, group: Group) -> None:
+        due_ms, member = group.now_ms + HOUR_MS, join_member("mail", b"theirs")
+        group.client.zadd(KEYS.delayed, {member: due_ms})
+        group.client.set(index_key("job"), member)
+        group.client.set(official_marker_key("job"), "1")
+        assert group.add_with_options(only(b"ours", "replace")) == "r"
+        assert group.delayed == {join_member("mail", b"ours"): due_ms}
+        assert group.marker("job") == "d"
+
+    def test_an_id_like_ours_shows_in_the_entry_that_it_has_a_marker(self, group: Group) -> None:
+        group.add_with_options(only(b"x", job_id=ULID), Wanted("", b"y", ULID[:-1] + "W", "", "keep"))
+        assert group.entries == [{b"d": b"x", b"n": b"mail", b"u": b"1"}, {b"d": b"y", b"u": b"1"}]
+
+    def test_one_without_a_marker_shows_none(self, group: Group) -> None:
+        group.add_with_options(Wanted("mail", b"x", ULID))
+        assert group.entries == [{b"d": b"x", b"n": b"mail"}]
+
+    def test_so_does_one_of_as_many_letters_whatever_its_bytes(self, group: Group) -> None:
+        group.add_with_options(only(b"x", job_id="ü" + ULID[1:]), only(b"y", job_id="ü" * 26))
+        assert [entry[b"u"] for entry in group.entries] == [b"1", b"1"]
+
+    def test_another_id_shows_by_itself_that_it_has_one(self, group: Group) -> None:
+        group.add_with_options(only(b"x", job_id=ULID[1:]))
+        assert group.entries == [{b"d": b"x", b"n": b"mail"}]
+
+
+class TestOfficial:
+    """Beside official processes: they look at a marker of their own, and leave no word of what they have done."""
+
+    def test_they_do_not_see_a_job_in_the_stream(self, group: Group) -> None:
+        group.add_with_options(only(b"x"))
+        assert not group.client.exists(official_marker_key("job"))
+
+    def test_they_see_a_short_delay_as_one_of_a_second(self, group: Group) -> None:
+        group.add_with_options(only(b"x", due="+1"))
+        assert HOUR_MS < group.client.pttl(official_marker_key("job")) <= HOUR_MS + 1000
+
+    def test_a_job_of_theirs_that_was_promoted_is_found_in_the_stream(self, group: Group) -> None:
+        delay_officially(group, "job", 1)
+        promote_officially(group)
+        assert group.add_with_options(only(b"second")) == "d"
+
+    @pytest.mark.parametrize("delay_ms", (1, 999, 1500, 5000, 2 * HOUR_MS))
+    def test_they_see_a_delayed_one_for_as_long_as_one_of_theirs(self, group: Group, delay_ms: int) -> None:
+        group.add_with_options(only(b"x", due=f"+{delay_ms}"))
+        ttl_ms = group.client.pttl(official_marker_key("job"))
+        theirs_ms = 1000 * (max(1, delay_ms // 1000) + 3600)
+        assert theirs_ms - 900 < ttl_ms <= theirs_ms
+
+    def test_they_see_one_no_longer_than_its_window(self, group: Group) -> None:
+        group.add_with_options(only(b"x", due=LATER, window_ms=60_000))
+        assert 59_000 < group.client.pttl(official_marker_key("job")) <= 60_000
+
+    def test_a_delayed_job_of_theirs_keeps_ours_out(self, group: Group) -> None:
+        member = delay_officially(group, "job", HOUR_MS)
+        assert group.add_with_options(only(b"ours"), only(b"ours", due=LATER)) == "dd"
+        assert (list(group.delayed), group.stream) == ([member], [])
+
+    @pytest.mark.parametrize("is_ours", (True, False))
+    @pytest.mark.parametrize("cleans", (True, False))
+    def test_one_that_they_have_promoted_keeps_ours_out_until_it_is_gone(
+        self, group: Group, is_ours: bool, cleans: bool
+    ) -> None:
+        if is_ours:
+            group.add_with_options(only(envelope("job"), due="+1"))
+        else:
+            delay_officially(group, "job", 1)
+        group.add(20)
+        promote_officially(group, cleans=cleans)
+        group.add(20)
+        assert group.add_with_options(only(b"second")) == "d"
+        group.read("official", 10)
+        assert group.add_with_options(only(b"second")) == "d"
+        group.client.xtrim(KEYS.stream, maxlen=0, approximate=False)
+        assert group.add_with_options(only(b"second")) == "n"
+        assert not group.client.exists(official_marker_key("job"))
+
+    def test_one_that_they_have_promoted_can_be_replaced_while_it_waits(self, group: Group) -> None:
+        group.add_with_options(only(envelope("job"), due="+1"))
+        promote_officially(group)
+        assert group.add_with_options(only(b"second", "replace")) == "r"
+        assert (group.envelopes, group.marker("job")) == ([b"second"], group.stream[0].decode())
+
+    def test_one_that_they_have_run_lets_the_next_in_and_theirs_too(self, group: Group) -> None:
+        group.add_with_options(only(b"first", due="+1"))
+        group.wait_ms(3)
+        group.promote()
+        assert group.client.exists(official_marker_key("job"))
+        end(group)
+        assert group.add_with_options(only(b"second")) == "n"
+        assert not group.client.exists(official_marker_key("job"))
+
+    def test_one_that_they_have_cancelled_lets_the_next_in(self, group: Group) -> None:
+        group.add_with_options(only(b"first", due=LATER))
+        group.client.delete(KEYS.delayed, index_key("job"), official_marker_key("job"))
+        assert group.add_with_options(only(b"second")) == "n"
+
+    def test_one_behind_more_entries_than_are_looked_at_keeps_ours_out(self, group: Group) -> None:
+        """Nobody can tell, and its marker ends an hour past its time."""
+        group.add_with_options(only(b"none of this id", due="+1"))
+        promote_officially(group)
+        group.add(2100)
+        assert group.add_with_options(only(b"second"), only(b"third", "replace")) == "dd"
+
+    def test_but_not_if_so_many_were_added_long_after_it_was_due(self, group: Group) -> None:
+        """A promoter that lives is not late by more than a minute."""
+        fill(group, 2100, from_ms=group.now_ms - 600_000)
+        leave_marker(group, "job", due_ms=group.now_ms - 700_000)
+        leave_marker(group, "late", due_ms=group.now_ms - 630_000)
+        assert group.add_with_options(only(b"second"), only(b"late", job_id="late")) == "nd"
+
+    def test_nor_an_hour_after_it_was_due(self, group: Group) -> None:
+        leave_marker(group, "job", due_ms=group.now_ms - HOUR_MS - 10_000)
+        fill(group, 2100, from_ms=group.now_ms - HOUR_MS)
+        assert group.add_with_options(only(b"second")) == "n"
+
+    def test_each_of_a_batch_is_found_whenever_it_was_due(self, group: Group) -> None:
+        """The stream is looked through once."""
+        start_ms = group.now_ms - 500_000
+        for number in range(400):
+            group.client.xadd(KEYS.stream, {"d": envelope(f"job {number}")}, f"{start_ms + 1000 * number}-1")
+            leave_marker(group, f"job {number}", due_ms=start_ms + 1000 * number - 100)
+            leave_marker(group, f"gone {number}", due_ms=start_ms + 1000 * number - 100)
+        jobs = [only(b"x", job_id=f"{kind} {number}") for number in reversed(range(400)) for kind in ("job", "gone")]
+        assert group.add_with_options(*jobs) == "dn" * 400
+
+    def test_so_does_one_behind_large_ones(self, group: Group) -> None:
+        group.add_with_options(only(b"none of this id", due="+1"))
+        promote_officially(group)
+        for _ in range(40):
+            group.client.xadd(KEYS.stream, {"d": bytes(2**17)})
+        assert group.add_with_options(only(b"second")) == "d"
+
+    def test_a_job_of_theirs_of_whose_making_nothing_is_known_keeps_nobody_out(self, group: Group) -> None:
+        group.client.xadd(KEYS.stream, {"d": envelope("job")})
+        assert group.add_with_options(only(b"second")) == "n"
+
+
+class TestPoison:
+    """Whatever stands where markers do: no batch is torn by it."""
+
+    @pytest.mark.parametrize(
+        "value",
+        (b"", b"odd", b"\xff", b"-", b"1-", b"w", b"d1", b"9-" + b"9" * 40, b"9" * 40 + b"-1", b"1-1 ", b"w-1", b"0-0"),
+    )
+    @pytest.mark.parametrize("key_of", (marker_key, index_key, official_marker_key))
+    @pytest.mark.parametrize("if_exists", ("keep", "replace"))
+    def test_any_value(self, group: Group, key_of: Any, value: bytes, if_exists: str) -> None:
+        group.client.set(key_of("job"), value, ex=4000)
+        jobs = [only(b"%d" % number, job_id=str(number)) for number in range(8)]
+        answers = group.add_with_options(*jobs[:4], only(b"x", if_exists), *jobs[4:])
+        assert answers in ("nnnnnnnnn", "nnnndnnnn")
+        assert len(group.stream) == answers.count("n")
+
+    @pytest.mark.parametrize("key_of", (marker_key, index_key, official_marker_key))
+    @pytest.mark.parametrize("due", ("", LATER))
+    def test_any_type(self, group: Group, key_of: Any, due: str) -> None:
+        group.client.rpush(key_of("job"), "a list")
+        jobs = [only(b"%d" % number, job_id=str(number)) for number in range(8)]
+        assert group.add_with_options(*jobs[:4], only(b"x", due=due), *jobs[4:]) == "n" * 9
+
+    def test_a_stream_whose_ids_are_used_up_takes_nothing(self, group: Group) -> None:
+        use_up(group)
+        with pytest.raises(redis.ResponseError, match=r"exhausted|equal or smaller"):
+            group.add_with_options(only(b"1", job_id="1"), Wanted("", b"2", "2"))
+        assert LEDGER not in group.keys
+        assert [key for key in group.keys if ":unique:" in key] == []
+
+    def test_beside_what_can_be_stored_there_is_no_room_for_it(self, group: Group) -> None:
+        use_up(group)
+        jobs = (only(b"1", due=LATER), only(b"2", job_id="2"), Wanted("", b"3", "3"), only(b"4", "replace"))
+        assert group.add_with_options(*jobs) == "nffr"
+        assert list(group.delayed) == [join_member("mail", b"4")]
+        assert group.marker("2") is None
+
+    def test_a_replacement_that_is_refused_leaves_the_first_as_it_is(self, group: Group) -> None:
+        group.add_with_options(only(b"first", due=LATER))
+        use_up(group)
+        with pytest.raises(redis.ResponseError, match=r"exhausted|equal or smaller"):
+            group.add_with_options(only(b"second", "postpone"))
+        assert list(group.delayed) == [join_member("mail", b"first")]
+        assert group.marker("job") == "d"
+
+
+def use_up(group: Group) -> None:
+    """The last possible id is taken."""
+    group.client.xadd(KEYS.stream, {"d": "last"}, f"{2**64 - 1}-{2**64 - 1}")
+
+
+class TestWindow:
+    def test_it_lasts_so_long_whenever_the_job_is_due_or_done(self, group: Group) -> None:
+        group.add_with_options(only(b"x", window_ms=60_000), only(b"y", due=LATER, window_ms=60_000, job_id="later"))
+        for job_id in ("job", "later"):
+            assert 59_000 < group.client.pttl(marker_key(job_id)) <= 60_000
+        assert (group.marker("job"), group.marker("later")) == ("w" + group.stream[0].decode(), "wd")
+
+    def test_within_it_the_next_is_kept_out_though_the_job_is_done(self, group: Group) -> None:
+        group.add_with_options(only(b"first", window_ms=60_000))
+        (entry_id,) = group.read("a", 1)
+        group.finish((entry_id, "job"))
+        for if_exists in ("keep", "replace", "postpone"):
+            assert group.add_with_options(only(b"second", if_exists)) == "d"
+        assert group.stream == []
+
+    def test_after_it_the_next_is_let_in_though_the_job_waits(self, group: Group) -> None:
+        group.add_with_options(only(b"first", due=LATER, window_ms=1))
+        group.wait_ms(3)
+        assert group.add_with_options(only(b"second")) == "n"
+
+    def test_a_stream_that_is_gone_does_not_end_it(self, group: Group) -> None:
+        group.add_with_options(only(b"first", window_ms=60_000))
+        group.client.delete(KEYS.stream)
+        assert group.add_with_options(only(b"second", "replace"), Wanted("", b"plain", "p")) == "dn"
+
+    def test_a_group_that_is_made_anew_does_not_end_it(self, group: Group) -> None:
+        group.add_with_options(only(b"first", window_ms=60_000))
+        (entry_id,) = group.read("a", 1)
+        group.finish((entry_id, "job"))
+        group.make_anew()
+        assert group.add_with_options(only(b"second", "replace")) == "d"
+        assert group.stream == []
+
+    def test_what_replaces_a_job_begins_its_own(self, group: Group) -> None:
+        group.add_with_options(only(b"first", window_ms=60_000))
+        assert group.add_with_options(only(b"second", "replace", window_ms=90_000)) == "r"
+        assert group.marker("job") == "w" + group.stream[0].decode()
+        assert group.client.pttl(marker_key("job")) > 60_000
+        assert group.add_with_options(only(b"third", "replace")) == "r"
+        assert group.marker("job") == group.stream[0].decode()
+
+
+class TestReplace:
+    def test_a_delayed_job_gets_the_new_data_and_keeps_its_time(self, group: Group) -> None:
+        group.add_with_options(only(b"first", due="+5000"))
+        (due_ms,) = group.delayed.values()
+        assert group.add_with_options(only(b"second", "replace", due=LATER)) == "r"
+        assert group.delayed == {join_member("mail", b"second"): due_ms}
+        assert group.index("job") == join_member("mail", b"second")
+        assert group.marker("job") == "d"
+
+    def test_one_that_waits_in_the_stream_gets_the_new_data(self, group: Group) -> None:
+        group.add_with_options(only(b"first"))
+        assert group.add_with_options(only(b"second", "replace", due=LATER)) == "r"
+        assert (group.envelopes, group.delayed) == ([b"second"], {})
+        assert group.marker("job") == group.stream[0].decode()
+
+    def test_one_that_is_due_and_not_promoted_yet_joins_the_stream(self, group: Group) -> None:
+        group.add_with_options(only(b"first", due="+1"))
+        group.wait_ms(3)
+        assert group.add_with_options(only(b"second", "replace")) == "r"
+        assert (group.envelopes, group.delayed) == ([b"second"], {})
+        assert group.marker("job") == group.stream[0].decode()
+
+    def test_one_that_was_delivered_is_left_to_who_has_it(self, group: Group) -> None:
+        group.add_with_options(only(b"first"))
+        (entry_id,) = group.read("a", 1)
+        assert group.add_with_options(only(b"second", "replace")) == "d"
+        assert (group.stream, group.marker("job")) == ([entry_id], entry_id.decode())
+
+    def test_also_to_another_group(self, group: Group) -> None:
+        group.add_with_options(only(b"first"))
+        group.client.xgroup_create(KEYS.stream, "another", "0")
+        group.client.xreadgroup("another", "b", {KEYS.stream: ">"})
+        assert group.add_with_options(only(b"second", "replace")) == "d"
+        assert group.envelopes == [b"first"]
+
+    def test_entries_are_compared_as_numbers(self, group: Group) -> None:
+        """One of the same millisecond as the last delivered, with a longer number; and one of a later millisecond."""
+        for last, waiting in (("5-9", "5-10"), ("9-10", "10-1"), ("10-2", "10-3")):
+            group.client.delete(KEYS.stream)
+            group.client.xadd(KEYS.stream, {"d": b"delivered"}, id=last)
+            group.create()
+            group.read("a", 1)
+            group.client.xadd(KEYS.stream, {"d": b"first"}, id=waiting)
+            group.client.set(marker_key("job"), waiting)
+            assert group.add_with_options(only(b"second", "replace")) == "r"
+            assert group.envelopes == [b"delivered", b"second"]
+
+    def test_of_the_last_delivered_millisecond_the_earlier_ones_were_delivered(self, group: Group) -> None:
+        group.client.xadd(KEYS.stream, {"d": b"first"}, id="5-9")
+        group.client.xadd(KEYS.stream, {"d": b"last"}, id="5-10")
+        group.read("a", 2)
+        group.client.set(marker_key("job"), "5-9")
+        assert group.add_with_options(only(b"second", "replace")) == "d"
+
+    def test_of_an_earlier_millisecond_all_were_delivered(self, group: Group) -> None:
+        group.client.xadd(KEYS.stream, {"d": b"first"}, id="5-9")
+        group.client.xadd(KEYS.stream, {"d": b"last"}, id="6-1")
+        group.read("a", 2)
+        group.client.set(marker_key("job"), "5-9")
+        assert group.add_with_options(only(b"second", "replace")) == "d"
+
+    def test_what_replaces_one_with_an_id_like_ours_shows_a_marker_too(self, group: Group) -> None:
+        group.add_with_options(only(b"first", job_id=ULID))
+        group.add_with_options(only(b"second", "replace", job_id=ULID))
+        assert group.entries == [{b"d": b"second", b"n": b"mail", b"u": b"1"}]
+
+    def test_without_any_group_all_that_is_there_waits(self, group: Group) -> None:
+        group.client.xgroup_destroy(KEYS.stream, GROUP)
+        group.add_with_options(only(b"first"))
+        assert group.add_with_options(only(b"second", "replace")) == "r"
+        assert group.envelopes == [b"second"]
+
+    def test_the_last_of_a_batch_wins(self, group: Group) -> None:
+        jobs = [only(b"%d" % number, "replace", due=LATER) for number in range(5)]
+        assert group.add_with_options(*jobs) == "nrrrr"
+        assert list(group.delayed) == [join_member("mail", b"4")]
+
+    def test_the_same_data_again_is_one_job(self, group: Group) -> None:
+        assert group.add_with_options(only(b"x", "replace", due=LATER), only(b"x", "replace", due=LATER)) == "nr"
+        assert len(group.delayed) == 1
+        assert group.index("job") == join_member("mail", b"x")
+
+    def test_one_that_official_processes_have_promoted_is_not_replaced(self, group: Group) -> None:
+        """The marker says that it is delayed, and there it is not; and a worker has it."""
+        group.add_with_options(only(envelope("job"), due="+1"))
+        promote_officially(group)
+        assert len(group.read("official", 1)) == 1
+        for if_exists in ("keep", "replace", "postpone"):
+            assert group.add_with_options(only(b"second", if_exists)) == "d"
+        assert group.envelopes == [envelope("job")]
+
+
+class TestPostpone:
+    def test_a_delayed_job_gets_the_new_data_and_the_new_time(self, group: Group) -> None:
+        group.add_with_options(only(b"first", due="+5000"))
+        before = group.now_ms
+        assert group.add_with_options(only(b"second", "postpone", due=LATER)) == "r"
+        assert list(group.delayed) == [join_member("mail", b"second")]
+        assert group.delayed[join_member("mail", b"second")] >= before + HOUR_MS
+        assert group.client.pttl(marker_key("job")) > KEPT_MS + HOUR_MS - 1000
+
+    def test_one_that_waits_in_the_stream_is_delayed(self, group: Group) -> None:
+        group.add_with_options(only(b"first"))
+        assert group.add_with_options(only(b"second", "postpone", due=LATER)) == "r"
+        assert (group.stream, group.marker("job")) == ([], "d")
+        assert group.index("job") == join_member("mail", b"second")
+
+    def test_without_a_time_it_is_due_now(self, group: Group) -> None:
+        group.add_with_options(only(b"first", due=LATER))
+        assert group.add_with_options(only(b"second", "postpone")) == "r"
+        assert (group.envelopes, group.delayed) == ([b"second"], {})
+
+    def test_it_is_still_the_only_one(self, group: Group) -> None:
+        assert group.add_with_options(*(only(b"%d" % i, "postpone", due=f"+{i}000") for i in range(1, 6))) == "nrrrr"
+        assert group.add_with_options(only(b"late")) == "d"
+        assert len(group.delayed) == 1
+
+
+class TestLedger:
+    def test_the_same_batch_sent_again_is_answered_again_and_not_added(self, group: Group) -> None:
+        jobs = (Wanted("", b"1", "1"), only(b"2", due=LATER), only(b"3"), only(b"4", "replace"))
+        assert [group.add_with_options(*jobs, number=7) for _ in range(3)] == ["nndr"] * 3
+        assert (group.envelopes, list(group.delayed)) == ([b"1"], [join_member("mail", b"4")])
+
+    def test_the_answer_is_what_it_was_though_the_job_is_done_by_now(self, group: Group) -> None:
+        group.add_with_options(only(b"x"), number=7)
+        (entry_id,) = group.read("a", 1)
+        group.finish((entry_id, "job"))
+        assert group.add_with_options(only(b"x"), number=7) == "n"
+        assert group.stream == []
+
+    def test_a_number_older_than_the_slots_last_is_not_added(self, group: Group) -> None:
+        group.add_with_options(Wanted("", b"new", "1"), number=10)
+        group.add_with_options(Wanted("", b"stuck on an old connection", "2"), number=9)
+        assert group.envelopes == [b"new"]
+
+    def test_the_next_number_is_added(self, group: Group) -> None:
+        for number in (9, 10, 11):
+            assert group.add_with_options(Wanted("", b"%d" % number, "job"), number=number) == "n"
+        assert group.envelopes == [b"9", b"10", b"11"]
+
+    def test_slots_do_not_know_of_each_other(self, group: Group) -> None:
+        group.add_with_options(Wanted("", b"late", "1"), number=9, slot=0)
+        assert group.add_with_options(Wanted("", b"early", "2"), number=4, slot=1) == "n"
+        assert group.envelopes == [b"late", b"early"]
+
+    def test_a_late_copy_of_a_plain_batch_is_not_added_after_one_on_terms(self, group: Group) -> None:
+        assert add_plain(group, b"a", b"b", number=7) == 2
+        group.add_with_options(Wanted("", b"c", "job"), number=8)
+        assert add_plain(group, b"a", b"b", number=7) == 0
+        assert group.envelopes == [b"a", b"b", b"c"]
+
+    def test_a_late_copy_of_a_batch_on_terms_is_not_added_after_a_plain_one(self, group: Group) -> None:
+        assert group.add_with_options(Wanted("", b"a", "1"), only(b"b", due=LATER), number=7) == "nn"
+        add_plain(group, b"c", number=8)
+        group.add_with_options(Wanted("", b"a", "1"), only(b"b", due=LATER), number=7)
+        assert (group.envelopes, len(group.delayed)) == ([b"a", b"c"], 1)
+
+    def test_both_kinds_take_turns_in_a_slot(self, group: Group) -> None:
+        assert add_plain(group, b"1", number=1) == 1
+        assert group.add_with_options(Wanted("", b"2", "job"), number=2) == "n"
+        assert add_plain(group, b"3", number=3) == 1
+        assert group.envelopes == [b"1", b"2", b"3"]
+        assert group.client.hlen(LEDGER) == 1
+
+    def test_it_ends_by_itself(self, group: Group) -> None:
+        group.add_with_options(Wanted("", b"x", "job"))
+        assert 0 < group.client.pttl(LEDGER) <= LEDGER_TTL_MS
+
+    def test_a_refusal_is_remembered_even_if_there_is_room_by_now(self, group: Group) -> None:
+        group.add(1)
+        assert group.add_with_options(Wanted("", b"x", "job"), number=2, room=1) == "f"
+        group.client.xtrim(KEYS.stream, maxlen=0, approximate=False)
+        assert group.add_with_options(Wanted("", b"x", "job"), number=2, room=1) == "f"
+        assert group.stream == []
+
+
+class TestRoom:
+    def test_without_a_bound_nothing_is_refused(self, group: Group) -> None:
+        assert (
+            group.add_with_options(*(Wanted("", b"x", str(number)) for number in range(100)), needed=100) == "n" * 100
+        )
+
+    def test_each_for_itself_those_in_front_are_taken(self, group: Group) -> None:
+        group.add(3)
+        jobs = [Wanted("", b"%d" % number, str(number)) for number in range(4)]
+        assert group.add_with_options(*jobs, room=5) == "nnff"
+        assert len(group.stream) == 5
+
+    def test_delayed_jobs_need_none(self, group: Group) -> None:
+        group.add(1)
+        jobs = (Wanted("", b"1", "1", LATER), Wanted("", b"2", "2"), only(b"3", due=LATER), only(b"4", job_id="4"))
+        assert group.add_with_options(*jobs, room=1) == "nfnf"
+        assert (len(group.delayed), group.marker("4")) == (2, None)
+
+    def test_a_batch_that_asks_for_more_than_there_is_is_refused_whole(self, group: Group) -> None:
+        group.add(3)
+        jobs = (Wanted("", b"1", "1"), only(b"2", due=LATER), Wanted("", b"3", "3"))
+        assert group.add_with_options(*jobs, room=4, needed=2) == "fff"
+        assert (len(group.stream), group.delayed, group.marker("job")) == (3, {}, None)
+
+    def test_a_batch_that_asks_and_fits_is_taken_whole(self, group: Group) -> None:
+        """Also if more of it are due than it knew: a time that it took for later may have passed."""
+        jobs = (Wanted("", b"1", "1"), Wanted("", b"2", "2", "1"), Wanted("", b"3", "3"))
+        assert group.add_with_options(*jobs, room=2, needed=2) == "nnn"
+
+    def test_one_that_is_there_already_needs_none(self, group: Group) -> None:
+        group.add_with_options(only(b"first"))
+        assert group.add_with_options(only(b"second"), room=1) == "d"
+        assert group.add_with_options(only(b"third", "replace"), room=1) == "r"
+        assert group.envelopes == [b"third"]
+
+    def test_one_that_comes_due_by_being_replaced_is_not_lost_for_want_of_it(self, group: Group) -> None:
+        group.add_with_options(only(b"first", due=LATER))
+        group.add(1)
+        assert group.add_with_options(only(b"second", "postpone"), room=1) == "r"
+        assert (len(group.stream), group.marker("job")) == (2, group.stream[1].decode())
+
+    def test_replacing_a_delayed_job_makes_no_room_for_others(self, group: Group) -> None:
+        group.add_with_options(only(b"first", due=LATER))
+        group.add(1)
+        assert group.add_with_options(only(b"second", "replace"), Wanted("", b"x", "other"), room=1) == "rf"
+
+    def test_postponing_one_that_waits_in_the_stream_does(self, group: Group) -> None:
+        group.add_with_options(only(b"first"))
+        jobs = (only(b"second", "postpone", due=LATER), Wanted("", b"x", "1"), Wanted("", b"y", "2"))
+        assert group.add_with_options(*jobs, room=1) == "rnf"
+        assert group.envelopes == [b"x"]
+
+
+class TestTelling:
+    def test_promoters_hear_of_the_first_delayed_job(self, group: Group) -> None:
+        with group.heard(KEYS.due_channel) as heard:
+            group.add_with_options(Wanted("", b"x", "job", "+5000"))
+        assert heard == [5000]
+
+    def test_of_one_that_is_due_sooner_than_all_others(self, group: Group) -> None:
+        group.add_with_options(Wanted("", b"1", "1", "+5000"))
+        with group.heard(KEYS.due_channel) as heard:
+            group.add_with_options(Wanted("", b"2", "2", "+4000"))
+            group.add_with_options(Wanted("", b"3", "3", "+6000"))
+            group.add_with_options(
+                Wanted("", b"4", "4", "+3000"), Wanted("", b"5", "5", "+9000"), Wanted("", b"6", "6")
+            )
+        assert heard == [4000, 3000]
+
+    def test_of_one_that_is_due_with_the_first(self, group: Group) -> None:
+        at_ms = group.now_ms + 5000
+        group.add_with_options(Wanted("", b"1", "1", str(at_ms)))
+        with group.heard(KEYS.due_channel) as heard:
+            group.add_with_options(Wanted("", b"2", "2", str(at_ms)))
+        assert len(heard) == 1
+
+    def test_of_jobs_that_are_due_now_they_hear_nothing(self, group: Group) -> None:
+        with group.heard(KEYS.due_channel) as heard:
+            group.add_with_options(Wanted("", b"1", "1"), only(b"2"))
+            group.add_with_options(only(b"3", due=LATER))
+        assert heard == []
+
+
+class TestNarrowUser:
+    """One who may not do all that an add needs is told so before anything is stored."""
+
+    def check(self, group: Group, *rules: str, if_exists: str = "keep") -> None:
+        group.add_with_options(only(b"first"), only(b"later", due=LATER, job_id="later"))
+        before = (group.entries, group.delayed, group.client.dump(LEDGER))
+        jobs = (Wanted("", b"plain", "plain"), only(b"x", if_exists), only(b"y", if_exists, job_id="later"))
+        refused = pytest.raises(redis.ResponseError, match=r"NOPERM|permission|can.t run|ACL")
+        with group.as_user("allkeys", "+@all", *rules) as narrow, refused:
+            narrow.add_with_options(*jobs, number=99)
+        assert (group.entries, group.delayed, group.client.dump(LEDGER)) == before
+
+    def test_one_who_may_not_mark(self, group: Group) -> None:
+        self.check(group, "-set")
+
+    def test_one_who_may_not_delay(self, group: Group) -> None:
+        self.check(group, "-zadd")
+
+    def test_one_who_may_not_add(self, group: Group) -> None:
+        self.check(group, "-xadd")
+
+    def test_one_who_may_not_look(self, group: Group) -> None:
+        for command in ("-mget", "-zscore", "-xrange"):
+            self.check(group, command, if_exists="replace")
+
+    def test_one_who_may_not_ask_what_was_delivered(self, group: Group) -> None:
+        self.check(group, "-xinfo", if_exists="replace")
+
+    def test_one_who_may_not_remove_from_the_stream(self, group: Group) -> None:
+        self.check(group, "-xdel", if_exists="replace")
+
+    def test_one_who_may_not_remove_what_is_delayed(self, group: Group) -> None:
+        self.check(group, "-zrem", if_exists="postpone")
+
+    def test_one_who_removes_nothing_needs_not_be_allowed_to(self, group: Group) -> None:
+        with group.as_user("allkeys", "+@all", "-xdel", "-zrem") as narrow:
+            assert narrow.add_with_options(only(b"first"), only(b"second")) == "nd"
+
+
+class TestTrouble:
+    @pytest.mark.parametrize("key", (KEYS.stream, KEYS.delayed))
+    def test_a_key_of_another_type_is_an_error_and_leaves_no_trace(self, group: Group, key: str) -> None:
+        group.client.delete(KEYS.stream)
+        group.client.set(key, "a string")
+        jobs = (Wanted("", b"1", "1"), only(b"2", due=LATER), only(b"3", job_id="3"))
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            group.add_with_options(*jobs, number=3)
+        assert group.keys == {key}
+        group.client.delete(key)
+        assert group.add_with_options(*jobs, number=3) == "nnn"
+
+    def test_a_stream_of_another_type_is_found_out_before_anything_is_written(self, group: Group) -> None:
+        group.client.delete(KEYS.stream)
+        group.client.set(KEYS.stream, "a string")
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            group.add_with_options(only(b"x", due=LATER), Wanted("", b"y", "y"))
+        assert group.keys == {KEYS.stream}
+
+    def test_a_delayed_set_of_another_type_is_found_out_before_anything_is_written(self, group: Group) -> None:
+        group.client.set(KEYS.delayed, "a string")
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            group.add_with_options(Wanted("", b"y", "y"), only(b"x", due=LATER))
+        assert group.stream == []
+
+    def test_only_its_own_keys_are_touched(self, group: Group) -> None:
+        group.add_with_options(only(b"1", due=LATER), only(b"2", job_id="2"), Wanted("", b"3", "3"))
+        assert group.keys == {
+            KEYS.stream, KEYS.delayed, LEDGER, index_key("job"), marker_key("job"), marker_key("2"),
+            official_marker_key("job"),
+        }  # fmt: skip
+
+    def test_every_key_beside_the_jobs_ends_by_itself(self, group: Group) -> None:
+        group.add_with_options(only(b"1", due=LATER), only(b"2", job_id="2"), only(b"3", window_ms=60_000, job_id="3"))
+        assert all(group.client.pttl(key) > 0 for key in group.keys - {KEYS.stream, KEYS.delayed})
+
+    def test_without_memory_nothing_is_added_nor_remembered(self) -> None:
+        with RedisServer() as server, server.client() as client:
+            group = Group(client)
+            with group.full_memory(), pytest.raises(redis.ResponseError, match="maxmemory"):
+                group.add_with_options(only(b"x", due=LATER), number=1)
+            assert group.keys == set()
+            assert group.add_with_options(only(b"x", due=LATER), number=1) == "n"
+
+    def test_10_000_of_each_kind_in_one_batch(self, group: Group) -> None:
+        jobs = [
+            Wanted("mail", b"%d" % number, f"job-{number}", LATER if number % 2 else "", "keep" if number % 3 else "")
+            for number in range(10_000)
+        ]
+        assert group.add_with_options(*jobs) == "n" * 10_000
+        assert (len(group.stream), len(group.delayed)) == (5000, 5000)
+        assert group.add_with_options(*jobs) == "".join("d" if number % 3 else "n" for number in range(10_000))
+
+    def test_10_000_of_one_id_in_one_batch(self, group: Group) -> None:
+        assert group.add_with_options(*(only(b"%d" % number) for number in range(10_000))) == "n" + "d" * 9999
+        assert group.envelopes == [b"0"]

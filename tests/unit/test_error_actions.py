@@ -1,0 +1,84 @@
+"""What is done about each error that a server can answer with: the whole table."""
+
+from __future__ import annotations
+
+import pytest
+
+from pychasqui._redis.error_actions import ErrorAction, action_for
+from pychasqui.errors import (
+    AddUnknown,
+    AuthenticationFailed,
+    CommandTimeout,
+    ConnectionLost,
+    NotRedis,
+    RedisTrouble,
+    ReplyError,
+    ServerTooOld,
+)
+
+ANSWERS = (
+    ("LOADING Redis is loading the dataset in memory", ErrorAction.RECONNECT),
+    ("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", ErrorAction.RETRY),
+    ("TRYAGAIN Multiple keys request during rehashing of slot", ErrorAction.RETRY),
+    ("CLUSTERDOWN The cluster is down", ErrorAction.RETRY),
+    ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", ErrorAction.RECONNECT),
+    ("UNBLOCKED the stream key no longer exists", ErrorAction.RETRY),
+    ("EXECABORT Transaction discarded because of previous errors.", ErrorAction.RETRY),
+    ("OOM command not allowed when used memory > 'maxmemory'.", ErrorAction.WRITES_REFUSED),
+    (
+        "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist",
+        ErrorAction.WRITES_REFUSED,
+    ),
+    ("NOREPLICAS Not enough good replicas to write.", ErrorAction.WRITES_REFUSED),
+    ("READONLY You can't write against a read only replica.", ErrorAction.RECONNECT),
+    ("MOVED 3999 127.0.0.1:6381", ErrorAction.RECONNECT),
+    ("ASK 3999 127.0.0.1:6381", ErrorAction.RECONNECT),
+    ("NOGROUP No such key 'k' or consumer group 'g' in XREADGROUP with GROUP option", ErrorAction.NO_GROUP),
+    ("NOSCRIPT No matching script. Please use EVAL.", ErrorAction.NO_SCRIPT),
+    ("NOAUTH Authentication required.", ErrorAction.REAUTHENTICATE),
+    ("WRONGPASS invalid username-password pair or user is disabled.", ErrorAction.REAUTHENTICATE),
+    ("WRONGTYPE Operation against a key holding the wrong kind of value", ErrorAction.FATAL),
+    ("NOPERM this user has no permissions to run the 'eval' command", ErrorAction.FATAL),
+    ("CROSSSLOT Keys in request don't hash to the same slot", ErrorAction.FATAL),
+    ("ERR syntax error", ErrorAction.FATAL),
+    ("ERR unknown command 'XACKDEL', with args beginning with:", ErrorAction.FATAL),
+    ("SOMETHINGNEW from a server of the future", ErrorAction.FATAL),
+    ("", ErrorAction.FATAL),
+)
+
+
+@pytest.mark.parametrize(("answer", "action"), ANSWERS)
+def test_a_refusal_has_one_remedy(answer: str, action: ErrorAction) -> None:
+    assert action_for(ReplyError(answer)) is action
+
+
+@pytest.mark.parametrize(("answer", "action"), [pair for pair in ANSWERS if not pair[0].startswith("ERR") and pair[0]])
+def test_an_error_inside_a_script_of_redis_6_2_is_judged_by_its_own_code(answer: str, action: ErrorAction) -> None:
+    wrapped = f"ERR Error running script (call to f_0123abcd): @user_script:27: @user_script: 27: -{answer}"
+    assert action_for(ReplyError(wrapped)) is action
+
+
+@pytest.mark.parametrize(("answer", "action"), ANSWERS)
+def test_an_error_inside_a_script_of_redis_7_is_judged_by_its_own_code(answer: str, action: ErrorAction) -> None:
+    appended = f"{answer} script: 0123abcd, on @user_script:27."
+    assert action_for(ReplyError(appended)) is action
+
+
+@pytest.mark.parametrize(
+    ("error", "action"),
+    (
+        (ConnectionLost("the connection was lost"), ErrorAction.RETRY),
+        (CommandTimeout("no answer"), ErrorAction.RETRY),
+        (AddUnknown("no answer"), ErrorAction.RETRY),
+        (AuthenticationFailed("refused"), ErrorAction.REAUTHENTICATE),
+        (ServerTooOld("5.0"), ErrorAction.FATAL),
+        (NotRedis("HTTP"), ErrorAction.FATAL),
+        (RedisTrouble("what"), ErrorAction.FATAL),
+    ),
+)
+def test_trouble_on_the_way_has_one_remedy(error: RedisTrouble, action: ErrorAction) -> None:
+    assert action_for(error) is action
+
+
+def test_every_remedy_is_the_answer_to_something() -> None:
+    assert {action for _, action in ANSWERS} == set(ErrorAction)

@@ -1,0 +1,461 @@
+"""The keeper renews what is held, and after a lapse nothing starts before it is known whose it is."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Any, cast
+from unittest.mock import AsyncMock
+
+from pychasqui._core.delivery import Delivery
+from pychasqui._redis.broker import Broker
+from pychasqui._worker.group_recovery import GroupRecovery
+from pychasqui._worker.heartbeat import Heartbeat
+from pychasqui._worker.lanes import Lanes
+from pychasqui.errors import ConnectionLost, ReplyError
+
+PATIENCE_S = 2.0
+
+
+class FakeBroker:
+    """Answers keep() from the keeper's thread: what is in `stolen` is not ours any more."""
+
+    def __init__(self) -> None:
+        self.connection = self
+        self.kept: list[list[bytes]] = []
+        self.deliveries: list[dict[bytes, int]] = []
+        self.stolen: set[bytes] = set()
+        self.is_away = False
+        self.has_group = True
+        self.reports: list[dict[bytes, int]] = []
+        self.reports_wanted = 1  # before the group is back
+        self.is_mute = False  # it answers keep(), and no more than that
+        self.has_pause = False
+        self.on_pause: Callable[[], object] = lambda: None
+        self.told: list[tuple[str, bytes, int]] = []
+        self.called = threading.Semaphore(0)
+        self.timeout_s = 60.0
+        self.left = 0
+
+    async def keep(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
+        if self.is_away:
+            raise ConnectionLost("away")
+        if not self.has_group:
+            raise ReplyError("NOGROUP No such key")
+        self.deliveries.append(dict(held))
+        self.kept.append(sorted(dict(held)))
+        self.called.release()
+        return [entry_id for entry_id, _ in held if entry_id in self.stolen]
+
+    async def regroup(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
+        if self.is_away:
+            raise ConnectionLost("away")
+        self.reports.append(dict(held))
+        self.has_group = len(self.reports) >= self.reports_wanted
+        return self.has_group
+
+    async def tell_of_worker(self, consumer: str, about: bytes, kept_ms: int) -> None:
+        self.told.append((consumer, about, kept_ms))
+
+    async def hear_of_pause(self, on_pause: Callable[[], None]) -> bool:
+        loop = asyncio.get_running_loop()  # messages come in the keeper's thread
+        self.on_pause = lambda: loop.call_soon_threadsafe(on_pause)
+        return True
+
+    async def is_paused(self) -> bool:
+        if self.is_mute:
+            raise ConnectionLost("away again")
+        return self.has_pause
+
+    async def now_ms(self) -> int:
+        return 0
+
+    async def leave(self, group: str, consumer: str) -> bool:
+        self.left += 1
+        return True
+
+    async def cap_leases(self, group: str, lease_ms: int) -> list[bytes]:
+        return []
+
+    async def close(self) -> None:
+        pass
+
+
+class FakeLanes:
+    def __init__(self) -> None:
+        self.lease_until = float("inf")
+        self.lost: set[bytes] = set()
+        self.has_them = True
+        self.renewals = 0
+
+    def running(self) -> list[Delivery]:
+        return []
+
+    def renewed(self) -> None:
+        self.renewals += 1
+
+    def lose(self, ids: set[bytes]) -> bool:
+        self.lost |= ids
+        return self.has_them
+
+
+def first(*entry_ids: bytes) -> dict[bytes, int]:
+    """Held by their first deliveries."""
+    return dict.fromkeys(entry_ids, 1)
+
+
+@asynccontextmanager
+async def keeping(
+    broker: FakeBroker,
+    lanes: Any,
+    held: Callable[[], dict[bytes, int]],
+    *,
+    on_lost: Callable[[], None] = lambda: None,
+    on_pause: Callable[[bool], None] = lambda _: None,
+    lease_ms: int = 60_000,
+    every_s: float = 60,
+    hold_s: float | None = None,
+    on_death: Callable[[str, BaseException], None] = lambda *_: None,
+) -> AsyncIterator[Heartbeat]:
+    heartbeat = Heartbeat(
+        cast(Broker, broker),
+        "default",
+        "a",
+        lanes=lanes,
+        recovery=GroupRecovery("default", "a", lease_ms, held),
+        on_lost=on_lost,
+        on_pause=on_pause,
+        describe=lambda: b"about",
+        lease_ms=lease_ms,
+        every_s=every_s,
+        hold_s=every_s if hold_s is None else hold_s,
+        on_death=on_death,
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        await heartbeat.start()
+    yield heartbeat
+    async with asyncio.timeout(PATIENCE_S):
+        await heartbeat.stop()
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def test_the_lease_begins_before_start_returns() -> None:
+    async def check() -> None:
+        broker, lanes = FakeBroker(), FakeLanes()
+        before = monotonic()
+        async with keeping(broker, lanes, dict, lease_ms=6000):
+            assert broker.kept == [[]]
+            assert before + 6 <= lanes.lease_until <= monotonic() + 6
+
+    asyncio.run(check())
+
+
+async def test_what_is_held_from_one_renewal_to_the_next_is_renewed() -> None:
+    broker = FakeBroker()
+    async with keeping(broker, FakeLanes(), lambda: first(b"1-0", b"2-0"), every_s=0.01):
+        await until(lambda: len(broker.kept) >= 3)
+    assert broker.kept[:3] == [[], [b"1-0", b"2-0"], [b"1-0", b"2-0"]]
+
+
+async def test_what_has_ended_meanwhile_is_not_renewed() -> None:
+    broker = FakeBroker()
+    held = first(b"1-0", b"2-0")
+    async with keeping(broker, FakeLanes(), lambda: dict(held), every_s=0.01):
+        await until(lambda: len(broker.kept) >= 2)
+        del held[b"1-0"]
+        broker.kept.clear()
+        await until(lambda: len(broker.kept) >= 3)
+    assert broker.kept[-1] == [b"2-0"]
+
+
+async def test_more_than_one_call_can_carry_goes_in_several() -> None:
+    broker = FakeBroker()
+    held = first(*(b"%d-0" % number for number in range(1200)))
+    async with keeping(broker, FakeLanes(), lambda: held, every_s=0.01):
+        await until(lambda: len(broker.kept) >= 4)
+    assert [len(ids) for ids in broker.kept[:4]] == [0, 500, 500, 200]
+
+
+async def test_what_is_lost_is_told_to_the_lanes() -> None:
+    broker, lanes = FakeBroker(), FakeLanes()
+    broker.stolen = {b"2-0"}
+    async with keeping(broker, lanes, lambda: first(b"1-0", b"2-0"), every_s=0.01):
+        await until(lambda: lanes.lost)
+    assert lanes.lost == {b"2-0"}
+
+
+async def test_each_entry_is_renewed_by_its_delivery() -> None:
+    broker = FakeBroker()
+    held = {b"1-0": 1, b"2-0": 3}
+    async with keeping(broker, FakeLanes(), lambda: held, every_s=0.01):
+        await until(lambda: len(broker.deliveries) >= 2)
+    assert broker.deliveries[1] == held
+
+
+async def test_one_that_has_come_back_by_another_delivery_is_new() -> None:
+    """It is not older than the last renewal, which was about another one."""
+    broker = FakeBroker()
+    held = first(b"1-0", b"2-0")
+    async with keeping(broker, FakeLanes(), lambda: dict(held), every_s=0.05):
+        await until(lambda: len(broker.kept) >= 2)
+        held[b"1-0"] = 3
+        await until(lambda: len(broker.kept) >= 4)
+    assert broker.deliveries[2:4] == [{b"2-0": 1}, {b"1-0": 3, b"2-0": 1}]
+
+
+async def test_a_loss_is_told_to_whoever_looks_for_what_came_back() -> None:
+    broker, told = FakeBroker(), threading.Event()
+    broker.stolen = {b"2-0"}
+    async with keeping(broker, FakeLanes(), lambda: first(b"1-0", b"2-0"), on_lost=told.set, every_s=0.01):
+        await until(told.is_set)
+    assert told.is_set()
+
+
+async def test_so_is_one_that_is_found_out_after_a_lapse() -> None:
+    broker, lanes, told = FakeBroker(), FakeLanes(), threading.Event()
+    async with keeping(broker, lanes, lambda: first(b"1-0"), on_lost=told.set, every_s=0.05):
+        await until(lambda: len(broker.kept) >= 2)
+        broker.stolen = {b"1-0"}
+        lanes.lease_until = monotonic() - 1
+        await until(told.is_set)
+        assert lanes.renewals == 1
+
+
+async def test_one_that_is_settled_by_then_is_none() -> None:
+    broker, lanes, told = FakeBroker(), FakeLanes(), threading.Event()
+    broker.stolen = {b"2-0"}
+    lanes.has_them = False
+    async with keeping(broker, lanes, lambda: first(b"1-0", b"2-0"), on_lost=told.set, every_s=0.01):
+        await until(lambda: lanes.lost)
+    assert not told.is_set()
+
+
+async def test_while_redis_is_away_the_lease_runs_out_and_then_begins_again() -> None:
+    broker, lanes = FakeBroker(), FakeLanes()
+    async with keeping(broker, lanes, dict, lease_ms=30, every_s=0.01):
+        broker.is_away = True
+        await until(lambda: monotonic() > lanes.lease_until)
+        renewals, ran_out = lanes.renewals, lanes.lease_until
+        broker.is_away = False
+        await until(lambda: lanes.renewals > renewals)
+        assert lanes.lease_until > ran_out
+
+
+async def test_after_a_lapse_everything_held_is_looked_at_before_it_may_start() -> None:
+    """As after a pause of the whole process: an entry that was read just before it has an owner elsewhere by now."""
+    broker, lanes = FakeBroker(), FakeLanes()
+    held: dict[bytes, int] = {}
+    async with keeping(broker, lanes, lambda: dict(held), lease_ms=60_000, every_s=0.05):
+        await until(lambda: len(broker.kept) >= 2)
+        held[b"1-0"] = 1
+        broker.stolen = {b"1-0"}
+        lanes.lease_until = monotonic() - 1
+        await until(lambda: lanes.lease_until > monotonic())
+        await asyncio.sleep(0.005)
+        assert lanes.lost == {b"1-0"}
+
+
+async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the_loss() -> None:
+    started: list[int] = []
+    gate = asyncio.Event()
+
+    async def handler(job: Delivery) -> None:
+        started.append(job.data)
+        await gate.wait()
+
+    lanes = Lanes(handler, 1, on_done=lambda *_: None, on_failed=lambda *_: None, decode=AsyncMock())
+    broker = FakeBroker()
+    async with keeping(broker, lanes, lanes.held, lease_ms=60_000, every_s=0.05):
+        lanes.start()
+        lanes.offer([Delivery("j1", "", 1, entry_id=b"1-0"), Delivery("j2", "", 2, entry_id=b"2-0")])
+        await until(lambda: started)
+        await until(lambda: broker.kept[-1] == [b"1-0", b"2-0"])
+        broker.stolen = {b"2-0"}
+        lanes.lease_until = monotonic() - 1
+
+        gate.set()  # the lane's next step now stands in the loop's queue, before anything that the keeper adds
+        give_up_at = monotonic() + 0.3
+        while lanes.lease_until < monotonic() < give_up_at:
+            time.sleep(0.001)
+        await asyncio.sleep(0.02)
+        await lanes.stop()
+    assert started == [1]
+
+
+class TestGroupGone:
+    async def test_it_says_what_is_held_until_the_group_is_back_and_renews_then(self) -> None:
+        broker = FakeBroker()
+        broker.reports_wanted = 3
+        async with keeping(broker, FakeLanes(), lambda: {b"1-0": 1, b"2-0": 3}, every_s=0.2):
+            broker.has_group = False
+            await until(lambda: len(broker.kept) >= 2)
+        assert broker.reports == [{b"1-0": 1, b"2-0": 3}] * 3
+
+    async def test_it_does_not_wait_for_the_next_renewal_if_it_is_told(self) -> None:
+        broker = FakeBroker()
+        async with keeping(broker, FakeLanes(), lambda: first(b"1-0"), every_s=60) as heartbeat:
+            broker.has_group = False
+            heartbeat.hurry()
+            await until(lambda: len(broker.kept) >= 2)
+        assert broker.reports == [first(b"1-0")]
+
+    async def test_it_speaks_also_while_the_loop_is_blocked(self) -> None:
+        broker = FakeBroker()
+        broker.reports_wanted = 1000
+        async with keeping(broker, FakeLanes(), lambda: first(b"1-0"), every_s=0.01):
+            broker.has_group = False
+            time.sleep(0.3)
+            assert len(broker.reports) >= 2
+
+    async def test_meanwhile_the_lease_goes_on(self) -> None:
+        broker, lanes = FakeBroker(), FakeLanes()
+        broker.reports_wanted = 1000
+        async with keeping(broker, lanes, dict, lease_ms=200, every_s=0.01):
+            broker.has_group = False
+            await until(lambda: len(broker.reports) >= 8)
+            assert lanes.lease_until > monotonic()
+        assert lanes.renewals == 0
+
+    async def test_one_that_was_over_begins_again_only_when_it_shows_whose_everything_is(self) -> None:
+        broker, lanes = FakeBroker(), FakeLanes()
+        broker.reports_wanted = 4
+        async with keeping(broker, lanes, lambda: first(b"1-0"), every_s=0.05):
+            await until(lambda: len(broker.kept) >= 2)
+            broker.stolen = {b"1-0"}
+            lanes.lease_until = monotonic() - 1
+            broker.has_group = False
+            await until(lambda: len(broker.reports) >= 3)
+            assert lanes.lease_until < monotonic()
+            await until(lambda: lanes.renewals)
+            assert (lanes.lost, len(broker.reports)) == ({b"1-0"}, 4)
+
+    async def test_when_it_is_back_orphans_are_looked_for(self) -> None:
+        """What was handed back since the last report is pending for this worker, by that report."""
+        broker, told = FakeBroker(), threading.Event()
+        async with keeping(broker, FakeLanes(), dict, on_lost=told.set) as heartbeat:
+            assert not told.is_set()
+            broker.has_group = False
+            heartbeat.hurry()
+            await until(told.is_set)
+        assert told.is_set()
+
+    async def test_a_redis_that_is_away_then_is_asked_again(self) -> None:
+        broker = FakeBroker()
+        async with keeping(broker, FakeLanes(), dict, every_s=0.05):
+            broker.has_group = False
+            broker.is_away = True
+            await asyncio.sleep(0.1)
+            broker.is_away = False
+            await until(lambda: len(broker.kept) >= 2)
+        assert len(broker.reports) == 1
+
+
+async def test_with_each_renewal_it_says_how_the_worker_is() -> None:
+    broker = FakeBroker()
+    async with keeping(broker, FakeLanes(), dict, lease_ms=6000, every_s=0.01):
+        await until(lambda: len(broker.told) >= 2)
+    assert broker.told[:2] == [("a", b"about", 12_000)] * 2
+
+
+async def test_it_sees_whether_the_queue_is_paused_and_is_told_of_it() -> None:
+    broker, heard = FakeBroker(), list[bool]()
+    broker.has_pause = True
+    async with keeping(broker, FakeLanes(), dict, on_pause=heard.append):
+        await until(lambda: heard == [True])
+        broker.on_pause()
+        await until(lambda: len(heard) > 1)
+        broker.has_pause = False
+        broker.on_pause()
+        await until(lambda: len(heard) > 2)
+    assert heard[:3] == [True, True, False]
+
+
+async def test_of_a_pause_the_reader_hears_in_the_workers_thread() -> None:
+    broker, threads = FakeBroker(), set[int]()
+    async with keeping(broker, FakeLanes(), dict, on_pause=lambda _: threads.add(threading.get_ident())):
+        await until(lambda: threads)
+    assert threads == {threading.get_ident()}
+
+
+async def test_if_that_cannot_be_seen_the_lease_holds_all_the_same() -> None:
+    broker, lanes, heard = FakeBroker(), FakeLanes(), list[bool]()
+    broker.is_mute = True
+    async with keeping(broker, lanes, dict, on_pause=heard.append, every_s=0.01):
+        await until(lambda: len(broker.kept) >= 3)
+        assert lanes.lease_until > monotonic()
+    assert heard == []
+
+
+async def test_stopping_ends_a_renewal_that_waits() -> None:
+    class Hanging(FakeBroker):
+        waits: bool = False
+
+        async def keep(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
+            if self.kept:
+                self.waits = True
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    self.waits = False
+            return await super().keep(group, consumer, lease_ms, held)
+
+    broker = Hanging()
+    async with keeping(broker, FakeLanes(), dict, every_s=0.01):
+        await until(lambda: broker.waits)
+        stopping_at = monotonic()
+    assert monotonic() - stopping_at < PATIENCE_S
+    assert not broker.waits
+    assert broker.kept == [[]]
+
+
+async def test_the_hold_on_entries_is_renewed_less_often_than_the_lease() -> None:
+    """A thousand that sleep would else fill the append-only file for nobody."""
+    broker = FakeBroker()
+    async with keeping(broker, FakeLanes(), lambda: first(b"1-0"), every_s=0.01, hold_s=0.2):
+        await until(lambda: len(broker.kept) >= 30)
+    held = [position for position, ids in enumerate(broker.kept[:30]) if ids]
+    assert 1 <= len(held) <= 3
+
+
+async def test_a_renewal_is_sent_while_the_last_is_on_its_way() -> None:
+    """Else no lease would hold where a round trip takes a good part of it."""
+
+    class Far(FakeBroker):
+        most = 0
+        under_way = 0
+
+        async def keep(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            await asyncio.sleep(0.25)
+            self.under_way -= 1
+            return await super().keep(group, consumer, lease_ms, held)
+
+    broker, lanes = Far(), FakeLanes()
+    async with keeping(broker, lanes, dict, lease_ms=600, every_s=0.2):
+        await until(lambda: len(broker.kept) >= 4)
+        assert lanes.lease_until > monotonic()
+    assert lanes.renewals == 0
+    assert broker.most == 2
+
+
+async def test_a_death_of_the_thread_is_told() -> None:
+    class Broken(FakeBroker):
+        async def is_paused(self) -> bool:
+            if len(self.kept) > 1:
+                raise AssertionError("a defect")
+            return False
+
+    deaths: list[str] = []
+    async with keeping(Broken(), FakeLanes(), dict, every_s=0.01, on_death=lambda title, _: deaths.append(title)):
+        await until(lambda: deaths)
+    assert deaths == ["heartbeat"]

@@ -1,0 +1,169 @@
+"""What a handler says of its job is sent at once from the worker's loop, whichever thread says it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from pychasqui._redis.broker import Broker
+from pychasqui._wire.event import MAX_REASON_CHARS, Event
+from pychasqui._worker.job_reporter import MAX_LINE_BYTES, MAX_LINES, JobReporter
+from pychasqui.errors import ConnectionLost, InvalidArgument
+from pychasqui.job import Job
+
+KEPT_MS = 60_000
+
+
+class FakeBroker:
+    def __init__(self) -> None:
+        self.progress: list[tuple[str, int, int]] = []
+        self.lines: list[tuple[str, str, int, int]] = []
+        self.threads: set[int] = set()
+        self.on_reply: Callable[[Any], None] = lambda _: None
+
+    def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: Callable[[Any], None]) -> None:
+        self.progress.append((job_id, percent, kept_ms))
+        self.threads.add(threading.get_ident())
+        self.on_reply = on_reply
+
+    def add_log_line(
+        self, job_id: str, line: str, max_lines: int, kept_ms: int, on_reply: Callable[[Any], None]
+    ) -> None:
+        self.lines.append((job_id, line, max_lines, kept_ms))
+        self.threads.add(threading.get_ident())
+        self.on_reply = on_reply
+
+
+class Office:
+    def __init__(self, *, has_events: bool = True) -> None:
+        self.broker = FakeBroker()
+        self.events: list[Event] = []
+        self.reporter = JobReporter(
+            cast(Broker, self.broker), kept_ms=KEPT_MS, tell=self.events.extend if has_events else None
+        )
+        self.reporter.open()
+        self.job = Job("job-1", "mail", 1, _reporter=self.reporter, _own_id="job-1", _own_name="mail")
+
+
+async def test_progress_is_kept_and_told() -> None:
+    office = Office()
+    office.job.progress(1, 3, "a third")
+    assert office.broker.progress == [("job-1", 33, KEPT_MS)]
+    said = ("progress", 33, "done", "1", "total", "3", "note", "a third")
+    assert office.events == [Event("progress", "job-1", "mail", said)]
+
+
+async def test_without_events_it_is_kept_all_the_same() -> None:
+    office = Office(has_events=False)
+    office.job.progress(50)
+    assert office.broker.progress == [("job-1", 50, KEPT_MS)]
+
+
+async def test_it_may_be_awaited_and_waits_for_nothing() -> None:
+    office = Office()
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        turns += 1
+
+    counting = asyncio.ensure_future(count())
+    await office.job.progress(10)
+    await office.job.log("a line")
+    assert (turns, len(office.broker.progress), len(office.broker.lines)) == (0, 1, 1)
+    await counting
+
+
+async def test_what_is_more_than_all_is_all() -> None:
+    office = Office()
+    office.job.progress(7, 5)
+    assert office.broker.progress[0][1] == 100
+
+
+@pytest.mark.parametrize("arguments", ((-1,), (1, 0), (float("nan"),), (float("inf"),), ("1",), (True,), (1, -1)))
+async def test_what_is_no_progress_is_refused_and_nothing_is_sent(arguments: tuple[Any, ...]) -> None:
+    office = Office()
+    with pytest.raises(InvalidArgument):
+        office.job.progress(*arguments)
+    assert (office.broker.progress, office.events) == ([], [])
+
+
+async def test_a_note_is_cut() -> None:
+    office = Office()
+    office.job.progress(1, note="x" * 10_000)
+    assert office.events[0].extras[-1] == "x" * MAX_REASON_CHARS
+
+
+async def test_a_line_is_kept_with_its_bounds() -> None:
+    office = Office()
+    office.job.log("a line")
+    assert office.broker.lines == [("job-1", "a line", MAX_LINES, KEPT_MS)]
+
+
+async def test_a_long_line_is_cut_between_two_letters() -> None:
+    office = Office()
+    office.job.log("x" + "ü" * MAX_LINE_BYTES)
+    ((_, line, _, _),) = office.broker.lines
+    assert line == "x" + "ü" * ((MAX_LINE_BYTES - 1) // 2)
+
+
+async def test_a_line_that_is_no_unicode_is_kept() -> None:
+    office = Office()
+    office.job.log("a\ud800b")
+    assert office.broker.lines[0][1] == "a\\ud800b"
+
+
+async def test_from_another_thread_it_is_sent_in_the_workers_loop() -> None:
+    office = Office()
+
+    def handler() -> None:
+        office.job.progress(10)
+        office.job.log("a line")
+
+    await asyncio.to_thread(handler)
+    await asyncio.sleep(0)
+    assert (len(office.broker.progress), len(office.broker.lines)) == (1, 1)
+    assert office.broker.threads == {threading.get_ident()}
+
+
+async def test_from_another_loop_too() -> None:
+    office = Office()
+
+    async def handler() -> None:
+        await office.job.progress(10)
+
+    await asyncio.to_thread(lambda: asyncio.run(handler()))
+    await asyncio.sleep(0)
+    assert office.broker.threads == {threading.get_ident()}
+
+
+async def test_what_is_not_kept_is_a_line_of_the_workers_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "chasqui.worker")
+    office = Office()
+    office.job.progress(10)
+    office.broker.on_reply(b"OK")
+    assert caplog.records == []
+    office.broker.on_reply(ConnectionLost("away"))
+    assert [record.getMessage() for record in caplog.records] == ["what a job said of itself was not kept: away"]
+
+
+async def test_a_job_that_no_handler_was_given_cannot_say_anything() -> None:
+    job = Job("job-1", "mail", 1)
+    for say in (lambda: job.progress(1), lambda: job.log("a line")):
+        with pytest.raises(RuntimeError, match="only a handler"):
+            say()
+
+
+@pytest.mark.parametrize("field", ("_own_id", "_own_name"))
+async def test_a_job_that_has_lost_its_own_id_cannot_say_anything_either(field: str) -> None:
+    office = Office()
+    setattr(office.job, field, None)
+    for say in (lambda: office.job.progress(1), lambda: office.job.log("a line")):
+        with pytest.raises(RuntimeError, match="only a handler"):
+            say()
+    assert (office.broker.progress, office.broker.lines, office.events) == ([], [], [])

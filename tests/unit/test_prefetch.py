@@ -1,0 +1,99 @@
+"""A worker reads ahead as much as it will start soon, judged by its own speed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pychasqui._core.config import PREFETCH_S, READ_COUNT
+from pychasqui._core.prefetch import PrefetchEstimate, Weight
+
+
+def run_steadily(
+    estimate: PrefetchEstimate, per_second: float, seconds: float, *, start: float = 0.0, finished: int = 0
+) -> int:
+    """Measure every 10 ms a worker that finishes `per_second` jobs; returns how many it has finished."""
+    for step in range(1, int(seconds * 100) + 1):
+        estimate.measure(finished + int(per_second * step / 100), start + step / 100)
+    return finished + int(per_second * seconds)
+
+
+def test_a_worker_that_has_finished_nothing_reads_nothing_ahead() -> None:
+    assert PrefetchEstimate(0.0).ahead() == 0
+
+
+@pytest.mark.parametrize("per_second", (50, 200, 1000, 5000))
+def test_a_steady_worker_reads_ahead_what_it_starts_within_the_prefetch_time(per_second: int) -> None:
+    estimate = PrefetchEstimate(0.0)
+    run_steadily(estimate, per_second, 1.0)
+    assert estimate.ahead() == pytest.approx(per_second * PREFETCH_S, rel=0.2, abs=1)
+
+
+def test_a_slow_worker_reads_nothing_ahead() -> None:
+    estimate = PrefetchEstimate(0.0)
+    for finished in range(1, 20):
+        estimate.measure(finished, finished * 0.5)
+        assert estimate.ahead() == 0
+
+
+def test_however_fast_what_is_read_ahead_is_bounded() -> None:
+    estimate = PrefetchEstimate(0.0)
+    run_steadily(estimate, 10_000_000, 1.0)
+    assert estimate.ahead() == 3 * READ_COUNT
+
+
+def test_an_idle_spell_is_forgotten() -> None:
+    estimate = PrefetchEstimate(0.0)
+    finished = run_steadily(estimate, 5000, 1.0)
+    estimate.measure(finished, 11.0)
+    assert estimate.ahead() < 10
+
+
+def test_it_slows_down_soon_after_the_handler_does() -> None:
+    estimate = PrefetchEstimate(0.0)
+    finished = run_steadily(estimate, 5000, 1.0)
+    run_steadily(estimate, 10, 0.5, start=1.0, finished=finished)
+    assert estimate.ahead() <= 2
+
+
+def test_stretches_too_short_to_judge_change_nothing() -> None:
+    estimate = PrefetchEstimate(0.0)
+    run_steadily(estimate, 1000, 1.0)
+    before = estimate.ahead()
+    estimate.measure(1_000_000, 1.0005)
+    assert estimate.ahead() == before
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 100_000)), max_size=50))
+def test_whatever_is_measured_what_is_read_ahead_stays_within_its_bounds(steps: list[tuple[float, int]]) -> None:
+    estimate, now, finished = PrefetchEstimate(0.0), 0.0, 0
+    for elapsed, more in steps:
+        now, finished = now + elapsed, finished + more
+        estimate.measure(finished, now)
+        assert 0 <= estimate.ahead() <= 3 * READ_COUNT
+
+
+class TestWeight:
+    def test_nothing_fits_before_anything_is_known_but_a_read_may_wait_for_many(self) -> None:
+        weight = Weight()
+        assert (weight.of(1) > 2**60, weight.of(0), weight.count_within(10)) == (True, 0.0, READ_COUNT)
+
+    def test_the_first_batch_says_what_entries_weigh(self) -> None:
+        weight = Weight()
+        weight.measure(10, 1000)
+        assert (weight.of(7), weight.count_within(1000), weight.count_within(1)) == (700.0, 10, 1)
+
+    def test_large_ones_are_remembered_for_a_while(self) -> None:
+        weight = Weight()
+        weight.measure(1, 2**20)
+        weight.measure(1000, 100_000)
+        assert weight.of(1) == 0.75 * 2**20
+        for _ in range(40):
+            weight.measure(1000, 100_000)
+        assert weight.of(1) == 100.0
+
+    def test_no_entries_say_nothing(self) -> None:
+        weight = Weight()
+        weight.measure(0, 0)
+        assert not weight.is_known
