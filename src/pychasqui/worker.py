@@ -244,14 +244,14 @@ class Worker(Lifecycle):
 
     async def _heed_risks(self, broker: Broker) -> None:
         """Say what the server's settings put at risk, or refuse to work there."""
-        risks = await self._until_heard(broker.risks)
+        risks = await self._until_heard(broker.read_server_risks)
         if self._strict and any(risks):
             raise UnsafeServer(f"{self._connector} is not safe for jobs: {risks}")
         if risks.eviction:
             log.warning("%s: %s", self._connector, risks.eviction)
         if risks.persistence:  # many are content with snapshots, and documentation says what they can lose
             log.info("%s: %s", self._connector, risks.persistence)
-        if holes := broker.holes():
+        if holes := broker.known_vulnerability():
             log.warning("%s: %s", self._connector, holes)
 
     async def _wait_for_name(self, components: Components) -> None:
@@ -287,12 +287,12 @@ class Worker(Lifecycle):
         """
         me, after = (self._settings.group, self.consumer_id), b""
         try:
-            last = await self._until_heard(components.broker.last_pending, self._settings.group)
+            last = await self._until_heard(components.broker.last_pending_id, self._settings.group)
             while last and (
-                seen := await self._until_heard(components.broker.pending_ids, *me, after, last, COUNT_A_CALL)
+                seen := await self._until_heard(components.broker.list_pending_ids, *me, after, last, COUNT_A_CALL)
             ):
                 # Said again with the deliveries that were seen at first: nothing counts twice.
-                await self._until_heard(components.broker.recount, *me, seen)
+                await self._until_heard(components.broker.count_delivery, *me, seen)
                 components.reader.may_have_orphans = True
                 after = seen[-1][0]
         except ReplyError as error:
@@ -338,7 +338,7 @@ class Worker(Lifecycle):
             for start in range(0, len(jobs), config.ACK_BATCH):
                 held = [(job.entry_id, job.earlier_deliveries) for job in jobs[start : start + config.ACK_BATCH]]
                 await _insist(
-                    functools.partial(components.broker.release, self._settings.group, self.consumer_id, held)
+                    functools.partial(components.broker.release_entries, self._settings.group, self.consumer_id, held)
                 )
         except (RedisTrouble, TimeoutError) as error:
             log.warning("%d jobs of %s run again when its lease ends: %r", len(jobs), self.consumer_id, error)
@@ -348,7 +348,7 @@ class Worker(Lifecycle):
 
     async def _leave_group(self, components: Components) -> None:
         try:
-            await _insist(functools.partial(components.broker.leave, self._settings.group, self.consumer_id))
+            await _insist(functools.partial(components.broker.leave_group, self._settings.group, self.consumer_id))
         except (RedisTrouble, TimeoutError) as error:
             log.info("worker %s leaves its name in the group: %r", self.consumer_id, error)
 

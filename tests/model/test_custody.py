@@ -156,7 +156,7 @@ class TestSecondLife:
         async def unheard(*_: Any) -> None:
             pass
 
-        for method in ("release", "leave"):
+        for method in ("release_entries", "leave_group"):
             monkeypatch.setattr(Broker, method, unheard)
         await add(queue_name, redis_url, "a", attempts=3)
         for life in range(3):
@@ -185,14 +185,14 @@ class TestSecondLife:
     async def test_a_worker_that_has_left_is_not_heard_of_again(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        genuine = Broker.leave
+        genuine = Broker.leave_group
 
         async def slowly(self: Broker, group: str, consumer: str) -> bool:
             gone = await genuine(self, group, consumer)
             await asyncio.sleep(LEASE_MS / 1000)
             return gone
 
-        monkeypatch.setattr(Broker, "leave", slowly)
+        monkeypatch.setattr(Broker, "leave_group", slowly)
         async with worker(queue_name, redis_url, Runs()):
             pass
         assert await witness.zrange(Keys(queue_name).workers, 0, -1) == []

@@ -163,7 +163,7 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.client.flushdb()
-        assert self.wait(self.broker.regroup(GROUP, "anybody", LEASE_MS, []))
+        assert self.wait(self.broker.rebuild_group(GROUP, "anybody", LEASE_MS, []))
         for _ in range(2):
             self.workers.append(self._newcomer())
         self._add(3, 0, "none")
@@ -176,7 +176,7 @@ class Machine(RuleBasedStateMachine):
 
     def _renew(self, worker: Worker, held: list[tuple[bytes, int]]) -> list[bytes]:
         before = self._now_ms()
-        lost = self.wait(self.broker.keep(GROUP, worker.name, LEASE_MS, held))
+        lost = self.wait(self.broker.renew_lease(GROUP, worker.name, LEASE_MS, held))
         lease = self.model.leases[worker.name] = float(self.client.zscore(KEYS.workers, worker.name))
         assert before + LEASE_MS <= lease <= self._now_ms() + LEASE_MS
         return lost
@@ -348,7 +348,7 @@ class Machine(RuleBasedStateMachine):
     @rule(slot=slots, starts=st.booleans())
     def look_for_orphans(self, slot: int, starts: bool) -> None:
         worker = self.workers[slot]
-        page = self.wait(self.broker.pending_page(GROUP, worker.name, b"", b"+", 100, BOUNDS))
+        page = self.wait(self.broker.list_pending(GROUP, worker.name, b"", b"+", 100, BOUNDS))
         assert [(entry.id, entry.deliveries) for entry in page] == [
             (entry_id, self.model.entries[entry_id].deliveries) for entry_id in self.model.held_by(worker.name)
         ]
@@ -484,10 +484,10 @@ class Machine(RuleBasedStateMachine):
     def _live_again(self, worker: Worker, fault: str) -> None:
         """Killed and started anew under its name: what it held may have been run, and counts as if it had."""
         worker.runs.clear()
-        page = self.wait(self.broker.pending_page(GROUP, worker.name, b"", b"+", 100, BOUNDS))
+        page = self.wait(self.broker.list_pending(GROUP, worker.name, b"", b"+", 100, BOUNDS))
         seen = [(entry.id, entry.deliveries) for entry in page]
         assert [entry_id for entry_id, _ in seen] == self.model.held_by(worker.name)
-        self.ask(lambda: self.broker.recount(GROUP, worker.name, seen), fault)
+        self.ask(lambda: self.broker.count_delivery(GROUP, worker.name, seen), fault)
         for entry_id, _ in seen:
             entry = self.model.entries[entry_id]
             entry.deliveries, entry.is_idle = entry.deliveries + 1, False
@@ -498,7 +498,7 @@ class Machine(RuleBasedStateMachine):
         jobs = [run.job for run in worker.runs.values() if not run.is_started]
         held = [(job.entry_id, job.earlier_deliveries) for job in jobs]
         ours = [job for job in jobs if self.model.is_ours(worker.name, job.entry_id, job.number)]
-        answers = self.ask(lambda: self.broker.release(GROUP, worker.name, held), fault)
+        answers = self.ask(lambda: self.broker.release_entries(GROUP, worker.name, held), fault)
         assert answers == (len(ours), 0 if fault == "sent twice" else len(ours))
         for job in jobs:
             del worker.runs[job.entry_id]
@@ -509,7 +509,7 @@ class Machine(RuleBasedStateMachine):
 
     def _leave(self, worker: Worker, fault: str) -> None:
         is_free = not self.model.held_by(worker.name)
-        assert self.ask(lambda: self.broker.leave(GROUP, worker.name), fault) == (is_free, is_free)
+        assert self.ask(lambda: self.broker.leave_group(GROUP, worker.name), fault) == (is_free, is_free)
         if is_free:
             self.model.leases.pop(worker.name, None)
             assert worker.name not in self._consumers()
@@ -562,7 +562,7 @@ class Machine(RuleBasedStateMachine):
             self.client.client_kill_filter(_type="normal", skipme=True)
             self.wait(self._until_it_is_noticed())
         elif trouble == "leader":
-            self.wait(self.broker.yield_promotion(self.workers[slot].name))
+            self.wait(self.broker.release_promoter_lease(self.workers[slot].name))
             if self.model.leader == self.workers[slot].name:
                 self.model.leader = None
         else:
@@ -588,7 +588,7 @@ class Machine(RuleBasedStateMachine):
                 said[worker.name] = held
             silent = {name for name, lease in self.model.leases.items() if lease > self._now_ms()} - said.keys()
             is_there = is_there or not silent or not self.model.entries
-            assert self.wait(self.broker.regroup(GROUP, worker.name, LEASE_MS, held)) == is_there
+            assert self.wait(self.broker.rebuild_group(GROUP, worker.name, LEASE_MS, held)) == is_there
             if worker.name in said:
                 self.model.leases[worker.name] = float(self.client.zscore(KEYS.workers, worker.name))
         assert is_there

@@ -59,11 +59,11 @@ class FakeBroker:
         await self._answer(also)
         self.acked += ids
 
-    async def finish(self, group: str, entries: list[tuple[bytes, str]], also: Also | None = None) -> None:
+    async def ack_unique(self, group: str, entries: list[tuple[bytes, str]], also: Also | None = None) -> None:
         await self._answer(also)
         self.finished += entries
 
-    async def store(
+    async def ack_with_results(
         self,
         group: str,
         ttl_ms: int,

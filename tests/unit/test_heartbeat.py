@@ -41,7 +41,7 @@ class FakeBroker:
         self.timeout_s = 60.0
         self.left = 0
 
-    async def keep(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
+    async def renew_lease(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
         if self.is_away:
             raise ConnectionLost("away")
         if not self.has_group:
@@ -51,17 +51,17 @@ class FakeBroker:
         self.called.release()
         return [entry_id for entry_id, _ in held if entry_id in self.stolen]
 
-    async def regroup(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
+    async def rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
         if self.is_away:
             raise ConnectionLost("away")
         self.reports.append(dict(held))
         self.has_group = len(self.reports) >= self.reports_wanted
         return self.has_group
 
-    async def tell_of_worker(self, consumer: str, about: bytes, kept_ms: int) -> None:
+    async def write_worker_record(self, consumer: str, about: bytes, kept_ms: int) -> None:
         self.told.append((consumer, about, kept_ms))
 
-    async def hear_of_pause(self, on_pause: Callable[[], None]) -> bool:
+    async def subscribe_to_pause(self, on_pause: Callable[[], None]) -> bool:
         loop = asyncio.get_running_loop()  # messages come in the keeper's thread
         self.on_pause = lambda: loop.call_soon_threadsafe(on_pause)
         return True
@@ -74,7 +74,7 @@ class FakeBroker:
     async def now_ms(self) -> int:
         return 0
 
-    async def leave(self, group: str, consumer: str) -> bool:
+    async def leave_group(self, group: str, consumer: str) -> bool:
         self.left += 1
         return True
 
@@ -399,14 +399,16 @@ async def test_stopping_ends_a_renewal_that_waits() -> None:
     class Hanging(FakeBroker):
         waits: bool = False
 
-        async def keep(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
+        async def renew_lease(
+            self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]
+        ) -> list[bytes]:
             if self.kept:
                 self.waits = True
                 try:
                     await asyncio.sleep(60)
                 finally:
                     self.waits = False
-            return await super().keep(group, consumer, lease_ms, held)
+            return await super().renew_lease(group, consumer, lease_ms, held)
 
     broker = Hanging()
     async with keeping(broker, FakeLanes(), dict, every_s=0.01):
@@ -433,12 +435,14 @@ async def test_a_renewal_is_sent_while_the_last_is_on_its_way() -> None:
         most = 0
         under_way = 0
 
-        async def keep(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
+        async def renew_lease(
+            self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]
+        ) -> list[bytes]:
             self.under_way += 1
             self.most = max(self.most, self.under_way)
             await asyncio.sleep(0.25)
             self.under_way -= 1
-            return await super().keep(group, consumer, lease_ms, held)
+            return await super().renew_lease(group, consumer, lease_ms, held)
 
     broker, lanes = Far(), FakeLanes()
     async with keeping(broker, lanes, dict, lease_ms=600, every_s=0.2):

@@ -47,7 +47,7 @@ class FakeBroker:
         self.is_live = True
         self.on_due: Callable[[float], None] | None = None
 
-    async def hear_of_due(self, on_due: Callable[[float], None]) -> bool:
+    async def subscribe_to_due(self, on_due: Callable[[float], None]) -> bool:
         self.on_due = on_due
         return self.hears
 
@@ -59,10 +59,10 @@ class FakeBroker:
             raise reply
         return reply
 
-    def tell_of_due(self, delay_ms: int) -> None:
+    def publish_due(self, delay_ms: int) -> None:
         self.told.append(delay_ms)
 
-    async def yield_promotion(self, holder: str) -> None:
+    async def release_promoter_lease(self, holder: str) -> None:
         self.yielded.append(holder)
 
     def live_socket(self) -> object | None:

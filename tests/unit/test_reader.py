@@ -147,10 +147,10 @@ class FakeBroker:
     async def read_within(self, group: str, consumer: str, count: int, bounds: Bounds) -> list[Claimed]:
         return []
 
-    async def last_pending(self, group: str) -> bytes | None:
+    async def last_pending_id(self, group: str) -> bytes | None:
         return b"999999-0"
 
-    async def pending_page(
+    async def list_pending(
         self, group: str, consumer: str, after: bytes, last: bytes, count: int, bounds: Bounds
     ) -> list[Claimed]:
         await asyncio.sleep(0)
@@ -161,7 +161,7 @@ class FakeBroker:
     async def ack(self, group: str, ids: list[bytes]) -> None:
         self.on_ack()
 
-    async def release(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
+    async def release_entries(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
         await self.on_release()
         self.released += [entry_id for entry_id, _ in held]
         return len(held)
@@ -169,7 +169,7 @@ class FakeBroker:
     async def cap_leases(self, group: str, lease_ms: int) -> list[bytes]:
         return []
 
-    async def regroup(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
+    async def rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
         await self.on_report(dict(held))
         return True
 
@@ -560,7 +560,7 @@ class TestReport:
                 await bench.report()
             return bench.broker.pages.pop(0) if bench.broker.pages else []
 
-        bench.broker.pending_page = page  # type: ignore[assignment, method-assign]
+        bench.broker.list_pending = page  # type: ignore[assignment, method-assign]
         await bench.reader.adopt_orphans()
         assert bench.lanes.numbers == [1]
         assert bench.reader.may_have_orphans

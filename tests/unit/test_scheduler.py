@@ -195,7 +195,7 @@ class FakeRepeats:
         self.meanwhile()
         return [self.moves] * len(fires)
 
-    async def set_aside(self, due: DueSpec, detail: str, now_ms: int) -> str:
+    async def bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> str:
         self.aside.append((due, detail))
         return self.refusal
 

@@ -235,7 +235,7 @@ class Adder:
             await asyncio.wait({self._recovery})
         if self._number and self._broker.connection.live_socket() is not None:
             with suppress(RedisTrouble):  # its TTL ends it
-                await self._broker.forget_ledger(self.ledger)
+                await self._broker.delete_ledger(self.ledger)
 
     def _unanswered(self) -> list[PendingBatch]:
         gathering = [self._gathering] if self._gathering is not None else []

@@ -90,7 +90,7 @@ class Broker:
     def ledger_of(self, producer: str) -> str:
         return self._keys.ledger(producer)
 
-    async def forget_ledger(self, ledger: str) -> None:
+    async def delete_ledger(self, ledger: str) -> None:
         """Nothing of this producer will be sent again; otherwise its TTL ends it."""
         await self.connection.call("DEL", ledger)
 
@@ -107,7 +107,7 @@ class Broker:
 
     # Working --------------------------------------------------------------------------------------------------------
 
-    async def risks(self) -> Risks:
+    async def read_server_risks(self) -> Risks:
         """What this server's settings put at risk; nothing if it does not tell."""
         try:
             memory = await self.connection.call("INFO", "memory")
@@ -116,7 +116,7 @@ class Broker:
             return Risks()
         return read_risks(f"{_text(memory)}\n{_text(persistence)}")
 
-    def holes(self) -> str:
+    def known_vulnerability(self) -> str:
         """What is known to be wrong with the version of the server that was last connected to."""
         socket = self.connection.live_socket()
         dialect = None if socket is None else socket.dialect
@@ -194,12 +194,12 @@ class Broker:
         else:
             await self.run(scripts.ACK, (self._keys.stream,), (group, *ids), also)
 
-    async def finish(self, group: str, entries: list[tuple[bytes, str]], also: Also | None = None) -> None:
+    async def ack_unique(self, group: str, entries: list[tuple[bytes, str]], also: Also | None = None) -> None:
         """ack() for jobs that may be the only ones of their id: entry id and job id. Harmless to send again."""
         arguments = (word for entry in entries for word in entry)
         await self.run(scripts.ACK_UNIQUE, (self._keys.stream,), (group, self._keys.prefix, *arguments), also)
 
-    async def store(
+    async def ack_with_results(
         self,
         group: str,
         ttl_ms: int,
@@ -208,7 +208,7 @@ class Broker:
         marked: list[tuple[bytes, str]],
         also: Also | None = None,
     ) -> int:
-        """ack() with results, each with its job's id; marked as finish() takes them. Harmless to send again.
+        """ack() with results, each with its job's id; marked as ack_unique() takes them. Harmless to send again.
 
         Returns how many results could not be stored.
         """
@@ -268,10 +268,10 @@ class Broker:
 
     # Leases ---------------------------------------------------------------------------------------------------------
 
-    async def keep(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
+    async def renew_lease(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
         """Renew this worker's lease and its hold on entries, each with its delivery; returns those it has lost.
 
-        While the group is gone it fails, and the lease is renewed by regroup().
+        While the group is gone it fails, and the lease is renewed by rebuild_group().
         """
         keys = (self._keys.stream, self._keys.workers_of(group))
         arguments = (word for entry in held for word in entry)
@@ -279,32 +279,32 @@ class Broker:
             await self.run(scripts.RENEW_LEASE, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments))
         )
 
-    async def regroup(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
+    async def rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
         """Whether the group is there. If not, it is made as soon as every living worker has said what it holds."""
         keys = (self._keys.stream, self._keys.workers_of(group), self._keys.regroup(group))
         head = (group, consumer, lease_ms, WORKERS_KEPT_MS, RELEASED, RELEASED_IDLE_MS)
         arguments = (word for entry in held for word in entry)
         return bool(read_count(await self.run(scripts.REBUILD_GROUP, keys, (*head, *arguments))))
 
-    async def tell_of_worker(self, consumer: str, about: bytes, kept_ms: int) -> None:
+    async def write_worker_record(self, consumer: str, about: bytes, kept_ms: int) -> None:
         """What a worker wants known about itself. Sent twice it says the same."""
         await self.connection.call("SET", self._keys.worker(consumer), about, "PX", kept_ms)
 
     async def is_paused(self) -> bool:
         return bool(read_count(await self.connection.call("EXISTS", self._keys.paused)))
 
-    async def hear_of_pause(self, on_hint: Callable[[], None]) -> bool:
-        """Have `on_hint` called when somebody says that the queue is paused or resumed. Best effort, as hear()."""
+    async def subscribe_to_pause(self, on_hint: Callable[[], None]) -> bool:
+        """Have `on_hint` called when somebody says that the queue is paused or resumed. Messages can be lost."""
         return await self._listen(self._keys.pause_channel, lambda _: on_hint())
 
-    async def release(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
+    async def release_entries(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
         """Hand unstarted entries back, each with the number of its earlier deliveries."""
         arguments = [word for entry in held for word in entry]
         keys = (self._keys.stream, self._keys.workers_of(group))
         head = (group, consumer, RELEASED, RELEASED_IDLE_MS)
         return read_count(await self.run(scripts.RELEASE_ENTRIES, keys, (*head, *arguments)))
 
-    async def leave(self, group: str, consumer: str) -> bool:
+    async def leave_group(self, group: str, consumer: str) -> bool:
         """Whether the consumer's name is gone; if not, the others take over what it holds."""
         await self.connection.call("DEL", self._keys.worker(consumer))
         keys = (self._keys.stream, self._keys.workers_of(group))
@@ -362,11 +362,11 @@ class Broker:
         keys = (self._keys.stream, self._keys.workers_of(group))
         return read_claimed(await self.run(scripts.CLAIM_IDLE, keys, (group, consumer, min_idle_ms, count, *bounds)))
 
-    async def last_pending(self, group: str) -> bytes | None:
+    async def last_pending_id(self, group: str) -> bytes | None:
         """The last entry that is pending for anybody."""
         return read_last_pending(await self.connection.call("XPENDING", self._keys.stream, group))
 
-    async def pending_page(
+    async def list_pending(
         self, group: str, consumer: str, after: bytes, last: bytes, count: int, bounds: Bounds
     ) -> list[Claimed]:
         """A page of what is pending for this consumer, after an entry id; b"" for the first page."""
@@ -374,7 +374,7 @@ class Broker:
         arguments = (group, consumer, start, last, count, *bounds)
         return read_claimed(await self.run(scripts.LIST_PENDING, (self._keys.stream,), arguments))
 
-    async def pending_ids(
+    async def list_pending_ids(
         self, group: str, consumer: str, after: bytes, last: bytes, count: int
     ) -> list[tuple[bytes, int]]:
         """The same without what the entries hold: each with how often it was delivered."""
@@ -382,7 +382,7 @@ class Broker:
         page = await self.connection.call("XPENDING", self._keys.stream, group, start, last, count, consumer)
         return [(hold.entry_id, hold.deliveries) for hold in read_holds(page)]
 
-    async def recount(self, group: str, consumer: str, seen: list[tuple[bytes, int]]) -> None:
+    async def count_delivery(self, group: str, consumer: str, seen: list[tuple[bytes, int]]) -> None:
         """Count one more delivery of entries of ours, each with the one that was seen."""
         arguments = (word for entry in seen for word in entry)
         await self.run(scripts.COUNT_DELIVERY, (self._keys.stream,), (group, consumer, *arguments))
@@ -398,7 +398,7 @@ class Broker:
         arguments = (holder, lease_ms, batch, MAX_LEASE_MS, events_max_len, self._keys.prefix, PROMOTE_BYTES)
         return read_promotion(await self.run(scripts.PROMOTE, keys, arguments))
 
-    async def backlog(self) -> tuple[int, int]:
+    async def count_delayed(self) -> tuple[int, int]:
         """How many jobs are delayed, and for how many ms the first of them has been due; 0 if it is not."""
         depth, first, now_ms = await asyncio.gather(
             self.connection.call("ZCARD", self._keys.delayed),
@@ -409,15 +409,15 @@ class Broker:
             return read_count(depth), int(min(max(0, now_ms - due_ms), now_ms))  # a score may be infinite
         return read_count(depth), 0
 
-    async def hear_of_due(self, on_due: Callable[[float], None]) -> bool:
+    async def subscribe_to_due(self, on_due: Callable[[float], None]) -> bool:
         """Have `on_due` called with the seconds until a job is due, if it is the next. False if this cannot be."""
-        return await self.hear(self._keys.due_channel, on_due)
+        return await self.subscribe_to_hints(self._keys.due_channel, on_due)
 
-    def tell_of_due(self, delay_ms: int) -> None:
+    def publish_due(self, delay_ms: int) -> None:
         """Tell who leads that a job is due in `delay_ms`. Best effort: it looks by itself, too."""
         self._send(("PUBLISH", self._keys.due_channel, delay_ms), _nobody)
 
-    async def hear(self, channel: str, on_due: Callable[[float], None]) -> bool:
+    async def subscribe_to_hints(self, channel: str, on_due: Callable[[float], None]) -> bool:
         """Best effort: it ends with the socket, so it is asked for again and again, and a message can be lost."""
         return await self._listen(channel, partial(_pass_on, on_due))
 
@@ -438,7 +438,7 @@ class Broker:
             raise ReplyError(found.refusal)
         return found.each
 
-    async def yield_promotion(self, holder: str) -> None:
+    async def release_promoter_lease(self, holder: str) -> None:
         """Let go of the promoter's lease, if it is ours."""
         await self.run(scripts.RELEASE_LEASE, (self._keys.promoter_lease,), (holder,))
 

@@ -104,7 +104,7 @@ class RepeatablesBroker:
         moved = await self._broker.run(scripts.FIRE, (self._keys.stream, self._keys.repeat), tuple(arguments))
         return [bool(one) for one in moved]
 
-    async def set_aside(self, due: DueSpec, detail: str, now_ms: int) -> str:
+    async def bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> str:
         """Move what cannot be fired to the dead letters; why they refuse it, "" if they do not.
 
         What is refused is due again later. The second time it is gone, or not due.
@@ -114,12 +114,12 @@ class RepeatablesBroker:
         _, refusal = await self._broker.run(scripts.BURY_REPEATABLE, keys, arguments)
         return str(refusal.decode("utf-8", "replace"))
 
-    async def yield_lease(self, holder: str) -> None:
+    async def release_scheduler_lease(self, holder: str) -> None:
         await self._broker.run(scripts.RELEASE_LEASE, (self._keys.scheduler_lease,), (holder,))
 
-    async def hear_of_due(self, on_due: Callable[[float], None]) -> bool:
-        """As Broker.hear_of_due, for repeatables."""
-        return await self._broker.hear(self._keys.repeat_channel, on_due)
+    async def subscribe_to_due(self, on_due: Callable[[float], None]) -> bool:
+        """As Broker.subscribe_to_due, for repeatables."""
+        return await self._broker.subscribe_to_hints(self._keys.repeat_channel, on_due)
 
     # Storing --------------------------------------------------------------------------------------------------------
 

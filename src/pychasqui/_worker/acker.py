@@ -224,10 +224,12 @@ class Acker(Service):
             ids = [job.entry_id for job in jobs]
             results = [(job.id, job.result) for job in jobs if job.result is not None]
             marked = [(job.entry_id, job.id) for job in jobs if job.is_marked]
-            if refused := await self._broker.store(self._group, self._result_ttl_ms, ids, results, marked, also):
+            if refused := await self._broker.ack_with_results(
+                self._group, self._result_ttl_ms, ids, results, marked, also
+            ):
                 log.warning("Redis has refused %d results; their jobs are done", refused)
         else:
-            await self._broker.finish(self._group, [(job.entry_id, job.id) for job in jobs], also)
+            await self._broker.ack_unique(self._group, [(job.entry_id, job.id) for job in jobs], also)
         del self._finishing[: len(jobs)]
         self._kinds[1].unsettled.answered([], "")
         if self._metrics is not None:

@@ -38,7 +38,7 @@ class GroupRecovery:
             self._is_under_way = True
             held = list(self.held().items())
         try:
-            return await broker.regroup(*self._me, held)
+            return await broker.rebuild_group(*self._me, held)
         finally:
             self._is_under_way = False
 

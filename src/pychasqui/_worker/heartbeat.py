@@ -268,7 +268,7 @@ class Heartbeat:
         """Returns those that are lost."""
         batches = [entries[start : start + IDS_A_CALL] for start in range(0, max(len(entries), 1), IDS_A_CALL)]
         me = (self._group, self._consumer, self._lease_ms)
-        lost = await asyncio.gather(*(self._broker.keep(*me, batch) for batch in batches))
+        lost = await asyncio.gather(*(self._broker.renew_lease(*me, batch) for batch in batches))
         return {entry_id for some in lost for entry_id in some}
 
     def _is_renewed(self, sent_at: float, lost: set[bytes], *, was_over: bool) -> float:
@@ -342,7 +342,7 @@ class Heartbeat:
             await self._keep_all(held)
         elif not self._has_left:  # what was read here and not started goes to others at once
             self._has_left = True
-            await self._broker.leave(self._group, self._consumer)
+            await self._broker.leave_group(self._group, self._consumer)
         return False
 
     async def _measure(self, longest_s: float) -> float:
@@ -377,10 +377,10 @@ class Heartbeat:
     async def _look_around(self) -> None:
         """Say how this worker is, and see whether the queue is paused; it is told of that, too."""
         with suppress(RedisTrouble):  # it can wait: the lease could not
-            await self._broker.hear_of_pause(self._pauses.hear)
+            await self._broker.subscribe_to_pause(self._pauses.hear)
             self._pause(await self._broker.is_paused())
             kept_ms = 2 * self._lease_ms
-            await self._broker.tell_of_worker(self._consumer, self._describe(), kept_ms)  # may find no memory
+            await self._broker.write_worker_record(self._consumer, self._describe(), kept_ms)  # may find no memory
 
     def _pause(self, is_paused: bool) -> None:
         self._in_worker_loop(self._on_pause, is_paused)

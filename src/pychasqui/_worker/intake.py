@@ -217,7 +217,7 @@ class Intake(Service):
                     break
                 # What is held before the page comes, while, and after, is none.
                 self._known, asked = set(self._held()) | self._on_way_back, self._asking()
-                page = await self._helper.pending_page(
+                page = await self._helper.list_pending(
                     self._group, self._consumer, *search, ORPHANS_A_PAGE, self.bounds()
                 )
                 with self._recovery.lock:
@@ -243,17 +243,17 @@ class Intake(Service):
         has_more = self.may_have_orphans
         try:
             while has_more:
-                page = await self._helper.pending_ids(self._group, self._consumer, b"", b"+", ORPHANS_A_PAGE)
+                page = await self._helper.list_pending_ids(self._group, self._consumer, b"", b"+", ORPHANS_A_PAGE)
                 held = self._held()
                 unknown = [(entry_id, deliveries - 1) for entry_id, deliveries in page if entry_id not in held]
                 if has_more := bool(unknown):
-                    await self._helper.release(self._group, self._consumer, unknown)
+                    await self._helper.release_entries(self._group, self._consumer, unknown)
         except RedisTrouble as error:
             log.debug("worker %s hands back later what it cannot start: %s", self._consumer, error)
 
     async def _begin_search(self) -> Search | None:
         self._known = set()  # somebody is at it
-        last = await self._helper.last_pending(self._group)
+        last = await self._helper.last_pending_id(self._group)
         return None if last is None else Search(b"", last)
 
     def _adopt(self, page: list[Claimed]) -> list[Claimed]:

@@ -67,13 +67,13 @@ class Promoter(Leader):
         # It looks at least every rest_s, and at what it was told of, and learns then what is due next.
         if delay_ms / 1000 < 2 * self._rest_s and (due < self._hinted_due or self._hinted_due <= now):
             self._hinted_due = due
-            self._broker.tell_of_due(delay_ms)
+            self._broker.publish_due(delay_ms)
 
     async def _let_go(self) -> None:
-        await self._broker.yield_promotion(self._holder)
+        await self._broker.release_promoter_lease(self._holder)
 
     async def _look(self) -> float:
-        return await self._tick(hears=await self._broker.hear_of_due(self.hear))
+        return await self._tick(hears=await self._broker.subscribe_to_due(self.hear))
 
     async def _tick(self, *, hears: bool) -> float:
         """Promote what is due; returns how long to wait for the next look."""
@@ -114,5 +114,5 @@ class Promoter(Leader):
 
     async def _report(self, tell: Callable[[Record], None], done: Promotion) -> None:
         """Tell how it went. How much is delayed still is asked only for this."""
-        depth, lag_ms = await self._broker.backlog()
+        depth, lag_ms = await self._broker.count_delayed()
         tell(PromoterTick(done.promoted, depth, lag_ms))

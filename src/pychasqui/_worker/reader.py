@@ -285,7 +285,7 @@ class Reader(Intake):
         try:
             for start in range(0, len(jobs), SHED_A_CALL):
                 held = [(job.entry_id, job.earlier_deliveries) for job in jobs[start : start + SHED_A_CALL]]
-                await self._broker.release(self._group, self._consumer, held)
+                await self._broker.release_entries(self._group, self._consumer, held)
         except RedisTrouble:
             self.may_have_orphans = True  # they are still pending for us, and found again
         finally:

@@ -58,10 +58,10 @@ class Scheduler(Leader):
         self.missed = 0  # how often a repeatable was found that had not been fired in time
 
     async def _let_go(self) -> None:
-        await self._repeats.yield_lease(self._holder)
+        await self._repeats.release_scheduler_lease(self._holder)
 
     async def _look(self) -> float:
-        await self._repeats.hear_of_due(self.hear)
+        await self._repeats.subscribe_to_due(self.hear)
         return await self._tick()
 
     async def _tick(self) -> float:
@@ -109,7 +109,7 @@ class Scheduler(Leader):
         self.missed += 1
 
     async def _set_aside(self, due: DueSpec, detail: str, now_ms: int) -> None:
-        refusal = await self._repeats.set_aside(due, detail, now_ms)
+        refusal = await self._repeats.bury_repeatable(due, detail, now_ms)
         if refusal:
             log.error("a repeatable cannot be fired, nor be a dead letter (%.200r): %.300r", refusal, detail)
         else:
