@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
 
-from ._core.config import check_int
+from ._core.checks import check_int
 from ._redis.dlq import DlqBroker
 from ._redis.replies import Entry
 from ._wire.envelope import Envelope, decode_data, decode_envelope, decode_name, encode_data, encode_envelope

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from ._core import config
+from ._core import checks, defaults
 from ._core.printable import printable
 from ._redis.connection import Connection
 from ._redis.connector import Connector
@@ -61,19 +61,19 @@ class QueueEvents:
         self,
         queue_name: str,
         *,
-        redis_url: str = config.REDIS_URL,
+        redis_url: str = defaults.REDIS_URL,
         tls: bool = False,
         last_event_id: str = "$",
-        block_ms: int = config.READ_BLOCK_MS,
+        block_ms: int = defaults.READ_BLOCK_MS,
         count: int = 100,
         names: Collection[str] | None = None,
         job_ids: Collection[str] | None = None,
         credential_provider: CredentialProvider | None = None,
     ) -> None:
-        self.queue_name = config.check_queue_name(queue_name)
+        self.queue_name = checks.check_queue_name(queue_name)
         self._after = _check_event_id(last_event_id)
-        self._block_ms = config.check_int("block_ms", block_ms, 1)
-        self._count = config.check_int("count", count, 1)
+        self._block_ms = checks.check_int("block_ms", block_ms, 1)
+        self._count = checks.check_int("count", count, 1)
         self._names = _check_filter("names", names)
         self._job_ids = _check_filter("job_ids", job_ids)
         self._connector: Connector | None = Connector(

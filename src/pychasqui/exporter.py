@@ -13,7 +13,7 @@ from http import HTTPStatus
 from types import TracebackType
 from typing import Self
 
-from ._core import config
+from ._core import checks, defaults
 from ._http.server import Answer, HttpServer, SharedPage
 from ._http.text_format import CONTENT_TYPE, Metric, label, render
 from .errors import InvalidArgument, RedisTrouble
@@ -32,12 +32,12 @@ class QueueExporter:
     """
 
     def __init__(
-        self, queues: Iterable[Queue], *, metrics_port: int = 0, metrics_host: str = config.METRICS_HOST
+        self, queues: Iterable[Queue], *, metrics_port: int = 0, metrics_host: str = defaults.METRICS_HOST
     ) -> None:
         self._queues = list(queues)
         if not self._queues:
             raise InvalidArgument("queues must not be empty")
-        host, port = config.check_metrics_address(metrics_host, metrics_port)
+        host, port = checks.check_metrics_address(metrics_host, metrics_port)
         self._shared = [SharedPage(self._answer, SERVED_FOR_S), SharedPage(self._readyz, SERVED_FOR_S)]
         metrics, readyz = self._shared
         self._server = HttpServer(host, port, {"/metrics": metrics, "/healthz": _healthz, "/readyz": readyz})

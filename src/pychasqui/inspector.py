@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ._core.config import check_int, check_job_id
+from ._core.checks import check_int, check_job_id
 from ._core.printable import printable
 from ._redis.inspector import Counts, InspectorBroker, Pending
 from ._redis.replies import Entry

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from . import standalone as leaders
-from ._core import config
+from ._core import checks, defaults
 from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
 from ._version import __version__
@@ -146,7 +146,7 @@ class Producer:
         return (await self.get_result_bulk([id]))[0]
 
     async def get_result_bulk(self, ids: Iterable[str]) -> list[bytes | None]:
-        wanted = config.check_job_ids(ids)
+        wanted = checks.check_job_ids(ids)
         return await self._queue._reports().results(wanted) if wanted else []
 
 
@@ -202,10 +202,10 @@ class Scheduler(leaders.Scheduler):
             (redis_url,) = names
         if len(names) > 2 or queue_name is None:
             raise InvalidType("Scheduler takes a queue_name and a redis_url")
-        config.check_int("max_stream_len", max_stream_len, 0, default=0)
+        checks.check_int("max_stream_len", max_stream_len, 0, default=0)
         super().__init__(
             queue_name,
-            redis_url=redis_url or config.REDIS_URL,
+            redis_url=redis_url or defaults.REDIS_URL,
             tick_interval_ms=tick_interval_ms,
             batch=batch,
             lock_ttl_secs=lock_ttl_secs,
@@ -237,7 +237,7 @@ def _data(payload: bytes) -> Any:
 
 
 def _time(when_ms: int) -> datetime:
-    return datetime.fromtimestamp(config.check_int("when_ms", when_ms, 0) / 1000, UTC)
+    return datetime.fromtimestamp(checks.check_int("when_ms", when_ms, 0) / 1000, UTC)
 
 
 def _ids(jobs: list[Job]) -> list[str]:

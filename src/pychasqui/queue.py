@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from ._core import config
+from ._core import checks, defaults
 from ._core.options import IfExists, read_delay
 from ._producer.encoder import Backoff, Delay, Encoder
 from ._producer.sender import Sender
@@ -49,24 +49,24 @@ class Queue:
         self,
         name: str,
         *,
-        redis_url: str = config.REDIS_URL,
+        redis_url: str = defaults.REDIS_URL,
         tls: bool = False,
         max_stream_len: int | None = None,
         max_delay_secs: int | None = None,
-        max_payload_bytes: int = config.MAX_PAYLOAD_BYTES,
-        timeout_s: float = config.ADD_TIMEOUT_S,
+        max_payload_bytes: int = defaults.MAX_PAYLOAD_BYTES,
+        timeout_s: float = defaults.ADD_TIMEOUT_S,
         credential_provider: CredentialProvider | None = None,
         metrics: MetricsSink | None = None,
         tracing: TracingOption = "auto",
     ) -> None:
-        self._name = config.check_queue_name(name)
-        self._max_stream_len = 0 if max_stream_len is None else config.check_int("max_stream_len", max_stream_len, 1)
-        max_delay_secs = config.MAX_DELAY_S if max_delay_secs is None else max_delay_secs
+        self._name = checks.check_queue_name(name)
+        self._max_stream_len = 0 if max_stream_len is None else checks.check_int("max_stream_len", max_stream_len, 1)
+        max_delay_secs = defaults.MAX_DELAY_S if max_delay_secs is None else max_delay_secs
         self._encoder = Encoder(
-            config.check_int("max_payload_bytes", max_payload_bytes, 1),
-            1000 * config.check_int("max_delay_secs", max_delay_secs, 0),
+            checks.check_int("max_payload_bytes", max_payload_bytes, 1),
+            1000 * checks.check_int("max_delay_secs", max_delay_secs, 0),
         )
-        self._timeout_s = config.check_seconds("timeout_s", timeout_s)
+        self._timeout_s = checks.check_seconds("timeout_s", timeout_s)
         self._connector = Connector(
             redis_url, tls=tls, client_name=f"chasqui-queue-{name}", credential_provider=credential_provider
         )
@@ -121,7 +121,7 @@ class Queue:
                 name, data, repeat=repeat, attempts=attempts, backoff=backoff, missed_fires=missed_fires
             )
         if wait_replicas:
-            config.check_int("wait_replicas", wait_replicas, 0)
+            checks.check_int("wait_replicas", wait_replicas, 0)
         encoded = self._encoder.encode(
             name,
             data,
@@ -137,7 +137,7 @@ class Queue:
 
     async def add_unique(self, name: str, data: Any = None, *, job_id: str, **options: Any) -> Job:
         """add() with an id that must be given."""
-        return await self.add(name, data, job_id=config.check_new_job_id(job_id), **options)
+        return await self.add(name, data, job_id=checks.check_new_job_id(job_id), **options)
 
     async def add_bulk(self, jobs: Iterable[Mapping[str, Any]], *, wait_replicas: int = 0) -> list[Job]:
         """Add many jobs, each a mapping of add()'s arguments. If one cannot be encoded, none is sent.
@@ -146,7 +146,7 @@ class Queue:
         those that may not have been.
         """
         sender = self._bound_sender()
-        config.check_int("wait_replicas", wait_replicas, 0)
+        checks.check_int("wait_replicas", wait_replicas, 0)
         given = jobs if isinstance(jobs, list) else list(jobs)
         return await sender.send_all(self._encoder.encode_all(given), given, wait_replicas)
 
@@ -156,7 +156,7 @@ class Queue:
 
     async def cancel_delayed_bulk(self, job_ids: Iterable[str]) -> list[bool]:
         """The same for many, in the order of the ids."""
-        return await self._move_delayed("cancel", config.check_job_ids(job_ids))
+        return await self._move_delayed("cancel", checks.check_job_ids(job_ids))
 
     async def reschedule(self, job_id: str, delay: int | timedelta) -> bool:
         """Have a delayed job run so long from now (ms or timedelta) instead. False if it is not delayed any more."""
@@ -168,7 +168,7 @@ class Queue:
         return (await self._move_delayed("run", [job_id]))[0]
 
     async def _move_delayed(self, what: str, job_ids: list[str], delay_ms: int = 0) -> list[bool]:
-        ids = [config.check_job_id(job_id) for job_id in job_ids]
+        ids = [checks.check_job_id(job_id) for job_id in job_ids]
         broker = self._bound_broker()
         found: list[bool] = []
         for start in range(0, len(ids), MOVED_A_CALL):
@@ -183,16 +183,16 @@ class Queue:
 
     async def get_job_result_bulk(self, job_ids: Iterable[str]) -> list[Any]:
         """The same for many, in the order of the ids."""
-        ids = config.check_job_ids(job_ids)
+        ids = checks.check_job_ids(job_ids)
         return decode_results(await self._reports().results(ids)) if ids else []
 
     async def get_job_progress(self, job_id: str) -> int | None:
         """How far the job's handler has said to be, in per cent; None if it has not."""
-        return await self._reports().progress_of(config.check_job_id(job_id))
+        return await self._reports().progress_of(checks.check_job_id(job_id))
 
     async def get_job_logs(self, job_id: str, *, limit: int = 100) -> list[str]:
         """The last lines that the job's handler has logged, oldest first."""
-        return await self._reports().log_of(config.check_job_id(job_id), config.check_int("limit", limit, 1))
+        return await self._reports().log_of(checks.check_job_id(job_id), checks.check_int("limit", limit, 1))
 
     async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109  the official name
         """What the job's handler returns, as soon as it does.
@@ -200,16 +200,16 @@ class Queue:
         Raises JobFailed as soon as the job is dead, ResultExpired or ResultNotStored if it is done without a result
         that is still there, and TimeoutError, which says where the job is and whether any worker lives.
         """
-        timeout_s = config.check_seconds("timeout", timeout)
+        timeout_s = checks.check_seconds("timeout", timeout)
         self._bind_to_loop()
         if self._results is None:
             events = QueueEvents.over(self._connector.connection(timeout_s=7.0), self.name)
             self._results = Results(self._reports, events, self._look)
-        return await self._results.wait(config.check_job_id(job_id), timeout_s)
+        return await self._results.wait(checks.check_job_id(job_id), timeout_s)
 
     async def wait_for_results(self, job_ids: Iterable[str], *, timeout: float = 30.0) -> list[Any]:  # noqa: ASYNC109
         """The results of many jobs, in the order of the ids. An error of one is raised when it is known."""
-        ids = config.check_job_ids(job_ids)
+        ids = checks.check_job_ids(job_ids)
         waits = [asyncio.ensure_future(self.wait_for_result(job_id, timeout=timeout)) for job_id in ids]
         try:
             return list(await asyncio.gather(*waits))
@@ -266,7 +266,7 @@ class Queue:
 
     async def drain(self, *, delayed: bool = False) -> int:
         """Remove the waiting jobs and, if asked for, the delayed ones. Returns how many."""
-        config.check_bool("delayed", delayed)
+        checks.check_bool("delayed", delayed)
         removed = await self.purge("waiting")
         return removed + (await self.purge("delayed") if delayed else 0)
 
@@ -282,7 +282,7 @@ class Queue:
         return Inspector(self._inspector_broker)
 
     def _inspector_broker(self) -> InspectorBroker:
-        return InspectorBroker(self._bound_broker(), Keys(self.name), config.GROUP)
+        return InspectorBroker(self._bound_broker(), Keys(self.name), defaults.GROUP)
 
     @property
     def repeatables(self) -> Repeatables:

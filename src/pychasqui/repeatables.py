@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ._core.config import MAX_PAYLOAD_BYTES, check_int, check_job_name
+from ._core.checks import check_int, check_job_name
+from ._core.defaults import MAX_PAYLOAD_BYTES
 from ._producer.encoder import Backoff
 from ._redis.repeatables import RepeatablesBroker, Stored
 from ._wire.envelope import decode_data, decode_retry, encode_data, encode_retry

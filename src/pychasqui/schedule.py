@@ -23,7 +23,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any
 
-from ._core.config import check_int
+from ._core.checks import check_int
 from ._core.cron import DAY_S, LAST_WALL, parse_cron
 from ._core.zones import find_zone
 from .errors import InvalidArgument, InvalidType

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 from uuid import uuid4
 
-from ._core import config
+from ._core import checks, defaults, limits
 from ._redis.broker import Broker
 from ._redis.connector import Connector
 from ._redis.endpoint import CredentialProvider
@@ -36,24 +36,24 @@ class _Leader(Lifecycle):
         self,
         queue_name: str,
         *,
-        redis_url: str = config.REDIS_URL,
+        redis_url: str = defaults.REDIS_URL,
         tls: bool = False,
         holder_id: str | None = None,
         metrics: MetricsSink | None = None,
         credential_provider: CredentialProvider | None = None,
         lock_ttl_secs: int | None = None,
     ) -> None:
-        config.check_queue_name(queue_name)
+        checks.check_queue_name(queue_name)
         kind = type(self).__name__
         client_name = f"chasqui-{kind.lower()}-{queue_name}"
         holder_id = f"{kind[0].lower()}-{uuid4()}" if holder_id is None else holder_id
-        self.holder_id = config.check_consumer_name("holder_id", holder_id)
+        self.holder_id = checks.check_consumer_name("holder_id", holder_id)
         connector = Connector(redis_url, tls=tls, client_name=client_name, credential_provider=credential_provider)
         super().__init__(kind, queue_name, connector)
         self._tell = None if metrics is None else GuardedSinks([metrics]).tell
-        lease_ms = 1000 * config.check_int("lock_ttl_secs", lock_ttl_secs, 1, default=self._lease_ms // 1000 or 1)
+        lease_ms = 1000 * checks.check_int("lock_ttl_secs", lock_ttl_secs, 1, default=self._lease_ms // 1000 or 1)
         if lock_ttl_secs is not None:
-            self._lease_ms = min(lease_ms, config.MAX_LEASE_MS)
+            self._lease_ms = min(lease_ms, limits.MAX_LEASE_MS)
 
     def _service(self, broker: Broker, keys: Keys) -> Service:
         raise NotImplementedError
@@ -64,7 +64,7 @@ class _Leader(Lifecycle):
 
     async def _live(self) -> None:
         keys = Keys(self.queue_name)
-        broker = Broker(self._connector.connection(timeout_s=config.WORK_TIMEOUT_S), keys)
+        broker = Broker(self._connector.connection(timeout_s=limits.WORK_TIMEOUT_S), keys)
         service = self._service(broker, keys)
         service.on_death = self._on_death
         try:
@@ -101,16 +101,16 @@ class Promoter(_Leader):
         poll_interval_ms: int | None = None,
         promote_batch: int | None = None,
         events_enabled: bool = True,
-        events_max_stream_len: int = config.EVENTS_MAX_LEN,
+        events_max_stream_len: int = defaults.EVENTS_MAX_LEN,
         **options: Any,
     ) -> None:
-        self._lease_ms = config.PROMOTER_LEASE_MS
+        self._lease_ms = limits.PROMOTER_LEASE_MS
         super().__init__(queue_name, **options)
-        every_ms = int(1000 * config.PROMOTE_EVERY_S)
-        self._every_s = config.check_int("poll_interval_ms", poll_interval_ms, 10, 60_000, default=every_ms) / 1000
-        self._batch = config.check_int("promote_batch", promote_batch, 1, default=config.PROMOTE_BATCH)
-        max_len = config.check_int("events_max_stream_len", events_max_stream_len, 1)
-        self._events_max_len = max_len if config.check_bool("events_enabled", events_enabled) else 0
+        every_ms = int(1000 * limits.PROMOTE_EVERY_S)
+        self._every_s = checks.check_int("poll_interval_ms", poll_interval_ms, 10, 60_000, default=every_ms) / 1000
+        self._batch = checks.check_int("promote_batch", promote_batch, 1, default=limits.PROMOTE_BATCH)
+        max_len = checks.check_int("events_max_stream_len", events_max_stream_len, 1)
+        self._events_max_len = max_len if checks.check_bool("events_enabled", events_enabled) else 0
 
     def _service(self, broker: Broker, keys: Keys) -> Service:
         return promoter.Promoter(
@@ -134,11 +134,11 @@ class Scheduler(_Leader):
     def __init__(
         self, queue_name: str, *, tick_interval_ms: int | None = None, batch: int | None = None, **options: Any
     ) -> None:
-        self._lease_ms = config.SCHEDULER_LEASE_MS
+        self._lease_ms = limits.SCHEDULER_LEASE_MS
         super().__init__(queue_name, **options)
-        self._batch = config.check_int("batch", batch, 1, 10_000, default=scheduler.BATCH)
-        self._tick_ms = config.check_int(
-            "tick_interval_ms", tick_interval_ms, 10, config.MAX_TICK_MS, default=config.SCHEDULER_TICK_MS
+        self._batch = checks.check_int("batch", batch, 1, 10_000, default=scheduler.BATCH)
+        self._tick_ms = checks.check_int(
+            "tick_interval_ms", tick_interval_ms, 10, limits.MAX_TICK_MS, default=defaults.SCHEDULER_TICK_MS
         )
 
     def _service(self, broker: Broker, keys: Keys) -> Service:

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from ._core import config
+from ._core import checks, defaults, limits
 from ._core.delivery import Delivery
 from ._redis.broker import Broker
 from ._redis.connector import Connector
@@ -64,72 +64,72 @@ class Worker(Lifecycle):
         queue_name: str,
         handler: Handler,
         *,
-        redis_url: str = config.REDIS_URL,
+        redis_url: str = defaults.REDIS_URL,
         tls: bool = False,
-        concurrency: int = config.CONCURRENCY,
-        max_attempts: int = config.MAX_ATTEMPTS,
+        concurrency: int = defaults.CONCURRENCY,
+        max_attempts: int = defaults.MAX_ATTEMPTS,
         retry: RetryPolicy | None = None,
-        group: str = config.GROUP,
+        group: str = defaults.GROUP,
         consumer_id: str | None = None,
-        read_block_ms: int | None = config.READ_BLOCK_MS,
-        read_count: int | None = config.READ_COUNT,
-        claim_min_idle_ms: int | None = config.CLAIM_MIN_IDLE_MS,
-        lease_ms: int = config.LEASE_MS,
-        max_payload_bytes: int | None = config.MAX_PAYLOAD_BYTES,
-        prefetch_bytes: int = config.PREFETCH_BYTES,
-        dlq_max_stream_len: int | None = config.DLQ_MAX_LEN,
+        read_block_ms: int | None = defaults.READ_BLOCK_MS,
+        read_count: int | None = defaults.READ_COUNT,
+        claim_min_idle_ms: int | None = defaults.CLAIM_MIN_IDLE_MS,
+        lease_ms: int = defaults.LEASE_MS,
+        max_payload_bytes: int | None = defaults.MAX_PAYLOAD_BYTES,
+        prefetch_bytes: int = defaults.PREFETCH_BYTES,
+        dlq_max_stream_len: int | None = defaults.DLQ_MAX_LEN,
         strict: bool = False,
         events_enabled: bool = True,
-        events_max_stream_len: int = config.EVENTS_MAX_LEN,
+        events_max_stream_len: int = defaults.EVENTS_MAX_LEN,
         store_results: bool = False,
-        result_ttl_ms: int | None = config.RESULT_TTL_MS,
+        result_ttl_ms: int | None = defaults.RESULT_TTL_MS,
         delayed_enabled: bool = True,
         run_scheduler: bool = True,
-        scheduler_tick_ms: int | None = config.SCHEDULER_TICK_MS,
+        scheduler_tick_ms: int | None = defaults.SCHEDULER_TICK_MS,
         metrics: MetricsSink | None = None,
         metrics_port: int | None = None,
-        metrics_host: str = config.METRICS_HOST,
-        shutdown_deadline_s: float = config.SHUTDOWN_DEADLINE_S,
+        metrics_host: str = defaults.METRICS_HOST,
+        shutdown_deadline_s: float = defaults.SHUTDOWN_DEADLINE_S,
         credential_provider: CredentialProvider | None = None,
         tracing: TracingOption = "auto",
     ) -> None:
         consumer_id = f"c-{uuid4()}" if consumer_id is None else consumer_id
         self._settings = Settings(
-            queue_name=config.check_queue_name(queue_name),
+            queue_name=checks.check_queue_name(queue_name),
             handler=check_handler(handler),
-            consumer_id=config.check_consumer_id(consumer_id),
-            group=config.check_consumer_name("group", group),
-            concurrency=config.check_int("concurrency", concurrency, 1),
-            max_attempts=config.check_int("max_attempts", max_attempts, 0, MAX_U32),
+            consumer_id=checks.check_consumer_id(consumer_id),
+            group=checks.check_consumer_name("group", group),
+            concurrency=checks.check_int("concurrency", concurrency, 1),
+            max_attempts=checks.check_int("max_attempts", max_attempts, 0, MAX_U32),
             retry=retry or RetryPolicy(),
-            claim_min_idle_ms=config.check_int(
-                "claim_min_idle_ms", claim_min_idle_ms, config.MIN_LEASE_MS, default=config.CLAIM_MIN_IDLE_MS
+            claim_min_idle_ms=checks.check_int(
+                "claim_min_idle_ms", claim_min_idle_ms, limits.MIN_LEASE_MS, default=defaults.CLAIM_MIN_IDLE_MS
             ),
-            lease_ms=config.check_int("lease_ms", lease_ms, config.MIN_LEASE_MS, config.MAX_WORKER_LEASE_MS),
-            dlq_max_len=config.check_int("dlq_max_stream_len", dlq_max_stream_len, 0, default=config.DLQ_MAX_LEN),
-            block_ms=config.check_int("read_block_ms", read_block_ms, 1, default=config.READ_BLOCK_MS),
-            read_count=config.check_int("read_count", read_count, 1, default=config.READ_COUNT),
-            max_payload_bytes=config.check_int(
-                "max_payload_bytes", max_payload_bytes, 1, default=config.MAX_PAYLOAD_BYTES
+            lease_ms=checks.check_int("lease_ms", lease_ms, limits.MIN_LEASE_MS, limits.MAX_WORKER_LEASE_MS),
+            dlq_max_len=checks.check_int("dlq_max_stream_len", dlq_max_stream_len, 0, default=defaults.DLQ_MAX_LEN),
+            block_ms=checks.check_int("read_block_ms", read_block_ms, 1, default=defaults.READ_BLOCK_MS),
+            read_count=checks.check_int("read_count", read_count, 1, default=defaults.READ_COUNT),
+            max_payload_bytes=checks.check_int(
+                "max_payload_bytes", max_payload_bytes, 1, default=defaults.MAX_PAYLOAD_BYTES
             ),
-            prefetch_bytes=config.check_int("prefetch_bytes", prefetch_bytes, 1),
-            events_max_len=config.check_bool("events_enabled", events_enabled)
-            * config.check_int("events_max_stream_len", events_max_stream_len, 1),
-            result_ttl_ms=config.check_bool("store_results", store_results)
-            * config.check_int(
-                "result_ttl_ms", result_ttl_ms, 1, config.MAX_RESULT_TTL_MS, default=config.RESULT_TTL_MS
+            prefetch_bytes=checks.check_int("prefetch_bytes", prefetch_bytes, 1),
+            events_max_len=checks.check_bool("events_enabled", events_enabled)
+            * checks.check_int("events_max_stream_len", events_max_stream_len, 1),
+            result_ttl_ms=checks.check_bool("store_results", store_results)
+            * checks.check_int(
+                "result_ttl_ms", result_ttl_ms, 1, limits.MAX_RESULT_TTL_MS, default=defaults.RESULT_TTL_MS
             ),
-            promotes=config.check_bool("delayed_enabled", delayed_enabled),
-            schedules=config.check_bool("run_scheduler", run_scheduler),
-            scheduler_tick_ms=config.check_int(
-                "scheduler_tick_ms", scheduler_tick_ms, 10, config.MAX_TICK_MS, default=config.SCHEDULER_TICK_MS
+            promotes=checks.check_bool("delayed_enabled", delayed_enabled),
+            schedules=checks.check_bool("run_scheduler", run_scheduler),
+            scheduler_tick_ms=checks.check_int(
+                "scheduler_tick_ms", scheduler_tick_ms, 10, limits.MAX_TICK_MS, default=defaults.SCHEDULER_TICK_MS
             ),
             tracing=check_tracing(tracing),
             metrics=metrics,
-            metrics_address=None if metrics_port is None else config.check_metrics_address(metrics_host, metrics_port),
+            metrics_address=None if metrics_port is None else checks.check_metrics_address(metrics_host, metrics_port),
         )
-        self._strict = config.check_bool("strict", strict)
-        self._shutdown_deadline_s = config.check_seconds("shutdown_deadline_s", shutdown_deadline_s)
+        self._strict = checks.check_bool("strict", strict)
+        self._shutdown_deadline_s = checks.check_seconds("shutdown_deadline_s", shutdown_deadline_s)
         client_name = f"chasqui-worker-{queue_name}"
         connector = Connector(redis_url, tls=tls, client_name=client_name, credential_provider=credential_provider)
         super().__init__("worker", queue_name, connector)
@@ -157,7 +157,7 @@ class Worker(Lifecycle):
     async def drain(self, timeout_s: float | None = None) -> None:
         """close(), with another deadline for the handlers that are running."""
         if timeout_s is not None:
-            self._shutdown_deadline_s = config.check_seconds("timeout_s", timeout_s)
+            self._shutdown_deadline_s = checks.check_seconds("timeout_s", timeout_s)
         await self.close()
 
     async def _live(self) -> None:
@@ -278,7 +278,7 @@ class Worker(Lifecycle):
     async def _find_group(self, components: Components) -> None:
         """Make the group if there is none. Workers that live are waited for: each must say what it holds."""
         while not await self._until_heard(components.recovery.report, components.broker):  # noqa: ASYNC110  only Redis knows
-            await asyncio.sleep(config.REGROUP_S)
+            await asyncio.sleep(limits.REGROUP_S)
 
     async def _count_earlier_life(self, components: Components) -> None:
         """What an earlier life under this name held may have been run, and that delivery counts.
@@ -335,8 +335,8 @@ class Worker(Lifecycle):
     async def _release(self, components: Components, jobs: list[Delivery]) -> None:
         """Hand jobs back for others to run at once, without using up an attempt."""
         try:
-            for start in range(0, len(jobs), config.ACK_BATCH):
-                held = [(job.entry_id, job.earlier_deliveries) for job in jobs[start : start + config.ACK_BATCH]]
+            for start in range(0, len(jobs), limits.ACK_BATCH):
+                held = [(job.entry_id, job.earlier_deliveries) for job in jobs[start : start + limits.ACK_BATCH]]
                 await _insist(
                     functools.partial(components.broker.release_entries, self._settings.group, self.consumer_id, held)
                 )

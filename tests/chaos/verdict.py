@@ -9,7 +9,7 @@ from itertools import pairwise
 from math import inf
 from typing import Any
 
-from pychasqui._core.config import WORK_TIMEOUT_S
+from pychasqui._core.limits import WORK_TIMEOUT_S
 from tests.chaos.diary import Diary, Mishap, Run
 
 ACK_S = 0.5  # a job that ended so shortly before its worker went may not have been acked

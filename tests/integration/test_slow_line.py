@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pychasqui import Job, Queue, Worker
-from pychasqui._core import config
+from pychasqui._core import limits
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
@@ -15,7 +15,7 @@ from tests.support.waiting import eventually
 async def test_a_batch_that_takes_longer_than_a_timeout_to_arrive_is_run(
     proxy: Proxy, queue: Queue, make_worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config, "WORK_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(limits, "WORK_TIMEOUT_S", 0.5)
     await queue.add_bulk([{"name": "run", "data": "x" * 10_000} for _ in range(60)])
     runs: list[str] = []
 

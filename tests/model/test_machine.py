@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as drive
 
-from pychasqui._core.config import RELEASED
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.failure import read_failure
+from pychasqui._core.limits import RELEASED
 from pychasqui._redis import broker as broker_module
 from pychasqui._redis import scripts
 from pychasqui._redis.broker import Broker

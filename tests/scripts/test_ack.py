@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from pychasqui._core.config import ACK_BATCH
+from pychasqui._core.limits import ACK_BATCH
 from pychasqui._redis.scripts import ACK
 from tests.support.server import RedisServer
 

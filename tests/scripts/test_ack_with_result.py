@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from pychasqui._core.config import ACK_BATCH
+from pychasqui._core.limits import ACK_BATCH
 from tests.scripts.group import GROUP, KEYS, Group, Hold, Stored, Wanted, index_key, marker_key, official_marker_key
 
 

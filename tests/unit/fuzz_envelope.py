@@ -20,7 +20,7 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from pychasqui._core.config import MAX_PAYLOAD_BYTES
+from pychasqui._core.defaults import MAX_PAYLOAD_BYTES
 from pychasqui._wire.envelope import (
     decode_data,
     decode_envelope,

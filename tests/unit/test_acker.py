@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from pychasqui._core.config import ACK_BATCH, OUTCOME_BATCH, RESULT_BATCH_BYTES
 from pychasqui._core.delivery import Delivery
+from pychasqui._core.limits import ACK_BATCH, OUTCOME_BATCH, RESULT_BATCH_BYTES
 from pychasqui._redis.broker import Also, Broker
 from pychasqui._redis.commands import Buried, Rescheduled
 from pychasqui._redis.replies import Settled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pychasqui._core.config import OUTCOME_BATCH, OUTCOME_BYTES
+from pychasqui._core.limits import OUTCOME_BATCH, OUTCOME_BYTES
 from pychasqui._redis.commands import Buried, Rescheduled
 from pychasqui._worker.acker import MOVES_AT_ONCE, cut_batches
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pychasqui._core.config import MAX_PAYLOAD_BYTES
+from pychasqui._core.defaults import MAX_PAYLOAD_BYTES
 from pychasqui._wire.envelope import (
     MAX_DEPTH,
     Envelope,

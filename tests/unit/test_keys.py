@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from pychasqui._core.config import check_queue_name
+from pychasqui._core.checks import check_queue_name
 from pychasqui._redis.keys import Keys
 from pychasqui.errors import InvalidArgument
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pychasqui._core.config import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.failure import read_failure
+from pychasqui._core.limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from pychasqui._wire.envelope import decode_envelope, encode_data, split_member
 from pychasqui._worker.lanes import Lanes
 from pychasqui._worker.outcomes import Dead, Retry, dead_letter, delayed_member, judge, rejected_letter, runs_allowed

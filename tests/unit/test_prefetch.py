@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pychasqui._core.config import PREFETCH_S, READ_COUNT
+from pychasqui._core.defaults import READ_COUNT
+from pychasqui._core.limits import PREFETCH_S
 from pychasqui._core.prefetch import PrefetchEstimate, Weight
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 
 import pytest
 
-from pychasqui._core.config import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
+from pychasqui._core.limits import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.replies import OtherLeader, Promotion
 from pychasqui._worker import leader

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from pychasqui._core.config import READ_COUNT
+from pychasqui._core.defaults import READ_COUNT
 from pychasqui._core.delivery import Delivery
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.replies import Bounds, Claimed

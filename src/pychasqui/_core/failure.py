@@ -9,7 +9,7 @@ from types import CodeType, TracebackType
 from typing import Any, Literal, NamedTuple
 
 from ..errors import LONGEST_DELAY_S, RetryLater, UnrecoverableError
-from .config import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
+from .limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from .user_objects import class_name, text_of
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from .config import PREFETCH_S, READ_COUNT
+from .defaults import READ_COUNT
+from .limits import PREFETCH_S
 
 SHORTEST_S = 0.02  # shorter stretches say more about the scheduler than about the handler
 RISES_IN_S = 0.2  # how far back a rise must go: further than the moment in which all lanes finish together

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from .._core.config import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
+from .._core.limits import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
 from .._core.options import PLAIN, AddOptions
 from .._redis.broker import Broker
 from .._redis.commands import job_arguments, options_arguments

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from .._core import config
+from .._core import checks, limits
 from .._core import ids as _ids
 from .._core.options import PLAIN, AddOptions, IfExists, read_options
 from .._wire.envelope import encode_data, encode_envelope, encode_new_jobs
@@ -66,13 +66,13 @@ class JobBatch:
         """Into batches: by count, and by bytes so that no batch swells the server's input buffer."""
         if not self.ids:
             return []
-        if len(self.ids) <= config.ADD_BATCH_JOBS and sum(map(len, self.envelopes)) <= config.ADD_BATCH_BYTES:
+        if len(self.ids) <= limits.ADD_BATCH_JOBS and sum(map(len, self.envelopes)) <= limits.ADD_BATCH_BYTES:
             return [self]
         batches = [JobBatch(self.created_at_ms)]
         size = 0
         columns = zip(self.ids, self.envelopes, self.names, self.options or repeat(PLAIN), strict=False)
         for job_id, envelope, name, options in columns:
-            if len(batches[-1].ids) == config.ADD_BATCH_JOBS or size >= config.ADD_BATCH_BYTES:
+            if len(batches[-1].ids) == limits.ADD_BATCH_JOBS or size >= limits.ADD_BATCH_BYTES:
                 batches.append(JobBatch(self.created_at_ms))
                 size = 0
             batches[-1].append(EncodedJob(job_id, envelope, name, options, self.created_at_ms))
@@ -109,7 +109,7 @@ class Encoder:
         else:
             if isinstance(delay_ms, datetime) and delay_ms.tzinfo is None:
                 self._warn_of_no_zone(delay_ms)
-            own_id = _ids.new_id() if job_id is None else config.check_new_job_id(job_id)
+            own_id = _ids.new_id() if job_id is None else checks.check_new_job_id(job_id)
             options = read_options(job_id, delay_ms, delay, unique_for, if_exists, self.max_delay_ms)
         retry = None if attempts is None and backoff is None else retry_override(attempts, backoff)
         now_ms = _now_ms()
@@ -178,7 +178,7 @@ class Encoder:
             )
 
     def _check_name(self, name: Any) -> bytes:
-        raw = config.check_job_name(name)
+        raw = checks.check_job_name(name)
         if len(self._names) >= MAX_NAMES:
             self._names.clear()
         self._names[name] = raw

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from .._core import config
+from .._core import limits
 from .._core.options import PLAIN
 from .._redis.broker import Broker
 from ..errors import AddUnknown, ChasquiError
@@ -120,7 +120,7 @@ class Sender:
             jobs = (batch.envelopes, batch.names, batch.ids, batch.options)
             answers.append(adder.add_all(self._loop, *jobs, room_for, wait_replicas))
             # The first batch asks for room for all of them, so it goes alone; the others need not ask.
-            behind = len(answers) - (1 if room_for else config.ADD_WINDOW)
+            behind = len(answers) - (1 if room_for else limits.ADD_WINDOW)
             if behind >= 0 and len(batches) > 1:
                 await asyncio.wait({answers[behind]})
                 if answers[behind].exception() is not None:

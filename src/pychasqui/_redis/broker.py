@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from .._core.config import LEDGER_TTL_MS, MAX_LEASE_MS, MAX_WORKER_LEASE_MS, PROMOTE_BYTES, RELEASED
+from .._core.limits import LEDGER_TTL_MS, MAX_LEASE_MS, MAX_WORKER_LEASE_MS, PROMOTE_BYTES, RELEASED
 from ..errors import ChasquiError, ConnectionLost, ReplyError
 from . import scripts
 from .commands import Buried, NumberedAdd, Rescheduled

@@ -8,7 +8,7 @@ before they delay a job of that id: there is one while a job of ours is delayed,
 
 from __future__ import annotations
 
-from .._core.config import GROUP
+from .._core.defaults import GROUP
 
 
 class Keys:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from hashlib import sha1
 from typing import Any, NamedTuple
 
-from .._core.config import MAX_LEASE_MS
+from .._core.limits import MAX_LEASE_MS
 from .._wire.lenient import read_int, read_ms
 from ..errors import ReplyError
 from . import scripts

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from .._core.config import ACK_BATCH, OUTCOME_BATCH, OUTCOME_BYTES, REGROUP_S, RESULT_BATCH_BYTES
 from .._core.delivery import Delivery
+from .._core.limits import ACK_BATCH, OUTCOME_BATCH, OUTCOME_BYTES, REGROUP_S, RESULT_BATCH_BYTES
 from .._core.printable import printable
 from .._core.user_objects import class_name, text_of
 from .._redis.broker import Broker

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from .._core.config import MAX_WORKER_LEASE_MS
+from .._core.limits import MAX_WORKER_LEASE_MS
 from .._redis.broker import Broker
 
 log = logging.getLogger("chasqui.worker")

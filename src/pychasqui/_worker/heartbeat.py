@@ -18,8 +18,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from .._core.clock import lease_clock
-from .._core.config import REGROUP_S
 from .._core.delivery import Delivery
+from .._core.limits import REGROUP_S
 from .._redis.broker import Broker
 from .._redis.error_actions import ErrorAction, action_for
 from ..errors import RedisTrouble

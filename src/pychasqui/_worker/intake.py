@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from .._core.clock import lease_clock
-from .._core.config import PAGE_BYTES
 from .._core.delivery import Delivery
+from .._core.limits import PAGE_BYTES
 from .._core.prefetch import Weight
 from .._redis.broker import Broker
 from .._redis.replies import Bounds, Claimed, Entry

@@ -19,8 +19,8 @@ from types import CoroutineType
 from typing import Any, NamedTuple
 
 from .._core.clock import lease_clock
-from .._core.config import TURN_S
 from .._core.delivery import Delivery
+from .._core.limits import TURN_S
 from .job_context import HandlerExit, Steps, as_coroutine, first_step, go_on
 
 CLEANUP_S = 5.0  # for which a handler that is cancelled may go on, to roll back what it has begun

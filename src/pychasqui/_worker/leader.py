@@ -15,7 +15,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Literal
 
-from .._core.config import MAX_LEASE_MS
+from .._core.limits import MAX_LEASE_MS
 from .._redis.connection import Connection
 from .._redis.replies import OtherLeader
 from ..errors import RedisTrouble

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from types import TracebackType
 from typing import Self
 
-from .._core.config import check_bool
+from .._core.checks import check_bool
 from .._redis.connector import Connector
 from ..errors import Closed
 from .signals import caught_signals

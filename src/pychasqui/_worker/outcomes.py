@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .._core.config import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from .._core.delivery import Delivery
 from .._core.failure import Failure
+from .._core.limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from .._wire.envelope import encode_envelope, join_member
 from ..errors import LONGEST_DELAY_S
 from ..retry import MAX_U32, RetryPolicy, retry_delay_ms

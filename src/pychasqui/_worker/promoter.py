@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from time import monotonic
 
-from .._core.config import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
+from .._core.limits import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
 from .._redis.broker import Broker
 from .._redis.replies import Promotion
 from ..errors import ReplyError

@@ -13,8 +13,9 @@ from contextlib import suppress
 from time import monotonic
 from typing import Protocol
 
-from .._core.config import READ_COUNT, REGROUP_S
+from .._core.defaults import READ_COUNT
 from .._core.delivery import Delivery
+from .._core.limits import REGROUP_S
 from .._core.prefetch import PrefetchEstimate
 from .._redis.broker import Broker
 from .._redis.error_actions import ErrorAction, action_for

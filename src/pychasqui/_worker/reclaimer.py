@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Protocol
 
 from .._core.clock import lease_clock
-from .._core.config import SCAN_S
+from .._core.limits import SCAN_S
 from .._redis.broker import Broker
 from .._redis.connection import LONGEST_PAUSE_S
 from .._redis.replies import Bounds, Claimed

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 
 from .._core import ids as _ids
-from .._core.config import SCHEDULER_LEASE_MS
+from .._core.limits import SCHEDULER_LEASE_MS
 from .._redis.repeatables import MAX_SPEC_BYTES, Due, DueSpec, Fires, RepeatablesBroker
 from .._wire.envelope import decode_retry, encode_envelope, encode_extras
 from .._wire.repeatable import decode_spec

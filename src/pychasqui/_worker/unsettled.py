@@ -10,7 +10,7 @@ import logging
 from time import monotonic
 from typing import Generic, TypeVar
 
-from .._core.config import OUTCOME_BATCH
+from .._core.limits import OUTCOME_BATCH
 from .._redis.error_actions import ErrorAction, action_for
 from ..errors import RedisTrouble, ReplyError
 from .service import Outage

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from .. import logs
-from .._core import config
+from .._core import defaults, limits
 from .._core.delivery import Delivery
 from .._http.prometheus_sink import PrometheusSink
 from .._http.server import HttpServer
@@ -101,10 +101,10 @@ class Components:
         self._started_at_ms = time.time_ns() // 1_000_000
         self._keys, self._me = Keys(settings.queue_name), (settings.group, settings.consumer_id)
         self.metrics, self._shown = _sinks(settings)
-        self.broker = make_broker(connector.connection(timeout_s=config.WORK_TIMEOUT_S), self._keys, self.metrics)
+        self.broker = make_broker(connector.connection(timeout_s=limits.WORK_TIMEOUT_S), self._keys, self.metrics)
         # A blocked read would hold up whatever is sent behind it, so the reader has a connection of its own.
         # hot: entries come 15 us sooner in RESP2 on an idle machine
-        self.reading = Broker(connector.connection(timeout_s=config.WORK_TIMEOUT_S, is_told=False), self._keys)
+        self.reading = Broker(connector.connection(timeout_s=limits.WORK_TIMEOUT_S, is_told=False), self._keys)
         self._keeping = Broker(connector.connection(timeout_s=settings.lease_ms / 1000), self._keys)
         self.threads = None if is_async(settings.handler) else Threads(settings.handler, settings.concurrency)
         self.promoter, self.scheduler = self._make_leaders()
@@ -149,7 +149,7 @@ class Components:
         if settings.events_max_len:
             stores_results = settings.result_ttl_ms > 0
             event_writer = EventWriter(self.broker, max_len=settings.events_max_len, stores_results=stores_results)
-        kept_ms = settings.result_ttl_ms or config.RESULT_TTL_MS
+        kept_ms = settings.result_ttl_ms or defaults.RESULT_TTL_MS
         return event_writer, JobReporter(
             self.broker, kept_ms=kept_ms, tell=None if event_writer is None else event_writer.tell
         )
@@ -200,7 +200,7 @@ class Components:
             recovery=self.recovery,
             on_group_gone=self._see_to_the_group,
             max_bytes=settings.prefetch_bytes,
-            max_entry_bytes=settings.max_payload_bytes + config.ENTRY_EXTRA_BYTES,
+            max_entry_bytes=settings.max_payload_bytes + limits.ENTRY_EXTRA_BYTES,
             helper=self.broker,
         )
 

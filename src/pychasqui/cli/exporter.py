@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import click
 
 from .. import __version__
-from .._core import config
+from .._core import defaults
 from .._worker.signals import caught_signals
 from ..errors import CommandTimeout, ConnectionLost, InvalidArgument
 from ..exporter import QueueExporter
@@ -25,9 +25,11 @@ TIMEOUT_S = 3.0  # less than a page may take: a scrape is answered also while Re
 
 @click.command()
 @click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
-@redis_url_option(variables=["CHASQUI_REDIS_URL", "REDIS_URL"], default=config.REDIS_URL, about="Where the queues are.")
+@redis_url_option(
+    variables=["CHASQUI_REDIS_URL", "REDIS_URL"], default=defaults.REDIS_URL, about="Where the queues are."
+)
 @click.option(
-    "--host", default=config.METRICS_HOST, show_default=True, help="The address to listen on; 0.0.0.0 for all."
+    "--host", default=defaults.METRICS_HOST, show_default=True, help="The address to listen on; 0.0.0.0 for all."
 )
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="The port; 0 for any that is free."

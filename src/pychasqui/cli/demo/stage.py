@@ -15,7 +15,7 @@ from typing import Self
 from urllib.parse import quote
 
 from ... import embedded
-from ..._core.config import GROUP
+from ..._core.defaults import GROUP
 from ..._redis.broker import Broker
 from ..._redis.connector import Connector
 from ..._redis.inspector import InspectorBroker

@@ -1,4 +1,4 @@
-"""Every option with its default, the reason for it, and the check that a user's value has to pass."""
+"""Checks of values that a user passes. An error names the field, the value and the bound."""
 
 from __future__ import annotations
 
@@ -7,68 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import InvalidArgument, InvalidType
-
-REDIS_URL = "redis://127.0.0.1:6379"
-
-# Adding
-ADD_TIMEOUT_S = 10.0  # an add succeeds or raises within this, also while Redis is away
-ADD_WINDOW = 4  # batches on their way at once: two keep Redis and Python busy together, four ride out a hiccup
-ADD_BATCH_JOBS = 1000  # past this a script call only grows latency for everybody else on the server
-ADD_BATCH_BYTES = 4 * 1024 * 1024  # bounds the server's input buffer
-LEDGER_TTL_MS = 120_000  # far longer than any add is sent again
-MAX_DELAY_S = 30 * 24 * 3600  # the official cap: what lies further ahead is more often a mistake in units than a plan
-MAX_NAME_BYTES = 256  # of a job
-MAX_PAYLOAD_BYTES = 1024 * 1024  # the official consumers' limit: more would be dead on arrival there
-
-# Working
-GROUP = "default"  # the official group
-CONCURRENCY = 100
-MAX_ATTEMPTS = 25  # the official Python default
-READ_BLOCK_MS = 5000  # how long an idle read waits before it asks again
-WORK_TIMEOUT_S = 5.0  # a call of a worker that is not answered within this ends the connection: the line is dead
-READ_COUNT = 1000  # entries in one read at the most; bounds the reply's size and the time it takes to decode it
-PREFETCH_BYTES = 16 * 1024 * 1024  # of unstarted jobs that a worker may hold, encoded
-PAGE_BYTES = 1024 * 1024  # of entries that one script call brings: some 5 ms of the server's time
-ENTRY_EXTRA_BYTES = 64 * 1024  # what an entry may hold beside the largest payload: its name, fields of others
-PREFETCH_S = 0.1  # unstarted jobs that a worker may hold, as seconds of its own work
-ACK_BATCH = 1000  # ids in one ack at the most; Lua's unpack takes about 8,000
-TURN_S = 0.005  # how long handlers that never await may keep the event loop to themselves
-LEASE_MS = 6000  # how long a silent worker counts as alive: a killed one's jobs run again within 10 s
-MAX_WORKER_LEASE_MS = 3_600_000  # an hour: what a killed worker held waits that long
-MIN_LEASE_MS = 300  # shorter ones end by a hiccup
-CLAIM_MIN_IDLE_MS = 30_000  # the official consumers' own limit: they have no lease, idleness is all they show
-REGROUP_S = 0.05  # how often a worker looks whether a group that is gone is back
-SCAN_S = 0.5  # how often a worker looks for what others have left behind
-PROMOTE_EVERY_S = 0.5  # how often the leader looks while jobs are delayed: another may be due sooner than the known
-PROMOTE_BATCH = 1000
-PROMOTE_BYTES = 512 * 1024  # in one script call: about 3 ms of the server's time
-PROMOTER_LEASE_MS = 1500  # a killed leader holds delayed jobs up for no longer than this
-EVENTS_MAX_LEN = 100_000  # the official bound
-RESULT_TTL_MS = 3_600_000  # the official default
-MAX_RESULT_TTL_MS = 100 * 365 * 24 * 3600 * 1000  # 100 years: past it, the server's arithmetic ends somewhere
-SCHEDULER_LEASE_MS = 3000  # a killed leader holds repeatables up for no longer than this
-MAX_LEASE_MS = (
-    10_000  # a leader's; another's that has no end or one beyond this gets this one. Official leases last 5 s
-)
-MAX_TICK_MS = 24 * 3600 * 1000
-SCHEDULER_TICK_MS = 1500  # how often the leader looks for repeatables that it has not heard of
-DLQ_MAX_LEN = 100_000  # the official bound; what it pushes out is counted
-RESULT_BATCH_BYTES = 1024 * 1024  # results in one script call
-OUTCOME_BATCH = 250  # failed jobs in one script call: each carries its payload
-OUTCOME_BYTES = 512 * 1024  # and no more of them than this, beside the first: some 3 ms of the server's time
-MAX_ERROR_CHARS = 2000
-MAX_TRACEBACK_CHARS = 8000
-RELEASED = "released"  # the consumer that holds what was handed back until somebody takes it
-SHUTDOWN_DEADLINE_S = 30.0  # how long a closing worker waits for running handlers
-
-METRICS_HOST = "127.0.0.1"  # nobody else is shown anything unless it is asked for
-
-MAX_QUEUE_NAME_BYTES = 512
-MAX_JOB_ID_BYTES = 4096  # enough for a URL, which is what long ids are
+from .limits import MAX_JOB_ID_BYTES, MAX_NAME_BYTES, MAX_QUEUE_NAME_BYTES, RELEASED
 
 
 def check_queue_name(value: Any) -> str:
-    """Any name that stands in one line and cannot reach another queue's keys."""
+    """Checks that the name fits in one line and cannot reach the keys of another queue."""
     if not isinstance(value, str):
         raise InvalidType(f"queue name must be a str, not {type(value).__name__}")
     if not value.strip():
@@ -83,7 +26,7 @@ def check_queue_name(value: Any) -> str:
 
 
 def check_job_name(value: Any) -> bytes:
-    """The name's bytes."""
+    """Returns the name's bytes."""
     if not isinstance(value, str):
         raise InvalidType(f"name must be a str, not {type(value).__name__}")
     try:
@@ -96,13 +39,14 @@ def check_job_name(value: Any) -> bytes:
 
 
 def check_job_ids(value: Any) -> list[str]:
+    """Checks several ids of jobs that may exist."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise InvalidType(f"job_ids must be several ids, not {type(value).__name__} {value!r}"[:300])
     return [check_job_id(job_id) for job_id in value]
 
 
 def check_job_id(value: Any) -> str:
-    """The id of a job that may exist: whatever another producer can have written."""
+    """Checks the id of a job that may exist: any id that another producer can have written."""
     if not isinstance(value, str):
         raise InvalidArgument(f"job_id must be a str, not {value!r}"[:300])
     try:
@@ -115,7 +59,7 @@ def check_job_id(value: Any) -> str:
 
 
 def check_new_job_id(value: Any) -> str:
-    """The id of a job that is added."""
+    """Checks the id of a job to be added."""
     if not isinstance(value, str):
         raise InvalidArgument(f"job_id must be a str that is not blank, not {value!r}"[:300])
     if not value.strip():
@@ -128,7 +72,7 @@ def check_new_job_id(value: Any) -> str:
 
 
 def check_int(field: str, value: Any, low: int, high: int | None = None, *, default: int | None = None) -> int:
-    """None stands for the default, if there is one."""
+    """Checks an int between two bounds. None means the default, if there is one."""
     if value is None and default is not None:
         return default
     if isinstance(value, bool) or not isinstance(value, int):
@@ -140,12 +84,14 @@ def check_int(field: str, value: Any, low: int, high: int | None = None, *, defa
 
 
 def check_bool(field: str, value: Any) -> bool:
+    """Checks that the value is True or False; 0 and 1 are refused."""
     if not isinstance(value, bool):
         raise InvalidType(f"{field} must be True or False, not {type(value).__name__} {value!r}"[:300])
     return value
 
 
 def check_seconds(field: str, value: Any) -> float:
+    """Checks a finite number of seconds above 0, and returns it as a float."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidType(f"{field} must be a number of seconds, not {type(value).__name__} {value!r}"[:300])
     try:
@@ -158,7 +104,7 @@ def check_seconds(field: str, value: Any) -> float:
 
 
 def check_consumer_name(field: str, value: Any) -> str:
-    """The name of a consumer or a group of them."""
+    """Checks the name of a consumer or of a consumer group."""
     if not isinstance(value, str):
         raise InvalidType(f"{field} must be a str, not {type(value).__name__} {value!r}"[:300])
     if not value.strip() or not value.isprintable():
@@ -167,7 +113,7 @@ def check_consumer_name(field: str, value: Any) -> str:
 
 
 def check_consumer_id(value: Any) -> str:
-    """A worker's name in its group."""
+    """Checks a worker's name in its consumer group."""
     name = check_consumer_name("consumer_id", value)
     if name == RELEASED:
         raise InvalidArgument(f"consumer_id {name!r} is the name under which jobs are handed back; take another")
@@ -175,7 +121,7 @@ def check_consumer_id(value: Any) -> str:
 
 
 def check_metrics_address(host: Any, port: Any) -> tuple[str, int]:
-    """Where to listen; port 0 takes any that is free."""
+    """Checks the address to listen on; port 0 takes any free port."""
     if not isinstance(host, str):
         raise InvalidType(f"metrics_host must be a str, not {type(host).__name__} {host!r}"[:300])
     return host, check_int("metrics_port", port, 0, 65535)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pychasqui._core import config
+from pychasqui._core import checks
 from pychasqui.errors import ChasquiError, InvalidArgument, InvalidType
 
 
@@ -20,7 +20,7 @@ from pychasqui.errors import ChasquiError, InvalidArgument, InvalidType
     ("a", "emails", "A-Z_0.9:x", "emails/eu", "a b", " a", "ä", "日本語", "🦙", "a*", "{", "{a", "x" * 512, "ü" * 256),
 )
 def test_a_good_queue_name_is_taken_as_it_is(name: str) -> None:
-    assert config.check_queue_name(name) == name
+    assert checks.check_queue_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_good_queue_name_is_taken_as_it_is(name: str) -> None:
 )
 def test_a_queue_name_that_could_reach_other_keys_or_lines_is_refused_with_the_reason(name: str, reason: str) -> None:
     with pytest.raises(InvalidArgument, match=f"queue name .*{reason}") as refused:
-        config.check_queue_name(name)
+        checks.check_queue_name(name)
     assert len(str(refused.value)) < 500
     assert str(refused.value).isprintable()
 
@@ -49,46 +49,46 @@ def test_a_queue_name_that_could_reach_other_keys_or_lines_is_refused_with_the_r
 @pytest.mark.parametrize("name", (None, 5, b"emails", ["emails"], True))
 def test_a_queue_name_that_is_no_str_is_refused(name: Any) -> None:
     with pytest.raises(InvalidType, match=r"queue name must be a str"):
-        config.check_queue_name(name)
+        checks.check_queue_name(name)
 
 
 @pytest.mark.parametrize("name", ("", "send", "ünï", "x" * 256, "ü" * 128, "\U0001f600" * 64))
 def test_a_job_name_of_up_to_256_bytes_is_taken(name: str) -> None:
-    assert config.check_job_name(name) == name.encode()
+    assert checks.check_job_name(name) == name.encode()
 
 
 @pytest.mark.parametrize("name", ("x" * 257, "ü" * 129, "\U0001f600" * 65, "x" * 1_000_000))
 def test_a_longer_job_name_is_refused_with_its_length_and_the_bound(name: str) -> None:
     with pytest.raises(InvalidArgument, match=rf"name '.*{len(name.encode())} bytes.*256") as refused:
-        config.check_job_name(name)
+        checks.check_job_name(name)
     assert len(str(refused.value)) < 500
 
 
 def test_a_job_name_with_half_a_character_is_refused() -> None:
     with pytest.raises(InvalidArgument, match=r"name .*surrogate"):
-        config.check_job_name("\ud800")
+        checks.check_job_name("\ud800")
 
 
 @pytest.mark.parametrize("name", (None, 5, b"send", ["send"], True))
 def test_a_job_name_that_is_no_str_is_refused(name: Any) -> None:
     with pytest.raises(InvalidType, match="name must be a str"):
-        config.check_job_name(name)
+        checks.check_job_name(name)
 
 
 @pytest.mark.parametrize("job_id", ("1", "order-17", "ü", "x" * 4096, " a ", "}{:"))
 def test_a_good_job_id_is_taken_as_it_is(job_id: str) -> None:
-    assert config.check_new_job_id(job_id) == config.check_job_id(job_id) == job_id
+    assert checks.check_new_job_id(job_id) == checks.check_job_id(job_id) == job_id
 
 
 @pytest.mark.parametrize("job_id", ("", " ", "\t\n", "x" * 5000, "a\nb", "a\0b"))
 def test_a_job_that_others_have_added_may_have_any_id(job_id: str) -> None:
-    assert config.check_job_id(job_id) == job_id
+    assert checks.check_job_id(job_id) == job_id
 
 
 @pytest.mark.parametrize("job_id", (None, 5, b"id", True, ["id"], "\ud800"))
 def test_an_id_that_no_job_can_have_is_refused(job_id: Any) -> None:
     with pytest.raises(InvalidArgument, match="job_id"):
-        config.check_job_id(job_id)
+        checks.check_job_id(job_id)
 
 
 @pytest.mark.parametrize(
@@ -97,36 +97,36 @@ def test_an_id_that_no_job_can_have_is_refused(job_id: Any) -> None:
 )
 def test_a_job_id_that_is_blank_or_long_or_no_str_is_refused(job_id: Any) -> None:
     with pytest.raises(InvalidArgument, match="job_id") as refused:
-        config.check_new_job_id(job_id)
+        checks.check_new_job_id(job_id)
     assert len(str(refused.value)) < 500
     assert "\n" not in str(refused.value)
 
 
 def test_an_int_within_its_bounds_is_taken() -> None:
-    assert [config.check_int("n", value, 1, 3) for value in (1, 2, 3)] == [1, 2, 3]
-    assert config.check_int("n", 10**12, 1) == 10**12
+    assert [checks.check_int("n", value, 1, 3) for value in (1, 2, 3)] == [1, 2, 3]
+    assert checks.check_int("n", 10**12, 1) == 10**12
 
 
 @pytest.mark.parametrize(("value", "bound"), ((0, "from 1 to 3"), (-1, "from 1 to 3"), (4, "from 1 to 3")))
 def test_an_int_out_of_its_bounds_is_refused_with_both(value: int, bound: str) -> None:
     with pytest.raises(InvalidArgument, match=f"count is {value}, must be {bound}"):
-        config.check_int("count", value, 1, 3)
+        checks.check_int("count", value, 1, 3)
 
 
 def test_an_int_below_its_only_bound_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="count is 0, must be at least 1"):
-        config.check_int("count", 0, 1)
+        checks.check_int("count", 0, 1)
 
 
 @pytest.mark.parametrize("value", (True, False, 1.0, "1", None, b"1", math.nan, [1]))
 def test_what_is_no_int_is_refused_with_its_type(value: Any) -> None:
     with pytest.raises(InvalidType, match=rf"count must be an int, not {type(value).__name__}"):
-        config.check_int("count", value, 1)
+        checks.check_int("count", value, 1)
 
 
 @pytest.mark.parametrize("value", (1, 0.001, 3600.5))
 def test_a_number_of_seconds_is_taken_as_a_float(value: float) -> None:
-    checked = config.check_seconds("timeout_s", value)
+    checked = checks.check_seconds("timeout_s", value)
     assert checked == value
     assert type(checked) is float
 
@@ -134,18 +134,18 @@ def test_a_number_of_seconds_is_taken_as_a_float(value: float) -> None:
 @pytest.mark.parametrize("value", (0, -1, -0.001, math.nan, math.inf, -math.inf))
 def test_seconds_that_never_or_always_end_are_refused(value: float) -> None:
     with pytest.raises(InvalidArgument, match=f"timeout_s is {value}, must be .*above 0"):
-        config.check_seconds("timeout_s", value)
+        checks.check_seconds("timeout_s", value)
 
 
 def test_seconds_too_large_for_a_float_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="timeout_s"):
-        config.check_seconds("timeout_s", 10**400)
+        checks.check_seconds("timeout_s", 10**400)
 
 
 @pytest.mark.parametrize("value", (True, "1", None, b"1", [1]))
 def test_what_is_no_number_of_seconds_is_refused_with_its_type(value: Any) -> None:
     with pytest.raises(InvalidType, match=rf"timeout_s must be a number of seconds, not {type(value).__name__}"):
-        config.check_seconds("timeout_s", value)
+        checks.check_seconds("timeout_s", value)
 
 
 ANYTHING = st.one_of(
@@ -155,15 +155,15 @@ ANYTHING = st.one_of(
 
 @given(ANYTHING)
 def test_whatever_is_given_only_our_own_errors_come_back(value: Any) -> None:
-    checks: list[Callable[[], object]] = [
-        lambda: config.check_queue_name(value),
-        lambda: config.check_job_name(value),
-        lambda: config.check_job_id(value),
-        lambda: config.check_new_job_id(value),
-        lambda: config.check_consumer_id(value),
-        lambda: config.check_int("count", value, 1),
-        lambda: config.check_seconds("timeout_s", value),
+    all_checks: list[Callable[[], object]] = [
+        lambda: checks.check_queue_name(value),
+        lambda: checks.check_job_name(value),
+        lambda: checks.check_job_id(value),
+        lambda: checks.check_new_job_id(value),
+        lambda: checks.check_consumer_id(value),
+        lambda: checks.check_int("count", value, 1),
+        lambda: checks.check_seconds("timeout_s", value),
     ]
-    for check in checks:
+    for check in all_checks:
         with suppress(ChasquiError):
             check()

@@ -1,0 +1,46 @@
+"""Numbers that bound the engine. None of them is an option; what a user can set is in the two config.py."""
+
+from __future__ import annotations
+
+# Names and ids
+MAX_QUEUE_NAME_BYTES = 512
+MAX_NAME_BYTES = 256  # of a job's name
+MAX_JOB_ID_BYTES = 4096  # enough for a URL; long ids usually are URLs
+
+# Adding
+ADD_WINDOW = 4  # batches in flight: two keep Redis and Python busy together, four ride out a hiccup
+ADD_BATCH_JOBS = 1000  # a longer script call only adds latency for everybody else on the server
+ADD_BATCH_BYTES = 4 * 1024 * 1024  # bounds the server's input buffer
+LEDGER_TTL_MS = 120_000  # far longer than an add is retried
+
+# Reading
+WORK_TIMEOUT_S = 5.0  # a worker's call without a reply within this time ends the connection
+PAGE_BYTES = 1024 * 1024  # of entries in the reply of one script call: about 5 ms of the server's time
+ENTRY_EXTRA_BYTES = 64 * 1024  # what an entry may hold beside the largest payload: its name, fields of others
+PREFETCH_S = 0.1  # how much work a worker may hold unstarted, in seconds of its own work
+TURN_S = 0.005  # how long handlers that never await may occupy the event loop
+
+# Settling
+RELEASED = "released"  # the consumer that holds entries that were handed back, until a worker takes them
+ACK_BATCH = 1000  # ids in one ack; Lua's unpack takes about 8,000
+RESULT_BATCH_BYTES = 1024 * 1024  # results in one script call
+OUTCOME_BATCH = 250  # failed jobs in one script call: each carries its payload
+OUTCOME_BYTES = 512 * 1024  # and their bytes beside the first job's: about 3 ms of the server's time
+MAX_ERROR_CHARS = 2000
+MAX_TRACEBACK_CHARS = 8000
+MAX_RESULT_TTL_MS = 100 * 365 * 24 * 3600 * 1000  # 100 years: the server's arithmetic ends somewhere beyond
+
+# Leases and recovery
+MIN_LEASE_MS = 300  # a shorter lease ends by a hiccup
+MAX_WORKER_LEASE_MS = 3_600_000  # an hour: the jobs of a killed worker wait that long
+MAX_LEASE_MS = 10_000  # of a leader; a longer lease, or one without an end, is cut to this. Official leases last 5 s
+REGROUP_S = 0.05  # how often a worker checks whether a missing consumer group is back
+SCAN_S = 0.5  # how often a worker looks for entries that other workers have left behind
+
+# Leading
+PROMOTE_EVERY_S = 0.5  # how often the leader looks while jobs are delayed: a new one may be due sooner
+PROMOTE_BATCH = 1000
+PROMOTE_BYTES = 512 * 1024  # in one script call: about 3 ms of the server's time
+PROMOTER_LEASE_MS = 1500  # a killed leader delays delayed jobs by at most this
+SCHEDULER_LEASE_MS = 3000  # a killed leader delays repeatables by at most this
+MAX_TICK_MS = 24 * 3600 * 1000
