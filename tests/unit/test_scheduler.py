@@ -16,7 +16,7 @@ from pychasqui._wire.envelope import decode_envelope, encode_data, encode_retry,
 from pychasqui._wire.repeatable import encode_spec
 from pychasqui._worker import leader
 from pychasqui._worker import scheduler as module
-from pychasqui._worker.scheduler import BYTES_A_CALL, DECIDE_S, JOBS_A_CALL, Scheduler, _plan, in_calls
+from pychasqui._worker.scheduler import BYTES_A_CALL, DECIDE_S, GATHER_S, JOBS_A_CALL, Scheduler, _plan, in_calls
 from pychasqui.errors import DecodeError
 from pychasqui.retry import BackoffSpec, RetryOverride
 from pychasqui.schedule import GRACE_MS, MAX_FIRES, RepeatSpec
@@ -142,11 +142,11 @@ class TestCalls:
 
     def test_a_call_holds_so_many_jobs(self) -> None:
         decisions = [fires_of(200) for _ in range(5)]
-        assert [len(call) for call in in_calls(iter(decisions))] == [2, 2, 1]
+        assert [len(call or ()) for call in in_calls(iter(decisions))] == [2, 2, 1]
 
     def test_one_with_more_goes_alone(self) -> None:
         decisions = [fires_of(1), fires_of(2 * JOBS_A_CALL), fires_of(1)]
-        assert [len(call) for call in in_calls(iter(decisions))] == [1, 1, 1]
+        assert [len(call or ()) for call in in_calls(iter(decisions))] == [1, 1, 1]
 
     def test_those_without_a_job_take_no_room(self) -> None:
         decisions = [fires_of(0) for _ in range(3 * JOBS_A_CALL)]
@@ -154,22 +154,29 @@ class TestCalls:
 
     def test_a_call_holds_so_many_bytes(self) -> None:
         decisions = [fires_of(1, BYTES_A_CALL // 2) for _ in range(7)]
-        assert [len(call) for call in in_calls(iter(decisions))] == [3, 3, 1]
+        assert [len(call or ()) for call in in_calls(iter(decisions))] == [3, 3, 1]
 
-    def test_decisions_that_take_long_travel_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """So that the event loop turns between them."""
+    def test_the_event_loop_turns_between_decisions_that_take_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = iter(range(100))
         monkeypatch.setattr(module, "monotonic", lambda: next(clock) * 0.9 * DECIDE_S)
-        assert [len(call) for call in in_calls(iter([fires_of(1) for _ in range(5)]))] == [2, 2, 1]
+        calls = list(in_calls(iter([fires_of(1) for _ in range(5)])))
+        assert [call and len(call) for call in calls] == [None, None, 5]
+
+    def test_decisions_that_take_very_long_travel_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock = iter(range(100))
+        monkeypatch.setattr(module, "monotonic", lambda: next(clock) * 0.6 * GATHER_S)
+        calls = [call for call in in_calls(iter([fires_of(1) for _ in range(5)])) if call]
+        assert [len(call) for call in calls] == [1, 2, 2]
 
     def test_what_cannot_be_fired_goes_its_own_way(self) -> None:
         decisions: list[Any] = [fires_of(1), (due(), "broken"), fires_of(1)]
         broken, call = in_calls(iter(decisions))
+        assert call is not None
         assert (broken, len(call)) == ((due(), "broken"), 2)
 
     def test_order_is_kept(self) -> None:
         decisions = [fires_of(number) for number in range(100)]
-        assert [fires for call in in_calls(iter(decisions)) for fires in call] == decisions
+        assert [fires for call in in_calls(iter(decisions)) for fires in call or ()] == decisions
 
     def test_of_none_there_is_none(self) -> None:
         assert list(in_calls(iter([]))) == []

@@ -50,20 +50,23 @@ while i <= #ARGV do
   local key, score, spec, next_score, name, jobs =
     ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], tonumber(ARGV[i + 5])
   local hash = prefix .. ':repeat:spec:' .. key
-  local is_same = tonumber(call('ZSCORE', repeats, key) or -1) == score and pcall('HGET', hash, 'spec') == spec
+  local is_same = tonumber(call('ZSCORE', repeats, key) or -1) == score
+  local fields = is_same and pcall('HMGET', hash, 'spec', 'fired')
+  is_same = is_same and fields[1] == spec
   if is_same then
-    -- The count is computed here: HINCRBY refuses one that is written otherwise than it would write it.
-    local fired = (tonumber(call('HGET', hash, 'fired') or 0) or 0) + jobs
-    local trouble, added = refusal('HSET', hash, 'spec', spec), {}
-    if not trouble then added, trouble = add_jobs(name, i + 6, i + 5 + jobs) end
-    if not trouble and next_score == '' then trouble = refusal('DEL', hash) end
+    local added, trouble = add_jobs(name, i + 6, i + 5 + jobs)
+    if not trouble and next_score == '' then
+      trouble = refusal('DEL', hash)
+    elseif not trouble and jobs > 0 then
+      -- The count is computed here: HINCRBY refuses one that is written otherwise than it would write it.
+      trouble = refusal('HSET', hash, 'fired', string.format('%.0f', (tonumber(fields[2] or 0) or 0) + jobs))
+    end
     if trouble then
       take_back(added)
       is_same, why = false, trouble
     elseif next_score == '' then
       call('ZREM', repeats, key)
     else
-      if jobs > 0 then call('HSET', hash, 'fired', string.format('%.0f', fired)) end
       call('ZADD', repeats, next_score, key)
     end
   end
