@@ -18,7 +18,7 @@ PIP := -m pip --disable-pip-version-check install -qq
 FINDS_SERVER := $(BIN)/python -c 'from pychasqui.embedded import find_server; find_server()' 2>/dev/null
 ARGS ?=
 
-.PHONY: help demo test check matrix pythons chaos hostile bench clean best-server
+.PHONY: help demo test check matrix pythons chaos hostile mutants bench clean best-server
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -48,6 +48,9 @@ chaos: $(INSTALLED) best-server  ## break things for ROUNDS rounds and count the
 
 hostile: $(INSTALLED) best-server  ## write anything into any key for ROUNDS rounds and see who dies
 	@$(BIN)/python -m tests.hostile $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+mutants: $(INSTALLED) best-server  ## change the scripts in small ways and see that their tests notice (ARGS="--all", "--only promote")
+	@$(BIN)/python -m tests.meta.mutants $(ARGS)
 
 bench: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## measure, side by side with the others
 	@$(BIN)/python -m benchmarks $(ARGS)

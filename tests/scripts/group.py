@@ -173,8 +173,9 @@ class Group:
         """The same as a user who may do no more than that."""
         self.client.execute_command("ACL", "SETUSER", "narrow", "on", ">word", *rules)
         try:
-            path = self.client.connection_pool.connection_kwargs["path"]
-            with redis.Redis(unix_socket_path=path, username="narrow", password="word") as narrow:
+            known = self.client.connection_pool.connection_kwargs
+            same = {name: known[name] for name in ("socket_timeout", "retry") if name in known}
+            with redis.Redis(unix_socket_path=known["path"], username="narrow", password="word", **same) as narrow:
                 yield Group(narrow, at_once=self.at_once)
         finally:
             self.client.execute_command("ACL", "DELUSER", "narrow")

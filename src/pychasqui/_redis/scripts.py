@@ -22,7 +22,7 @@ class Script:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.text = _INCLUDE.sub(lambda line: _read(line[1].decode()), _read(f"{name}.lua"))
+        self.text = include(_read(f"{name}.lua"))
         self.hash = sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
     def pack(self, socket: Socket, keys: tuple[str | bytes, ...], arguments: tuple[Any, ...]) -> bytes:
@@ -37,6 +37,11 @@ class Script:
     def forget(self, socket: Socket) -> None:
         """The server has lost the script (SCRIPT FLUSH, failover): the next call carries the text again."""
         socket.scripts.discard(self.hash)
+
+
+def include(text: bytes) -> bytes:
+    """The text with the files of lib/ in place of the lines that name them."""
+    return _INCLUDE.sub(lambda line: _read(line[1].decode()), text)
 
 
 def _read(path: str) -> bytes:
