@@ -15,8 +15,8 @@ GROUPS = [NAMES[start : start + TOGETHER] for start in range(0, len(NAMES), TOGE
 
 
 @pytest.mark.parametrize("names", GROUPS, ids="+".join)
-async def test_nothing_is_lost_and_nothing_runs_twice_without_a_good_reason(names: list[str]) -> None:
-    """Side by side, because a round waits more than it works."""
+async def test_no_job_is_lost_or_run_twice_without_a_reason(names: list[str]) -> None:
+    """The rounds run side by side, because a round waits more than it works."""
     orders = [Order(name, seed="1:short", jobs=150, rate=150, lease_ms=900, patience_s=30) for name in names]
     reports = await asyncio.gather(*(run_round(order) for order in orders))
     assert {report.order.fault: report.problems for report in reports if report.problems} == {}

@@ -54,12 +54,12 @@ def runs_of(crew: Crew) -> Counter[tuple[int, int]]:
     return Counter((run.number, run.attempt) for run in read_runs(crew.log))
 
 
-class TestWhateverRuns:
+class TestRunningJobs:
     @pytest.mark.parametrize("is_async", (True, False), ids=("async", "plain"))
-    async def test_each_attempt_is_run_once_in_processes(
+    async def test_each_attempt_runs_once_in_two_processes(
         self, make_crew: MakeCrew, queue: Queue, destroyer: Destroyer, is_async: bool
     ) -> None:
-        """Jobs that wait for their turn, await, block the loop, and fail."""
+        """The jobs wait for a lane, await, block the loop, and fail."""
         crew, _ = await crew_of(make_crew, 2, concurrency=5, is_async=is_async, options={"lease_ms": LEASE_MS})
         await add(queue, 30, first=1, ms=300)
         await add(queue, 4, first=100, ms=600, blocks=True)
@@ -71,7 +71,7 @@ class TestWhateverRuns:
         once = [(n, 0) for n in (*range(1, 31), *range(100, 104), *range(1000, 1300))]
         assert runs_of(crew) == Counter(once + [(n, attempt) for n in range(200, 220) for attempt in range(3)])
 
-    async def test_each_attempt_is_run_once_in_one_process(
+    async def test_each_attempt_runs_once_in_one_process(
         self, redis_url: str, queue_name: str, queue: Queue, destroyer: Destroyer
     ) -> None:
         runs: Counter[tuple[int, int]] = Counter()
@@ -92,10 +92,10 @@ class TestWhateverRuns:
             await eventually(destroyer.all_is_done, timeout=20, every=0.1)
         assert runs == Counter([(n, 0) for n in range(400)] + [(n, 1) for n in range(0, 400, 5)])
 
-    async def test_at_full_speed_nothing_runs_twice(
+    async def test_no_job_runs_twice_at_full_speed(
         self, redis_url: str, queue_name: str, queue: Queue, destroyer: Destroyer
     ) -> None:
-        """Jobs that take no time: entries are on their way, on the move from lane to ack, all the time."""
+        """The jobs take no time, so entries move from the stream to a lane and to the ack all the time."""
         runs: Counter[int] = Counter()
 
         async def handler(job: Job) -> None:
@@ -118,7 +118,7 @@ class TestWhateverRuns:
         assert len(runs) == 40_000
         assert {n: count for n, count in runs.items() if count > 1} == {}
 
-    async def test_it_is_back_before_anybody_misses_it(
+    async def test_the_group_is_rebuilt_within_a_second(
         self, make_crew: MakeCrew, queue: Queue, destroyer: Destroyer
     ) -> None:
         crew, _ = await crew_of(make_crew, 2, options={"lease_ms": 6000})
@@ -133,7 +133,7 @@ class TestWhateverRuns:
         assert set(runs_of(crew).values()) == {1}
 
 
-class TestWhoeverIsThere:
+class TestOtherWorkers:
     async def test_a_worker_that_drains_gets_it_back_and_settles_what_it_holds(
         self, make_crew: MakeCrew, queue: Queue, destroyer: Destroyer
     ) -> None:
@@ -167,7 +167,7 @@ class TestWhoeverIsThere:
         assert set(runs_of(crew).values()) == {1}
         assert len(runs_of(crew)) == 22 - blocks
 
-    async def test_one_that_is_suspended_holds_the_others_up_no_longer_than_its_lease(
+    async def test_a_suspended_worker_delays_the_rebuilding_no_longer_than_its_lease(
         self, make_crew: MakeCrew, queue: Queue, destroyer: Destroyer
     ) -> None:
         crew, members = await crew_of(make_crew, 2, concurrency=2, options={"lease_ms": LEASE_MS})
@@ -186,7 +186,7 @@ class TestWhoeverIsThere:
         times = Counter(run.number for run in read_runs(crew.log))
         assert times == {n: 1 if n in kept else 2 for n in range(1, 5)}
 
-    async def test_what_a_killed_worker_held_runs_again_elsewhere_and_the_rest_does_not(
+    async def test_the_jobs_of_a_killed_worker_run_again_and_no_others(
         self, make_crew: MakeCrew, queue: Queue, destroyer: Destroyer
     ) -> None:
         crew, (killed, other) = await crew_of(make_crew, 2, concurrency=2, options={"lease_ms": LEASE_MS})
@@ -245,7 +245,7 @@ class TestWhoeverIsThere:
         assert not [record for record in caplog.records if "keeps trying" in record.getMessage()]
 
 
-class TestByHand:
+class TestGroupChangedByHand:
     async def test_a_group_set_back_by_hand_hangs_nothing(
         self, redis_url: str, queue_name: str, queue: Queue, destroyer: Destroyer
     ) -> None:
@@ -263,7 +263,7 @@ class TestByHand:
             await eventually(destroyer.all_is_done, timeout=10)
         assert len(runs) == 6
 
-    async def test_after_a_flush_several_workers_go_on_at_once(
+    async def test_several_workers_go_on_at_once_after_a_flush(
         self, redis_url: str, queue_name: str, queue: Queue, destroyer: Destroyer
     ) -> None:
         runs: list[int] = []

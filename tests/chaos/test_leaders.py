@@ -66,7 +66,7 @@ class TestSchedulers:
         assert judged.problems == []
         assert len(fires) == 30
 
-    async def test_many_repeatables_due_in_one_second_fire_once_each_while_a_worker_is_killed(
+    async def test_1500_repeatables_due_in_one_second_fire_once_each_while_a_worker_is_killed(
         self, make_crew: MakeCrew, server: RedisServer, queue: Queue, stream: Stream
     ) -> None:
         many = 1500

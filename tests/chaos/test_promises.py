@@ -130,7 +130,7 @@ class TestALiveJob:
 
 class TestAKilledWorker:
     @pytest.mark.parametrize(("options", "limit_s"), (({}, 12.0), ({"lease_ms": 1000}, 3.0)), ids=("default", "short"))
-    async def test_all_that_it_held_runs_again_in_time(
+    async def test_its_jobs_run_again_in_time(
         self, make_crew: MakeCrew, queue: Queue, options: dict[str, Any], limit_s: float
     ) -> None:
         crew, (doomed,) = await crew_of(make_crew, 1, concurrency=100, options=options)
@@ -189,10 +189,10 @@ class TestAKilledWorker:
         ({"0": "die", "1": "die", "2": "die"}, {"0": "fail", "1": "die", "2": "die"}),
         ids=("dies", "fails, dies"),
     )
-    async def test_one_that_dies_again_and_again_under_its_name_uses_up_the_attempts(
+    async def test_a_worker_that_dies_again_and_again_under_its_name_uses_up_the_attempts(
         self, make_crew: MakeCrew, queue: Queue, witness: redis.asyncio.Redis, acts: dict[str, str]
     ) -> None:
-        """As in a pod that keeps its name: nobody takes over, it comes back to what it held."""
+        """As in a pod that keeps its name: no other worker takes over, and the worker finds its own entries."""
         crew = make_crew(seats=1, max_attempts=3, options={"consumer_id": "pod-0"})
         manned = asyncio.create_task(crew.keep_manned())
         await add(queue, acts=acts, backoff=20)
@@ -223,10 +223,10 @@ class TestASuspendedWorker:
         await eventually(stream.is_settled, timeout=10)
         assert [(run.attempt, run.ending) for run in read_runs(crew.log)] == [(0, "failed"), (1, "ok")]
 
-    async def test_what_it_had_not_started_it_does_not_start_once_others_have_it(
+    async def test_its_unstarted_jobs_do_not_start_there_once_other_workers_own_them(
         self, make_crew: MakeCrew, queue: Queue, stream: Stream
     ) -> None:
-        """The suspension falls between a read and the first renewal that would cover what was read."""
+        """The suspension falls between a read and the first renewal that would cover the entries of that read."""
         crew, (sleeper,) = await crew_of(make_crew, 1, concurrency=1, options={"lease_ms": 900, "read_count": 50})
         await add(queue, 400, ms=5)
         await started(crew, 100)
@@ -244,7 +244,7 @@ class TestASuspendedWorker:
 
 class TestAClosingWorker:
     @pytest.mark.parametrize("runs_on_s", (0.3, 6.0), ids=("handlers end", "handlers go on"))
-    async def test_what_it_has_prefetched_starts_elsewhere_within_a_second(
+    async def test_its_prefetched_jobs_start_elsewhere_within_a_second(
         self, redis_url: str, queue: Queue, runs_on_s: float
     ) -> None:
         is_stalled = False

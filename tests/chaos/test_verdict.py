@@ -54,7 +54,7 @@ class TestABrokenPromise:
         assert judge(a_diary(added=added)).problems() == []
         assert judge(a_diary(run(1, 2), added=added)).problems() == []
 
-    def test_more_runs_than_attempts_are_over_budget(self) -> None:
+    def test_a_job_with_more_runs_than_attempts_is_over_budget(self) -> None:
         failures = [run(number, number + 0.5, attempt=number, ending="failed") for number in range(4)]
         assert judge(a_diary(*failures, dead=1)).over_budget == [1]
 
@@ -74,12 +74,12 @@ class TestABrokenPromise:
         diary.dead = [DeadLetter(None, "decode_failed")]
         assert judge(diary).poison_left == 1
 
-    def test_two_runs_at_once(self) -> None:
+    def test_an_overlap_of_two_runs_is_found(self) -> None:
         figures = judge(a_diary(run(1, 4), run(2, 3, attempt=1, worker="b")))
         assert figures.overlaps == [1]
         assert len(figures.unexplained) == 1
 
-    def test_each_makes_the_round_a_bad_one(self) -> None:
+    def test_each_kind_makes_the_round_a_bad_one(self) -> None:
         assert len(judge(a_diary(run(1, 4), run(2, 3, attempt=1, worker="b"), dead=1)).problems()) == 4
 
 
@@ -113,7 +113,7 @@ class TestAnExcuse:
             (run(1, 2.5), 4.0, ("group deleted", 2.0, 2.0), UNEXPLAINED),
         ),
     )
-    def test_is_taken_only_if_it_fits(
+    def test_an_excuse_is_accepted_only_if_it_fits(
         self, former: Run, later_start: float, mishap: tuple[MishapKind, float, float], reason: str
     ) -> None:
         later = run(later_start, 9.0, attempt=1, worker="b")
@@ -121,14 +121,14 @@ class TestAnExcuse:
             reason: 1
         }
 
-    def test_of_another_worker_does_not_count(self) -> None:
+    def test_an_excuse_of_another_worker_does_not_count(self) -> None:
         assert reruns(run(1), run(3, 4, attempt=1, worker="b"), Mishap("killed", 2, 2, "c")) == {UNEXPLAINED: 1}
 
     def test_an_outage_and_the_end_of_the_worker_together_do(self) -> None:
         away, closed = Mishap("server away", 2, 9), Mishap("closed", 3, 8, "a")
         assert reruns(run(1, 2.5), run(12, 13, attempt=1, worker="b"), away, closed) == {CLOSED: 1}
 
-    def test_what_ended_before_a_dead_line_was_noticed_may_be_acked_after_it(self) -> None:
+    def test_a_run_that_ended_before_a_dead_line_was_noticed_may_be_acked_after_it(self) -> None:
         half_open, killed = Mishap("half open", 2, 2, "a"), Mishap("killed", 4, 4, "a")
         later = run(12, 13, attempt=1, worker="b")
         assert reruns(run(1, 2.5), later, half_open, killed) == {KILLED_LATE: 1}

@@ -65,7 +65,7 @@ async def test_progress_goes_to_standard_error_in_plain_lines(chasqui: Finished,
     assert lines[-6] == "one by one 1,500 of 1,500"
 
 
-async def test_after_the_numbers_small_scenes_show_what_else_a_queue_does(chasqui: Finished, temporary: Path):
+async def test_small_scenes_after_the_numbers_show_the_other_features(chasqui: Finished, temporary: Path):
     ended = chasqui("demo", "--jobs", "100", TMPDIR=str(temporary))
     assert ended.returncode == 0, ended.stderr
     retried, delayed, replayed, scheduled, results = ended.stderr.splitlines()[-5:]
@@ -79,7 +79,7 @@ async def test_after_the_numbers_small_scenes_show_what_else_a_queue_does(chasqu
     assert re.fullmatch(r"ok +results: 100 came back in \d+ ms", results)
 
 
-async def test_nothing_is_left_when_it_is_over(start: Chasqui, temporary: Path):
+async def test_no_process_or_file_is_left_when_the_demo_is_over(start: Chasqui, temporary: Path):
     process = start("demo", "--jobs", "1000", TMPDIR=str(temporary))
     children = await _two_children(process)
     process.communicate(timeout=40)
@@ -90,7 +90,7 @@ async def test_nothing_is_left_when_it_is_over(start: Chasqui, temporary: Path):
 
 
 @pytest.mark.parametrize(("number", "code"), ((signal.SIGINT, 130), (signal.SIGTERM, 143)))
-async def test_nothing_is_left_when_it_is_interrupted(
+async def test_no_process_or_file_is_left_when_the_demo_is_interrupted(
     start: Chasqui, temporary: Path, number: signal.Signals, code: int
 ):
     process = start("demo", "--jobs", MANY, TMPDIR=str(temporary))

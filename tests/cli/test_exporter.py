@@ -33,7 +33,7 @@ def ask(url: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT))
-async def test_it_tells_how_queues_are_until_a_signal_ends_it(
+async def test_the_exporter_serves_the_state_of_queues_until_a_signal_ends_it(
     start: Chasqui, redis_url: str, queue_name: str, number: signal.Signals
 ):
     async with Queue(queue_name, redis_url=redis_url) as queue:
@@ -82,7 +82,7 @@ def test_a_wrong_password_ends_with_4_and_one_line(chasqui: Finished, server: Re
         (("mail", "--redis-url", "http://x"), "redis_url"),
     ),
 )
-def test_what_makes_no_sense_is_wrong_usage(chasqui: Finished, arguments: tuple[str, ...], message: str):
+def test_bad_arguments_are_wrong_usage(chasqui: Finished, arguments: tuple[str, ...], message: str):
     ended = chasqui("exporter", *arguments)
     assert ended.returncode == 2
     assert message in ended.stderr

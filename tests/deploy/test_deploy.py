@@ -45,7 +45,7 @@ def test_every_file_is_one_that_can_be_read() -> None:
         assert isinstance(yaml.safe_load(path.read_text()), dict), path
 
 
-def test_whatever_a_service_names_exists(services: dict[str, Any]) -> None:
+def test_each_file_and_service_that_a_service_names_exists(services: dict[str, Any]) -> None:
     for name, service in services.items():
         assert ("image" in service) != ("build" in service), name
         assert all(path.exists() for path in mounts(service).values()), name
@@ -66,7 +66,7 @@ def test_the_image_is_made_of_files_that_exist_and_are_not_left_out() -> None:
     assert all((DEPLOY.parent / source).exists() for source in copied)
 
 
-def test_nobody_else_reaches_the_ports(services: dict[str, Any]) -> None:
+def test_ports_are_open_to_the_local_machine_only(services: dict[str, Any]) -> None:
     ports = [port for service in services.values() for port in service.get("ports", ())]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)

@@ -16,7 +16,7 @@ SCRIPTS = re.findall(r"`(_redis/lua/\w+\.lua)`", MOVES)
 
 
 @pytest.mark.parametrize(("file", "name"), PAIRS)
-def test_each_name_on_the_way_of_a_job_exists(file: str, name: str) -> None:
+def test_each_name_in_how_a_job_moves_exists(file: str, name: str) -> None:
     found: object = importlib.import_module("pychasqui." + file.removesuffix(".py").replace("/", "."))
     for part in name.split("."):
         found = getattr(found, part)

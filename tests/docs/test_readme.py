@@ -27,7 +27,7 @@ def home(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "XDG_DATA_HOME": str(tmp_path), "CHASQUI_EMBEDDED_LINGER_MS": "100"}
 
 
-def test_it_opens_with_how_to_install_it() -> None:
+def test_the_readme_opens_with_how_to_install_the_package() -> None:
     assert SHELL[0].startswith("pip install ")
 
 

@@ -25,7 +25,7 @@ def own_server() -> Iterator[RedisServer]:
 
 
 @pytest.mark.timeout(120)
-async def test_nobody_dies_nothing_is_stuck_and_nothing_is_lost_under_hostile_writes(own_server: RedisServer) -> None:
+async def test_no_worker_dies_and_no_job_is_stuck_or_lost_under_hostile_writes(own_server: RedisServer) -> None:
     outcomes = await run_rounds(own_server, 7, range(ROUNDS), stages=STAGES)
     assert len(outcomes) == ROUNDS
     assert {f"{one.seed} {one.writes}": one.problems for one in outcomes if one.problems} == {}

@@ -202,7 +202,9 @@ class TestBytes:
         await wire.clear()
 
     @pytest.mark.parametrize("data", (2**64, -(2**63) - 1, {"set": {1}}, [object], 1j), ids=repr)
-    async def test_what_one_refuses_the_other_refuses(self, official: Official, queue: Queue, data: Any) -> None:
+    async def test_data_that_one_kind_refuses_the_other_kind_refuses_too(
+        self, official: Official, queue: Queue, data: Any
+    ) -> None:
         with pytest.raises(UnsupportedData):
             await queue.add("refused", data)
         if data != [object]:  # a class has no source to send

@@ -64,7 +64,7 @@ async def put_hopeless(wire: Wire) -> int:
 
 
 class TestOursThere:
-    async def test_they_see_what_we_see(
+    async def test_the_official_package_sees_the_same_letters_as_we_do(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, wire: Wire
     ) -> None:
         await add_doomed(queue)
@@ -79,7 +79,7 @@ class TestOursThere:
         assert await queue.peek_dlq(limit=2) == seen[:2]
         await wire.clear()
 
-    async def test_they_replay_and_we_run_again_from_the_start(
+    async def test_letters_replayed_there_run_here_from_the_first_attempt(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, wire: Wire
     ) -> None:
         ids = await add_doomed(queue)
@@ -98,7 +98,9 @@ class TestOursThere:
 
 
 class TestTheirsHere:
-    async def test_we_see_what_they_see(self, official: Official, queue: Queue, wire: Wire) -> None:
+    async def test_we_see_the_same_letters_as_the_official_package_does(
+        self, official: Official, queue: Queue, wire: Wire
+    ) -> None:
         await add_doomed(queue)
         await bury_there(official, wire, 3, fails=ALWAYS)
         await queue.add("given up", 1)
@@ -111,7 +113,7 @@ class TestTheirsHere:
         assert {job.reason async for job in queue.dlq.search()} == {letter["reason"] for letter in seen}
         await wire.clear()
 
-    async def test_we_replay_and_they_run_again_from_the_start(
+    async def test_letters_replayed_here_run_there_from_the_first_attempt(
         self, official: Official, queue: Queue, wire: Wire
     ) -> None:
         ids = await add_doomed(queue)
@@ -128,7 +130,7 @@ class TestTheirsHere:
             Run(ids[2], "all", "[1.0]", 0),
         ]
 
-    async def test_what_both_replay_at_once_comes_back_once(
+    async def test_letters_replayed_by_both_at_once_come_back_once(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, wire: Wire
     ) -> None:
         jobs = await queue.add_bulk({"name": "n", "data": n, "attempts": 1} for n in range(200))
@@ -170,7 +172,7 @@ class TestTheSame:
         assert await buried() == theirs
         assert [field for field, _ in theirs[0]] == known
 
-    async def test_what_cannot_be_run_is_dead_for_the_same_reason_whoever_read_it(
+    async def test_entries_that_cannot_be_run_are_dead_for_the_same_reason_on_both_kinds(
         self, official: Official, redis_url: str, queue_name: str, wire: Wire
     ) -> None:
         count = await put_hopeless(wire)

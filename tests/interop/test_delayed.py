@@ -63,7 +63,7 @@ class TestPromotion:
             Run(jobs[0].id, "wörk", "{'n': b'1'}", 0),
         ]
 
-    async def test_what_is_delayed_there_is_promoted_and_run_here(
+    async def test_jobs_delayed_there_are_promoted_and_run_here(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, handler: Handler
     ) -> None:
         plain = await official.add("wörk", {"n": 1}, "delay_ms=300")
@@ -85,7 +85,7 @@ class TestPromotion:
             await eventually(lambda: len(official.runs) == 2)
         assert {run.id for run in official.runs} == {ours.id, theirs}
 
-    async def test_both_promote_beside_each_other_and_each_job_runs_once(
+    async def test_both_kinds_promote_side_by_side_and_each_job_runs_once(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, handler: Handler
     ) -> None:
         await official.work()
@@ -118,7 +118,7 @@ class TestCancel:
             assert not await official.cancel_delayed(job_id)
             assert await wire.members() == []
 
-    async def test_what_has_no_index_cannot_be_found_and_is_promoted(
+    async def test_a_job_without_an_index_cannot_be_cancelled_and_is_promoted(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, handler: Handler
     ) -> None:
         job_id = await official.add("later", 1, "delay_ms=500")
@@ -169,10 +169,10 @@ class TestOneJob:
         assert await queue.cancel_delayed(job_id)
 
     @IDS
-    async def test_one_of_theirs_that_ran_here_makes_room(
+    async def test_an_official_job_that_ran_here_frees_its_id(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, handler: Handler, job_id: str
     ) -> None:
-        """B2: there, its marker would keep the id for an hour."""
+        """B2: there, the job's uniqueness key would keep the id for an hour."""
         await official.add("later", 1, f"delay_ms=50, job_id={job_id!r}")
         async with Worker(queue_name, handler, redis_url=redis_url):
             await eventually(lambda: len(handler.runs) == 1)
@@ -185,7 +185,7 @@ class TestOneJob:
 
     @IDS
     @pytest.mark.parametrize("delay_ms", (0, 50))
-    async def test_one_of_ours_that_ran_there_makes_room(
+    async def test_a_job_of_ours_that_ran_there_frees_its_id(
         self,
         official: Official,
         queue: Queue,
@@ -195,7 +195,7 @@ class TestOneJob:
         job_id: str,
         delay_ms: int,
     ) -> None:
-        """Its marker stays, but it says where the job was, and there it is no more."""
+        """The uniqueness key stays, but it says where the job was, and the job is no longer there."""
         await official.work(delayed_enabled=False)
         async with Promoter(queue_name, redis_url=redis_url):
             for number in range(2):
@@ -204,10 +204,10 @@ class TestOneJob:
                 await eventually(partial(is_empty, wire))
 
     @IDS
-    async def test_one_that_was_promoted_and_run_there_makes_room_here(
+    async def test_a_job_of_ours_that_was_promoted_and_run_there_frees_its_id_here(
         self, official: Official, queue: Queue, prefix: str, witness: Any, wire: Wire, job_id: str
     ) -> None:
-        """Nobody of ours has seen what became of it; there, its marker keeps the id for an hour past the delay."""
+        """No process of ours saw the end of the job; there, its uniqueness key keeps the id for another hour."""
         await official.work()
         for number in range(3):
             assert (await queue.add("ours", number, job_id=job_id, delay_ms=50)).is_new
@@ -247,7 +247,7 @@ class TestOneJob:
             assert all(job.is_new for job in again)
             await eventually(lambda: len(handler.ended) + len(official.ended) >= 400, timeout=10)
 
-    async def test_one_that_was_promoted_there_keeps_others_out_here_until_it_is_done(
+    async def test_a_job_that_was_promoted_there_keeps_its_id_here_until_it_is_done(
         self, official: Official, queue: Queue, wire: Wire, prefix: str, witness: Any
     ) -> None:
         await official.work(lasts_s=1.0, concurrency=1)
@@ -261,10 +261,10 @@ class TestOneJob:
         await eventually(partial(is_empty, wire))
         assert (await queue.add("ours", job_id="order-17")).is_new
 
-    async def test_one_that_waits_for_its_next_try_there_keeps_nobody_out(
+    async def test_a_job_that_waits_for_its_retry_there_does_not_keep_its_id(
         self, official: Official, queue: Queue, wire: Wire
     ) -> None:
-        """A limit: its entry is gone, and what official workers reschedule cannot be found by its id."""
+        """A limit: the entry is gone, and a job that an official worker reschedules cannot be found by its id."""
         await official.work(fails=[0])
         await queue.add("ours", 1, job_id="order-17", backoff=LATER)
         await eventually(partial(has_members, wire, 1))
@@ -309,7 +309,7 @@ class TestRepeatables:
         ]
         assert await queue.get_repeatable_jobs() == []
 
-    async def test_we_fire_theirs(
+    async def test_official_repeatables_fire_here(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, handler: Handler, repeats: str
     ) -> None:
         await official.upsert("wörk", {"n": b"1"}, "repeat=RepeatPattern.every(50), limit=3")
@@ -322,7 +322,7 @@ class TestRepeatables:
         ]
         assert await official.repeatables() == []
 
-    async def test_one_that_was_paused_here_and_removed_there_is_forgotten(
+    async def test_a_repeatable_that_was_paused_here_and_removed_there_is_forgotten(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, repeats: str, witness: Any
     ) -> None:
         job = await queue.upsert_repeatable_job("tick", repeat=RepeatPattern.every(LATER))
@@ -334,7 +334,7 @@ class TestRepeatables:
         async with Scheduler(queue_name, redis_url=redis_url):
             await eventually(partial(is_gone, witness, f"{repeats}:paused"))
 
-    async def test_one_that_was_paused_here_and_stored_there_is_one_that_fires(
+    async def test_a_repeatable_that_was_paused_here_and_stored_there_fires(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, repeats: str, witness: Any
     ) -> None:
         job = await queue.upsert_repeatable_job("tick", repeat=RepeatPattern.every(LATER), attempts=3)
@@ -402,7 +402,7 @@ class TestRepeatables:
             assert await queue.remove_repeatable_by_key(job.id)
         assert counts == [3, 3]
 
-    async def test_both_schedulers_beside_each_other_fire_each_window_once(
+    async def test_both_schedulers_side_by_side_fire_each_window_once(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, handler: Handler, repeats: str
     ) -> None:
         await official.work(run_scheduler=True, scheduler_tick_ms=100)
@@ -414,7 +414,7 @@ class TestRepeatables:
         data = [run.data for run in (*handler.runs, *official.runs)]
         assert sorted(data) == sorted(str(number) for number in range(10) for _ in range(3))
 
-    async def test_each_removes_what_the_other_has_stored(
+    async def test_each_kind_removes_repeatables_of_the_other_kind(
         self, official: Official, queue: Queue, repeats: str, witness: Any
     ) -> None:
         ours = await queue.upsert_repeatable_job("ours", repeat=RepeatPattern.every(LATER), attempts=3)

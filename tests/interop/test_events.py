@@ -74,7 +74,7 @@ def comparable(events: list[dict[str, str]]) -> list[Told]:
 
 
 @pytest.mark.parametrize("kind", STORIES)
-async def test_both_write_the_same_fields_and_values_in_the_same_order(
+async def test_both_kinds_write_the_same_fields_and_values_in_the_same_order(
     official: Official, queue: Queue, wire: Wire, redis_url: str, queue_name: str, witness: Any, key: str, kind: str
 ) -> None:
     story = STORIES[kind]

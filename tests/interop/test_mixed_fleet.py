@@ -68,7 +68,7 @@ async def add_somehow(chance: random.Random, queue: Queue, official: Official, j
     return False  # a delayed add there says nothing of having been dropped
 
 
-async def test_nothing_is_lost_and_no_id_stays_taken(
+async def test_no_job_is_lost_and_no_id_stays_taken(
     official: Official, queue: Queue, redis_url: str, queue_name: str, wire: Wire, witness: Any
 ) -> None:
     chance = random.Random(34)

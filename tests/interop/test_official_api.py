@@ -163,7 +163,9 @@ class TestProducerAndConsumer:
         await producer.shutdown()
 
     @pytest.mark.parametrize("payload", (b"", b"\xc1", b'{"json": true}', b"\xc7\x01\x05x"))
-    async def test_what_no_worker_could_read_is_refused_with_the_reason(self, redis_url: str, payload: bytes) -> None:
+    async def test_payloads_that_no_worker_could_read_are_refused_with_the_reason(
+        self, redis_url: str, payload: bytes
+    ) -> None:
         producer = Producer(redis_url, "emails")
         with pytest.raises(NotSupportedError, match="payload must be MessagePack"):
             await producer.add(payload)
@@ -171,7 +173,7 @@ class TestProducerAndConsumer:
 
 
 class TestScheduler:
-    def test_it_takes_both_orders(self) -> None:
+    def test_a_scheduler_takes_both_orders_of_arguments(self) -> None:
         url = "redis://127.0.0.1:1"
         made = (
             Scheduler("emails", redis_url=url),

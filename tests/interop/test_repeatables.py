@@ -236,7 +236,7 @@ def test_the_dialect_is_the_same(server: RedisServer, queue_name: str) -> None:
     assert not different
 
 
-def test_what_is_no_cron_expression_is_the_same(server: RedisServer, queue_name: str) -> None:
+def test_the_same_cron_expressions_are_refused(server: RedisServer, queue_name: str) -> None:
     expressions = (*REFUSED, *ACCEPTED_THERE, *ACCEPTED_HERE)
     answers = ask_official(server, queue_name, [Case(expression, None, 0) for expression in expressions])
     for expression, theirs in zip(expressions, answers, strict=True):

@@ -19,7 +19,7 @@ async def echo(job: Job) -> Any:
     return job.data
 
 
-async def test_what_an_official_worker_stores_we_read_and_wait_for(
+async def test_results_of_an_official_worker_can_be_read_and_waited_for_here(
     official: Official, queue: Queue, queue_name: str, witness: Any
 ) -> None:
     await official.work(returns_data=True, store_results=True, events_enabled=True)
@@ -28,7 +28,7 @@ async def test_what_an_official_worker_stores_we_read_and_wait_for(
     assert await queue.get_job_result_bulk([job.id for job in jobs]) == list(VALUES)
 
 
-async def test_what_we_store_official_programs_read_byte_for_byte_as_theirs(
+async def test_our_results_are_read_by_official_programs_and_have_the_same_bytes(
     official: Official, queue: Queue, redis_url: str, queue_name: str, witness: Any
 ) -> None:
     def key(job: Job) -> str:
@@ -45,10 +45,10 @@ async def test_what_we_store_official_programs_read_byte_for_byte_as_theirs(
     assert await witness.mget(*map(key, ours)) == await witness.mget(*map(key, theirs))
 
 
-async def test_none_from_ours_is_none_there_and_none_from_theirs_is_none_here(
+async def test_none_is_read_as_none_by_the_other_kind(
     official: Official, queue: Queue, redis_url: str, queue_name: str
 ) -> None:
-    """They store nothing for None, so that there only the event tells that the job is done."""
+    """Official workers store no result for None, so only the completed event says that the job is done."""
     async with Worker(queue_name, echo, redis_url=redis_url, store_results=True):
         job = await queue.add("echo")
         assert await job.wait_for_result() is None
@@ -57,7 +57,9 @@ async def test_none_from_ours_is_none_there_and_none_from_theirs_is_none_here(
     assert await (await queue.add("echo")).wait_for_result(timeout=10) is None
 
 
-async def test_one_that_dies_there_says_why_here_at_once(official: Official, queue: Queue, wire: Wire) -> None:
+async def test_a_job_that_dies_there_reports_its_error_here_at_once(
+    official: Official, queue: Queue, wire: Wire
+) -> None:
     await official.work(fails=[0, 1], events_enabled=True, store_results=True)
     started = monotonic()
     with pytest.raises(JobFailed) as dead:
@@ -69,14 +71,16 @@ async def test_one_that_dies_there_says_why_here_at_once(official: Official, que
     await wire.clear()
 
 
-async def test_one_that_gives_up_there(official: Official, queue: Queue, wire: Wire) -> None:
+async def test_a_job_that_gives_up_there_is_reported_as_unrecoverable(
+    official: Official, queue: Queue, wire: Wire
+) -> None:
     await official.work(gives_up=True, events_enabled=True)
     with pytest.raises(JobFailed, match=r"1 runs \(unrecoverable\): error: gives up"):
         await (await queue.add("fail")).wait_for_result()
     await wire.clear()
 
 
-async def test_without_their_events_a_second_look_finds_the_result(
+async def test_a_second_look_finds_the_result_of_a_worker_without_events(
     official: Official, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(results, "SECOND_LOOK_S", 0.1)

@@ -32,7 +32,7 @@ OPTIONS = [
 
 
 class TestPassedOn:
-    async def test_what_failed_there_is_promoted_and_retried_here(
+    async def test_a_job_that_failed_there_is_promoted_and_retried_here(
         self, official: Official, redis_url: str, queue_name: str, wire: Wire
     ) -> None:
         job_id = await official.add("wörk", {"n": b"1"}, "backoff=1")
@@ -45,7 +45,7 @@ class TestPassedOn:
         assert official.runs == [Run(job_id, "wörk", "{'n': b'1'}", 0)]
         assert handler.runs == [Run(job_id, "wörk", "{'n': b'1'}", 1)]
 
-    async def test_what_failed_here_is_promoted_and_retried_there(
+    async def test_a_job_that_failed_here_is_promoted_and_retried_there(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, wire: Wire
     ) -> None:
         job = await queue.add("wörk", {"n": b"1"}, backoff=LATER)
@@ -145,7 +145,7 @@ class TestDelayedSet:
         assert ours == pytest.approx(theirs, abs=1000)
         await wire.clear()
 
-    async def test_only_one_of_both_leads_the_promotion_and_the_other_inherits_it(
+    async def test_one_promoter_leads_and_the_other_kind_inherits_the_lease(
         self,
         official: Official,
         queue: Queue,

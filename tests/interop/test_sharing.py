@@ -41,7 +41,7 @@ async def test_a_thousand_jobs_of_both_are_run_once_each_by_both(
 
 
 class TestLongJobs:
-    async def test_they_do_not_take_a_job_that_still_runs_here(
+    async def test_official_workers_do_not_take_a_job_that_still_runs_here(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
         handler = Handler(lasts_s=4.0)
@@ -53,7 +53,7 @@ class TestLongJobs:
         assert len(handler.runs) == 1
         assert official.runs == []
 
-    async def test_they_do_not_take_a_job_that_blocks_our_event_loop(
+    async def test_official_workers_do_not_take_a_job_that_blocks_our_event_loop(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         runs = []
@@ -73,7 +73,7 @@ class TestLongJobs:
         assert official.runs == []
         assert "has been blocked" in caplog.text
 
-    async def test_we_do_not_take_their_job_before_its_time(
+    async def test_our_workers_do_not_take_an_official_job_before_its_time(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
         await official.work(lasts_s=1.5)
@@ -87,7 +87,7 @@ class TestLongJobs:
 
 
 class TestKilled:
-    async def test_we_take_what_their_killed_worker_held_once_it_has_lain_idle(
+    async def test_our_worker_takes_the_jobs_of_a_killed_official_worker_once_they_are_idle(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
         await official.work(lasts_s=FOREVER, concurrency=10)
@@ -102,7 +102,7 @@ class TestKilled:
         assert min(run.at for run in handler.runs) - delivered_at >= 0.95
         assert max(run.at for run in handler.runs) - delivered_at < 2.5
 
-    async def test_they_take_what_our_killed_worker_held_once_it_has_lain_idle(
+    async def test_an_official_worker_takes_the_jobs_of_our_killed_worker_once_they_are_idle(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, wire: Wire
     ) -> None:
         program = (
@@ -127,7 +127,7 @@ class TestKilled:
         assert {run.id for run in official.runs} == {job.id for job in jobs}
         assert max(run.at for run in official.runs) - killed_at < 2.5
 
-    async def test_nothing_is_lost_when_they_are_killed_under_load(
+    async def test_no_job_is_lost_when_an_official_worker_is_killed_under_load(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
         handler = Handler(lasts_s=0.01)
@@ -142,7 +142,7 @@ class TestKilled:
         assert max(runs.values()) == 1
         assert runs.keys() & {run.id for run in official.runs} < {run.id for run in official.runs[-100:]}
 
-    async def test_nothing_is_lost_when_redis_is_killed_under_load(self, can_run_both: None, queue_name: str) -> None:
+    async def test_no_job_is_lost_when_redis_is_killed_under_load(self, can_run_both: None, queue_name: str) -> None:
         handler = Handler(lasts_s=0.01)
         with RedisServer("--appendonly", "yes", "--appendfsync", "always", tcp=True) as server:
             async with (
@@ -188,7 +188,7 @@ class TestTakenName:
 
 
 class TestHandedBack:
-    async def test_they_run_at_once_what_our_closed_worker_had_not_started(
+    async def test_official_workers_run_the_unstarted_jobs_of_our_closed_worker_at_once(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, wire: Wire
     ) -> None:
         handler = Handler()
@@ -202,7 +202,7 @@ class TestHandedBack:
         assert {run.attempt for run in official.runs} == {0}
         assert {run.id for run in official.runs}.isdisjoint(handler.ended)
 
-    async def test_they_run_at_once_what_our_worker_was_cut_off_from(
+    async def test_official_workers_run_a_job_at_once_that_our_worker_cancelled_at_its_deadline(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
         handler = Handler(lasts_s=FOREVER)

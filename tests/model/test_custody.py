@@ -141,10 +141,10 @@ class TestSecondLife:
             await eventually(lambda: runs.ids == {"a"}, timeout=5)
         assert runs.attempts == {"a": [1]}
 
-    async def test_each_life_counts_as_an_attempt(
+    async def test_each_life_of_a_worker_counts_as_an_attempt(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Without its farewell, a worker leaves what it held as a killed process does."""
+        """A worker that cannot hand back its entries leaves them as a killed process does."""
         keys, started = Keys(queue_name), asyncio.Event()
         attempts: list[int] = []
 
@@ -169,7 +169,7 @@ class TestSecondLife:
             await eventually(lambda: witness.xlen(keys.dead), timeout=5)
         assert attempts == [0, 1, 2]
 
-    async def test_more_than_one_page_of_what_it_held_is_counted(
+    async def test_more_than_one_page_of_pending_entries_is_counted(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
         keys, runs = Keys(queue_name), Runs()
@@ -212,7 +212,7 @@ class TestThereAndBack:
             await eventually(lambda: witness.xlen(keys.dead), timeout=5)
         assert gate.attempts == [0, 2]
 
-    async def test_its_late_success_is_a_success(
+    async def test_a_late_success_is_a_success(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
         keys, gate = Keys(queue_name), Gate()
@@ -226,7 +226,7 @@ class TestThereAndBack:
             await eventually(lambda: _is_empty(witness, keys), timeout=5)
         assert gate.attempts == [0]
 
-    async def test_one_that_waited_unstarted_is_started_once_by_its_last_delivery(
+    async def test_an_unstarted_entry_is_started_once_by_its_last_delivery(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
         keys, gate = Keys(queue_name), Gate()
@@ -295,8 +295,8 @@ class TestGroupGone:
 
 
 class TestLoopThatEnds:
-    def test_it_takes_the_worker_with_it(self, redis_url: str, queue_name: str) -> None:
-        """As when the program fails beside its worker: asyncio.run cancels all that is left and waits for it."""
+    def test_the_end_of_the_loop_ends_the_worker(self, redis_url: str, queue_name: str) -> None:
+        """As when the program fails beside its worker: asyncio.run cancels every task and waits for it."""
 
         async def program() -> None:
             started = asyncio.Event()

@@ -707,7 +707,7 @@ class Machine(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(0)
-def test_whatever_happens_redis_holds_what_the_model_holds(server: RedisServer, redis_url: str) -> None:
+def test_redis_holds_the_state_of_the_model_after_every_step(server: RedisServer, redis_url: str) -> None:
     connection = Connector(redis_url, tls=False, client_name="machine").connection(timeout_s=5)
     broker = Broker(connection, KEYS)
     profile = settings(

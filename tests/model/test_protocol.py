@@ -35,14 +35,14 @@ def search_all(budget: Budget, *flaws: str) -> Found:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
-def test_whatever_happens_every_invariant_holds(budget: Budget, record_property: Callable[[str, int], None]) -> None:
+def test_every_invariant_holds_in_every_state(budget: Budget, record_property: Callable[[str, int], None]) -> None:
     found = search_all(budget)
     record_property("states", found.states)
     record_property("steps", found.steps)
     assert found.states > 1000
 
 
-def test_without_faults_there_is_little_to_search() -> None:
+def test_a_search_without_faults_finds_few_states() -> None:
     assert search_all(Budget()).states < 100
 
 

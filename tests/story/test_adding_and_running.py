@@ -74,7 +74,7 @@ async def test_jobs_may_be_added_before_any_worker_exists(redis_url: str, queue_
         assert (await done.get()).data == 1
 
 
-async def test_many_jobs_are_added_at_once_and_travel_together(redis_url: str, queue_name: str) -> None:
+async def test_a_bulk_of_jobs_is_added_in_one_call(redis_url: str, queue_name: str) -> None:
     done: asyncio.Queue[Job] = asyncio.Queue()
     async with Queue(queue_name, redis_url=redis_url) as queue, Worker(queue_name, done.put, redis_url=redis_url):
         jobs = await queue.add_bulk({"name": "count", "data": number} for number in range(1000))
@@ -111,7 +111,7 @@ async def test_a_worker_runs_as_many_handlers_at_once_as_it_is_allowed(redis_url
         assert {await done.get() for _ in range(5)} == {0, 1, 2, 3, 4}
 
 
-async def test_with_a_concurrency_of_one_jobs_run_in_the_order_they_were_added(redis_url: str, queue_name: str) -> None:
+async def test_jobs_run_in_the_order_they_were_added_with_a_concurrency_of_one(redis_url: str, queue_name: str) -> None:
     done: asyncio.Queue[Job] = asyncio.Queue()
     async with (
         Queue(queue_name, redis_url=redis_url) as queue,
@@ -169,7 +169,7 @@ async def test_a_job_may_bring_its_own_id(redis_url: str, queue_name: str) -> No
         assert (await done.get()).id == "order-17"
 
 
-async def test_what_cannot_be_stored_is_refused_before_anything_is_sent(redis_url: str, queue_name: str) -> None:
+async def test_data_that_cannot_be_stored_is_refused_before_anything_is_sent(redis_url: str, queue_name: str) -> None:
     async with Queue(queue_name, redis_url=redis_url, max_payload_bytes=1000) as queue:
         with pytest.raises(UnsupportedData, match=r"data\['items'\]\[1\] is a set"):
             await queue.add("send", {"items": [1, {2, 3}]})
@@ -196,7 +196,7 @@ async def test_an_add_never_hangs(queue_name: str) -> None:
             await queue.add("send")
 
 
-async def test_after_close_a_queue_says_that_it_is_closed(redis_url: str, queue_name: str) -> None:
+async def test_a_closed_queue_says_that_it_is_closed(redis_url: str, queue_name: str) -> None:
     queue = Queue(queue_name, redis_url=redis_url)
     await queue.close()
     with pytest.raises(Closed):

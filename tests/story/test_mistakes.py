@@ -285,5 +285,5 @@ MISTAKES: list[Callable[..., Awaitable[None] | None]] = [
 ]
 
 
-def test_there_are_twenty_of_them_and_more() -> None:
+def test_the_list_has_twenty_mistakes_or_more() -> None:
     assert len(MISTAKES) >= 20

@@ -48,7 +48,7 @@ async def test_a_job_that_is_dead_says_so_to_those_who_wait(redis_url: str, queu
         assert await queue.purge("dead") == 1
 
 
-async def test_without_results_waiting_ends_all_the_same(redis_url: str, queue_name: str) -> None:
+async def test_waiting_ends_with_an_error_if_results_are_not_stored(redis_url: str, queue_name: str) -> None:
     async def send(job: Job) -> None:
         pass
 
@@ -57,7 +57,7 @@ async def test_without_results_waiting_ends_all_the_same(redis_url: str, queue_n
             await (await queue.add("send")).wait_for_result()
 
 
-async def test_what_happens_can_be_followed(redis_url: str, queue_name: str) -> None:
+async def test_the_events_of_a_job_can_be_followed(redis_url: str, queue_name: str) -> None:
     async def send(job: Job) -> None:
         if job.attempt == 0:
             raise ConnectionError("away")
@@ -84,7 +84,7 @@ async def test_what_happens_can_be_followed(redis_url: str, queue_name: str) -> 
     ]
 
 
-async def test_who_was_away_goes_on_where_it_stopped(redis_url: str, queue_name: str) -> None:
+async def test_a_subscriber_that_was_away_continues_where_it_stopped(redis_url: str, queue_name: str) -> None:
     async def send(job: Job) -> None:
         pass
 

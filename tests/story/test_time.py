@@ -53,7 +53,7 @@ async def test_a_job_that_waits_can_be_cancelled_moved_or_run_at_once(redis_url:
         assert not await queue.cancel_delayed(hurried.id)  # it has run
 
 
-async def test_there_is_one_job_of_an_id_until_it_is_done(redis_url: str, queue_name: str) -> None:
+async def test_an_id_has_one_job_until_that_job_is_done(redis_url: str, queue_name: str) -> None:
     may_end = asyncio.Event()
     started: asyncio.Queue[Job] = asyncio.Queue()
 
