@@ -160,7 +160,7 @@ class TestAdd:
         assert len(str(refused.value)) < 1000
 
     @pytest.mark.parametrize(("bad", "kind", "complaint"), BAD_ADDS)
-    async def test_one_bad_job_of_a_bulk_is_named_and_none_is_sent(
+    async def test_a_bad_job_of_a_bulk_is_named_and_no_job_is_sent(
         self, queue: Queue, bad: dict[str, Any], kind: type[ChasquiError], complaint: str
     ) -> None:
         good = {"name": "send", "data": 1, "attempts": None, "backoff": None, "job_id": None}
@@ -342,11 +342,13 @@ class TestTime:
             ("wait_replicas", 1),
         ),
     )
-    async def test_what_contradicts_a_repeatable_is_named(self, queue: Queue, option: str, value: Any) -> None:
+    async def test_an_option_that_contradicts_a_repeatable_is_named(
+        self, queue: Queue, option: str, value: Any
+    ) -> None:
         with pytest.raises(InvalidArgument, match=f"{option} contradicts repeat"):
             await queue.add("tick", repeat=EVERY, **{option: value})
 
-    async def test_what_needs_a_repeatable_says_so(self, queue: Queue) -> None:
+    async def test_an_option_that_needs_a_repeatable_says_so(self, queue: Queue) -> None:
         with pytest.raises(InvalidArgument, match="missed_fires says what a repeatable does: give repeat"):
             await queue.add("tick", missed_fires=MissedFiresPolicy.skip())
         with pytest.raises(InvalidArgument, match="job 0 of the bulk: unknown option 'repeat'"):
@@ -485,7 +487,7 @@ class TestWorker:
             Worker("emails", handle, consumer_id="released")
         assert Worker("emails", handle, consumer_id="released-1", group="released").consumer_id == "released-1"
 
-    async def test_used_after_close_it_says_so(self, redis_url: str, queue_name: str) -> None:
+    async def test_a_closed_worker_refuses_to_run(self, redis_url: str, queue_name: str) -> None:
         worker = Worker(queue_name, handle, redis_url=redis_url)
         await worker.close()
         assert worker.is_closed

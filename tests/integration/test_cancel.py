@@ -1,14 +1,14 @@
 """Cancelling, moving and running delayed jobs by their ids: P11.
 
-cancel removes the job and all that finds it    TestCancel.test_nothing_of_it_is_left
-unknown, promoted, done: False                  TestCancel
-the same id again                               TestCancel.test_the_id_can_be_used_again
-bulk: order, survivors, empty                   TestCancel.test_many_are_answered_in_order, ..._none
-a name changes nothing                          tests/integration/test_delayed.py::TestNames
-waiting for a retry                             TestCancel.test_a_job_that_waits_for_its_next_try
-the race with promotion                         TestRace
+cancel removes the job and all that finds it    TestCancel.test_a_cancelled_job_leaves_no_key
+unknown, promoted, done: False                TestCancel
+the same id again                             TestCancel.test_the_id_can_be_used_again
+bulk: order, survivors, empty                 TestCancel.test_the_answers_of_a_bulk_come_in_order_and_the_other_jobs_run
+a name changes nothing                        tests/integration/test_delayed.py::TestNames
+waiting for a retry                           TestCancel.test_a_job_that_waits_for_its_next_try
+the race with promotion                       TestRace
 promotion cleans the index, not the marker      tests/integration/test_delayed.py, test_unique.py
-reschedule, run_now                             TestMove
+reschedule, run_now                           TestMove
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ pytestmark = pytest.mark.usefixtures("stream", "delayed")  # so that what is lef
 
 class TestCancel:
     @pytest.mark.parametrize("job_id", (None, "order-17"))
-    async def test_nothing_of_it_is_left(
+    async def test_a_cancelled_job_leaves_no_key(
         self, queue: Queue, stream: Stream, delayed: Delayed, job_id: str | None
     ) -> None:
-        """The id that add returned will do, also if nobody had chosen it."""
+        """Cancelling takes the id that add() returned, also if the caller did not choose it."""
         job = await queue.add("later", job_id=job_id, delay_ms=LATER_MS)
         assert await queue.cancel_delayed(job.id)
         assert await delayed.count() == 0
         assert await stream.found_by_id() == []
         assert not await queue.cancel_delayed(job.id)
 
-    async def test_what_is_not_delayed_is_not_cancelled(
+    async def test_a_job_that_is_not_delayed_is_not_cancelled(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
-        """Unknown, waiting in the stream, promoted, done: False, and the job runs."""
+        """An unknown, waiting, promoted or finished job answers False, and the job runs."""
         runs = Runs()
         assert not await queue.cancel_delayed("never heard of")
         now = await queue.add("now", "now", job_id="now")
@@ -73,10 +73,10 @@ class TestCancel:
             await eventually(stream.is_settled)
         assert runs.data == [2]
 
-    async def test_many_are_answered_in_order_and_the_others_run(
+    async def test_the_answers_of_a_bulk_come_in_order_and_the_other_jobs_run(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
-        """More than travel in one call."""
+        """The bulk is larger than one call to Redis."""
         runs = Runs()
         jobs = await queue.add_bulk({"name": "later", "data": n, "delay_ms": 1500} for n in range(1200))
         ids = [job.id for job in jobs]
@@ -91,7 +91,7 @@ class TestCancel:
         job = await queue.add("later", delay_ms=LATER_MS)
         assert await queue.cancel_delayed_bulk([job.id, job.id]) == [True, False]
 
-    async def test_none_asks_nobody(self, queue: Queue, witness: Any) -> None:
+    async def test_an_empty_bulk_sends_no_command(self, queue: Queue, witness: Any) -> None:
         assert await queue.cancel_delayed_bulk([]) == []
         assert await queue.cancel_delayed_bulk(iter(())) == []
         assert await witness.dbsize() == 0
@@ -185,7 +185,7 @@ class TestMove:
 
 
 class TestRace:
-    async def test_cancelled_or_run_and_never_both(
+    async def test_a_job_is_cancelled_or_run_and_never_both(
         self, redis_url: str, queue_name: str, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         cancelled, ran = await race(redis_url, queue_name, RACERS)
@@ -193,7 +193,7 @@ class TestRace:
         assert len(cancelled) + len(ran) == RACERS
         assert await stream.found_by_id() == []
 
-    async def test_run_now_and_promotion_run_it_once(
+    async def test_a_job_runs_once_when_run_now_races_with_promotion(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         runs = Runs()

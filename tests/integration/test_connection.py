@@ -86,7 +86,7 @@ class TestAddresses:
                 await connection.call("PING")
 
     @pytest.mark.parametrize("protocol", (2, 3))
-    async def test_both_protocols(self, redis_url: str, protocol: int) -> None:
+    async def test_a_connection_speaks_both_protocols(self, redis_url: str, protocol: int) -> None:
         async with connected(f"{redis_url}?protocol={protocol}") as connection:
             await connection.call("HSET", "map", "field", "value")
             expected = {2: [b"field", b"value"], 3: {b"field": b"value"}}
@@ -105,7 +105,7 @@ class TestAddresses:
             await connection.call("PING")
             assert "chasqui-test" in {client["name"] for client in await witness.client_list()}
 
-    async def test_nothing_is_opened_before_it_is_needed(self, proxy: Proxy) -> None:
+    async def test_no_connection_is_opened_before_it_is_needed(self, proxy: Proxy) -> None:
         async with connected(proxy.url):
             pass
         assert proxy.accepted == 0
@@ -127,11 +127,11 @@ class TestCredentials:
         async with connected(f"redis://ann:{SECRET}@127.0.0.1:{guarded.port}?protocol=3") as connection:
             assert await connection.call("ACL", "WHOAMI") == b"ann"
 
-    async def test_over_a_unix_socket(self, guarded: RedisServer) -> None:
+    async def test_credentials_in_the_url_of_a_unix_socket_are_used(self, guarded: RedisServer) -> None:
         async with connected(f"{guarded.url}?username=ann&password={SECRET}") as connection:
             assert await connection.call("ACL", "WHOAMI") == b"ann"
 
-    async def test_from_a_provider_that_is_asked_for_each_connection(self, guarded: RedisServer) -> None:
+    async def test_a_credential_provider_is_asked_for_each_connection(self, guarded: RedisServer) -> None:
         asked = []
 
         async def provide(address: str | None) -> tuple[str | None, str | None]:
@@ -163,7 +163,7 @@ class TestCredentials:
             "none set",
         ),
     )
-    async def test_what_the_server_refuses_raises_at_once_and_says_so(
+    async def test_refused_credentials_raise_at_once_and_stay_secret(
         self, where: str, login: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.DEBUG)
@@ -208,7 +208,7 @@ class TestCredentials:
 
 class TestOtherServers:
     @pytest.mark.parametrize("version", ("5.0.14", "6.0.9"))
-    async def test_one_that_is_too_old_is_named_with_the_version_needed(self, version: str) -> None:
+    async def test_a_server_that_is_too_old_is_named_with_the_version_needed(self, version: str) -> None:
         for answer in (redis_that_says(version), redis_without_hello(version)):
             async with FakeServer(answer) as fake, connected(fake.url) as connection:
                 with pytest.raises(ServerTooOld, match=rf"{version}.* 6\.2"):
@@ -231,21 +231,21 @@ class TestOtherServers:
         ),
         ids=("http", "html", "smtp", "ssh", "pop3", "noise", "tls", "+OK", "an empty list", "nil", "knows no command"),
     )
-    async def test_what_is_not_redis_is_told_apart_at_once(self, fake: FakeServer) -> None:
+    async def test_a_server_that_is_not_redis_is_recognized_at_once(self, fake: FakeServer) -> None:
         start = monotonic()
         async with fake, connected(fake.url) as connection:
             with pytest.raises(NotRedis):
                 await connection.call("PING")
         assert monotonic() - start < 2
 
-    async def test_one_that_accepts_and_never_answers_costs_the_timeout(self) -> None:
+    async def test_a_server_that_never_answers_costs_the_timeout(self) -> None:
         async with FakeServer() as fake, connected(fake.url, timeout_s=0.3) as connection:
             start = monotonic()
             with pytest.raises(ConnectionLost, match="in time"):
                 await connection.call("PING")
             assert 0.2 < monotonic() - start < 0.8
 
-    async def test_one_that_is_not_there_costs_the_timeout(self) -> None:
+    async def test_a_server_that_is_not_there_costs_the_timeout(self) -> None:
         async with connected("unix:///nowhere/at/all.sock", timeout_s=0.3) as connection:
             start = monotonic()
             with pytest.raises(ConnectionLost, match=r"/nowhere/at/all\.sock"):
@@ -287,7 +287,7 @@ class TestReplies:
             calls = [connection.call("ECHO", f"{number}\r\n$5\r\n") for number in range(100)]
             assert await asyncio.gather(*calls) == [b"%d\r\n$5\r\n" % number for number in range(100)]
 
-    async def test_over_a_slow_line_they_come_late_and_right(self, proxy: Proxy) -> None:
+    async def test_replies_over_a_slow_line_come_late_and_right(self, proxy: Proxy) -> None:
         async with connected(proxy.url) as connection:
             await connection.call("PING")
             proxy.delay(100)
@@ -390,7 +390,7 @@ class TestLosses:
                 await eventually(lambda: connection.live_socket() is None)
                 assert await connection.call("PING") == b"PONG"
 
-    async def test_while_the_server_is_away_it_tries_with_growing_pauses(self, proxy: Proxy) -> None:
+    async def test_the_pauses_between_attempts_grow_while_the_server_is_away(self, proxy: Proxy) -> None:
         tries = 0
 
         async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -405,7 +405,7 @@ class TestLosses:
                     await connection.call("PING")
         assert 3 <= tries <= 12
 
-    async def test_it_comes_back_within_a_second_of_the_server(self) -> None:
+    async def test_the_connection_is_back_within_a_second_of_the_server(self) -> None:
         with RedisServer() as own:
             async with connected(own.url) as connection:
                 await connection.call("PING")

@@ -165,7 +165,7 @@ class TestHostile:
         ),
         ids=lambda more: next(iter(more)) + str(len(next(iter(more.values())))),
     )
-    async def test_any_letter_can_be_shown_replayed_past_and_purged(
+    async def test_any_letter_can_be_shown_skipped_by_a_replay_and_purged(
         self, queue: Queue, witness: redis.asyncio.Redis, dead: str, stream: Stream, more: dict[str, bytes]
     ) -> None:
         await witness.xadd(dead, letter("bad", **more))

@@ -1,7 +1,7 @@
 """Delayed jobs: when they run, who promotes them, and what may lie among them.
 
 not early, and soon             TestTimes.test_a_delayed_job_is_not_early_and_not_late
-zero and past run at once       TestTimes.test_what_is_due_already_goes_straight_to_the_stream
+zero and past run at once       TestTimes.test_a_job_that_is_already_due_goes_straight_to_the_stream
 by the server's clock           TestTimes.test_a_producer_with_a_wrong_clock_changes_nothing
 bounds                          TestTimes.test_a_delay_past_the_cap_is_refused
 bulk, mixed, empty, broken      TestBulk
@@ -74,7 +74,7 @@ class TestTimes:
             {"delay_ms": None, "delay": None},
         ),
     )
-    async def test_what_is_due_already_goes_straight_to_the_stream(
+    async def test_a_job_that_is_already_due_goes_straight_to_the_stream(
         self, queue: Queue, delayed: Delayed, stream: Stream, when: dict[str, Any]
     ) -> None:
         job = await queue.add("now", **when)
@@ -177,7 +177,7 @@ class TestBulk:
         assert await queue.add_bulk([]) == []
         assert await witness.dbsize() == 0
 
-    async def test_one_that_cannot_be_encoded_sends_nothing(self, queue: Queue, witness: Any) -> None:
+    async def test_a_job_that_cannot_be_encoded_stops_the_whole_bulk(self, queue: Queue, witness: Any) -> None:
         with pytest.raises(UnsupportedData, match="job 1 of the bulk"):
             await queue.add_bulk([{"name": "a", "delay_ms": 5}, {"name": "b", "data": {1}, "delay_ms": 5}])
         assert await witness.dbsize() == 0
@@ -290,10 +290,10 @@ class TestNames:
 class TestPoison:
     POISON = (b"", b"ab", b"\xff\xff\xff\xffname", b"\x05\0\0\0name", b"\0\0\0\0", b"\0\0\0\0\xc1", b"\0\0\0\0junk")
 
-    async def test_whatever_is_among_them_the_others_run(
+    async def test_bad_members_do_not_keep_good_jobs_from_running(
         self, queue: Queue, make_worker: Callable[..., Worker], delayed: Delayed, caplog: Any
     ) -> None:
-        """With its bytes it is in the dead letters, set aside as a member or as a job that cannot be decoded."""
+        """The bytes of each bad member are in the dead letters, as a malformed member or an unreadable job."""
         runs = Runs()
         await queue.add_bulk({"name": "good", "data": n, "delay_ms": 50} for n in range(1000))
         for score, member in enumerate(self.POISON):

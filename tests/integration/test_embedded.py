@@ -168,7 +168,7 @@ class TestSharing:
 
 
 class TestEnd:
-    async def test_ends_by_itself_once_the_last_one_has_left(self, folder, users) -> None:
+    async def test_the_server_ends_once_its_last_user_has_left(self, folder, users) -> None:
         first, second = users(folder), users(folder)
         url_of(first), url_of(second)
         first.communicate()
@@ -177,7 +177,7 @@ class TestEnd:
         second.communicate()
         await eventually(lambda: is_free(folder))
 
-    async def test_ends_by_itself_when_its_users_are_killed(self, folder, users) -> None:
+    async def test_the_server_ends_when_its_users_are_killed(self, folder, users) -> None:
         user = users(folder)
         url_of(user)
         user.kill()
@@ -208,7 +208,7 @@ class TestEnd:
         await eventually(lambda: is_free(folder))
         assert ask(stays(folder), "GET", "key") == b"value"
 
-    def test_whoever_arrives_while_it_ends_gets_a_server_that_stays(self, folder, monkeypatch) -> None:
+    def test_a_user_that_arrives_while_the_server_ends_gets_a_server_that_stays(self, folder, monkeypatch) -> None:
         monkeypatch.setenv(embedded.LINGER_NAMED_BY, "1")  # so that it is about to end whenever the next one comes
         servers = set()
 
@@ -396,7 +396,7 @@ class TestFolders:
         assert {folder.parent for folder in found} == {Path("/data/chasqui/embedded")}
         assert all(folder.name.startswith("shop-") for folder in found)
 
-    def test_without_xdg_data_home_the_data_is_below_the_home_folder(self, monkeypatch) -> None:
+    def test_the_data_is_below_the_home_folder_without_xdg_data_home(self, monkeypatch) -> None:
         monkeypatch.setenv("HOME", "/home/me")
         monkeypatch.delenv("XDG_DATA_HOME", raising=False)
         assert parse_folder("embedded://").parent == Path("/home/me/.local/share/chasqui/embedded")
@@ -417,13 +417,13 @@ class TestFolders:
         assert (folder / "users.lock").exists()
 
     @pytest.mark.parametrize("url", ("embedded:///data?db=1", "embedded:///data#1", "embedded://localhost:6379"))
-    def test_what_names_no_folder_is_refused(self, url: str) -> None:
+    def test_a_url_that_names_no_folder_is_refused(self, url: str) -> None:
         with pytest.raises(InvalidArgument, match="embedded"):
             join(url)
 
 
 class TestProgram:
-    def test_none_found_says_how_to_get_one(self, monkeypatch, tmp_path) -> None:
+    def test_a_missing_server_program_is_reported_with_how_to_get_one(self, monkeypatch, tmp_path) -> None:
         monkeypatch.delenv(embedded.SERVER_NAMED_BY)
         monkeypatch.setenv("PATH", str(tmp_path))
         monkeypatch.setattr(embedded, "bundled_server", lambda: None)
@@ -466,7 +466,9 @@ class TestProgram:
             assert client.info("server")["server_name"] == "valkey"
         stay.leave()
 
-    def test_one_that_does_not_start_is_reported_with_the_end_of_its_log(self, folder, monkeypatch, tmp_path) -> None:
+    def test_a_program_that_does_not_start_is_reported_with_the_end_of_its_log(
+        self, folder, monkeypatch, tmp_path
+    ) -> None:
         program = tmp_path / "broken"
         program.write_text("#!/bin/sh\necho cannot go on; exit 7\n")
         program.chmod(0o755)
@@ -474,7 +476,7 @@ class TestProgram:
         with pytest.raises(RedisTrouble, match=r"did not start(.|\n)*cannot go on\n.*status 7"):
             join(f"embedded://{folder}")
 
-    def test_one_that_cannot_be_run_is_reported(self, folder, monkeypatch, tmp_path) -> None:
+    def test_a_program_that_cannot_be_run_is_reported(self, folder, monkeypatch, tmp_path) -> None:
         program = tmp_path / "nonsense"
         program.write_bytes(b"\x7fnonsense")
         program.chmod(0o755)
@@ -482,7 +484,7 @@ class TestProgram:
         with pytest.raises(RedisTrouble, match="nonsense cannot be run"):
             join(f"embedded://{folder}")
 
-    def test_one_that_never_answers_is_given_up(self, folder, monkeypatch, tmp_path) -> None:
+    def test_a_program_that_never_answers_is_given_up(self, folder, monkeypatch, tmp_path) -> None:
         program = tmp_path / "silent"
         program.write_text("#!/bin/sh\nexec sleep 1\n")
         program.chmod(0o755)
@@ -491,7 +493,7 @@ class TestProgram:
         with pytest.raises(RedisTrouble, match="no answer"):
             join(f"embedded://{folder}")
 
-    def test_one_too_old_for_the_data_is_refused(self, folder, monkeypatch, tmp_path) -> None:
+    def test_a_program_too_old_for_the_data_is_refused(self, folder, monkeypatch, tmp_path) -> None:
         program = tmp_path / "old"
         program.write_text("#!/bin/sh\necho Redis server v=6.2.14 sha=0\n")
         program.chmod(0o755)

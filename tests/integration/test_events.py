@@ -84,7 +84,7 @@ async def fails(job: Job) -> None:
     raise ValueError("no such user")
 
 
-class TestWhatIsWritten:
+class TestWrittenEvents:
     async def test_a_run_is_active_and_completed_in_the_official_order_of_fields(
         self, queue: Queue, redis_url: str, queue_name: str, written: Log
     ) -> None:
@@ -154,7 +154,7 @@ class TestWhatIsWritten:
         assert (dead["error_type"], dead["error"]) == ("ValueError", "no such user")
         assert await queue.purge("dead") == 1
 
-    async def test_one_that_gives_up_has_one_failed_event_with_the_bare_message(
+    async def test_a_job_that_gives_up_has_one_failed_event_with_the_bare_message(
         self, queue: Queue, redis_url: str, queue_name: str, written: Log
     ) -> None:
         async def gives_up(job: Job) -> None:
@@ -187,7 +187,7 @@ class TestWhatIsWritten:
             ({"d": msgpack.packb(["j", b"x" * 3000, 1, 0])}, "oversize_payload"),
         ),
     )
-    async def test_what_is_no_job_is_dead_without_an_id(
+    async def test_an_entry_that_is_no_job_is_dead_without_an_id(
         self, redis_url: str, queue_name: str, queue: Queue, witness: Any, written: Log, fields: Any, reason: str
     ) -> None:
         await witness.xadd(f"{{chasqui:{queue_name}}}:stream", fields)
@@ -197,7 +197,7 @@ class TestWhatIsWritten:
         assert (dead["id"], dead["attempt"], dead["reason"]) == ("", "0", reason)
         assert await queue.purge("dead") == 1
 
-    async def test_one_that_comes_with_its_runs_used_up_has_those_runs_in_its_event(
+    async def test_a_job_that_arrives_with_its_attempts_used_up_has_them_in_its_event(
         self, redis_url: str, queue_name: str, queue: Queue, witness: Any, written: Log
     ) -> None:
         spent = msgpack.packb(["spent", msgpack.packb(1), 1, 5])
@@ -248,7 +248,7 @@ class TestWhatIsWritten:
         assert list(drained) == ["e", "id", "ts"]
         assert drained["id"] == ""
 
-    async def test_none_are_written_where_they_are_not_wanted(
+    async def test_a_worker_with_events_disabled_writes_none(
         self, queue: Queue, redis_url: str, queue_name: str, written: Log, witness: redis.asyncio.Redis
     ) -> None:
         async with Worker(queue_name, fails, redis_url=redis_url, events_enabled=False, max_attempts=2):
@@ -301,7 +301,7 @@ class TestWhatIsWritten:
         assert runs == [job.id]
         assert Counter(await written.kinds())["completed"] == 1
 
-    async def test_without_memory_events_are_dropped_counted_and_delay_nothing(
+    async def test_events_are_dropped_and_counted_and_delay_no_job_without_memory(
         self, queue_name: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         may_end = asyncio.Event()
@@ -354,26 +354,32 @@ async def _is_active(queue: Queue, count: int) -> bool:
 
 
 class TestSubscribers:
-    async def test_from_now_on_nothing_is_missed(self, redis_url: str, queue_name: str, written: Log) -> None:
-        """Also not what happens between the beginning and the first read, on a stream that is not there yet."""
+    async def test_a_subscriber_misses_no_event_from_its_beginning_on(
+        self, redis_url: str, queue_name: str, written: Log
+    ) -> None:
+        """This includes events between the beginning and the first read, on a stream that does not exist yet."""
         async with QueueEvents(queue_name, redis_url=redis_url) as events:
             await written.put_numbers(range(3))
             assert [(await anext(events)).job_id for _ in range(3)] == ["0", "1", "2"]
 
-    async def test_from_now_on_what_was_before_is_not_seen(self, redis_url: str, queue_name: str, written: Log) -> None:
+    async def test_a_subscriber_does_not_see_earlier_events(
+        self, redis_url: str, queue_name: str, written: Log
+    ) -> None:
         await written.put(e="completed", id="old")
         async with QueueEvents(queue_name, redis_url=redis_url) as events:
             await written.put(e="completed", id="new")
             assert (await anext(events)).job_id == "new"
 
-    async def test_from_the_beginning_all_that_is_there_is_seen(
+    async def test_a_subscriber_from_the_beginning_sees_all_events(
         self, redis_url: str, queue_name: str, written: Log
     ) -> None:
         await written.put_numbers(range(250))
         async with QueueEvents(queue_name, redis_url=redis_url, last_event_id="0", count=100) as events:
             assert [(await anext(events)).job_id for _ in range(250)] == [str(number) for number in range(250)]
 
-    async def test_another_goes_on_where_one_has_ended(self, redis_url: str, queue_name: str, written: Log) -> None:
+    async def test_a_second_subscriber_continues_where_the_first_has_ended(
+        self, redis_url: str, queue_name: str, written: Log
+    ) -> None:
         await written.put_numbers(range(10))
         async with QueueEvents(queue_name, redis_url=redis_url, last_event_id="0", count=2) as first:
             seen = [await anext(first) for _ in range(4)]
@@ -390,7 +396,7 @@ class TestSubscribers:
         expected = {"ts": 7, "attempt": 1, "reason": "5", "duration_us": "x", "backoff_ms": "-3", "note": "ü"}
         assert event == QueueEvent("failed", "j", "send", expected, event_id)
 
-    async def test_whatever_stands_in_the_stream_the_subscriber_goes_on(
+    async def test_a_subscriber_reads_on_past_strange_entries(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, written: Log
     ) -> None:
         await witness.xadd(written.key, {b"\xff": b"\xfe"})
@@ -400,7 +406,9 @@ class TestSubscribers:
             seen = [await anext(events) for _ in range(3)]
         assert [(event.name, event.job_id) for event in seen] == [("", None), ("", None), ("completed", "good")]
 
-    async def test_it_sees_only_what_it_asks_for(self, redis_url: str, queue_name: str, written: Log) -> None:
+    async def test_a_subscriber_sees_only_the_kinds_and_jobs_it_asks_for(
+        self, redis_url: str, queue_name: str, written: Log
+    ) -> None:
         for kind in ("active", "completed"):
             for job_id in ("a", "b"):
                 await written.put(e=kind, id=job_id)
@@ -458,10 +466,10 @@ class TestSubscribers:
         with pytest.raises(Closed):
             await events.__aenter__()
 
-    async def test_who_stops_waiting_for_an_event_misses_none(
+    async def test_a_subscriber_that_stops_waiting_for_an_event_misses_none(
         self, redis_url: str, queue_name: str, written: Log
     ) -> None:
-        """As with asyncio.wait_for() around each."""
+        """As with asyncio.wait_for() around each event."""
         seen: list[str | None] = []
         async with QueueEvents(queue_name, redis_url=redis_url, count=3) as events:
 
@@ -502,7 +510,7 @@ class TestSubscribers:
         assert seen == [str(number) for number in range(100_000)]
         assert proxy.accepted > 50
 
-    async def test_what_was_trimmed_meanwhile_is_skipped(
+    async def test_events_that_were_trimmed_meanwhile_are_skipped(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, written: Log
     ) -> None:
         async with QueueEvents(queue_name, redis_url=redis_url, count=1) as events:
@@ -538,7 +546,7 @@ class TestSubscribers:
                 server.execute("XADD", f"{{chasqui:{queue_name}}}:events", "*", "e", "completed", "id", "j")
                 assert (await asyncio.wait_for(event, 5)).job_id == "j"
 
-    async def test_what_will_never_be_readable_is_raised(
+    async def test_a_key_of_a_wrong_type_raises_at_the_first_read(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, written: Log
     ) -> None:
         await witness.set(written.key, "not a stream", ex=60)
@@ -547,7 +555,7 @@ class TestSubscribers:
             await anext(events)
         await events.close()
 
-    async def test_who_has_read_before_outlasts_a_stream_of_a_wrong_type(
+    async def test_a_subscriber_that_has_read_before_outlasts_a_stream_of_a_wrong_type(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, written: Log
     ) -> None:
         async with QueueEvents(queue_name, redis_url=redis_url, block_ms=50) as events:
@@ -595,7 +603,7 @@ class TestSubscribers:
         ),
         ids=("numbers", "long", "many"),
     )
-    async def test_whatever_stands_in_the_stream_is_an_event(
+    async def test_any_entry_of_the_stream_is_read_as_an_event(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, written: Log, fields: dict[bytes, bytes]
     ) -> None:
         async with QueueEvents(queue_name, redis_url=redis_url) as events:

@@ -127,7 +127,7 @@ class TestScrape:
         ),
         ids=lambda words: f"{words[1]} {words[2][:4]!r}",
     )
-    async def test_whatever_one_queue_holds_the_others_are_told_of(
+    async def test_strange_keys_of_one_queue_do_not_hide_the_other_queues(
         self, queue: Queue, redis_url: str, witness: redis.asyncio.Redis, queue_name: str, words: tuple[Any, ...]
     ) -> None:
         prefix = f"{{chasqui:{queue_name}}}"

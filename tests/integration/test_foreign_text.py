@@ -169,7 +169,7 @@ class TestServerErrors:
         assert re.fullmatch(r"Error: [^\x00-\x1f\u2028\u202e]+\n", printable)
 
 
-async def test_what_a_hostile_server_answers_is_quoted_harmlessly(lines: list[str]) -> None:
+async def test_answers_of_a_hostile_server_are_quoted_harmlessly(lines: list[str]) -> None:
     hello = redis_that_says("8.6.3", server="redis\x1b[2J" + "x" * 1000)
 
     def refuse(command: list[bytes]) -> bytes | None:

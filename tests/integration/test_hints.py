@@ -93,10 +93,10 @@ async def test_a_flood_of_due_times_makes_no_leader_spin(
             await eventually(lambda: runs.jobs)
 
 
-async def test_only_the_leader_follows_what_is_due_also_after_retries(
+async def test_the_leader_alone_follows_due_times_also_after_retries(
     queue: Queue, make_worker: Callable[..., Worker], witness: redis.asyncio.Redis
 ) -> None:
-    """One retry made every worker look at every due time. The seconds are the measurement, not a wait."""
+    """A single retry once made every worker look at every due time. The seconds are the measurement, not a wait."""
     failed: set[str] = set()
 
     async def fail_once(job: Job) -> None:

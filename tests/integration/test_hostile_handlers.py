@@ -92,7 +92,7 @@ def handler_that(way: Callable[[], Any], kind: str, runs: Counter[str]) -> Calla
 
 @pytest.mark.parametrize("kind", ("at once", "after a step", "in a thread"))
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_whatever_is_raised_is_a_failed_run_like_any_other(
+async def test_any_raised_object_is_a_failed_run_like_any_other(
     queue: Queue, make_worker: Callable[..., Worker], stream: Stream, way: Callable[[], Any], kind: str
 ) -> None:
     runs: Counter[str] = Counter()
@@ -254,7 +254,7 @@ class MonsterFloat(float):
 
 
 @pytest.mark.parametrize("is_plain", (False, True), ids=("async", "plain"))
-async def test_what_a_handler_says_is_taken_without_its_class(
+async def test_log_lines_and_progress_of_a_handler_lose_their_own_classes(
     queue: Queue, make_worker: Callable[..., Worker], stream: Stream, is_plain: bool
 ) -> None:
     class Speaks:
@@ -302,7 +302,7 @@ async def test_a_deadline_that_is_over_is_one_warning_with_how_many_which_and_wh
     await stream.clear()
 
 
-async def test_one_that_is_cancelled_rolls_back_and_its_job_is_handed_back(
+async def test_a_cancelled_handler_rolls_back_and_its_job_is_handed_back(
     queue: Queue, make_worker: Callable[..., Worker], stream: Stream
 ) -> None:
     steps: list[str] = []

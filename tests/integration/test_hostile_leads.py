@@ -34,7 +34,7 @@ async def readyz(worker: Worker) -> str:
 
 
 @pytest.mark.parametrize("score", (float("inf"), float("-inf"), 1e308, -1e308, 0.5))
-async def test_whatever_score_a_delayed_job_has_no_worker_ends(
+async def test_no_score_of_a_delayed_job_ends_a_worker(
     queue: Queue, make_worker: Callable[..., Worker], delayed: Delayed, witness: Any, score: float
 ) -> None:
     runs = Runs()
@@ -49,7 +49,7 @@ async def test_whatever_score_a_delayed_job_has_no_worker_ends(
 
 
 @pytest.mark.parametrize("lock", ("promoter", "scheduler"))
-async def test_what_a_foreign_lease_stops_is_known_and_named(
+async def test_a_foreign_lease_that_stops_promotion_or_firing_is_reported_by_name(
     queue: Queue,
     make_worker: Callable[..., Worker],
     witness: Any,

@@ -90,14 +90,14 @@ class TestCounts:
 
 class TestPages:
     @pytest.mark.parametrize("limit", (1, 7, 100, 1000))
-    async def test_of_waiting_jobs_show_each_once_in_order(self, queue: Queue, limit: int) -> None:
+    async def test_pages_of_waiting_jobs_show_each_once_in_order(self, queue: Queue, limit: int) -> None:
         jobs = await queue.add_bulk({"name": f"n{number}", "data": {"n": number}} for number in range(25))
         found = await pages(queue, "waiting", limit)
         assert [(job.id, job.name, job.data) for job in found] == [(job.id, job.name, job.data) for job in jobs]
         assert {(job.state, job.attempt, job.error) for job in found} == {("waiting", 0, None)}
         assert all(abs(job.created_at_ms - time() * 1000) < 60_000 and job.entry_id for job in found)
 
-    async def test_of_waiting_jobs_leave_out_what_workers_have(
+    async def test_pages_of_waiting_jobs_leave_out_jobs_that_workers_have(
         self, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
         gate = Gate()
@@ -113,8 +113,8 @@ class TestPages:
             await eventually(lambda: counted(queue, waiting=0, active=0))
 
     @pytest.mark.parametrize("limit", (1, 7, 100))
-    async def test_of_delayed_jobs_show_each_once_soonest_first(self, queue: Queue, limit: int) -> None:
-        """Many are due at the same time."""
+    async def test_pages_of_delayed_jobs_show_each_once_soonest_first(self, queue: Queue, limit: int) -> None:
+        """Many jobs are due at the same time."""
         before = time() * 1000
         await queue.add_bulk({"name": "n", "data": n, "delay_ms": 60_000 + 1000 * (n // 10)} for n in range(25))
         found = await pages(queue, "delayed", limit)
@@ -123,7 +123,7 @@ class TestPages:
         assert all(before + 59_000 < (job.due_ms or 0) < before + 70_000 for job in found)
         assert {job.state for job in found} == {"delayed"}
 
-    async def test_of_delayed_jobs_skip_none_when_others_leave_meanwhile(self, queue: Queue) -> None:
+    async def test_pages_of_delayed_jobs_skip_none_when_others_leave_meanwhile(self, queue: Queue) -> None:
         jobs = await queue.add_bulk({"name": "n", "data": n, "delay_ms": 60_000 + 10 * n} for n in range(20))
         first = await queue.jobs("delayed", limit=5)
         assert await queue.cancel_delayed_bulk(job.id for job in jobs[:4]) == [True] * 4
@@ -131,7 +131,7 @@ class TestPages:
         assert [job.data for job in first.jobs + rest.jobs] == list(range(20))
 
     @pytest.mark.parametrize("limit", (1, 7, 100))
-    async def test_of_dead_jobs_show_each_once_with_its_reason(
+    async def test_pages_of_dead_jobs_show_each_once_with_its_reason(
         self, queue: Queue, redis_url: str, queue_name: str, limit: int
     ) -> None:
         async with Worker(queue_name, fails, redis_url=redis_url, max_attempts=1):
@@ -156,7 +156,7 @@ class TestPages:
         assert (half.id, half.data, half.attempt, bool(half.error)) == ("j", None, 2, True)
         assert [(job.id, bool(job.error)) for job in await pages(queue, "delayed", 1)] == [(None, True)] * 2
 
-    async def test_of_active_jobs_are_whole_also_where_others_lie_between(
+    async def test_pages_of_active_jobs_are_complete_also_with_gaps_in_the_stream(
         self, queue: Queue, witness: redis.asyncio.Redis, queue_name: str
     ) -> None:
         stream = f"{{chasqui:{queue_name}}}:stream"
@@ -223,7 +223,7 @@ async def _best_of(times: int, look: Callable[[], Awaitable[Any]]) -> float:
 
 
 class TestOneJob:
-    async def test_is_found_in_every_state(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+    async def test_a_job_is_found_in_every_state(self, queue: Queue, redis_url: str, queue_name: str) -> None:
         gate = Gate()
         async with Worker(queue_name, gate, redis_url=redis_url, concurrency=1):
             active = await queue.add("hold", 1)
@@ -240,7 +240,7 @@ class TestOneJob:
             await eventually(lambda: counted(queue, waiting=0, active=0))
         assert await queue.get_job(active.id) is None  # it is done
 
-    async def test_of_an_id_of_its_own_is_found_however_long_the_queue_is(
+    async def test_a_job_with_an_id_of_its_own_is_found_in_a_queue_of_any_length(
         self, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
         await queue.add_bulk({"name": "n"} for _ in range(1500))
@@ -251,7 +251,7 @@ class TestOneJob:
         assert (found.state, found.name) == ("waiting", "last")
         assert await queue.get_job(lost.id) is None  # behind the first thousand
 
-    async def test_of_an_id_of_its_own_is_active_while_it_runs(
+    async def test_a_job_with_an_id_of_its_own_is_active_while_it_runs(
         self, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
         gate = Gate()
@@ -264,7 +264,7 @@ class TestOneJob:
             gate.opened.set()
             await eventually(lambda: counted(queue, active=0))
 
-    async def test_that_waits_for_its_next_try_is_delayed_and_then_dead(
+    async def test_a_job_that_waits_for_its_retry_is_delayed_and_then_dead(
         self, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
         async with Worker(queue_name, fails, redis_url=redis_url, max_attempts=2):
@@ -280,7 +280,7 @@ class TestOneJob:
         assert (found.state, found.reason) == ("dead", "retries_exhausted")
         assert found.error == "ValueError: no such user"
 
-    async def test_that_is_nowhere_is_none(self, queue: Queue) -> None:
+    async def test_an_unknown_job_is_none(self, queue: Queue) -> None:
         assert await queue.get_job("nowhere") is None
 
 
@@ -299,7 +299,7 @@ class TestWorkers:
         assert (told.concurrency, told.busy, len(told.job_ids)) == (30, 25, 20)
         assert set(told.job_ids) <= {job.id for job in jobs}
 
-    async def test_are_there_while_they_live(
+    async def test_workers_are_listed_while_they_live(
         self, queue: Queue, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
         async with Worker(queue_name, fails, redis_url=redis_url), Worker(queue_name, fails, redis_url=redis_url):
@@ -388,7 +388,7 @@ class TestRemoving:
         assert [await queue.purge(state) for state in ("waiting", "delayed", "dead")] == [0, 0, 0]
         assert await queue.obliterate() == 0
 
-    async def test_everything_goes_and_nothing_of_another_queue(
+    async def test_obliterate_removes_the_whole_queue_and_nothing_of_another_queue(
         self, queue: Queue, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, stream: Stream
     ) -> None:
         async with Queue(f"{queue_name}-2", redis_url=redis_url) as other:
@@ -438,7 +438,7 @@ async def test_a_page_refuses_bad_arguments(
         await queue.jobs(**{"state": "waiting", **arguments})
 
 
-async def test_other_looks_refuse_bad_arguments(queue: Queue) -> None:
+async def test_methods_of_inspection_refuse_bad_arguments(queue: Queue) -> None:
     with pytest.raises(InvalidArgument, match="job_id"):
         await queue.get_job(17)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="state is 'active', must be waiting, delayed or dead"):

@@ -41,7 +41,7 @@ class TestTheServer:
     async def test_many_large_delayed_jobs_that_are_due_at_once_do_not_hold_it_up(
         self, queue: Queue, delayed: Delayed, redis_url: str, slowlog: redis.asyncio.Redis
     ) -> None:
-        """One call for all of them takes the better part of a second."""
+        """A single call for all of them would take most of a second."""
         ran = []
 
         async def handler(job: Job) -> None:
@@ -69,7 +69,7 @@ class TestTheWorker:
     async def test_its_memory_is_bounded_when_large_jobs_follow_small_ones(
         self, redis_url: str, queue_name: str, stream: Stream, witness: redis.asyncio.Redis
     ) -> None:
-        """Once they are about it reads by bytes; what was on its way by then is given up and found again."""
+        """Once large jobs appear, the worker reads by bytes; entries on their way are given up and found again."""
         key = f"{{chasqui:{queue_name}}}:stream"
         async with witness.pipeline(transaction=False) as pipeline:
             for number in range(6000):

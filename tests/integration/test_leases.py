@@ -86,7 +86,7 @@ class TestSlowLines:
 
 
 class TestOutages:
-    async def test_after_an_outage_no_running_job_is_started_again(
+    async def test_no_running_job_is_started_again_after_an_outage(
         self, proxy: Proxy, queue: Queue, make_worker: MakeWorker
     ) -> None:
         runs = Runs(8.0)
@@ -110,7 +110,7 @@ class TestNames:
             with pytest.raises(ConsumerInUse, match="'pod-0' is in use by another living worker"):
                 await make_worker(Runs(), consumer_id="pod-0", lease_ms=600).run()
 
-    async def test_one_of_a_killed_process_is_free_when_its_lease_ends(
+    async def test_the_name_of_a_killed_process_is_free_when_its_lease_ends(
         self, make_worker: MakeWorker, witness: redis.asyncio.Redis, queue_name: str
     ) -> None:
         seconds, micros = await witness.time()
@@ -119,14 +119,14 @@ class TestNames:
         async with make_worker(Runs(), consumer_id="pod-0", lease_ms=800):
             assert 0.7 < monotonic() - start < 2.0
 
-    async def test_one_that_was_given_up_is_free_at_once(self, make_worker: MakeWorker) -> None:
+    async def test_the_name_of_a_closed_worker_is_free_at_once(self, make_worker: MakeWorker) -> None:
         async with make_worker(Runs(), consumer_id="pod-0"):
             pass
         start = monotonic()
         async with make_worker(Runs(), consumer_id="pod-0"):
             assert monotonic() - start < 1.0
 
-    async def test_two_groups_may_use_the_same_one(self, make_worker: MakeWorker, queue: Queue) -> None:
+    async def test_two_groups_may_use_the_same_name(self, make_worker: MakeWorker, queue: Queue) -> None:
         async with (
             make_worker(Runs(), consumer_id="pod-0"),
             make_worker(Runs(), consumer_id="pod-0", group="other"),

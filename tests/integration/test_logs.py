@@ -45,7 +45,7 @@ async def test_a_handler_s_lines_and_the_worker_s_name_the_job(
     assert not any("job_id" in line for line in lines if line not in about)
 
 
-async def test_without_a_filter_no_context_is_set(
+async def test_no_context_is_set_without_a_filter(
     redis_url: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "_filters_made", 0)

@@ -77,7 +77,7 @@ class TestCuts:
         assert cut.fallen > 0
 
     @pytest.mark.parametrize("moment", MOMENTS)
-    async def test_after_the_first_connection_too(
+    async def test_a_cut_after_the_first_call_adds_each_job_once(
         self, queue: Queue, stream: Stream, proxy: Proxy, moment: str
     ) -> None:
         """By then the script travels as a hash, and the ledger has other entries."""
@@ -87,7 +87,7 @@ class TestCuts:
         assert sorted(await stream.ids()) == sorted(job.id for job in before + after)
 
     @pytest.mark.parametrize("moment", MOMENTS)
-    async def test_one_after_another_they_keep_their_order(
+    async def test_consecutive_adds_keep_their_order_over_cuts(
         self, queue: Queue, stream: Stream, proxy: Proxy, moment: str
     ) -> None:
         added = []
@@ -268,7 +268,7 @@ class TestNoAnswer:
             proxy.thaw()
             proxy.admit()
 
-    async def test_from_a_server_that_was_never_there(self, queue_name: str) -> None:
+    async def test_a_server_that_was_never_there_raises_within_the_timeout(self, queue_name: str) -> None:
         async with Queue(queue_name, redis_url="unix:///nowhere/at/all.sock", timeout_s=0.3) as queue:
             for adding in (lambda: queue.add("send"), lambda: a_bulk(queue), lambda: a_bulk_in_several_batches(queue)):
                 took, error = await _raised(adding())
@@ -276,13 +276,15 @@ class TestNoAnswer:
                 assert "/nowhere/at/all.sock" in str(error)
                 assert took < 0.8
 
-    async def test_from_a_server_that_accepts_and_says_nothing(self, queue_name: str) -> None:
+    async def test_a_server_that_accepts_and_never_answers_raises_within_the_timeout(self, queue_name: str) -> None:
         async with FakeServer() as fake, Queue(queue_name, redis_url=fake.url, timeout_s=0.3) as queue:
             took, error = await _raised(queue.add("send"))
             assert isinstance(error, ConnectionLost)
             assert took < 0.8
 
-    async def test_from_a_line_that_refuses(self, hasty: Queue, proxy: Proxy, stream: Stream) -> None:
+    async def test_a_line_that_refuses_raises_within_the_timeout(
+        self, hasty: Queue, proxy: Proxy, stream: Stream
+    ) -> None:
         await hasty.add("send", 0)
         proxy.refuse()
         proxy.cut()
@@ -295,7 +297,7 @@ class TestNoAnswer:
         assert [entry.data for entry in await stream.entries()] == [0, 2]
 
     @pytest.mark.parametrize("direction", ("requests", "replies", None))
-    async def test_from_a_frozen_line_is_unknown_and_names_the_jobs(
+    async def test_an_add_on_a_frozen_line_is_unknown_and_names_the_jobs(
         self, hasty: Queue, proxy: Proxy, stream: Stream, direction: Any
     ) -> None:
         await hasty.add("send", 0)
@@ -345,7 +347,7 @@ class TestNoAnswer:
         assert len(set(data)) == len(data)
         assert [number for number in data if number >= 6] == list(range(6, 20))
 
-    async def test_while_the_server_is_stopped_and_after(self, queue_name: str) -> None:
+    async def test_an_add_raises_while_the_server_is_stopped_and_works_afterwards(self, queue_name: str) -> None:
         with RedisServer() as own:
             async with Queue(queue_name, redis_url=own.url, timeout_s=0.3) as queue:
                 await queue.add("send", 0)
@@ -358,7 +360,7 @@ class TestNoAnswer:
                 await eventually(lambda: _succeeds(queue.add("send", 2)))
             assert own.execute("XLEN", f"{{chasqui:{queue_name}}}:stream") == 1
 
-    async def test_while_the_server_hangs_and_after(self, queue_name: str) -> None:
+    async def test_an_add_raises_while_the_server_hangs_and_works_afterwards(self, queue_name: str) -> None:
         with RedisServer() as own:
             async with Queue(queue_name, redis_url=own.url, timeout_s=0.3) as queue:
                 await queue.add("send", 0)
@@ -377,7 +379,7 @@ class TestNoAnswer:
         assert data in ([0, 1, 3], [0, 3])
 
     async def test_each_of_many_adds_one_after_another_keeps_its_own_timeout(self, queue_name: str) -> None:
-        """However long the trouble has lasted, and however long the pauses between attempts have grown."""
+        """This holds for long outages too, when the pauses between attempts have grown."""
         async with Queue(queue_name, redis_url="unix:///nowhere/at/all.sock", timeout_s=0.1) as queue:
             times = [(await _raised(queue.add("send", number)))[0] for number in range(12)]
         assert max(times) < 0.6, times

@@ -265,7 +265,7 @@ class TestArrival:
         events = await witness.xrange(f"{{chasqui:{queue_name}}}:events")
         assert [fields[b"e"] for _, fields in events].count(b"dlq") == 20
 
-    async def test_what_another_had_begun_with_is_reclaimed(
+    async def test_entries_that_another_worker_had_begun_are_counted_as_reclaimed(
         self,
         queue: Queue,
         make_worker: Callable[..., Worker],
@@ -302,7 +302,7 @@ class TestPromoter:
             await eventually(lambda: sink.promoter_ticks)
         assert sink.promoter_ticks[0] == PromoterTick(0, 1, 0)
 
-    async def test_what_is_due_and_not_promoted_yet_is_late(
+    async def test_jobs_that_are_due_and_not_promoted_yet_are_late(
         self,
         make_worker: Callable[..., Worker],
         sink: InMemorySink,
@@ -328,7 +328,7 @@ class TestPromoter:
             await eventually(lambda: len(sink.promoter_ticks) >= 2)
         assert set(sink.promoter_ticks) == {PromoterTick(0, 0, 0)}
 
-    async def test_who_leads_is_told_only_when_it_changes(
+    async def test_the_lock_outcome_is_recorded_only_when_it_changes(
         self, make_worker: Callable[..., Worker], sink: InMemorySink
     ) -> None:
         other = InMemorySink()
@@ -341,7 +341,7 @@ class TestPromoter:
             assert set(other.lock_outcomes) == {LockOutcome("acquired"), LockOutcome("acquired", "scheduler")}
             assert len(other.lock_outcomes) == 2
 
-    async def test_who_takes_the_lead_over_says_so(
+    async def test_a_worker_that_takes_over_the_lead_records_it(
         self, make_worker: Callable[..., Worker], sink: InMemorySink
     ) -> None:
         first = make_worker(succeed, metrics=None)
@@ -425,7 +425,7 @@ class TestAdding:
 
 class TestRedisTimes:
     @pytest.mark.leaves_keys("dead letters")
-    async def test_it_is_told_how_long_redis_took_for_each_kind_of_batch(
+    async def test_the_sink_gets_the_time_of_redis_for_each_kind_of_batch(
         self, queue: Queue, make_worker: Callable[..., Worker], sink: InMemorySink
     ) -> None:
         async def do_as_it_says(job: Job) -> None:
@@ -441,7 +441,7 @@ class TestRedisTimes:
         assert {answer.command for answer in sink.redis_answers} == {"ack", "finish", "reschedule", "bury", "promote"}
         assert all(0 < answer.seconds < 5 for answer in sink.redis_answers)
 
-    async def test_where_nobody_wants_to_know_nothing_is_timed(self, make_worker: Callable[..., Worker]) -> None:
+    async def test_no_call_is_timed_without_a_sink_that_wants_it(self, make_worker: Callable[..., Worker]) -> None:
         class Few:
             def job_outcome(self, outcome: JobOutcome) -> None:
                 """Wants nothing else."""
@@ -535,7 +535,7 @@ class TestPort:
         with pytest.raises(OSError, match="onnect"):
             await ask(port)
 
-    async def test_only_get_and_head_are_answered(self, make_worker: Callable[..., Worker]) -> None:
+    async def test_the_port_answers_get_and_head_only(self, make_worker: Callable[..., Worker]) -> None:
         async with make_worker(succeed, metrics_port=0) as worker:
             status, head, body = await ask(worker.metrics_port, "/healthz", "HEAD")
             assert (status, body) == (200, "")
@@ -554,13 +554,13 @@ class TestPort:
         ),
         ids=("too large", "no text", "no path"),
     )
-    async def test_what_is_no_request_is_refused(
+    async def test_a_malformed_request_is_refused(
         self, make_worker: Callable[..., Worker], request_bytes: bytes, status: int
     ) -> None:
         async with make_worker(succeed, metrics_port=0) as worker:
             assert (await say(worker.metrics_port, request_bytes))[0] == status
 
-    async def test_whoever_is_slow_is_cut_off(
+    async def test_a_slow_client_is_cut_off(
         self, make_worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(http, "ANSWER_WITHIN_S", 0.05)
@@ -607,7 +607,7 @@ async def _is(ask_for: Callable[[], Any], status: int) -> bool:
 
 class TestExporter:
     @pytest.mark.leaves_keys("jobs in every state")
-    async def test_it_tells_how_a_queue_is(
+    async def test_the_exporter_shows_the_state_of_a_queue(
         self, queue: Queue, make_worker: Callable[..., Worker], queue_name: str, sink: InMemorySink
     ) -> None:
         async with make_worker(fail, max_attempts=1, run_scheduler=False) as worker:
@@ -648,7 +648,7 @@ class TestExporter:
         assert 'chasquimq_queue_up{queue="lost"} 0' in text.splitlines()
         assert 'queue_jobs{queue="lost"' not in text
 
-    def test_without_queues_there_is_nothing_to_tell(self) -> None:
+    def test_an_exporter_without_queues_is_refused(self) -> None:
         with pytest.raises(InvalidArgument, match="queues"):
             QueueExporter([])
 

@@ -94,7 +94,7 @@ async def test_every_worker_is_told_and_one_that_starts_later_knows(
             await eventually(lambda: len(handler.began) == 10, timeout=1)
 
 
-async def test_what_a_dead_worker_left_behind_is_not_taken_over_meanwhile(
+async def test_entries_of_a_dead_worker_are_not_taken_over_during_a_pause(
     queue: Queue, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
 ) -> None:
     handler = Starts()
@@ -142,7 +142,7 @@ async def test_twice_is_as_good_as_once(queue: Queue, witness: redis.asyncio.Red
         assert not await queue.is_paused()
 
 
-async def test_who_sets_the_key_by_hand_is_heeded_at_the_next_look(
+async def test_a_pause_key_set_by_hand_is_heeded_at_the_next_look(
     queue: Queue, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
 ) -> None:
     handler = Starts()
@@ -170,7 +170,7 @@ async def test_a_lost_connection_does_not_end_a_pause(proxy: Proxy, queue: Queue
 
 
 @pytest.mark.parametrize("protocol", (2, 3))
-async def test_it_is_noticed_also_where_nobody_can_listen(
+async def test_a_pause_is_noticed_also_without_push_messages(
     queue: Queue, server: object, redis_url: str, queue_name: str, protocol: int
 ) -> None:
     handler = Starts()

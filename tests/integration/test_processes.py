@@ -367,7 +367,7 @@ class TestSignals:
             process.kill()
         await stream.clear()
 
-    async def test_one_that_is_sent_twice_at_once_is_one(
+    async def test_a_signal_that_is_sent_twice_at_once_counts_once(
         self, add: Any, redis_url: str, queue_name: str, stream: Stream
     ) -> None:
         await add(1)
@@ -403,7 +403,7 @@ class TestSignals:
             process.send_signal(signal.SIGTERM)
             assert await ended(process, within_s=5) == (0, "mine\nTrue True\n", "")
 
-    async def test_what_was_there_before_is_restored(
+    async def test_earlier_signal_handlers_are_restored(
         self, add: Any, redis_url: str, queue_name: str, stream: Stream
     ) -> None:
         program = """
@@ -440,7 +440,7 @@ class TestSignals:
 
     @pytest.mark.parametrize("run", ("asyncio.run(", "import uvloop; uvloop.run("), ids=("asyncio", "uvloop"))
     @pytest.mark.parametrize("kind", ("async def", "def"))
-    async def test_those_of_a_child_are_the_child_s(
+    async def test_signals_of_a_child_process_stay_with_the_child(
         self, add: Any, redis_url: str, queue_name: str, stream: Stream, kind: str, run: str
     ) -> None:
         if "uvloop" in run:
@@ -528,7 +528,9 @@ class TestSignals:
             assert code == 0
             assert "Traceback" not in err
 
-    async def test_under_uvloop_too(self, add: Any, redis_url: str, queue_name: str, stream: Stream) -> None:
+    async def test_a_signal_ends_a_worker_under_uvloop_too(
+        self, add: Any, redis_url: str, queue_name: str, stream: Stream
+    ) -> None:
         pytest.importorskip("uvloop")
         await add(0.3)
         program = WORKER.replace("asyncio.run(", "import uvloop; uvloop.run(")

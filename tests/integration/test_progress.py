@@ -18,7 +18,7 @@ def key(queue_name: str, kind: str, job_id: str) -> str:
     return f"{{chasqui:{queue_name}}}:{kind}:{job_id}"
 
 
-async def test_how_far_a_job_is_can_be_seen_while_it_runs(
+async def test_the_progress_of_a_job_can_be_seen_while_it_runs(
     queue: Queue, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
 ) -> None:
     go_on = asyncio.Event()
@@ -50,7 +50,7 @@ async def test_how_far_a_job_is_can_be_seen_while_it_runs(
     ("done", "total", "percent"),
     ((0, 100, 0), (1, 3, 33), (99.99, 100, 99), (5, 4, 100), (0.5, 1, 50), (10**200, 10**250, 0), (7, 7, 100)),
 )
-async def test_it_is_a_percentage_from_0_to_100(
+async def test_progress_is_a_percentage_from_0_to_100(
     queue: Queue, redis_url: str, queue_name: str, done: float, total: float, percent: int
 ) -> None:
     async def handle(job: Job) -> None:
@@ -113,7 +113,7 @@ async def test_handlers_in_threads_may_speak_too(queue: Queue, redis_url: str, q
         await eventually(lambda: _has_lines(queue, job.id, 1))
 
 
-async def test_without_events_it_is_kept_all_the_same(queue: Queue, redis_url: str, queue_name: str) -> None:
+async def test_progress_is_kept_also_without_events(queue: Queue, redis_url: str, queue_name: str) -> None:
     async def handle(job: Job) -> None:
         await job.progress(1, 2)
 
@@ -122,7 +122,7 @@ async def test_without_events_it_is_kept_all_the_same(queue: Queue, redis_url: s
         await eventually(lambda: _is(queue.get_job_progress(job.id), 50))
 
 
-async def test_without_memory_it_is_not_kept_and_the_job_is_done(queue_name: str) -> None:
+async def test_progress_is_not_kept_without_memory_and_the_job_is_done(queue_name: str) -> None:
     started, go_on = asyncio.Event(), asyncio.Event()
 
     async def handle(job: Job) -> str:
@@ -165,7 +165,7 @@ async def test_progress_must_be_a_number(arguments: tuple[Any, ...], text: str) 
         Job("j", "work", None).progress(*arguments)
 
 
-async def test_only_a_running_job_can_say_something() -> None:
+async def test_progress_and_log_lines_need_a_running_job() -> None:
     job = Job("j", "work", None)
     with pytest.raises(RuntimeError, match="only a handler"):
         job.progress(1)

@@ -128,7 +128,7 @@ class TestAdd:
         (stored,) = await stream.entries()
         assert len(stored.data) == 2**20 - 100
 
-    async def test_what_is_changed_after_the_call_is_not_in_the_job(self, queue: Queue, stream: Stream) -> None:
+    async def test_data_changed_after_the_call_is_not_in_the_job(self, queue: Queue, stream: Stream) -> None:
         data = {"n": 1}
         adding = asyncio.ensure_future(queue.add("send", data))
         await asyncio.sleep(0)
@@ -137,7 +137,7 @@ class TestAdd:
         assert (await stream.entries())[0].data == {"n": 1}
 
     @pytest.mark.parametrize("option", ("", "?protocol=3", "?db=2"))
-    async def test_any_way_to_connect_will_do(
+    async def test_a_queue_connects_by_any_kind_of_address(
         self, server: RedisServer, redis_url: str, queue_name: str, option: str
     ) -> None:
         for url in (server.url, server.tcp_url):
@@ -175,7 +175,9 @@ class TestAddBulk:
             (job.id, f"n-{number % 3}", number) for number, job in enumerate(added)
         ]
 
-    async def test_any_mix_of_options_goes_in_one_trip(self, redis_url: str, queue_name: str, stream: Stream) -> None:
+    async def test_a_bulk_with_any_mix_of_options_goes_in_one_trip(
+        self, redis_url: str, queue_name: str, stream: Stream
+    ) -> None:
         async with Proxy(redis_url) as proxy, Queue(queue_name, redis_url=proxy.url) as queue:
             await queue.add_bulk(
                 [
@@ -205,7 +207,7 @@ class TestAddBulk:
         assert await queue.add_bulk([]) == []
         assert await stream.keys() == []
 
-    async def test_any_iterable_of_any_mapping_will_do(self, queue: Queue, stream: Stream) -> None:
+    async def test_a_bulk_may_be_any_iterable_of_any_mapping(self, queue: Queue, stream: Stream) -> None:
         from types import MappingProxyType
 
         await queue.add_bulk(MappingProxyType({"name": "send", "data": number}) for number in range(3))
@@ -261,7 +263,7 @@ class TestBounds:
                     await queue.add("send")
         assert await stream.ids() == added
 
-    async def test_of_many_at_once_as_many_get_in_as_there_is_room(
+    async def test_concurrent_adds_fill_the_queue_up_to_its_bound(
         self, redis_url: str, queue_name: str, stream: Stream
     ) -> None:
         async with Queue(queue_name, redis_url=redis_url, max_stream_len=50) as queue:
@@ -286,7 +288,7 @@ class TestBounds:
                 await queue.add("last")
         assert await stream.length() == size
 
-    async def test_there_is_room_again_once_jobs_are_gone(
+    async def test_a_full_queue_has_room_again_once_jobs_are_gone(
         self, redis_url: str, queue_name: str, stream: Stream, witness: Any
     ) -> None:
         async with Queue(queue_name, redis_url=redis_url, max_stream_len=2) as queue:
@@ -524,7 +526,9 @@ class TestServerTrouble:
 
 
 class TestEnd:
-    async def test_it_is_closed_by_close_and_by_the_end_of_its_block(self, redis_url: str, queue_name: str) -> None:
+    async def test_a_queue_is_closed_by_close_and_by_the_end_of_its_block(
+        self, redis_url: str, queue_name: str
+    ) -> None:
         queue = Queue(queue_name, redis_url=redis_url)
         assert not queue.is_closed
         async with queue:
@@ -533,7 +537,7 @@ class TestEnd:
         await queue.close()
         assert queue.is_closed
 
-    async def test_used_after_close_it_says_so(self, redis_url: str, queue_name: str, stream: Stream) -> None:
+    async def test_a_closed_queue_refuses_adds(self, redis_url: str, queue_name: str, stream: Stream) -> None:
         queue = Queue(queue_name, redis_url=redis_url)
         await queue.add("send")
         await queue.close()
@@ -592,13 +596,15 @@ class TestEnd:
 
         await eventually(is_gone)
 
-    def test_it_shows_its_address_and_not_its_password(self) -> None:
+    def test_a_queue_shows_its_address_and_not_its_password(self) -> None:
         queue = Queue("emails", redis_url="redis://ann:hunter2@example.org:7000/3")
         assert repr(queue) == "Queue('emails', redis_url='redis://example.org:7000/3')"
 
 
 class TestLoops:
-    def test_two_loops_one_after_the_other(self, server: RedisServer, redis_url: str, queue_name: str) -> None:
+    def test_a_queue_serves_two_loops_one_after_the_other(
+        self, server: RedisServer, redis_url: str, queue_name: str
+    ) -> None:
         queue = Queue(queue_name, redis_url=redis_url)
 
         async def add(number: int, *, last: bool = False) -> None:

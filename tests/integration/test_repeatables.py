@@ -3,7 +3,7 @@
 every fires again and again, cron of 6 fields       TestFiring.test_a_pattern_fires_again_and_again
 shorter than the tick                               TestFiring.test_an_interval_shorter_than_the_tick_loses_nothing
 limit                                               TestFiring.test_a_limit_is_kept_and_then_nothing_is_left
-on time: once                                       TestMissed.test_in_time_it_fires_whatever_the_policy
+on time: once                                       TestMissed.test_a_repeatable_in_time_fires_under_every_policy
 two schedulers                                      TestFiring.test_several_workers_fire_once
 skip, fire-once, fire-all, cap, limit, end, IANA    TestMissed
 remove, list, upsert in its place                   TestStoring
@@ -144,7 +144,9 @@ class TestStoring:
         assert {meta.key for meta in await queue.get_repeatable_jobs()} == {"a", "b"}
 
     @pytest.mark.parametrize("name", ("", "two\nlines", "ü" * 128))
-    async def test_whatever_its_name_its_key_finds_it(self, queue: Queue, repeats: Repeats, name: str) -> None:
+    async def test_a_repeatable_of_any_name_is_found_by_its_key(
+        self, queue: Queue, repeats: Repeats, name: str
+    ) -> None:
         job = await queue.upsert_repeatable_job(name, repeat=every(HOUR_MS))
         (meta,) = await queue.get_repeatable_jobs()
         assert meta.key == job.id
@@ -188,7 +190,7 @@ class TestAtEveryStart:
         assert meta == again
         assert await repeats.scores() == {}
 
-    async def test_what_is_not_a_time_changes_and_moves_nothing(self, queue: Queue, repeats: Repeats) -> None:
+    async def test_a_change_of_anything_but_the_times_keeps_the_next_fire(self, queue: Queue, repeats: Repeats) -> None:
         first = await queue.repeatables.upsert("tick", 1, repeat=cron("0 9 * * *", "Asia/Tokyo"), key="k", attempts=3)
         due_ms = await repeats.backdate("k", HOUR_MS)
         assert first.next_fire_ms > due_ms
@@ -219,7 +221,7 @@ class TestAtEveryStart:
         ),
         ids=("zone", "expression", "kind", "start", "end"),
     )
-    async def test_other_times_begin_from_the_start(
+    async def test_a_change_of_the_times_begins_from_the_start(
         self, queue: Queue, repeats: Repeats, witness: Any, changed: dict[str, Any]
     ) -> None:
         options: dict[str, Any] = {"repeat": cron("0 9 * * *", "Asia/Tokyo"), "key": "k"}
@@ -253,7 +255,7 @@ class TestAtEveryStart:
         assert len({meta.next_fire_ms for meta in stored}) == 1
         assert await repeats.scores() == {"k": stored[0].next_fire_ms}
 
-    async def test_one_that_cannot_be_read_is_replaced(self, queue: Queue, repeats: Repeats) -> None:
+    async def test_a_stored_repeatable_that_cannot_be_read_is_replaced(self, queue: Queue, repeats: Repeats) -> None:
         await repeats.put(b"k", b"\xc1", 5, fired="x")
         stored = await queue.repeatables.upsert("tick", repeat=every(HOUR_MS), key="k")
         assert (stored.fired, await repeats.scores()) == (0, {"k": stored.next_fire_ms})
@@ -296,7 +298,7 @@ class TestFiring:
             assert (await repeats.scores(), await repeats.hashes()) == ({}, 0)
         assert fired.count("twice") == 2
 
-    async def test_another_pattern_starts_counting_from_the_beginning(
+    async def test_a_changed_pattern_starts_counting_from_the_beginning(
         self, queue: Queue, make_worker: Callable[..., Worker]
     ) -> None:
         """A12."""
@@ -413,7 +415,7 @@ class TestJobs:
             await eventually(lambda: len(seen) == 2)
         assert seen[0] == seen[1] is not None
 
-    async def test_one_can_be_fired_by_hand(
+    async def test_a_repeatable_can_be_fired_by_hand(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         job = await queue.upsert_repeatable_job("tick", {"n": 1}, repeat=every(HOUR_MS), limit=1, attempts=7)
@@ -429,7 +431,7 @@ class TestJobs:
 
 
 class TestPause:
-    async def test_paused_it_does_not_fire_until_it_is_resumed(
+    async def test_a_paused_repeatable_does_not_fire_until_it_is_resumed(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         fired = Fired()
@@ -461,7 +463,7 @@ class TestPause:
         assert await queue.remove_repeatable_by_key(job.id)
         assert await repeats.hashes() == 0
 
-    async def test_what_is_not_there_cannot_be_paused(self, queue: Queue) -> None:
+    async def test_an_unknown_repeatable_cannot_be_paused(self, queue: Queue) -> None:
         assert not await queue.repeatables.pause("unknown")
         assert not await queue.repeatables.resume("unknown")
 
@@ -575,7 +577,7 @@ class TestMissed:
         assert windows == [due_ms, *next_fires(cron("* * * * *"), len(windows) - 1, due_ms)]
         assert 5 <= len(windows) <= 7
 
-    async def test_in_time_it_fires_whatever_the_policy(
+    async def test_a_repeatable_in_time_fires_under_every_policy(
         self, queue: Queue, make_worker: Callable[..., Worker], repeats: Repeats
     ) -> None:
         self.DOWN_MS = 50
@@ -605,7 +607,7 @@ class TestPoison:
             (b"x" * 3_000_000, {}),
         ),
     )
-    async def test_one_that_cannot_be_fired_is_set_aside_with_its_bytes(
+    async def test_a_repeatable_that_cannot_be_fired_is_buried_with_its_bytes(
         self,
         queue: Queue,
         make_worker: Callable[..., Worker],
@@ -711,10 +713,10 @@ class TestPoison:
         assert await queue.remove_repeatable_by_key(meta.key)
         assert await repeats.hashes() == 0
 
-    async def test_one_bad_delayed_member_and_one_bad_spec_among_1000_good_jobs(
+    async def test_a_bad_delayed_member_and_a_bad_spec_do_not_stop_1000_good_jobs(
         self, queue: Queue, make_worker: Callable[..., Worker], repeats: Repeats, witness: Any
     ) -> None:
-        """1,000 run, 2 are reported."""
+        """1,000 jobs run, and 2 letters are reported."""
         fired = Fired()
         await queue.add_bulk({"name": "delayed", "data": n, "delay_ms": 50} for n in range(500))
         due_ms = int(time.time() * 1000)

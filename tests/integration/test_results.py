@@ -58,7 +58,7 @@ async def is_done(queue: Queue) -> bool:
 
 
 class TestStored:
-    async def test_whatever_a_handler_returns_comes_back_and_is_plain_msgpack(
+    async def test_any_value_that_a_handler_returns_comes_back_and_is_plain_msgpack(
         self, queue: Queue, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
         jobs = await queue.add_bulk({"name": "echo", "data": value} for value in VALUES)
@@ -79,7 +79,7 @@ class TestStored:
         assert await witness.get(key(queue_name, job.id)) == b"\xc0"
         assert await queue.get_job_result(job.id) is None
 
-    async def test_nothing_is_stored_unless_asked_for(
+    async def test_no_result_is_stored_unless_asked_for(
         self, queue: Queue, redis_url: str, queue_name: str, stream: Stream
     ) -> None:
         async with Worker(queue_name, echo, redis_url=redis_url):
@@ -122,7 +122,7 @@ class TestStored:
             assert await (await queue.add("double", 21)).wait_for_result() == 42
 
     @pytest.mark.parametrize("ttl_ms", (999, 1500, 61_234))
-    async def test_they_are_kept_to_the_millisecond(
+    async def test_results_are_kept_to_the_millisecond(
         self, queue: Queue, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, ttl_ms: int
     ) -> None:
         async with Worker(queue_name, echo, redis_url=redis_url, store_results=True, result_ttl_ms=ttl_ms):
@@ -130,7 +130,7 @@ class TestStored:
             left = await eventually(lambda: _positive(witness.pttl(key(queue_name, job.id))), every=0.001)
         assert ttl_ms - 500 < left <= ttl_ms
 
-    async def test_they_go_when_their_time_is_over(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+    async def test_results_go_when_their_time_is_over(self, queue: Queue, redis_url: str, queue_name: str) -> None:
         async with Worker(queue_name, echo, redis_url=redis_url, store_results=True, result_ttl_ms=60):
             job = await queue.add("echo", 1)
             assert await job.wait_for_result() == 1
@@ -141,7 +141,7 @@ class TestStored:
         (datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC), {1, 2}, object(), 2**64, "\ud800", SELF, lambda: 1),
         ids=("datetime", "set", "object", "2**64", "surrogate", "itself", "function"),
     )
-    async def test_one_that_cannot_be_stored_is_reported_and_the_job_is_done(
+    async def test_a_result_that_cannot_be_stored_is_reported_and_the_job_is_done(
         self,
         queue: Queue,
         redis_url: str,
@@ -165,7 +165,7 @@ class TestStored:
         assert await queue.get_job_result(job.id) is None
         assert not [found for found in await stream.keys() if found.startswith("result:")]
 
-    async def test_where_none_are_stored_a_strange_one_is_nobodys_business(
+    async def test_a_strange_result_is_ignored_where_no_results_are_stored(
         self, queue: Queue, redis_url: str, queue_name: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         async def handle(job: Job) -> object:
@@ -238,7 +238,7 @@ class TestStored:
 
 
 class TestReading:
-    async def test_many_come_in_the_order_of_their_ids_with_none_for_what_is_not_there(
+    async def test_a_bulk_comes_in_the_order_of_its_ids_with_none_for_missing_results(
         self, queue: Queue, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
         for number in range(1500):
@@ -248,7 +248,7 @@ class TestReading:
         assert await queue.get_job_result_bulk([]) == []
         assert await queue.get_job_result_bulk(iter(ids[:2])) == [1499, 1498]
 
-    async def test_one_that_is_no_msgpack_is_an_error_of_its_own(
+    async def test_a_result_that_is_no_msgpack_is_a_decode_error(
         self, queue: Queue, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
         await witness.set(key(queue_name, "j"), b"\xc1", ex=60)

@@ -153,7 +153,7 @@ class TestPersonalData:
         assert await queue.repeatables.remove("nightly")
         await eventually(lambda: _is_empty(witness))  # the result ends by itself
 
-    async def test_one_letter_and_one_repeatable_can_be_removed_for_good(
+    async def test_a_letter_and_a_repeatable_can_be_removed_for_good(
         self, queue: Queue, make_worker: Callable[..., Worker], witness: redis.asyncio.Redis
     ) -> None:
         async def die(job: Job) -> None:

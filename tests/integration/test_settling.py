@@ -46,7 +46,7 @@ async def wait_for(queue: Queue, jobs: list[Job]) -> list[BaseException | Any]:
 
 
 class TestWaiters:
-    async def test_those_of_dead_jobs_are_told_though_an_entry_of_the_batch_was_lost(
+    async def test_waiters_for_dead_jobs_get_their_error_though_an_entry_of_the_batch_was_lost(
         self, queue: Queue, make_worker: Callable[..., Worker], witness: Any, keys: Keys, stream: Stream
     ) -> None:
         dying = Dying()
@@ -63,7 +63,7 @@ class TestWaiters:
         assert await queue.dlq.count() == 9
 
     @pytest.mark.parametrize("moment", ("cut_before_request", "cut_after_request", "cut_mid_reply"))
-    async def test_those_of_dead_jobs_are_told_though_the_reply_to_the_burial_was_lost(
+    async def test_waiters_for_dead_jobs_get_their_error_though_the_reply_to_the_burial_was_lost(
         self, queue: Queue, queue_name: str, proxy: Proxy, keys: Keys, moment: str
     ) -> None:
         dying = Dying()

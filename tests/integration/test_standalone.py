@@ -68,7 +68,7 @@ async def give_work(queue: Queue, leader: Leader, count: int) -> None:
 
 class TestAlone:
     @both
-    async def test_it_does_what_workers_are_told_not_to(
+    async def test_a_standalone_leader_does_the_work_that_workers_leave_out(
         self, queue: Queue, redis_url: str, stream: Stream, leader: Leader
     ) -> None:
         runs = Runs()
@@ -81,7 +81,9 @@ class TestAlone:
             await eventually(stream.is_settled)
         assert sorted(runs.data) == list(range(10))
 
-    async def test_it_lets_go_of_ids_that_are_the_only_ones(self, queue: Queue, redis_url: str, stream: Stream) -> None:
+    async def test_a_standalone_promoter_releases_unique_ids(
+        self, queue: Queue, redis_url: str, stream: Stream
+    ) -> None:
         runs = Runs()
         await queue.add_bulk({"name": "work", "data": n, "delay_ms": 100, "job_id": f"id-{n % 3}"} for n in range(9))
         async with (
@@ -93,7 +95,7 @@ class TestAlone:
             assert [key for key in await stream.keys() if key.startswith(("unique", "dlid", "didx"))] == []
 
     @both
-    async def test_it_goes_on_when_the_server_has_lost_its_scripts(
+    async def test_a_standalone_leader_goes_on_when_the_server_has_lost_its_scripts(
         self, queue: Queue, redis_url: str, stream: Stream, witness: Any, lock: Any, leader: Leader
     ) -> None:
         async with leader(queue.name, redis_url=redis_url):
@@ -107,7 +109,9 @@ class TestAlone:
             await eventually(all_moved)
 
     @both
-    async def test_it_runs_until_it_is_closed(self, queue: Queue, redis_url: str, lock: Any, leader: Leader) -> None:
+    async def test_a_standalone_leader_runs_until_it_is_closed(
+        self, queue: Queue, redis_url: str, lock: Any, leader: Leader
+    ) -> None:
         one = leader(queue.name, redis_url=redis_url)
         assert (one.is_running, one.is_closed) == (False, False)
         running = asyncio.create_task(one.run())
@@ -121,7 +125,7 @@ class TestAlone:
             await one.run()
 
     @both
-    async def test_it_uses_one_connection_and_is_quiet(
+    async def test_a_standalone_leader_uses_one_connection_and_few_commands(
         self, redis_url: str, queue_name: str, lock: Any, leader: Leader
     ) -> None:
         """The seconds are the measurement, not a wait."""
@@ -286,7 +290,7 @@ class TestLease:
 
     @pytest.mark.parametrize(("secs", "least_ms", "most_ms"), ((5, 3500, 5000), (3600, 8000, 10_000)))
     @both
-    async def test_its_length_can_be_set_up_to_a_bound(
+    async def test_the_length_of_the_lease_can_be_set_up_to_a_bound(
         self, redis_url: str, queue_name: str, witness: Any, leader: Leader, secs: int, least_ms: int, most_ms: int
     ) -> None:
         key = f"{{chasqui:{queue_name}}}:{LOCKS[leader]}"
@@ -328,7 +332,9 @@ class TestEnd:
                 await eventually(lambda: server.execute("GET", lock) == b"me")
 
     @both
-    async def test_it_ends_at_once_also_while_the_server_is_away(self, queue_name: str, leader: Leader) -> None:
+    async def test_a_standalone_leader_ends_at_once_also_while_the_server_is_away(
+        self, queue_name: str, leader: Leader
+    ) -> None:
         async with leader(queue_name, redis_url="unix:///nowhere/redis.sock"):
             await asyncio.sleep(0.1)
             began = time.monotonic()

@@ -86,7 +86,7 @@ class TestServer:
             server.start()
         server.close()
 
-    async def test_ends_with_the_process_that_started_it(self) -> None:
+    async def test_a_server_ends_with_the_process_that_started_it(self) -> None:
         program = (
             "from tests.support.server import RedisServer\n"
             "server = RedisServer(); server.start(); print(server.pid, server.folder, flush=True); input()"
@@ -114,7 +114,7 @@ class TestProxy:
         async with Proxy(server.tcp_url, tcp=True) as proxy, redis.asyncio.Redis.from_url(proxy.url) as client:
             assert await client.ping()
 
-    async def test_cut_closes_what_is_open_and_lets_new_connections_in(
+    async def test_a_cut_closes_open_connections_and_lets_new_ones_in(
         self, proxy: Proxy, client: redis.asyncio.Redis
     ) -> None:
         waiting = asyncio.ensure_future(client.blpop(["nothing"]))
@@ -124,7 +124,7 @@ class TestProxy:
             await waiting
         assert await client.ping()
 
-    async def test_cut_before_a_request_leaves_it_undone(
+    async def test_a_cut_before_a_request_leaves_it_undone(
         self, proxy: Proxy, client: redis.asyncio.Redis, witness: redis.asyncio.Redis
     ) -> None:
         cut = proxy.cut_before_request(b"INCR")
@@ -133,7 +133,7 @@ class TestProxy:
         assert cut.done.is_set()
         assert await witness.get("counter") is None
 
-    async def test_cut_after_a_request_leaves_it_done_and_what_follows_undone(
+    async def test_a_cut_after_a_request_leaves_it_done_and_later_requests_undone(
         self, proxy: Proxy, client: redis.asyncio.Redis, witness: redis.asyncio.Redis
     ) -> None:
         cut = proxy.cut_after_request(b"second")
@@ -145,7 +145,7 @@ class TestProxy:
         assert cut.done.is_set()
         assert await witness.mget("first", "second", "third") == [b"1", b"1", None]
 
-    async def test_cut_inside_a_reply_delivers_half_of_it(self, proxy: Proxy, witness: redis.asyncio.Redis) -> None:
+    async def test_a_cut_inside_a_reply_delivers_half_of_it(self, proxy: Proxy, witness: redis.asyncio.Redis) -> None:
         await witness.set("key", "x" * 100, ex=60)
         proxy.cut_mid_reply(b"GET")
         reader, writer = await asyncio.open_unix_connection(proxy.url.removeprefix("unix://"))

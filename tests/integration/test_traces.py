@@ -326,7 +326,7 @@ class TestTheWay:
         assert run.parent is None
 
 
-class TestWhoTraces:
+class TestTracingChoice:
     @pytest.fixture
     def entries(self, witness: redis.asyncio.Redis, queue_name: str) -> Callable[[], Any]:
         async def read() -> list[bytes]:
@@ -335,7 +335,7 @@ class TestWhoTraces:
 
         return read
 
-    async def test_without_a_provider_nothing_is_created(
+    async def test_no_span_is_created_without_a_provider(
         self, redis_url: str, queue_name: str, entries: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def forbidden(*_: object) -> None:
@@ -372,7 +372,7 @@ class TestWhoTraces:
                 (run,) = await spans.processed(1)
         assert is_child(run, spans.sent())
 
-    async def test_who_wants_none_has_none(
+    async def test_no_span_is_created_with_tracing_off(
         self, redis_url: str, queue_name: str, spans: Spans, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(trace, "get_tracer_provider", lambda: spans.provider)
@@ -387,7 +387,9 @@ class TestWhoTraces:
             await done.wait()
         assert spans.named("") == []
 
-    def test_who_is_found(self, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_provider_is_found_unless_tracing_is_disabled(
+        self, spans: Spans, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         assert tracing.find_tracing("auto") is None
         monkeypatch.setattr(trace, "get_tracer_provider", trace.NoOpTracerProvider)
         assert tracing.find_tracing("auto") is None

@@ -64,7 +64,9 @@ class TestOneJob:
         ]
         assert await stored(stream, witness) == 1
 
-    async def test_two_who_add_at_once_add_one(self, queue: Queue, other: Queue, stream: Stream, witness: Any) -> None:
+    async def test_two_producers_that_add_at_once_add_one_job(
+        self, queue: Queue, other: Queue, stream: Stream, witness: Any
+    ) -> None:
         for number in range(50):
             jobs = await asyncio.gather(
                 *(
@@ -81,7 +83,7 @@ class TestOneJob:
         assert all(job.is_new for job in jobs)
         assert await stored(stream, witness) == 20
 
-    async def test_one_that_was_delayed_runs_once(
+    async def test_a_delayed_job_of_one_id_runs_once(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         gate = Gate()
@@ -116,14 +118,14 @@ class TestOneJob:
 
 
 class TestBulk:
-    async def test_some_are_new_and_some_are_not(self, queue: Queue, stream: Stream, witness: Any) -> None:
+    async def test_a_bulk_says_which_of_its_jobs_are_new(self, queue: Queue, stream: Stream, witness: Any) -> None:
         first = await queue.add_bulk({"name": "a", "job_id": f"id-{n}", "delay_ms": LATER_MS} for n in (1, 2, 3))
         second = await queue.add_bulk({"name": "b", "job_id": f"id-{n}"} for n in (2, 3, 4))
         assert [job.is_new for job in first] == [True, True, True]
         assert [job.is_new for job in second] == [False, False, True]
         assert await stored(stream, witness) == 4
 
-    async def test_one_bulk_may_name_an_id_twice(self, queue: Queue, stream: Stream, witness: Any) -> None:
+    async def test_a_bulk_may_name_an_id_twice(self, queue: Queue, stream: Stream, witness: Any) -> None:
         jobs = await queue.add_bulk(
             [
                 {"name": "a", "data": 1, "job_id": "one", "delay_ms": LATER_MS},
@@ -160,7 +162,7 @@ class TestEnds:
     @pytest.mark.parametrize("job_id", ("order-17", ULID))
     @pytest.mark.parametrize("delay_ms", (0, 30))
     @pytest.mark.parametrize("dies", (False, True))
-    async def test_while_it_runs_there_is_no_other_and_then_there_may_be(
+    async def test_a_running_job_keeps_its_id_and_frees_it_at_its_end(
         self,
         queue: Queue,
         other: Queue,
@@ -186,7 +188,7 @@ class TestEnds:
         await queue.dlq.purge()
 
     @pytest.mark.parametrize("job_id", ("order-17", ULID))
-    async def test_between_two_tries_there_is_no_other(
+    async def test_a_job_keeps_its_id_between_two_attempts(
         self, queue: Queue, other: Queue, make_worker: Callable[..., Worker], stream: Stream, job_id: str
     ) -> None:
         tries: list[int] = []
@@ -207,7 +209,7 @@ class TestEnds:
             assert await stream.found_by_id() == []
             assert (await other.add("send", job_id=job_id)).is_new
 
-    async def test_cancelled_it_makes_room_for_the_next(self, queue: Queue, stream: Stream, witness: Any) -> None:
+    async def test_a_cancelled_job_frees_its_id(self, queue: Queue, stream: Stream, witness: Any) -> None:
         for number in range(3):
             assert (await queue.add("send", number, job_id="one", delay_ms=LATER_MS)).is_new
             assert await queue.cancel_delayed("one")
@@ -222,7 +224,7 @@ class TestEnds:
 
 
 class TestWindow:
-    async def test_it_lasts_past_the_end_of_the_job(
+    async def test_the_window_lasts_past_the_end_of_the_job(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         gate = Gate()
@@ -242,7 +244,9 @@ class TestWindow:
             assert time.monotonic() - added >= 0.6
             await eventually(lambda: gate.data == [1, 3])
 
-    async def test_it_ends_also_if_the_job_still_waits(self, queue: Queue, stream: Stream, witness: Any) -> None:
+    async def test_the_window_ends_also_if_the_job_still_waits(
+        self, queue: Queue, stream: Stream, witness: Any
+    ) -> None:
         await queue.add("send", 1, job_id="one", unique_for=100)
         await queue.add("send", 1, job_id="two", unique_for=timedelta(milliseconds=100), delay_ms=LATER_MS)
 
@@ -272,7 +276,7 @@ class TestWindow:
         assert second.data == []
         assert await stream.found_by_id() == []
 
-    async def test_it_stays_what_it_was_while_the_job_is_retried(
+    async def test_the_window_stays_the_same_while_the_job_is_retried(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream, witness: Any
     ) -> None:
         tries: list[int] = []
@@ -329,7 +333,7 @@ class TestReplacing:
         assert [entry.data for entry in await stream.entries()] == [4]
         assert await stored(stream, witness) == 1
 
-    async def test_one_that_waits_in_the_stream_is_replaced_too(
+    async def test_a_job_that_waits_in_the_stream_is_replaced_too(
         self, queue: Queue, stream: Stream, witness: Any
     ) -> None:
         await queue.add("draft", 1, job_id="one")
@@ -400,10 +404,10 @@ asyncio.run(main())
 
 
 class TestProcesses:
-    async def test_of_many_processes_that_add_at_once_one_adds_the_job(
+    async def test_one_of_100_producers_that_add_at_once_adds_the_job(
         self, redis_url: str, queue_name: str, stream: Stream, witness: Any
     ) -> None:
-        """100 producers in 5 processes, delayed and immediate mixed."""
+        """The 100 producers are in 5 processes, and mix delayed and immediate adds."""
         assert await added_by(redis_url, queue_name, processes=5, each=20) == 1
         assert await stored(stream, witness) == 1
 

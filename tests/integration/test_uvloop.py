@@ -56,7 +56,7 @@ def test_adds_of_every_kind_are_stored_in_order(run: Callable[[Scenario], None],
 
 
 @pytest.mark.parametrize("moment", ("cut_before_request", "cut_after_request", "cut_mid_reply"))
-def test_cut_connections_add_each_job_once(run: Callable[[Scenario], None], moment: str) -> None:
+def test_each_job_is_added_once_over_cut_connections(run: Callable[[Scenario], None], moment: str) -> None:
     async def scenario(url: str, name: str, stream: Stream) -> None:
         async with Proxy(url) as proxy, Queue(name, redis_url=proxy.url) as queue:
             getattr(proxy, moment)(b"EVAL", times=3)
@@ -83,7 +83,7 @@ def test_a_frozen_line_costs_the_timeout(run: Callable[[Scenario], None]) -> Non
     run(scenario)
 
 
-def test_what_refuses_is_named(run: Callable[[Scenario], None], server: RedisServer) -> None:
+def test_a_refusing_server_is_named(run: Callable[[Scenario], None], server: RedisServer) -> None:
     async def scenario(url: str, name: str, stream: Stream) -> None:
         async with Queue(name, redis_url=f"redis://:wrong@127.0.0.1:{server.port}") as queue:
             with pytest.raises(AuthenticationFailed):

@@ -53,23 +53,27 @@ async def is_active(queue: Queue, job_id: str) -> bool:
 
 class TestEnds:
     @pytest.mark.parametrize("value", (1, None, {"r": [1]}, ""))
-    async def test_what_the_handler_returns_none_included(
+    async def test_waiting_returns_the_value_of_the_handler_none_included(
         self, queue: Queue, redis_url: str, queue_name: str, value: Any
     ) -> None:
         async with Worker(queue_name, echo, redis_url=redis_url, store_results=True):
             assert await (await queue.add("echo", value)).wait_for_result() == value
 
-    async def test_of_a_job_that_is_done_already(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+    async def test_waiting_for_a_job_that_is_already_done_returns_at_once(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
         async with Worker(queue_name, echo, redis_url=redis_url, store_results=True):
             job = await queue.add("echo", 1)
             await eventually(lambda: queue.get_job_result(job.id))
         assert await queue.wait_for_result(job.id) == 1
 
-    async def test_of_one_that_is_delayed(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+    async def test_waiting_for_a_delayed_job_returns_its_result(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
         async with Worker(queue_name, echo, redis_url=redis_url, store_results=True):
             assert await (await queue.add("echo", 1, delay_ms=100)).wait_for_result() == 1
 
-    async def test_one_that_dies_says_why_as_soon_as_it_is_dead(
+    async def test_a_job_that_dies_raises_its_error_as_soon_as_it_is_dead(
         self, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
         async with Worker(queue_name, fails, redis_url=redis_url, store_results=True, max_attempts=3):
@@ -85,7 +89,7 @@ class TestEnds:
         assert (error.error_type, error.error) == ("ValueError", "no such user")
         assert await queue.purge("dead") == 1
 
-    async def test_one_that_gives_up_and_one_whose_runs_were_used_up_are_told_apart(
+    async def test_a_job_that_gives_up_and_a_job_without_attempts_left_are_told_apart(
         self, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
         async def gives_up(job: Job) -> None:
@@ -102,7 +106,9 @@ class TestEnds:
         ]
         assert await queue.purge("dead") == 2
 
-    async def test_one_that_is_dead_already(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+    async def test_a_job_that_is_already_dead_raises_its_error(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
         async with Worker(queue_name, fails, redis_url=redis_url, max_attempts=1):
             job = await queue.add("greet")
             await eventually(queue.dlq.count)
@@ -110,7 +116,7 @@ class TestEnds:
             await queue.wait_for_result(job.id)
         assert await queue.purge("dead") == 1
 
-    async def test_one_that_was_brought_back_from_the_dead(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+    async def test_a_replayed_job_returns_its_result(self, queue: Queue, redis_url: str, queue_name: str) -> None:
         async def fails_at_first(job: Job) -> str:
             if not mended:
                 raise ValueError("no")
@@ -126,7 +132,7 @@ class TestEnds:
             await eventually(lambda: queue.get_job_result(job.id))
             assert await job.wait_for_result() == "mended"
 
-    async def test_one_whose_result_was_kept_no_longer(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+    async def test_an_expired_result_raises_result_expired(self, queue: Queue, redis_url: str, queue_name: str) -> None:
         async with Worker(queue_name, echo, redis_url=redis_url, store_results=True, result_ttl_ms=1):
             job = await queue.add("echo", 1)
             await eventually(lambda: _is_done(queue))
@@ -134,12 +140,16 @@ class TestEnds:
             with pytest.raises(ResultExpired, match=job.id):
                 await job.wait_for_result()
 
-    async def test_one_whose_worker_stores_none(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+    async def test_a_worker_that_stores_no_results_raises_result_not_stored(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
         async with Worker(queue_name, echo, redis_url=redis_url):
             with pytest.raises(ResultNotStored, match="stores no results"):
                 await (await queue.add("echo", 1)).wait_for_result()
 
-    async def test_one_whose_result_cannot_be_stored(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+    async def test_a_result_that_cannot_be_stored_raises_result_not_stored(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
         async def handle(job: Job) -> Any:
             return object() if job.data else "good"
 
@@ -149,7 +159,7 @@ class TestEnds:
                 await bad.wait_for_result()
             assert await good.wait_for_result() == "good"
 
-    async def test_one_that_takes_too_long(self, queue: Queue) -> None:
+    async def test_waiting_for_too_long_raises_timeout_error(self, queue: Queue) -> None:
         job = await queue.add("echo")
         started = monotonic()
         with pytest.raises(TimeoutError):
@@ -230,7 +240,7 @@ class TestEnds:
         proxy.thaw()
         await closing
 
-    async def test_who_is_cancelled_leaves_the_others_alone(
+    async def test_a_cancelled_waiter_leaves_the_others_alone(
         self, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
         job = await queue.add("echo", 1)
@@ -328,7 +338,7 @@ class TestCosts:
         assert sum(settled.values()) <= 40
         assert sum(grown.values()) <= 250  # reads and results, each of many; not two a job
 
-    async def test_of_1000_waits_half_end_within_5_ms_of_their_handlers(
+    async def test_half_of_1000_waits_end_within_5_ms_of_their_handlers(
         self, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
         ended: dict[str, float] = {}

@@ -107,7 +107,7 @@ class TestHandlers:
             await eventually(stream.is_settled)
         assert ran == [(1, "more")]
 
-    async def test_what_a_handler_returns_does_not_matter(
+    async def test_the_returned_value_of_a_handler_does_not_matter(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         ran: list[int] = []
@@ -208,10 +208,10 @@ class TestHandlers:
         assert before == ["nothing"] * 20
 
     @pytest.mark.parametrize("concurrency", (1, 10))
-    async def test_what_is_set_where_a_worker_starts_is_seen_by_its_jobs(
+    async def test_context_variables_set_where_a_worker_starts_are_seen_by_its_jobs(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream, concurrency: int
     ) -> None:
-        """Whether they come alone, in company, or over a connection that was made anew."""
+        """The jobs arrive alone, in a batch, and over a connection that was opened again."""
         seen: list[str] = []
 
         async def handle(job: Job) -> None:
@@ -246,7 +246,7 @@ class TestHandlers:
 
 class TestLanes:
     @pytest.mark.parametrize("concurrency", (1, 3, 100))
-    async def test_as_many_run_at_once_as_allowed_and_no_more(
+    async def test_the_concurrency_is_reached_and_never_exceeded(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream, concurrency: int
     ) -> None:
         gate = Gate()
@@ -508,7 +508,7 @@ class TestManyWorkers:
 
 
 class TestEnd:
-    async def test_it_is_running_from_its_start_to_its_close(self, make_worker: Callable[..., Worker]) -> None:
+    async def test_a_worker_is_running_from_its_start_to_its_close(self, make_worker: Callable[..., Worker]) -> None:
         worker = make_worker(Gate())
         states = [(worker.is_running, worker.is_closed)]
         async with worker:
@@ -535,7 +535,7 @@ class TestEnd:
         await worker.close()
         await asyncio.wait_for(asyncio.gather(*runs), 1)
 
-    async def test_run_inside_its_block_waits_for_its_end(self, make_worker: Callable[..., Worker]) -> None:
+    async def test_run_inside_the_block_of_a_worker_waits_for_its_end(self, make_worker: Callable[..., Worker]) -> None:
         async with make_worker(Gate()) as worker:
             running = asyncio.create_task(worker.run())
             await asyncio.sleep(0.05)
@@ -560,7 +560,7 @@ class TestEnd:
         assert len(gate.finished) == 3
         assert await stream.is_settled()
 
-    async def test_used_again_after_its_end_it_says_so(self, make_worker: Callable[..., Worker]) -> None:
+    async def test_a_closed_worker_cannot_be_started_again(self, make_worker: Callable[..., Worker]) -> None:
         worker = make_worker(Gate())
         async with worker:
             pass
@@ -592,7 +592,7 @@ class TestEnd:
         assert first.jobs == []
         assert await stream.is_settled()
 
-    async def test_what_runs_is_finished_and_acked_before_the_block_ends(
+    async def test_running_jobs_are_finished_and_acked_before_the_block_ends(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         gate = Gate()
@@ -603,7 +603,7 @@ class TestEnd:
         assert len(gate.finished) == 10
         assert await stream.is_settled()
 
-    async def test_what_was_read_and_not_started_is_left_to_the_next_worker_at_once(
+    async def test_unstarted_jobs_are_left_to_the_next_worker_at_once(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         gate = Gate()
@@ -648,7 +648,7 @@ class TestEnd:
         assert finished == [1]
         assert await stream.is_settled()
 
-    async def test_its_name_leaves_the_group_and_its_connections_the_server(
+    async def test_a_closed_worker_leaves_no_consumer_and_no_connection(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream, witness: Any
     ) -> None:
         gate = Gate()
@@ -694,7 +694,7 @@ class TestEnd:
         assert len(gate.finished) == 3
         assert await stream.is_settled()
 
-    async def test_what_outlasts_the_deadline_is_handed_back_and_costs_no_attempt(
+    async def test_jobs_that_outlast_the_deadline_are_handed_back_and_cost_no_attempt(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         gate, attempts = Gate(), []
@@ -716,7 +716,7 @@ class TestEnd:
 
 class TestRedis:
     @pytest.mark.parametrize("option", ("", "?protocol=3", "?db=5"))
-    async def test_any_way_to_connect_will_do(
+    async def test_a_worker_connects_by_any_kind_of_address(
         self, server: RedisServer, redis_url: str, queue_name: str, option: str
     ) -> None:
         for url in (f"{server.url}{option}", f"{server.tcp_url}{option}"):
@@ -727,7 +727,7 @@ class TestRedis:
                 await eventually(functools.partial(_holds, gate.finished, 300))
             assert sorted(gate.finished) == list(range(300))
 
-    async def test_another_group_and_consumer_may_be_named(
+    async def test_a_worker_may_name_its_group_and_its_consumer(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         gate = Gate()
@@ -738,7 +738,7 @@ class TestRedis:
             assert await stream.consumers("others") == ["me"]
 
     @pytest.mark.parametrize("blow", ("flushall", "delete the stream", "destroy the group", "rename the stream"))
-    async def test_whatever_is_taken_away_it_runs_jobs_again_within_two_seconds(
+    async def test_a_worker_runs_jobs_again_within_two_seconds_of_any_loss(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream, witness: Any, blow: str
     ) -> None:
         ran: list[int] = []
