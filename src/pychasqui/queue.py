@@ -9,13 +9,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from ._core import checks, defaults
+from ._core.config import takes_fields_of
 from ._core.options import IfExists, read_delay
+from ._producer.config import QueueConfig
 from ._producer.encoder import Backoff, Delay, Encoder
 from ._producer.sender import Sender
 from ._redis.broker import Broker
 from ._redis.connector import Connector
 from ._redis.dlq import DlqBroker
-from ._redis.endpoint import CredentialProvider
 from ._redis.inspector import Counts, InspectorBroker
 from ._redis.keys import Keys
 from ._redis.repeatables import RepeatablesBroker
@@ -25,60 +26,48 @@ from .errors import Closed, InvalidArgument, WrongLoop
 from .events import QueueEvents
 from .inspector import Inspector, JobView, Page, State, WorkerInfo
 from .job import Job
-from .metrics import GuardedSinks, MetricsSink
+from .metrics import GuardedSinks
 from .repeatables import RepeatableMeta, Repeatables
 from .results import Results, decode_results
 from .schedule import MissedFiresPolicy, RepeatPattern
-from .tracing import SpanOrigin, TracingOption, check_tracing, find_tracing
+from .tracing import SpanOrigin, find_tracing
 
 MOVED_A_CALL = 500
 
 
 class Queue:
-    """Adds jobs to one queue. Belongs to the event loop it is first used on; concurrent adds share writes.
+    """Adds jobs to one queue, and looks after them. Belongs to the event loop it is first used on.
 
-    max_stream_len     bounds the jobs that wait or run: past it an add raises QueueFull. Nothing is ever trimmed.
-    max_delay_secs     bounds how far in the future a job may be due; 0 lifts the bound.
-    max_payload_bytes  bounds one encoded job; the official consumers take 1 MiB.
-    timeout_s          an add succeeds or raises within this time, also while Redis is away.
-    metrics            a sink that is told of the jobs that are added, as PrometheusSink; see MetricsSink
-    tracing            "auto": traces adds if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own.
+    name                  the queue's name, the same for everybody who adds or runs its jobs
+    redis_url             redis://, rediss:// (TLS), unix:// or embedded://
+    tls                   use TLS although the URL says redis://
+    max_stream_len        how many jobs may wait or run: past it an add raises QueueFull. Nothing is ever trimmed
+    max_delay_secs        how far in the future a job may be due; 0 lifts the bound
+    max_payload_bytes     how large one encoded job may be; the official consumers take 1 MiB
+    timeout_s             an add succeeds or raises within this time, also while Redis is away
+    credential_provider   asked for user name and password before each connection is made
+    metrics               a sink that receives a record of the jobs that are added, as PrometheusSink; see MetricsSink
+    tracing               "auto" traces adds if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        redis_url: str = defaults.REDIS_URL,
-        tls: bool = False,
-        max_stream_len: int | None = None,
-        max_delay_secs: int | None = None,
-        max_payload_bytes: int = defaults.MAX_PAYLOAD_BYTES,
-        timeout_s: float = defaults.ADD_TIMEOUT_S,
-        credential_provider: CredentialProvider | None = None,
-        metrics: MetricsSink | None = None,
-        tracing: TracingOption = "auto",
-    ) -> None:
-        self._name = checks.check_queue_name(name)
-        self._max_stream_len = 0 if max_stream_len is None else checks.check_int("max_stream_len", max_stream_len, 1)
-        max_delay_secs = defaults.MAX_DELAY_S if max_delay_secs is None else max_delay_secs
-        self._encoder = Encoder(
-            checks.check_int("max_payload_bytes", max_payload_bytes, 1),
-            1000 * checks.check_int("max_delay_secs", max_delay_secs, 0),
-        )
-        self._timeout_s = checks.check_seconds("timeout_s", timeout_s)
+    @takes_fields_of(QueueConfig)
+    def __init__(self, config: QueueConfig) -> None:
+        self._config = config
+        self._encoder = Encoder(config.max_payload_bytes, 1000 * config.max_delay_secs)
         self._connector = Connector(
-            redis_url, tls=tls, client_name=f"chasqui-queue-{name}", credential_provider=credential_provider
+            config.redis_url,
+            tls=config.tls,
+            client_name=f"chasqui-queue-{config.name}",
+            credential_provider=config.credential_provider,
         )
-        self._tell = None if metrics is None else GuardedSinks([metrics]).tell
-        self._tracing_wanted = check_tracing(tracing)
+        self._tell = None if config.metrics is None else GuardedSinks([config.metrics]).tell
         self._loop: asyncio.AbstractEventLoop | None = None
         self._results: Results | None = None
         self._is_closed = False
 
     @property
     def name(self) -> str:
-        return self._name
+        return self._config.name
 
     @property
     def is_closed(self) -> bool:
@@ -388,9 +377,9 @@ class Queue:
 
     def _start_over(self) -> None:
         keys = Keys(self.name)
-        self._connection = self._connector.connection(timeout_s=self._timeout_s)
+        self._connection = self._connector.connection(timeout_s=self._config.timeout_s)
         self._waiting_connection = self._connector.connection(
-            timeout_s=self._timeout_s
+            timeout_s=self._config.timeout_s
         )  # opened when replicas are awaited
         self._broker = Broker(self._connection, keys)
         self._results = None
@@ -398,10 +387,10 @@ class Queue:
             self._broker,
             Broker(self._waiting_connection, keys),
             self._encoder,
-            max_stream_len=self._max_stream_len,
-            timeout_s=self._timeout_s,
+            max_stream_len=self._config.max_stream_len or 0,
+            timeout_s=self._config.timeout_s,
             tell=self._tell,
-            tracing=find_tracing(self._tracing_wanted),
+            tracing=find_tracing(self._config.tracing),
             scene=SpanOrigin(self.name, self._connector.server),
             queue=self,
         )

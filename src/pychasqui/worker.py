@@ -8,24 +8,21 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
 from typing import Any, TypeVar
-from uuid import uuid4
 
-from ._core import checks, defaults, limits
+from ._core import checks, limits
+from ._core.config import takes_fields_of
 from ._core.delivery import Delivery
 from ._redis.broker import Broker
 from ._redis.connector import Connector
-from ._redis.endpoint import CredentialProvider
 from ._redis.error_actions import ErrorAction, action_for
+from ._worker.config import WorkerConfig
 from ._worker.drain_log import fate_of_coroutines, fate_of_threads, tell_what_is_cut_off, tell_what_runs
-from ._worker.handlers import Handler, check_handler, is_async
+from ._worker.handlers import is_async
 from ._worker.lanes import CLEANUP_S, Lanes
 from ._worker.lifecycle import Lifecycle
 from ._worker.service import Outage
-from ._worker.wiring import Components, Settings
+from ._worker.wiring import Components
 from .errors import CommandTimeout, ConnectionLost, ConsumerInUse, RedisTrouble, ReplyError, UnsafeServer
-from .metrics import MetricsSink
-from .retry import MAX_U32, RetryPolicy
-from .tracing import TracingOption, check_tracing
 
 log = logging.getLogger("chasqui.worker")
 T = TypeVar("T")
@@ -40,99 +37,50 @@ CLOSING_S = 2.0  # how long each other part of the farewell may take
 class Worker(Lifecycle):
     """Runs a queue's jobs: `await worker.run()` until it is closed, or `async with worker:` beside other things.
 
-    handler            called with each Job; `async def`, or a plain function, which then runs in a thread
-    concurrency        how many handlers may run at the same time
-    prefetch_bytes     how many bytes of jobs may wait here for a free handler, encoded
-    max_attempts       how many runs a job has in all, crashes included, unless it sets its own number
-    retry              the delays between them, unless the job sets its own
-    lease_ms           how long this worker counts as alive after its last sign of life
-    delayed_enabled    whether this worker may be the one that promotes delayed jobs and retries
-    run_scheduler      whether it may be the one that fires repeatables, looking for new ones every scheduler_tick_ms
-    claim_min_idle_ms  how long an official consumer's entry lies idle before it is taken over
-    events_enabled     whether to write what happens to the queue's event stream, of about events_max_stream_len events
-    store_results      whether to keep what handlers return, for result_ttl_ms
-    strict             refuse a server whose settings put jobs at risk, instead of saying so in the log
-    tracing            "auto": traces runs if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own
-    metrics            a sink that is told in numbers what happens; see sinks.py
-    metrics_port       where to serve /metrics, /healthz and /readyz, on metrics_host; 0 takes any port that is free
-    shutdown_deadline_s  how long close() waits for handlers that are running before it cancels them; each then has 5 s
-                       to clean up
+    queue_name            the queue whose jobs it runs
+    handler               called with each Job: an `async def`, or a plain function, which then runs in a thread
+    redis_url             redis://, rediss:// (TLS), unix:// or embedded://
+    tls                   use TLS although the URL says redis://
+    concurrency           how many handlers may run at the same time
+    max_attempts          how many runs a job has in all, crashes included, unless the job sets its own number
+    retry                 the delays between runs, unless the job sets its own
+    group                 the consumer group; official workers are in "default"
+    consumer_id           its name in the group, one for each living worker; None makes one up
+    read_block_ms         how long an idle read waits before it asks again
+    read_count            how many entries one read brings at most
+    claim_min_idle_ms     how long an official consumer's entry lies idle before this worker takes it over
+    lease_ms              how long this worker counts as alive after its last heartbeat
+    max_payload_bytes     a larger encoded job is buried instead of run
+    prefetch_bytes        how many bytes of encoded jobs may wait here for a free handler
+    dlq_max_stream_len    how many dead letters are kept; those that a new one pushes out are counted
+    strict                refuse a server whose settings put jobs at risk, instead of logging a warning
+    events_enabled        whether to write events to the queue's event stream
+    events_max_stream_len about how many events that stream keeps
+    store_results         whether to keep what handlers return
+    result_ttl_ms         for how long results are kept, and with them progress and job logs
+    delayed_enabled       whether it may be the worker that promotes delayed jobs and retries
+    run_scheduler         whether it may be the worker that fires repeatables
+    scheduler_tick_ms     how often it then looks for repeatables that it was not notified of
+    metrics               a sink that receives a record of what happens; see MetricsSink
+    metrics_port          the port for /metrics, /healthz and /readyz; 0 takes any free port, None serves nothing
+    metrics_host          the address to serve them on
+    shutdown_deadline_s   how long close() waits for running handlers before it cancels them; each then has 5 s to clean
+                          up
+    credential_provider   asked for user name and password before each connection is made
+    tracing               "auto" traces runs if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own
     """
 
-    def __init__(
-        self,
-        queue_name: str,
-        handler: Handler,
-        *,
-        redis_url: str = defaults.REDIS_URL,
-        tls: bool = False,
-        concurrency: int = defaults.CONCURRENCY,
-        max_attempts: int = defaults.MAX_ATTEMPTS,
-        retry: RetryPolicy | None = None,
-        group: str = defaults.GROUP,
-        consumer_id: str | None = None,
-        read_block_ms: int | None = defaults.READ_BLOCK_MS,
-        read_count: int | None = defaults.READ_COUNT,
-        claim_min_idle_ms: int | None = defaults.CLAIM_MIN_IDLE_MS,
-        lease_ms: int = defaults.LEASE_MS,
-        max_payload_bytes: int | None = defaults.MAX_PAYLOAD_BYTES,
-        prefetch_bytes: int = defaults.PREFETCH_BYTES,
-        dlq_max_stream_len: int | None = defaults.DLQ_MAX_LEN,
-        strict: bool = False,
-        events_enabled: bool = True,
-        events_max_stream_len: int = defaults.EVENTS_MAX_LEN,
-        store_results: bool = False,
-        result_ttl_ms: int | None = defaults.RESULT_TTL_MS,
-        delayed_enabled: bool = True,
-        run_scheduler: bool = True,
-        scheduler_tick_ms: int | None = defaults.SCHEDULER_TICK_MS,
-        metrics: MetricsSink | None = None,
-        metrics_port: int | None = None,
-        metrics_host: str = defaults.METRICS_HOST,
-        shutdown_deadline_s: float = defaults.SHUTDOWN_DEADLINE_S,
-        credential_provider: CredentialProvider | None = None,
-        tracing: TracingOption = "auto",
-    ) -> None:
-        consumer_id = f"c-{uuid4()}" if consumer_id is None else consumer_id
-        self._settings = Settings(
-            queue_name=checks.check_queue_name(queue_name),
-            handler=check_handler(handler),
-            consumer_id=checks.check_consumer_id(consumer_id),
-            group=checks.check_consumer_name("group", group),
-            concurrency=checks.check_int("concurrency", concurrency, 1),
-            max_attempts=checks.check_int("max_attempts", max_attempts, 0, MAX_U32),
-            retry=retry or RetryPolicy(),
-            claim_min_idle_ms=checks.check_int(
-                "claim_min_idle_ms", claim_min_idle_ms, limits.MIN_LEASE_MS, default=defaults.CLAIM_MIN_IDLE_MS
-            ),
-            lease_ms=checks.check_int("lease_ms", lease_ms, limits.MIN_LEASE_MS, limits.MAX_WORKER_LEASE_MS),
-            dlq_max_len=checks.check_int("dlq_max_stream_len", dlq_max_stream_len, 0, default=defaults.DLQ_MAX_LEN),
-            block_ms=checks.check_int("read_block_ms", read_block_ms, 1, default=defaults.READ_BLOCK_MS),
-            read_count=checks.check_int("read_count", read_count, 1, default=defaults.READ_COUNT),
-            max_payload_bytes=checks.check_int(
-                "max_payload_bytes", max_payload_bytes, 1, default=defaults.MAX_PAYLOAD_BYTES
-            ),
-            prefetch_bytes=checks.check_int("prefetch_bytes", prefetch_bytes, 1),
-            events_max_len=checks.check_bool("events_enabled", events_enabled)
-            * checks.check_int("events_max_stream_len", events_max_stream_len, 1),
-            result_ttl_ms=checks.check_bool("store_results", store_results)
-            * checks.check_int(
-                "result_ttl_ms", result_ttl_ms, 1, limits.MAX_RESULT_TTL_MS, default=defaults.RESULT_TTL_MS
-            ),
-            promotes=checks.check_bool("delayed_enabled", delayed_enabled),
-            schedules=checks.check_bool("run_scheduler", run_scheduler),
-            scheduler_tick_ms=checks.check_int(
-                "scheduler_tick_ms", scheduler_tick_ms, 10, limits.MAX_TICK_MS, default=defaults.SCHEDULER_TICK_MS
-            ),
-            tracing=check_tracing(tracing),
-            metrics=metrics,
-            metrics_address=None if metrics_port is None else checks.check_metrics_address(metrics_host, metrics_port),
+    @takes_fields_of(WorkerConfig)
+    def __init__(self, config: WorkerConfig) -> None:
+        self._config = config
+        self._shutdown_deadline_s = config.shutdown_deadline_s
+        connector = Connector(
+            config.redis_url,
+            tls=config.tls,
+            client_name=f"chasqui-worker-{config.queue_name}",
+            credential_provider=config.credential_provider,
         )
-        self._strict = checks.check_bool("strict", strict)
-        self._shutdown_deadline_s = checks.check_seconds("shutdown_deadline_s", shutdown_deadline_s)
-        client_name = f"chasqui-worker-{queue_name}"
-        connector = Connector(redis_url, tls=tls, client_name=client_name, credential_provider=credential_provider)
-        super().__init__("worker", queue_name, connector)
+        super().__init__("worker", config.queue_name, connector)
         self._hurry_wanted = asyncio.Event()
         self._signalled_at: float | None = None  # monotonic
         self._components: Components | None = None
@@ -143,11 +91,11 @@ class Worker(Lifecycle):
 
     @property
     def consumer_id(self) -> str:
-        return self._settings.consumer_id
+        return self._config.consumer_id
 
     @property
     def concurrency(self) -> int:
-        return self._settings.concurrency
+        return self._config.concurrency
 
     @property
     def metrics_port(self) -> int | None:
@@ -162,7 +110,7 @@ class Worker(Lifecycle):
 
     async def _live(self) -> None:
         components = self._components = Components(
-            self._settings, self._connector, on_death=self._on_death, is_abandoned=self._is_abandoned
+            self._config, self._connector, on_death=self._on_death, is_abandoned=self._is_abandoned
         )
         try:
             if await self._unless_stopped(self._start(components)):
@@ -189,9 +137,9 @@ class Worker(Lifecycle):
             service.start()
         if components.event_writer is not None:
             components.event_writer.start()
-        if self._settings.promotes:
+        if self._config.delayed_enabled:
             components.promoter.start()
-        if self._settings.schedules:
+        if self._config.run_scheduler:
             components.scheduler.start()
 
     async def _stop(self, components: Components) -> None:
@@ -245,7 +193,7 @@ class Worker(Lifecycle):
     async def _heed_risks(self, broker: Broker) -> None:
         """Say what the server's settings put at risk, or refuse to work there."""
         risks = await self._until_heard(broker.read_server_risks)
-        if self._strict and any(risks):
+        if self._config.strict and any(risks):
             raise UnsafeServer(f"{self._connector} is not safe for jobs: {risks}")
         if risks.eviction:
             log.warning("%s: %s", self._connector, risks.eviction)
@@ -256,7 +204,7 @@ class Worker(Lifecycle):
 
     async def _wait_for_name(self, components: Components) -> None:
         """Until no lease is held under this worker's name. One that is renewed is another living process's."""
-        me, is_told = (self._settings.group, self.consumer_id), False
+        me, is_told = (self._config.group, self.consumer_id), False
         await self._until_heard(components.recovery.cap_leases, components.broker)
         first, left_ms = await self._until_heard(components.broker.lease_of, *me)
         while left_ms > 0:
@@ -272,7 +220,7 @@ class Worker(Lifecycle):
             if lease > first:
                 raise ConsumerInUse(
                     f"consumer_id {self.consumer_id!r} is in use by another living worker of queue "
-                    f"{self.queue_name!r} and group {self._settings.group!r}: give each process one of its own"
+                    f"{self.queue_name!r} and group {self._config.group!r}: give each process one of its own"
                 )
 
     async def _find_group(self, components: Components) -> None:
@@ -285,9 +233,9 @@ class Worker(Lifecycle):
 
         The reader then finds it as it finds all that is pending for us without our knowing.
         """
-        me, after = (self._settings.group, self.consumer_id), b""
+        me, after = (self._config.group, self.consumer_id), b""
         try:
-            last = await self._until_heard(components.broker.last_pending_id, self._settings.group)
+            last = await self._until_heard(components.broker.last_pending_id, self._config.group)
             while last and (
                 seen := await self._until_heard(components.broker.list_pending_ids, *me, after, last, COUNT_A_CALL)
             ):
@@ -328,8 +276,8 @@ class Worker(Lifecycle):
             wait.cancel()
         await asyncio.wait(waits)
         why = "a second signal came" if self._hurry_wanted.is_set() else f"{self._shutdown_deadline_s:g} s are over"
-        has_threads = not is_async(self._settings.handler)
-        fate = fate_of_threads(self._settings.lease_ms / 1000) if has_threads else fate_of_coroutines(CLEANUP_S)
+        has_threads = not is_async(self._config.handler)
+        fate = fate_of_threads(self._config.lease_ms / 1000) if has_threads else fate_of_coroutines(CLEANUP_S)
         tell_what_is_cut_off(self.consumer_id, lanes.running(), why=why, fate=fate)
 
     async def _release(self, components: Components, jobs: list[Delivery]) -> None:
@@ -338,7 +286,7 @@ class Worker(Lifecycle):
             for start in range(0, len(jobs), limits.ACK_BATCH):
                 held = [(job.entry_id, job.earlier_deliveries) for job in jobs[start : start + limits.ACK_BATCH]]
                 await _insist(
-                    functools.partial(components.broker.release_entries, self._settings.group, self.consumer_id, held)
+                    functools.partial(components.broker.release_entries, self._config.group, self.consumer_id, held)
                 )
         except (RedisTrouble, TimeoutError) as error:
             log.warning("%d jobs of %s run again when its lease ends: %r", len(jobs), self.consumer_id, error)
@@ -348,7 +296,7 @@ class Worker(Lifecycle):
 
     async def _leave_group(self, components: Components) -> None:
         try:
-            await _insist(functools.partial(components.broker.leave_group, self._settings.group, self.consumer_id))
+            await _insist(functools.partial(components.broker.leave_group, self._config.group, self.consumer_id))
         except (RedisTrouble, TimeoutError) as error:
             log.info("worker %s leaves its name in the group: %r", self.consumer_id, error)
 

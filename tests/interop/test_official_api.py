@@ -100,7 +100,7 @@ def test_the_options_of_a_worker_may_be_none() -> None:
     assert len(optional) >= 5
     nothing: dict[str, Any] = dict.fromkeys([*optional, "dlq_max_stream_len", "consumer_id"])
     worker = Worker("emails", handle, **nothing)
-    assert worker._settings == Worker("emails", handle, consumer_id=worker.consumer_id)._settings
+    assert worker._config == Worker("emails", handle, consumer_id=worker.consumer_id)._config
 
 
 def test_small_things_are_there_too() -> None:

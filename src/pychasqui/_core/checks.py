@@ -90,6 +90,13 @@ def check_bool(field: str, value: Any) -> bool:
     return value
 
 
+def check_text(field: str, value: Any) -> str:
+    """Checks that the value is a str."""
+    if not isinstance(value, str):
+        raise InvalidType(f"{field} must be a str, not {type(value).__name__} {value!r}"[:300])
+    return value
+
+
 def check_seconds(field: str, value: Any) -> float:
     """Checks a finite number of seconds above 0, and returns it as a float."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -105,11 +112,10 @@ def check_seconds(field: str, value: Any) -> float:
 
 def check_consumer_name(field: str, value: Any) -> str:
     """Checks the name of a consumer or of a consumer group."""
-    if not isinstance(value, str):
-        raise InvalidType(f"{field} must be a str, not {type(value).__name__} {value!r}"[:300])
+    check_text(field, value)
     if not value.strip() or not value.isprintable():
         raise InvalidArgument(f"{field} {value[:100]!r} must be printable and not blank")
-    return value
+    return str(value)
 
 
 def check_consumer_id(value: Any) -> str:
@@ -122,6 +128,4 @@ def check_consumer_id(value: Any) -> str:
 
 def check_metrics_address(host: Any, port: Any) -> tuple[str, int]:
     """Checks the address to listen on; port 0 takes any free port."""
-    if not isinstance(host, str):
-        raise InvalidType(f"metrics_host must be a str, not {type(host).__name__} {host!r}"[:300])
-    return host, check_int("metrics_port", port, 0, 65535)
+    return check_text("metrics_host", host), check_int("metrics_port", port, 0, 65535)

@@ -7,7 +7,6 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,16 +24,16 @@ from .._redis.timed_broker import make_broker
 from .._wire.event import Event
 from .._wire.worker_record import WorkerInfo, encode_worker
 from ..job import Job
-from ..metrics import GuardedSinks, MetricsSink
-from ..retry import RetryPolicy
-from ..tracing import RunHandler, SpanOrigin, TracingOption, find_tracing
+from ..metrics import GuardedSinks
+from ..tracing import RunHandler, SpanOrigin, find_tracing
 from .acker import Acker
+from .config import WorkerConfig
 from .decoder import Decoder
 from .event_writer import EventWriter
 from .failure_log import FailureLog
 from .failures import FailureHandler
 from .group_recovery import GroupRecovery
-from .handlers import Handler, is_async
+from .handlers import is_async
 from .heartbeat import Heartbeat
 from .job_reporter import JobReporter
 from .lanes import Lanes
@@ -48,50 +47,12 @@ HOST = socket.gethostname()
 JOBS_SHOWN = 20  # of those that run; a worker may run thousands
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What a worker was told, checked."""
-
-    queue_name: str
-    handler: Handler
-    consumer_id: str
-    group: str
-    concurrency: int
-    max_attempts: int
-    retry: RetryPolicy
-    claim_min_idle_ms: int
-    lease_ms: int
-    dlq_max_len: int
-    block_ms: int
-    read_count: int
-    max_payload_bytes: int
-    prefetch_bytes: int
-    events_max_len: int  # 0: no events
-    result_ttl_ms: int  # 0: results are not stored
-    promotes: bool
-    schedules: bool
-    scheduler_tick_ms: int
-    tracing: TracingOption
-    metrics: MetricsSink | None
-    metrics_address: tuple[str, int] | None  # host and port; None: nothing is served
-
-    @property
-    def renew_s(self) -> float:
-        """How often the lease is renewed, and with it what is to be renewed as often."""
-        return min(self.lease_ms, self.claim_min_idle_ms) / 3000
-
-    @property
-    def hold_s(self) -> float:
-        """How often the hold on entries is renewed: within what makes consumers without a lease take them."""
-        return self.claim_min_idle_ms / 3000
-
-
 class Components:
     """Built from the end of a job to its beginning: who settles it, who runs it, who reads it, who keeps it."""
 
     def __init__(
         self,
-        settings: Settings,
+        settings: WorkerConfig,
         connector: Connector,
         *,
         on_death: Callable[[str, BaseException], None],
@@ -147,9 +108,9 @@ class Components:
         """Who tells others of jobs: the events, and what handlers say."""
         settings, event_writer = self._settings, None
         if settings.events_max_len:
-            stores_results = settings.result_ttl_ms > 0
+            stores_results = settings.stored_result_ttl_ms > 0
             event_writer = EventWriter(self.broker, max_len=settings.events_max_len, stores_results=stores_results)
-        kept_ms = settings.result_ttl_ms or defaults.RESULT_TTL_MS
+        kept_ms = settings.stored_result_ttl_ms or defaults.RESULT_TTL_MS
         return event_writer, JobReporter(
             self.broker, kept_ms=kept_ms, tell=None if event_writer is None else event_writer.tell
         )
@@ -158,13 +119,13 @@ class Components:
         return Acker(
             self.broker,
             *self._me,
-            dlq_max_len=self._settings.dlq_max_len,
+            dlq_max_len=self._settings.dlq_max_stream_len,
             on_rescheduled=self.promoter.expect,
             on_fenced=self._look_for_orphans,
             on_group_gone=self._see_to_the_group,
             event_writer=self.event_writer,
             metrics=self.metrics,
-            result_ttl_ms=self._settings.result_ttl_ms,
+            result_ttl_ms=self._settings.stored_result_ttl_ms,
             events_max_len=self._settings.events_max_len,
         )
 
@@ -195,7 +156,7 @@ class Components:
             *self._me,
             lanes=self.lanes,
             read_count=settings.read_count,
-            block_ms=settings.block_ms,
+            block_ms=settings.read_block_ms,
             decoder=decoder,
             recovery=self.recovery,
             on_group_gone=self._see_to_the_group,
@@ -290,7 +251,7 @@ class Components:
         self.reader.may_have_orphans = True
 
 
-def _sinks(settings: Settings) -> tuple[GuardedSinks | None, PrometheusSink | None]:
+def _sinks(settings: WorkerConfig) -> tuple[GuardedSinks | None, PrometheusSink | None]:
     """Whom to tell, and whose counts to serve: the user's own if it can be."""
     own = settings.metrics
     printable = own if isinstance(own, PrometheusSink) else None
@@ -300,7 +261,7 @@ def _sinks(settings: Settings) -> tuple[GuardedSinks | None, PrometheusSink | No
     return (GuardedSinks(sinks) if sinks else None), printable
 
 
-def _observed(settings: Settings, connector: Connector, handler: RunHandler) -> RunHandler:
+def _observed(settings: WorkerConfig, connector: Connector, handler: RunHandler) -> RunHandler:
     """The handler with a trace around it and its job known to its logs, each only if somebody looks at them."""
     tracing = find_tracing(settings.tracing)
     if tracing is not None:

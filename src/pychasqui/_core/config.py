@@ -1,0 +1,85 @@
+"""How the options of a constructor are declared: once, with default, bound and check, as the fields of a frozen config.
+
+A config is a frozen dataclass whose fields are `Option`s. `takes_fields_of(config)` gives a constructor the config's
+fields as its parameters, so that type checkers and editors show every option with its type, default and bounds. A new
+option is a new field; nothing else repeats it but the docstring of its constructor, which a test compares.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from . import checks
+
+Given = TypeVar("Given")
+Kept = TypeVar("Kept")
+P = ParamSpec("P")
+Config = TypeVar("Config")
+Self_ = TypeVar("Self_")
+
+Check = Callable[[str, Any], Kept]
+
+
+class Option(Generic[Given, Kept]):
+    """A field of a config: `Given` is what a user may pass, `Kept` is what the check returns and the config holds."""
+
+    def __init__(self, default: Given, check: Check[Kept], *, none_is_default: bool = False) -> None:
+        self._default = default
+        self._check = check
+        self._none_is_default = none_is_default
+
+    def __set_name__(self, config: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, config: object | None, kind: type) -> Kept:
+        value: Any = self._default if config is None else vars(config)[self._name]  # dataclass asks for the default
+        return value  # type: ignore[no-any-return]
+
+    def __set__(self, config: object, given: Given) -> None:
+        value = self._default if given is None and self._none_is_default else given
+        vars(config)[self._name] = self._check(self._name, value)
+
+
+def at_least(low: int) -> Check[int]:
+    return lambda name, value: checks.check_int(name, value, low)
+
+
+def between(low: int, high: int) -> Check[int]:
+    return lambda name, value: checks.check_int(name, value, low, high)
+
+
+def optional(check: Check[Kept]) -> Check[Kept | None]:
+    """The check of an option that may be None."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def unchecked(name: str, value: Any) -> Any:
+    """For values that the class that uses them checks."""
+    return value
+
+
+def takes_fields_of(
+    config: Callable[P, Config],
+) -> Callable[[Callable[[Self_, Config], None]], Callable[Concatenate[Self_, P], None]]:
+    """Makes `__init__(self, config)` a constructor whose parameters are the fields of the config."""
+
+    def decorate(init: Callable[[Self_, Config], None]) -> Callable[Concatenate[Self_, P], None]:
+        fields = inspect.signature(config)
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+        def __init__(self: Self_, /, *args: P.args, **kwargs: P.kwargs) -> None:  # noqa: N807  its name in errors
+            try:
+                fields.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{type(self).__name__}() {error}") from None
+            init(self, config(*args, **kwargs))
+
+        __init__.__qualname__ = init.__qualname__
+        __init__.__doc__ = init.__doc__
+        shown = fields.replace(parameters=[own, *fields.parameters.values()], return_annotation="None")
+        setattr(__init__, "__signature__", shown)  # noqa: B010  mypy knows no such attribute of a function
+        return __init__
+
+    return decorate

@@ -1,0 +1,51 @@
+"""QueueConfig: every option of a Queue with its default, its bounds and its meaning."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from .._core import checks, defaults
+from .._core.config import Option, at_least, optional
+from .._redis.endpoint import CredentialProvider
+from ..metrics import MetricsSink
+from ..tracing import TracingOption, check_tracing
+
+MAX_DELAY_S = 30 * 24 * 3600  # the official cap: a longer delay is more often a mistake in units than a plan
+
+
+def _tracing(_: str, value: Any) -> TracingOption:
+    return check_tracing(value)
+
+
+@dataclass(frozen=True, repr=False)  # its URL may hold a password
+class QueueConfig:
+    """What a queue was asked to do, checked. The text below each field stands in the docstring of Queue as well."""
+
+    name: str
+    """the queue's name, the same for everybody who adds or runs its jobs"""
+    _: KW_ONLY
+
+    # Where Redis is. The Connector checks these together.
+    redis_url: str = defaults.REDIS_URL
+    """redis://, rediss:// (TLS), unix:// or embedded://"""
+    tls: bool = False
+    """use TLS although the URL says redis://"""
+
+    max_stream_len: Option[int | None, int | None] = Option(None, optional(at_least(1)))
+    """how many jobs may wait or run: past it an add raises QueueFull. Nothing is ever trimmed"""
+    max_delay_secs: Option[int | None, int] = Option(MAX_DELAY_S, at_least(0), none_is_default=True)
+    """how far in the future a job may be due; 0 lifts the bound"""
+    max_payload_bytes: Option[int, int] = Option(defaults.MAX_PAYLOAD_BYTES, at_least(1))
+    """how large one encoded job may be; the official consumers take 1 MiB"""
+    timeout_s: Option[float, float] = Option(10.0, checks.check_seconds)
+    """an add succeeds or raises within this time, also while Redis is away"""
+    credential_provider: CredentialProvider | None = None
+    """asked for user name and password before each connection is made"""
+    metrics: MetricsSink | None = None
+    """a sink that receives a record of the jobs that are added, as PrometheusSink; see MetricsSink"""
+    tracing: Option[TracingOption, TracingOption] = Option("auto", _tracing)
+    """"auto" traces adds if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own"""
+
+    def __post_init__(self) -> None:
+        checks.check_queue_name(self.name)

@@ -1,0 +1,141 @@
+"""WorkerConfig: every option of a Worker with its default, its bounds and its meaning."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+from uuid import uuid4
+
+from .._core import checks, defaults
+from .._core.config import Option, at_least, between, optional, unchecked
+from .._core.limits import MAX_RESULT_TTL_MS, MAX_TICK_MS, MAX_WORKER_LEASE_MS, MIN_LEASE_MS
+from .._redis.endpoint import CredentialProvider
+from ..metrics import MetricsSink
+from ..retry import MAX_U32, RetryPolicy
+from ..tracing import TracingOption, check_tracing
+from .handlers import Handler, check_handler
+
+
+def _consumer_id(_: str, value: Any) -> str:
+    return f"c-{uuid4()}" if value is None else checks.check_consumer_id(value)
+
+
+def _tracing(_: str, value: Any) -> TracingOption:
+    return check_tracing(value)
+
+
+@dataclass(frozen=True, repr=False)  # its URL may hold a password
+class WorkerConfig:
+    """What a worker was asked to do, checked. The text below each field stands in the docstring of Worker as well."""
+
+    queue_name: str
+    """the queue whose jobs it runs"""
+    handler: Handler
+    """called with each Job: an `async def`, or a plain function, which then runs in a thread"""
+    _: KW_ONLY
+
+    # Where Redis is. The Connector checks these together.
+    redis_url: str = defaults.REDIS_URL
+    """redis://, rediss:// (TLS), unix:// or embedded://"""
+    tls: bool = False
+    """use TLS although the URL says redis://"""
+
+    # What runs, and how often
+    concurrency: Option[int, int] = Option(100, at_least(1))
+    """how many handlers may run at the same time"""
+    max_attempts: Option[int, int] = Option(25, between(0, MAX_U32))  # the official Python default
+    """how many runs a job has in all, crashes included, unless the job sets its own number"""
+    retry: Option[RetryPolicy | None, RetryPolicy] = Option(RetryPolicy(), unchecked, none_is_default=True)
+    """the delays between runs, unless the job sets its own"""
+
+    # Who it is
+    group: Option[str, str] = Option(defaults.GROUP, checks.check_consumer_name)
+    """the consumer group; official workers are in "default\""""
+    consumer_id: Option[str | None, str] = Option(None, _consumer_id)
+    """its name in the group, one for each living worker; None makes one up"""
+
+    # Reading
+    read_block_ms: Option[int | None, int] = Option(defaults.READ_BLOCK_MS, at_least(1), none_is_default=True)
+    """how long an idle read waits before it asks again"""
+    read_count: Option[int | None, int] = Option(defaults.READ_COUNT, at_least(1), none_is_default=True)
+    """how many entries one read brings at most"""
+    # The default is the official consumers' own: they have no lease, idleness is all they show.
+    claim_min_idle_ms: Option[int | None, int] = Option(30_000, at_least(MIN_LEASE_MS), none_is_default=True)
+    """how long an official consumer's entry lies idle before this worker takes it over"""
+    # The default lets a killed worker's jobs run again within 10 s.
+    lease_ms: Option[int, int] = Option(6000, between(MIN_LEASE_MS, MAX_WORKER_LEASE_MS))
+    """how long this worker counts as alive after its last heartbeat"""
+    max_payload_bytes: Option[int | None, int] = Option(defaults.MAX_PAYLOAD_BYTES, at_least(1), none_is_default=True)
+    """a larger encoded job is buried instead of run"""
+    prefetch_bytes: Option[int, int] = Option(16 * 1024 * 1024, at_least(1))
+    """how many bytes of encoded jobs may wait here for a free handler"""
+
+    # What it writes
+    dlq_max_stream_len: Option[int | None, int] = Option(100_000, at_least(0), none_is_default=True)
+    """how many dead letters are kept; those that a new one pushes out are counted"""
+    strict: Option[bool, bool] = Option(False, checks.check_bool)
+    """refuse a server whose settings put jobs at risk, instead of logging a warning"""
+    events_enabled: Option[bool, bool] = Option(True, checks.check_bool)
+    """whether to write events to the queue's event stream"""
+    events_max_stream_len: Option[int, int] = Option(defaults.EVENTS_MAX_LEN, at_least(1))
+    """about how many events that stream keeps"""
+    store_results: Option[bool, bool] = Option(False, checks.check_bool)
+    """whether to keep what handlers return"""
+    result_ttl_ms: Option[int | None, int] = Option(
+        defaults.RESULT_TTL_MS, between(1, MAX_RESULT_TTL_MS), none_is_default=True
+    )
+    """for how long results are kept, and with them progress and job logs"""
+
+    # What it does for the whole queue
+    delayed_enabled: Option[bool, bool] = Option(True, checks.check_bool)
+    """whether it may be the worker that promotes delayed jobs and retries"""
+    run_scheduler: Option[bool, bool] = Option(True, checks.check_bool)
+    """whether it may be the worker that fires repeatables"""
+    scheduler_tick_ms: Option[int | None, int] = Option(
+        defaults.SCHEDULER_TICK_MS, between(10, MAX_TICK_MS), none_is_default=True
+    )
+    """how often it then looks for repeatables that it was not notified of"""
+
+    # What it shows
+    metrics: MetricsSink | None = None
+    """a sink that receives a record of what happens; see MetricsSink"""
+    metrics_port: Option[int | None, int | None] = Option(None, optional(between(0, 65535)))
+    """the port for /metrics, /healthz and /readyz; 0 takes any free port, None serves nothing"""
+    metrics_host: Option[str, str] = Option(defaults.METRICS_HOST, checks.check_text)
+    """the address to serve them on"""
+
+    shutdown_deadline_s: Option[float, float] = Option(30.0, checks.check_seconds)
+    """how long close() waits for running handlers before it cancels them; each then has 5 s to clean up"""
+    credential_provider: CredentialProvider | None = None
+    """asked for user name and password before each connection is made"""
+    tracing: Option[TracingOption, TracingOption] = Option("auto", _tracing)
+    """"auto" traces runs if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own"""
+
+    def __post_init__(self) -> None:
+        checks.check_queue_name(self.queue_name)
+        check_handler(self.handler)
+
+    @property
+    def events_max_len(self) -> int:
+        """The length of the event stream; 0 if no events are written."""
+        return self.events_max_stream_len if self.events_enabled else 0
+
+    @property
+    def stored_result_ttl_ms(self) -> int:
+        """For how long results are stored; 0 if they are not."""
+        return self.result_ttl_ms if self.store_results else 0
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Host and port of the pages; None if nothing is served."""
+        return None if self.metrics_port is None else (self.metrics_host, self.metrics_port)
+
+    @property
+    def renew_s(self) -> float:
+        """How often the lease is renewed, and with it everything that is renewed as often."""
+        return min(self.lease_ms, self.claim_min_idle_ms) / 3000
+
+    @property
+    def hold_s(self) -> float:
+        """How often the hold on entries is renewed: before consumers without a lease would take them over."""
+        return self.claim_min_idle_ms / 3000
