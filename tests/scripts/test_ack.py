@@ -108,13 +108,13 @@ def test_an_entry_of_another_consumer_is_finished_all_the_same(acking: Acking) -
     assert acking.state == (0, 0)
 
 
-def test_without_the_stream_nothing_happens(acking: Acking) -> None:
+def test_a_missing_stream_is_not_created(acking: Acking) -> None:
     acking.client.delete(STREAM)
     assert acking(b"1-1") == 0
     assert not acking.client.exists(STREAM)
 
 
-def test_without_the_group_the_finished_entry_still_goes(acking: Acking) -> None:
+def test_a_finished_entry_goes_also_without_the_group(acking: Acking) -> None:
     acking.add(1)
     (entry_id,) = acking.read(1)
     acking.client.xgroup_destroy(STREAM, GROUP)
@@ -122,7 +122,7 @@ def test_without_the_group_the_finished_entry_still_goes(acking: Acking) -> None
     assert acking.client.xlen(STREAM) == 0
 
 
-def test_what_is_no_entry_id_is_an_error_and_finishes_nothing(acking: Acking) -> None:
+def test_an_invalid_entry_id_is_an_error_and_no_entry_is_acked(acking: Acking) -> None:
     acking.add(1)
     (entry_id,) = acking.read(1)
     with pytest.raises(redis.ResponseError):
@@ -143,7 +143,7 @@ def test_10_000_entries_in_batches(acking: Acking) -> None:
     assert acking.state == (0, 0)
 
 
-def test_more_than_lua_can_unpack_is_an_error_and_finishes_nothing(acking: Acking) -> None:
+def test_a_batch_larger_than_lua_can_unpack_is_an_error_and_no_entry_is_acked(acking: Acking) -> None:
     acking.add(10_000)
     with pytest.raises(redis.ResponseError, match="too many results to unpack"):
         acking(*acking.read(10_000))

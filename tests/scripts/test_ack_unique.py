@@ -114,7 +114,7 @@ def test_the_same_call_again_changes_nothing(group: Group) -> None:
     assert (group.marker("job"), group.envelopes) == (marker, [b"second"])
 
 
-def test_each_of_a_batch_has_a_marker_of_its_own(group: Group) -> None:
+def test_each_job_of_a_batch_releases_its_own_uniqueness_key(group: Group) -> None:
     for job_id in ("1", "2", "3"):
         group.add_with_options(Wanted("mail", b"x", job_id, only="keep"))
     first, _, third = group.read("a", 3)
@@ -129,15 +129,15 @@ def test_neighbours_stay_where_they_are(group: Group) -> None:
     assert (group.stream, group.holds) == ([running, waiting], {running: Hold("a", 1)})
 
 
-def test_what_somebody_else_has_taken_over_is_done_all_the_same(group: Group) -> None:
+def test_an_entry_that_another_worker_has_taken_over_is_done_all_the_same(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.steal(entry_id, "b")
     assert group.finish((entry_id, "job")) == 1
     assert (group.stream, group.holds) == ([], {})
 
 
-def test_without_the_group_the_entries_leave_the_stream_and_the_markers_go(group: Group) -> None:
-    """Done they are; and a group that is made anew must not hand them out again."""
+def test_entries_leave_the_stream_and_ids_are_released_without_the_group(group: Group) -> None:
+    """The jobs are done; a rebuilt group must not deliver them again."""
     group.add_with_options(Wanted("mail", b"x", "job", only="keep"))
     (entry_id,) = group.read("a", 1)
     group.client.xgroup_destroy(KEYS.stream, GROUP)
@@ -145,7 +145,7 @@ def test_without_the_group_the_entries_leave_the_stream_and_the_markers_go(group
     assert (group.stream, group.marker("job")) == ([], None)
 
 
-def test_without_the_stream_nothing_comes_into_being(group: Group) -> None:
+def test_no_key_is_created_without_the_stream(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.client.delete(KEYS.stream)
     assert group.finish((entry_id, "job")) == 0

@@ -50,7 +50,7 @@ def test_an_empty_result_is_one(group: Group) -> None:
     assert group.result("job") == b""
 
 
-def test_each_of_a_batch_has_a_result_of_its_own(group: Group) -> None:
+def test_each_job_of_a_batch_has_its_own_result(group: Group) -> None:
     first, second, third = group.hand_to("a", 3)
     group.store(
         Stored(first, "1", result=b"one"), Stored(second, "2", is_stored=0), Stored(third, "3", result=b"three")
@@ -147,7 +147,7 @@ def test_a_delayed_set_of_another_type_holds_nothing_up(group: Group) -> None:
     assert (group.stream, group.marker("job")) == ([], None)
 
 
-def test_each_of_a_batch_has_a_marker_of_its_own(group: Group) -> None:
+def test_each_job_of_a_batch_releases_its_own_uniqueness_key(group: Group) -> None:
     for job_id in ("1", "2", "3"):
         group.add_with_options(Wanted("mail", b"x", job_id, only="keep"))
     first, _, third = group.read("a", 3)
@@ -173,15 +173,15 @@ def test_neighbours_stay_where_they_are(group: Group) -> None:
     assert (group.stream, group.holds) == ([running, waiting], {running: Hold("a", 1)})
 
 
-def test_what_somebody_else_has_taken_over_is_done_all_the_same(group: Group) -> None:
+def test_an_entry_that_another_worker_has_taken_over_is_done_all_the_same(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.steal(entry_id, "b")
     group.store(Stored(entry_id))
     assert (group.stream, group.holds, group.result("job")) == ([], {}, b"result")
 
 
-def test_without_the_group_the_entries_leave_the_stream_and_their_results_are_kept(group: Group) -> None:
-    """Done they are; and a group that is made anew must not hand them out again."""
+def test_entries_leave_the_stream_and_results_are_kept_without_the_group(group: Group) -> None:
+    """The jobs are done; a rebuilt group must not deliver them again."""
     group.add_with_options(Wanted("mail", b"x", "job", only="keep"))
     (entry_id,) = group.read("a", 1)
     group.client.xgroup_destroy(KEYS.stream, GROUP)
@@ -189,14 +189,14 @@ def test_without_the_group_the_entries_leave_the_stream_and_their_results_are_ke
     assert (group.stream, group.marker("job"), group.result("job")) == ([], None, b"result")
 
 
-def test_without_the_stream_only_the_result_comes_into_being(group: Group) -> None:
+def test_the_result_is_the_only_key_created_without_the_stream(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.client.delete(KEYS.stream)
     assert group.store(Stored(entry_id)) == 0
     assert group.keys == {KEYS.result("job")}
 
 
-def test_without_memory_the_jobs_are_done_and_their_results_are_kept(group: Group) -> None:
+def test_jobs_are_done_and_results_are_kept_without_memory(group: Group) -> None:
     group.add_with_options(Wanted("mail", b"x", "1", only="keep"))
     entry_ids = [*group.read("a", 1), *group.hand_to("a", 2)]
     with group.full_memory():
@@ -217,15 +217,15 @@ def test_a_user_who_may_not_write_results_has_the_jobs_done_and_the_refusals_cou
     assert (group.stream, group.holds, group.keys) == ([], {}, {KEYS.stream})
 
 
-def test_where_a_server_takes_no_many_at_once_they_are_stored_one_by_one(group: Group) -> None:
-    """As with a user who may not say MSETEX."""
+def test_results_are_stored_one_by_one_where_the_server_refuses_many_at_once(group: Group) -> None:
+    """As for a user without the permission for MSETEX."""
     first, second = group.hand_to("a", 2)
     with group.as_user("+@all", "-msetex" if group.has_msetex else "-mset", "~*") as narrow:
         assert narrow.store(Stored(first, "1"), Stored(second, "2")) == 0
     assert (group.result("1"), group.result("2"), group.stream, group.holds) == (b"result", b"result", [], {})
 
 
-def test_what_stands_where_the_result_goes_is_replaced(group: Group) -> None:
+def test_a_key_of_another_type_is_replaced_by_the_result(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.client.rpush(KEYS.result("job"), "a list")
     assert group.store(Stored(entry_id)) == 0

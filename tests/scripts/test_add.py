@@ -143,24 +143,24 @@ class TestLedger:
         adding(("mail", [b"b"]), number=2**52 + 1)
         assert adding.envelopes == [b"a", b"b"]
 
-    def test_it_ends_by_itself(self, adding: Adding) -> None:
+    def test_the_ledger_expires(self, adding: Adding) -> None:
         adding(("mail", [b"x"]))
         assert 0 < adding.client.pttl(LEDGER) <= TTL_MS
 
-    def test_its_end_is_put_off_by_each_batch(self, adding: Adding) -> None:
+    def test_each_batch_extends_the_expiry_of_the_ledger(self, adding: Adding) -> None:
         adding(("mail", [b"x"]), number=1)
         adding.client.pexpire(LEDGER, 1000)
         adding(("mail", [b"x"]), number=2)
         assert adding.client.pttl(LEDGER) > 1000
 
-    def test_it_holds_one_field_for_each_slot(self, adding: Adding) -> None:
+    def test_the_ledger_holds_one_field_for_each_slot(self, adding: Adding) -> None:
         for number in range(1, 101):
             adding(("mail", [b"x"]), slot=number % 4, number=number)
         assert adding.client.hlen(LEDGER) == 4
 
 
 class TestRoom:
-    def test_without_a_bound_nothing_is_refused(self, adding: Adding) -> None:
+    def test_no_job_is_refused_without_a_bound(self, adding: Adding) -> None:
         assert adding(("mail", many(100)), room=0, needed=100) == 100
 
     def test_a_batch_that_fits_exactly_is_taken(self, adding: Adding) -> None:
@@ -170,7 +170,7 @@ class TestRoom:
         assert adding(("mail", many(6)), room=5, needed=6) == 0
         assert adding.stream == []
 
-    def test_of_single_adds_those_in_front_are_taken(self, adding: Adding) -> None:
+    def test_the_first_of_several_single_adds_are_taken(self, adding: Adding) -> None:
         assert adding(("a", many(2)), ("b", many(3)), room=4, needed=1) == 4
         assert [(fields[b"n"], fields[b"d"]) for fields in adding.stream] == [
             (b"a", b"0"), (b"a", b"1"), (b"b", b"0"), (b"b", b"1"),
@@ -221,7 +221,7 @@ class TestTrouble:
             adding(("mail", [b"x"]))
         assert not adding.client.exists(LEDGER)
 
-    def test_after_the_trouble_the_same_number_is_added(self, adding: Adding) -> None:
+    def test_the_same_number_is_added_after_the_trouble(self, adding: Adding) -> None:
         adding.client.set(STREAM, "a string")
         with pytest.raises(redis.ResponseError):
             adding(("mail", [b"x"]), number=3)
@@ -237,7 +237,7 @@ class TestTrouble:
             adding(("mail", many(5)), number=2)
         assert adding.envelopes == [b"x", b"0", b"1"]
 
-    def test_without_memory_nothing_is_added_nor_remembered(self) -> None:
+    def test_no_job_is_added_and_no_number_is_stored_without_memory(self) -> None:
         with RedisServer() as server, server.client() as client:
             adding = Adding(client)
             client.config_set("maxmemory", 1)
@@ -263,6 +263,6 @@ class TestTrouble:
             assert set(taken) == {len(big)}
             assert client.xlen(STREAM) == sum(taken)
 
-    def test_only_its_own_two_keys_are_touched(self, adding: Adding) -> None:
+    def test_the_script_touches_only_its_own_two_keys(self, adding: Adding) -> None:
         adding(("mail", many(3)))
         assert sorted(adding.client.keys()) == sorted([STREAM.encode(), LEDGER.encode()])

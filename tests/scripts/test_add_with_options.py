@@ -83,7 +83,7 @@ def add_plain(group: Group, *envelopes: bytes, number: int, slot: int = 0) -> in
     return taken
 
 
-class TestWhere:
+class TestStreamOrDelayed:
     def test_a_job_that_is_due_now_joins_the_stream(self, group: Group) -> None:
         assert group.add_with_options(Wanted("mail", b"x", "job")) == "n"
         assert (group.entries, group.delayed) == ([{b"d": b"x", b"n": b"mail"}], {})
@@ -98,13 +98,13 @@ class TestWhere:
         assert group.stream == []
         assert before + 5000 <= group.delayed[join_member("mail", b"x")] <= group.now_ms + 5001
 
-    def test_it_is_never_due_early_not_even_by_a_part_of_a_millisecond(self, group: Group) -> None:
+    def test_a_job_is_never_due_early_not_even_by_a_part_of_a_millisecond(self, group: Group) -> None:
         for number in range(20):
             before = group.now_us
             group.add_with_options(Wanted("mail", b"%d" % number, "job", "+5000"))
             assert group.delayed[join_member("mail", b"%d" % number)] * 1000 >= before + 5_000_000
 
-    def test_it_may_be_due_at_a_time(self, group: Group) -> None:
+    def test_a_job_may_be_due_at_a_time(self, group: Group) -> None:
         at_ms = group.now_ms + HOUR_MS
         group.add_with_options(Wanted("mail", b"x", "job", str(at_ms)))
         assert group.delayed == {join_member("mail", b"x"): at_ms}
@@ -133,13 +133,13 @@ class TestWhere:
         assert group.envelopes == [b"1", b"2", b"4", b"5", b"7", b"8"]
         assert len(group.delayed) == 3
 
-    def test_any_number_of_one_id_may_be_there_if_none_must_be_the_only_one(self, group: Group) -> None:
+    def test_jobs_that_need_not_be_unique_may_share_an_id(self, group: Group) -> None:
         jobs = [Wanted("", b"%d" % number, "job") for number in range(3)]
         assert group.add_with_options(*jobs) == "nnn"
         assert group.envelopes == [b"0", b"1", b"2"]
         assert group.marker("job") is None
 
-    def test_any_bytes_and_any_id_pass_unchanged(self, group: Group) -> None:
+    def test_any_envelope_and_any_id_pass_unchanged(self, group: Group) -> None:
         for number, envelope in enumerate([bytes(range(256)), b"", b"\0", b"\r\n", b"7"]):
             group.add_with_options(only(envelope, due=LATER, job_id=f"ü {number} %s"))
             assert group.index(f"ü {number} %s") == join_member("mail", envelope)
@@ -164,7 +164,7 @@ class TestWhere:
         assert (group.index("1"), group.marker("job")) == (join_member("", b"1"), "d")
 
 
-class TestMarker:
+class TestUniquenessKey:
     """The only one of its id: until it is done, for a window, or with the data of the last."""
 
     def test_the_first_is_new_and_leaves_a_marker_that_says_where_it_is(self, group: Group) -> None:
@@ -172,7 +172,7 @@ class TestMarker:
         assert group.marker("job") == group.stream[0].decode()
         assert KEPT_MS - 1000 < group.client.pttl(marker_key("job")) <= KEPT_MS
 
-    def test_of_a_delayed_one_it_says_so_and_lives_until_that_is_long_due(self, group: Group) -> None:
+    def test_the_key_of_a_delayed_job_says_so_and_outlives_its_due_time(self, group: Group) -> None:
         assert group.add_with_options(only(b"x", due="+5000")) == "n"
         assert group.marker("job") == "d"
         assert KEPT_MS + 4000 < group.client.pttl(marker_key("job")) <= KEPT_MS + 5000
@@ -190,16 +190,16 @@ class TestMarker:
         assert group.add_with_options(only(b"third"), only(b"fourth", due=LATER)) == "dd"
         assert (group.stream, len(group.delayed)) == ([], 1)
 
-    def test_one_that_need_not_be_the_only_one_is_added_beside_it(self, group: Group) -> None:
+    def test_a_job_that_need_not_be_unique_is_added_beside_a_unique_one(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
         marker = group.marker("job")
         assert group.add_with_options(Wanted("", b"second", "job"), Wanted("", b"third", "job", LATER)) == "nn"
         assert group.marker("job") == marker
 
-    def test_other_ids_are_other_jobs(self, group: Group) -> None:
+    def test_jobs_of_different_ids_are_different_jobs(self, group: Group) -> None:
         assert group.add_with_options(only(b"1", job_id="1"), only(b"2", job_id="2"), only(b"1", job_id="1")) == "nnd"
 
-    def test_one_that_runs_keeps_others_out(self, group: Group) -> None:
+    def test_a_running_job_keeps_its_id(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
         group.read("a", 1)
         assert [
@@ -211,19 +211,20 @@ class TestMarker:
         ]
         assert group.envelopes == [b"first"]
 
-    def test_one_that_waits_for_its_next_try_keeps_others_out(self, group: Group) -> None:
+    def test_a_job_that_waits_for_its_retry_keeps_its_id(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
         (entry_id,) = group.read("a", 1)
         group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1)
         assert group.add_with_options(only(b"second")) == "d"
 
-    def test_one_that_is_done_lets_the_next_in(self, group: Group) -> None:
+    def test_a_finished_job_frees_its_id(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
         (entry_id,) = group.read("a", 1)
         group.finish((entry_id, "job"))
         assert group.add_with_options(only(b"second")) == "n"
 
-    def test_one_whose_entry_is_gone_was_run_by_somebody_who_knows_nothing_of_markers(self, group: Group) -> None:
+    def test_a_job_whose_entry_is_gone_frees_its_id(self, group: Group) -> None:
+        """A worker that knows nothing of uniqueness keys has run it."""
         group.add_with_options(only(b"first"))
         (entry_id,) = group.read("official", 1)
         group.client.xack(KEYS.stream, GROUP, entry_id)
@@ -232,7 +233,7 @@ class TestMarker:
         assert group.add_with_options(only(b"second")) == "n"
         assert group.marker("job") == group.stream[0].decode()
 
-    def test_also_if_the_whole_stream_is_gone(self, group: Group) -> None:
+    def test_a_missing_stream_frees_the_id(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
         group.client.delete(KEYS.stream)
         assert group.add_with_options(only(b"second", "replace")) == "n"
@@ -250,15 +251,15 @@ class TestMarker:
         group.add_with_options(only(b"x", job_id=ULID), Wanted("", b"y", ULID[:-1] + "W", "", "keep"))
         assert group.entries == [{b"d": b"x", b"n": b"mail", b"u": b"1"}, {b"d": b"y", b"u": b"1"}]
 
-    def test_one_without_a_marker_shows_none(self, group: Group) -> None:
+    def test_an_entry_without_a_uniqueness_key_has_no_field_for_it(self, group: Group) -> None:
         group.add_with_options(Wanted("mail", b"x", ULID))
         assert group.entries == [{b"d": b"x", b"n": b"mail"}]
 
-    def test_so_does_one_of_as_many_letters_whatever_its_bytes(self, group: Group) -> None:
+    def test_an_id_of_26_characters_is_flagged_for_any_bytes(self, group: Group) -> None:
         group.add_with_options(only(b"x", job_id="ü" + ULID[1:]), only(b"y", job_id="ü" * 26))
         assert [entry[b"u"] for entry in group.entries] == [b"1", b"1"]
 
-    def test_another_id_shows_by_itself_that_it_has_one(self, group: Group) -> None:
+    def test_an_id_of_another_length_needs_no_flag(self, group: Group) -> None:
         group.add_with_options(only(b"x", job_id=ULID[1:]))
         assert group.entries == [{b"d": b"x", b"n": b"mail"}]
 
@@ -266,11 +267,11 @@ class TestMarker:
 class TestOfficial:
     """Beside official processes: they look at a marker of their own, and leave no word of what they have done."""
 
-    def test_they_do_not_see_a_job_in_the_stream(self, group: Group) -> None:
+    def test_official_producers_do_not_see_a_job_in_the_stream(self, group: Group) -> None:
         group.add_with_options(only(b"x"))
         assert not group.client.exists(official_marker_key("job"))
 
-    def test_they_see_a_short_delay_as_one_of_a_second(self, group: Group) -> None:
+    def test_official_producers_see_a_short_delay_as_one_second(self, group: Group) -> None:
         group.add_with_options(only(b"x", due="+1"))
         assert HOUR_MS < group.client.pttl(official_marker_key("job")) <= HOUR_MS + 1000
 
@@ -280,13 +281,13 @@ class TestOfficial:
         assert group.add_with_options(only(b"second")) == "d"
 
     @pytest.mark.parametrize("delay_ms", (1, 999, 1500, 5000, 2 * HOUR_MS))
-    def test_they_see_a_delayed_one_for_as_long_as_one_of_theirs(self, group: Group, delay_ms: int) -> None:
+    def test_official_producers_see_a_delayed_job_as_long_as_their_own(self, group: Group, delay_ms: int) -> None:
         group.add_with_options(only(b"x", due=f"+{delay_ms}"))
         ttl_ms = group.client.pttl(official_marker_key("job"))
         theirs_ms = 1000 * (max(1, delay_ms // 1000) + 3600)
         assert theirs_ms - 900 < ttl_ms <= theirs_ms
 
-    def test_they_see_one_no_longer_than_its_window(self, group: Group) -> None:
+    def test_official_producers_see_a_job_no_longer_than_its_window(self, group: Group) -> None:
         group.add_with_options(only(b"x", due=LATER, window_ms=60_000))
         assert 59_000 < group.client.pttl(official_marker_key("job")) <= 60_000
 
@@ -297,7 +298,7 @@ class TestOfficial:
 
     @pytest.mark.parametrize("is_ours", (True, False))
     @pytest.mark.parametrize("cleans", (True, False))
-    def test_one_that_they_have_promoted_keeps_ours_out_until_it_is_gone(
+    def test_a_job_that_an_official_promoter_moved_keeps_its_id_until_it_is_gone(
         self, group: Group, is_ours: bool, cleans: bool
     ) -> None:
         if is_ours:
@@ -314,13 +315,13 @@ class TestOfficial:
         assert group.add_with_options(only(b"second")) == "n"
         assert not group.client.exists(official_marker_key("job"))
 
-    def test_one_that_they_have_promoted_can_be_replaced_while_it_waits(self, group: Group) -> None:
+    def test_a_job_that_an_official_promoter_moved_can_be_replaced_while_it_waits(self, group: Group) -> None:
         group.add_with_options(only(envelope("job"), due="+1"))
         promote_officially(group)
         assert group.add_with_options(only(b"second", "replace")) == "r"
         assert (group.envelopes, group.marker("job")) == ([b"second"], group.stream[0].decode())
 
-    def test_one_that_they_have_run_lets_the_next_in_and_theirs_too(self, group: Group) -> None:
+    def test_a_job_that_an_official_worker_ran_frees_its_id_there_too(self, group: Group) -> None:
         group.add_with_options(only(b"first", due="+1"))
         group.wait_ms(3)
         group.promote()
@@ -329,32 +330,32 @@ class TestOfficial:
         assert group.add_with_options(only(b"second")) == "n"
         assert not group.client.exists(official_marker_key("job"))
 
-    def test_one_that_they_have_cancelled_lets_the_next_in(self, group: Group) -> None:
+    def test_a_job_that_an_official_producer_cancelled_frees_its_id(self, group: Group) -> None:
         group.add_with_options(only(b"first", due=LATER))
         group.client.delete(KEYS.delayed, index_key("job"), official_marker_key("job"))
         assert group.add_with_options(only(b"second")) == "n"
 
-    def test_one_behind_more_entries_than_are_looked_at_keeps_ours_out(self, group: Group) -> None:
-        """Nobody can tell, and its marker ends an hour past its time."""
+    def test_a_job_behind_more_entries_than_are_searched_keeps_its_id(self, group: Group) -> None:
+        """The script cannot know; the official uniqueness key ends an hour past the due time."""
         group.add_with_options(only(b"none of this id", due="+1"))
         promote_officially(group)
         group.add(2100)
         assert group.add_with_options(only(b"second"), only(b"third", "replace")) == "dd"
 
-    def test_but_not_if_so_many_were_added_long_after_it_was_due(self, group: Group) -> None:
-        """A promoter that lives is not late by more than a minute."""
+    def test_a_job_due_long_before_the_searched_entries_frees_its_id(self, group: Group) -> None:
+        """A live promoter is not late by more than a minute."""
         fill(group, 2100, from_ms=group.now_ms - 600_000)
         leave_marker(group, "job", due_ms=group.now_ms - 700_000)
         leave_marker(group, "late", due_ms=group.now_ms - 630_000)
         assert group.add_with_options(only(b"second"), only(b"late", job_id="late")) == "nd"
 
-    def test_nor_an_hour_after_it_was_due(self, group: Group) -> None:
+    def test_a_job_due_more_than_an_hour_ago_frees_its_id(self, group: Group) -> None:
         leave_marker(group, "job", due_ms=group.now_ms - HOUR_MS - 10_000)
         fill(group, 2100, from_ms=group.now_ms - HOUR_MS)
         assert group.add_with_options(only(b"second")) == "n"
 
-    def test_each_of_a_batch_is_found_whenever_it_was_due(self, group: Group) -> None:
-        """The stream is looked through once."""
+    def test_each_job_of_a_batch_is_found_at_any_due_time(self, group: Group) -> None:
+        """The script searches the stream once."""
         start_ms = group.now_ms - 500_000
         for number in range(400):
             group.client.xadd(KEYS.stream, {"d": envelope(f"job {number}")}, f"{start_ms + 1000 * number}-1")
@@ -363,7 +364,7 @@ class TestOfficial:
         jobs = [only(b"x", job_id=f"{kind} {number}") for number in reversed(range(400)) for kind in ("job", "gone")]
         assert group.add_with_options(*jobs) == "dn" * 400
 
-    def test_so_does_one_behind_large_ones(self, group: Group) -> None:
+    def test_a_job_behind_large_entries_keeps_its_id(self, group: Group) -> None:
         group.add_with_options(only(b"none of this id", due="+1"))
         promote_officially(group)
         for _ in range(40):
@@ -384,7 +385,7 @@ class TestPoison:
     )
     @pytest.mark.parametrize("key_of", (marker_key, index_key, official_marker_key))
     @pytest.mark.parametrize("if_exists", ("keep", "replace"))
-    def test_any_value(self, group: Group, key_of: Any, value: bytes, if_exists: str) -> None:
+    def test_a_key_with_any_value_stops_no_job(self, group: Group, key_of: Any, value: bytes, if_exists: str) -> None:
         group.client.set(key_of("job"), value, ex=4000)
         jobs = [only(b"%d" % number, job_id=str(number)) for number in range(8)]
         answers = group.add_with_options(*jobs[:4], only(b"x", if_exists), *jobs[4:])
@@ -393,7 +394,7 @@ class TestPoison:
 
     @pytest.mark.parametrize("key_of", (marker_key, index_key, official_marker_key))
     @pytest.mark.parametrize("due", ("", LATER))
-    def test_any_type(self, group: Group, key_of: Any, due: str) -> None:
+    def test_a_key_of_any_type_stops_no_job(self, group: Group, key_of: Any, due: str) -> None:
         group.client.rpush(key_of("job"), "a list")
         jobs = [only(b"%d" % number, job_id=str(number)) for number in range(8)]
         assert group.add_with_options(*jobs[:4], only(b"x", due=due), *jobs[4:]) == "n" * 9
@@ -427,7 +428,7 @@ def use_up(group: Group) -> None:
 
 
 class TestWindow:
-    def test_it_lasts_so_long_whenever_the_job_is_due_or_done(self, group: Group) -> None:
+    def test_the_window_has_its_length_for_immediate_and_delayed_jobs(self, group: Group) -> None:
         group.add_with_options(only(b"x", window_ms=60_000), only(b"y", due=LATER, window_ms=60_000, job_id="later"))
         for job_id in ("job", "later"):
             assert 59_000 < group.client.pttl(marker_key(job_id)) <= 60_000
@@ -441,7 +442,7 @@ class TestWindow:
             assert group.add_with_options(only(b"second", if_exists)) == "d"
         assert group.stream == []
 
-    def test_after_it_the_next_is_let_in_though_the_job_waits(self, group: Group) -> None:
+    def test_the_id_is_free_after_the_window_though_the_job_waits(self, group: Group) -> None:
         group.add_with_options(only(b"first", due=LATER, window_ms=1))
         group.wait_ms(3)
         assert group.add_with_options(only(b"second")) == "n"
@@ -459,7 +460,7 @@ class TestWindow:
         assert group.add_with_options(only(b"second", "replace")) == "d"
         assert group.stream == []
 
-    def test_what_replaces_a_job_begins_its_own(self, group: Group) -> None:
+    def test_a_replacing_job_begins_its_own_window(self, group: Group) -> None:
         group.add_with_options(only(b"first", window_ms=60_000))
         assert group.add_with_options(only(b"second", "replace", window_ms=90_000)) == "r"
         assert group.marker("job") == "w" + group.stream[0].decode()
@@ -477,26 +478,26 @@ class TestReplace:
         assert group.index("job") == join_member("mail", b"second")
         assert group.marker("job") == "d"
 
-    def test_one_that_waits_in_the_stream_gets_the_new_data(self, group: Group) -> None:
+    def test_a_job_that_waits_in_the_stream_gets_the_new_data(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
         assert group.add_with_options(only(b"second", "replace", due=LATER)) == "r"
         assert (group.envelopes, group.delayed) == ([b"second"], {})
         assert group.marker("job") == group.stream[0].decode()
 
-    def test_one_that_is_due_and_not_promoted_yet_joins_the_stream(self, group: Group) -> None:
+    def test_a_due_job_that_is_not_promoted_yet_joins_the_stream(self, group: Group) -> None:
         group.add_with_options(only(b"first", due="+1"))
         group.wait_ms(3)
         assert group.add_with_options(only(b"second", "replace")) == "r"
         assert (group.envelopes, group.delayed) == ([b"second"], {})
         assert group.marker("job") == group.stream[0].decode()
 
-    def test_one_that_was_delivered_is_left_to_who_has_it(self, group: Group) -> None:
+    def test_a_delivered_job_is_left_to_its_worker(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
         (entry_id,) = group.read("a", 1)
         assert group.add_with_options(only(b"second", "replace")) == "d"
         assert (group.stream, group.marker("job")) == ([entry_id], entry_id.decode())
 
-    def test_also_to_another_group(self, group: Group) -> None:
+    def test_a_job_delivered_to_another_group_is_left_to_its_worker(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
         group.client.xgroup_create(KEYS.stream, "another", "0")
         group.client.xreadgroup("another", "b", {KEYS.stream: ">"})
@@ -515,26 +516,26 @@ class TestReplace:
             assert group.add_with_options(only(b"second", "replace")) == "r"
             assert group.envelopes == [b"delivered", b"second"]
 
-    def test_of_the_last_delivered_millisecond_the_earlier_ones_were_delivered(self, group: Group) -> None:
+    def test_an_entry_before_the_last_delivered_one_of_a_millisecond_was_delivered(self, group: Group) -> None:
         group.client.xadd(KEYS.stream, {"d": b"first"}, id="5-9")
         group.client.xadd(KEYS.stream, {"d": b"last"}, id="5-10")
         group.read("a", 2)
         group.client.set(marker_key("job"), "5-9")
         assert group.add_with_options(only(b"second", "replace")) == "d"
 
-    def test_of_an_earlier_millisecond_all_were_delivered(self, group: Group) -> None:
+    def test_an_entry_of_an_earlier_millisecond_was_delivered(self, group: Group) -> None:
         group.client.xadd(KEYS.stream, {"d": b"first"}, id="5-9")
         group.client.xadd(KEYS.stream, {"d": b"last"}, id="6-1")
         group.read("a", 2)
         group.client.set(marker_key("job"), "5-9")
         assert group.add_with_options(only(b"second", "replace")) == "d"
 
-    def test_what_replaces_one_with_an_id_like_ours_shows_a_marker_too(self, group: Group) -> None:
+    def test_a_replacing_job_with_a_ulid_is_flagged_too(self, group: Group) -> None:
         group.add_with_options(only(b"first", job_id=ULID))
         group.add_with_options(only(b"second", "replace", job_id=ULID))
         assert group.entries == [{b"d": b"second", b"n": b"mail", b"u": b"1"}]
 
-    def test_without_any_group_all_that_is_there_waits(self, group: Group) -> None:
+    def test_every_entry_waits_without_a_group(self, group: Group) -> None:
         group.client.xgroup_destroy(KEYS.stream, GROUP)
         group.add_with_options(only(b"first"))
         assert group.add_with_options(only(b"second", "replace")) == "r"
@@ -550,8 +551,8 @@ class TestReplace:
         assert len(group.delayed) == 1
         assert group.index("job") == join_member("mail", b"x")
 
-    def test_one_that_official_processes_have_promoted_is_not_replaced(self, group: Group) -> None:
-        """The marker says that it is delayed, and there it is not; and a worker has it."""
+    def test_a_job_that_an_official_promoter_moved_and_a_worker_holds_is_not_replaced(self, group: Group) -> None:
+        """The uniqueness key says that the job is delayed, but a worker has it."""
         group.add_with_options(only(envelope("job"), due="+1"))
         promote_officially(group)
         assert len(group.read("official", 1)) == 1
@@ -569,18 +570,18 @@ class TestPostpone:
         assert group.delayed[join_member("mail", b"second")] >= before + HOUR_MS
         assert group.client.pttl(marker_key("job")) > KEPT_MS + HOUR_MS - 1000
 
-    def test_one_that_waits_in_the_stream_is_delayed(self, group: Group) -> None:
+    def test_a_job_that_waits_in_the_stream_is_delayed(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
         assert group.add_with_options(only(b"second", "postpone", due=LATER)) == "r"
         assert (group.stream, group.marker("job")) == ([], "d")
         assert group.index("job") == join_member("mail", b"second")
 
-    def test_without_a_time_it_is_due_now(self, group: Group) -> None:
+    def test_a_job_without_a_time_is_due_now(self, group: Group) -> None:
         group.add_with_options(only(b"first", due=LATER))
         assert group.add_with_options(only(b"second", "postpone")) == "r"
         assert (group.envelopes, group.delayed) == ([b"second"], {})
 
-    def test_it_is_still_the_only_one(self, group: Group) -> None:
+    def test_a_postponed_job_keeps_its_id(self, group: Group) -> None:
         assert group.add_with_options(*(only(b"%d" % i, "postpone", due=f"+{i}000") for i in range(1, 6))) == "nrrrr"
         assert group.add_with_options(only(b"late")) == "d"
         assert len(group.delayed) == 1
@@ -626,14 +627,14 @@ class TestLedger:
         group.add_with_options(Wanted("", b"a", "1"), only(b"b", due=LATER), number=7)
         assert (group.envelopes, len(group.delayed)) == ([b"a", b"c"], 1)
 
-    def test_both_kinds_take_turns_in_a_slot(self, group: Group) -> None:
+    def test_plain_adds_and_adds_with_options_share_a_slot(self, group: Group) -> None:
         assert add_plain(group, b"1", number=1) == 1
         assert group.add_with_options(Wanted("", b"2", "job"), number=2) == "n"
         assert add_plain(group, b"3", number=3) == 1
         assert group.envelopes == [b"1", b"2", b"3"]
         assert group.client.hlen(LEDGER) == 1
 
-    def test_it_ends_by_itself(self, group: Group) -> None:
+    def test_the_ledger_expires(self, group: Group) -> None:
         group.add_with_options(Wanted("", b"x", "job"))
         assert 0 < group.client.pttl(LEDGER) <= LEDGER_TTL_MS
 
@@ -646,12 +647,12 @@ class TestLedger:
 
 
 class TestRoom:
-    def test_without_a_bound_nothing_is_refused(self, group: Group) -> None:
+    def test_no_job_is_refused_without_a_bound(self, group: Group) -> None:
         assert (
             group.add_with_options(*(Wanted("", b"x", str(number)) for number in range(100)), needed=100) == "n" * 100
         )
 
-    def test_each_for_itself_those_in_front_are_taken(self, group: Group) -> None:
+    def test_the_first_of_several_single_adds_are_taken(self, group: Group) -> None:
         group.add(3)
         jobs = [Wanted("", b"%d" % number, str(number)) for number in range(4)]
         assert group.add_with_options(*jobs, room=5) == "nnff"
@@ -674,13 +675,13 @@ class TestRoom:
         jobs = (Wanted("", b"1", "1"), Wanted("", b"2", "2", "1"), Wanted("", b"3", "3"))
         assert group.add_with_options(*jobs, room=2, needed=2) == "nnn"
 
-    def test_one_that_is_there_already_needs_none(self, group: Group) -> None:
+    def test_a_job_that_already_exists_needs_no_room(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
         assert group.add_with_options(only(b"second"), room=1) == "d"
         assert group.add_with_options(only(b"third", "replace"), room=1) == "r"
         assert group.envelopes == [b"third"]
 
-    def test_one_that_comes_due_by_being_replaced_is_not_lost_for_want_of_it(self, group: Group) -> None:
+    def test_a_job_that_becomes_due_by_a_replacement_is_not_lost_without_room(self, group: Group) -> None:
         group.add_with_options(only(b"first", due=LATER))
         group.add(1)
         assert group.add_with_options(only(b"second", "postpone"), room=1) == "r"
@@ -698,13 +699,13 @@ class TestRoom:
         assert group.envelopes == [b"x"]
 
 
-class TestTelling:
+class TestDueMessages:
     def test_promoters_hear_of_the_first_delayed_job(self, group: Group) -> None:
         with group.heard(KEYS.due_channel) as heard:
             group.add_with_options(Wanted("", b"x", "job", "+5000"))
         assert heard == [5000]
 
-    def test_of_one_that_is_due_sooner_than_all_others(self, group: Group) -> None:
+    def test_a_job_due_before_all_others_is_published(self, group: Group) -> None:
         group.add_with_options(Wanted("", b"1", "1", "+5000"))
         with group.heard(KEYS.due_channel) as heard:
             group.add_with_options(Wanted("", b"2", "2", "+4000"))
@@ -714,14 +715,14 @@ class TestTelling:
             )
         assert heard == [4000, 3000]
 
-    def test_of_one_that_is_due_with_the_first(self, group: Group) -> None:
+    def test_a_job_due_together_with_the_first_is_published(self, group: Group) -> None:
         at_ms = group.now_ms + 5000
         group.add_with_options(Wanted("", b"1", "1", str(at_ms)))
         with group.heard(KEYS.due_channel) as heard:
             group.add_with_options(Wanted("", b"2", "2", str(at_ms)))
         assert len(heard) == 1
 
-    def test_of_jobs_that_are_due_now_they_hear_nothing(self, group: Group) -> None:
+    def test_jobs_that_are_due_now_are_not_published(self, group: Group) -> None:
         with group.heard(KEYS.due_channel) as heard:
             group.add_with_options(Wanted("", b"1", "1"), only(b"2"))
             group.add_with_options(only(b"3", due=LATER))
@@ -740,29 +741,29 @@ class TestNarrowUser:
             narrow.add_with_options(*jobs, number=99)
         assert (group.entries, group.delayed, group.client.dump(LEDGER)) == before
 
-    def test_one_who_may_not_mark(self, group: Group) -> None:
+    def test_a_user_without_set_adds_no_job(self, group: Group) -> None:
         self.check(group, "-set")
 
-    def test_one_who_may_not_delay(self, group: Group) -> None:
+    def test_a_user_without_zadd_adds_no_job(self, group: Group) -> None:
         self.check(group, "-zadd")
 
-    def test_one_who_may_not_add(self, group: Group) -> None:
+    def test_a_user_without_xadd_adds_no_job(self, group: Group) -> None:
         self.check(group, "-xadd")
 
-    def test_one_who_may_not_look(self, group: Group) -> None:
+    def test_a_user_without_read_commands_replaces_no_job(self, group: Group) -> None:
         for command in ("-mget", "-zscore", "-xrange"):
             self.check(group, command, if_exists="replace")
 
-    def test_one_who_may_not_ask_what_was_delivered(self, group: Group) -> None:
+    def test_a_user_without_xinfo_replaces_no_job(self, group: Group) -> None:
         self.check(group, "-xinfo", if_exists="replace")
 
-    def test_one_who_may_not_remove_from_the_stream(self, group: Group) -> None:
+    def test_a_user_without_xdel_replaces_no_job(self, group: Group) -> None:
         self.check(group, "-xdel", if_exists="replace")
 
-    def test_one_who_may_not_remove_what_is_delayed(self, group: Group) -> None:
+    def test_a_user_without_zrem_postpones_no_job(self, group: Group) -> None:
         self.check(group, "-zrem", if_exists="postpone")
 
-    def test_one_who_removes_nothing_needs_not_be_allowed_to(self, group: Group) -> None:
+    def test_a_user_without_removing_commands_may_add_jobs(self, group: Group) -> None:
         with group.as_user("allkeys", "+@all", "-xdel", "-zrem") as narrow:
             assert narrow.add_with_options(only(b"first"), only(b"second")) == "nd"
 
@@ -792,7 +793,7 @@ class TestTrouble:
             group.add_with_options(Wanted("", b"y", "y"), only(b"x", due=LATER))
         assert group.stream == []
 
-    def test_only_its_own_keys_are_touched(self, group: Group) -> None:
+    def test_the_script_touches_only_its_own_keys(self, group: Group) -> None:
         group.add_with_options(only(b"1", due=LATER), only(b"2", job_id="2"), Wanted("", b"3", "3"))
         assert group.keys == {
             KEYS.stream, KEYS.delayed, LEDGER, index_key("job"), marker_key("job"), marker_key("2"),
@@ -803,7 +804,7 @@ class TestTrouble:
         group.add_with_options(only(b"1", due=LATER), only(b"2", job_id="2"), only(b"3", window_ms=60_000, job_id="3"))
         assert all(group.client.pttl(key) > 0 for key in group.keys - {KEYS.stream, KEYS.delayed})
 
-    def test_without_memory_nothing_is_added_nor_remembered(self) -> None:
+    def test_no_job_is_added_and_no_number_is_stored_without_memory(self) -> None:
         with RedisServer() as server, server.client() as client:
             group = Group(client)
             with group.full_memory(), pytest.raises(redis.ResponseError, match="maxmemory"):

@@ -88,8 +88,8 @@ def test_an_entry_that_came_back_is_left_to_its_new_run(group: Group) -> None:
     assert group.bury("a", (entry_id, letter(b"x")), delivery=3) == 1
 
 
-def test_what_a_new_group_hands_to_the_same_worker_again_is_still_its_own(group: Group) -> None:
-    """The count begins anew with the group; the run had begun by an earlier one."""
+def test_an_entry_that_a_rebuilt_group_delivers_to_the_same_worker_is_still_its_own(group: Group) -> None:
+    """The count begins at 1 in the new group; the run began under an earlier count."""
     (entry_id,) = group.hand_to("dead")
     group.steal(entry_id, "a")
     group.make_anew()
@@ -118,7 +118,7 @@ def test_the_same_call_again_changes_nothing(group: Group) -> None:
     assert len(group.letters) == 1
 
 
-def test_of_a_batch_only_what_is_still_ours_is_buried(group: Group) -> None:
+def test_the_entries_of_a_batch_that_are_still_ours_are_buried(group: Group) -> None:
     mine, stolen, finished = group.hand_to("a", 3)
     group.steal(stolen, "b")
     group.client.xack(KEYS.stream, GROUP, finished)
@@ -129,7 +129,7 @@ def test_of_a_batch_only_what_is_still_ours_is_buried(group: Group) -> None:
     assert group.stream == [stolen]
 
 
-def test_what_is_no_entry_id_is_passed_over(group: Group) -> None:
+def test_an_invalid_entry_id_is_skipped(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     assert group.bury("a", (b"not an id", letter(b"x")), (entry_id, letter(b"y"))) == 1
     assert [fields[b"d"] for fields in group.letters] == [b"y"]
@@ -142,8 +142,8 @@ def test_an_entry_deleted_by_others_while_it_ran_is_buried_all_the_same(group: G
     assert (group.holds, len(group.letters)) == ({}, 1)
 
 
-def test_without_the_group_it_fails_and_the_job_stays_in_the_stream(group: Group) -> None:
-    """Once the group is made anew it shows whose the job is: until then nothing is known."""
+def test_a_missing_group_is_an_error_and_the_job_stays_in_the_stream(group: Group) -> None:
+    """The owner of the job is unknown until the group is rebuilt."""
     (entry_id,) = group.hand_to("a")
     group.client.xgroup_destroy(KEYS.stream, GROUP)
     with pytest.raises(redis.ResponseError, match="NOGROUP"):
@@ -151,7 +151,7 @@ def test_without_the_group_it_fails_and_the_job_stays_in_the_stream(group: Group
     assert (group.stream, group.letters) == ([entry_id], [])
 
 
-def test_without_the_stream_nothing_comes_into_being(group: Group) -> None:
+def test_no_key_is_created_without_the_stream(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.client.delete(KEYS.stream)
     with suppress(redis.ResponseError):
@@ -194,7 +194,7 @@ def test_10_000_jobs_in_batches(group: Group) -> None:
     assert group.client.xlen(KEYS.dead) == 10_000
 
 
-class TestMarker:
+class TestUniquenessKey:
     def test_the_next_of_its_id_is_let_in(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         group.client.set(marker_key("job"), entry_id)
@@ -207,14 +207,14 @@ class TestMarker:
         group.bury("a", (entry_id, letter(b"x")), job_id="job")
         assert group.marker("job") == "w" + entry_id.decode()
 
-    def test_one_that_stands_for_another_entry_is_left_alone(self, group: Group) -> None:
+    def test_a_key_of_another_entry_is_left_alone(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         group.client.set(marker_key("job"), "5-5")
         group.bury("a", (entry_id, letter(b"x")), job_id="job")
         assert group.marker("job") == "5-5"
 
-    def test_one_that_does_not_know_where_the_job_is_goes_unless_one_is_delayed(self, group: Group) -> None:
-        """An official promoter moved it, and the index may have outlived that."""
+    def test_a_key_that_says_delayed_goes_unless_a_job_is_delayed(self, group: Group) -> None:
+        """An official promoter moved the job, and the index may have outlived that."""
         group.client.set(marker_key("job"), "d")
         group.client.set(index_key("job"), b"member")
         group.client.zadd(KEYS.delayed, {b"member": 1})
@@ -224,7 +224,7 @@ class TestMarker:
         group.bury("a", (group.hand_to("a")[0], letter(b"x")), job_id="job")
         assert group.marker("job") is None
 
-    def test_that_of_official_producers_goes_unless_a_job_is_delayed(self, group: Group) -> None:
+    def test_an_official_key_goes_unless_a_job_is_delayed(self, group: Group) -> None:
         group.client.set(official_marker_key("job"), "1")
         group.client.set(index_key("job"), b"member")
         group.client.zadd(KEYS.delayed, {b"member": 1})
@@ -234,7 +234,7 @@ class TestMarker:
         group.bury("a", (group.hand_to("a")[0], letter(b"x")), job_id="job")
         assert not group.client.exists(official_marker_key("job"))
 
-    def test_both_go_if_the_place_is_known_unless_one_is_delayed_since(self, group: Group) -> None:
+    def test_both_keys_go_if_the_entry_is_known_unless_a_job_is_delayed_since(self, group: Group) -> None:
         group.client.set(index_key("job"), b"member")
         group.client.zadd(KEYS.delayed, {b"member": 1})
         for left in (1, 0):
@@ -245,13 +245,13 @@ class TestMarker:
             assert group.client.exists(official_marker_key("job")) == left
             group.client.delete(KEYS.delayed)
 
-    def test_both_stay_if_they_stand_for_another_entry(self, group: Group) -> None:
+    def test_both_keys_stay_if_they_belong_to_another_entry(self, group: Group) -> None:
         group.client.set(marker_key("job"), "5-5")
         group.client.set(official_marker_key("job"), "1")
         group.bury("a", (group.hand_to("a")[0], letter(b"x")), job_id="job")
         assert group.client.exists(marker_key("job"), official_marker_key("job")) == 2
 
-    def test_of_a_job_that_is_not_marked_it_is_not_asked_for(self, group: Group) -> None:
+    def test_the_key_of_a_job_that_is_not_unique_is_not_read(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         group.client.set(marker_key(""), entry_id)
         group.bury("a", (entry_id, letter(b"x")))
@@ -264,7 +264,7 @@ class TestMarker:
         group.bury("a", (entry_id, letter(b"x")), job_id="job")
         assert group.marker("job") == entry_id.decode()
 
-    def test_one_of_another_type_costs_no_job(self, group: Group) -> None:
+    def test_a_key_of_another_type_costs_no_job(self, group: Group) -> None:
         first, second = group.hand_to("a", 2)
         group.client.rpush(marker_key("job"), "a list")
         assert group.bury("a", (first, letter(b"1")), (second, letter(b"2")), job_id="job") == 2
@@ -272,19 +272,19 @@ class TestMarker:
 
 
 class TestBound:
-    def test_without_one_nothing_is_dropped(self, group: Group) -> None:
+    def test_no_letter_is_dropped_without_a_bound(self, group: Group) -> None:
         entry_ids = group.hand_to("a", 1000)
         group.bury("a", *((entry_id, letter(b"x")) for entry_id in entry_ids), max_len=0)
         assert group.client.xlen(KEYS.dead) == 1000
         assert KEYS.dead_dropped not in group.keys
 
-    def test_below_it_nothing_is_dropped(self, group: Group) -> None:
+    def test_no_letter_is_dropped_below_the_bound(self, group: Group) -> None:
         entry_ids = group.hand_to("a", 100)
         group.bury("a", *((entry_id, letter(b"x")) for entry_id in entry_ids), max_len=100)
         assert group.client.xlen(KEYS.dead) == 100
         assert KEYS.dead_dropped not in group.keys
 
-    def test_what_it_pushes_out_is_counted_to_the_last_one(self, group: Group) -> None:
+    def test_each_letter_that_the_bound_drops_is_counted(self, group: Group) -> None:
         for round_number in range(1, 4):
             entry_ids = group.hand_to("a", 500)
             assert group.bury("a", *((entry_id, letter(b"x")) for entry_id in entry_ids), max_len=100) == 500
@@ -305,7 +305,7 @@ class TestBound:
 
 
 class TestTrouble:
-    def test_only_its_own_keys_are_touched(self, group: Group) -> None:
+    def test_the_script_touches_only_its_own_keys(self, group: Group) -> None:
         entry_ids = group.hand_to("a", 300)
         group.bury("a", *((entry_id, letter(b"x")) for entry_id in entry_ids), max_len=1)
         assert group.keys == {KEYS.stream, KEYS.dead, KEYS.dead_dropped}
@@ -320,7 +320,7 @@ class TestTrouble:
         group.client.delete(KEYS.dead)
         assert group.bury("a", (entry_id, letter(b"x"))) == 1
 
-    def test_without_memory_no_job_is_lost(self) -> None:
+    def test_no_job_is_lost_without_memory(self) -> None:
         with RedisServer() as server, server.client() as client:
             group = Group(client)
             group.create()
@@ -348,13 +348,13 @@ def test_a_letter_that_was_too_large_to_be_carried_gets_what_the_entry_holds(gro
 
 
 class TestAnswers:
-    def test_each_job_has_its_own(self, group: Group) -> None:
+    def test_each_job_has_its_own_answer(self, group: Group) -> None:
         first, lost, third = group.hand_to("a", 3)
         group.steal(lost, "b")
         group.bury("a", *((one, letter(one)) for one in (first, lost, third, first)))
         assert group.settled == Settled(b"1010", "", 0)
 
-    def test_one_whose_letter_is_refused_stays_pending_and_the_others_are_buried(self, group: Group) -> None:
+    def test_a_job_whose_letter_is_refused_stays_pending_and_the_others_are_buried(self, group: Group) -> None:
         first, second, third = group.hand_to("a", 3)
         group.bury("a", (first, letter(b"1")), (second, letter(b"2")[:-1]), (third, letter(b"3")))
         assert group.settled is not None
@@ -371,21 +371,21 @@ class TestAnswers:
 
 
 class TestEvents:
-    def test_they_are_written_for_those_that_are_buried(self, group: Group) -> None:
+    def test_events_are_written_for_buried_jobs_only(self, group: Group) -> None:
         first, lost = group.hand_to("a", 2)
         group.steal(lost, "b")
         told = ([b"e", b"failed", b"id", b"job"], [b"e", b"dlq"])
         group.bury("a", (first, letter(b"1")), (lost, letter(b"2")), events=told)
         assert group.events == [[b"e", b"failed", b"id", b"job"], [b"e", b"dlq"]]
 
-    def test_those_that_are_refused_cost_no_job_and_are_counted(self, group: Group) -> None:
+    def test_refused_events_cost_no_job_and_are_counted(self, group: Group) -> None:
         entry_ids = group.hand_to("a", 2)
         group.client.set(KEYS.events, "a string")
         group.bury("a", *((one, letter(one)) for one in entry_ids), events=([b"e", b"failed"], [b"e", b"dlq"]))
         assert group.settled is not None
         assert (group.settled.answers, group.settled.untold) == (b"11", 4)
 
-    def test_they_are_bounded(self, group: Group) -> None:
+    def test_the_number_of_events_is_bounded(self, group: Group) -> None:
         for _ in range(5):
             entry_ids = group.hand_to("a", 300)
             group.bury("a", *((one, letter(one)) for one in entry_ids), events=([b"e", b"dlq"],))

@@ -12,7 +12,7 @@ def store(group: Group, key: str = "broken", score: float = DUE, spec: bytes = b
     group.client.hset(KEYS.repeat_spec(key), mapping={"spec": spec, "fired": 3})
 
 
-def test_it_goes_with_its_spec_and_joins_the_dead_letters_with_its_bytes(group: Group) -> None:
+def test_a_buried_repeatable_goes_with_its_spec_and_its_letter_has_the_bytes(group: Group) -> None:
     store(group)
     assert group.set_aside(("broken", DUE, b"\xc1", "no spec at all")) == 1
     assert group.letters == [{b"d": b"\xc1", b"source_id": b"", b"reason": b"malformed", b"detail": b"no spec at all"}]
@@ -32,26 +32,26 @@ def test_the_same_call_again_changes_nothing(group: Group) -> None:
     assert len(group.letters) == 1
 
 
-def test_one_that_was_mended_meanwhile_stays(group: Group) -> None:
+def test_a_repeatable_that_was_mended_meanwhile_stays(group: Group) -> None:
     store(group, spec=b"mended")
     assert group.set_aside(("broken", DUE, b"\xc1", ""), ("broken", DUE, b"MENDED", "")) == 0
     assert (group.repeatables, group.letters) == ({b"broken": DUE}, [])
     assert group.spec("broken")[b"spec"] == b"mended"
 
 
-def test_one_that_has_moved_on_stays(group: Group) -> None:
+def test_a_repeatable_with_another_due_time_stays(group: Group) -> None:
     store(group, score=DUE + 1)
     assert group.set_aside(("broken", DUE, b"\xc1", "")) == 0
     assert (group.repeatables, group.letters) == ({b"broken": DUE + 1}, [])
 
 
-def test_one_that_is_gone_leaves_nothing(group: Group) -> None:
+def test_a_removed_repeatable_leaves_no_letter(group: Group) -> None:
     group.client.hset(KEYS.repeat_spec("broken"), "spec", b"\xc1")
     assert group.set_aside(("broken", 0, b"\xc1", "")) == 0
     assert group.letters == []
 
 
-def test_of_a_batch_those_that_are_still_what_was_seen_go(group: Group) -> None:
+def test_the_repeatables_of_a_batch_that_are_unchanged_go(group: Group) -> None:
     store(group, "1", spec=b"1")
     store(group, "2", spec=b"mended")
     store(group, "3", spec=b"3")
@@ -81,7 +81,7 @@ def test_any_bytes_pass_unchanged(group: Group) -> None:
         assert group.letters[-1][b"d"] == spec
 
 
-def test_what_the_dead_letters_refuse_is_due_again_later_and_holds_up_nothing_else(group: Group) -> None:
+def test_a_repeatable_that_the_dead_letters_refuse_is_due_again_later(group: Group) -> None:
     store(group)
     group.client.set(KEYS.dead, "a string")
     moved, refusal = group.set_aside_by_size(("broken", DUE, 1, b"\xc1", ""), again_ms=9000)

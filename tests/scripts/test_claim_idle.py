@@ -20,7 +20,7 @@ def test_idle_entries_of_an_official_consumer_become_ours(group: Group) -> None:
     assert set(group.holds.values()) == {Hold("a", 2)}
 
 
-def test_each_comes_with_its_fields_and_earlier_deliveries(group: Group) -> None:
+def test_each_entry_comes_with_its_fields_and_earlier_deliveries(group: Group) -> None:
     (entry_id,) = leave_lying(group, 1)
     assert group.claim_idle("a") == [Taken(entry_id, {b"d": b"job 0", b"n": b"mail"}, 1)]
     group.steal(entry_id, "another")
@@ -28,13 +28,13 @@ def test_each_comes_with_its_fields_and_earlier_deliveries(group: Group) -> None
     assert [entry.deliveries for entry in group.claim_idle("a")] == [3]
 
 
-def test_they_look_fresh(group: Group) -> None:
+def test_claimed_entries_look_fresh(group: Group) -> None:
     (entry_id,) = leave_lying(group, 1)
     group.claim_idle("a")
     assert group.idle_ms(entry_id) < 10_000
 
 
-def test_what_is_not_idle_for_long_enough_is_left_alone(group: Group) -> None:
+def test_an_entry_that_is_not_idle_for_long_enough_is_left_alone(group: Group) -> None:
     (entry_id,) = group.hand_to("official")
     group.let_lie(10_000, entry_id)
     assert group.claim_idle("a", min_idle_ms=30_000) == []
@@ -50,7 +50,7 @@ def test_a_worker_with_a_lease_is_spared(group: Group) -> None:
 
 
 @pytest.mark.parametrize("lease", (0, 1, 10**15))
-def test_whether_its_lease_is_over_is_not_judged_here(group: Group, lease: int) -> None:
+def test_an_expired_lease_protects_its_entries_all_the_same(group: Group, lease: int) -> None:
     (entry_id,) = leave_lying(group, 1, "b")
     group.client.zadd(KEYS.workers, {"b": lease})
     assert group.claim_idle("a") == []
@@ -63,7 +63,7 @@ def test_our_own_idle_entries_are_not_delivered_to_us_again(group: Group) -> Non
     assert group.holds == {entry_id: Hold("a", 1)}
 
 
-def test_only_the_official_consumers_entries_are_taken_from_a_mixture(group: Group) -> None:
+def test_the_idle_entries_of_official_consumers_are_taken_from_a_mixture(group: Group) -> None:
     (ours,) = leave_lying(group, 1, "a")
     (leased,) = leave_lying(group, 1, "b")
     group.keep("b")
@@ -93,7 +93,7 @@ def test_idle_entries_of_the_leased_do_not_hide_those_behind_them(group: Group) 
     assert [entry.id for entry in group.claim_idle("a", count=1)] == [lying]
 
 
-def test_many_pages_of_them_do_not_either(group: Group) -> None:
+def test_many_pages_of_protected_entries_hide_no_idle_entry(group: Group) -> None:
     leave_lying(group, 1700, "b")
     group.keep("b")
     lying = leave_lying(group, 3)
@@ -118,13 +118,13 @@ def test_entries_deleted_while_pending_are_dropped(group: Group) -> None:
     assert set(group.holds) == {first, third}
 
 
-def test_with_nothing_pending_nothing_happens(group: Group) -> None:
+def test_a_group_without_pending_entries_gives_none(group: Group) -> None:
     group.add(3)
     assert group.claim_idle("a") == []
     assert group.keys == {KEYS.stream}
 
 
-def test_without_the_group_it_is_an_error(group: Group) -> None:
+def test_a_missing_group_is_an_error(group: Group) -> None:
     group.client.xgroup_destroy(KEYS.stream, GROUP)
     with pytest.raises(redis.ResponseError, match="NOGROUP"):
         group.claim_idle("a")
@@ -135,7 +135,7 @@ def test_10_000_entries_in_one_call(group: Group) -> None:
     assert [entry.id for entry in group.claim_idle("a", count=10_000)] == entry_ids
 
 
-def test_its_bytes_bound_one_call_and_the_rest_stays_where_it_is(group: Group) -> None:
+def test_the_bytes_bound_one_call_and_the_other_entries_stay(group: Group) -> None:
     entry_ids = [group.client.xadd(KEYS.stream, {"d": b"x" * 999}) for _ in range(5)]
     group.read("dead", 5)
     group.let_lie(HOUR_MS, *entry_ids)
@@ -146,7 +146,7 @@ def test_its_bytes_bound_one_call_and_the_rest_stays_where_it_is(group: Group) -
     assert [entry.id for entry in rest] == entry_ids[3:]
 
 
-def test_of_an_entry_that_is_too_large_comes_the_size(group: Group) -> None:
+def test_a_too_large_entry_comes_as_its_size(group: Group) -> None:
     entry_ids = [group.client.xadd(KEYS.stream, {"d": b"x" * (size - 1)}) for size in (5001, 5000)]
     group.read("dead", 2)
     group.let_lie(HOUR_MS, *entry_ids)

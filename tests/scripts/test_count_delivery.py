@@ -15,7 +15,7 @@ def test_an_entry_of_ours_is_counted_once_more(group: Group) -> None:
     assert group.holds == {entry_id: Hold("a", 2)}
 
 
-def test_it_looks_fresh(group: Group) -> None:
+def test_a_counted_entry_looks_fresh(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.let_lie(HOUR_MS, entry_id)
     group.recount("a", (entry_id, 1))
@@ -36,7 +36,7 @@ def test_the_same_call_again_changes_nothing(group: Group) -> None:
     assert group.holds == {entry_id: Hold("a", 2)}
 
 
-def test_from_then_on_the_earlier_life_settles_nothing(group: Group) -> None:
+def test_a_former_process_can_settle_nothing_after_the_count(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.recount("a", (entry_id, 1))
     assert group.reschedule("a", (entry_id, 0, b"member")) == 0
@@ -53,7 +53,7 @@ def test_an_entry_that_was_taken_over_is_left_to_its_new_owner(group: Group) -> 
     assert group.holds == {entry_id: Hold("b", 1)}
 
 
-def test_one_that_came_back_by_another_delivery_is_not_counted(group: Group) -> None:
+def test_an_entry_that_came_back_by_another_delivery_is_not_counted(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.lose_and_get_back("a", entry_id)
     assert [group.recount("a", (entry_id, delivery)) for delivery in (1, 2, 4)] == [0, 0, 0]
@@ -74,14 +74,14 @@ def test_an_entry_that_is_finished_is_not_brought_back(group: Group) -> None:
     assert group.holds == {}
 
 
-def test_of_many_only_what_is_still_ours_is_counted(group: Group) -> None:
+def test_the_entries_that_are_still_ours_are_counted(group: Group) -> None:
     first, stolen, third = group.hand_to("a", 3)
     group.steal(stolen, "b")
     assert group.recount("a", (b"not an id", 1), (first, 1), (stolen, 1), (b"1-1", 1), (third, 1)) == 2
     assert group.holds == {first: Hold("a", 2), stolen: Hold("b", 2), third: Hold("a", 2)}
 
 
-def test_what_is_not_named_is_not_counted(group: Group) -> None:
+def test_an_entry_that_is_not_named_is_not_counted(group: Group) -> None:
     named, unnamed = group.hand_to("a", 2)
     group.recount("a", (named, 1))
     assert group.holds == {named: Hold("a", 2), unnamed: Hold("a", 1)}
@@ -94,7 +94,7 @@ def test_an_entry_deleted_by_others_does_no_harm_to_the_rest(group: Group) -> No
     assert group.holds[mine] == Hold("a", 2)
 
 
-def test_without_the_group_nothing_happens(group: Group) -> None:
+def test_no_key_is_created_without_the_group(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.client.xgroup_destroy(KEYS.stream, GROUP)
     with suppress(redis.ResponseError):
@@ -102,7 +102,7 @@ def test_without_the_group_nothing_happens(group: Group) -> None:
     assert group.keys == {KEYS.stream}
 
 
-def test_without_the_stream_none_is_begun(group: Group) -> None:
+def test_no_stream_is_created(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.client.delete(KEYS.stream)
     with suppress(redis.ResponseError):
@@ -121,7 +121,7 @@ def test_10_000_entries_in_one_call(group: Group) -> None:
     assert set(group.holds.values()) == {Hold("a", 2)}
 
 
-def test_without_memory_it_counts_all_the_same(group: Group) -> None:
+def test_entries_are_counted_without_memory_too(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     with group.full_memory():
         assert group.recount("a", (entry_id, 1)) == 1

@@ -33,7 +33,7 @@ class TestDue:
         due = group.due()
         assert due.specs == [(b"nightly", str(score).encode(), b"\x00\xff", b"7", b"override", 2)]
 
-    def test_what_was_never_fired_and_has_no_override_says_so(self, group: Group) -> None:
+    def test_a_repeatable_without_fires_and_override_comes_with_empty_fields(self, group: Group) -> None:
         store(group, "nightly")
         assert group.due().specs[0][3:] == (b"0", b"", 4)
 
@@ -47,13 +47,13 @@ class TestDue:
         before = group.now_ms
         assert before <= group.due().now_ms <= group.now_ms
 
-    def test_what_is_not_due_does_not_come(self, group: Group) -> None:
+    def test_a_repeatable_that_is_not_due_does_not_come(self, group: Group) -> None:
         store(group, "due")
         store(group, "soon", 2000)
         store(group, "later", HOUR_MS)
         assert keys_of(group.due()) == [b"due"]
 
-    def test_nothing_comes_early(self, group: Group) -> None:
+    def test_no_repeatable_comes_early(self, group: Group) -> None:
         for _ in range(50):
             score = store(group, "nightly", 2)
             while not (due := group.due()).specs:
@@ -65,7 +65,7 @@ class TestDue:
             store(group, str(by_ms), by_ms)
         assert keys_of(group.due()) == [b"-30000", b"-20000", b"-10000"]
 
-    def test_it_changes_nothing_about_them(self, group: Group) -> None:
+    def test_a_look_at_due_repeatables_changes_none(self, group: Group) -> None:
         store(group, "nightly")
         assert group.due().specs == group.due().specs
         assert (len(group.repeatables), group.spec("nightly")) == (1, {b"spec": b"spec"})
@@ -75,14 +75,14 @@ class TestDue:
         group.client.hset(KEYS.repeat_spec("").encode() + b"\xff\x00", "spec", b"x")
         assert group.due().specs == [(b"\xff\x00", b"5", b"x", b"0", b"", 1)]
 
-    def test_one_without_a_spec_is_forgotten(self, group: Group) -> None:
+    def test_a_due_repeatable_without_a_spec_is_forgotten(self, group: Group) -> None:
         store(group, "first", -30)
         group.client.zadd(KEYS.repeat, {"empty": group.now_ms - 20})
         store(group, "last", -10)
         assert keys_of(group.due()) == [b"first", b"last"]
         assert set(group.repeatables) == {b"first", b"last"}
 
-    def test_one_without_a_spec_that_is_not_due_stays(self, group: Group) -> None:
+    def test_a_repeatable_without_a_spec_that_is_not_due_stays(self, group: Group) -> None:
         store(group, "first")
         group.client.zadd(KEYS.repeat, {"empty": group.now_ms + HOUR_MS})
         group.due()
@@ -94,7 +94,7 @@ class TestDue:
         due = group.due(batch=2)
         assert (keys_of(due), due.next_ms) == ([b"0", b"1"], 0)
 
-    def test_with_none_there_is_none(self, group: Group) -> None:
+    def test_a_queue_without_repeatables_gives_none(self, group: Group) -> None:
         assert group.due()[2:4] == (-1, [])
         assert group.keys == {KEYS.stream, KEYS.scheduler_lease}
 
@@ -150,30 +150,30 @@ class TestStrangers:
 class TestPaused:
     """Those that an official producer has removed or stored are not paused, and it does not know that they were."""
 
-    def test_one_that_is_gone_is_not_paused(self, group: Group) -> None:
+    def test_a_removed_repeatable_is_not_paused(self, group: Group) -> None:
         group.client.zadd(KEYS.repeat_paused, {"gone": 5})
         group.due()
         assert group.paused == {}
 
-    def test_one_that_fires_is_not_paused(self, group: Group) -> None:
+    def test_a_repeatable_that_fires_is_not_paused(self, group: Group) -> None:
         store(group, "nightly", HOUR_MS)
         group.client.zadd(KEYS.repeat_paused, {"nightly": 5})
         group.due()
         assert (group.paused, list(group.repeatables)) == ({}, [b"nightly"])
 
-    def test_one_that_is_paused_stays_so(self, group: Group) -> None:
+    def test_a_paused_repeatable_stays_paused(self, group: Group) -> None:
         group.client.zadd(KEYS.repeat_paused, {"nightly": 5})
         group.client.hset(KEYS.repeat_spec("nightly"), "spec", "spec")
         group.due()
         assert group.paused == {b"nightly": 5}
 
-    def test_of_many_some_are_looked_at_each_time(self, group: Group) -> None:
+    def test_each_call_checks_a_few_of_many_paused_repeatables(self, group: Group) -> None:
         group.client.zadd(KEYS.repeat_paused, {str(number): 5 for number in range(25)})
         for left in (15, 5, 0):
             group.due()
             assert len(group.paused) == left
 
-    def test_who_does_not_lead_looks_at_none(self, group: Group) -> None:
+    def test_a_process_that_does_not_lead_checks_no_paused_repeatable(self, group: Group) -> None:
         group.due("a")
         group.client.zadd(KEYS.repeat_paused, {"gone": 5})
         group.due("b")
@@ -186,7 +186,7 @@ class TestPaused:
 
 
 class TestBytes:
-    def test_what_is_listed_is_bounded_and_the_rest_follows_at_once(self, group: Group) -> None:
+    def test_the_bytes_bound_one_call_and_the_next_call_is_due_at_once(self, group: Group) -> None:
         for number in range(5):
             store(group, str(number), number - 100, b"x" * 100)
         due = group.due(all_bytes=250)
@@ -204,17 +204,17 @@ class TestNext:
         store(group, "later", HOUR_MS)
         assert 4000 < group.due().next_ms <= 5000
 
-    def test_also_beside_what_is_due(self, group: Group) -> None:
+    def test_the_next_time_comes_also_beside_due_repeatables(self, group: Group) -> None:
         store(group, "due")
         store(group, "soon", 5000)
         store(group, "later", HOUR_MS)
         assert 4000 < group.due().next_ms <= 5000
 
-    def test_with_nothing_behind_what_is_due_there_is_none(self, group: Group) -> None:
+    def test_a_call_that_returns_all_has_no_next_time(self, group: Group) -> None:
         store(group, "due")
         assert group.due(batch=2).next_ms == -1
 
-    def test_what_fills_a_batch_may_not_be_all(self, group: Group) -> None:
+    def test_a_full_batch_may_not_be_all(self, group: Group) -> None:
         store(group, "due")
         assert group.due(batch=1).next_ms == 0
 
@@ -225,12 +225,12 @@ class TestLease:
         assert group.client.get(KEYS.scheduler_lease) == b"a"
         assert 0 < group.client.pttl(KEYS.scheduler_lease) <= 5000
 
-    def test_its_holder_renews_it(self, group: Group) -> None:
+    def test_the_holder_renews_its_lease(self, group: Group) -> None:
         group.due("a", lease_ms=5000)
         assert group.due("a", lease_ms=50_000).leads == 1
         assert group.client.pttl(KEYS.scheduler_lease) > 5000
 
-    def test_who_does_not_lead_learns_who_does_and_nothing_of_what_is_due(self, group: Group) -> None:
+    def test_a_process_that_does_not_lead_gets_the_leader_and_no_repeatables(self, group: Group) -> None:
         store(group, "due", -7000)
         group.due("a", lease_ms=5000)
         group.client.zadd(KEYS.repeat, {"empty": group.now_ms - 1})
@@ -242,7 +242,7 @@ class TestLease:
         assert group.client.pttl(KEYS.scheduler_lease) <= 5000
         assert b"empty" in group.repeatables
 
-    def test_with_nothing_due_nothing_is_overdue(self, group: Group) -> None:
+    def test_no_repeatable_is_overdue_when_none_is_due(self, group: Group) -> None:
         group.due("a")
         assert group.due("b").overdue_ms == 0
         store(group, "later", HOUR_MS)

@@ -8,7 +8,7 @@ import redis
 from tests.scripts.group import GROUP, KEYS, Group
 
 
-def test_without_a_stream_there_is_nothing_to_do(group: Group) -> None:
+def test_a_missing_stream_is_not_created(group: Group) -> None:
     group.client.delete(KEYS.stream)
     assert group.empty_stream() == 0
     assert group.keys == set()
@@ -29,7 +29,7 @@ def test_a_group_that_a_consumer_is_in_stays_with_nothing_to_read(group: Group) 
     assert group.read("official", 10) == []
 
 
-def test_what_is_added_later_is_read(group: Group) -> None:
+def test_entries_added_later_are_read(group: Group) -> None:
     group.hand_to("official", 2)
     group.empty_stream()
     added = group.add(3)
@@ -68,13 +68,13 @@ def test_a_key_of_another_type_goes(group: Group) -> None:
     assert group.keys == set()
 
 
-def test_sent_twice_it_changes_nothing(group: Group) -> None:
+def test_a_second_sending_changes_nothing(group: Group) -> None:
     group.hand_to("official", 2)
     assert [group.empty_stream() for _ in range(3)] == [1, 1, 1]
     assert (group.exists, group.stream, group.consumers) == (True, [], {"official"})
 
 
-def test_one_who_may_not_make_groups_removes_nothing(group: Group) -> None:
+def test_a_user_without_group_commands_removes_no_entry(group: Group) -> None:
     entry_ids = group.hand_to("official", 2)
     for rule in ("-xgroup", "-xsetid"):
         refused = pytest.raises(redis.ResponseError, match=r"NOPERM|permission|can.t run|ACL")

@@ -53,7 +53,7 @@ class TestFiring:
         assert (group.stream, group.repeatables) == ([], {b"nightly": NEXT})
         assert group.spec("nightly") == {b"spec": b"spec"}
 
-    def test_after_its_last_fire_it_is_gone(self, group: Group) -> None:
+    def test_a_repeatable_is_gone_after_its_last_fire(self, group: Group) -> None:
         store(group, fired="4", retry="override")
         assert group.fire(fire_of(b"x", next_score="")) == [1]
         assert group.envelopes == [b"x"]
@@ -100,7 +100,7 @@ class TestOnce:
         assert group.envelopes == [b"x"]
         assert group.spec("nightly")[b"fired"] == b"1"
 
-    def test_nor_after_the_last_fire(self, group: Group) -> None:
+    def test_the_last_fire_happens_once(self, group: Group) -> None:
         store(group)
         assert [group.fire(fire_of(b"x", next_score="")) for _ in range(2)] == [[1], [0]]
         assert group.keys == {KEYS.stream}
@@ -110,34 +110,34 @@ class TestOnce:
         assert group.fire(fire_of(b"late", score=DUE, next_score=NEXT)) == [0]
         assert (group.stream, group.repeatables) == ([], {b"nightly": NEXT})
 
-    def test_it_was_replaced_by_another_that_is_due_at_the_same_time(self, group: Group) -> None:
+    def test_a_repeatable_that_was_replaced_does_not_fire_the_old_spec(self, group: Group) -> None:
         store(group, spec=b"another")
         assert group.fire(fire_of(b"x")) == [0]
         assert (group.stream, group.repeatables) == ([], {b"nightly": DUE})
 
-    def test_it_was_removed(self, group: Group) -> None:
+    def test_a_removed_repeatable_does_not_fire(self, group: Group) -> None:
         assert group.fire(fire_of(b"x")) == [0]
         assert group.keys == {KEYS.stream}
 
-    def test_it_was_removed_and_the_score_would_be_none(self, group: Group) -> None:
+    def test_a_removed_repeatable_does_not_fire_with_a_score_of_zero(self, group: Group) -> None:
         group.client.hset(KEYS.repeat_spec("nightly"), "spec", b"spec")
         assert group.fire(fire_of(b"x", score=0)) == [0]
         assert group.stream == []
 
-    def test_it_was_paused(self, group: Group) -> None:
+    def test_a_paused_repeatable_does_not_fire(self, group: Group) -> None:
         store(group)
         group.move_repeatable("pause", "nightly")
         assert group.fire(fire_of(b"x")) == [0]
         assert (group.stream, group.repeatables) == ([], {})
 
-    def test_one_that_was_decided_in_vain_does_not_stop_the_others(self, group: Group) -> None:
+    def test_a_refused_fire_does_not_stop_the_others(self, group: Group) -> None:
         store(group, "1")
         store(group, "3")
         fires = (fire_of(b"a", key="1"), fire_of(b"b", b"c", key="2"), fire_of(b"d", key="3"))
         assert group.fire(*fires) == [1, 0, 1]
         assert group.envelopes == [b"a", b"d"]
 
-    def test_two_who_decide_about_the_same_window_fire_it_once(self, group: Group) -> None:
+    def test_two_decisions_about_the_same_window_fire_it_once(self, group: Group) -> None:
         store(group)
         assert group.fire(fire_of(b"mine"), fire_of(b"theirs")) == [1, 0]
         assert group.envelopes == [b"mine"]
@@ -209,7 +209,7 @@ class TestTrouble:
             group.fire(fire_of(b"x"))
         assert group.stream == []
 
-    def test_without_memory_nothing_is_fired_and_nothing_moves_on(self) -> None:
+    def test_no_repeatable_fires_or_moves_on_without_memory(self) -> None:
         with RedisServer() as server, server.client() as client:
             group = Group(client)
             group.create()
@@ -219,7 +219,7 @@ class TestTrouble:
             assert (group.stream, group.repeatables) == ([], {b"nightly": DUE})
             assert group.fire(fire_of(b"x")) == [1]
 
-    def test_only_its_own_keys_are_touched(self, group: Group) -> None:
+    def test_the_script_touches_only_its_own_keys(self, group: Group) -> None:
         store(group)
         group.fire(fire_of(b"x"))
         assert group.keys == {KEYS.stream, KEYS.repeat, KEYS.repeat_spec("nightly")}

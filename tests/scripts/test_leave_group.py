@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.scripts.group import GROUP, KEYS, Group, Hold
 
 
-def test_with_nothing_pending_the_name_goes(group: Group) -> None:
+def test_the_consumer_goes_if_no_entry_is_pending(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.keep("a")
     group.client.xack(KEYS.stream, GROUP, entry_id)
@@ -29,7 +29,7 @@ def test_a_name_that_stays_is_marked_as_having_left(group: Group) -> None:
     assert group.lease("a") == 0
 
 
-def test_what_it_held_can_be_taken_over_at_once(group: Group) -> None:
+def test_the_entries_of_a_leaving_worker_can_be_taken_over_at_once(group: Group) -> None:
     entry_ids = group.hand_to("a", 3)
     group.keep("a")
     group.leave("a")
@@ -83,7 +83,7 @@ def test_entries_deleted_while_pending_keep_the_name_until_somebody_looks(group:
     assert group.workers == {}
 
 
-def test_without_the_group_the_name_goes_from_the_list(group: Group) -> None:
+def test_the_worker_goes_from_the_list_without_the_group(group: Group) -> None:
     group.hand_to("a")
     group.keep("a")
     group.client.xgroup_destroy(KEYS.stream, GROUP)
@@ -91,7 +91,7 @@ def test_without_the_group_the_name_goes_from_the_list(group: Group) -> None:
     assert group.workers == {}
 
 
-def test_without_the_stream_none_is_begun(group: Group) -> None:
+def test_no_stream_is_created(group: Group) -> None:
     group.keep("a")
     group.client.delete(KEYS.stream)
     assert group.leave("a") == 1
@@ -118,7 +118,7 @@ def test_a_mark_that_stands_has_an_end_again(group: Group) -> None:
         assert group.client.pttl(KEYS.workers) > 0
 
 
-def test_without_memory_a_name_that_stays_is_marked_all_the_same(group: Group) -> None:
+def test_a_consumer_that_stays_is_marked_without_memory_too(group: Group) -> None:
     group.hand_to("a")
     with group.full_memory():
         assert group.leave("a") == 0

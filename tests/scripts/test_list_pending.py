@@ -8,7 +8,7 @@ import redis
 from tests.scripts.group import GROUP, HOUR_MS, KEYS, Group, Hold, Taken
 
 
-def test_what_is_pending_for_us_is_listed_with_fields_and_deliveries(group: Group) -> None:
+def test_pending_entries_are_listed_with_fields_and_deliveries(group: Group) -> None:
     first, second = group.hand_to("a", 2)
     group.steal(second, "b")
     group.steal(second, "a")
@@ -18,14 +18,14 @@ def test_what_is_pending_for_us_is_listed_with_fields_and_deliveries(group: Grou
     ]
 
 
-def test_what_is_pending_for_others_or_unread_is_not(group: Group) -> None:
+def test_entries_of_other_consumers_and_unread_entries_are_not_listed(group: Group) -> None:
     (mine,) = group.hand_to("a")
     group.hand_to("b")
     group.add(1)
     assert [entry.id for entry in group.orphans("a")] == [mine]
 
 
-def test_nothing_is_changed_by_looking(group: Group) -> None:
+def test_the_listing_changes_nothing(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.let_lie(HOUR_MS, entry_id)
     for _ in range(3):
@@ -58,12 +58,12 @@ def test_a_page_may_begin_behind_an_entry_that_is_gone(group: Group) -> None:
     assert [entry.id for entry in group.orphans("a", start=b"(" + second)] == [third]
 
 
-def test_with_nothing_pending_there_is_nothing(group: Group) -> None:
+def test_a_consumer_without_pending_entries_gets_none(group: Group) -> None:
     assert group.orphans("a") == []
     assert group.consumers == set()
 
 
-def test_without_the_group_it_is_an_error(group: Group) -> None:
+def test_a_missing_group_is_an_error(group: Group) -> None:
     group.client.xgroup_destroy(KEYS.stream, GROUP)
     with pytest.raises(redis.ResponseError, match="NOGROUP"):
         group.orphans("a")
@@ -81,7 +81,7 @@ def test_the_bytes_bound_a_page(group: Group) -> None:
     assert [entry.id for entry in group.orphans("a", bounds=(1, 2**30))] == entry_ids[:1]
 
 
-def test_of_an_entry_that_is_too_large_comes_the_size(group: Group) -> None:
+def test_a_too_large_entry_comes_as_its_size(group: Group) -> None:
     for size in (5001, 5000):
         group.client.xadd(KEYS.stream, {"d": b"x" * (size - 1)})
     group.read("a", 2)

@@ -65,7 +65,7 @@ class TestCancel:
         assert group.promote().promoted == 0
         assert group.stream == []
 
-    def test_one_that_waits_for_its_next_try_is_cancelled_as_well(self, group: Group) -> None:
+    def test_a_job_that_waits_for_its_retry_is_cancelled_too(self, group: Group) -> None:
         group.add_with_options(Wanted("mail", b"x", "job", only="keep"))
         (entry_id,) = group.read("a", 1)
         group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1)
@@ -78,7 +78,7 @@ class TestCancel:
         assert group.move_delayed("cancel", "job") == [1]
         assert group.marker("job") is None
 
-    def test_its_id_may_be_any_text(self, group: Group) -> None:
+    def test_a_job_id_may_be_any_text(self, group: Group) -> None:
         for job_id in ("ü", "a b", "x" * 500, "%s%d", "{chasqui:q}:stream"):
             delay(group, job_id)
             assert group.move_delayed("cancel", job_id) == [1]
@@ -86,20 +86,20 @@ class TestCancel:
 
 
 class TestPostpone:
-    def test_it_is_due_so_long_from_now_by_the_servers_clock(self, group: Group) -> None:
+    def test_a_postponed_job_is_due_by_the_servers_clock(self, group: Group) -> None:
         delay(group, "job")
         before = group.now_ms
         assert group.move_delayed("postpone", "job", delay_ms=5000) == [1]
         assert before + 5000 <= group.delayed[member("job")] <= group.now_ms + 5001
 
-    def test_it_is_never_due_early_not_even_by_a_part_of_a_millisecond(self, group: Group) -> None:
+    def test_a_postponed_job_is_never_due_early_not_even_by_a_part_of_a_millisecond(self, group: Group) -> None:
         delay(group, "job")
         for _ in range(20):
             before = group.now_us
             group.move_delayed("postpone", "job", delay_ms=5000)
             assert group.delayed[member("job")] * 1000 >= before + 5_000_000
 
-    def test_it_can_be_brought_forward(self, group: Group) -> None:
+    def test_a_job_can_be_brought_forward(self, group: Group) -> None:
         delay(group, "job")
         group.move_delayed("postpone", "job", delay_ms=0)
         group.wait_ms(2)
@@ -118,7 +118,7 @@ class TestPostpone:
         group.move_delayed("postpone", "job", delay_ms=5000)
         assert KEPT_MS + 4000 < group.client.pttl(marker_key("job")) <= KEPT_MS + 5000
 
-    def test_what_official_producers_see_ends_an_hour_past_the_new_time(self, group: Group) -> None:
+    def test_the_official_uniqueness_key_ends_an_hour_past_the_new_time(self, group: Group) -> None:
         for delay_ms, seconds in ((5000, 5), (1, 1), (HOUR_MS, 3600)):
             delay(group, f"job {delay_ms}", due=f"+{2 * HOUR_MS}")
             group.move_delayed("postpone", f"job {delay_ms}", delay_ms=delay_ms)
@@ -136,7 +136,7 @@ class TestPostpone:
         assert group.move_delayed("postpone", "job", delay_ms=5000) == [1]
         assert group.marker("job") is None
 
-    def test_one_that_is_not_delayed_any_more_is_left_alone(self, group: Group) -> None:
+    def test_a_job_that_is_no_longer_delayed_is_left_alone(self, group: Group) -> None:
         group.add_with_options(Wanted("mail", b"x", "job", only="keep"))
         assert group.move_delayed("postpone", "job", delay_ms=5000) == [0]
         assert (group.delayed, len(group.stream)) == ({}, 1)
@@ -156,13 +156,13 @@ class TestPostpone:
 
 
 class TestRun:
-    def test_it_joins_the_stream_at_once(self, group: Group) -> None:
+    def test_the_job_joins_the_stream_at_once(self, group: Group) -> None:
         delay(group, "job", only="")
         assert group.move_delayed("run", "job") == [1]
         assert group.entries == [{b"d": b"data of job", b"n": b"mail"}]
         assert (group.delayed, group.index("job"), group.marker("job")) == ({}, None, None)
 
-    def test_its_marker_says_where_it_is_now(self, group: Group) -> None:
+    def test_the_uniqueness_key_names_the_new_entry(self, group: Group) -> None:
         delay(group, "job")
         ttl_ms = group.client.pttl(marker_key("job"))
         group.move_delayed("run", "job")
@@ -185,12 +185,12 @@ class TestRun:
         group.move_delayed("run", "job")
         assert group.entries == [{b"d": bytes(range(256)), b"n": ("ü" * 200).encode()}]
 
-    def test_one_with_an_id_like_ours_shows_that_it_has_a_marker(self, group: Group) -> None:
+    def test_a_unique_job_with_a_ulid_is_flagged(self, group: Group) -> None:
         delay(group, ULID)
         group.move_delayed("run", ULID)
         assert group.entries == [{b"d": f"data of {ULID}".encode(), b"n": b"mail", b"u": b"1"}]
 
-    def test_another_id_shows_by_itself_that_it_may_have_one(self, group: Group) -> None:
+    def test_an_id_of_another_length_needs_no_flag(self, group: Group) -> None:
         delay(group, "job")
         group.move_delayed("run", "job")
         assert group.entries == [{b"d": b"data of job", b"n": b"mail"}]
@@ -200,12 +200,12 @@ class TestRun:
         group.move_delayed("run", ULID)
         assert group.entries == [{b"d": b"x", b"u": b"1"}]
 
-    def test_so_does_one_of_as_many_letters_whatever_its_bytes(self, group: Group) -> None:
+    def test_an_id_of_26_characters_is_flagged_for_any_bytes(self, group: Group) -> None:
         delay(group, "ü" * 26)
         group.move_delayed("run", "ü" * 26)
         assert group.entries[0][b"u"] == b"1"
 
-    def test_without_a_marker_it_shows_none(self, group: Group) -> None:
+    def test_a_job_without_a_uniqueness_key_is_not_flagged(self, group: Group) -> None:
         delay(group, ULID, only="")
         group.move_delayed("run", ULID)
         assert group.entries == [{b"d": f"data of {ULID}".encode(), b"n": b"mail"}]
@@ -262,14 +262,14 @@ class TestTrouble:
         assert group.move_delayed("run", "1", "2") == [1, 1]
         assert group.envelopes == [b"data of 1", b"data of 2"]
 
-    def test_without_a_stream_it_begins_one(self, group: Group) -> None:
+    def test_a_missing_stream_is_created(self, group: Group) -> None:
         delay(group, "job")
         group.client.delete(KEYS.stream)
         assert group.move_delayed("run", "job") == [1]
         assert group.envelopes == [b"data of job"]
 
     @pytest.mark.parametrize("what", ("cancel", "postpone", "run"))
-    def test_of_none_none_is_found(self, group: Group, what: str) -> None:
+    def test_an_empty_call_and_an_unknown_id_find_none(self, group: Group, what: str) -> None:
         assert group.move_delayed(what) == []
         assert group.move_delayed(what, "none") == [0]
         assert group.keys == {KEYS.stream}

@@ -14,12 +14,12 @@ def store(group: Group, *keys: str) -> None:
 
 
 class TestRemove:
-    def test_it_is_gone_with_its_spec(self, group: Group) -> None:
+    def test_a_removed_repeatable_is_gone_with_its_spec(self, group: Group) -> None:
         store(group, "nightly")
         assert group.move_repeatable("remove", "nightly") == 1
         assert group.keys == {KEYS.stream}
 
-    def test_also_while_it_is_paused(self, group: Group) -> None:
+    def test_a_paused_repeatable_can_be_removed(self, group: Group) -> None:
         store(group, "nightly")
         group.move_repeatable("pause", "nightly")
         assert group.move_repeatable("remove", "nightly") == 1
@@ -41,12 +41,12 @@ class TestRemove:
         assert group.move_repeatable("remove", "nightly") == 0
         assert group.keys == {KEYS.stream}
 
-    def test_one_that_another_has_removed_while_it_was_paused_is_gone(self, group: Group) -> None:
+    def test_a_paused_repeatable_that_another_process_removed_is_gone(self, group: Group) -> None:
         group.client.zadd(KEYS.repeat_paused, {"nightly": 1})
         assert group.move_repeatable("remove", "nightly") == 0
         assert group.keys == {KEYS.stream}
 
-    def test_one_that_is_in_both_sets_is_one(self, group: Group) -> None:
+    def test_a_repeatable_in_both_sets_is_removed_once(self, group: Group) -> None:
         store(group, "nightly")
         group.client.zadd(KEYS.repeat_paused, {"nightly": 1})
         assert group.move_repeatable("remove", "nightly") == 1
@@ -54,7 +54,7 @@ class TestRemove:
 
 
 class TestPause:
-    def test_it_fires_no_more_and_keeps_its_time_and_its_spec(self, group: Group) -> None:
+    def test_a_paused_repeatable_does_not_fire_and_keeps_its_time_and_its_spec(self, group: Group) -> None:
         store(group, "nightly")
         assert group.move_repeatable("pause", "nightly") == 1
         assert (group.repeatables, group.paused) == ({}, {b"nightly": 5000})
@@ -66,7 +66,7 @@ class TestPause:
         assert [group.move_repeatable("pause", "nightly") for _ in range(2)] == [1, 0]
         assert group.paused == {b"nightly": 5000}
 
-    def test_none_of_that_key_fires(self, group: Group) -> None:
+    def test_an_unknown_key_pauses_nothing(self, group: Group) -> None:
         store(group, "nightly")
         assert group.move_repeatable("pause", "other") == 0
         assert (group.repeatables, group.paused) == ({b"nightly": 5000}, {})
@@ -79,7 +79,7 @@ class TestPause:
 
 
 class TestResume:
-    def test_it_fires_again_from_the_time_that_is_given(self, group: Group) -> None:
+    def test_a_resumed_repeatable_fires_from_the_given_time(self, group: Group) -> None:
         store(group, "nightly")
         group.move_repeatable("pause", "nightly")
         assert group.move_repeatable("resume", "nightly", 9000) == 1
@@ -91,12 +91,12 @@ class TestResume:
         assert [group.move_repeatable("resume", "nightly", score) for score in (9000, 9999)] == [1, 0]
         assert group.repeatables == {b"nightly": 9000}
 
-    def test_one_that_fires_keeps_its_time(self, group: Group) -> None:
+    def test_a_repeatable_that_fires_keeps_its_time(self, group: Group) -> None:
         store(group, "nightly")
         assert group.move_repeatable("resume", "nightly", 9000) == 0
         assert group.repeatables == {b"nightly": 5000}
 
-    def test_one_that_was_removed_does_not_come_back(self, group: Group) -> None:
+    def test_a_removed_repeatable_does_not_come_back(self, group: Group) -> None:
         store(group, "nightly")
         group.move_repeatable("pause", "nightly")
         group.move_repeatable("remove", "nightly")
@@ -108,13 +108,13 @@ class TestResume:
         assert group.move_repeatable("resume", "nightly", 9000) == 0
         assert group.client.exists(KEYS.repeat) == 0
 
-    def test_one_that_fires_too_was_stored_by_another_and_is_not_paused(self, group: Group) -> None:
+    def test_a_repeatable_that_another_process_stored_is_not_paused(self, group: Group) -> None:
         store(group, "nightly")
         group.client.zadd(KEYS.repeat_paused, {"nightly": 1})
         assert group.move_repeatable("resume", "nightly", 9000) == 0
         assert (group.repeatables, group.paused) == ({b"nightly": 5000}, {})
 
-    def test_one_without_a_spec_was_removed_by_another(self, group: Group) -> None:
+    def test_a_repeatable_without_a_spec_was_removed(self, group: Group) -> None:
         store(group, "nightly")
         group.move_repeatable("pause", "nightly")
         group.client.delete(KEYS.repeat_spec("nightly"))

@@ -50,7 +50,7 @@ class TestMoving:
         assert group.promote().promoted == 2
         assert group.envelopes == [b"%d" % -HOUR_MS, b"-1000"]
 
-    def test_none_is_promoted_early_not_even_by_a_part_of_a_millisecond(self, group: Group) -> None:
+    def test_no_job_is_promoted_early_not_even_by_a_part_of_a_millisecond(self, group: Group) -> None:
         for number in range(50):
             due_ms = group.now_ms + 3
             group.client.zadd(KEYS.delayed, {join_member("", b"%d" % number): due_ms})
@@ -70,7 +70,7 @@ class TestMoving:
         assert [group.promote(batch=2).promoted for _ in range(4)] == [2, 2, 1, 0]
         assert group.envelopes == [b"0", b"1", b"2", b"3", b"4"]
 
-    def test_its_bytes_bound_one_call(self, group: Group) -> None:
+    def test_the_bytes_bound_one_call(self, group: Group) -> None:
         for number in range(50):
             delay(group, join_member("", b"%02d" % number * 500), number - 100)  # 1,004 bytes each
         first, second = group.promote(max_bytes=10_000), group.promote(max_bytes=1)
@@ -85,7 +85,7 @@ class TestMoving:
         assert moved == [23, 3, 3, 3, 3, 3, 2, 0]
         assert [envelope[:2] for envelope in group.envelopes] == [b"%02d" % number for number in range(40)]
 
-    def test_what_is_not_due_does_not_ride_along_with_what_is(self, group: Group) -> None:
+    def test_a_job_that_is_not_due_stays_beside_a_due_one(self, group: Group) -> None:
         delay(group, join_member("", b"due"), -100)
         for number in range(30):
             delay(group, join_member("", b"%d" % number), HOUR_MS)
@@ -97,7 +97,7 @@ class TestMoving:
         assert [group.promote().promoted for _ in range(3)] == [1, 0, 0]
         assert group.envelopes == [b"envelope"]
 
-    def test_with_nothing_delayed_nothing_happens(self, group: Group) -> None:
+    def test_an_empty_delayed_set_promotes_none(self, group: Group) -> None:
         assert group.promote() == Promoted(1, 0, 0, -1)
         assert group.keys == {KEYS.stream, KEYS.promoter_lease}
 
@@ -124,7 +124,7 @@ class TestMoving:
         assert group.stream[:300] == waiting
         assert len(group.stream) == 301
 
-    def test_without_a_stream_it_begins_one(self, group: Group) -> None:
+    def test_a_missing_stream_is_created(self, group: Group) -> None:
         group.client.delete(KEYS.stream)
         delay(group, join_member("", b"envelope"))
         assert group.promote().promoted == 1
@@ -137,7 +137,7 @@ class TestNext:
         delay(group, join_member("", b"later"), by_ms=HOUR_MS)
         assert 4000 < group.promote().next_ms <= 5000
 
-    def test_what_a_full_batch_left_behind_is_due_now(self, group: Group) -> None:
+    def test_the_rest_of_a_full_batch_is_due_now(self, group: Group) -> None:
         for number in range(3):
             delay(group, join_member("", b"%d" % number), -100)
         assert group.promote(batch=2).next_ms == 0
@@ -167,9 +167,9 @@ BAD = {
 }
 
 
-class TestSetAside:
+class TestBadMembers:
     @pytest.mark.parametrize("member", BAD.values(), ids=BAD)
-    def test_what_is_no_job_goes_to_the_dead_letters_with_its_bytes(self, group: Group, member: bytes) -> None:
+    def test_a_member_that_is_no_job_goes_to_the_dead_letters_with_its_bytes(self, group: Group, member: bytes) -> None:
         delay(group, member)
         assert group.promote() == Promoted(1, 0, 1, -1)
         assert (group.delayed, group.stream) == ({}, [])
@@ -194,12 +194,12 @@ class TestSetAside:
         assert [group.promote().set_aside for _ in range(2)] == [1, 0]
         assert len(group.letters) == 1
 
-    def test_they_count_towards_the_batch(self, group: Group) -> None:
+    def test_bad_members_count_towards_the_batch(self, group: Group) -> None:
         for number in range(3):
             delay(group, b"%d" % number, number - 100)
         assert group.promote(batch=2) == Promoted(1, 0, 2, 0)
 
-    def test_one_that_is_not_due_is_left_alone(self, group: Group) -> None:
+    def test_a_bad_member_that_is_not_due_is_left_alone(self, group: Group) -> None:
         delay(group, b"bad", by_ms=HOUR_MS)
         assert group.promote()[:3] == (1, 0, 0)
         assert len(group.delayed) == 1
@@ -211,12 +211,12 @@ class TestLease:
         assert group.client.get(KEYS.promoter_lease) == b"a"
         assert 0 < group.client.pttl(KEYS.promoter_lease) <= 5000
 
-    def test_its_holder_renews_it(self, group: Group) -> None:
+    def test_the_holder_renews_its_lease(self, group: Group) -> None:
         group.promote("a", lease_ms=5000)
         assert group.promote("a", lease_ms=50_000).leads == 1
         assert group.client.pttl(KEYS.promoter_lease) > 5000
 
-    def test_who_does_not_lead_moves_nothing_and_learns_who_does(self, group: Group) -> None:
+    def test_a_process_that_does_not_lead_moves_no_job_and_gets_the_leader(self, group: Group) -> None:
         group.promote("a", lease_ms=5000)
         delay(group, join_member("", b"envelope"), -7000)
         delay(group, b"bad")
@@ -228,7 +228,7 @@ class TestLease:
         assert group.client.get(KEYS.promoter_lease) == b"a"
         assert group.client.pttl(KEYS.promoter_lease) <= 5000
 
-    def test_with_nothing_due_nothing_is_overdue(self, group: Group) -> None:
+    def test_no_job_is_overdue_when_none_is_due(self, group: Group) -> None:
         group.promote("a", lease_ms=5000)
         assert group.promote("b").overdue_ms == 0
         delay(group, join_member("", b"envelope"), HOUR_MS)
@@ -264,7 +264,7 @@ class TestLease:
             assert group.promote("a") == Promoted(1, 0, 0, int(9e15))
             assert group.promote("b").overdue_ms == 0
 
-    def test_one_before_all_times_is_long_due(self, group: Group) -> None:
+    def test_a_job_with_a_score_of_minus_infinity_is_long_due(self, group: Group) -> None:
         group.promote("a", lease_ms=5000)
         group.client.zadd(KEYS.delayed, {join_member("", b"envelope"): "-inf"})
         assert group.promote("b").overdue_ms == int(9e15)
@@ -281,7 +281,7 @@ def envelope(job_id: str) -> bytes:
 class TestIndex:
     """The id that the index and the marker are found by stands in the envelope."""
 
-    def test_it_goes_with_the_job(self, group: Group) -> None:
+    def test_the_index_goes_with_the_job(self, group: Group) -> None:
         for job_id in ("a", "x" * 31, "x" * 32, "x" * 255, "x" * 256, "x" * 1000, "ü" * 100, ULID):
             delay(group, join_member("mail", envelope(job_id)))
             group.client.set(index_key(job_id), "member")
@@ -301,7 +301,7 @@ class TestIndex:
             group.promote()
             assert group.index("job") is None
 
-    def test_each_of_a_batch_has_its_own(self, group: Group) -> None:
+    def test_each_job_of_a_batch_has_its_own_index(self, group: Group) -> None:
         for number in range(5):
             delay(group, join_member("mail", envelope(str(number))), number - 100)
             group.client.set(index_key(str(number)), "member")
@@ -320,14 +320,14 @@ class TestIndex:
         group.promote()
         assert (group.marker(""), group.entries) == ("d", [{b"d": b"no envelope"}])
 
-    def test_those_of_others_stay(self, group: Group) -> None:
+    def test_the_index_of_another_job_stays(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))
         group.client.set(index_key("other"), "member")
         group.client.set(marker_key("other"), "d")
         group.promote()
         assert (group.index("other"), group.marker("other")) == (b"member", "d")
 
-    def test_what_is_not_due_keeps_its_own(self, group: Group) -> None:
+    def test_a_job_that_is_not_due_keeps_its_index(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")), HOUR_MS)
         group.client.set(index_key("job"), "member")
         group.promote()
@@ -357,8 +357,8 @@ class TestIndex:
         assert group.envelopes[: len(odd)] == odd
 
 
-class TestMarker:
-    def test_it_says_where_the_job_is_now_and_keeps_its_end(self, group: Group) -> None:
+class TestUniquenessKey:
+    def test_the_key_names_the_new_entry_and_keeps_its_expiry(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))
         group.client.set(marker_key("job"), "d", px=60_000)
         group.promote()
@@ -371,20 +371,20 @@ class TestMarker:
         group.promote()
         assert group.marker("job") == "w" + group.stream[0].decode()
 
-    def test_that_of_official_producers_stays_as_it_is(self, group: Group) -> None:
+    def test_an_official_key_stays_as_it_is(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))
         group.client.set(official_marker_key("job"), "1", px=60_000)
         group.promote()
         assert (group.marker("job"), group.client.get(official_marker_key("job"))) == (None, b"1")
         assert 59_000 < group.client.pttl(official_marker_key("job")) <= 60_000
 
-    def test_none_is_made(self, group: Group) -> None:
+    def test_no_key_is_created(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))
         group.promote()
         assert group.marker("job") is None
         assert group.entries == [{b"d": envelope("job"), b"n": b"mail"}]
 
-    def test_one_of_another_type_holds_no_job_up(self, group: Group) -> None:
+    def test_a_key_of_another_type_holds_no_job_up(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))
         group.client.rpush(marker_key("job"), "a list")
         assert group.promote().promoted == 1
@@ -399,18 +399,18 @@ class TestMarker:
             {b"d": envelope(ULID), b"u": b"1"},
         ]
 
-    def test_so_does_one_of_as_many_letters_whatever_its_bytes(self, group: Group) -> None:
+    def test_an_id_of_26_characters_is_flagged_for_any_bytes(self, group: Group) -> None:
         delay(group, join_member("", envelope("ü" * 26)))
         group.client.set(marker_key("ü" * 26), "d")
         group.promote()
         assert group.entries[0][b"u"] == b"1"
 
-    def test_without_one_it_shows_none(self, group: Group) -> None:
+    def test_a_job_without_a_key_is_not_flagged(self, group: Group) -> None:
         delay(group, join_member("mail", envelope(ULID)))
         group.promote()
         assert group.entries == [{b"d": envelope(ULID), b"n": b"mail"}]
 
-    def test_another_id_shows_by_itself_that_it_may_have_one(self, group: Group) -> None:
+    def test_an_id_of_another_length_needs_no_flag(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))
         group.client.set(marker_key("job"), "d")
         group.promote()
@@ -421,7 +421,7 @@ class TestEvents:
     def events(self, group: Group) -> list[dict[bytes, bytes]]:
         return [fields for _, fields in group.client.xrange(KEYS.events)]
 
-    def test_each_promoted_job_is_told_of_if_that_is_asked_for(self, group: Group) -> None:
+    def test_each_promoted_job_has_an_event_if_asked_for(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("1")), -20)
         delay(group, join_member("", envelope("2")), -10)
         before = group.now_ms
@@ -437,7 +437,7 @@ class TestEvents:
         group.promote(events=0)
         assert KEYS.events not in group.keys
 
-    def test_their_number_is_bounded(self, group: Group) -> None:
+    def test_the_number_of_events_is_bounded(self, group: Group) -> None:
         for number in range(300):
             delay(group, join_member("mail", envelope(str(number))), -100)
         group.promote(batch=300, events=10)
@@ -493,21 +493,21 @@ class TestTrouble:
         assert group.envelopes == [envelope(f"job-{number}") for number in range(3)]
         assert [member[:4] for member in group.delayed] == [b"bad0", b"bad1", b"bad2", b"\x04\0\0\0"]
 
-    def test_one_who_is_refused_everything_does_not_lead(self, group: Group) -> None:
+    def test_a_promoter_whose_writes_are_refused_does_not_lead(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))
         group.client.delete(KEYS.stream)
         group.client.set(KEYS.stream, "a string")
         group.promote("a")
         assert KEYS.promoter_lease not in group.keys
 
-    def test_only_its_own_keys_are_touched(self, group: Group) -> None:
+    def test_the_script_touches_only_its_own_keys(self, group: Group) -> None:
         delay(group, join_member("", b"1"))
         delay(group, b"bad")
         delay(group, join_member("", b"2"), HOUR_MS)
         group.promote()
         assert group.keys == {KEYS.stream, KEYS.delayed, KEYS.dead, KEYS.promoter_lease}
 
-    def test_without_memory_no_job_is_lost(self) -> None:
+    def test_no_job_is_lost_without_memory(self) -> None:
         with RedisServer() as server, server.client() as client:
             group = Group(client)
             group.create()

@@ -19,7 +19,7 @@ def leftovers(group: Group) -> list[str]:
     return sorted(key for key in group.keys if any(kind in key for kind in (":didx:", ":unique:", ":dlid:")))
 
 
-def test_what_is_delayed_goes_with_its_index_and_its_marker(group: Group) -> None:
+def test_a_delayed_job_goes_with_its_index_and_its_uniqueness_key(group: Group) -> None:
     group.add_with_options(job("1"), job("2", name=""))
     assert len(leftovers(group)) == 6
     assert group.purge_delayed() == 2
@@ -27,13 +27,13 @@ def test_what_is_delayed_goes_with_its_index_and_its_marker(group: Group) -> Non
     assert group.add_with_options(job("1")) == "n"
 
 
-def test_so_does_what_is_overdue(group: Group) -> None:
+def test_an_overdue_job_goes(group: Group) -> None:
     group.client.zadd(KEYS.delayed, {join_member("mail", job("1").envelope): 1})
     assert group.purge_delayed() == 1
     assert (group.delayed, group.stream) == ({}, [])
 
 
-def test_so_does_what_waits_for_its_next_try(group: Group) -> None:
+def test_a_job_that_waits_for_its_retry_goes(group: Group) -> None:
     group.add_with_options(job("1")._replace(due=""))
     (entry_id,) = group.read("a", 1)
     member = join_member("mail", job("1").envelope)
@@ -48,7 +48,7 @@ def test_a_window_of_a_job_that_is_gone_is_over(group: Group) -> None:
     assert leftovers(group) == []
 
 
-def test_without_delayed_jobs_there_is_nothing_to_remove(group: Group) -> None:
+def test_an_empty_delayed_set_gives_zero(group: Group) -> None:
     assert group.purge_delayed() == 0
     assert group.keys == {KEYS.stream}
 
@@ -73,7 +73,7 @@ def test_ids_and_names_of_any_length_are_found(group: Group) -> None:
     assert leftovers(group) == []
 
 
-def test_of_envelopes_of_three_to_five_the_id_is_read(group: Group) -> None:
+def test_the_id_is_read_from_envelopes_of_three_to_five_fields(group: Group) -> None:
     for array in (0x92, 0x93, 0x95, 0x96):
         group.client.zadd(KEYS.delayed, {join_member("mail", bytes([array, 0xA4]) + b"id%x" % array): 1})
         group.client.set(marker_key(f"id{array:x}"), "d")
@@ -81,7 +81,7 @@ def test_of_envelopes_of_three_to_five_the_id_is_read(group: Group) -> None:
     assert sorted(key[-4:] for key in leftovers(group)) == ["id92", "id96"]
 
 
-def test_whatever_stands_in_the_delayed_set_goes(group: Group) -> None:
+def test_a_member_of_any_shape_goes(group: Group) -> None:
     envelopes = (b"", b"\x94", b"\xc1x", b"\x94\xd9", b"\x94\xda\x01", b"\x94\xda", b"\x94\x05", b"text")
     members = [b"", b"x", b"\xff\xff\xff\xff", b"\x09\x00\x00\x00", *(join_member("", each) for each in envelopes)]
     group.client.zadd(KEYS.delayed, dict.fromkeys(members, 1))
@@ -89,7 +89,7 @@ def test_whatever_stands_in_the_delayed_set_goes(group: Group) -> None:
     assert group.delayed == {}
 
 
-def test_what_waits_or_runs_stays(group: Group) -> None:
+def test_waiting_and_running_jobs_stay(group: Group) -> None:
     entry_ids = group.hand_to("a", 1) + group.add(1)
     group.add_with_options(job("1"), job("2")._replace(due=""))
     assert group.purge_delayed() == 1
@@ -113,7 +113,7 @@ def test_a_key_of_another_type_is_an_error_and_stays(group: Group) -> None:
     assert group.client.get(KEYS.delayed) == b"a string"
 
 
-def test_it_goes_without_memory_too(group: Group) -> None:
+def test_delayed_jobs_go_without_memory_too(group: Group) -> None:
     group.add_with_options(job("1"))
     with group.full_memory():
         assert group.purge_delayed() == 1

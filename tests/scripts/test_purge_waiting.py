@@ -14,7 +14,7 @@ def job(job_id: str) -> Wanted:
     return Wanted("mail", encode_envelope(job_id, encode_data(1), 0, 0, None), job_id, only="keep")
 
 
-def test_what_waits_goes(group: Group) -> None:
+def test_a_waiting_job_goes(group: Group) -> None:
     group.add(3)
     assert group.purge_waiting() == 3
     assert (group.stream, group.keys) == ([], {KEYS.stream})
@@ -25,13 +25,13 @@ def test_an_empty_stream_has_nothing_to_remove(group: Group) -> None:
     assert group.keys == {KEYS.stream}
 
 
-def test_without_a_stream_nothing_comes_into_being(group: Group) -> None:
+def test_no_key_is_created_without_a_stream(group: Group) -> None:
     group.client.delete(KEYS.stream)
     assert group.purge_waiting() == 0
     assert group.keys == set()
 
 
-def test_without_a_group_everything_waits(group: Group) -> None:
+def test_every_entry_waits_without_a_group(group: Group) -> None:
     group.hand_to("a", 2)
     group.add(1)
     group.client.xgroup_destroy(KEYS.stream, GROUP)
@@ -39,15 +39,15 @@ def test_without_a_group_everything_waits(group: Group) -> None:
     assert group.stream == []
 
 
-def test_what_a_worker_has_been_given_stays_and_is_still_its_own(group: Group) -> None:
+def test_a_delivered_entry_stays_with_its_worker(group: Group) -> None:
     held = group.hand_to("a", 2)
     group.add(3)
     assert group.purge_waiting() == 3
     assert (group.stream, group.holds) == (held, dict.fromkeys(held, Hold("a", 1)))
 
 
-def test_what_any_of_several_groups_has_been_given_stays(group: Group) -> None:
-    """Whichever is listed first: the one that is furthest decides."""
+def test_an_entry_delivered_to_any_group_stays(group: Group) -> None:
+    """The group that has read furthest decides, in any order of the list."""
     entry_ids = group.add(4)
     group.read("a", 2)
     for name, position in (("ahead", entry_ids[2]), ("zero", "0")):
@@ -85,7 +85,7 @@ def test_the_same_call_again_removes_more(group: Group) -> None:
     assert [group.purge_waiting(2) for _ in range(4)] == [2, 2, 1, 0]
 
 
-def test_what_came_later_than_the_newest_that_may_go_stays(group: Group) -> None:
+def test_an_entry_newer_than_the_given_one_stays(group: Group) -> None:
     _, second, third = group.add(3)
     assert group.purge_waiting(newest=second) == 2
     assert group.stream == [third]
@@ -113,7 +113,7 @@ def test_envelopes_of_any_length_are_read(group: Group, array: int) -> None:
     assert group.marker("x") is None
 
 
-def test_of_envelopes_of_three_to_five_the_id_is_read(group: Group) -> None:
+def test_the_id_is_read_from_envelopes_of_three_to_five_fields(group: Group) -> None:
     for array in (0x92, 0x93, 0x95, 0x96):
         entry_id = group.client.xadd(KEYS.stream, {"n": "mail", "d": bytes([array, 0xA4]) + b"id%x" % array})
         group.client.set(marker_key(f"id{array:x}"), entry_id)
@@ -157,7 +157,7 @@ def test_markers_of_what_runs_stay(group: Group) -> None:
     assert (group.marker("running"), group.marker("waiting")) == (entry_id.decode(), None)
 
 
-def test_whatever_stands_in_the_stream_goes(group: Group) -> None:
+def test_an_entry_of_any_shape_goes(group: Group) -> None:
     for envelope in (b"", b"\x94", b"\xc1x", b"\x94\xd9", b"\x94\xda\x01", b"\x94\xda", b"\x94\x05", b"text"):
         group.client.xadd(KEYS.stream, {"d": envelope})
     group.client.xadd(KEYS.stream, {"x": "y"})
@@ -181,7 +181,7 @@ def test_a_stream_of_another_type_is_an_error_and_stays(group: Group) -> None:
     assert group.client.get(KEYS.stream) == b"a string"
 
 
-def test_it_goes_without_memory_too(group: Group) -> None:
+def test_waiting_jobs_go_without_memory_too(group: Group) -> None:
     group.add(3)
     with group.full_memory():
         assert group.purge_waiting() == 3

@@ -21,20 +21,20 @@ def test_new_entries_come_in_their_order_and_are_ours(group: Group) -> None:
     assert group.holds == {first: Hold("a", 1), second: Hold("a", 1)}
 
 
-def test_what_was_read_does_not_come_again(group: Group) -> None:
+def test_an_entry_is_read_once(group: Group) -> None:
     group.hand_to("b")
     (fresh,) = group.add(1)
     assert [entry.id for entry in group.read_within("a")] == [fresh]
     assert group.read_within("a") == []
 
 
-def test_its_count_bounds_one_call(group: Group) -> None:
+def test_the_count_bounds_one_call(group: Group) -> None:
     entry_ids = group.add(5)
     assert [entry.id for entry in group.read_within("a", count=3)] == entry_ids[:3]
     assert list(group.holds) == entry_ids[:3]
 
 
-def test_its_bytes_bound_one_call_and_the_rest_stays_unread(group: Group) -> None:
+def test_the_bytes_bound_one_call_and_the_other_entries_stay_unread(group: Group) -> None:
     entry_ids = add_large(group, 9)
     assert len(group.read_within("a", bounds=(3001, 2**30))) == 4
     assert list(group.holds) == entry_ids[:4]
@@ -42,7 +42,7 @@ def test_its_bytes_bound_one_call_and_the_rest_stays_unread(group: Group) -> Non
     assert len(group.read_within("b")) == 4
 
 
-def test_of_an_entry_that_is_too_large_comes_the_size(group: Group) -> None:
+def test_a_too_large_entry_comes_as_its_size(group: Group) -> None:
     (large,) = add_large(group, 1, size=5001)
     (fits,) = add_large(group, 1, size=5000)
     taken = group.read_within("a", bounds=(2**30, 5000))
@@ -60,7 +60,7 @@ def test_an_empty_stream_brings_nothing(group: Group) -> None:
     assert group.read_within("a") == []
 
 
-def test_without_a_group_it_says_so(group: Group) -> None:
+def test_a_missing_group_is_an_error(group: Group) -> None:
     group.destroy()
     with pytest.raises(redis.ResponseError, match="NOGROUP"):
         group.read_within("a", bounds=UNBOUNDED)

@@ -16,8 +16,8 @@ def lose_group(group: Group, *living: str) -> None:
         group.client.zadd(KEYS.workers, {consumer: group.now_ms + LEASE_MS})
 
 
-class TestGroupThatIsThere:
-    def test_it_is_left_as_it_is(self, group: Group) -> None:
+class TestExistingGroup:
+    def test_an_existing_group_is_left_as_it_is(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         group.add(1)
         assert group.regroup("b", {entry_id: 5}) == 1
@@ -25,8 +25,8 @@ class TestGroupThatIsThere:
         assert len(group.read("b", 9)) == 1
         assert group.workers == {}
 
-    def test_what_was_said_before_it_was_there_is_forgotten(self, group: Group) -> None:
-        """As when a process of another kind has made it: in a later round it would be out of date."""
+    def test_reports_from_before_the_group_existed_are_forgotten(self, group: Group) -> None:
+        """As when an official process has created the group: in a later round the reports would be out of date."""
         group.add(1)
         lose_group(group, "a", "b")
         assert group.regroup("a") == 0
@@ -35,8 +35,8 @@ class TestGroupThatIsThere:
         assert WORDS not in group.keys
 
 
-class TestNobodyToWaitFor:
-    def test_on_a_fresh_queue_it_is_made_at_once(self, group: Group) -> None:
+class TestNoLiveWorker:
+    def test_the_group_of_a_fresh_queue_is_created_at_once(self, group: Group) -> None:
         group.client.delete(KEYS.stream)
         assert group.regroup("a") == 1
         assert group.exists
@@ -57,13 +57,13 @@ class TestNobodyToWaitFor:
         added = group.add(1)
         assert group.read("a", 9) == added
 
-    def test_and_the_list_of_workers_still_ends_by_itself(self, group: Group) -> None:
+    def test_the_list_of_workers_still_expires(self, group: Group) -> None:
         group.keep("b")
         group.destroy()
         assert group.regroup("a") == 1
         assert group.client.pttl(KEYS.workers) > 0
 
-    def test_then_nothing_that_was_said_is_left(self, group: Group) -> None:
+    def test_no_report_is_left_when_the_stream_is_empty(self, group: Group) -> None:
         (entry_id,) = group.add(1)
         lose_group(group, "b")
         assert group.regroup("a") == 0
@@ -71,7 +71,7 @@ class TestNobodyToWaitFor:
         assert group.regroup("a") == 1
         assert WORDS not in group.keys
 
-    def test_after_a_flush_nobody_is_waited_for(self, group: Group) -> None:
+    def test_no_worker_is_waited_for_after_a_flush(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         group.keep("a", entry_id)
         group.client.flushall()
@@ -92,7 +92,7 @@ class TestNobodyToWaitFor:
         group.client.zadd(KEYS.workers, {"dead": group.now_ms - 1, HEIR: 0})
         assert group.regroup("a") == 1
 
-    def test_one_alone_makes_it_at_once_though_it_lives(self, group: Group) -> None:
+    def test_a_single_live_worker_rebuilds_the_group_at_once(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         lose_group(group, "a")
         assert group.regroup("a", {entry_id: 1}) == 1
@@ -100,7 +100,7 @@ class TestNobodyToWaitFor:
 
 
 class TestWaiting:
-    def test_it_is_made_when_the_last_of_the_living_has_spoken(self, group: Group) -> None:
+    def test_the_group_is_rebuilt_when_the_last_live_worker_has_reported(self, group: Group) -> None:
         first, second = group.hand_to("a")[0], group.hand_to("b")[0]
         lose_group(group, "a", "b", "c")
         assert group.regroup("a", {first: 1}) == 0
@@ -126,8 +126,8 @@ class TestWaiting:
         group.regroup("b")
         assert group.holds == {done: Hold(HEIR, 0), held: Hold("a", 1)}
 
-    def test_nobody_is_waited_for_past_the_lease_it_had_when_the_first_spoke(self, group: Group) -> None:
-        """As a worker of another group, which renews its lease and never says a word here."""
+    def test_no_worker_is_waited_for_past_the_lease_it_had_at_the_first_report(self, group: Group) -> None:
+        """As a worker of another group, which renews its lease and never reports here."""
         group.add(1)
         lose_group(group, "other")
         assert group.regroup("a") == 0
@@ -139,7 +139,7 @@ class TestWaiting:
         group.client.hset(WORDS, "until", group.now_ms)
         assert group.regroup("a") == 1
 
-    def test_one_that_dies_meanwhile_is_not_waited_for_and_the_others_still_are(self, group: Group) -> None:
+    def test_a_worker_that_dies_meanwhile_is_not_waited_for_and_the_others_still_are(self, group: Group) -> None:
         group.add(1)
         lose_group(group, "lives", "dies")
         group.end_lease("dead")
@@ -148,14 +148,14 @@ class TestWaiting:
         assert group.regroup("a") == 0
         assert group.regroup("lives") == 1
 
-    def test_one_who_comes_later_is_heard_as_well(self, group: Group) -> None:
+    def test_a_worker_that_comes_later_is_waited_for_too(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         lose_group(group, "a")
         assert group.regroup("new") == 0
         assert group.regroup("a", {entry_id: 1}) == 1
         assert group.holds == {entry_id: Hold("a", 1)}
 
-    def test_whoever_speaks_lives_on(self, group: Group) -> None:
+    def test_a_report_renews_the_lease(self, group: Group) -> None:
         group.add(1)
         lose_group(group, "b")
         before = group.now_ms
@@ -189,13 +189,13 @@ class TestWaiting:
         assert replies == [0, 0, 0, 1]
         assert group.holds == {entry_id: Hold(name, 1) for name, entry_id in zip(names, held, strict=True)}
 
-    def test_each_group_has_words_of_its_own(self, group: Group) -> None:
+    def test_each_group_has_its_own_reports(self, group: Group) -> None:
         assert KEYS.regroup("one") != KEYS.regroup("two")
         assert WORDS.startswith(KEYS.prefix)
 
 
-class TestWhatIsHeld:
-    def test_it_is_pending_for_its_holder_by_its_delivery_and_fresh(self, group: Group) -> None:
+class TestHeldEntries:
+    def test_a_held_entry_is_pending_for_its_holder_by_its_delivery_and_fresh(self, group: Group) -> None:
         first, second = group.hand_to("a", 2)
         lose_group(group, "a")
         group.regroup("a", {first: 1, second: 3})
@@ -203,14 +203,14 @@ class TestWhatIsHeld:
         assert group.idle_ms(first) < 10_000
         assert group.keep_each("a", {first: 1, second: 3}) == []
 
-    def test_what_is_gone_from_the_stream_is_not_brought_back(self, group: Group) -> None:
+    def test_an_entry_that_is_gone_from_the_stream_is_not_brought_back(self, group: Group) -> None:
         done, held = group.hand_to("a", 2)
         lose_group(group, "a")
         group.client.xdel(KEYS.stream, done)
         group.regroup("a", {done: 1, held: 1})
         assert group.holds == {held: Hold("a", 1)}
 
-    def test_nor_if_it_was_the_last(self, group: Group) -> None:
+    def test_the_last_entry_is_not_brought_back_if_it_is_gone(self, group: Group) -> None:
         held, done = group.hand_to("a", 2)
         lose_group(group, "a")
         group.client.xdel(KEYS.stream, done)
@@ -218,15 +218,13 @@ class TestWhatIsHeld:
         assert group.holds == {held: Hold("a", 1)}
 
     @pytest.mark.parametrize("order", (("a", "b", "c"), ("b", "c", "a"), ("c", "a", "b")))
-    def test_of_several_who_run_it_the_one_with_the_last_delivery_has_it(
-        self, group: Group, order: tuple[str, ...]
-    ) -> None:
+    def test_an_entry_of_several_holders_goes_to_the_last_delivery(self, group: Group, order: tuple[str, ...]) -> None:
         self.check_last_delivery(group, order)
 
-    def test_whoever_speaks_first(self, group: Group) -> None:
+    def test_the_last_delivery_wins_if_it_is_reported_first(self, group: Group) -> None:
         self.check_last_delivery(group, ("b", "a", "c"))
 
-    def test_whoever_speaks_last(self, group: Group) -> None:
+    def test_the_last_delivery_wins_if_it_is_reported_last(self, group: Group) -> None:
         self.check_last_delivery(group, ("a", "c", "b"))
 
     def check_last_delivery(self, group: Group, order: tuple[str, ...]) -> None:
@@ -237,22 +235,22 @@ class TestWhatIsHeld:
             group.regroup(name, {entry_id: 1 + (number + shift) % 3 for shift, entry_id in enumerate(entry_ids)})
         assert group.holds == {entry_id: Hold("abc"[(2 - shift) % 3], 3) for shift, entry_id in enumerate(entry_ids)}
 
-    def test_one_word_of_nothing(self, group: Group) -> None:
+    def test_an_empty_report_leaves_every_entry_unread(self, group: Group) -> None:
         added = group.hand_to("dead", 2)
         lose_group(group)
         group.regroup("a")
         assert group.holds == {}
         assert group.read("a", 9) == added
 
-    def test_what_is_no_entry_id_is_passed_over(self, group: Group) -> None:
+    def test_an_invalid_entry_id_is_skipped(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         lose_group(group)
         assert group.regroup("a", {b"not an id": 1, entry_id: 1}) == 1
         assert group.holds == {entry_id: Hold("a", 1)}
 
 
-class TestWhatNobodyHolds:
-    def test_up_to_the_last_that_is_held_it_goes_to_who_has_left(self, group: Group) -> None:
+class TestEntriesWithoutHolder:
+    def test_an_entry_before_the_last_held_one_goes_to_the_heir(self, group: Group) -> None:
         left, held = group.hand_to("dead")[0], group.hand_to("a")[0]
         (waiting,) = group.add(1)
         lose_group(group, "a")
@@ -262,7 +260,7 @@ class TestWhatNobodyHolds:
         assert group.lease(HEIR) == 0
         assert group.read("b", 9) == [waiting]
 
-    def test_anybody_takes_it_over_at_once_and_it_is_its_first_delivery(self, group: Group) -> None:
+    def test_any_worker_takes_such_an_entry_at_once_as_its_first_delivery(self, group: Group) -> None:
         left, held = group.hand_to("dead")[0], group.hand_to("a")[0]
         lose_group(group, "a")
         group.regroup("a", {held: 1})
@@ -271,13 +269,13 @@ class TestWhatNobodyHolds:
         assert [(entry.id, entry.deliveries) for entry in taken] == [(left, 0)]
         assert group.lease(HEIR) is None
 
-    def test_who_has_left_nothing_is_not_named(self, group: Group) -> None:
+    def test_the_heir_is_not_listed_without_entries(self, group: Group) -> None:
         (held,) = group.hand_to("a")
         lose_group(group, "a")
         group.regroup("a", {held: 1})
         assert set(group.workers) == {b"a"}
 
-    def test_more_than_a_page(self, group: Group) -> None:
+    def test_more_than_a_page_of_entries_goes_to_the_heir(self, group: Group) -> None:
         entry_ids = group.hand_to("dead", 251)
         lose_group(group)
         group.regroup("a", {entry_ids[0]: 1, entry_ids[-2]: 1})
@@ -300,7 +298,7 @@ class TestWhatNobodyHolds:
             assert sorted(group.holds) == sorted(expected[: held + 1])
             assert group.read("b", 9) == expected[held + 1 :]
 
-    def test_in_whatever_order_they_are_named(self, group: Group) -> None:
+    def test_the_order_of_the_report_does_not_matter(self, group: Group) -> None:
         entry_ids = group.hand_to("a", 12)
         lose_group(group, "a")
         group.regroup("a", dict.fromkeys(reversed(entry_ids[:11]), 1))
@@ -311,7 +309,7 @@ class TestWhatNobodyHolds:
 class TestStreamThatIsBehind:
     """Restored from a snapshot, or begun again: what is held may lie beyond its last id."""
 
-    def test_what_is_added_later_is_read(self, group: Group) -> None:
+    def test_entries_added_later_are_read(self, group: Group) -> None:
         group.client.delete(KEYS.stream)
         waiting = group.client.xadd(KEYS.stream, {"d": "x"}, "5-1")
         assert group.regroup("a", {b"9-9": 1}) == 1
@@ -321,7 +319,7 @@ class TestStreamThatIsBehind:
         assert taken is not None
         assert [entry.id for entry in taken] == [waiting]
 
-    def test_also_behind_entries_that_are_gone(self, group: Group) -> None:
+    def test_the_group_starts_at_the_last_id_behind_deleted_entries(self, group: Group) -> None:
         group.client.delete(KEYS.stream)
         for entry_id in ("5-1", "6-1"):
             group.client.xadd(KEYS.stream, {"d": "x"}, entry_id)
@@ -332,7 +330,7 @@ class TestStreamThatIsBehind:
 
 
 class TestNarrowUser:
-    def test_one_who_may_not_do_all_of_it_makes_no_group_around_half_of_it(self, group: Group) -> None:
+    def test_a_user_without_all_commands_builds_no_half_group(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         group.destroy()
         for command in ("xclaim", "xgroup", "xrange", "zadd", "hset", "pexpire", "zrangebyscore", "hget"):
@@ -372,7 +370,7 @@ class TestTrouble:
             group.regroup("a")
         assert group.keys == {KEYS.stream}
 
-    def test_one_who_may_not_look_is_told_so_and_changes_nothing(self, group: Group) -> None:
+    def test_a_user_without_xpending_gets_the_error_and_changes_nothing(self, group: Group) -> None:
         group.hand_to("a")
         group.client.execute_command("ACL", "SETUSER", "blind", "on", "nopass", "~*", "+@all", "-xpending")
         path = group.client.connection_pool.connection_kwargs["path"]
@@ -382,7 +380,7 @@ class TestTrouble:
         group.client.execute_command("ACL", "DELUSER", "blind")
         assert group.keys == {KEYS.stream}
 
-    def test_without_memory_it_is_made_all_the_same(self, group: Group) -> None:
+    def test_the_group_is_rebuilt_without_memory_too(self, group: Group) -> None:
         left, held = group.hand_to("dead")[0], group.hand_to("a")[0]
         lose_group(group, "a", "b")
         with group.full_memory():
@@ -390,7 +388,7 @@ class TestTrouble:
             assert group.regroup("b") == 1
         assert group.holds == {left: Hold(HEIR, 0), held: Hold("a", 1)}
 
-    def test_nor_does_a_fresh_queue_need_any(self) -> None:
+    def test_the_group_of_a_fresh_queue_is_created_without_memory_too(self) -> None:
         with RedisServer() as server, server.client() as client:
             group = Group(client)
             client.config_set("maxmemory", 1)
@@ -413,7 +411,7 @@ class TestTrouble:
         holds = group.holds
         assert [holds[entry_id] for entry_id in entry_ids] == [Hold("a", 2), Hold("b", 1)] * 5000
 
-    def test_again_and_again(self, group: Group) -> None:
+    def test_a_group_that_is_lost_again_and_again_is_rebuilt_each_time(self, group: Group) -> None:
         held = {"a": dict.fromkeys(group.hand_to("a", 3), 1), "b": dict.fromkeys(group.hand_to("b", 3), 2)}
         for _ in range(5):
             lose_group(group, "a", "b")

@@ -16,7 +16,7 @@ def test_a_released_entry_passes_to_one_who_has_left(group: Group) -> None:
     assert group.lease(HEIR) == 0
 
 
-def test_it_looks_long_forgotten(group: Group) -> None:
+def test_a_released_entry_looks_long_idle(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.release("a", (entry_id, 0))
     assert group.idle_ms(entry_id) >= RELEASED_IDLE_MS
@@ -31,7 +31,7 @@ def test_an_entry_that_had_been_taken_over_has_its_earlier_deliveries_again(grou
     assert group.holds == {entry_id: Hold(HEIR, 1)}
 
 
-def test_its_next_owner_counts_as_if_it_had_never_been_here(group: Group) -> None:
+def test_the_next_owner_counts_the_first_delivery(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.release("a", (entry_id, 0))
     taken = group.takeover("b", HEIR)
@@ -40,7 +40,7 @@ def test_its_next_owner_counts_as_if_it_had_never_been_here(group: Group) -> Non
     assert group.holds == {entry_id: Hold("b", 1)}
 
 
-def test_another_worker_can_take_it_at_once_while_its_last_one_still_drains(group: Group) -> None:
+def test_another_worker_can_take_a_released_entry_while_the_releasing_one_still_drains(group: Group) -> None:
     unstarted, running = group.hand_to("a", 2)
     group.keep("a", unstarted, running)
     group.release("a", (unstarted, 0))
@@ -50,7 +50,7 @@ def test_another_worker_can_take_it_at_once_while_its_last_one_still_drains(grou
     assert group.holds[running] == Hold("a", 1)
 
 
-def test_once_all_is_taken_the_one_who_has_left_is_forgotten(group: Group) -> None:
+def test_the_heir_is_forgotten_once_all_entries_are_taken(group: Group) -> None:
     entry_ids = group.hand_to("a", 2)
     group.keep("a")
     group.release("a", *((entry_id, 0) for entry_id in entry_ids))
@@ -74,7 +74,7 @@ def test_the_name_of_who_released_all_can_go(group: Group) -> None:
     assert group.holds == {entry_id: Hold(HEIR, 0)}
 
 
-def test_two_that_release_share_the_one_who_has_left(group: Group) -> None:
+def test_two_releasing_workers_share_the_heir(group: Group) -> None:
     (first,) = group.hand_to("a")
     (second,) = group.hand_to("b")
     assert (group.release("a", (first, 0)), group.release("b", (second, 3))) == (1, 1)
@@ -114,7 +114,7 @@ def test_an_entry_that_came_back_is_left_to_its_new_run(group: Group) -> None:
     assert group.holds == {entry_id: Hold(HEIR, 2)}
 
 
-def test_what_a_new_group_hands_to_the_same_worker_again_can_be_released(group: Group) -> None:
+def test_an_entry_that_a_rebuilt_group_delivers_to_the_same_worker_can_be_released(group: Group) -> None:
     (entry_id,) = group.hand_to("dead")
     group.steal(entry_id, "a")
     group.make_anew()
@@ -137,14 +137,14 @@ def test_an_entry_that_is_finished_is_not_brought_back(group: Group) -> None:
     assert group.holds == {}
 
 
-def test_of_many_only_what_is_still_ours_is_released(group: Group) -> None:
+def test_the_entries_that_are_still_ours_are_released(group: Group) -> None:
     first, stolen, third = group.hand_to("a", 3)
     group.steal(stolen, "b")
     assert group.release("a", (first, 0), (stolen, 0), (third, 4), (b"1-1", 0), (b"not an id", 0)) == 2
     assert group.holds == {first: Hold(HEIR, 0), stolen: Hold("b", 2), third: Hold(HEIR, 4)}
 
 
-def test_what_runs_on_is_left_alone(group: Group) -> None:
+def test_a_running_entry_is_left_alone(group: Group) -> None:
     unstarted, running = group.hand_to("a", 2)
     group.release("a", (unstarted, 0))
     assert group.holds[running] == Hold("a", 1)
@@ -162,7 +162,7 @@ def test_an_entry_deleted_by_others_does_no_harm_to_the_rest(group: Group) -> No
     assert [entry.id for entry in taken] == [mine]
 
 
-def test_without_the_group_nothing_happens(group: Group) -> None:
+def test_no_entry_is_released_without_the_group(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.client.xgroup_destroy(KEYS.stream, GROUP)
     with suppress(redis.ResponseError):

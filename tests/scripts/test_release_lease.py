@@ -14,7 +14,7 @@ def test_the_holder_lets_go(group: Group) -> None:
     assert KEYS.promoter_lease not in group.keys
 
 
-def test_somebody_elses_lease_stays(group: Group) -> None:
+def test_the_lease_of_another_process_stays(group: Group) -> None:
     group.promote("a", lease_ms=5000)
     assert group.yields("b") == 0
     assert group.client.get(KEYS.promoter_lease) == b"a"

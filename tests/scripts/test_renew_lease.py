@@ -11,14 +11,14 @@ from tests.support.server import RedisServer
 
 
 class TestLease:
-    def test_it_ends_a_lease_from_now_by_the_servers_clock(self, group: Group) -> None:
+    def test_the_lease_ends_by_the_servers_clock(self, group: Group) -> None:
         before = group.now_ms
         assert group.keep("a") == []
         lease = group.lease("a")
         assert lease is not None
         assert before + LEASE_MS <= lease <= group.now_ms + LEASE_MS
 
-    def test_each_renewal_puts_its_end_off(self, group: Group) -> None:
+    def test_each_renewal_extends_the_lease(self, group: Group) -> None:
         group.end_lease("a")
         ended = group.lease("a")
         group.keep("a")
@@ -44,7 +44,7 @@ class TestLease:
         group.keep("a")
         assert group.client.pttl(KEYS.workers) > 1000
 
-    def test_it_is_renewed_also_while_every_entry_is_lost(self, group: Group) -> None:
+    def test_the_lease_is_renewed_also_while_every_entry_is_lost(self, group: Group) -> None:
         assert group.keep("a", b"1-1") == [b"1-1"]
         assert group.lease("a") is not None
 
@@ -86,7 +86,7 @@ class TestHold:
         assert group.idle_ms(entry_id) < 10_000
         assert group.holds == {entry_id: Hold("a", 3)}
 
-    def test_what_a_new_group_hands_to_the_same_worker_again_is_still_its_own(self, group: Group) -> None:
+    def test_an_entry_that_a_rebuilt_group_delivers_to_the_same_worker_is_still_its_own(self, group: Group) -> None:
         (entry_id,) = group.hand_to("dead")
         group.steal(entry_id, "a")
         group.make_anew()
@@ -113,7 +113,7 @@ class TestHold:
         assert group.keep("a", entry_id) == [entry_id]
         assert group.holds == {}
 
-    def test_of_many_the_lost_are_named_and_the_rest_is_kept(self, group: Group) -> None:
+    def test_the_lost_entries_are_named_and_the_others_are_kept(self, group: Group) -> None:
         first, second, third, fourth = group.hand_to("a", 4)
         group.steal(second, "b")
         group.client.xack(KEYS.stream, GROUP, fourth)
@@ -143,14 +143,14 @@ class TestHold:
         assert group.keep("a", deleted, mine) in ([], [deleted])
         assert group.idle_ms(mine) < 10_000
 
-    def test_what_is_no_entry_id_is_lost(self, group: Group) -> None:
+    def test_an_invalid_entry_id_is_lost(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         assert group.keep("a", b"not an id", entry_id) == [b"not an id"]
 
 
 class TestTrouble:
-    def test_without_the_group_no_lease_is_renewed_whether_anything_is_held_or_not(self, group: Group) -> None:
-        """So that whoever lives on has told the others what it holds: regroup.lua renews it."""
+    def test_no_lease_is_renewed_without_the_group(self, group: Group) -> None:
+        """A live worker reports what it holds instead: rebuild_group.lua renews its lease."""
         (entry_id,) = group.hand_to("a")
         group.client.zadd(KEYS.workers, {"a": 12345})
         group.destroy()
@@ -159,7 +159,7 @@ class TestTrouble:
                 group.keep("a", *held)
         assert group.workers == {b"a": 12345}
 
-    def test_without_the_stream_none_is_begun(self, group: Group) -> None:
+    def test_no_stream_is_created(self, group: Group) -> None:
         group.client.delete(KEYS.stream)
         with pytest.raises(redis.ResponseError, match="NOGROUP"):
             group.keep("a", b"1-1")
@@ -180,14 +180,14 @@ class TestTrouble:
             lost += group.keep("a", *entry_ids[start : start + IDS_A_CALL])
         assert lost == entry_ids[::2]
 
-    def test_more_than_lua_can_unpack_is_an_error_and_costs_no_lease(self, group: Group) -> None:
+    def test_a_batch_larger_than_lua_can_unpack_is_an_error_and_costs_no_lease(self, group: Group) -> None:
         entry_ids = group.hand_to("a", 10_000)
         with pytest.raises(redis.ResponseError, match="too many results to unpack"):
             group.keep("a", *entry_ids)
         assert group.lease("a") is not None
         assert len(group.holds) == 10_000
 
-    def test_without_memory_lease_and_hold_are_renewed_all_the_same(self) -> None:
+    def test_lease_and_entries_are_renewed_without_memory_too(self) -> None:
         with RedisServer() as server, server.client() as client:
             group = Group(client)
             group.create()

@@ -18,7 +18,7 @@ def test_a_dead_job_leaves_the_dead_letters_and_joins_the_stream(group: Group) -
     assert [fields for _, fields in group.client.xrange(KEYS.stream)] == [{b"d": b"x", b"n": b"mail"}]
 
 
-def test_without_a_name_there_is_no_field_for_one(group: Group) -> None:
+def test_a_job_without_a_name_has_no_field_for_it(group: Group) -> None:
     (letter,) = group.die()
     assert group.replay((letter, b"x", b"")) == 1
     assert [fields for _, fields in group.client.xrange(KEYS.stream)] == [{b"d": b"x"}]
@@ -30,7 +30,7 @@ def test_jobs_come_back_in_the_order_of_the_call(group: Group) -> None:
     assert group.envelopes == [b"3", b"1", b"2"]
 
 
-def test_they_come_behind_what_waits(group: Group) -> None:
+def test_replayed_jobs_come_behind_waiting_ones(group: Group) -> None:
     (letter,) = group.die()
     waiting = group.add(3)
     assert group.replay((letter, b"x", b"mail")) == 1
@@ -72,15 +72,15 @@ def test_the_same_letter_twice_in_one_call_moves_once(group: Group) -> None:
     assert group.envelopes == [b"x"]
 
 
-def test_of_a_batch_only_what_is_still_dead_comes_back(group: Group) -> None:
-    """As for two who replay the same page at the same time."""
+def test_the_letters_of_a_batch_that_are_still_dead_come_back(group: Group) -> None:
+    """As for two processes that replay the same page at the same time."""
     first, second, third = group.die(3)
     assert group.replay((second, b"theirs", b"mail")) == 1
     assert group.replay((first, b"1", b"mail"), (second, b"ours", b"mail"), (third, b"3", b"mail")) == 2
     assert group.envelopes == [b"theirs", b"1", b"3"]
 
 
-def test_without_dead_letters_nothing_comes_into_being(group: Group) -> None:
+def test_no_key_is_created_without_dead_letters(group: Group) -> None:
     group.client.delete(KEYS.stream)
     assert group.replay((b"1-1", b"x", b"mail")) == 0
     assert group.keys == set()
@@ -92,8 +92,8 @@ def test_a_batch_of_none_moves_none(group: Group) -> None:
     assert (group.stream, len(group.letters)) == ([], 1)
 
 
-def test_without_the_stream_it_is_made(group: Group) -> None:
-    """For the workers that come: a new group begins at the first entry."""
+def test_a_missing_stream_is_created(group: Group) -> None:
+    """A new group begins at the first entry, so its workers find the job."""
     (letter,) = group.die()
     group.client.delete(KEYS.stream)
     assert group.replay((letter, b"x", b"mail")) == 1
@@ -101,7 +101,7 @@ def test_without_the_stream_it_is_made(group: Group) -> None:
     assert group.read("a", 10) == group.stream
 
 
-def test_without_the_group_the_job_waits_for_one(group: Group) -> None:
+def test_a_replayed_job_waits_for_a_missing_group(group: Group) -> None:
     (letter,) = group.die()
     group.client.xgroup_destroy(KEYS.stream, GROUP)
     assert group.replay((letter, b"x", b"mail")) == 1
@@ -125,7 +125,7 @@ def test_10_000_jobs_in_one_call(group: Group) -> None:
 
 
 class TestTrouble:
-    def test_only_its_own_keys_are_touched(self, group: Group) -> None:
+    def test_the_script_touches_only_its_own_keys(self, group: Group) -> None:
         first, _ = group.die(2)
         group.replay((first, b"x", b"mail"))
         assert group.keys == {KEYS.stream, KEYS.dead}
@@ -146,13 +146,13 @@ class TestTrouble:
             group.replay((b"1-1", b"x", b"mail"))
         assert group.stream == []
 
-    def test_what_is_no_id_is_refused_and_costs_no_letter(self, group: Group) -> None:
+    def test_an_invalid_id_is_refused_and_costs_no_letter(self, group: Group) -> None:
         (letter,) = group.die()
         assert group.replay((b"not an id", b"x", b"mail"), (letter, b"y", b"mail")) == 0
         assert "Invalid stream ID" in group.refusal
         assert (group.letter_ids, group.stream) == ([letter], [])
 
-    def test_without_memory_no_job_is_lost(self) -> None:
+    def test_no_job_is_lost_without_memory(self) -> None:
         with RedisServer() as server, server.client() as client:
             group = Group(client)
             group.create()

@@ -31,14 +31,14 @@ def test_a_failed_job_leaves_the_stream_and_waits_in_the_delayed_set(group: Grou
     assert list(group.delayed) == [b"member"]
 
 
-def test_it_is_due_by_the_servers_clock(group: Group) -> None:
+def test_a_rescheduled_job_is_due_by_the_servers_clock(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     before = group.now_ms
     group.reschedule("a", (entry_id, 5000, b"member"))
     assert before + 5000 <= group.delayed[b"member"] <= group.now_ms + 5001
 
 
-def test_it_is_never_due_early_not_even_by_a_part_of_a_millisecond(group: Group) -> None:
+def test_a_rescheduled_job_is_never_due_early_not_even_by_a_part_of_a_millisecond(group: Group) -> None:
     for entry_id in group.hand_to("a", 20):
         before = group.now_us
         group.reschedule("a", (entry_id, 5000, b"member"))
@@ -91,8 +91,8 @@ def test_an_entry_that_came_back_is_left_to_its_new_run(group: Group) -> None:
     assert group.reschedule("a", (entry_id, 10, b"member"), delivery=3) == 1
 
 
-def test_what_a_new_group_hands_to_the_same_worker_again_is_still_its_own(group: Group) -> None:
-    """The count begins anew with the group; the run had begun by an earlier one."""
+def test_an_entry_that_a_rebuilt_group_delivers_to_the_same_worker_is_still_its_own(group: Group) -> None:
+    """The count begins at 1 in the new group; the run began under an earlier count."""
     (entry_id,) = group.hand_to("dead")
     group.steal(entry_id, "a")
     group.make_anew()
@@ -134,7 +134,7 @@ def test_the_same_call_again_does_not_bring_back_what_was_promoted_meanwhile(gro
     assert group.envelopes == [b"envelope"]
 
 
-def test_of_a_batch_only_what_is_still_ours_is_moved(group: Group) -> None:
+def test_the_entries_of_a_batch_that_are_still_ours_are_moved(group: Group) -> None:
     mine, stolen, finished = group.hand_to("a", 3)
     group.steal(stolen, "b")
     group.client.xack(KEYS.stream, GROUP, finished)
@@ -144,7 +144,7 @@ def test_of_a_batch_only_what_is_still_ours_is_moved(group: Group) -> None:
     assert group.stream == [stolen]
 
 
-def test_what_is_no_entry_id_is_passed_over(group: Group) -> None:
+def test_an_invalid_entry_id_is_skipped(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     assert group.reschedule("a", (b"not an id", 1, b"x"), (entry_id, 1, b"member")) == 1
     assert list(group.delayed) == [b"member"]
@@ -157,8 +157,8 @@ def test_an_entry_deleted_by_others_while_it_ran_is_kept_alive_by_its_retry(grou
     assert (group.holds, list(group.delayed)) == ({}, [b"member"])
 
 
-def test_without_the_group_it_fails_and_the_job_stays_in_the_stream(group: Group) -> None:
-    """Once the group is made anew it shows whose the job is: until then nothing is known."""
+def test_a_missing_group_is_an_error_and_the_job_stays_in_the_stream(group: Group) -> None:
+    """The owner of the job is unknown until the group is rebuilt."""
     (entry_id,) = group.hand_to("a")
     group.client.xgroup_destroy(KEYS.stream, GROUP)
     with pytest.raises(redis.ResponseError, match="NOGROUP"):
@@ -166,7 +166,7 @@ def test_without_the_group_it_fails_and_the_job_stays_in_the_stream(group: Group
     assert (group.stream, group.delayed) == ([entry_id], {})
 
 
-def test_without_the_stream_nothing_comes_into_being(group: Group) -> None:
+def test_no_key_is_created_without_the_stream(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.client.delete(KEYS.stream)
     with suppress(redis.ResponseError):
@@ -217,7 +217,7 @@ def test_an_entry_that_is_named_twice_is_moved_once(group: Group) -> None:
     assert list(group.delayed) == [b"first"]
 
 
-def test_only_its_own_keys_are_touched(group: Group) -> None:
+def test_the_script_touches_only_its_own_keys(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.reschedule("a", (entry_id, 10, b"member"), is_marked=1)
     assert group.keys == {KEYS.stream, KEYS.delayed, index_key("job")}
@@ -229,7 +229,7 @@ class TestIndex:
         group.reschedule("a", (entry_id, 5000, b"member"), job_id="ü 1")
         assert group.index("ü 1") == b"member"
 
-    def test_it_ends_so_long_after_the_job_is_due(self, group: Group) -> None:
+    def test_the_index_outlives_the_due_time(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         group.reschedule("a", (entry_id, 5000, b"member"))
         assert KEPT_MS + 4000 < group.client.pttl(index_key("job")) <= KEPT_MS + 5000
@@ -242,8 +242,8 @@ class TestIndex:
         assert (group.index("job"), group.marker("job")) == (None, entry_id.decode())
 
 
-class TestMarker:
-    def test_it_says_that_the_job_is_delayed_now(self, group: Group) -> None:
+class TestUniquenessKey:
+    def test_the_key_says_that_the_job_is_delayed(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         group.client.set(marker_key("job"), entry_id, px=1000)
         group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1)
@@ -257,15 +257,15 @@ class TestMarker:
         assert group.marker("job") == "wd"
         assert 0 < group.client.pttl(marker_key("job")) <= 1000
 
-    def test_one_that_stands_for_another_job_is_left_alone(self, group: Group) -> None:
+    def test_a_key_of_another_job_is_left_alone(self, group: Group) -> None:
         for other in ("5-5", "w5-5", "wd", "odd"):
             group.client.set(marker_key("job"), other)
             (entry_id,) = group.hand_to("a")
             assert group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1) == 1
             assert group.marker("job") == other
 
-    def test_one_that_did_not_know_the_place_ends_with_the_new_time(self, group: Group) -> None:
-        """An official promoter moved the job, and how long the marker lasts says when it is due."""
+    def test_a_key_that_says_delayed_ends_with_the_new_time(self, group: Group) -> None:
+        """An official promoter moved the job, and the expiry of the key says when the job is due."""
         (entry_id,) = group.hand_to("a")
         group.client.set(marker_key("job"), "d", px=1000)
         group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1)
@@ -279,19 +279,19 @@ class TestMarker:
         assert group.marker("job") == "d"
         assert 0 < group.client.pttl(official_marker_key("job")) <= 1000
 
-    def test_none_is_made(self, group: Group) -> None:
+    def test_no_key_is_created(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1)
         assert group.marker("job") is None
 
-    def test_of_a_job_that_is_not_marked_it_is_not_asked_for(self, group: Group) -> None:
-        """Which spares the server a look for nearly every job."""
+    def test_the_key_of_a_job_that_is_not_unique_is_not_read(self, group: Group) -> None:
+        """This spares the server one read for nearly every job."""
         (entry_id,) = group.hand_to("a")
         group.client.set(marker_key("job"), entry_id)
         group.reschedule("a", (entry_id, 5000, b"member"), is_marked=0)
         assert group.marker("job") == entry_id.decode()
 
-    def test_one_of_another_type_costs_no_job(self, group: Group) -> None:
+    def test_a_key_of_another_type_costs_no_job(self, group: Group) -> None:
         first, second = group.hand_to("a", 2)
         group.client.rpush(marker_key("job"), "a list")
         assert group.reschedule("a", (first, 10, b"1"), (second, 10, b"2"), is_marked=1) == 2
@@ -308,7 +308,7 @@ def test_a_delayed_set_of_another_type_costs_no_job(group: Group) -> None:
     assert group.reschedule("a", (entry_id, 10, b"member")) == 1
 
 
-def test_without_memory_no_job_is_lost() -> None:
+def test_no_job_is_lost_without_memory() -> None:
     with RedisServer() as server, server.client() as client:
         group = Group(client)
         group.create()
@@ -322,13 +322,13 @@ def test_without_memory_no_job_is_lost() -> None:
 
 
 class TestAnswers:
-    def test_each_job_has_its_own(self, group: Group) -> None:
+    def test_each_job_has_its_own_answer(self, group: Group) -> None:
         first, lost, third = group.hand_to("a", 3)
         group.steal(lost, "b")
         group.reschedule("a", (first, 10, b"1"), (lost, 10, b"2"), (third, 10, b"3"), (first, 10, b"4"))
         assert group.settled == Settled(b"1010", "", 0)
 
-    def test_one_whose_index_is_refused_stays_pending_and_the_others_are_moved(self, group: Group) -> None:
+    def test_a_job_whose_index_is_refused_stays_pending_and_the_others_are_moved(self, group: Group) -> None:
         first, second = group.hand_to("a", 2)
         with group.as_user("+@all", f"~{KEYS.stream}", f"~{KEYS.delayed}", f"~{KEYS.events}") as narrow:
             narrow.reschedule("a", (first, 10, b"1"), (second, 10, b"2"))
@@ -342,21 +342,21 @@ class TestAnswers:
 
 
 class TestEvents:
-    def test_they_are_written_for_those_that_are_moved(self, group: Group) -> None:
+    def test_events_are_written_for_moved_jobs_only(self, group: Group) -> None:
         first, lost = group.hand_to("a", 2)
         group.steal(lost, "b")
         told = ([b"e", b"failed", b"id", b"job"], [b"e", b"retry-scheduled"])
         group.reschedule("a", (first, 10, b"1"), (lost, 10, b"2"), events=told)
         assert group.events == [[b"e", b"failed", b"id", b"job"], [b"e", b"retry-scheduled"]]
 
-    def test_those_that_are_refused_cost_no_job_and_are_counted(self, group: Group) -> None:
+    def test_refused_events_cost_no_job_and_are_counted(self, group: Group) -> None:
         entry_ids = group.hand_to("a", 2)
         group.client.set(KEYS.events, "a string")
         group.reschedule("a", *((one, 10, one) for one in entry_ids), events=([b"e", b"failed"], [b"e", b"again"]))
         assert group.settled is not None
         assert (group.settled.answers, group.settled.untold) == (b"11", 4)
 
-    def test_they_are_bounded(self, group: Group) -> None:
+    def test_the_number_of_events_is_bounded(self, group: Group) -> None:
         for _ in range(5):
             entry_ids = group.hand_to("a", 300)
             group.reschedule("a", *((one, 10, one) for one in entry_ids), events=([b"e", b"failed"],))

@@ -23,7 +23,7 @@ class TestTaking:
         assert [entry.id for entry in taken] == entry_ids
         assert set(group.holds.values()) == {Hold("a", 2)}
 
-    def test_each_comes_with_its_fields(self, group: Group) -> None:
+    def test_each_entry_comes_with_its_fields(self, group: Group) -> None:
         (entry_id,) = leave_behind(group, 1)
         assert group.takeover("a", "dead") == [Taken(entry_id, {b"d": b"job 0", b"n": b"mail"}, 1)]
 
@@ -36,7 +36,7 @@ class TestTaking:
             assert group.holds == {entry_id: Hold(f"w{earlier}", earlier + 1)}
             group.end_lease(f"w{earlier}")
 
-    def test_they_look_fresh(self, group: Group) -> None:
+    def test_taken_entries_look_fresh(self, group: Group) -> None:
         (entry_id,) = leave_behind(group, 1)
         group.let_lie(HOUR_MS, entry_id)
         group.takeover("a", "dead")
@@ -61,7 +61,7 @@ class TestTaking:
 
 
 class TestName:
-    def test_with_nothing_left_the_dead_workers_name_goes(self, group: Group) -> None:
+    def test_the_consumer_goes_once_its_entries_are_taken(self, group: Group) -> None:
         leave_behind(group, 2)
         group.keep("a")
         group.takeover("a", "dead")
@@ -75,7 +75,7 @@ class TestName:
         assert "dead" not in group.consumers
         assert group.workers == {}
 
-    def test_it_stays_while_entries_are_left(self, group: Group) -> None:
+    def test_the_consumer_stays_while_entries_are_left(self, group: Group) -> None:
         first, second, third = leave_behind(group, 3)
         taken = group.takeover("a", "dead", count=2)
         assert taken is not None
@@ -118,7 +118,7 @@ class TestLease:
         assert group.takeover("a", "official", lease=0) is None
         assert group.holds == {entry_id: Hold("official", 1)}
 
-    def test_one_that_left_and_came_back_is_not_relieved(self, group: Group) -> None:
+    def test_a_worker_that_left_and_came_back_keeps_its_entries(self, group: Group) -> None:
         (entry_id,) = group.hand_to("b")
         group.leave("b")
         group.keep("b")
@@ -130,7 +130,7 @@ class TestDeliveredLate:
     """After the lease: to a consumer without one that has come up under the dead worker's name, or by a server that
     hung and has served a read of the dead worker since."""
 
-    def test_what_was_delivered_after_the_lease_ended_stays(self, group: Group) -> None:
+    def test_an_entry_delivered_after_the_end_of_the_lease_stays(self, group: Group) -> None:
         (old,) = leave_behind(group, 1)
         group.wait_ms(20)
         group.client.zadd(KEYS.workers, {"dead": group.now_ms - 5})
@@ -147,7 +147,7 @@ class TestDeliveredLate:
         assert group.holds == dict.fromkeys(entry_ids, Hold("dead", 1))
         assert (set(group.workers), group.consumers) == ({b"dead"}, {"dead"})
 
-    def test_what_has_lain_idle_is_taken_and_then_the_name_goes(self, group: Group) -> None:
+    def test_an_idle_entry_is_taken_and_the_consumer_goes_with_the_last(self, group: Group) -> None:
         group.client.zadd(KEYS.workers, {"dead": group.now_ms - HOUR_MS})
         idle, running = group.hand_to("dead", 2)
         group.let_lie(40_000, idle)
@@ -177,7 +177,7 @@ class TestTwice:
         assert group.takeover("a", "dead", lease=lease) is None
         assert set(group.holds.values()) == {Hold("a", 2)}
 
-    def test_of_two_that_take_over_at_once_one_gets_each_entry(self, group: Group) -> None:
+    def test_two_workers_that_take_over_at_once_get_different_entries(self, group: Group) -> None:
         leave_behind(group, 4)
         lease = group.lease("dead")
         first = group.takeover("a", "dead", lease=lease, count=3)
@@ -212,7 +212,7 @@ class TestDeleted:
         assert set(group.holds) == {first, third}
         assert "dead" not in group.consumers
 
-    def test_if_all_were_deleted_the_name_goes_all_the_same(self, group: Group) -> None:
+    def test_the_consumer_goes_also_if_all_its_entries_were_deleted(self, group: Group) -> None:
         leave_behind(group, 3)
         group.client.xtrim(KEYS.stream, maxlen=0, approximate=False)
         assert group.takeover("a", "dead") == []
@@ -221,7 +221,7 @@ class TestDeleted:
 
 
 class TestTrouble:
-    def test_without_the_group_it_is_an_error_and_the_name_stays(self, group: Group) -> None:
+    def test_a_missing_group_is_an_error_and_the_worker_stays_listed(self, group: Group) -> None:
         leave_behind(group, 1)
         group.client.xgroup_destroy(KEYS.stream, GROUP)
         with pytest.raises(redis.ResponseError, match="NOGROUP"):
@@ -236,7 +236,7 @@ class TestTrouble:
         assert set(group.holds.values()) == {Hold("a", 2)}
 
 
-def test_its_bytes_bound_one_call_and_the_rest_stays_where_it_is(group: Group) -> None:
+def test_the_bytes_bound_one_call_and_the_other_entries_stay(group: Group) -> None:
     entry_ids = [group.client.xadd(KEYS.stream, {"d": b"x" * 999}) for _ in range(5)]
     group.read("dead", 5)
     group.client.zadd(KEYS.workers, {"dead": 0})
@@ -247,7 +247,7 @@ def test_its_bytes_bound_one_call_and_the_rest_stays_where_it_is(group: Group) -
     assert [entry.id for entry in rest] == entry_ids[3:]
 
 
-def test_of_an_entry_that_is_too_large_comes_the_size(group: Group) -> None:
+def test_a_too_large_entry_comes_as_its_size(group: Group) -> None:
     entry_ids = [group.client.xadd(KEYS.stream, {"d": b"x" * (size - 1)}) for size in (5001, 5000)]
     group.read("dead", 2)
     group.client.zadd(KEYS.workers, {"dead": 0})

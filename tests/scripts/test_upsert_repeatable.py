@@ -18,28 +18,28 @@ class TestNew:
         assert group.repeatables == {b"nightly": 5000}
         assert group.spec("nightly") == stored(b"\x00\xff")
 
-    def test_its_override_is_stored_beside_the_spec(self, group: Group) -> None:
+    def test_the_override_is_stored_beside_the_spec(self, group: Group) -> None:
         group.upsert("nightly", 5000, b"spec", b"override")
         assert group.spec("nightly") == stored(b"spec", b"override")
 
-    def test_it_takes_the_place_of_the_one_with_its_key(self, group: Group) -> None:
+    def test_a_new_repeatable_replaces_the_one_with_its_key(self, group: Group) -> None:
         group.upsert("nightly", 5000, b"old")
         assert group.upsert("nightly", 9000, b"new") == 0
         assert group.repeatables == {b"nightly": 9000}
         assert group.spec("nightly") == stored(b"new")
 
-    def test_it_may_be_due_sooner_than_the_old_one(self, group: Group) -> None:
+    def test_a_new_repeatable_may_be_due_before_the_old_one(self, group: Group) -> None:
         group.upsert("nightly", 5000)
         group.upsert("nightly", 4000)
         assert group.repeatables == {b"nightly": 4000}
 
-    def test_it_has_never_fired_and_keeps_nothing_of_the_old_override(self, group: Group) -> None:
+    def test_a_new_repeatable_has_never_fired_and_keeps_no_old_override(self, group: Group) -> None:
         group.upsert("nightly", 5000, b"old", b"override")
         group.client.hset(KEYS.repeat_spec("nightly"), "fired", 7)
         group.upsert("nightly", 9000, b"new")
         assert group.spec("nightly") == stored(b"new")
 
-    def test_one_that_was_paused_fires_again(self, group: Group) -> None:
+    def test_a_replaced_paused_repeatable_fires_again(self, group: Group) -> None:
         group.upsert("nightly", 5000)
         group.move_repeatable("pause", "nightly")
         assert group.upsert("nightly", 9000) == 0
@@ -60,34 +60,34 @@ class TestNew:
 
 
 class TestKept:
-    def test_it_keeps_its_time_and_its_count(self, group: Group) -> None:
+    def test_a_changed_repeatable_keeps_its_time_and_its_count(self, group: Group) -> None:
         group.upsert("nightly", 5000, b"old")
         group.client.hset(KEYS.repeat_spec("nightly"), "fired", 7)
         assert group.upsert_after(b"old", "nightly", 9000, b"new", keeps=True) == [0, b"5000", b"7", 0]
         assert group.repeatables == {b"nightly": 5000}
         assert group.spec("nightly") == stored(b"new", fired=b"7")
 
-    def test_it_keeps_its_pause(self, group: Group) -> None:
+    def test_a_changed_repeatable_keeps_its_pause(self, group: Group) -> None:
         group.upsert("nightly", 5000, b"old")
         group.move_repeatable("pause", "nightly")
         assert group.upsert_after(b"old", "nightly", 9000, b"new", keeps=True) == [0, b"5000", b"0", 1]
         assert (group.repeatables, group.paused) == ({}, {b"nightly": 5000})
         assert group.spec("nightly") == stored(b"new")
 
-    def test_its_override_is_the_new_one(self, group: Group) -> None:
+    def test_a_changed_repeatable_has_the_new_override(self, group: Group) -> None:
         group.upsert("nightly", 5000, b"spec", b"old")
         group.upsert("nightly", 5000, b"spec", b"new", keeps=True)
         assert group.spec("nightly") == stored(b"spec", b"new")
         group.upsert("nightly", 5000, b"spec", keeps=True)
         assert group.spec("nightly") == stored(b"spec")
 
-    def test_one_that_was_stored_while_it_was_paused_by_one_who_knows_no_pauses_fires(self, group: Group) -> None:
+    def test_a_paused_repeatable_that_an_official_process_stored_fires(self, group: Group) -> None:
         group.upsert("nightly", 5000)
         group.client.zadd(KEYS.repeat_paused, {"nightly": 4000})
         assert group.upsert_after(b"spec", "nightly", 9000, keeps=True) == [0, b"5000", b"0", 0]
         assert (group.repeatables, group.paused) == ({b"nightly": 5000}, {})
 
-    def test_one_that_never_fired_has_no_count(self, group: Group) -> None:
+    def test_a_repeatable_that_never_fired_has_no_count(self, group: Group) -> None:
         """As an official producer stores it."""
         group.client.zadd(KEYS.repeat, {"nightly": 5000})
         group.client.hset(KEYS.repeat_spec("nightly"), "spec", "old")
@@ -102,14 +102,14 @@ class TestKept:
 
 class TestSeen:
     @pytest.mark.parametrize("keeps", (True, False))
-    def test_if_another_spec_is_there_nothing_is_stored(self, group: Group, keeps: bool) -> None:
+    def test_no_spec_is_stored_over_a_spec_that_was_not_seen(self, group: Group, keeps: bool) -> None:
         group.upsert("nightly", 5000, b"theirs", b"override")
         for seen in (b"", b"mine"):
             assert group.upsert_after(seen, "nightly", 9000, b"new", keeps=keeps) == []
         assert group.repeatables == {b"nightly": 5000}
         assert group.spec("nightly") == stored(b"theirs", b"override")
 
-    def test_if_it_was_removed_nothing_is_stored(self, group: Group) -> None:
+    def test_no_spec_is_stored_for_a_removed_repeatable(self, group: Group) -> None:
         assert group.upsert_after(b"old", "nightly", 9000, b"new", keeps=True) == []
         assert group.keys == {KEYS.stream}
 
@@ -120,7 +120,7 @@ class TestSeen:
         assert group.spec("nightly") == stored(b"spec", b"override")
 
 
-def test_others_stay_as_they_are(group: Group) -> None:
+def test_other_repeatables_stay_as_they_are(group: Group) -> None:
     group.upsert("1", 5000, b"1")
     group.upsert("2", 6000, b"2")
     group.move_repeatable("pause", "1")
@@ -129,7 +129,7 @@ def test_others_stay_as_they_are(group: Group) -> None:
     assert (group.spec("1"), group.spec("2")) == (stored(b"1"), stored(b"2"))
 
 
-def test_only_its_own_keys_are_touched(group: Group) -> None:
+def test_the_script_touches_only_its_own_keys(group: Group) -> None:
     group.upsert("nightly", 5000, b"spec", b"override")
     assert group.keys == {KEYS.stream, KEYS.repeat, KEYS.repeat_spec("nightly")}
 

@@ -22,7 +22,7 @@ def test_a_job_was_active_and_then_completed(group: Group) -> None:
     ]
 
 
-def test_one_without_a_name_has_no_field_for_it(group: Group) -> None:
+def test_a_job_without_a_name_has_no_field_for_it(group: Group) -> None:
     assert group.announce_done(Run("job", "", 1, 1000, 2000, 5)) == 1
     assert group.events == [
         words("e active id job ts 1000 attempt 1"),
@@ -30,7 +30,7 @@ def test_one_without_a_name_has_no_field_for_it(group: Group) -> None:
     ]
 
 
-def test_what_is_known_to_be_active_is_not_written_again(group: Group) -> None:
+def test_an_active_event_that_exists_is_not_written_again(group: Group) -> None:
     assert group.announce_done(Run("1", "mail"), Run("2")) == 2
     assert group.events == [
         words("e completed id 1 ts 2000 n mail attempt 1 duration_us 500 stored 0"),
@@ -38,12 +38,12 @@ def test_what_is_known_to_be_active_is_not_written_again(group: Group) -> None:
     ]
 
 
-def test_it_is_said_whether_results_are_stored(group: Group) -> None:
+def test_the_event_says_whether_results_are_stored(group: Group) -> None:
     group.announce_done(Run("1", "mail"), Run("2"), stored=1)
     assert [event[-2:] for event in group.events] == [[b"stored", b"1"]] * 2
 
 
-def test_each_of_a_batch_has_its_own(group: Group) -> None:
+def test_each_job_of_a_batch_has_its_own_events(group: Group) -> None:
     runs = [Run("1", "a", 1, 10, 20, 30), Run("2", "", 2, "", 21, 31), Run("3", "c", 3, 12, 22, 32)]
     assert group.announce_done(*runs) == 3
     assert group.events == [
@@ -55,7 +55,7 @@ def test_each_of_a_batch_has_its_own(group: Group) -> None:
     ]
 
 
-def test_none_are_none(group: Group) -> None:
+def test_an_empty_batch_writes_no_event(group: Group) -> None:
     assert group.announce_done() == 0
     assert group.keys == {KEYS.stream}
 
@@ -73,8 +73,8 @@ def test_the_oldest_go_when_there_are_too_many(group: Group) -> None:
     assert group.events[-1][3] == b"%d" % (10 * NODE - 1)
 
 
-def test_what_goes_goes_node_by_node(group: Group) -> None:
-    """Which costs next to nothing."""
+def test_the_stream_is_trimmed_node_by_node(group: Group) -> None:
+    """This costs next to nothing."""
     left = []
     for max_len in (301, 303, 307):
         group.client.delete(KEYS.events)
@@ -84,7 +84,7 @@ def test_what_goes_goes_node_by_node(group: Group) -> None:
     assert max(left) > 0
 
 
-def test_below_the_bound_all_stay(group: Group) -> None:
+def test_all_events_stay_below_the_bound(group: Group) -> None:
     group.announce_done(*(Run(str(number), "", 1, 1) for number in range(300)), max_len=600)
     assert len(group.events) == 600
 
@@ -102,7 +102,7 @@ def test_a_key_of_another_type_is_an_error_and_stays(group: Group) -> None:
     assert group.client.get(KEYS.events) == b"a string"
 
 
-def test_without_memory_nothing_is_written(group: Group) -> None:
+def test_no_event_is_written_without_memory(group: Group) -> None:
     with group.full_memory(), pytest.raises(redis.ResponseError, match="maxmemory"):
         group.announce_done(Run("job"))
     assert group.keys == {KEYS.stream}

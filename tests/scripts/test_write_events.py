@@ -41,7 +41,7 @@ def test_values_may_be_empty_or_large(group: Group) -> None:
     assert group.events == [as_bytes(each) for each in events]
 
 
-def test_none_are_none(group: Group) -> None:
+def test_an_empty_batch_writes_no_event(group: Group) -> None:
     assert group.announce() == 0
     assert group.keys == {KEYS.stream}
 
@@ -59,8 +59,8 @@ def test_the_oldest_go_when_there_are_too_many(group: Group) -> None:
     assert group.events[-1] == as_bytes(event(10 * NODE - 1))
 
 
-def test_what_goes_goes_node_by_node(group: Group) -> None:
-    """Which costs next to nothing."""
+def test_the_stream_is_trimmed_node_by_node(group: Group) -> None:
+    """This costs next to nothing."""
     left = []
     for max_len in (301, 303, 307):
         group.client.delete(KEYS.events)
@@ -70,7 +70,7 @@ def test_what_goes_goes_node_by_node(group: Group) -> None:
     assert max(left) > 0
 
 
-def test_below_the_bound_all_stay(group: Group) -> None:
+def test_all_events_stay_below_the_bound(group: Group) -> None:
     group.announce(*(event(number) for number in range(300)), max_len=300)
     assert len(group.events) == 300
 
@@ -88,7 +88,7 @@ def test_a_key_of_another_type_is_an_error_and_stays(group: Group) -> None:
     assert group.client.get(KEYS.events) == b"a string"
 
 
-def test_without_memory_nothing_is_written(group: Group) -> None:
+def test_no_event_is_written_without_memory(group: Group) -> None:
     with group.full_memory(), pytest.raises(redis.ResponseError, match="maxmemory"):
         group.announce(event(1))
     assert group.keys == {KEYS.stream}
