@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
@@ -18,48 +18,17 @@ from typing import Any
 from ._core.checks import check_int
 from ._redis.dlq import DlqBroker
 from ._redis.replies import Entry
-from ._wire.envelope import Envelope, decode_data, decode_envelope, decode_name, encode_data, encode_envelope
-from ._wire.lenient import LATEST_MS, read_entry_id, read_int, read_pairs, read_text
+from ._wire.dead_letter import DeadJob, read_dead_letter
+from ._wire.envelope import decode_envelope, encode_data
+from ._wire.lenient import read_int
 from .errors import DecodeError, InvalidArgument, InvalidType
+
+__all__ = ["DeadJob", "DeadLetters"]
 
 PAGE = 200
 FIRST_PAGE = 25  # what letters weigh is known once some are there
 PAGE_BYTES = 1024 * 1024  # about so much is read, or brought back, in one call
 MAX_U64 = 2**64 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class DeadJob:
-    """A dead letter: the job as it was, and what became of it."""
-
-    dlq_id: str
-    source_id: str
-    reason: str
-    name: str
-    job_id: str | None  # None if the envelope cannot be decoded
-    attempts: int | None  # how often it was run; None if an official worker buried it
-    detail: str | None
-    error_type: str | None
-    error: str | None
-    traceback: str | None = field(repr=False)
-    worker: str | None
-    payload: bytes = field(repr=False)  # the envelope, or whatever stood in its place
-
-    @property
-    def died_at(self) -> datetime:
-        """By the server's clock, as the letter's id has it; an id beyond the year 9999 counts as its end."""
-        return datetime.fromtimestamp(min(read_entry_id(self.dlq_id)[0], LATEST_MS - 999) / 1000, UTC)
-
-    @property
-    def data(self) -> Any:
-        """The job's data; raises DecodeError if it has none that can be read."""
-        return decode_data(decode_envelope(self.payload).payload)
-
-    def replayed(self, data: bytes | None = None) -> bytes:
-        """The envelope of a first run, with the same data or other; raises DecodeError."""
-        old: Envelope = decode_envelope(self.payload)
-        payload = old.payload if data is None else data
-        return encode_envelope(old.id, payload, old.created_at_ms, 0, old.retry, old.extras)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +65,7 @@ class DeadLetters:
         """All dead letters of this moment that fit, oldest first, behind the letter `after`; read page by page."""
         chosen = _choice(which)
         async for entry in self._named(chosen.ids) if chosen.ids is not None else self._between(chosen, after):
-            job = _read(entry)
+            job = read_dead_letter(entry)
             if chosen.includes(job) and (not after or _order(job.dlq_id) > _order(after)):
                 yield job
 
@@ -240,31 +209,3 @@ def _order(dlq_id: str) -> tuple[int, int]:
     if order[0] is None or order[1] is None:
         raise InvalidArgument(f"{dlq_id[:100]!r} is not the id of a dead letter")
     return order[0], order[1]
-
-
-def _read(entry: Entry) -> DeadJob:
-    """Whatever stands there. A field that is too long is cut, but for the payload: that is the job itself."""
-    fields = read_pairs(entry[1])
-
-    def text(key: bytes) -> str | None:
-        return read_text(fields.get(key))
-
-    payload = fields.get(b"d", b"")
-    try:
-        job_id = decode_envelope(payload).id
-    except DecodeError:
-        job_id = None
-    return DeadJob(
-        dlq_id=entry[0].decode(),
-        source_id=text(b"source_id") or "",
-        reason=text(b"reason") or "",
-        name=decode_name(fields.get(b"n")),
-        job_id=job_id,
-        attempts=read_int(fields.get(b"attempts")),
-        detail=text(b"detail"),
-        error_type=text(b"error_type"),
-        error=text(b"error"),
-        traceback=text(b"traceback"),
-        worker=text(b"worker"),
-        payload=payload,
-    )

@@ -12,7 +12,6 @@ import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,31 +22,19 @@ from ._redis.connector import Connector
 from ._redis.endpoint import CredentialProvider
 from ._redis.error_actions import ErrorAction, action_for
 from ._redis.keys import Keys
-from ._redis.replies import Entry
 from ._redis.results import ResultsBroker
-from ._wire.lenient import read_entry_id, read_int, read_pairs, read_text
+from ._wire.event import QueueEvent, read_event
+from ._wire.lenient import read_entry_id
 from ._worker.service import Outage
 from .errors import Closed, InvalidArgument, InvalidType, RedisTrouble
 
+__all__ = ["QueueEvent", "QueueEvents"]
+
 log = logging.getLogger("chasqui.events")
 
-NUMBERS = frozenset({"attempt", "backoff_ms", "delay_ms", "duration_us", "ts"})
-MAX_FIELD_BYTES = 200
-_HEAD = frozenset({"e", "id", "n"})
 _EVENT_ID = re.compile(r"[0-9]{1,20}(-[0-9]{1,20})?")
 
-Callback = Callable[["QueueEvent"], Awaitable[None]] | Callable[["QueueEvent"], None]
-
-
-@dataclass(frozen=True, slots=True)
-class QueueEvent:
-    """One event. `fields` holds what is particular to its kind; numbers are ints."""
-
-    name: str
-    job_id: str | None  # None for events of no single job
-    job_name: str
-    fields: dict[str, Any]
-    event_id: str = ""  # its place in the stream: pass it as last_event_id to go on behind it
+Callback = Callable[[QueueEvent], Awaitable[None]] | Callable[[QueueEvent], None]
 
 
 class QueueEvents:
@@ -218,19 +205,6 @@ class QueueEvents:
         return (self._names is None or event.name in self._names) and (
             self._job_ids is None or event.job_id in self._job_ids
         )
-
-
-def read_event(entry: Entry) -> QueueEvent:
-    """Whatever stands in the stream: a field that should be a number and is none stays text. Long ones are cut."""
-    pairs = {
-        read_text(field, MAX_FIELD_BYTES) or "": read_text(value) or "" for field, value in read_pairs(entry[1]).items()
-    }
-    fields: dict[str, Any] = {}
-    for field, value in pairs.items():
-        if field not in _HEAD:
-            number = read_int(value) if field in NUMBERS else None
-            fields[field] = value if number is None else number
-    return QueueEvent(pairs.get("e", ""), pairs.get("id") or None, pairs.get("n", ""), fields, entry[0].decode())
 
 
 async def _call(callback: Callback, event: QueueEvent) -> None:

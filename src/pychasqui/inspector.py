@@ -11,8 +11,10 @@ from ._core.checks import check_int, check_job_id
 from ._core.printable import printable
 from ._redis.inspector import Counts, InspectorBroker, Pending
 from ._redis.replies import Entry
-from ._wire.envelope import decode_data, decode_envelope, decode_name, split_member
-from ._wire.lenient import read_entry_id, read_ms, read_pairs, read_text
+from ._wire.dead_letter import read_dead_letter
+from ._wire.entry import read_entry
+from ._wire.envelope import decode_data, decode_envelope, split_member
+from ._wire.lenient import read_entry_id, read_ms
 from ._wire.worker_record import WorkerInfo, read_worker
 from .errors import DecodeError, InvalidArgument
 
@@ -160,20 +162,19 @@ def _search(entries: list[Entry], job_id: str) -> Entry | None:
     for entry in entries:
         if not any(wanted in word for word in entry[1] or ()):
             continue
-        if _decoded("", read_pairs(entry[1]).get(b"d", b""), "").id == job_id:
+        if _decoded("", read_entry(entry)[0], "").id == job_id:
             return entry
     return None
 
 
 def _view(state: str, entry: Entry, **more: Any) -> JobView:
-    fields = read_pairs(entry[1])
-    name = decode_name(fields.get(b"n"))
-    view = _decoded(state, fields.get(b"d", b""), name, entry_id=entry[0].decode(), **more)
+    envelope, name = read_entry(entry)
+    view = _decoded(state, envelope, name, entry_id=entry[0].decode(), **more)
     if state != "dead":
         return view
-    said = (read_text(fields.get(key)) for key in (b"error_type", b"error"))
-    error = ": ".join(word for word in said if word)
-    return replace(view, reason=read_text(fields.get(b"reason")), error=error or view.error)
+    letter = read_dead_letter(entry)
+    error = ": ".join(word for word in (letter.error_type, letter.error) if word)
+    return replace(view, reason=letter.reason or None, error=error or view.error)
 
 
 def _active(entry_id: str, held: Pending) -> JobView:

@@ -20,8 +20,9 @@ from typing import Any
 from ._redis.error_actions import ErrorAction, action_for
 from ._redis.results import ResultsBroker
 from ._wire.envelope import decode_data
+from ._wire.event import QueueEvent, read_event
 from .errors import Closed, DecodeError, JobFailed, RedisTrouble, ResultExpired, ResultNotStored
-from .events import QueueEvent, QueueEvents, read_event
+from .events import QueueEvents
 from .inspector import Inspector
 
 log = logging.getLogger("chasqui.results")

@@ -26,12 +26,13 @@ from pychasqui._core.limits import RELEASED
 from pychasqui._redis import broker as broker_module
 from pychasqui._redis import scripts
 from pychasqui._redis.broker import Broker
-from pychasqui._redis.commands import Buried, Rescheduled
 from pychasqui._redis.connector import Connector
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.replies import Bounds, Claimed
+from pychasqui._wire.dead_letter import dead_letter
 from pychasqui._wire.envelope import decode_envelope, encode_data, encode_envelope, split_member
-from pychasqui._worker.outcomes import dead_letter, delayed_member
+from pychasqui._worker.failures import next_run
+from tests.support.outcomes import buried, rescheduled
 from tests.support.server import RedisServer
 
 T = TypeVar("T")
@@ -297,9 +298,9 @@ class Machine(RuleBasedStateMachine):
             del worker.runs[run.job.entry_id]
 
     def _reschedule(self, worker: Worker, run: Run, fault: str) -> None:
-        entry_id, member = run.job.entry_id, delayed_member(run.job)
+        entry_id, member = run.job.entry_id, next_run(run.job)
         is_ours = self._is_ours(worker, run)
-        jobs = [Rescheduled(*run.place, LONG_MS, member, run.job.id, 0)]
+        jobs = [rescheduled(*run.place, delay_ms=LONG_MS, member=member, job_id=run.job.id)]
         answers = self.ask(lambda: self.broker.reschedule(GROUP, worker.name, jobs, 0), fault)
         moved = [answer.answers == b"1" for answer in answers]
         assert moved == [is_ours, is_ours and fault != "sent twice"]
@@ -312,7 +313,7 @@ class Machine(RuleBasedStateMachine):
         entry_id = run.job.entry_id
         letter = dead_letter(run.job, reason, FAILURE, run.job.attempt + 1, worker.name)
         is_ours = self._is_ours(worker, run)
-        jobs = [Buried(*run.place, "", letter)]
+        jobs = [buried(*run.place, letter=letter, job_id=run.job.id)]
         answers = self.ask(lambda: self.broker.bury(GROUP, worker.name, 0, jobs, 0), fault)
         moved = [answer.answers == b"1" for answer in answers]
         assert moved == [is_ours, is_ours and fault != "sent twice"]

@@ -16,12 +16,12 @@ from typing import Any
 
 from pychasqui._redis.dialect import read_hello
 from pychasqui._redis.replies import Entry
+from pychasqui._wire.dead_letter import read_dead_letter
 from pychasqui._wire.envelope import decode_retry
+from pychasqui._wire.event import read_event
 from pychasqui._wire.repeatable import decode_spec
 from pychasqui._wire.worker_record import read_worker
-from pychasqui.dlq import _read as read_letter
 from pychasqui.errors import ChasquiError
-from pychasqui.events import read_event
 from pychasqui.inspector import _delayed, _search, _view
 from pychasqui.results import decode_results
 from tests.hostile import values
@@ -46,7 +46,7 @@ def entries(seed: int, count: int) -> Iterator[tuple[Entry, bytes, float]]:
 
 
 def _letter(entry: Entry) -> None:
-    letter = read_letter(entry)
+    letter = read_dead_letter(entry)
     assert letter.died_at.year >= 1970
     assert len(repr(letter)) < 1_000_000
     assert letter.attempts is None or letter.attempts >= 0

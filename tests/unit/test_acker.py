@@ -15,10 +15,10 @@ from pychasqui._redis.commands import Buried, Rescheduled
 from pychasqui._redis.replies import Settled
 from pychasqui._redis.socket import Socket
 from pychasqui._wire.envelope import encode_data
-from pychasqui._wire.event import Event, joined
 from pychasqui._worker.acker import MOVES_AT_ONCE, REFUSED_BYTES, Acker
 from pychasqui.errors import CommandTimeout, ConnectionLost, ReplyError
 from pychasqui.metrics import DlqRouted, GuardedSinks, InMemorySink, JobOutcome, RetryScheduled
+from tests.support.outcomes import buried, rescheduled
 from tests.support.waiting import eventually
 
 PATIENCE_S = 2.0
@@ -150,23 +150,23 @@ async def office() -> Office:
     return Office()
 
 
-def job(number: int, deliveries: int = 0, *, is_marked: bool = False) -> Delivery:
+def job(number: int, deliveries: int = 0, *, may_be_unique: bool = False) -> Delivery:
     return Delivery(
         f"job-{number}",
         "mail",
         number,
         entry_id=b"%d-0" % number,
         earlier_deliveries=deliveries,
-        is_marked=is_marked,
+        may_be_unique=may_be_unique,
     )
 
 
 def failed(number: int, delivery: int = 1) -> Rescheduled:
-    return Rescheduled(b"%d-0" % number, delivery, 100, b"member", f"job-{number}", 0)
+    return rescheduled(b"%d-0" % number, delivery, job_id=f"job-{number}")
 
 
 def dead(number: int, delivery: int = 1) -> Buried:
-    return Buried(b"%d-0" % number, delivery, "", [b"d", b"x"])
+    return buried(b"%d-0" % number, delivery, job_id=f"job-{number}")
 
 
 def give_one_of_each(office: Office) -> None:
@@ -185,7 +185,7 @@ async def test_each_outcome_goes_its_way_with_its_delivery(office: Office) -> No
 
 
 async def test_one_that_may_be_the_only_one_of_its_id_lets_the_next_in(office: Office) -> None:
-    office.acker.done(job(1, is_marked=True), None)
+    office.acker.done(job(1, may_be_unique=True), None)
     office.acker.done(job(2), None)
     await office.settle()
     assert (office.broker.finished, office.broker.acked) == ([(b"1-0", "job-1")], [b"2-0"])
@@ -199,7 +199,7 @@ class TestEvents:
     async def test_that_they_are_done_is_told_with_their_ack_and_not_before(self, office: Office) -> None:
         office.broker.line.clear()
         office.acker.done(job(1), None)
-        office.acker.done(job(2, is_marked=True), None)
+        office.acker.done(job(2, may_be_unique=True), None)
         assert office.told == []
         office.broker.line.set()
         await office.settle()
@@ -207,7 +207,7 @@ class TestEvents:
 
     async def test_that_jobs_were_active_is_told_before_what_became_of_them(self, office: Office) -> None:
         office.broker.line.clear()
-        office.acker.reschedule(failed(2)._replace(events=joined(Event("failed", "job-2"))))
+        office.acker.reschedule(failed(2))
         office.acker.start()
         await asyncio.sleep(0.01)
         assert office.told == ["active"]
@@ -234,7 +234,7 @@ class TestResults:
 
     async def test_results_are_stored_with_the_acks(self, office: Office) -> None:
         office.acker.done(job(1), {"a": 1})
-        office.acker.done(job(2, is_marked=True), None)
+        office.acker.done(job(2, may_be_unique=True), None)
         await office.settle()
         assert office.broker.stored == [
             (
@@ -293,7 +293,7 @@ async def test_what_has_no_answer_yet_is_held_by_its_delivery(office: Office) ->
     office.broker.line.clear()
     give_one_of_each(office)
     office.acker.done(job(4, deliveries=3), None)
-    office.acker.done(job(5, deliveries=4, is_marked=True), None)
+    office.acker.done(job(5, deliveries=4, may_be_unique=True), None)
     office.acker.start()
     await asyncio.sleep(0.01)
     assert office.acker.held() == {b"1-0": 1, b"2-0": 2, b"3-0": 3, b"4-0": 4, b"5-0": 5}
@@ -452,12 +452,23 @@ class TestMetrics:
         office = Office(metrics=GuardedSinks([sink]))
         office.broker.fenced = {b"2-0", b"4-0"}
         for number in (1, 2):
-            ran, again = JobOutcome("err", 1, 100, f"job-{number}"), RetryScheduled(2, 100, f"job-{number}")
-            office.acker.reschedule(failed(number)._replace(records=(ran, again)))
+            office.acker.reschedule(failed(number))
         for number in (3, 4):
-            ran, buried = JobOutcome("err", 1, 100, f"job-{number}"), DlqRouted("unrecoverable", 1, f"job-{number}")
-            office.acker.bury(dead(number)._replace(records=(ran, buried)))
+            office.acker.bury(dead(number))
         await office.settle()
-        assert [outcome.name for outcome in sink.job_outcomes] == ["job-1", "job-2", "job-3", "job-4"]
-        assert [retry.name for retry in sink.retries_scheduled] == ["job-1"]
-        assert [routed.name for routed in sink.dlq_routes] == ["job-3"]
+        assert sink.job_outcomes == [JobOutcome("err", 1, 100, f"job-{number}") for number in (1, 2, 3, 4)]
+        assert sink.retries_scheduled == [RetryScheduled(2, 100, "job-1")]
+        assert sink.dlq_routes == [DlqRouted("unrecoverable", 1, "job-3")]
+
+    async def test_a_job_that_is_refused_is_counted_once_it_is_moved(self) -> None:
+        sink = InMemorySink()
+        office = Office(metrics=GuardedSinks([sink]))
+        office.broker.refused_jobs = {b"1-0"}
+        office.acker.bury(dead(1))
+        office.acker.start()
+        await eventually(lambda: len(office.acker.held()) == 1 and not office.acker.unsettled)
+        assert (sink.job_outcomes, sink.dlq_routes) == ([], [])
+        office.broker.refused_jobs = set()
+        await eventually(lambda: not office.acker.held())
+        assert (len(sink.job_outcomes), len(sink.dlq_routes)) == (1, 1)
+        await office.acker.end(patience_s=PATIENCE_S)

@@ -7,14 +7,15 @@ from typing import Any
 from pychasqui._core.limits import OUTCOME_BATCH, OUTCOME_BYTES
 from pychasqui._redis.commands import Buried, Rescheduled
 from pychasqui._worker.acker import MOVES_AT_ONCE, cut_batches
+from tests.support.outcomes import buried, rescheduled
 
 
 def failed(size: int) -> Rescheduled:
-    return Rescheduled(b"1-0", 1, 0, b"x" * size, "id", 0)
+    return rescheduled(b"1-0", member=b"x" * size)
 
 
 def dead(size: int) -> Buried:
-    return Buried(b"1-0", 1, "", [b"d", b"x" * (size - 1)])
+    return buried(b"1-0", letter=[b"d", b"x" * (size - 1)])
 
 
 def lengths(jobs: list[Any]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Hot commands are rendered as the server expects them: jobs as runs of one name, in order."""
+"""Commands and scripts get their arguments as the server expects them: jobs as runs of one name, in order."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pychasqui._core.options import PLAIN, AddOptions
 from pychasqui._redis.commands import NumberedAdd, job_arguments, options_arguments
+from tests.support.outcomes import buried, rescheduled
 
 NAMES = st.sampled_from([b"", b"mail", b"report", b"3"])
 
@@ -55,3 +56,46 @@ def test_jobs_on_terms_are_six_words_each() -> None:
     assert options_arguments([b"a", b"b"], [b"n", b""], ["1", "2"], options) == [
         b"n", b"a", "1", "", "", 0, b"", b"b", "2", "+5", "replace", 7,
     ]  # fmt: skip
+
+
+class TestOutcomes:
+    def test_a_job_that_runs_again_is_seven_words(self) -> None:
+        job = rescheduled(b"5-1", 2, delay_ms=100, member=b"m", job_id="j")
+        assert job.arguments(with_events=False) == (b"5-1", 2, 100, b"m", "j", 0, 0)
+        assert job._replace(may_be_unique=True).arguments(with_events=False)[5] == 1
+
+    def test_its_events_are_failed_and_retry_scheduled(self) -> None:
+        words = rescheduled(b"5-1", delay_ms=100, job_id="j").arguments(with_events=True)
+        assert words[6:] == (
+            28,
+            14, "e", "failed", "id", "j", "ts", 5, "n", "j",
+            "attempt", 1, "reason", "no such customer", "duration_us", 100,
+            12, "e", "retry-scheduled", "id", "j", "ts", 5, "n", "j", "attempt", 2, "backoff_ms", 100,
+        )  # fmt: skip
+
+    def test_a_dead_job_is_five_words_and_its_letter(self) -> None:
+        job = buried(b"5-1", 2, job_id="j")
+        assert job.arguments(with_events=False) == (b"5-1", 2, "", 2, 0, b"d", b"x")
+        assert job._replace(may_be_unique=True).arguments(with_events=False)[2] == "j"
+
+    def test_the_events_of_a_job_that_died_here_are_failed_and_dlq(self) -> None:
+        words = buried(b"5-1", job_id="j").arguments(with_events=True)
+        assert words[4] == 14 + 1 + 16 + 1
+        assert words[7:] == (
+            14, "e", "failed", "id", "j", "ts", 5, "n", "j",
+            "attempt", 1, "reason", "no such customer", "duration_us", 100,
+            16, "e", "dlq", "id", "j", "ts", 5, "n", "j",
+            "attempt", 1, "reason", "unrecoverable", "error_type", "LookupError", "error", "no such customer",
+        )  # fmt: skip
+
+    def test_a_job_that_had_no_run_here_has_only_the_event_dlq(self) -> None:
+        words = buried(b"5-1", job_id="j")._replace(run=None).arguments(with_events=True)
+        assert words[7:] == (
+            12, "e", "dlq", "id", "j", "ts", 5, "n", "j", "attempt", 1, "reason", "unrecoverable",
+        )  # fmt: skip
+
+    def test_the_event_of_an_entry_that_could_not_become_a_job_has_neither_id_nor_name(self) -> None:
+        rejected = buried(b"5-1")._replace(job_id=None, job_name="mail", reason="malformed", runs=0, run=None)
+        assert rejected.arguments(with_events=True)[7:] == (
+            10, "e", "dlq", "id", "", "ts", 5, "attempt", 0, "reason", "malformed",
+        )  # fmt: skip

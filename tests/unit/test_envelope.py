@@ -19,12 +19,12 @@ import pytest
 
 from pychasqui._wire import envelope as codec
 from pychasqui._wire import msgpack as _msgpack
+from pychasqui._wire.entry import decode_name
 from pychasqui._wire.envelope import (
     MAX_DEPTH,
     Envelope,
     decode_data,
     decode_envelope,
-    decode_name,
     decode_retry,
     encode_data,
     encode_envelope,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from pychasqui._wire.event import MAX_REASON_CHARS, Event, bounded
-from pychasqui.events import read_event
+from pychasqui._wire.event import MAX_REASON_CHARS, Event, bounded, read_event
 
 
 def test_fields_come_in_the_official_order() -> None:

@@ -13,45 +13,53 @@ from pychasqui._redis.commands import Buried, Rescheduled
 from pychasqui._wire.envelope import decode_envelope, encode_data, encode_extras, read_extra, split_member
 from pychasqui._worker import failures as module
 from pychasqui._worker.failure_log import MAX_KINDS, FailureLog
-from pychasqui._worker.failures import LINES_A_SECOND, STRANGE_KINDS, FailureHandler
+from pychasqui._worker.failures import LINES_A_SECOND, MAX_UNKNOWN_KINDS, FailureHandler, next_run
 from pychasqui.errors import RetryLater, UnrecoverableError
 from pychasqui.retry import BackoffSpec, RetryOverride, RetryPolicy
 
 POLICY = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=0)
 
 
-class Settler:
+class Outcomes:
+    """Keeps what a FailureHandler hands on."""
+
     def __init__(self) -> None:
         self.retries: list[tuple[bytes, int, bytes]] = []
         self.letters: list[tuple[bytes, dict[bytes, bytes]]] = []
         self.deliveries: list[int] = []
-        self.marks: list[tuple[str, int] | str] = []
+        self.ids: list[tuple[str | None, bool]] = []
+        self.dead: list[Buried] = []
 
     def reschedule(self, job: Rescheduled) -> None:
-        self.marks.append((job.job_id, job.is_marked))
+        self.ids.append((job.job_id, job.may_be_unique))
         self.retries.append((job.entry_id, job.delay_ms, job.member))
         self.deliveries.append(job.delivery)
 
     def bury(self, job: Buried) -> None:
-        self.marks.append(job.job_id)
+        self.ids.append((job.job_id, job.may_be_unique))
+        self.dead.append(job)
         self.letters.append((job.entry_id, dict(zip(job.letter[::2], job.letter[1::2], strict=True))))
         self.deliveries.append(job.delivery)
 
 
-class Court:
+class Bench:
     def __init__(self, max_attempts: int = 3, policy: RetryPolicy = POLICY) -> None:
-        self.settler = Settler()
+        self.outcomes = Outcomes()
         self.timers: list[Callable[[], None]] = []
-        self.failures = FailureLog(lambda _, function: self.timers.append(function))
-        self.verdicts = FailureHandler(
-            self.settler, "w-1", max_attempts=max_attempts, policy=policy, failures=self.failures
+        self.handler = FailureHandler(
+            "w-1",
+            max_attempts=max_attempts,
+            policy=policy,
+            failure_log=FailureLog(lambda _, function: self.timers.append(function)),
+            reschedule=self.outcomes.reschedule,
+            bury=self.outcomes.bury,
         )
 
 
 @pytest.fixture
-def court(caplog: pytest.LogCaptureFixture) -> Court:
+def bench(caplog: pytest.LogCaptureFixture) -> Bench:
     caplog.set_level(logging.DEBUG, "chasqui.worker")
-    return Court()
+    return Bench()
 
 
 def job(
@@ -67,104 +75,131 @@ def job(
 
 
 class TestOutcomes:
-    def test_a_failure_with_runs_left_is_rescheduled(self, court: Court) -> None:
-        court.verdicts.failed(job(attempt=1), LookupError("x"))
-        ((entry_id, delay_ms, member),) = court.settler.retries
+    def test_a_failure_with_runs_left_is_rescheduled(self, bench: Bench) -> None:
+        bench.handler.failed(job(attempt=1), LookupError("x"))
+        ((entry_id, delay_ms, member),) = bench.outcomes.retries
         assert (entry_id, delay_ms) == (b"5-1", 200)
         assert decode_envelope(split_member(member)[1]).attempt == 2
 
-    def test_the_last_failure_is_buried(self, court: Court) -> None:
-        court.verdicts.failed(job(attempt=2), LookupError("x"))
-        ((entry_id, letter),) = court.settler.letters
+    def test_the_last_failure_is_buried(self, bench: Bench) -> None:
+        bench.handler.failed(job(attempt=2), LookupError("x"))
+        ((entry_id, letter),) = bench.outcomes.letters
         assert entry_id == b"5-1"
         assert (letter[b"reason"], letter[b"attempts"], letter[b"error"]) == (b"retries_exhausted", b"3", b"x")
         assert letter[b"worker"] == b"w-1"
 
-    def test_what_no_retry_would_help_is_buried_at_once(self, court: Court) -> None:
-        court.verdicts.failed(job(), UnrecoverableError("no"))
-        assert court.settler.letters[0][1][b"reason"] == b"unrecoverable"
-        assert court.settler.letters[0][1][b"attempts"] == b"1"
+    def test_what_no_retry_would_help_is_buried_at_once(self, bench: Bench) -> None:
+        bench.handler.failed(job(), UnrecoverableError("no"))
+        assert bench.outcomes.letters[0][1][b"reason"] == b"unrecoverable"
+        assert bench.outcomes.letters[0][1][b"attempts"] == b"1"
 
-    def test_a_handlers_own_delay_is_kept(self, court: Court) -> None:
-        court.verdicts.failed(job(), RetryLater(1.5))
-        assert court.settler.retries[0][1] == 1500
+    def test_a_handlers_own_delay_is_kept(self, bench: Bench) -> None:
+        bench.handler.failed(job(), RetryLater(1.5))
+        assert bench.outcomes.retries[0][1] == 1500
 
-    def test_one_that_came_with_no_runs_left_is_buried_without_an_error(self, court: Court) -> None:
-        court.verdicts.exhausted(job(attempt=3))
-        letter = court.settler.letters[0][1]
+    def test_one_that_came_with_no_runs_left_is_buried_without_an_error(self, bench: Bench) -> None:
+        bench.handler.exhausted(job(attempt=3))
+        letter = bench.outcomes.letters[0][1]
         assert (letter[b"reason"], letter[b"attempts"]) == (b"retries_exhausted", b"3")
         assert b"error" not in letter
 
-    def test_what_could_not_become_a_job_is_buried_with_its_bytes(self, court: Court) -> None:
-        court.verdicts.rejected(b"5-1", 1, [b"d", b"\xc1"], "decode_failed", "not MessagePack")
-        letter = court.settler.letters[0][1]
+    def test_what_could_not_become_a_job_is_buried_with_its_bytes(self, bench: Bench) -> None:
+        bench.handler.rejected(b"5-1", 1, [b"d", b"\xc1"], "decode_failed", "not MessagePack")
+        letter = bench.outcomes.letters[0][1]
         assert (letter[b"d"], letter[b"reason"], letter[b"detail"]) == (b"\xc1", b"decode_failed", b"not MessagePack")
 
-    def test_each_outcome_names_the_delivery_that_it_is_of(self, court: Court) -> None:
-        court.verdicts.failed(job(attempt=1, deliveries=1), LookupError())
-        court.verdicts.failed(job(attempt=2, deliveries=2), LookupError())
-        court.verdicts.exhausted(job(attempt=3, deliveries=3))
-        court.verdicts.rejected(b"5-1", 5, None, "malformed", "")
-        assert court.settler.deliveries == [2, 3, 4, 5]
+    def test_each_outcome_names_the_delivery_that_it_is_of(self, bench: Bench) -> None:
+        bench.handler.failed(job(attempt=1, deliveries=1), LookupError())
+        bench.handler.failed(job(attempt=2, deliveries=2), LookupError())
+        bench.handler.exhausted(job(attempt=3, deliveries=3))
+        bench.handler.rejected(b"5-1", 5, None, "malformed", "")
+        assert bench.outcomes.deliveries == [2, 3, 4, 5]
 
-    def test_each_outcome_says_whether_the_job_may_be_the_only_one_of_its_id(self, court: Court) -> None:
-        for is_marked in (False, True):
+    def test_each_outcome_says_whether_the_job_may_be_the_only_one_of_its_id(self, bench: Bench) -> None:
+        for may_be_unique in (False, True):
             for attempt in (0, 2):
                 failed = job(attempt=attempt)
-                failed.is_marked = is_marked
-                court.verdicts.failed(failed, LookupError())
-        court.verdicts.rejected(b"5-1", 5, None, "malformed", "")
-        assert court.settler.marks == [("job-1", 0), "", ("job-1", 1), "job-1", ""]
+                failed.may_be_unique = may_be_unique
+                bench.handler.failed(failed, LookupError())
+        bench.handler.rejected(b"5-1", 5, None, "malformed", "")
+        assert bench.outcomes.ids == [*[("job-1", False)] * 2, *[("job-1", True)] * 2, (None, False)]
 
-    def test_what_a_repeatable_gave_a_job_stays_with_it(self, court: Court) -> None:
+    def test_an_entry_that_could_not_become_a_job_keeps_its_name_for_metrics(self, bench: Bench) -> None:
+        bench.handler.rejected(b"5-1", 1, [b"d", b"\xc1", b"n", b"mail"], "decode_failed", "not MessagePack")
+        bench.handler.rejected(b"5-1", 1, None, "oversize_payload", "9 bytes")
+        bench.handler.rejected(b"5-1", 1, [b"n"], "malformed", "")
+        assert [dead.job_name for dead in bench.outcomes.dead] == ["mail", "", ""]
+
+    def test_what_a_repeatable_gave_a_job_stays_with_it(self, bench: Bench) -> None:
         failed = job()
         failed.extras = encode_extras(s=7)
-        court.verdicts.failed(failed, LookupError())
-        ((_, _, member),) = court.settler.retries
+        bench.handler.failed(failed, LookupError())
+        ((_, _, member),) = bench.outcomes.retries
         assert read_extra(decode_envelope(split_member(member)[1]).extras, "s") == 7
 
     def test_jitter_is_drawn_anew_for_each_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(random, "randrange", random.Random(3).randrange)
-        court = Court(policy=RetryPolicy(initial_ms=100, jitter_ms=1000))
+        bench = Bench(policy=RetryPolicy(initial_ms=100, jitter_ms=1000))
         for _ in range(20):
-            court.verdicts.failed(job(), LookupError())
-        delays = {delay_ms for _, delay_ms, _ in court.settler.retries}
+            bench.handler.failed(job(), LookupError())
+        delays = {delay_ms for _, delay_ms, _ in bench.outcomes.retries}
         assert len(delays) > 10
         assert all(100 <= delay_ms < 1100 for delay_ms in delays)
 
 
-class TestStrangeKinds:
+class TestNextRun:
+    def test_the_member_is_the_job_with_one_attempt_more(self) -> None:
+        name, envelope = split_member(next_run(job(attempt=4)))
+        again = decode_envelope(envelope)
+        assert (name, again.id, again.payload, again.created_at_ms) == ("mail", "job-1", b"\x07", 0)
+        assert again.attempt == 5
+
+    def test_the_jobs_own_settings_travel_with_it(self) -> None:
+        failed = job()
+        failed.retry = RetryOverride(9, BackoffSpec("strange", 5, 6, 1.5, 7))
+        assert decode_envelope(split_member(next_run(failed))[1]).retry == failed.retry
+
+    def test_a_job_without_a_name_has_an_empty_one_in_its_member(self) -> None:
+        assert next_run(job(name="")).startswith(b"\0\0\0\0")
+
+    def test_deliveries_that_ended_badly_are_written_down(self) -> None:
+        """The attempt of a job that was taken over counts them, so that the next envelope does too."""
+        taken_over = Delivery("job-1", "", 7, 1 + 2, 0, None, b"\x07", b"5-1", 2)
+        assert decode_envelope(split_member(next_run(taken_over))[1]).attempt == 4
+
+
+class TestUnknownKinds:
     def warnings(self, caplog: pytest.LogCaptureFixture) -> list[str]:
         return [message for message in caplog.messages if "backoff kind" in message]
 
-    def test_each_is_told_of_once(self, court: Court, caplog: pytest.LogCaptureFixture) -> None:
+    def test_each_is_told_of_once(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
         for kind in ("linear", "linear", "fibonacci", "linear", "fibonacci"):
-            court.verdicts.failed(job(backoff=BackoffSpec(kind, 5)), LookupError())
+            bench.handler.failed(job(backoff=BackoffSpec(kind, 5)), LookupError())
         assert len(self.warnings(caplog)) == 2
 
-    def test_known_kinds_are_not(self, court: Court, caplog: pytest.LogCaptureFixture) -> None:
+    def test_known_kinds_are_not(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
         for backoff in (None, BackoffSpec("fixed", 5), BackoffSpec("exponential", 5)):
-            court.verdicts.failed(job(backoff=backoff), LookupError())
+            bench.handler.failed(job(backoff=backoff), LookupError())
         assert self.warnings(caplog) == []
 
-    def test_it_counts_as_exponential(self, court: Court) -> None:
-        court.verdicts.failed(job(attempt=1, backoff=BackoffSpec("linear", 5)), LookupError())
-        assert court.settler.retries[0][1] == 10
+    def test_it_counts_as_exponential(self, bench: Bench) -> None:
+        bench.handler.failed(job(attempt=1, backoff=BackoffSpec("linear", 5)), LookupError())
+        assert bench.outcomes.retries[0][1] == 10
 
-    def test_one_that_forges_a_line_is_escaped_and_cut(self, court: Court, caplog: pytest.LogCaptureFixture) -> None:
+    def test_one_that_forges_a_line_is_escaped_and_cut(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
         kind = "\r\n\x1b[31m\u202e" + "x" * 10_000
-        court.verdicts.failed(job(backoff=BackoffSpec(kind, 5)), LookupError())
+        bench.handler.failed(job(backoff=BackoffSpec(kind, 5)), LookupError())
         (line,) = self.warnings(caplog)
         assert line.isprintable()
         assert len(line) < 300
 
     def test_whoever_makes_them_up_as_they_go_cannot_fill_the_log(
-        self, court: Court, caplog: pytest.LogCaptureFixture
+        self, bench: Bench, caplog: pytest.LogCaptureFixture
     ) -> None:
         for _ in range(3):
             for number in range(150):
-                court.verdicts.failed(job(backoff=BackoffSpec(f"kind-{number}", 5)), LookupError())
-        assert len(self.warnings(caplog)) == STRANGE_KINDS
+                bench.handler.failed(job(backoff=BackoffSpec(f"kind-{number}", 5)), LookupError())
+        assert len(self.warnings(caplog)) == MAX_UNKNOWN_KINDS
 
 
 def failure(text: str = "no such customer") -> LookupError:
@@ -177,9 +212,9 @@ def failure(text: str = "no such customer") -> LookupError:
 
 class TestLog:
     def test_a_first_failure_is_a_warning_with_the_line_that_failed_and_what_happens_next(
-        self, court: Court, caplog: pytest.LogCaptureFixture
+        self, bench: Bench, caplog: pytest.LogCaptureFixture
     ) -> None:
-        court.verdicts.failed(job(attempt=1), failure())
+        bench.handler.failed(job(attempt=1), failure())
         (record,) = caplog.records
         assert record.levelno == logging.WARNING
         line, where, source = record.getMessage().split("\n")
@@ -188,73 +223,73 @@ class TestLog:
         assert where.startswith(f'  File "{__file__}", line ')
         assert (where.endswith("in failure"), source) == (True, "    raise LookupError(text)")
 
-    def test_a_death_is_a_warning_with_its_reason(self, court: Court, caplog: pytest.LogCaptureFixture) -> None:
-        court.verdicts.failed(job(attempt=2), LookupError("no such customer"))
+    def test_a_death_is_a_warning_with_its_reason(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+        bench.handler.failed(job(attempt=2), LookupError("no such customer"))
         (record,) = caplog.records
         assert record.levelno == logging.WARNING
         for part in ("'job-1'", "'mail'", "3 runs", "retries_exhausted", "LookupError: no such customer"):
             assert part in record.getMessage()
 
     def test_repeats_of_one_failure_are_summed_up_once_a_period(
-        self, court: Court, caplog: pytest.LogCaptureFixture
+        self, bench: Bench, caplog: pytest.LogCaptureFixture
     ) -> None:
         for _ in range(10_000):
-            court.verdicts.failed(job(), failure())
+            bench.handler.failed(job(), failure())
         warnings = [record.getMessage() for record in caplog.records if record.levelno > logging.DEBUG]
         assert len(warnings) == 1
         caplog.clear()
-        (look_back,) = court.timers
+        (look_back,) = bench.timers
         look_back()
         assert caplog.messages == ["'mail' has failed by LookupError: 9999 more times within 10 s"]
 
     def test_a_failure_that_comes_again_later_is_told_with_its_line(
-        self, court: Court, caplog: pytest.LogCaptureFixture
+        self, bench: Bench, caplog: pytest.LogCaptureFixture
     ) -> None:
         for _ in range(2):
-            court.verdicts.failed(job(), failure())
-            court.timers.pop()()  # nothing more has come: it is forgotten
+            bench.handler.failed(job(), failure())
+            bench.timers.pop()()  # nothing more has come: it is forgotten
         assert [message.count("in failure") for message in caplog.messages] == [1, 1]
-        assert court.timers == []
+        assert bench.timers == []
 
-    def test_other_names_and_other_errors_are_told_apart(self, court: Court, caplog: pytest.LogCaptureFixture) -> None:
-        court.verdicts.failed(job(), failure())
-        court.verdicts.failed(job(name="video"), failure())
-        court.verdicts.failed(job(), ValueError())
+    def test_other_names_and_other_errors_are_told_apart(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+        bench.handler.failed(job(), failure())
+        bench.handler.failed(job(name="video"), failure())
+        bench.handler.failed(job(), ValueError())
         assert [record.levelno for record in caplog.records] == [logging.WARNING] * 3
 
     def test_names_that_are_made_up_on_the_way_cannot_fill_the_log(
-        self, court: Court, caplog: pytest.LogCaptureFixture
+        self, bench: Bench, caplog: pytest.LogCaptureFixture
     ) -> None:
         for number in range(3 * MAX_KINDS):
-            court.verdicts.failed(job(name=f"name-{number}"), failure())
+            bench.handler.failed(job(name=f"name-{number}"), failure())
         warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
         assert len(warnings) == MAX_KINDS + 1
         caplog.clear()
-        court.timers.pop()()
+        bench.timers.pop()()
         assert caplog.messages == [f"failures of other kinds: {2 * MAX_KINDS - 1} more times within 10 s"]
 
     @pytest.mark.parametrize("attempt", (0, 2))
     def test_names_and_texts_cannot_forge_a_line(
-        self, court: Court, caplog: pytest.LogCaptureFixture, attempt: int
+        self, bench: Bench, caplog: pytest.LogCaptureFixture, attempt: int
     ) -> None:
         evil = "\r\n\x1b[31m\u202eERROR all is lost"
-        court.verdicts.failed(job(attempt, job_id=evil, name=evil), LookupError(evil))
-        court.verdicts.rejected(b"5-1", 1, None, "malformed", evil)
+        bench.handler.failed(job(attempt, job_id=evil, name=evil), LookupError(evil))
+        bench.handler.rejected(b"5-1", 1, None, "malformed", evil)
         assert all(message.isprintable() for message in caplog.messages)
         assert caplog.messages
 
     @pytest.mark.parametrize("attempt", (0, 2))
-    def test_the_text_of_an_error_is_cut(self, court: Court, caplog: pytest.LogCaptureFixture, attempt: int) -> None:
-        court.verdicts.failed(job(attempt), LookupError("x" * 1_000_000))
+    def test_the_text_of_an_error_is_cut(self, bench: Bench, caplog: pytest.LogCaptureFixture, attempt: int) -> None:
+        bench.handler.failed(job(attempt), LookupError("x" * 1_000_000))
         assert len(caplog.messages[0]) < 400
 
     @pytest.mark.parametrize("attempt", (0, 2))
-    def test_ids_and_names_are_cut_too(self, court: Court, caplog: pytest.LogCaptureFixture, attempt: int) -> None:
-        court.verdicts.failed(job(attempt, job_id="x" * 100_000, name="y" * 100_000), LookupError())
+    def test_ids_and_names_are_cut_too(self, bench: Bench, caplog: pytest.LogCaptureFixture, attempt: int) -> None:
+        bench.handler.failed(job(attempt, job_id="x" * 100_000, name="y" * 100_000), LookupError())
         assert len(caplog.messages[0]) < 1000
 
     def test_an_error_that_describes_itself_cannot_forge_a_line_either(
-        self, court: Court, caplog: pytest.LogCaptureFixture
+        self, bench: Bench, caplog: pytest.LogCaptureFixture
     ) -> None:
         class Forger(Exception):
             def __str__(self) -> str:
@@ -262,20 +297,20 @@ class TestLog:
 
             __repr__ = __str__
 
-        court.verdicts.failed(job(), Forger())
+        bench.handler.failed(job(), Forger())
         assert caplog.messages[0].isprintable()
 
     def test_a_burst_of_deaths_is_summed_up(
-        self, court: Court, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+        self, bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         now = 1000.0
         caplog.set_level(logging.WARNING, "chasqui.worker")
         monkeypatch.setattr(module, "monotonic", lambda: now)
         for _ in range(101):
-            court.verdicts.failed(job(attempt=2), LookupError())
+            bench.handler.failed(job(attempt=2), LookupError())
         assert len(caplog.messages) == 1 + LINES_A_SECOND
         now = 1001.0
-        court.verdicts.failed(job(attempt=2), LookupError())
+        bench.handler.failed(job(attempt=2), LookupError())
         assert len(caplog.messages) == 1 + LINES_A_SECOND + 2
         assert "90 more" in caplog.messages[1 + LINES_A_SECOND]
-        assert len(court.settler.letters) == 102
+        assert len(bench.outcomes.letters) == 102

@@ -256,7 +256,7 @@ class TestDecoding:
             entries.append([b"%d-0" % number, [b"d", envelope, b"n", b"mail", *more]])
             entries.append([b"%d-1" % number, [b"d", envelope, *more]])
         await bench.read(entries)
-        assert [job.is_marked for job in bench.lanes.jobs] == [False] * 2 + [True] * 6
+        assert [job.may_be_unique for job in bench.lanes.jobs] == [False] * 2 + [True] * 6
         assert [job.name for job in bench.lanes.jobs] == ["mail", ""] * 4
 
     async def test_what_follows_an_envelope_stays_with_the_job(self) -> None:
@@ -859,7 +859,7 @@ class TestDecodingLater:
         assert (late.is_decoded, late.entry_id, late.number, len(late.payload) > 50_000) == (False, b"1-0", 2, True)
         assert await decoder.finish(late)
         assert (late.is_decoded, late.id, late.name, late.data, late.attempt) == (True, "x", "mail", data, 2)
-        assert (late.payload, late.created_at_ms, late.is_marked) == (encode_data(data), 5, True)
+        assert (late.payload, late.created_at_ms, late.may_be_unique) == (encode_data(data), 5, True)
 
     @pytest.mark.parametrize(
         ("payload", "attempt", "reason"),

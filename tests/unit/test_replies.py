@@ -12,7 +12,6 @@ import pytest
 
 from pychasqui._redis import replies
 from pychasqui._redis.broker import Broker
-from pychasqui._redis.commands import Buried, Rescheduled
 from pychasqui._redis.connection import Connection
 from pychasqui._redis.dlq import DlqBroker
 from pychasqui._redis.inspector import InspectorBroker
@@ -20,6 +19,7 @@ from pychasqui._redis.keys import Keys
 from pychasqui._redis.repeatables import RepeatablesBroker
 from pychasqui._redis.replies import read_entries
 from pychasqui.errors import RedisTrouble, ReplyError
+from tests.support.outcomes import buried, rescheduled
 
 ENTRIES = [[b"1-1", [b"d", b"x", b"n", b"y"]], [b"1-2", [b"d", b"z"]]]
 
@@ -109,7 +109,7 @@ class OddBroker(Broker):
 KEYS = Keys("q")
 HELD = [(b"1-1", 1)]
 BOUNDS = replies.Bounds(100, 100)
-FAILED, DEAD = Rescheduled(b"1-1", 1, 10, b"member", "job", 0), Buried(b"1-1", 1, "", [b"d", b"x"])
+FAILED, DEAD = rescheduled(b"1-1"), buried(b"1-1")
 ASKS: dict[str, Callable[[Broker], Any]] = {
     "reschedule": lambda broker: broker.reschedule("g", "c", [FAILED], 0),
     "bury": lambda broker: broker.bury("g", "c", 0, [DEAD], 0),

@@ -29,7 +29,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     entry_id: bytes = b""
     earlier_deliveries: int = 0  # how often the entry had been delivered before
     extras: bytes = b""
-    is_marked: bool = False  # whether it may be the only one of its id, so that the next must be let in at its end
+    may_be_unique: bool = False  # it may hold the uniqueness key of its id, to be released when the job ends
     started_at: float = 0.0  # monotonic, as is the next
     ended_at: float = 0.0
     is_told: bool = False  # whether an event says that it is active

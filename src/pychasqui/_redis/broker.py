@@ -251,19 +251,22 @@ class Broker:
         socket.send(script.pack(socket, (self._keys.events,), tuple(words)), deadline, answered)
 
     async def reschedule(self, group: str, consumer: str, jobs: list[Rescheduled], events_max_len: int) -> Settled:
-        """Gated on the entry being ours by that delivery."""
+        """Move failed jobs to the delayed set, and write their events unless events_max_len is 0.
+
+        Only an entry that is still this consumer's, by that delivery, is moved, so a second sending changes nothing.
+        """
         keys = (self._keys.stream, self._keys.delayed, self._keys.events)
         words: list[Any] = [group, consumer, self._keys.prefix, INDEX_KEPT_MS, events_max_len]
         for job in jobs:
-            words += (*job[:6], len(job.events), *job.events)
+            words += job.arguments(with_events=events_max_len > 0)
         return read_settled(await self.run(scripts.RESCHEDULE, keys, tuple(words)), len(jobs))
 
     async def bury(self, group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int) -> Settled:
-        """Gated on the entry being ours by that delivery."""
+        """Move jobs to the dead letters, and write their events unless events_max_len is 0. As reschedule()."""
         keys = (self._keys.stream, self._keys.dead, self._keys.dead_dropped, self._keys.events)
         words: list[Any] = [group, consumer, max_len, self._keys.prefix, events_max_len]
         for job in jobs:
-            words += (*job[:3], len(job.letter), len(job.events), *job.letter, *job.events)
+            words += job.arguments(with_events=events_max_len > 0)
         return read_settled(await self.run(scripts.BURY, keys, tuple(words)), len(jobs))
 
     # Leases ---------------------------------------------------------------------------------------------------------

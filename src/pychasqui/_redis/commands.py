@@ -1,47 +1,79 @@
-"""What commands and scripts are given, and the hot ones rendered."""
+"""The arguments of commands and scripts."""
 
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .._core.options import AddOptions
+from .._core.outcome import FailedRun
+from .._wire.event import Event, dead_event, failed_event, joined, retry_event
 
 JOB_BYTES, LETTER_BYTES = 1000, 4000  # about what an outcome takes beside its job's data
 
 
 class Rescheduled(NamedTuple):
-    """A job that is to run again, as reschedule.lua takes it."""
+    """A job that is to run again. Events and metrics of it are derived from these fields."""
 
     entry_id: bytes
     delivery: int
     delay_ms: int
     member: bytes
     job_id: str
-    is_marked: int  # 1: it may be the only one of its id
-    events: tuple[str | int, ...] = ()  # to be written with it, as write_events.lua takes them
-    records: tuple[Any, ...] = ()  # to be counted once it is done
+    may_be_unique: bool
+    job_name: str
+    at_ms: int  # when this was decided
+    run: FailedRun
 
     @property
     def size(self) -> int:
         """About how many bytes it takes here."""
         return len(self.member) + JOB_BYTES
 
+    def arguments(self, *, with_events: bool) -> tuple[bytes | str | int, ...]:
+        """The job as reschedule.lua takes it."""
+        events: tuple[str | int, ...] = ()
+        if with_events:
+            job = (self.job_id, self.job_name)
+            events = joined(
+                failed_event(*job, self.run, self.at_ms),
+                retry_event(*job, self.run.attempt + 1, self.delay_ms, self.at_ms),
+            )
+        head = (self.entry_id, self.delivery, self.delay_ms, self.member, self.job_id, int(self.may_be_unique))
+        return (*head, len(events), *events)
+
 
 class Buried(NamedTuple):
-    """A job that is to be buried, as bury.lua takes it."""
+    """A job, or an entry that could not become one, that is to be buried. As Rescheduled, for the dead letters."""
 
     entry_id: bytes
     delivery: int
-    job_id: str  # "" if it is certainly not the only one of its id
     letter: list[bytes]
-    events: tuple[str | int, ...] = ()  # to be written with it, as write_events.lua takes them
-    records: tuple[Any, ...] = ()  # to be counted once it is done
+    job_id: str | None  # None: the entry could not become a job
+    may_be_unique: bool
+    job_name: str
+    at_ms: int  # when this was decided
+    reason: str
+    runs: int
+    run: FailedRun | None = None  # the last run, if it was here
 
     @property
     def size(self) -> int:
         """About how many bytes it takes here."""
         return len(self.letter[1]) + LETTER_BYTES
+
+    def arguments(self, *, with_events: bool) -> tuple[bytes | str | int, ...]:
+        """The job as bury.lua takes it."""
+        events = joined(*self._events()) if with_events else ()
+        unique_id = self.job_id if self.may_be_unique and self.job_id is not None else ""
+        return (self.entry_id, self.delivery, unique_id, len(self.letter), len(events), *self.letter, *events)
+
+    def _events(self) -> list[Event]:
+        if self.job_id is None:
+            return [dead_event("", "", self.runs, self.reason, None, self.at_ms)]
+        job = (self.job_id, self.job_name)
+        dead = dead_event(*job, self.runs, self.reason, self.run, self.at_ms)
+        return [dead] if self.run is None else [failed_event(*job, self.run, self.at_ms), dead]
 
 
 class NumberedAdd:

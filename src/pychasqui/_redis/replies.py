@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from inspect import iscoroutinefunction
-from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+from .._wire.entry import Entry as Entry
 from ..errors import ChasquiError, ReplyError
-
-# hot: the two-element lists are used as hiredis made them: [id, [field, value, ...]], the fields None if deleted
-Entry: TypeAlias = list[Any]
 
 P = ParamSpec("P")
 T = TypeVar("T")

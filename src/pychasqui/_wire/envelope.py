@@ -18,6 +18,7 @@ import msgspec
 
 from ..errors import DecodeError, InvalidArgument
 from ..retry import KINDS, BackoffSpec, RetryOverride, Unsigned32, Unsigned64
+from .entry import decode_name
 from .msgpack import (
     DECODER_REFUSALS,
     MAX_DEPTH,
@@ -41,7 +42,6 @@ __all__ = [
     "decode_data",
     "decode_envelope",
     "decode_job",
-    "decode_name",
     "decode_retry",
     "decode_scanned",
     "encode_data",
@@ -351,13 +351,3 @@ def split_member(member: bytes) -> tuple[str, bytes]:
     if end > len(member):
         raise DecodeError(f"the delayed member has {len(member)} bytes, but its name should end at {end}")
     return decode_name(member[4:end]), member[end:]
-
-
-def decode_name(raw: bytes | None) -> str:
-    """The name of a stream entry; "" if it has none, or one that is not UTF-8."""
-    if not raw:
-        return ""
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return ""

@@ -25,7 +25,8 @@ from .._redis.replies import LOST, MOVED, REFUSED, Settled
 from .._redis.socket import Socket
 from .._wire.envelope import encode_data
 from ..errors import RedisTrouble
-from ..metrics import GuardedSinks, JobOutcome
+from ..metrics import GuardedSinks
+from .outcome_metrics import records_of
 from .service import Service
 from .unsettled import Unsettled
 
@@ -96,7 +97,7 @@ class Acker(Service):
         )
 
     def _done_plainly(self, job: Delivery, result: Any) -> None:
-        (self._finishing if job.is_marked else self._done).append(job)
+        (self._finishing if job.may_be_unique else self._done).append(job)
         if self._sleeper is not None:
             self.wake()
 
@@ -223,7 +224,7 @@ class Acker(Service):
         if self._result_ttl_ms:
             ids = [job.entry_id for job in jobs]
             results = [(job.id, job.result) for job in jobs if job.result is not None]
-            marked = [(job.entry_id, job.id) for job in jobs if job.is_marked]
+            marked = [(job.entry_id, job.id) for job in jobs if job.may_be_unique]
             if refused := await self._broker.ack_with_results(
                 self._group, self._result_ttl_ms, ids, results, marked, also
             ):
@@ -243,24 +244,18 @@ class Acker(Service):
         return lambda socket: event_writer.done(socket, jobs)
 
     def _see(self, jobs: list[T], settled: Settled) -> list[T]:
-        """Tell of each by its own answer; returns those that were refused."""
+        """Records the metrics of each job by its own answer; returns those that were refused."""
         if settled.untold and self._event_writer is not None:
             self._event_writer.miss(settled.untold, "Redis has refused them")
-        answers = settled.answers
-        moved: list[T] = jobs
-        lost: list[T] = []
-        refused: list[T] = []
-        if answers.count(MOVED) < len(jobs):
-            each = list(zip(jobs, answers, strict=True))
-            moved, lost, refused = ([job for job, answer in each if answer == one] for one in (MOVED, LOST, REFUSED))
-            if lost:
-                self._on_fenced()
+        each = list(zip(jobs, settled.answers, strict=True))
+        if LOST in settled.answers:
+            self._on_fenced()
         if self._metrics is not None:
-            # A handler has run, whatever came of it.
-            records = [record for job in moved for record in job.records]
-            records += [record for job in lost for record in job.records if isinstance(record, JobOutcome)]
-            self._metrics.tell_all(records)
-        return refused
+            # A handler has run, also if its job was not ours to move any more.
+            for job, answer in each:
+                if answer != REFUSED:
+                    self._metrics.tell_all(records_of(job, is_moved=answer == MOVED))
+        return [job for job, answer in each if answer == REFUSED] if REFUSED in settled.answers else []
 
     def _mend(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:
         """Put right what can be put right; this kind is settled again after a pause."""

@@ -1,6 +1,6 @@
-"""Says in the log what fails: the first of its kind with the handler's own frames, those that follow summed up.
+"""Logs failures: the first of a kind with the handler's own frames, the next ones as a count every PERIOD_S.
 
-Ten thousand failures a second come to a few lines, and a handler that fails for the first time is not overlooked.
+Ten thousand failures a second make a few lines, and a handler that fails for the first time is not overlooked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .._core.printable import printable
 log = logging.getLogger("chasqui.worker")
 
 PERIOD_S = 10.0
-MAX_KINDS = 200  # who makes up names or errors on the way must not fill our memory, nor the log
+MAX_KINDS = 200  # a producer that invents names must fill neither our memory nor the log
 MAX_FRAMES_SHOWN = 5
 
 Kind = tuple[object, ...]
@@ -26,21 +26,21 @@ _OTHERS: Kind = ("others",)
 
 @dataclass
 class _Repeats:
-    """Failures of one kind since it was last told of."""
+    """Failures of one kind since the last line about it."""
 
     what: str
     count: int = 0
 
 
 class FailureLog:
-    """One name, one error and one line that failed make a kind. `call_later` is the event loop's."""
+    """A job name, an error type and the line that raised make a kind. `call_later` is the event loop's."""
 
     def __init__(self, call_later: Callable[[float, Callable[[], None]], Any]) -> None:
         self._call_later = call_later
         self._repeats: dict[Kind, _Repeats] = {}
 
-    def tell(self, job: Delivery, failure: Failure, what_next: str, *arguments: object) -> bool:
-        """Returns whether it was the first of its kind, and is in the log."""
+    def log(self, job: Delivery, failure: Failure, what_next: str, *arguments: object) -> bool:
+        """Logs the failure if it is the first of its kind, else counts it; returns whether it was the first."""
         kind: Kind = (job.name, failure.error_type, failure.lines[-1:])
         repeats = self._repeats.get(kind)
         if repeats is None and len(self._repeats) >= MAX_KINDS:
@@ -57,7 +57,7 @@ class FailureLog:
         return True
 
     def _write(self, level: int, job: Delivery, failure: Failure, what_next: str, frames: str = "") -> None:
-        runs, why = job.attempt + 1, described(failure)
+        runs, why = job.attempt + 1, describe(failure)
         log.log(level, "job %.100r (%.100r) failed in run %d, %s: %s%s", job.id, job.name, runs, what_next, why, frames)
 
     def _begin(self, kind: Kind, job: Delivery, failure: Failure) -> None:
@@ -68,7 +68,7 @@ class FailureLog:
         self._repeats[kind] = _Repeats(what)
 
     def sum_up(self) -> None:
-        """Tell of what has come since the last time; a kind of which there was nothing more is forgotten."""
+        """Logs the count of each kind since the last line, and forgets a kind that has not come again."""
         for kind, repeats in list(self._repeats.items()):
             if not repeats.count:
                 del self._repeats[kind]
@@ -82,6 +82,6 @@ class FailureLog:
             self._call_later(PERIOD_S, self._look_back)
 
 
-def described(failure: Failure) -> str:
-    """An error as it stands in a line of the log."""
+def describe(failure: Failure) -> str:
+    """Type and text of an error, for a log line."""
     return printable(f"{failure.error_type}: {failure.text}" if failure.text else failure.error_type)

@@ -73,13 +73,12 @@ class Components:
         self.acker = self._make_acker()
         self.failures = FailureLog(asyncio.get_running_loop().call_later)
         verdicts = FailureHandler(
-            self.acker,
             settings.consumer_id,
             max_attempts=settings.max_attempts,
             policy=settings.retry,
-            failures=self.failures,
-            announces=self.event_writer is not None,
-            counts=self.metrics is not None,
+            failure_log=self.failures,
+            reschedule=self.acker.reschedule,
+            bury=self.acker.bury,
         )
         decoder = self._make_decoder(verdicts)
         self.lanes = self._make_lanes(verdicts, decoder)

@@ -1,137 +1,30 @@
-"""What becomes of a failed job, and what is kept of it."""
+"""A dead letter has the official fields first, keeps what went wrong within bounds, and can be read back."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 from unittest.mock import AsyncMock
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.failure import read_failure
 from pychasqui._core.limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
-from pychasqui._wire.envelope import decode_envelope, encode_data, split_member
+from pychasqui._wire.dead_letter import dead_letter, read_dead_letter, rejected_letter
+from pychasqui._wire.envelope import decode_envelope
+from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.lanes import Lanes
-from pychasqui._worker.outcomes import Dead, Retry, dead_letter, delayed_member, judge, rejected_letter, runs_allowed
-from pychasqui.errors import InvalidArgument, InvalidType, RetryLater, UnrecoverableError
-from pychasqui.retry import BackoffSpec, RetryOverride, RetryPolicy
-
-POLICY = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=0)
+from pychasqui.retry import RetryOverride
 
 
 def job(attempt: int = 0, retry: RetryOverride | None = None, name: str = "mail") -> Delivery:
     return Delivery("job-1", name, 7, attempt, 1_700_000_000_000, retry, encode_data(7), b"5-1", 0)
 
 
-def verdict(error: BaseException, attempt: int = 0, retry: RetryOverride | None = None, max_attempts: int = 3) -> Any:
-    return judged(job(attempt, retry), error, max_attempts, POLICY, lambda spread: spread - 1)
-
-
-def judged(
-    job: Delivery, error: BaseException, max_attempts: int, policy: RetryPolicy, jitter: Callable[[int], int]
-) -> Retry | Dead:
-    return judge(job, read_failure(error), max_attempts, policy, jitter)
-
-
 def letter_of(job: Delivery, reason: str, error: BaseException | None, runs: int, worker: str) -> list[bytes]:
     return dead_letter(job, reason, None if error is None else read_failure(error), runs, worker)
-
-
-class TestJudge:
-    def test_a_failure_with_runs_left_is_a_retry(self) -> None:
-        assert verdict(LookupError(), attempt=0) == Retry(100)
-        assert verdict(LookupError(), attempt=1) == Retry(200)
-
-    def test_the_last_run_is_the_last(self) -> None:
-        assert verdict(LookupError(), attempt=2) == Dead("retries_exhausted")
-        assert verdict(LookupError(), attempt=9) == Dead("retries_exhausted")
-
-    @pytest.mark.parametrize("max_attempts", (0, 1))
-    def test_one_run_is_the_least(self, max_attempts: int) -> None:
-        assert verdict(LookupError(), max_attempts=max_attempts) == Dead("retries_exhausted")
-
-    def test_a_jobs_own_number_of_runs_wins(self) -> None:
-        assert verdict(LookupError(), attempt=3, retry=RetryOverride(5)) == Retry(800)
-        assert verdict(LookupError(), attempt=0, retry=RetryOverride(1)) == Dead("retries_exhausted")
-        assert verdict(LookupError(), attempt=0, retry=RetryOverride(0)) == Dead("retries_exhausted")
-        assert verdict(LookupError(), attempt=1, retry=RetryOverride(None)) == Retry(200)
-
-    def test_a_jobs_own_backoff_wins(self) -> None:
-        assert verdict(LookupError(), retry=RetryOverride(None, BackoffSpec("fixed", 7))) == Retry(7)
-        assert verdict(LookupError(), retry=RetryOverride(None, BackoffSpec("fixed", 7, jitter_ms=4))) == Retry(10)
-
-    def test_what_no_retry_would_help_is_dead_at_once(self) -> None:
-        class Hopeless(UnrecoverableError):
-            pass
-
-        assert verdict(UnrecoverableError()) == Dead("unrecoverable")
-        assert verdict(Hopeless(), retry=RetryOverride(99)) == Dead("unrecoverable")
-        assert verdict(UnrecoverableError(), attempt=2) == Dead("unrecoverable")
-
-    @pytest.mark.parametrize("error", (asyncio.CancelledError(), TimeoutError(), StopAsyncIteration(), MemoryError()))
-    def test_any_other_error_is_a_failure_like_another(self, error: BaseException) -> None:
-        assert verdict(error) == Retry(100)
-
-    def test_a_handler_can_name_its_own_delay(self) -> None:
-        assert verdict(RetryLater(2.5)) == Retry(2500)
-        assert verdict(RetryLater(timedelta(minutes=1))) == Retry(60_000)
-        assert verdict(RetryLater(0)) == Retry(0)
-        assert verdict(RetryLater(86_400 * 365)) == Retry(31_536_000_000), "no bound of the policy holds for it"
-
-    def test_its_own_delay_uses_up_a_run_too(self) -> None:
-        assert verdict(RetryLater(1), attempt=2) == Dead("retries_exhausted")
-
-    @pytest.mark.parametrize("delay", (-1, float("nan"), float("inf"), timedelta(seconds=-1)))
-    def test_a_delay_that_is_none_is_refused_where_it_is_raised(self, delay: Any) -> None:
-        with pytest.raises(InvalidArgument, match="delay"):
-            RetryLater(delay)
-
-    @pytest.mark.parametrize("delay", ("1", None, True, [1]))
-    def test_a_delay_of_another_type_too(self, delay: Any) -> None:
-        with pytest.raises(InvalidType, match="delay"):
-            RetryLater(delay)
-
-    def test_a_delay_beyond_all_bounds_is_refused_by_name(self) -> None:
-        with pytest.raises(InvalidArgument, match="delay"):
-            RetryLater(1.7e308)
-
-    def test_a_subclass_that_names_no_delay_is_a_failure_like_another(self) -> None:
-        class Sloppy(RetryLater):
-            def __init__(self) -> None:
-                """Without calling the one above."""
-
-        assert verdict(Sloppy()) == Retry(100)
-
-    def test_runs_allowed_are_the_jobs_own_or_the_workers(self) -> None:
-        assert runs_allowed(job(), 3) == 3
-        assert runs_allowed(job(retry=RetryOverride(None)), 3) == 3
-        assert runs_allowed(job(retry=RetryOverride(0)), 3) == 0
-        assert runs_allowed(job(retry=RetryOverride(9)), 3) == 9
-
-
-class TestMember:
-    def test_it_is_the_job_with_one_attempt_more(self) -> None:
-        name, envelope = split_member(delayed_member(job(attempt=4)))
-        again = decode_envelope(envelope)
-        assert (name, again.id, again.payload, again.created_at_ms) == ("mail", "job-1", b"\x07", 1_700_000_000_000)
-        assert again.attempt == 5
-
-    def test_its_own_settings_travel_with_it(self) -> None:
-        retry = RetryOverride(9, BackoffSpec("strange", 5, 6, 1.5, 7))
-        assert decode_envelope(split_member(delayed_member(job(retry=retry)))[1]).retry == retry
-
-    def test_a_job_without_a_name(self) -> None:
-        assert delayed_member(job(name="")).startswith(b"\0\0\0\0")
-
-    def test_deliveries_that_ended_badly_are_written_down(self) -> None:
-        """The attempt of a job that was taken over counts them, so that the next envelope does too."""
-        taken_over = Delivery("job-1", "", 7, 1 + 2, 0, None, b"\x07", b"5-1", 2)
-        assert decode_envelope(split_member(delayed_member(taken_over))[1]).attempt == 4
 
 
 def fields_of(letter: list[bytes]) -> dict[bytes, bytes]:
@@ -327,3 +220,24 @@ class TestRejectedLetter:
         assert (b"raw" in letter) == (b"d" not in whole and len(fields) >= 2)
         assert (letter[b"source_id"], letter[b"reason"], letter[b"worker"]) == (b"5-1", b"malformed", b"w")
         assert letter[b"detail"].decode() == detail
+
+
+class TestReading:
+    def test_a_letter_of_a_job_can_be_read_back(self) -> None:
+        letter = read_dead_letter([b"9-1", letter_of(job(2), "unrecoverable", LookupError("no"), 3, "w-1")])
+        assert (letter.dlq_id, letter.source_id, letter.reason, letter.name) == ("9-1", "5-1", "unrecoverable", "mail")
+        assert (letter.job_id, letter.attempts, letter.worker, letter.data) == ("job-1", 3, "w-1", 7)
+        assert (letter.error_type, letter.error, letter.detail) == ("LookupError", "no", None)
+        assert letter.traceback is not None
+        assert letter.traceback.endswith("LookupError: no\n")
+
+    def test_a_letter_of_an_entry_that_could_not_become_a_job_can_be_read_back(self) -> None:
+        words = rejected_letter(b"5-1", [b"d", b"\xc1", b"n", b"mail"], "decode_failed", "why", "w-1")
+        letter = read_dead_letter([b"9-1", words])
+        assert (letter.reason, letter.detail, letter.name, letter.payload) == ("decode_failed", "why", "mail", b"\xc1")
+        assert (letter.job_id, letter.attempts, letter.error, letter.worker) == (None, 0, None, "w-1")
+
+    def test_a_letter_of_an_official_worker_has_neither_attempts_nor_worker(self) -> None:
+        words = [b"d", b"\xc1", b"source_id", b"5-1", b"reason", b"retries_exhausted"]
+        letter = read_dead_letter([b"9-1", words])
+        assert (letter.attempts, letter.worker, letter.detail) == (None, None, None)

@@ -1,0 +1,63 @@
+"""Decides what becomes of a job whose run failed: another run after a delay, or the dead letters. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from ..errors import LONGEST_DELAY_S
+from ..retry import RetryPolicy, retry_delay_ms
+from .delivery import Delivery
+from .failure import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The job runs again after this delay."""
+
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """The job goes to the dead letters for this reason."""
+
+    reason: str
+
+
+def judge(
+    job: Delivery, failure: Failure, max_attempts: int, policy: RetryPolicy, jitter: Callable[[int], int]
+) -> Retry | Dead:
+    """Applies, in this order: UnrecoverableError, the number of runs, the handler's RetryLater, the backoff."""
+    if failure.is_unrecoverable:
+        return Dead("unrecoverable")
+    if job.attempt + 1 >= runs_allowed(job, max_attempts):
+        return Dead("retries_exhausted")
+    if failure.delay_ms is not None:
+        return Retry(failure.delay_ms)
+    backoff = job.retry.backoff if job.retry is not None else None
+    delay_ms = retry_delay_ms(policy, backoff, job.attempt, jitter)
+    return Retry(min(delay_ms, 1000 * LONGEST_DELAY_S))  # Lua adds it to a time, exactly up to 2**53
+
+
+def runs_allowed(job: Delivery, max_attempts: int) -> int:
+    """Returns the job's own max_attempts if it has one, else the worker's."""
+    own = job.retry.max_attempts if job.retry is not None else None
+    return max_attempts if own is None else own
+
+
+class FailedRun(NamedTuple):
+    """A run that ended by an error, as events and metrics report it. It keeps neither the error nor its frames."""
+
+    attempt: int  # 1 for the first run
+    duration_us: int
+    kind: Literal["err", "panic"]
+    error_type: str
+    error: str
+
+
+def failed_run(job: Delivery, failure: Failure) -> FailedRun:
+    """Copies what events and metrics need, so that the error and its frames can be freed before Redis answers."""
+    duration_us = int((job.ended_at - job.started_at) * 1_000_000)
+    return FailedRun(job.attempt + 1, duration_us, failure.kind, failure.error_type, failure.text)

@@ -1,0 +1,128 @@
+"""The fields of a dead letter, written and read.
+
+    d           the envelope of the run that failed, or the bytes that stood in its place
+    n           the job's name, if it has one
+    source_id   the job's entry id in the stream
+    reason      retries_exhausted, unrecoverable, decode_failed, malformed, oversize_payload
+    detail      why the entry could not become a job
+    raw         the entry's fields in hex, if it had none called d
+    attempts    how many runs the job had
+    error_type, error, traceback   what the last run raised
+    worker      the consumer that buried it
+
+Official workers write d, n, source_id, reason and detail. bury.lua writes d and n itself if the worker has no bytes of
+the entry, and bury_repeatable.lua writes the letter of a repeatable that cannot be fired.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from .._core.delivery import Delivery
+from .._core.failure import Failure
+from .._core.limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
+from ..errors import DecodeError
+from ..retry import MAX_U32
+from .entry import ENVELOPE, NAME, Entry, decode_name
+from .envelope import decode_data, decode_envelope, encode_envelope
+from .lenient import LATEST_MS, read_entry_id, read_int, read_pairs, read_text
+
+MAX_TYPE_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class DeadJob:
+    """A dead letter: the job as it was, and why it is dead."""
+
+    dlq_id: str
+    source_id: str
+    reason: str
+    name: str
+    job_id: str | None  # None if the envelope cannot be decoded
+    attempts: int | None  # how often it was run; None if an official worker buried it
+    detail: str | None
+    error_type: str | None
+    error: str | None
+    traceback: str | None = field(repr=False)
+    worker: str | None
+    payload: bytes = field(repr=False)  # the envelope, or the bytes that stood in its place
+
+    @property
+    def died_at(self) -> datetime:
+        """The server's time in the letter's id; an id beyond the year 9999 counts as its end."""
+        return datetime.fromtimestamp(min(read_entry_id(self.dlq_id)[0], LATEST_MS - 999) / 1000, UTC)
+
+    @property
+    def data(self) -> Any:
+        """The job's data; raises DecodeError if it cannot be decoded."""
+        return decode_data(decode_envelope(self.payload).payload)
+
+    def replayed(self, data: bytes | None = None) -> bytes:
+        """The envelope of a first run, with the same data or other; raises DecodeError."""
+        old = decode_envelope(self.payload)
+        payload = old.payload if data is None else data
+        return encode_envelope(old.id, payload, old.created_at_ms, 0, old.retry, old.extras)
+
+
+def dead_letter(job: Delivery, reason: str, failure: Failure | None, runs: int, worker: str) -> list[bytes]:
+    """Writes the letter of a job: the official fields first, then what went wrong."""
+    attempt = min(job.attempt, MAX_U32)
+    envelope = encode_envelope(job.id, job.payload, job.created_at_ms, attempt, job.retry, job.extras)
+    fields = [ENVELOPE, envelope]
+    if job.name:
+        fields += (NAME, job.name.encode())
+    fields += (b"source_id", job.entry_id, b"reason", reason.encode(), b"attempts", b"%d" % runs)
+    if failure is not None:
+        fields += (b"error_type", _cut(failure.error_type, MAX_TYPE_CHARS))
+        fields += (b"error", _cut(failure.text, MAX_ERROR_CHARS))
+        fields += (b"traceback", _cut(failure.traceback(), MAX_TRACEBACK_CHARS))
+    return [*fields, b"worker", worker.encode()]
+
+
+def rejected_letter(entry_id: bytes, fields: list[bytes] | None, reason: str, detail: str, worker: str) -> list[bytes]:
+    """Writes the letter of an entry that could not become a job, with its bytes and name as they were.
+
+    `fields` is None if the entry was too large to be read; bury.lua then copies d and n from the entry.
+    """
+    pairs = dict(zip((fields or [])[::2], (fields or [])[1::2], strict=False))
+    letter = [b"", b""] if fields is None else [ENVELOPE, pairs.get(ENVELOPE, b"")]
+    if pairs.get(NAME):
+        letter += (NAME, pairs[NAME])
+    letter += (b"source_id", entry_id, b"reason", reason.encode(), b"detail", _cut(detail, MAX_ERROR_CHARS))
+    if ENVELOPE not in pairs and pairs:
+        letter += (b"raw", b" ".join(word.hex().encode() for word in (fields or []))[:MAX_TRACEBACK_CHARS])
+    return [*letter, b"attempts", b"0", b"worker", worker.encode()]
+
+
+def read_dead_letter(entry: Entry) -> DeadJob:
+    """Reads any entry of the dead letters. Texts are cut; the payload is not, because it is the job itself."""
+    fields = read_pairs(entry[1])
+
+    def text(name: bytes) -> str | None:
+        return read_text(fields.get(name))
+
+    payload = fields.get(ENVELOPE, b"")
+    try:
+        job_id = decode_envelope(payload).id
+    except DecodeError:
+        job_id = None
+    return DeadJob(
+        dlq_id=entry[0].decode(),
+        source_id=text(b"source_id") or "",
+        reason=text(b"reason") or "",
+        name=decode_name(fields.get(NAME)),
+        job_id=job_id,
+        attempts=read_int(fields.get(b"attempts")),
+        detail=text(b"detail"),
+        error_type=text(b"error_type"),
+        error=text(b"error"),
+        traceback=text(b"traceback"),
+        worker=text(b"worker"),
+        payload=payload,
+    )
+
+
+def _cut(text: str, chars: int) -> bytes:
+    return text[:chars].encode("utf-8", "backslashreplace")

@@ -1,0 +1,57 @@
+"""An entry of a stream as it is read, and the fields of an entry of the job stream.
+
+d   the envelope
+n   the job's name, if it has one
+u   "1" if the job holds the uniqueness key of its id, though the id looks like one that a producer made
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from .lenient import read_pairs
+
+# hot: the two-element lists are used as hiredis made them: [id, [field, value, ...]], the fields None if deleted
+Entry: TypeAlias = list[Any]
+
+ENVELOPE, NAME = b"d", b"n"
+_UNIQUE = b"u"
+ULID_CHARS = 26
+
+
+def read_fields(fields: list[Any]) -> tuple[bytes, bytes | None, bool]:
+    """Returns the envelope, the name and whether there is a u; raises if there is no envelope."""
+    pairs = dict(zip(fields[::2], fields[1::2], strict=True))
+    return pairs[ENVELOPE], pairs.get(NAME), _UNIQUE in pairs
+
+
+def read_entry(entry: Entry) -> tuple[bytes, str]:
+    """Returns envelope and name of any entry, b"" and "" where there is none."""
+    fields = read_pairs(entry[1])
+    return fields.get(ENVELOPE, b""), decode_name(fields.get(NAME))
+
+
+def may_be_unique(job_id: str) -> bool:
+    """Whether a job of that id may hold a uniqueness key without a u in its entry.
+
+    A user gave an id that is not 26 capital letters and digits. An id that looks like a ULID needs the u, which
+    official promoters drop.
+    """
+    # hot: 0.07 us as bytes, 0.25 as a str
+    return len(job_id) != ULID_CHARS or not ((raw := job_id.encode()).isupper() and raw.isalnum())
+
+
+def read_name(fields: list[bytes] | None) -> str:
+    """The name of an entry that could not become a job; "" if it has none."""
+    words = fields or []
+    return decode_name(dict(zip(words[::2], words[1::2], strict=False)).get(NAME))
+
+
+def decode_name(raw: bytes | None) -> str:
+    """The name in a field; "" if there is none, or one that is not UTF-8."""
+    if not raw:
+        return ""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return ""

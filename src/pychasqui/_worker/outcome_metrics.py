@@ -1,0 +1,22 @@
+"""The metric records of failed and dead jobs, derived once Redis has answered for them."""
+
+from __future__ import annotations
+
+from .._core.outcome import FailedRun
+from .._redis.commands import Buried, Rescheduled
+from ..metrics import DlqRouted, JobOutcome, Record, RetryScheduled
+
+
+def records_of(outcome: Rescheduled | Buried, *, is_moved: bool) -> list[Record]:
+    """The run, if there was one; and where the job went, unless it was no longer this worker's to move."""
+    run, name = outcome.run, outcome.job_name
+    records: list[Record] = [] if run is None else [_run_record(run, name)]
+    if is_moved and isinstance(outcome, Rescheduled):
+        records.append(RetryScheduled(outcome.run.attempt + 1, outcome.delay_ms, name))
+    elif is_moved and isinstance(outcome, Buried):
+        records.append(DlqRouted(outcome.reason, outcome.runs, name))
+    return records
+
+
+def _run_record(run: FailedRun, name: str) -> JobOutcome:
+    return JobOutcome(run.kind, run.attempt, run.duration_us, name)
