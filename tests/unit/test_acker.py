@@ -175,7 +175,7 @@ def give_one_of_each(office: Office) -> None:
     office.acker.bury(dead(3, delivery=3))
 
 
-async def test_each_outcome_goes_its_way_with_its_delivery(office: Office) -> None:
+async def test_each_outcome_is_sent_with_its_delivery(office: Office) -> None:
     give_one_of_each(office)
     await office.settle()
     assert office.broker.acked == [b"1-0"]
@@ -184,7 +184,7 @@ async def test_each_outcome_goes_its_way_with_its_delivery(office: Office) -> No
     assert office.expected == [100]
 
 
-async def test_one_that_may_be_the_only_one_of_its_id_lets_the_next_in(office: Office) -> None:
+async def test_a_unique_job_frees_its_id(office: Office) -> None:
     office.acker.done(job(1, may_be_unique=True), None)
     office.acker.done(job(2), None)
     await office.settle()
@@ -196,7 +196,7 @@ class TestEvents:
     async def office(self) -> Office:
         return Office(FakeAnnouncer())
 
-    async def test_that_they_are_done_is_told_with_their_ack_and_not_before(self, office: Office) -> None:
+    async def test_completed_events_are_written_with_the_ack_and_not_before(self, office: Office) -> None:
         office.broker.line.clear()
         office.acker.done(job(1), None)
         office.acker.done(job(2, may_be_unique=True), None)
@@ -205,7 +205,7 @@ class TestEvents:
         await office.settle()
         assert office.told == ["done job-1", "done job-2"]
 
-    async def test_that_jobs_were_active_is_told_before_what_became_of_them(self, office: Office) -> None:
+    async def test_active_events_are_written_before_the_outcome(self, office: Office) -> None:
         office.broker.line.clear()
         office.acker.reschedule(failed(2))
         office.acker.start()
@@ -214,7 +214,7 @@ class TestEvents:
         office.broker.line.set()
         await office.acker.end(patience_s=PATIENCE_S)
 
-    async def test_those_that_redis_has_refused_are_counted(self, office: Office) -> None:
+    async def test_events_that_redis_refused_are_counted(self, office: Office) -> None:
         office.broker.untold = 2
         office.acker.bury(dead(3))
         await office.settle()
@@ -245,7 +245,7 @@ class TestResults:
         ]
         assert (office.broker.ttls, office.broker.acked, office.broker.finished) == ({5000}, [], [])
 
-    async def test_one_that_cannot_be_stored_does_not_fail_its_job(
+    async def test_a_result_that_cannot_be_stored_does_not_fail_its_job(
         self, office: Office, caplog: pytest.LogCaptureFixture
     ) -> None:
         office.acker.done(job(1), object())
@@ -253,7 +253,7 @@ class TestResults:
         assert office.broker.stored == [([b"1-0"], [], [])]
         assert "cannot be stored, the job is done" in caplog.text
 
-    async def test_those_that_found_no_room_are_a_line_of_the_log(
+    async def test_refused_results_are_one_line_of_the_log(
         self, office: Office, caplog: pytest.LogCaptureFixture
     ) -> None:
         office.broker.refused = 2
@@ -264,7 +264,7 @@ class TestResults:
             "Redis has refused 2 results; their jobs are done"
         ]
 
-    async def test_without_an_answer_they_are_held_and_sent_again(self, office: Office) -> None:
+    async def test_results_without_an_answer_are_held_and_sent_again(self, office: Office) -> None:
         office.broker.troubles = [ConnectionLost("cut")]
         office.acker.done(job(1, deliveries=2), 7)
         assert office.acker.held() == {b"1-0": 3}
@@ -282,14 +282,14 @@ class TestResults:
         assert [len(ids) for ids, _, _ in office.broker.stored] == [ACK_BATCH, 2, 1, 1, 1, 1]
 
 
-async def test_without_results_and_events_a_handlers_result_is_not_even_encoded(office: Office) -> None:
+async def test_a_result_is_not_encoded_without_results_and_events(office: Office) -> None:
     done = job(1)
     office.acker.done(done, object())
     await office.settle()
     assert (done.ended_at, done.result, office.broker.acked) == (0.0, None, [b"1-0"])
 
 
-async def test_what_has_no_answer_yet_is_held_by_its_delivery(office: Office) -> None:
+async def test_an_outcome_without_an_answer_is_held_by_its_delivery(office: Office) -> None:
     office.broker.line.clear()
     give_one_of_each(office)
     office.acker.done(job(4, deliveries=3), None)
@@ -310,7 +310,7 @@ async def test_an_outcome_without_an_answer_is_sent_again_as_it_was(office: Offi
     assert office.fences == 0
 
 
-async def test_while_the_group_is_gone_whoever_sees_to_it_is_told_and_it_is_tried_again_soon(office: Office) -> None:
+async def test_a_missing_group_is_reported_and_the_outcome_is_sent_again_soon(office: Office) -> None:
     office.broker.troubles = [ReplyError("NOGROUP No such key") for _ in range(8)]
     office.acker.reschedule(failed(2))
     began = monotonic()
@@ -328,20 +328,20 @@ async def test_a_failure_that_did_not_count_is_told(office: Office) -> None:
     assert office.fences == 1
 
 
-async def test_so_is_a_death(office: Office) -> None:
+async def test_a_burial_in_vain_is_counted(office: Office) -> None:
     office.broker.fenced = {b"3-0"}
     office.acker.bury(dead(3))
     await office.settle()
     assert office.fences == 1
 
 
-async def test_of_outcomes_that_count_nothing_is_told(office: Office) -> None:
+async def test_no_outcome_in_vain_is_counted_when_all_are_settled(office: Office) -> None:
     give_one_of_each(office)
     await office.settle()
     assert office.fences == 0
 
 
-async def test_whoever_waits_for_it_is_told_that_more_is_settled(office: Office) -> None:
+async def test_on_settled_is_called_after_each_batch(office: Office) -> None:
     left: list[int] = []
     office.acker.on_settled = lambda: left.append(office.acker.unsettled)
     for number in range(ACK_BATCH + 10):
@@ -372,7 +372,7 @@ async def test_a_few_batches_of_the_dead_are_on_their_way_at_once_and_more_wait(
     assert len(office.broker.buried) == MOVES_AT_ONCE * OUTCOME_BATCH + 1
 
 
-async def test_of_batches_on_their_way_at_once_only_the_one_without_an_answer_is_sent_again(office: Office) -> None:
+async def test_a_batch_without_an_answer_is_sent_again_and_the_others_are_not(office: Office) -> None:
     office.broker.troubles = [ConnectionLost("cut")]
     jobs = [failed(number) for number in range(2 * OUTCOME_BATCH)]
     for one in jobs:
@@ -405,7 +405,7 @@ class TestKinds:
         assert office.broker.rescheduled == [failed(1)]
         await office.acker.end(patience_s=PATIENCE_S)
 
-    async def test_one_that_is_refused_alone_holds_up_no_other_of_its_kind(
+    async def test_a_refused_outcome_holds_up_no_other_of_its_kind(
         self, office: Office, caplog: pytest.LogCaptureFixture
     ) -> None:
         office.broker.refused_jobs = {b"1-0"}

@@ -27,13 +27,13 @@ def outcomes(made: PendingBatch) -> list[Any]:
     return [type(waiter.exception()) if waiter.exception() else waiter.result() for waiter in made.waiters]
 
 
-async def test_of_plain_jobs_those_in_front_are_new_and_the_others_found_no_room() -> None:
+async def test_the_first_plain_jobs_are_new_and_the_others_find_no_room() -> None:
     made = batch(4)
     made.settle(2)
     assert outcomes(made) == [NEW, NEW, QueueFull, QueueFull]
 
 
-async def test_of_jobs_on_terms_each_has_its_letter() -> None:
+async def test_each_job_with_options_has_its_own_status() -> None:
     made = batch(4, with_options=True)
     made.settle(b"ndrf")
     assert outcomes(made) == [NEW, DUPLICATE, REPLACED, QueueFull]
@@ -52,7 +52,7 @@ async def test_a_bulk_without_room_was_not_added() -> None:
         assert outcomes(made) == [QueueFull]
 
 
-async def test_who_has_given_up_waiting_gets_nothing_and_the_others_theirs() -> None:
+async def test_a_waiter_that_has_given_up_gets_nothing_and_the_others_get_theirs() -> None:
     made = batch(3, with_options=True)
     made.waiters[1].cancel()
     made.settle(b"n" + FULL.encode() + b"d")
@@ -74,7 +74,7 @@ async def test_a_count_fits_plain_jobs(reply: int) -> None:
 
 
 @pytest.mark.parametrize("reply", (-1, 4, True, None, "3", b"nnn", [3], 3.0))
-async def test_anything_else_does_not(reply: Any) -> None:
+async def test_any_other_reply_does_not_fit(reply: Any) -> None:
     assert not batch(3).fits(reply)
 
 
@@ -91,7 +91,7 @@ class TestCounting:
         assert made.added(3) == [JobsAdded(2, "now", "mail"), JobsAdded(1, "now", "video")]
         assert made.added(0) == []
 
-    async def test_of_jobs_on_terms_only_new_ones_count_each_in_its_mode(self) -> None:
+    async def test_new_jobs_with_options_count_each_in_its_mode(self) -> None:
         made = batch(5, with_options=True)
         made.names = [b"mail"] * 5
         made.options = [AddOptions("+5"), AddOptions(), AddOptions("+5"), AddOptions("+5"), AddOptions("+5")]

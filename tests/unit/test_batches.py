@@ -32,9 +32,9 @@ def test_large_jobs_are_bounded_by_bytes() -> None:
     assert lengths([dead(OUTCOME_BYTES // 2)] * 100) == [2] * MOVES_AT_ONCE
 
 
-def test_one_that_is_larger_travels_alone() -> None:
+def test_a_job_that_is_larger_travels_alone() -> None:
     assert lengths([failed(10), failed(2 * OUTCOME_BYTES), failed(10)]) == [1, 1, 1]
 
 
-def test_nothing_is_cut_into_nothing() -> None:
+def test_an_empty_list_is_cut_into_no_batches() -> None:
     assert cut_batches(list[Rescheduled]()) == []

@@ -61,7 +61,7 @@ def test_a_repeat_that_failed_for_one_of_two_is_in_no_ratio():
     assert samples.values("add", WHEEL) == [10]
 
 
-def test_what_was_not_measured_has_no_median_and_no_ratio():
+def test_a_scenario_that_was_not_measured_has_no_median_and_no_ratio():
     samples = Samples([sample("add", OURS, 0, value=30)])
     assert samples.median("work-100", OURS) is None
     assert samples.ratio("add", OURS, WHEEL) is None
@@ -113,7 +113,7 @@ def test_percentiles_of_a_hundred_latencies():
     assert found["samples"] == 100
 
 
-def test_one_latency_is_every_percentile():
+def test_a_single_latency_is_every_percentile():
     assert percentiles([7])["p99_us"] == 7
 
 
@@ -151,7 +151,7 @@ def meter_of(handler: str, *, warmup: int) -> Callable[..., Awaitable[None]]:
     return Meter(order, peer).async_handler(peer.data_of)
 
 
-async def test_after_the_warm_up_a_job_fails_once_and_then_succeeds():
+async def test_a_job_fails_once_and_then_succeeds_after_the_warm_up():
     retry = meter_of("retry", warmup=2)
     await retry(0)
     await retry(0)
@@ -177,7 +177,7 @@ def test_failures_must_cost_a_fifth_of_what_they_cost_the_wheel():
         assert verdict_on(verdicts, f"{key} against", OURS_UVLOOP).cleared is False
 
 
-def test_only_the_wheel_is_measured_beside_us_with_jobs_that_wait_for_their_time():
+def test_the_wheel_alone_is_measured_beside_us_with_delayed_jobs():
     for key in TIME:
         assert [peer.name for peer in PEERS if key in peer.scenarios] == [OURS, OURS_UVLOOP, WHEEL, WHEEL_UVLOOP]
     for key, count in (("promote", 100_000), ("fire", 10_000)):
@@ -197,7 +197,7 @@ def test_delayed_jobs_may_be_a_little_late_and_never_early(measured: dict[str, f
     assert tuple(verdict_on(verdicts, claim).cleared for claim in claims) == cleared
 
 
-def test_one_early_job_in_any_repeat_is_too_many():
+def test_a_single_early_job_in_any_repeat_is_too_many():
     verdicts = judge(Samples(sample("lateness", OURS, at, min_us=us) for at, us in enumerate((300, -2000, 300))))
     assert verdict_on(verdicts, "delayed jobs are never early").measured == "2.0 ms"
 
@@ -209,7 +209,7 @@ def test_lateness_is_shown_in_milliseconds():
 
 
 @pytest.mark.parametrize(("p50_us", "cleared"), ((4_900, True), (5_100, False)))
-def test_who_waits_for_a_result_may_wait_five_milliseconds_longer_than_its_handler(p50_us: float, cleared: bool):
+def test_a_waiter_may_get_its_result_five_milliseconds_after_the_handler(p50_us: float, cleared: bool):
     verdicts = judge(Samples([sample("wait-1000", OURS, 0, p50_us=p50_us)]))
     assert verdict_on(verdicts, "p50 from a handler's end").cleared is cleared
 
@@ -244,7 +244,7 @@ async def test_a_result_that_is_waited_for_is_late_by_what_passed_since_its_hand
     assert 9_000 <= found["latencies_us"][0] <= found["latencies_us"][-1] <= found["seconds"] * 1e6
 
 
-def test_what_a_trace_costs_is_seen_beside_the_same_worker_without():
+def test_the_cost_of_a_trace_is_a_ratio_to_the_same_worker_without():
     rates = [
         sample("work-100", OURS, 0, value=1_000_000),
         sample("work-traces", OURS, 0, value=30_000, plain=200_000),
@@ -265,7 +265,7 @@ def test_jobs_are_dealt_evenly_to_the_callers():
     assert sum(shares(12345, 100)) == 12345
 
 
-def test_each_repeat_starts_with_another_peer_and_leaves_nobody_out():
+def test_each_repeat_starts_with_another_peer_and_leaves_no_peer_out():
     peers = [BY_NAME[name] for name in (OURS, WHEEL, "arq")]
     plan = list(rounds(peers, [BY_KEY["add"]], 3))
     firsts = [next(peer.name for repeat, _, peer in plan if repeat == at) for at in range(3)]
@@ -294,13 +294,13 @@ def test_the_turns_of_a_repeat_become_one_sample():
     assert pooled(adds) == adds
 
 
-def test_only_those_take_part_who_can_and_memory_is_asked_once():
+def test_peers_take_part_where_they_can_and_memory_is_measured_once():
     plan = list(rounds(PEERS, [BY_KEY["work-def"], BY_KEY["memory"]], 3))
     assert not any(peer.name == "arq" for _, scenario, peer in plan if scenario.key == "work-def")
     assert {repeat for repeat, scenario, _ in plan if scenario.key == "memory"} == {0}
 
 
-def test_what_is_measured_again_takes_its_place_among_the_results(tmp_path: Path):
+def test_a_repeated_measurement_replaces_the_earlier_one(tmp_path: Path):
     meta = {"date": "2026-01-01", "commit": "a", "load": {}, "failures": ["add, x, repeat 1: no", "memory, x: no"]}
     earlier = [sample("add", OURS, 0, value=1), sample("memory", OURS, 0, value=2)]
     write_json(tmp_path / "results.json", meta, earlier, [])

@@ -119,7 +119,7 @@ def test_an_int_below_its_only_bound_is_refused() -> None:
 
 
 @pytest.mark.parametrize("value", (True, False, 1.0, "1", None, b"1", math.nan, [1]))
-def test_what_is_no_int_is_refused_with_its_type(value: Any) -> None:
+def test_a_value_that_is_no_int_is_refused_with_its_type(value: Any) -> None:
     with pytest.raises(InvalidType, match=rf"count must be an int, not {type(value).__name__}"):
         checks.check_int("count", value, 1)
 
@@ -143,7 +143,7 @@ def test_seconds_too_large_for_a_float_are_refused() -> None:
 
 
 @pytest.mark.parametrize("value", (True, "1", None, b"1", [1]))
-def test_what_is_no_number_of_seconds_is_refused_with_its_type(value: Any) -> None:
+def test_a_value_that_is_no_number_of_seconds_is_refused_with_its_type(value: Any) -> None:
     with pytest.raises(InvalidType, match=rf"timeout_s must be a number of seconds, not {type(value).__name__}"):
         checks.check_seconds("timeout_s", value)
 
@@ -154,7 +154,7 @@ ANYTHING = st.one_of(
 
 
 @given(ANYTHING)
-def test_whatever_is_given_only_our_own_errors_come_back(value: Any) -> None:
+def test_checks_raise_only_our_own_errors_for_any_value(value: Any) -> None:
     all_checks: list[Callable[[], object]] = [
         lambda: checks.check_queue_name(value),
         lambda: checks.check_job_name(value),

@@ -46,7 +46,7 @@ def test_a_name_that_comes_back_starts_a_run_of_its_own() -> None:
 
 
 @given(st.lists(st.tuples(NAMES, st.binary()), min_size=1))
-def test_whatever_the_mix_of_names_jobs_arrive_complete_and_in_order(jobs: list[tuple[bytes, bytes]]) -> None:
+def test_jobs_of_any_mix_of_names_arrive_complete_and_in_order(jobs: list[tuple[bytes, bytes]]) -> None:
     names, envelopes = [name for name, _ in jobs], [envelope for _, envelope in jobs]
     assert read_back(job_arguments(envelopes, names)) == jobs
 

@@ -71,10 +71,10 @@ class TestDeadLetter:
         envelope = decode_envelope(letter[b"d"])
         assert (envelope.id, envelope.attempt, envelope.retry) == ("job-1", 2, RetryOverride(3))
 
-    def test_without_a_name_there_is_no_field_for_one(self) -> None:
+    def test_a_job_without_a_name_has_no_field_for_it(self) -> None:
         assert b"n" not in fields_of(letter_of(job(name=""), "unrecoverable", None, 1, "w"))
 
-    def test_without_an_error_there_are_no_fields_for_one(self) -> None:
+    def test_a_letter_without_an_error_has_no_fields_for_it(self) -> None:
         fields = fields_of(letter_of(job(), "retries_exhausted", None, 3, "w"))
         assert not fields.keys() & {b"error", b"error_type", b"traceback"}
 
@@ -108,7 +108,7 @@ class TestDeadLetter:
         trace = fields_of(letter_of(job(), "unrecoverable", error, 1, "w"))[b"traceback"]
         assert b"and this is why" in trace
 
-    async def test_what_failed_inside_a_task_group_is_told(self) -> None:
+    async def test_the_traceback_shows_an_error_inside_a_task_group(self) -> None:
         async def grouped(_: None) -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(failing(job()))
@@ -116,7 +116,7 @@ class TestDeadLetter:
         trace = fields_of(letter_of(job(), "unrecoverable", await failure_of(grouped), 1, "w"))[b"traceback"].decode()
         assert "no such customer" in trace
 
-    async def test_what_failed_inside_any_other_group_is_told(self) -> None:
+    async def test_the_traceback_shows_the_errors_inside_any_other_group(self) -> None:
         errors = [KeyError("inside"), ValueError("beside")]
 
         async def grouped(_: None) -> None:
@@ -136,7 +136,7 @@ class TestDeadLetter:
         assert len(fields[b"error"]) == MAX_ERROR_CHARS
         assert len(fields[b"traceback"]) <= MAX_TRACEBACK_CHARS
 
-    async def test_of_a_long_traceback_the_end_is_kept(self) -> None:
+    async def test_the_end_of_a_long_traceback_is_kept(self) -> None:
         async def deep(_: None) -> None:
             def dive(depth: int) -> None:
                 if depth:
@@ -184,7 +184,7 @@ class TestRejectedLetter:
             b"attempts", b"0", b"worker", b"w-1",
         ]  # fmt: skip
 
-    def test_without_a_name_there_is_no_field_for_one(self) -> None:
+    def test_an_entry_without_a_name_has_no_field_for_it(self) -> None:
         for fields in ([b"d", b"x"], [b"d", b"x", b"n", b""]):
             assert b"n" not in fields_of(rejected_letter(b"5-1", fields, "decode_failed", "why", "w"))
 
@@ -212,7 +212,7 @@ class TestRejectedLetter:
         assert len(fields[b"detail"]) < MAX_ERROR_CHARS + 10
 
     @given(st.lists(st.binary(max_size=20), max_size=8), st.text(max_size=50))
-    def test_whatever_the_fields_there_is_a_letter(self, fields: list[bytes], detail: str) -> None:
+    def test_fields_of_any_shape_become_a_letter(self, fields: list[bytes], detail: str) -> None:
         letter = fields_of(rejected_letter(b"5-1", fields, "malformed", detail, "w"))
         whole = dict(zip(fields[::2], fields[1::2], strict=False))
         assert letter[b"d"] == whole.get(b"d", b"")

@@ -178,7 +178,7 @@ def test_a_password_that_nobody_quoted_is_not_shown_either(url: str) -> None:
 
 
 @given(st.text())
-def test_whatever_text_is_given_as_a_url_only_our_own_errors_come_back(text: str) -> None:
+def test_any_url_raises_only_our_own_errors(text: str) -> None:
     for url in (text, f"redis://{text}", f"unix://{text}", f"redis://h/{text}", f"redis://h?{text}"):
         with suppress(ChasquiError):
             assert isinstance(parse_endpoint(url), Endpoint)

@@ -341,7 +341,7 @@ FOREIGN = (
 
 
 @pytest.mark.parametrize("foreign", FOREIGN, ids=lambda foreign: type(foreign).__name__)
-def test_what_messagepack_cannot_hold_is_refused_wherever_it_is(foreign: Any) -> None:
+def test_a_value_that_messagepack_cannot_hold_is_refused_at_any_depth(foreign: Any) -> None:
     kind = type(foreign).__qualname__
     for data, path in (
         (foreign, "data"),
@@ -432,7 +432,7 @@ def test_data_comes_back_as_it_was_except_that_tuples_are_lists() -> None:
     assert decode_data(encode_data(data)) == data | {"t": [1, [2]]}
 
 
-def test_of_a_key_given_twice_the_last_wins() -> None:
+def test_the_last_value_of_a_repeated_key_wins() -> None:
     assert decode_data(b"\x82\xa1a\x01\xa1a\x02") == {"a": 2}
 
 
@@ -485,7 +485,7 @@ class TestExtras:
     """A map behind the envelope, which official consumers pass over."""
 
     @pytest.mark.parametrize("retry", (None, RetryOverride(3, BackoffSpec("fixed", 5))))
-    def test_they_follow_the_envelope_and_are_read_back(self, retry: RetryOverride | None) -> None:
+    def test_extras_follow_the_envelope_and_are_read_back(self, retry: RetryOverride | None) -> None:
         plain = encode_envelope("job", b"data", 5, 1, retry)
         extras = encode_extras(s=1_700_000_000_000)
         assert encode_envelope("job", b"data", 5, 1, retry, extras) == plain + msgpack.packb({"s": 1_700_000_000_000})
@@ -493,17 +493,17 @@ class TestExtras:
         assert msgspec.structs.replace(envelope, extras=b"") == decode_envelope(plain)
         assert read_extra(envelope.extras, "s") == 1_700_000_000_000
 
-    def test_they_survive_another_run(self) -> None:
+    def test_extras_survive_another_run(self) -> None:
         first = decode_envelope(encode_envelope("job", b"data", 5, 0, None, encode_extras(s=7, other=[1])))
         again = encode_envelope(first.id, first.payload, first.created_at_ms, 1, first.retry, first.extras)
         assert read_extra(decode_envelope(again).extras, "other") == [1]
 
-    def test_without_them_there_are_none(self) -> None:
+    def test_an_envelope_without_extras_has_none(self) -> None:
         envelope = decode_envelope(encode_envelope("job", b"data", 5, 0, None))
         assert (envelope.extras, read_extra(envelope.extras, "s")) == (b"", None)
 
     @pytest.mark.parametrize("rest", (b"\x05", b"\x91\x01", b"\xc0", b"\xa1s", b"\xc1", b"rubbish"))
-    def test_what_is_no_map_is_passed_over(self, rest: bytes) -> None:
+    def test_trailing_bytes_that_are_no_map_are_ignored(self, rest: bytes) -> None:
         plain = encode_envelope("job", b"data", 5, 0, None)
         assert decode_envelope(plain + rest) == decode_envelope(plain)
 
@@ -521,7 +521,7 @@ class TestExtras:
         assert Job("job", "do", None).scheduled_at_ms is None
 
     @pytest.mark.parametrize("strange", ("7", None, [7], 7.5))
-    def test_but_no_nonsense(self, strange: Any) -> None:
+    def test_a_strange_scheduled_time_is_none(self, strange: Any) -> None:
         assert Job("job", "do", None, _extras=encode_extras(s=strange)).scheduled_at_ms is None
 
     @pytest.mark.parametrize("retry", (RetryOverride(None, None), RetryOverride(7, BackoffSpec("fixed", 5, 9, 2.0, 1))))
@@ -529,6 +529,6 @@ class TestExtras:
         assert decode_retry(encode_retry(retry)) == retry
 
     @pytest.mark.parametrize("wrong", (b"", b"\xc1", b"\x93\x01\xc0\xc0", b"\x92\xa1x\xc0", b"\x05"))
-    def test_one_that_is_broken_is_refused(self, wrong: bytes) -> None:
+    def test_a_broken_override_is_refused(self, wrong: bytes) -> None:
         with pytest.raises(DecodeError):
             decode_retry(wrong)

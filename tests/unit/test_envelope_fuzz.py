@@ -65,7 +65,7 @@ def test_any_data_that_was_written_is_read_back(data: Any) -> None:
 
 @given(ENVELOPE, st.binary(max_size=9))
 @settings(max_examples=60)
-def test_any_envelope_that_was_written_is_read_back_whatever_follows_it(envelope: Envelope, rest: bytes) -> None:
+def test_any_envelope_that_was_written_is_read_back_before_any_trailing_bytes(envelope: Envelope, rest: bytes) -> None:
     assert decode_envelope(written(envelope)) == envelope
     followed = decode_envelope(written(envelope) + rest)
     assert msgspec.structs.replace(followed, extras=b"") == envelope
@@ -74,7 +74,7 @@ def test_any_envelope_that_was_written_is_read_back_whatever_follows_it(envelope
 
 @given(ENVELOPE, st.binary(max_size=9))
 @settings(max_examples=60)
-def test_what_follows_is_read_the_same_the_quick_way_and_the_long_one(envelope: Envelope, rest: bytes) -> None:
+def test_trailing_bytes_are_read_the_same_by_both_decoders(envelope: Envelope, rest: bytes) -> None:
     raw = written(envelope) + rest
     assert decode_envelope(raw) == _decode_unusual(raw)
 
@@ -159,7 +159,7 @@ def test_ordinary_data_of_almost_a_megabyte_is_written_and_read(data: Any) -> No
     assert decode_data(encoded) == data
 
 
-def test_what_no_worker_would_read_is_not_written() -> None:
+def test_data_that_no_worker_would_read_is_not_written() -> None:
     too_much: tuple[Any, ...] = ([{}] * 1_000_000, {"a": [[]] * 1_000_000}, [-30] * 1_000_000, [Tag("ab")] * 400_000)
     for data in too_much:
         with pytest.raises(PayloadTooLarge, match=r"no worker would decode the data: \d+ bytes .* more than 15 times"):

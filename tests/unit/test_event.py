@@ -12,15 +12,15 @@ def test_fields_come_in_the_official_order() -> None:
     assert event.words() == ["e", "failed", "id", "job-1", "ts", 1234, "n", "mail", "attempt", 2, "reason", "boom"]
 
 
-def test_one_without_a_name_has_no_field_for_it() -> None:
+def test_an_event_without_a_job_name_has_no_field_for_it() -> None:
     assert Event("dlq", "job-1", at_ms=1).words() == ["e", "dlq", "id", "job-1", "ts", 1]
 
 
-def test_one_of_no_single_job_has_an_empty_id() -> None:
+def test_an_event_of_no_single_job_has_an_empty_id() -> None:
     assert Event("drained", at_ms=1).words() == ["e", "drained", "id", "", "ts", 1]
 
 
-def test_without_a_time_of_its_own_it_happens_when_it_is_written() -> None:
+def test_an_event_without_a_time_happens_when_it_is_written() -> None:
     before = time.time_ns() // 1_000_000
     *_, at_ms = Event("drained").words()
     assert before <= int(at_ms) <= time.time_ns() // 1_000_000
@@ -35,7 +35,7 @@ def test_a_text_that_is_no_unicode_can_be_sent() -> None:
     assert bounded("a\ud800b").encode() == b"a\\ud800b"
 
 
-def test_what_is_written_can_be_read() -> None:
+def test_a_written_event_can_be_read() -> None:
     words = Event("failed", "job-1", "mail", ("attempt", 2, "reason", "7"), 1234).words()
     event = read_event([b"5-1", [str(word).encode() for word in words]])
     assert (event.name, event.job_id, event.job_name, event.event_id) == ("failed", "job-1", "mail", "5-1")
@@ -47,7 +47,7 @@ def test_an_event_of_no_job_has_no_job_id() -> None:
     assert (event.name, event.job_id, event.job_name) == ("drained", None, "")
 
 
-def test_whatever_stands_in_the_stream_can_be_read() -> None:
+def test_an_entry_of_any_shape_can_be_read() -> None:
     for fields in ([], None, [b"e"], [b"\xff", b"\xfe"], [b"ts", b"soon"], [b"ts", "²".encode()], [b"attempt", b"-1"]):
         event = read_event([b"5-1", fields])
         assert all(isinstance(value, str) for value in event.fields.values())

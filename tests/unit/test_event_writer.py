@@ -89,12 +89,12 @@ def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 
 
 class TestOrder:
-    def test_of_a_quick_job_both_are_written_with_its_ack(self, office: Office) -> None:
+    def test_both_events_of_a_quick_job_are_written_with_its_ack(self, office: Office) -> None:
         office.end(office.start(1))
         assert office.broker.kinds == [("active", "job-1"), ("completed", "job-1")]
         assert len(office.broker.calls) == 1
 
-    def test_what_was_told_of_its_start_is_not_told_again(self, office: Office) -> None:
+    def test_an_active_event_is_written_once(self, office: Office) -> None:
         job = office.start(1)
         office.event_writer.tell_started()
         office.end(job)
@@ -102,12 +102,12 @@ class TestOrder:
         assert office.broker.kinds == [("active", "job-1"), ("completed", "job-1")]
         assert [kind for kind, _ in office.broker.calls] == ["any", "done"]
 
-    def test_after_its_end_its_start_is_not_told_any_more(self, office: Office) -> None:
+    def test_no_active_event_is_written_after_the_end_of_the_job(self, office: Office) -> None:
         office.end(office.start(1))
         office.event_writer.tell_started()
         assert len(office.broker.calls) == 1
 
-    def test_that_it_failed_comes_behind_that_it_is_active(self, office: Office) -> None:
+    def test_the_failed_event_comes_after_the_active_event(self, office: Office) -> None:
         job = office.start(1)
         office.event_writer.tell([Event("failed", job.id, job.name)])
         assert office.broker.kinds == [("active", "job-1"), ("failed", "job-1")]
@@ -132,7 +132,7 @@ class TestOrder:
         assert len(office.broker.calls) == 1
         await office.event_writer.end(patience_s=PATIENCE_S)
 
-    async def test_of_a_job_that_has_ended_the_start_is_told_with_its_ack(self, office: Office) -> None:
+    async def test_the_active_event_of_an_ended_job_is_written_with_its_ack(self, office: Office) -> None:
         job = office.start(1)
         job.started_at, job.ended_at = monotonic() - 0.1, monotonic()
         office.event_writer.start()
@@ -143,7 +143,7 @@ class TestOrder:
         assert office.broker.kinds == [("active", "job-1"), ("completed", "job-1")]
         assert len(office.broker.calls) == 1
 
-    async def test_if_the_ack_takes_long_the_start_is_told_without_it(self, office: Office) -> None:
+    async def test_the_active_event_is_written_before_a_late_ack(self, office: Office) -> None:
         office.start(1).ended_at = monotonic() - SETTLED_IN_S
         office.event_writer.start()
         async with asyncio.timeout(PATIENCE_S):
@@ -152,7 +152,7 @@ class TestOrder:
         assert office.broker.kinds == [("active", "job-1")]
         await office.event_writer.end(patience_s=PATIENCE_S)
 
-    async def test_at_the_end_nothing_is_left_untold(self, office: Office) -> None:
+    async def test_no_active_event_is_left_unwritten_at_the_end(self, office: Office) -> None:
         office.event_writer.start()
         await asyncio.sleep(0)
         office.start(1)
@@ -169,7 +169,7 @@ class TestWords:
         assert abs(int(duration_us) - 250_000) <= 1
         assert 249 <= int(ended) - int(started) <= 251
 
-    def test_it_is_told_which_results_are_stored(self) -> None:
+    def test_the_completed_event_says_whether_the_result_is_stored(self) -> None:
         office = Office(stores_results=True)
         unstored = office.start(2, why_not_stored="a set is in it")
         office.end(office.start(1, result=b"x"), unstored, office.start(3, result=b"y"))
@@ -182,30 +182,28 @@ class TestWords:
             "job-3",
         ]
 
-    def test_if_all_are_stored_one_call_tells_them(self) -> None:
+    def test_completed_events_with_stored_results_go_in_one_call(self) -> None:
         office = Office(stores_results=True)
         office.end(office.start(1, result=b"x"), office.start(2, result=b"y"))
         assert len(office.broker.calls) == 1
 
 
 class TestDropping:
-    def test_to_a_server_that_is_slow_to_take_it_nothing_is_written(
-        self, office: Office, lines: Callable[[], list[str]]
-    ) -> None:
+    def test_no_event_is_written_to_a_congested_server(self, office: Office, lines: Callable[[], list[str]]) -> None:
         office.broker.socket.is_congested = True
         office.end(office.start(1), office.start(2))
         office.event_writer.tell([Event("drained")])
         assert (office.broker.calls, office.event_writer.dropped) == ([], 3)
         assert lines() == [f"{DROPPED}: the server is slow to take what is written"]
 
-    def test_without_a_connection_it_is_dropped(self, office: Office, lines: Callable[[], list[str]]) -> None:
+    def test_events_are_dropped_without_a_connection(self, office: Office, lines: Callable[[], list[str]]) -> None:
         office.broker.socket = None
         office.event_writer.tell([Event("drained"), Event("drained")])
         assert office.event_writer.dropped == 2
         assert lines() == [f"{DROPPED}: the connection is lost"]
 
     @pytest.mark.parametrize("trouble", (ReplyError("OOM command not allowed"), ConnectionLost("cut")))
-    def test_what_is_refused_or_lost_on_its_way_is_counted(self, office: Office, trouble: Exception) -> None:
+    def test_events_that_are_refused_or_lost_are_counted(self, office: Office, trouble: Exception) -> None:
         office.event_writer.tell([Event("drained")])
         office.end(office.start(1), office.start(2))
         assert office.event_writer.dropped == 0
@@ -223,7 +221,7 @@ class TestDropping:
         assert office.event_writer.dropped == 4
 
 
-def test_nobody_can_wait_for_an_event() -> None:
-    """A plain function is a promise that nothing else runs meanwhile."""
+def test_no_method_of_the_event_writer_can_wait() -> None:
+    """A plain function runs to its end before any other code of the loop."""
     for name in ("started", "done", "tell", "tell_started"):
         assert not inspect.iscoroutinefunction(getattr(EventWriter, name))

@@ -88,7 +88,7 @@ class TestOutcomes:
         assert (letter[b"reason"], letter[b"attempts"], letter[b"error"]) == (b"retries_exhausted", b"3", b"x")
         assert letter[b"worker"] == b"w-1"
 
-    def test_what_no_retry_would_help_is_buried_at_once(self, bench: Bench) -> None:
+    def test_an_unrecoverable_error_buries_the_job_at_once(self, bench: Bench) -> None:
         bench.handler.failed(job(), UnrecoverableError("no"))
         assert bench.outcomes.letters[0][1][b"reason"] == b"unrecoverable"
         assert bench.outcomes.letters[0][1][b"attempts"] == b"1"
@@ -97,25 +97,25 @@ class TestOutcomes:
         bench.handler.failed(job(), RetryLater(1.5))
         assert bench.outcomes.retries[0][1] == 1500
 
-    def test_one_that_came_with_no_runs_left_is_buried_without_an_error(self, bench: Bench) -> None:
+    def test_a_job_without_attempts_left_is_buried_without_an_error(self, bench: Bench) -> None:
         bench.handler.exhausted(job(attempt=3))
         letter = bench.outcomes.letters[0][1]
         assert (letter[b"reason"], letter[b"attempts"]) == (b"retries_exhausted", b"3")
         assert b"error" not in letter
 
-    def test_what_could_not_become_a_job_is_buried_with_its_bytes(self, bench: Bench) -> None:
+    def test_an_entry_that_is_no_job_is_buried_with_its_bytes(self, bench: Bench) -> None:
         bench.handler.rejected(b"5-1", 1, [b"d", b"\xc1"], "decode_failed", "not MessagePack")
         letter = bench.outcomes.letters[0][1]
         assert (letter[b"d"], letter[b"reason"], letter[b"detail"]) == (b"\xc1", b"decode_failed", b"not MessagePack")
 
-    def test_each_outcome_names_the_delivery_that_it_is_of(self, bench: Bench) -> None:
+    def test_each_outcome_names_its_delivery(self, bench: Bench) -> None:
         bench.handler.failed(job(attempt=1, deliveries=1), LookupError())
         bench.handler.failed(job(attempt=2, deliveries=2), LookupError())
         bench.handler.exhausted(job(attempt=3, deliveries=3))
         bench.handler.rejected(b"5-1", 5, None, "malformed", "")
         assert bench.outcomes.deliveries == [2, 3, 4, 5]
 
-    def test_each_outcome_says_whether_the_job_may_be_the_only_one_of_its_id(self, bench: Bench) -> None:
+    def test_each_outcome_says_whether_the_job_may_be_unique(self, bench: Bench) -> None:
         for may_be_unique in (False, True):
             for attempt in (0, 2):
                 failed = job(attempt=attempt)
@@ -130,7 +130,7 @@ class TestOutcomes:
         bench.handler.rejected(b"5-1", 1, [b"n"], "malformed", "")
         assert [dead.job_name for dead in bench.outcomes.dead] == ["mail", "", ""]
 
-    def test_what_a_repeatable_gave_a_job_stays_with_it(self, bench: Bench) -> None:
+    def test_the_extras_of_a_job_stay_with_it(self, bench: Bench) -> None:
         failed = job()
         failed.extras = encode_extras(s=7)
         bench.handler.failed(failed, LookupError())
@@ -172,7 +172,7 @@ class TestUnknownKinds:
     def warnings(self, caplog: pytest.LogCaptureFixture) -> list[str]:
         return [message for message in caplog.messages if "backoff kind" in message]
 
-    def test_each_is_told_of_once(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def test_each_strange_kind_is_logged_once(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
         for kind in ("linear", "linear", "fibonacci", "linear", "fibonacci"):
             bench.handler.failed(job(backoff=BackoffSpec(kind, 5)), LookupError())
         assert len(self.warnings(caplog)) == 2
@@ -182,20 +182,18 @@ class TestUnknownKinds:
             bench.handler.failed(job(backoff=backoff), LookupError())
         assert self.warnings(caplog) == []
 
-    def test_it_counts_as_exponential(self, bench: Bench) -> None:
+    def test_a_strange_kind_counts_as_exponential(self, bench: Bench) -> None:
         bench.handler.failed(job(attempt=1, backoff=BackoffSpec("linear", 5)), LookupError())
         assert bench.outcomes.retries[0][1] == 10
 
-    def test_one_that_forges_a_line_is_escaped_and_cut(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_kind_that_forges_a_line_is_escaped_and_cut(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
         kind = "\r\n\x1b[31m\u202e" + "x" * 10_000
         bench.handler.failed(job(backoff=BackoffSpec(kind, 5)), LookupError())
         (line,) = self.warnings(caplog)
         assert line.isprintable()
         assert len(line) < 300
 
-    def test_whoever_makes_them_up_as_they_go_cannot_fill_the_log(
-        self, bench: Bench, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_many_strange_kinds_cannot_fill_the_log(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
         for _ in range(3):
             for number in range(150):
                 bench.handler.failed(job(backoff=BackoffSpec(f"kind-{number}", 5)), LookupError())
@@ -251,7 +249,9 @@ class TestLog:
         assert [message.count("in failure") for message in caplog.messages] == [1, 1]
         assert bench.timers == []
 
-    def test_other_names_and_other_errors_are_told_apart(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def test_other_names_and_other_errors_are_logged_separately(
+        self, bench: Bench, caplog: pytest.LogCaptureFixture
+    ) -> None:
         bench.handler.failed(job(), failure())
         bench.handler.failed(job(name="video"), failure())
         bench.handler.failed(job(), ValueError())

@@ -53,7 +53,7 @@ def test_a_due_window_fires_and_the_next_keeps_the_beat(policy: MissedFiresPolic
     assert plan == FirePlan((NOW - late_ms,), NOW - late_ms + MINUTE_MS)
 
 
-def test_what_is_not_due_does_not_fire() -> None:
+def test_a_repeatable_that_is_not_due_does_not_fire() -> None:
     assert plan_fires(spec(), NOW + 1, fired=0, now_ms=NOW) == FirePlan((), NOW + 1)
 
 
@@ -82,7 +82,7 @@ def test_a_scheduler_within_its_grace_has_missed_nothing(policy: MissedFiresPoli
     ),
 )
 @pytest.mark.parametrize("pattern", (every(60_000), cron("* * * * *", "Europe/Berlin")))
-def test_after_five_minutes_away_the_policy_decides(
+def test_the_policy_decides_after_five_minutes_away(
     pattern: RepeatPattern, policy: MissedFiresPolicy, fires: list[int]
 ) -> None:
     plan = plan_fires(spec(pattern, missed_fires=policy), NOW - 5 * MINUTE_MS, fired=0, now_ms=NOW)
@@ -124,7 +124,7 @@ def test_the_limit_holds_for_catching_up() -> None:
     assert plan_fires(limited, NOW, fired=3, now_ms=NOW) == FirePlan((NOW,), NOW + MINUTE_MS)
 
 
-def test_nothing_fires_before_the_start() -> None:
+def test_no_window_fires_before_the_start() -> None:
     plan = plan_fires(spec(start_after_ms=NOW + 5), NOW, fired=0, now_ms=NOW)
     assert plan == FirePlan((), NOW + 5 + MINUTE_MS)
 
@@ -137,7 +137,7 @@ def test_fires_at_once_are_bounded_and_the_rest_follows() -> None:
 
 
 @pytest.mark.parametrize("pattern", (every(1000), cron("* * * * * *", "Europe/Berlin")))
-def test_what_was_missed_is_planned_in_parts_up_to_the_cap(pattern: RepeatPattern) -> None:
+def test_missed_windows_are_planned_in_parts_up_to_the_cap(pattern: RepeatPattern) -> None:
     greedy = spec(pattern, missed_fires=fire_all(2**32 - 1))
     due_ms = NOW - (MAX_CATCHUP + 50) * 1000
     plan = plan_fires(greedy, due_ms, fired=0, now_ms=NOW)
@@ -174,7 +174,7 @@ def test_the_limit_ends_what_is_planned_in_parts() -> None:
     end_ms=st.none() | st.integers(0, 40_000),
     ticks=st.lists(st.integers(0, 10_000), max_size=8),
 )
-def test_whoever_ticks_in_time_fires_each_window_once(
+def test_a_scheduler_that_ticks_in_time_fires_each_window_once(
     pattern: RepeatPattern, policy: MissedFiresPolicy, limit: int | None, end_ms: int | None, ticks: list[int]
 ) -> None:
     end_before_ms = None if end_ms is None else NOW + end_ms

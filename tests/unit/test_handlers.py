@@ -78,7 +78,7 @@ def injected(job: Job, database: str) -> None: ...
         max,  # one without a signature
     ),
 )
-def test_what_can_be_called_with_a_job_is_a_handler(handler: Any) -> None:
+def test_any_callable_that_takes_a_job_is_a_handler(handler: Any) -> None:
     assert check_handler(handler) is handler
     Worker("q", handler)
 
@@ -137,13 +137,13 @@ def evil(x: int, y: int, z: object = EvilDefault()) -> None: ...
     (nothing, two, keyword, two_async, TwoArguments(), functools.partial(two_async), lambda: None, evil),
     ids=lambda handler: getattr(handler, "__name__", "object"),
 )
-def test_what_takes_no_job_or_more_than_a_job_is_refused(handler: Any) -> None:
+def test_a_callable_that_takes_no_job_or_more_is_refused(handler: Any) -> None:
     with pytest.raises(InvalidType, match="cannot be called with a job as its only argument"):
         Worker("q", handler)
 
 
 @pytest.mark.parametrize("handler", (None, 7, "handler", coroutine.__code__))
-def test_what_cannot_be_called_is_refused(handler: Any) -> None:
+def test_an_object_that_cannot_be_called_is_refused(handler: Any) -> None:
     with pytest.raises(InvalidType, match="must be a function that takes a job"):
         Worker("q", handler)
 

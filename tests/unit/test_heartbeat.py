@@ -159,14 +159,14 @@ def test_the_lease_begins_before_start_returns() -> None:
     asyncio.run(check())
 
 
-async def test_what_is_held_from_one_renewal_to_the_next_is_renewed() -> None:
+async def test_an_entry_held_from_one_renewal_to_the_next_is_renewed() -> None:
     broker = FakeBroker()
     async with keeping(broker, FakeLanes(), lambda: first(b"1-0", b"2-0"), every_s=0.01):
         await until(lambda: len(broker.kept) >= 3)
     assert broker.kept[:3] == [[], [b"1-0", b"2-0"], [b"1-0", b"2-0"]]
 
 
-async def test_what_has_ended_meanwhile_is_not_renewed() -> None:
+async def test_an_entry_that_has_ended_meanwhile_is_not_renewed() -> None:
     broker = FakeBroker()
     held = first(b"1-0", b"2-0")
     async with keeping(broker, FakeLanes(), lambda: dict(held), every_s=0.01):
@@ -177,7 +177,7 @@ async def test_what_has_ended_meanwhile_is_not_renewed() -> None:
     assert broker.kept[-1] == [b"2-0"]
 
 
-async def test_more_than_one_call_can_carry_goes_in_several() -> None:
+async def test_a_renewal_larger_than_one_call_goes_in_several() -> None:
     broker = FakeBroker()
     held = first(*(b"%d-0" % number for number in range(1200)))
     async with keeping(broker, FakeLanes(), lambda: held, every_s=0.01):
@@ -185,7 +185,7 @@ async def test_more_than_one_call_can_carry_goes_in_several() -> None:
     assert [len(ids) for ids in broker.kept[:4]] == [0, 500, 500, 200]
 
 
-async def test_what_is_lost_is_told_to_the_lanes() -> None:
+async def test_lost_entries_are_passed_to_the_lanes() -> None:
     broker, lanes = FakeBroker(), FakeLanes()
     broker.stolen = {b"2-0"}
     async with keeping(broker, lanes, lambda: first(b"1-0", b"2-0"), every_s=0.01):
@@ -201,8 +201,8 @@ async def test_each_entry_is_renewed_by_its_delivery() -> None:
     assert broker.deliveries[1] == held
 
 
-async def test_one_that_has_come_back_by_another_delivery_is_new() -> None:
-    """It is not older than the last renewal, which was about another one."""
+async def test_an_entry_that_has_come_back_by_another_delivery_is_new() -> None:
+    """The last renewal was about the earlier delivery."""
     broker = FakeBroker()
     held = first(b"1-0", b"2-0")
     async with keeping(broker, FakeLanes(), lambda: dict(held), every_s=0.05):
@@ -220,7 +220,7 @@ async def test_a_loss_is_told_to_whoever_looks_for_what_came_back() -> None:
     assert told.is_set()
 
 
-async def test_so_is_one_that_is_found_out_after_a_lapse() -> None:
+async def test_an_entry_found_lost_after_a_lapse_is_reported() -> None:
     broker, lanes, told = FakeBroker(), FakeLanes(), threading.Event()
     async with keeping(broker, lanes, lambda: first(b"1-0"), on_lost=told.set, every_s=0.05):
         await until(lambda: len(broker.kept) >= 2)
@@ -230,7 +230,7 @@ async def test_so_is_one_that_is_found_out_after_a_lapse() -> None:
         assert lanes.renewals == 1
 
 
-async def test_one_that_is_settled_by_then_is_none() -> None:
+async def test_a_lost_entry_that_is_settled_by_then_is_not_reported() -> None:
     broker, lanes, told = FakeBroker(), FakeLanes(), threading.Event()
     broker.stolen = {b"2-0"}
     lanes.has_them = False
@@ -239,7 +239,7 @@ async def test_one_that_is_settled_by_then_is_none() -> None:
     assert not told.is_set()
 
 
-async def test_while_redis_is_away_the_lease_runs_out_and_then_begins_again() -> None:
+async def test_the_lease_ends_while_redis_is_away_and_begins_again() -> None:
     broker, lanes = FakeBroker(), FakeLanes()
     async with keeping(broker, lanes, dict, lease_ms=30, every_s=0.01):
         broker.is_away = True
@@ -250,8 +250,8 @@ async def test_while_redis_is_away_the_lease_runs_out_and_then_begins_again() ->
         assert lanes.lease_until > ran_out
 
 
-async def test_after_a_lapse_everything_held_is_looked_at_before_it_may_start() -> None:
-    """As after a pause of the whole process: an entry that was read just before it has an owner elsewhere by now."""
+async def test_every_held_entry_is_checked_after_a_lapse_before_it_may_start() -> None:
+    """As after a pause of the whole process: an entry that was read just before may have another owner by now."""
     broker, lanes = FakeBroker(), FakeLanes()
     held: dict[bytes, int] = {}
     async with keeping(broker, lanes, lambda: dict(held), lease_ms=60_000, every_s=0.05):
@@ -292,7 +292,7 @@ async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the
 
 
 class TestGroupGone:
-    async def test_it_says_what_is_held_until_the_group_is_back_and_renews_then(self) -> None:
+    async def test_held_entries_are_reported_until_the_group_is_back(self) -> None:
         broker = FakeBroker()
         broker.reports_wanted = 3
         async with keeping(broker, FakeLanes(), lambda: {b"1-0": 1, b"2-0": 3}, every_s=0.2):
@@ -300,7 +300,7 @@ class TestGroupGone:
             await until(lambda: len(broker.kept) >= 2)
         assert broker.reports == [{b"1-0": 1, b"2-0": 3}] * 3
 
-    async def test_it_does_not_wait_for_the_next_renewal_if_it_is_told(self) -> None:
+    async def test_hurry_reports_before_the_next_renewal(self) -> None:
         broker = FakeBroker()
         async with keeping(broker, FakeLanes(), lambda: first(b"1-0"), every_s=60) as heartbeat:
             broker.has_group = False
@@ -308,7 +308,7 @@ class TestGroupGone:
             await until(lambda: len(broker.kept) >= 2)
         assert broker.reports == [first(b"1-0")]
 
-    async def test_it_speaks_also_while_the_loop_is_blocked(self) -> None:
+    async def test_held_entries_are_reported_also_while_the_loop_is_blocked(self) -> None:
         broker = FakeBroker()
         broker.reports_wanted = 1000
         async with keeping(broker, FakeLanes(), lambda: first(b"1-0"), every_s=0.01):
@@ -316,7 +316,7 @@ class TestGroupGone:
             time.sleep(0.3)
             assert len(broker.reports) >= 2
 
-    async def test_meanwhile_the_lease_goes_on(self) -> None:
+    async def test_the_lease_goes_on_during_the_reports(self) -> None:
         broker, lanes = FakeBroker(), FakeLanes()
         broker.reports_wanted = 1000
         async with keeping(broker, lanes, dict, lease_ms=200, every_s=0.01):
@@ -325,7 +325,7 @@ class TestGroupGone:
             assert lanes.lease_until > monotonic()
         assert lanes.renewals == 0
 
-    async def test_one_that_was_over_begins_again_only_when_it_shows_whose_everything_is(self) -> None:
+    async def test_a_lapsed_lease_begins_again_only_when_every_owner_is_known(self) -> None:
         broker, lanes = FakeBroker(), FakeLanes()
         broker.reports_wanted = 4
         async with keeping(broker, lanes, lambda: first(b"1-0"), every_s=0.05):
@@ -338,8 +338,8 @@ class TestGroupGone:
             await until(lambda: lanes.renewals)
             assert (lanes.lost, len(broker.reports)) == ({b"1-0"}, 4)
 
-    async def test_when_it_is_back_orphans_are_looked_for(self) -> None:
-        """What was handed back since the last report is pending for this worker, by that report."""
+    async def test_orphans_are_searched_for_when_the_group_is_back(self) -> None:
+        """An entry handed back since the last report is pending for this worker, by that report."""
         broker, told = FakeBroker(), threading.Event()
         async with keeping(broker, FakeLanes(), dict, on_lost=told.set) as heartbeat:
             assert not told.is_set()
@@ -359,14 +359,14 @@ class TestGroupGone:
         assert len(broker.reports) == 1
 
 
-async def test_with_each_renewal_it_says_how_the_worker_is() -> None:
+async def test_the_worker_record_is_written_with_each_renewal() -> None:
     broker = FakeBroker()
     async with keeping(broker, FakeLanes(), dict, lease_ms=6000, every_s=0.01):
         await until(lambda: len(broker.told) >= 2)
     assert broker.told[:2] == [("a", b"about", 12_000)] * 2
 
 
-async def test_it_sees_whether_the_queue_is_paused_and_is_told_of_it() -> None:
+async def test_a_pause_is_read_at_each_renewal_and_at_each_message() -> None:
     broker, heard = FakeBroker(), list[bool]()
     broker.has_pause = True
     async with keeping(broker, FakeLanes(), dict, on_pause=heard.append):
@@ -379,14 +379,14 @@ async def test_it_sees_whether_the_queue_is_paused_and_is_told_of_it() -> None:
     assert heard[:3] == [True, True, False]
 
 
-async def test_of_a_pause_the_reader_hears_in_the_workers_thread() -> None:
+async def test_the_pause_callback_runs_in_the_thread_of_the_worker() -> None:
     broker, threads = FakeBroker(), set[int]()
     async with keeping(broker, FakeLanes(), dict, on_pause=lambda _: threads.add(threading.get_ident())):
         await until(lambda: threads)
     assert threads == {threading.get_ident()}
 
 
-async def test_if_that_cannot_be_seen_the_lease_holds_all_the_same() -> None:
+async def test_the_lease_holds_also_if_the_pause_cannot_be_read() -> None:
     broker, lanes, heard = FakeBroker(), FakeLanes(), list[bool]()
     broker.is_mute = True
     async with keeping(broker, lanes, dict, on_pause=heard.append, every_s=0.01):

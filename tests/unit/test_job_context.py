@@ -15,7 +15,7 @@ from tests.support.contexts import in_own_context
 SEEN: ContextVar[str] = ContextVar("SEEN", default="nothing")
 
 
-async def test_what_one_call_sets_the_next_does_not_see() -> None:
+async def test_a_variable_that_one_call_sets_is_not_seen_by_the_next() -> None:
     async def handler(value: str) -> str:
         before = SEEN.get()
         SEEN.set(value)
@@ -27,7 +27,7 @@ async def test_what_one_call_sets_the_next_does_not_see() -> None:
     assert SEEN.get() == "nothing"
 
 
-async def test_what_the_caller_has_set_is_seen() -> None:
+async def test_a_variable_of_the_caller_is_seen() -> None:
     async def handler(_: None) -> str:
         return SEEN.get()
 
@@ -135,7 +135,7 @@ class Step:
         yield
 
 
-def test_one_that_is_closed_halfway_closes_what_it_runs() -> None:
+def test_a_coroutine_that_is_closed_halfway_closes_its_handler() -> None:
     """As it happens to a lane whose event loop is gone."""
     steps: list[str] = []
 

@@ -58,13 +58,13 @@ async def test_progress_is_kept_and_told() -> None:
     assert office.events == [Event("progress", "job-1", "mail", said)]
 
 
-async def test_without_events_it_is_kept_all_the_same() -> None:
+async def test_progress_is_kept_also_without_events() -> None:
     office = Office(has_events=False)
     office.job.progress(50)
     assert office.broker.progress == [("job-1", 50, KEPT_MS)]
 
 
-async def test_it_may_be_awaited_and_waits_for_nothing() -> None:
+async def test_progress_and_log_may_be_awaited_and_wait_for_nothing() -> None:
     office = Office()
     turns = 0
 
@@ -79,14 +79,14 @@ async def test_it_may_be_awaited_and_waits_for_nothing() -> None:
     await counting
 
 
-async def test_what_is_more_than_all_is_all() -> None:
+async def test_more_than_the_total_is_100_percent() -> None:
     office = Office()
     office.job.progress(7, 5)
     assert office.broker.progress[0][1] == 100
 
 
 @pytest.mark.parametrize("arguments", ((-1,), (1, 0), (float("nan"),), (float("inf"),), ("1",), (True,), (1, -1)))
-async def test_what_is_no_progress_is_refused_and_nothing_is_sent(arguments: tuple[Any, ...]) -> None:
+async def test_a_value_that_is_no_progress_is_refused_and_not_sent(arguments: tuple[Any, ...]) -> None:
     office = Office()
     with pytest.raises(InvalidArgument):
         office.job.progress(*arguments)
@@ -118,7 +118,7 @@ async def test_a_line_that_is_no_unicode_is_kept() -> None:
     assert office.broker.lines[0][1] == "a\\ud800b"
 
 
-async def test_from_another_thread_it_is_sent_in_the_workers_loop() -> None:
+async def test_a_call_from_another_thread_is_sent_in_the_workers_loop() -> None:
     office = Office()
 
     def handler() -> None:
@@ -131,7 +131,7 @@ async def test_from_another_thread_it_is_sent_in_the_workers_loop() -> None:
     assert office.broker.threads == {threading.get_ident()}
 
 
-async def test_from_another_loop_too() -> None:
+async def test_a_call_from_another_loop_is_sent_in_the_workers_loop() -> None:
     office = Office()
 
     async def handler() -> None:
@@ -142,7 +142,7 @@ async def test_from_another_loop_too() -> None:
     assert office.broker.threads == {threading.get_ident()}
 
 
-async def test_what_is_not_kept_is_a_line_of_the_workers_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refused_write_is_a_line_of_the_workers_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "chasqui.worker")
     office = Office()
     office.job.progress(10)

@@ -103,7 +103,7 @@ async def succeed(job: Delivery) -> None:
 
 
 class TestRunning:
-    async def test_what_is_offered_is_run_in_order(self) -> None:
+    async def test_offered_jobs_run_in_order(self) -> None:
         async with running(succeed) as record:
             record.lanes.offer([job(number) for number in range(10)])
             await record.until(lambda: len(record.done) == 10)
@@ -125,14 +125,14 @@ class TestRunning:
             await record.until(lambda: len(record.done) == 20)
             assert most == 3
 
-    async def test_what_waits_and_what_runs_is_held(self) -> None:
+    async def test_waiting_and_running_jobs_are_held(self) -> None:
         async with running(lambda _: asyncio.sleep(60)) as record:
             record.lanes.offer([job(1), job(2, deliveries=2)])
             await record.until(lambda: len(record.lanes.running()) == 1)
             assert record.lanes.held() == {b"1-0": 1, b"2-0": 3}
             assert (record.lanes.free, record.lanes.waiting) == (-1, 1)
 
-    async def test_what_was_not_started_can_be_taken_back(self) -> None:
+    async def test_unstarted_jobs_can_be_taken_back(self) -> None:
         async with running(lambda _: asyncio.sleep(60)) as record:
             record.lanes.offer([job(1), job(2), job(3)])
             await record.until(lambda: len(record.lanes.running()) == 1)
@@ -157,7 +157,7 @@ class TestRunning:
 
 class TestFailing:
     @pytest.mark.parametrize("error", (ValueError("x"), StopIteration(), asyncio.CancelledError(), TimeoutError()))
-    async def test_whatever_a_handler_raises_is_a_failure_and_the_lane_goes_on(self, error: BaseException) -> None:
+    async def test_any_raised_error_is_a_failure_and_the_lane_goes_on(self, error: BaseException) -> None:
         async def handler(job: Delivery) -> None:
             if job.data == 1:
                 raise error
@@ -233,7 +233,7 @@ class TestFailing:
 
 
 @pytest.mark.parametrize("way", ("one by one",), indirect=True)
-class TestAlone:
+class TestLoneJob:
     """A job that comes alone, and not through a task, does not wait for its lane."""
 
     async def test_takes_its_first_step_at_once(self) -> None:
@@ -250,7 +250,7 @@ class TestAlone:
             assert (record.lanes.free, record.lanes.waiting, record.done) == (0, 0, [])
             await record.until(lambda: record.done == [1])
 
-    async def test_is_done_at_once_if_it_waits_for_nothing_and_its_lane_is_free_again(self) -> None:
+    async def test_a_lone_job_that_waits_for_nothing_is_done_at_once_and_its_lane_is_free(self) -> None:
         async def handler(_: Delivery) -> None:
             pass
 
@@ -265,7 +265,7 @@ class TestAlone:
             async with asyncio.timeout(PATIENCE_S):
                 await record.lanes.drain()
 
-    async def test_is_in_its_lanes_task_from_the_first_step_on(self) -> None:
+    async def test_a_lone_job_runs_in_the_task_of_its_lane_from_the_first_step_on(self) -> None:
         tasks: list[asyncio.Task[Any] | None] = []
 
         async def handler(_: Delivery) -> None:
@@ -306,7 +306,7 @@ class TestAlone:
             assert (number, type(error), error.args) == (1, LookupError, (1,))
             assert record.lanes.held() == {}
 
-    async def test_is_cancelled_by_a_stop_before_its_lane_is_awake(self) -> None:
+    async def test_a_lone_job_is_cancelled_by_a_stop_before_its_lane_is_awake(self) -> None:
         seen: list[type[BaseException]] = []
 
         async def handler(_: Delivery) -> None:
@@ -324,7 +324,7 @@ class TestAlone:
         assert seen == [asyncio.CancelledError]
         assert (record.done, record.failed) == ([], [])
 
-    async def test_is_who_a_cancellation_means_that_comes_before_its_lane_is_awake(self) -> None:
+    async def test_a_lone_job_gets_a_cancellation_that_comes_before_its_lane_is_awake(self) -> None:
         async def handler(_: Delivery) -> str:
             task = asyncio.current_task()
             assert task is not None
@@ -365,7 +365,7 @@ class TestAlone:
         assert [(number, type(error)) for number, error in record.failed] == [(1, LookupError)]
         assert record.done == []
 
-    async def test_that_cancels_itself_and_waits_for_nothing_is_done(self) -> None:
+    async def test_a_lone_job_that_cancels_itself_and_waits_for_nothing_is_done(self) -> None:
         async def handler(_: Delivery) -> None:
             task = asyncio.current_task()
             assert task is not None
@@ -500,7 +500,7 @@ class TestStopping:
         assert steps == ["rolled back"]
         assert not record.lanes.has_stubborn
 
-    async def test_who_is_in_a_hurry_does_not_wait_for_that(self) -> None:
+    async def test_a_hurried_stop_does_not_wait_for_the_cleanup(self) -> None:
         async def handler(_: Delivery) -> None:
             try:
                 await asyncio.sleep(60)
@@ -571,7 +571,7 @@ class TestStopping:
 
 
 class TestLease:
-    async def test_nothing_is_started_while_it_is_over(self) -> None:
+    async def test_no_job_is_started_while_the_lease_is_over(self) -> None:
         async with running(succeed) as record:
             record.lanes.lease_until = monotonic() - 1
             record.lanes.offer([job(1)])
@@ -580,7 +580,7 @@ class TestLease:
             assert record.done == []
             assert list(record.lanes.held()) == [b"1-0"]
 
-    async def test_what_waited_is_started_when_it_begins_again(self) -> None:
+    async def test_waiting_jobs_are_started_when_the_lease_begins_again(self) -> None:
         async with running(succeed) as record:
             record.lanes.lease_until = monotonic() - 1
             record.lanes.offer([job(1), job(2)])
@@ -602,8 +602,8 @@ class TestLease:
             await record.until(lambda: record.lanes.held() == {})
             assert record.done == [1, 3]
 
-    async def test_at_no_time_is_a_job_out_of_sight_of_the_keepers_thread(self) -> None:
-        """That may look between any two steps, and what it does not see counts as held by nobody."""
+    async def test_a_job_is_never_out_of_sight_of_the_heartbeats_thread(self) -> None:
+        """The thread may look between any two steps, and an entry that it does not see counts as held by nobody."""
         record = Record(succeed, 1)
         lanes, unseen = record.lanes, list[bytes]()
 
@@ -697,7 +697,7 @@ async def test_each_run_has_a_beginning_and_an_end() -> None:
     assert before <= times[0][0] < times[0][1] <= times[1][0] < times[1][1] <= monotonic()
 
 
-class TestWhatIsDecodedLate:
+class TestLateDecoding:
     """Large jobs are decoded when they are to start."""
 
     @staticmethod
@@ -706,18 +706,18 @@ class TestWhatIsDecodedLate:
         late.is_decoded = False
         return late
 
-    async def test_it_runs_in_its_turn(self) -> None:
+    async def test_a_job_that_is_decoded_late_runs_in_its_turn(self) -> None:
         async with running(succeed) as lanes:
             lanes.lanes.offer([job(1), self.undecoded(2), job(3)])
             await lanes.until(lambda: lanes.done == [1, 2, 3])
 
-    async def test_what_cannot_be_decoded_does_not_run_and_its_lane_goes_on(self) -> None:
+    async def test_a_job_that_cannot_be_decoded_does_not_run_and_its_lane_goes_on(self) -> None:
         async with running(succeed) as lanes:
             lanes.lanes.offer([self.undecoded(0), job(1)])
             await lanes.until(lambda: lanes.done == [1])
             assert (lanes.lanes.free, lanes.lanes.held()) == (1, {})
 
-    async def test_meanwhile_it_is_held(self) -> None:
+    async def test_a_job_is_held_while_it_is_decoded(self) -> None:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
             lanes.lanes.offer([self.undecoded(7)])
@@ -727,7 +727,7 @@ class TestWhatIsDecodedLate:
             lanes.decoding.set()
             await lanes.until(lambda: lanes.done == [7])
 
-    async def test_one_that_was_lost_meanwhile_does_not_start(self) -> None:
+    async def test_a_job_that_was_lost_meanwhile_does_not_start(self) -> None:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
             lanes.lanes.offer([self.undecoded(7)])
@@ -738,7 +738,7 @@ class TestWhatIsDecodedLate:
             await lanes.until(lambda: lanes.done == [8])
             assert lanes.lanes.held() == {}
 
-    async def test_one_whose_lease_is_over_by_then_waits_until_it_is_renewed(self) -> None:
+    async def test_a_job_whose_lease_is_over_by_then_waits_until_the_renewal(self) -> None:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
             lanes.lanes.offer([self.undecoded(7)])
@@ -751,7 +751,7 @@ class TestWhatIsDecodedLate:
             lanes.lanes.renewed()
             await lanes.until(lambda: lanes.done == [7])
 
-    async def test_one_that_comes_alone_does_not_hold_the_socket(self) -> None:
+    async def test_a_lone_job_does_not_hold_up_the_socket(self) -> None:
         async with running(succeed) as lanes:
             await asyncio.sleep(0)
             lanes.lanes.put([self.undecoded(7)])

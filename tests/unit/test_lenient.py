@@ -18,7 +18,7 @@ ANYTHING = st.one_of(
 
 
 @given(ANYTHING)
-def test_nothing_raises_whatever_is_read(raw: Any) -> None:
+def test_readers_raise_for_no_value(raw: Any) -> None:
     assert read_int(raw) is None or 0 <= read_int(raw) < 2**63  # type: ignore[operator]
     assert 0 <= read_ms(raw) <= LATEST_MS
     assert read_text(raw) is None or isinstance(read_text(raw), str)
@@ -81,13 +81,13 @@ def test_fields_beyond_a_bound_and_without_a_partner_are_left_out() -> None:
 
 
 @given(st.text(st.characters(), max_size=500))
-def test_what_is_shown_is_one_printable_line_of_a_bounded_length(text: str) -> None:
+def test_printable_text_is_one_line_of_a_bounded_length(text: str) -> None:
     line = printable(text, 50)
     assert line.isprintable()
     assert len(line) <= 50 * len(ascii("\U0010ffff"))
 
 
-def test_what_is_printable_and_short_is_shown_as_it_is() -> None:
+def test_a_short_printable_text_is_shown_as_it_is() -> None:
     assert printable("a plain naïve line") == "a plain naïve line"
     assert printable("two\nlines\x1b[2J\u202e") == "two\\nlines\\x1b[2J\\u202e"
     assert printable("two\nlines", keep="\n") == "two\nlines"

@@ -69,7 +69,7 @@ def formatted(message: str, *arguments: object, **more: Any) -> dict[str, Any]:
 
 
 class TestContext:
-    async def test_what_a_handler_logs_carries_its_job(self, lines: Lines) -> None:
+    async def test_a_line_that_a_handler_logs_carries_its_job(self, lines: Lines) -> None:
         async def handle(job: Delivery) -> None:
             log.info("first")
             await asyncio.sleep(0)
@@ -105,7 +105,7 @@ class TestContext:
         assert len(lines.records) == 15
         assert all(line["job_id"] == line["event"] for line in lines.fields())
 
-    def test_what_is_logged_about_a_job_carries_it_and_nothing_after(self, lines: Lines) -> None:
+    def test_a_line_about_a_job_carries_it_and_later_lines_do_not(self, lines: Lines) -> None:
         def failed(job: Delivery, error: BaseException) -> None:
             log.info("%s", error)
 
@@ -143,7 +143,7 @@ class TestContext:
         assert record.job_name.startswith("x\\x1b[2J\\u202eyyy")
         assert len(record.job_name) < 250
 
-    def test_without_a_filter_it_costs_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_context_costs_nothing_without_a_filter(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(logs, "_filters_made", 0)
         assert logs.known_from_here("mails", print) is print
         assert logs.known_meanwhile("mails", print) is print
@@ -167,7 +167,7 @@ class TestJson:
         assert line["error.message"] == "no\nroom"
         assert line["error.stack"].endswith("ValueError: no\nroom")
 
-    def test_what_was_passed_along_is_shown(self) -> None:
+    def test_extra_values_are_shown(self) -> None:
         line = formatted("x", size=3, tags=["a", {"b": None}], at=datetime(2026, 1, 1, tzinfo=UTC), event="mine")
         assert line["size"] == 3
         assert line["tags"] == ["a", {"b": None}]
@@ -175,10 +175,10 @@ class TestJson:
         assert line["event"] == "x"
 
     @pytest.mark.parametrize("value", (float("nan"), {(1, 2): 3}, {1, 2}, b"\xff", "\ud800", "\x00\n\u2028", object))
-    def test_whatever_is_passed_along_makes_a_line(self, value: object) -> None:
+    def test_any_extra_value_makes_a_line(self, value: object) -> None:
         assert "value" in formatted("x", value=value)
 
-    def test_what_contains_itself_or_has_no_text_makes_a_line(self) -> None:
+    def test_a_value_that_contains_itself_or_has_no_text_makes_a_line(self) -> None:
         class Silent:
             def __str__(self) -> str:
                 raise RuntimeError

@@ -106,7 +106,7 @@ def test_methods_that_a_sink_lacks_are_not_missed() -> None:
     assert sinks.refused == 0
 
 
-def test_what_no_sink_has_a_method_for_is_not_wanted() -> None:
+def test_a_record_without_a_method_in_any_sink_is_not_wanted() -> None:
     assert GuardedSinks([Broken(), object()]).want(JobOutcome)
     assert not GuardedSinks([Broken(), object()]).want(RedisAnswered)
 

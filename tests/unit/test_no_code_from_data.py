@@ -116,7 +116,7 @@ def uses_in_package() -> Iterator[Use]:
         yield from uses_in(path.read_text(encoding="utf-8"), path.relative_to(PACKAGE).as_posix())
 
 
-def test_nothing_turns_data_into_code() -> None:
+def test_no_module_turns_data_into_code() -> None:
     assert {path.name for path in FILES} >= {"envelope.py", "worker.py", "dlq.py", "reader.py", "broker.py"}
     assert [use for use in uses_in_package() if use not in ALLOWED] == []
 
@@ -166,7 +166,7 @@ def test_commands_are_imported_from_the_package_alone() -> None:
         "class C:\n    loads = staticmethod(eval)",
     ),
 )
-def test_what_could_do_so_is_noticed(source: str) -> None:
+def test_source_that_could_turn_data_into_code_is_found(source: str) -> None:
     assert uses_in(source)
 
 
@@ -185,7 +185,7 @@ def test_what_could_do_so_is_noticed(source: str) -> None:
         "import yaml\nyaml.safe_load(text)",
     ),
 )
-def test_what_cannot_is_left_in_peace(source: str) -> None:
+def test_harmless_source_is_not_reported(source: str) -> None:
     assert uses_in(source) == []
 
 

@@ -30,7 +30,7 @@ def options(
 
 
 class TestDue:
-    def test_nothing_asked_is_plain(self) -> None:
+    def test_no_options_are_plain(self) -> None:
         assert options() is PLAIN
 
     @pytest.mark.parametrize("none", ({"delay_ms": 0}, {"delay_ms": 0.5}, {"delay": timedelta(0)}))
@@ -67,12 +67,12 @@ class TestDue:
         zone = timezone(timedelta(hours=offset))
         assert int(options(delay_ms=at.replace(tzinfo=zone), cap_ms=0).due) >= 0
 
-    def test_both_ways_at_once_contradict_each_other(self) -> None:
+    def test_both_ways_to_give_a_delay_contradict_each_other(self) -> None:
         with pytest.raises(InvalidArgument, match="contradict"):
             options(delay_ms=5, delay=timedelta(5))
 
     @pytest.mark.parametrize("wrong", (-1, -0.5, float("nan"), float("inf"), -float("inf")))
-    def test_what_is_no_span_is_refused(self, wrong: float) -> None:
+    def test_a_value_that_is_no_delay_is_refused(self, wrong: float) -> None:
         with pytest.raises(InvalidArgument, match="delay_ms is"):
             options(delay_ms=wrong, cap_ms=0)
 
@@ -86,7 +86,7 @@ class TestDue:
             options(delay=timedelta(seconds=-1))
 
     @pytest.mark.parametrize("wrong", ("5", True, b"5", [], 5j, timedelta(5)))
-    def test_what_is_no_number_is_refused(self, wrong: Any) -> None:
+    def test_a_value_that_is_no_number_is_refused(self, wrong: Any) -> None:
         with pytest.raises(InvalidType, match="delay_ms must be"):
             options(delay_ms=wrong)
 
@@ -98,7 +98,7 @@ class TestDue:
 
 class TestCap:
     @pytest.mark.parametrize("asked", ({"delay_ms": CAP_MS}, {"delay": timedelta(milliseconds=CAP_MS)}))
-    def test_as_long_as_it_is_allowed(self, asked: dict[str, Any]) -> None:
+    def test_a_delay_up_to_the_cap_is_allowed(self, asked: dict[str, Any]) -> None:
         assert options(**asked).due == f"+{CAP_MS}"
 
     @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ class TestCap:
     def test_zero_lifts_it(self) -> None:
         assert options(delay_ms=CAP_MS + 1, cap_ms=0).due == f"+{CAP_MS + 1}"
 
-    def test_but_not_past_what_the_server_can_reckon_with(self) -> None:
+    def test_a_delay_past_100_years_is_refused_without_a_cap(self) -> None:
         assert options(delay_ms=LONGEST_MS, cap_ms=0).due == f"+{LONGEST_MS}"
         with pytest.raises(InvalidArgument, match="100 years"):
             options(delay_ms=LONGEST_MS + 1, cap_ms=0)
@@ -125,7 +125,7 @@ class TestCap:
     def test_a_time_that_has_passed_is_within_it(self) -> None:
         assert options(delay_ms=naive("1990-01-01")).due == "631152000000"
 
-    def test_it_holds_for_postponing_too(self) -> None:
+    def test_the_cap_holds_for_postponing_too(self) -> None:
         assert read_delay("delay", timedelta(seconds=5), 5000) == 5000
         with pytest.raises(InvalidArgument, match="max_delay_secs=5"):
             read_delay("delay", 5001, 5000)
@@ -135,11 +135,11 @@ class TestOnly:
     def test_an_id_makes_it_the_only_one_and_keeps_the_first(self) -> None:
         assert options("job") == AddOptions("", "keep", 0)
 
-    def test_with_a_delay(self) -> None:
+    def test_a_unique_job_may_have_a_delay(self) -> None:
         assert options("job", delay_ms=5) == AddOptions("+5", "keep", 0)
 
     @pytest.mark.parametrize("if_exists", ("keep", "replace", "postpone"))
-    def test_what_a_second_one_does(self, if_exists: str) -> None:
+    def test_if_exists_is_passed_on(self, if_exists: str) -> None:
         assert options("job", if_exists=if_exists).only == if_exists
 
     @pytest.mark.parametrize("window", (5000, 5000.5, timedelta(seconds=5)))
@@ -162,7 +162,7 @@ class TestOnly:
             options("job", unique_for=wrong)
 
     @pytest.mark.parametrize("asked", ({"unique_for": 5000}, {"if_exists": "keep"}, {"unique_for": 0}))
-    def test_both_need_an_id(self, asked: dict[str, Any]) -> None:
+    def test_both_options_need_an_id(self, asked: dict[str, Any]) -> None:
         with pytest.raises(InvalidArgument, match="give a job_id"):
             options(**asked)
 

@@ -36,7 +36,7 @@ class TestJudge:
         assert verdict(LookupError(), attempt=9) == Dead("retries_exhausted")
 
     @pytest.mark.parametrize("max_attempts", (0, 1))
-    def test_one_run_is_the_least(self, max_attempts: int) -> None:
+    def test_one_attempt_is_the_least(self, max_attempts: int) -> None:
         assert verdict(LookupError(), max_attempts=max_attempts) == Dead("retries_exhausted")
 
     def test_a_jobs_own_number_of_runs_wins(self) -> None:
@@ -49,7 +49,7 @@ class TestJudge:
         assert verdict(LookupError(), retry=RetryOverride(None, BackoffSpec("fixed", 7))) == Retry(7)
         assert verdict(LookupError(), retry=RetryOverride(None, BackoffSpec("fixed", 7, jitter_ms=4))) == Retry(10)
 
-    def test_what_no_retry_would_help_is_dead_at_once(self) -> None:
+    def test_an_unrecoverable_error_is_dead_at_once(self) -> None:
         class Hopeless(UnrecoverableError):
             pass
 
@@ -58,7 +58,7 @@ class TestJudge:
         assert verdict(UnrecoverableError(), attempt=2) == Dead("unrecoverable")
 
     @pytest.mark.parametrize("error", (asyncio.CancelledError(), TimeoutError(), StopAsyncIteration(), MemoryError()))
-    def test_any_other_error_is_a_failure_like_another(self, error: BaseException) -> None:
+    def test_any_other_error_is_retried(self, error: BaseException) -> None:
         assert verdict(error) == Retry(100)
 
     def test_a_handler_can_name_its_own_delay(self) -> None:
@@ -67,7 +67,7 @@ class TestJudge:
         assert verdict(RetryLater(0)) == Retry(0)
         assert verdict(RetryLater(86_400 * 365)) == Retry(31_536_000_000), "no bound of the policy holds for it"
 
-    def test_its_own_delay_uses_up_a_run_too(self) -> None:
+    def test_a_retry_with_its_own_delay_uses_up_an_attempt_too(self) -> None:
         assert verdict(RetryLater(1), attempt=2) == Dead("retries_exhausted")
 
     @pytest.mark.parametrize("delay", (-1, float("nan"), float("inf"), timedelta(seconds=-1)))

@@ -51,7 +51,7 @@ def test_an_idle_spell_is_forgotten() -> None:
     assert estimate.ahead() < 10
 
 
-def test_it_slows_down_soon_after_the_handler_does() -> None:
+def test_the_estimate_falls_soon_after_the_handler_slows_down() -> None:
     estimate = PrefetchEstimate(0.0)
     finished = run_steadily(estimate, 5000, 1.0)
     run_steadily(estimate, 10, 0.5, start=1.0, finished=finished)
@@ -67,7 +67,7 @@ def test_stretches_too_short_to_judge_change_nothing() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 100_000)), max_size=50))
-def test_whatever_is_measured_what_is_read_ahead_stays_within_its_bounds(steps: list[tuple[float, int]]) -> None:
+def test_the_estimate_stays_within_its_bounds(steps: list[tuple[float, int]]) -> None:
     estimate, now, finished = PrefetchEstimate(0.0), 0.0, 0
     for elapsed, more in steps:
         now, finished = now + elapsed, finished + more
@@ -76,7 +76,7 @@ def test_whatever_is_measured_what_is_read_ahead_stays_within_its_bounds(steps: 
 
 
 class TestWeight:
-    def test_nothing_fits_before_anything_is_known_but_a_read_may_wait_for_many(self) -> None:
+    def test_an_unknown_weight_lets_nothing_fit_but_a_read_may_wait_for_many(self) -> None:
         weight = Weight()
         assert (weight.of(1) > 2**60, weight.of(0), weight.count_within(10)) == (True, 0.0, READ_COUNT)
 

@@ -167,7 +167,7 @@ class TestSink:
         assert text.value("chasquimq_jobs_enqueued_total", name="mail", mode="now") == 7
         assert text.value("chasquimq_jobs_enqueued_total", name="mail", mode="delayed") == 2
 
-    def test_what_redis_takes_is_told_apart_by_command(self) -> None:
+    def test_the_times_of_redis_are_labelled_by_command(self) -> None:
         sink = PrometheusSink("mails")
         for seconds in (0.0002, 0.0004, 0.2):
             sink.redis_answered(RedisAnswered("ack", seconds))
@@ -197,12 +197,12 @@ class TestSink:
         assert text.value("chasquimq_job_wait_seconds_count", name="mail") == 2
         assert text.value("chasquimq_job_wait_seconds_sum", name="mail") == pytest.approx(90, abs=1)
 
-    def test_of_a_batch_one_in_64_tells_how_long_it_waited(self) -> None:
+    def test_the_waiting_time_of_one_job_in_64_is_recorded(self) -> None:
         sink = PrometheusSink("q")
         sink.jobs_done([job_done()] * 640)
         assert Text(sink.render()).value("chasquimq_job_wait_seconds_count", name="mail") == 10
 
-    def test_only_a_leader_tells_how_much_is_delayed(self) -> None:
+    def test_the_leader_alone_shows_how_much_is_delayed(self) -> None:
         sink = PrometheusSink("q")
         sink.promoter_lock_outcome(LockOutcome("held"))
         sink.promoter_tick(PromoterTick(2, 9, 0))
@@ -219,7 +219,7 @@ class TestSink:
         sink.promoter_lock_outcome(LockOutcome("held"))
         assert not Text(sink.render()).has("chasquimq_delayed_zset_depth")
 
-    def test_to_find_another_leading_is_no_loss(self) -> None:
+    def test_a_lease_that_another_process_holds_is_no_loss(self) -> None:
         sink = PrometheusSink("q")
         for outcome in ("held", "acquired", "held", "acquired"):
             sink.promoter_lock_outcome(LockOutcome(outcome))

@@ -94,29 +94,29 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 class TestLeading:
-    async def test_it_asks_for_the_lease_and_moves_nothing_without_it(self, bench: Bench) -> None:
+    async def test_the_promoter_asks_for_the_lease_and_promotes_in_one_call(self, bench: Bench) -> None:
         await bench.tick()
         assert bench.broker.calls == [Call("me", PROMOTER_LEASE_MS, PROMOTE_BATCH, 7)]
 
-    async def test_with_nothing_delayed_it_looks_often_enough_to_keep_the_lease(self, bench: Bench) -> None:
+    async def test_an_empty_delayed_set_is_looked_at_often_enough_to_keep_the_lease(self, bench: Bench) -> None:
         assert await bench.tick(Promotion(True, 0, 0, -1)) == LOOK_S
         assert LOOK_S * 1000 < PROMOTER_LEASE_MS
         assert bench.looks_at == NEVER
 
-    async def test_with_jobs_delayed_it_sleeps_until_the_next_is_due(self, bench: Bench) -> None:
+    async def test_the_promoter_sleeps_until_the_next_job_is_due(self, bench: Bench) -> None:
         assert await bench.tick(Promotion(True, 0, 0, 200)) == PROMOTE_EVERY_S
         assert bench.looks_at == pytest.approx(0.2)
 
-    async def test_after_a_full_batch_it_looks_at_once(self, bench: Bench) -> None:
+    async def test_the_promoter_looks_at_once_after_a_full_batch(self, bench: Bench) -> None:
         assert await bench.tick(Promotion(True, PROMOTE_BATCH, 0, 0)) == 0.0
         assert await bench.tick(Promotion(True, PROMOTE_BATCH - 1, 1, 0)) == 0.0
         assert await bench.tick(Promotion(True, 1, 0, 0)) == 0.0  # full by its bytes
         assert await bench.tick(Promotion(True, 0, 1, 0)) == 0.0
 
-    async def test_what_is_due_and_cannot_be_moved_is_not_asked_for_without_a_pause(self, bench: Bench) -> None:
+    async def test_a_due_job_that_cannot_be_moved_is_asked_for_after_a_pause(self, bench: Bench) -> None:
         assert await bench.tick(Promotion(True, 0, 0, 0)) > 0.0
 
-    async def test_who_does_not_lead_tries_again_when_the_lease_ends(self, bench: Bench) -> None:
+    async def test_a_follower_tries_again_when_the_lease_ends(self, bench: Bench) -> None:
         assert await bench.tick(followed(300)) == pytest.approx(0.301)
         assert await bench.tick(followed(60_000)) == LOOK_S
         assert await bench.tick(followed(1000)) == LOOK_S
@@ -129,18 +129,18 @@ class TestHearing:
         bench.promoter.hear(0.05)
         assert bench.looks_at == pytest.approx(0.05)
 
-    async def test_of_what_is_due_later_it_knows_enough(self, bench: Bench) -> None:
+    async def test_a_message_about_a_later_job_changes_nothing(self, bench: Bench) -> None:
         await bench.tick(Promotion(True, 0, 0, 5000))
         bench.promoter.hear(9)
         assert bench.looks_at == pytest.approx(5)
 
-    async def test_who_does_not_lead_has_nothing_to_do_with_it(self, bench: Bench) -> None:
+    async def test_a_follower_ignores_the_message(self, bench: Bench) -> None:
         await bench.tick(followed(1000))
         bench.promoter.hear(0.05)
         assert bench.looks_at == NEVER
 
-    async def test_what_it_hears_of_behind_the_answer_is_not_forgotten(self, bench: Bench) -> None:
-        """The message stood right behind the reply, and was there first."""
+    async def test_a_message_right_behind_the_reply_is_not_forgotten(self, bench: Bench) -> None:
+        """The message stood right behind the reply, and was handled first."""
         await bench.tick(Promotion(True, 0, 0, 5000))
         bench.broker.meanwhile = lambda: bench.promoter.hear(0.05)
         await bench.tick(Promotion(True, 0, 0, 5000))
@@ -153,19 +153,19 @@ class TestHearing:
         bench.now += 2
         assert await bench.tick(Promotion(True, 0, 0, -1)) == LOOK_S
 
-    async def test_one_that_it_knew_of_does_not(self, bench: Bench) -> None:
+    async def test_a_job_that_was_known_makes_the_promoter_no_more_alert(self, bench: Bench) -> None:
         await bench.tick(Promotion(True, 0, 0, 200))
         bench.now += 0.2
         assert await bench.tick(Promotion(True, 1, 0, -1)) == LOOK_S
 
-    async def test_one_that_is_set_aside_came_unannounced_too(self, bench: Bench) -> None:
+    async def test_a_buried_member_that_was_not_announced_makes_the_promoter_alert(self, bench: Bench) -> None:
         assert await bench.tick(Promotion(True, 0, 1, -1)) == ALERT_EVERY_S
 
-    async def test_who_cannot_hear_is_alert_while_jobs_are_delayed(self, bench: Bench) -> None:
+    async def test_a_promoter_without_messages_is_alert_while_jobs_are_delayed(self, bench: Bench) -> None:
         assert await bench.tick(Promotion(True, 0, 0, 5000), hears=False) == ALERT_EVERY_S
         assert await bench.tick(Promotion(True, 0, 0, 5000), hears=True) == ALERT_EVERY_S
 
-    async def test_and_at_rest_while_none_is(self, bench: Bench) -> None:
+    async def test_a_promoter_without_messages_is_at_rest_while_none_is_delayed(self, bench: Bench) -> None:
         assert await bench.tick(Promotion(True, 0, 0, -1), hears=False) == LOOK_S
 
 
@@ -179,7 +179,7 @@ class TestRescheduled:
         assert bench.looks_at == pytest.approx(0.2)
         assert bench.broker.told == []
 
-    async def test_who_does_not_lead_tells_the_leader_and_follows_nothing(self, bench: Bench) -> None:
+    async def test_a_follower_publishes_the_due_time_and_follows_nothing(self, bench: Bench) -> None:
         await bench.tick(followed(1000))
         bench.promoter.expect(200)
         assert (bench.broker.told, bench.looks_at) == ([200], NEVER)
@@ -193,7 +193,7 @@ class TestRescheduled:
         bench.promoter.expect(300)
         assert bench.broker.told == [500, 200, 300]
 
-    async def test_nor_of_what_it_finds_by_itself_before_it_is_due(self, bench: Bench) -> None:
+    async def test_a_follower_does_not_publish_a_time_that_the_leader_finds_by_itself(self, bench: Bench) -> None:
         await bench.tick(followed(1000))
         bench.promoter.expect(int(2000 * LOOK_S))
         assert bench.broker.told == []
@@ -210,12 +210,12 @@ class TestHints:
         assert bench.looks_at == pytest.approx(leader.HINTS_APART_S)
 
     @pytest.mark.parametrize("seconds", (float("nan"), NEVER, 1e308))
-    async def test_one_that_is_no_time_changes_nothing(self, bench: Bench, seconds: float) -> None:
+    async def test_a_message_that_is_no_time_changes_nothing(self, bench: Bench, seconds: float) -> None:
         await bench.tick(Promotion(True, 0, 0, 5000))
         bench.promoter.hear(seconds)
         assert bench.looks_at == pytest.approx(5)
 
-    async def test_what_is_due_and_cannot_be_moved_is_no_reason_to_spin(self, bench: Bench) -> None:
+    async def test_a_due_job_that_cannot_be_moved_causes_no_busy_loop(self, bench: Bench) -> None:
         assert await bench.tick(Promotion(True, 0, 0, 0)) >= ALERT_EVERY_S
         assert bench.looks_at == NEVER
 
@@ -228,7 +228,7 @@ class TestOtherLeader:
         assert (record.levelno, "'x'" in record.getMessage()) == (logging.WARNING, True)
         assert bench.promoter.trouble is None
 
-    async def test_one_who_moves_nothing_is_trouble_until_it_does(
+    async def test_a_leader_that_moves_nothing_is_trouble_until_it_does(
         self, bench: Bench, caplog: pytest.LogCaptureFixture
     ) -> None:
         await bench.tick(followed(1000, 60_000, name="x"))
@@ -242,7 +242,7 @@ class TestOtherLeader:
         await bench.tick(Promotion(True, 1, 0, -1))
         assert bench.promoter.trouble is None
 
-    async def test_one_who_is_a_little_late_is_none(self, bench: Bench) -> None:
+    async def test_a_leader_that_is_a_little_late_is_no_trouble(self, bench: Bench) -> None:
         for _ in range(20):
             bench.now += 1
             await bench.tick(followed(1000, 4000))
@@ -266,7 +266,7 @@ class TestLife:
                 await asyncio.sleep(0.002)
         await promoter.end(patience_s=1)
 
-    async def test_what_it_hears_of_wakes_it(self) -> None:
+    async def test_a_message_wakes_the_promoter(self) -> None:
         broker = FakeBroker()
         promoter = Promoter(cast(Broker, broker), "me")
         promoter.start()
@@ -287,19 +287,19 @@ class TestLife:
         await self.run_until(Promoter(cast(Broker, broker), "me"), lambda: bool(broker.calls))
         assert broker.yielded == ["me"]
 
-    async def test_who_does_not_lead_has_none_to_let_go_of(self) -> None:
+    async def test_a_follower_releases_no_lease(self) -> None:
         broker = FakeBroker()
         broker.replies = [followed(1000)]
         await self.run_until(Promoter(cast(Broker, broker), "me"), lambda: bool(broker.calls))
         assert broker.yielded == []
 
-    async def test_without_a_connection_the_lease_is_left_to_end(self) -> None:
+    async def test_the_lease_is_left_to_expire_without_a_connection(self) -> None:
         broker = FakeBroker()
         broker.is_live = False
         await self.run_until(Promoter(cast(Broker, broker), "me"), lambda: bool(broker.calls))
         assert broker.yielded == []
 
-    async def test_it_outlasts_any_trouble(self) -> None:
+    async def test_the_promoter_outlasts_any_trouble(self) -> None:
         broker = FakeBroker()
         troubles = [ConnectionLost("cut"), ReplyError("OOM full"), ReplyError("READONLY replica"), ReplyError("NOAUTH")]
         broker.replies = [*troubles, Promotion(True, 0, 0, -1)]

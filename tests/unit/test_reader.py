@@ -259,7 +259,7 @@ class TestDecoding:
         assert [job.may_be_unique for job in bench.lanes.jobs] == [False] * 2 + [True] * 6
         assert [job.name for job in bench.lanes.jobs] == ["mail", ""] * 4
 
-    async def test_what_follows_an_envelope_stays_with_the_job(self) -> None:
+    async def test_the_extras_of_an_envelope_stay_with_the_job(self) -> None:
         bench = ReaderBench()
         envelope = encode_envelope("job", encode_data(1), 0, 0, None, encode_extras(s=7))
         await bench.read([[b"1-0", [b"d", envelope, b"n", b"mail"]]])
@@ -275,7 +275,7 @@ class TestDecoding:
             ([b"d", b"x" * 1001], "oversize_payload"),
         ),
     )
-    async def test_what_cannot_become_a_job_is_rejected_and_the_others_go_on(
+    async def test_an_entry_that_is_no_job_is_rejected_and_the_others_go_on(
         self, fields: list[bytes], reason: str
     ) -> None:
         bench = ReaderBench()
@@ -304,7 +304,7 @@ class TestAttempts:
         bench.reader.take([claimed(1, deliveries=2, attempt=3)])
         assert [(job.attempt, job.earlier_deliveries) for job in bench.lanes.jobs] == [(5, 2)]
 
-    def test_who_has_used_up_its_runs_is_dead_on_arrival(self) -> None:
+    def test_a_job_without_attempts_left_is_dead_on_arrival(self) -> None:
         bench = ReaderBench(max_attempts=3)
         bench.reader.take([claimed(1, deliveries=2), claimed(2, deliveries=3), claimed(3, deliveries=1, attempt=2)])
         assert (bench.lanes.numbers, bench.exhausted) == ([1], [2, 3])
@@ -317,49 +317,49 @@ class TestAttempts:
 
 
 class TestLostReplies:
-    async def test_after_a_loss_the_reader_finds_what_it_never_got(self) -> None:
+    async def test_the_reader_finds_the_entries_of_a_lost_reply(self) -> None:
         bench = ReaderBench()
         bench.broker.pages = [[claimed(1), claimed(2)], [claimed(3, deliveries=3)]]
         await bench.read(ConnectionLost("cut"), [entry(4)])
         assert bench.lanes.numbers == [1, 2, 3, 4]
         assert [job.attempt for job in bench.lanes.jobs] == [0, 0, 2, 0]
 
-    async def test_what_it_holds_already_is_not_offered_again(self) -> None:
+    async def test_an_entry_that_is_held_already_is_not_offered_again(self) -> None:
         bench = ReaderBench()
         bench.broker.pages = [[claimed(1), claimed(2)]]
         await bench.read([entry(1)], ConnectionLost("cut"))
         assert sorted(bench.lanes.numbers) == [1, 2]
 
-    async def test_it_looks_once_for_each_loss(self) -> None:
+    async def test_the_reader_searches_once_for_each_loss(self) -> None:
         bench = ReaderBench()
         bench.broker.pages = [[claimed(1)], [], [claimed(1)]]
         await bench.read(ConnectionLost("cut"), [entry(2)], [entry(3)])
         assert bench.lanes.numbers == [1, 2, 3]
 
-    async def test_what_the_reclaimer_brings_while_the_reader_looks_is_offered_once(self) -> None:
+    async def test_an_entry_claimed_while_the_reader_searches_is_offered_once(self) -> None:
         bench = ReaderBench()
         bench.broker.pages = [[claimed(1, deliveries=2)]]
         bench.broker.on_page = lambda: bench.reader.take([claimed(1)]) if not bench.lanes.jobs else None
         await bench.read(ConnectionLost("cut"))
         assert bench.lanes.numbers == [1]
 
-    async def test_what_the_reader_has_found_and_the_reclaimer_brings_later_is_offered_once(self) -> None:
-        """The takeover came before the look at Redis, and its reply after it."""
+    async def test_an_entry_that_was_found_and_is_claimed_later_is_offered_once(self) -> None:
+        """The takeover came before the search in Redis, and its reply after it."""
         bench = ReaderBench()
         bench.broker.pages = [[claimed(1, deliveries=2)]]
         await bench.read(ConnectionLost("cut"))
         bench.reader.take([claimed(1)])
         assert bench.lanes.numbers == [1]
 
-    async def test_what_is_found_while_its_delivery_is_on_its_way_is_offered_once(self) -> None:
-        """The reclaimer looks for orphans too, at the start and after its own losses, while the reader reads."""
+    async def test_an_entry_found_while_its_delivery_is_on_its_way_is_offered_once(self) -> None:
+        """The reclaimer searches for orphans too, at the start and after its own losses, while the reader reads."""
         bench = ReaderBench()
         bench.broker.pages = [[claimed(1)]]
         bench.broker.on_read = bench.reader.adopt_orphans
         await bench.read([entry(1), entry(2)])
         assert sorted(bench.lanes.numbers) == [1, 2]
 
-    async def test_what_was_found_and_is_done_before_its_delivery_comes_is_not_run_again(self) -> None:
+    async def test_an_entry_found_and_done_before_its_delivery_comes_is_not_run_again(self) -> None:
         bench = ReaderBench()
 
         async def find_and_finish() -> None:
@@ -372,7 +372,7 @@ class TestLostReplies:
         await bench.read([entry(1), entry(2)])
         assert bench.lanes.numbers == [2]
 
-    async def test_what_arrives_while_deleted_orphans_are_acked_is_offered_once(self) -> None:
+    async def test_an_entry_that_arrives_while_deleted_orphans_are_acked_is_offered_once(self) -> None:
         bench = ReaderBench()
         bench.broker.pages = [[Claimed(b"9-0", None, 1), claimed(1)]]
         bench.broker.on_ack = lambda: bench.reader.arrive([entry(1)])
@@ -381,20 +381,20 @@ class TestLostReplies:
 
 
 class TestComingBack:
-    def test_what_an_earlier_run_here_still_goes_on_with_is_not_run_beside_it(self) -> None:
+    def test_an_entry_that_still_runs_here_is_not_run_beside_itself(self) -> None:
         bench = ReaderBench()
         bench.reader.take([claimed(1, deliveries=0)])
         bench.reader.take([claimed(1, deliveries=2)])
         assert [job.number for job in bench.lanes.jobs] == [1]
 
-    async def test_nor_is_it_an_orphan(self) -> None:
+    async def test_an_entry_that_still_runs_here_is_no_orphan(self) -> None:
         bench = ReaderBench()
         bench.reader.take([claimed(1, deliveries=0)])
         bench.broker.pages = [[claimed(1, deliveries=3)]]
         await bench.reader.adopt_orphans()
         assert [job.number for job in bench.lanes.jobs] == [1]
 
-    async def test_when_that_run_has_ended_it_is_found_by_its_present_delivery(self) -> None:
+    async def test_an_entry_is_found_by_its_present_delivery_when_the_earlier_run_has_ended(self) -> None:
         bench = ReaderBench()
         bench.reader.take([claimed(1, deliveries=0)])
         bench.reader.take([claimed(1, deliveries=2)])
@@ -405,14 +405,14 @@ class TestComingBack:
 
 
 class TestShedding:
-    async def test_what_waits_for_too_long_is_handed_back(self) -> None:
+    async def test_entries_that_wait_for_too_long_are_handed_back(self) -> None:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2), entry(3)])
         await bench.reader._shed()
         assert (bench.lanes.numbers, bench.broker.released) == ([1], [b"2-0", b"3-0"])
 
-    async def test_what_is_being_handed_back_is_no_orphan(self) -> None:
-        """Somebody else takes it as soon as it is released: it must not be run here as well."""
+    async def test_an_entry_that_is_being_handed_back_is_no_orphan(self) -> None:
+        """Another worker takes it as soon as it is released, so it must not run here as well."""
         bench = ReaderBench()
         await bench.read([entry(1), entry(2), entry(3)])
         bench.broker.pages = [[claimed(1), claimed(2), claimed(3)]]
@@ -463,7 +463,7 @@ class TestReadingAhead:
             "weight",
         ),
     )
-    async def test_not_if_something_else_is_to_be_done_first(self, bench: ReaderBench, why: str) -> None:
+    async def test_the_reader_does_not_read_ahead_before_more_urgent_work(self, bench: ReaderBench, why: str) -> None:
         reader = bench.reader
         assert reader._room_behind(WORTH_READING) == 0  # what jobs weigh here is not known yet
         reader._weight.measure(1, 100)
@@ -484,7 +484,7 @@ class TestReadingAhead:
             reader._weight.measure(1, 20_000)
         assert reader._room_behind(WORTH_READING) == 0
 
-    async def test_what_came_is_not_lost_when_the_next_read_is(self, bench: ReaderBench) -> None:
+    async def test_entries_that_came_are_not_lost_when_the_next_read_is(self, bench: ReaderBench) -> None:
         await bench.read(self.batch(0), ConnectionLost("cut"))
         assert len(bench.lanes.jobs) == WORTH_READING
 
@@ -504,7 +504,7 @@ class TestReadingAhead:
         assert {job.data // 1000 for job in bench.lanes.jobs} == {0, 3}
         assert len(bench.lanes.jobs) == WORTH_READING + 3
 
-    async def test_nothing_is_read_while_what_has_ended_is_not_settled(self, bench: ReaderBench) -> None:
+    async def test_no_entry_is_read_while_too_many_outcomes_are_unsettled(self, bench: ReaderBench) -> None:
         unsettled = MAX_UNSETTLED + 1
         bench.reader.unsettled = lambda: unsettled
         bench.broker.answers = [[entry(1)]]
@@ -522,13 +522,13 @@ class TestReadingAhead:
 class TestReport:
     """This worker has said what it holds: whatever it did not name may be somebody else's."""
 
-    async def test_what_was_asked_for_before_it_and_comes_after_it_is_not_started(self) -> None:
+    async def test_an_entry_asked_for_before_the_report_that_comes_after_it_is_not_started(self) -> None:
         bench = ReaderBench()
         bench.broker.on_read = bench.report
         await bench.read([entry(1)])
         assert bench.lanes.numbers == []
 
-    async def test_if_it_is_still_ours_it_is_found(self) -> None:
+    async def test_such_an_entry_is_found_if_it_is_still_ours(self) -> None:
         bench = ReaderBench()
 
         async def report_once() -> None:
@@ -540,7 +540,7 @@ class TestReport:
         await bench.read([entry(1)], [entry(2)])
         assert bench.lanes.numbers == [1, 2]
 
-    async def test_so_it_is_with_what_was_claimed(self) -> None:
+    async def test_a_claim_from_before_the_report_is_not_started(self) -> None:
         bench = ReaderBench()
         with bench.reader.expecting():
             await bench.report()
@@ -550,7 +550,7 @@ class TestReport:
             bench.reader.take([claimed(1)])
         assert bench.lanes.numbers == [1]
 
-    async def test_and_with_a_page_of_orphans(self) -> None:
+    async def test_a_page_of_orphans_from_before_the_report_is_not_started(self) -> None:
         bench = ReaderBench()
         bench.broker.pages = [[claimed(1)], [claimed(2)], [claimed(1)]]
         reports = iter([False, True])
@@ -565,8 +565,8 @@ class TestReport:
         assert bench.lanes.numbers == [1]
         assert bench.reader.may_have_orphans
 
-    async def test_what_is_asked_for_while_one_is_under_way_is_not_started_either(self) -> None:
-        """It may be of the group as it is before the report arrives: then that does not know of it."""
+    async def test_an_entry_asked_for_during_a_report_is_not_started(self) -> None:
+        """It may belong to the group as it was before the report arrived."""
         bench = ReaderBench()
         asked, arrived = asyncio.Event(), asyncio.Event()
 
@@ -585,7 +585,7 @@ class TestReport:
             bench.reader.take([claimed(1)])
         assert bench.lanes.numbers == []
 
-    async def test_one_that_fails_is_over(self) -> None:
+    async def test_a_report_that_fails_is_over(self) -> None:
         bench = ReaderBench()
 
         async def fails(held: dict[bytes, int]) -> None:
@@ -597,8 +597,8 @@ class TestReport:
         await bench.read([entry(1)])
         assert bench.lanes.numbers == [1]
 
-    async def test_it_names_all_that_is_held_and_waits_for_what_is_just_arriving(self) -> None:
-        """The keeper's thread speaks while the loop decodes: what has arrived by then is among it."""
+    async def test_the_report_names_all_held_entries_and_waits_for_arriving_ones(self) -> None:
+        """The heartbeat's thread reports while the loop decodes: entries that have arrived by then are reported."""
         bench, said, decoding = ReaderBench(), list[dict[bytes, int]](), threading.Event()
         genuine = bench.lanes.offer
 
@@ -623,19 +623,19 @@ class TestReport:
         assert said == [{b"1-0": 3, b"2-0": 2}]
 
 
-class TestGroupMadeAnew:
-    async def test_whoever_sees_to_it_is_told(self) -> None:
+class TestRebuiltGroup:
+    async def test_a_missing_group_is_reported(self) -> None:
         bench = ReaderBench()
         await bench.read(ReplyError("NOGROUP No such key"), ReplyError("NOGROUP No such key"), [entry(1)])
         assert (bench.group_gone, bench.lanes.numbers) == (2, [1])
 
-    async def test_if_others_made_it_what_is_held_comes_a_second_time_and_is_not_offered(self) -> None:
+    async def test_held_entries_that_a_new_group_delivers_again_are_not_offered(self) -> None:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2)], ReplyError("NOGROUP No such key"), [entry(1), entry(2), entry(3)])
         assert bench.lanes.numbers == [1, 2, 3]
 
-    async def test_what_is_not_held_any_more_is_offered_when_it_is_taken_over(self) -> None:
-        """Another worker read it from the new group, so that this one lost it; then that one died."""
+    async def test_an_entry_that_is_no_longer_held_is_offered_when_it_is_taken_over(self) -> None:
+        """Another worker read it from the new group and died."""
         bench = ReaderBench()
         await bench.read([entry(1)], ReplyError("NOGROUP No such key"), [entry(2)])
         bench.lanes.jobs = [job for job in bench.lanes.jobs if job.data != 1]
@@ -644,7 +644,7 @@ class TestGroupMadeAnew:
 
 
 class TestPause:
-    async def test_while_the_queue_is_paused_nothing_is_read(self) -> None:
+    async def test_no_entry_is_read_while_the_queue_is_paused(self) -> None:
         bench = ReaderBench()
         bench.broker.answers = [[entry(1)]]
         bench.reader.pause(True)
@@ -694,7 +694,7 @@ class TestPause:
         assert bench.reader._unblocking is not None
         await bench.reader._unblocking
 
-    async def test_what_has_not_started_is_handed_back(self) -> None:
+    async def test_unstarted_entries_are_handed_back(self) -> None:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2)])
         bench.reader.pause(True)
@@ -716,27 +716,27 @@ class TestPause:
 
 
 class TestRoom:
-    def test_there_is_none_once_it_stops(self) -> None:
+    def test_a_stopping_reader_has_no_room(self) -> None:
         bench = ReaderBench()
         assert bench.reader.room() == 10
         bench.reader._is_stopping = True
         assert bench.reader.room() == 0
 
-    def test_deleted_entries_are_passed_over(self) -> None:
+    def test_deleted_entries_are_skipped(self) -> None:
         bench = ReaderBench()
         bench.reader.take([Claimed(b"1-0", None, 1), claimed(2)])
         assert bench.lanes.numbers == [2]
 
 
-class TestWhatItHoldsAlready:
+class TestHeldEntries:
     """Redis may be restored from an older copy, or the group made again: what was read then comes as new."""
 
-    async def test_it_does_not_run_beside_itself(self) -> None:
+    async def test_a_held_entry_does_not_run_beside_itself(self) -> None:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2)], [entry(1), entry(2), entry(3)])
         assert bench.lanes.numbers == [1, 2, 3]
 
-    async def test_neither_does_what_was_claimed_or_adopted(self) -> None:
+    async def test_a_claimed_or_adopted_entry_does_not_run_beside_itself(self) -> None:
         bench = ReaderBench()
         with bench.reader.expecting():
             bench.reader.take([claimed(5)])
@@ -745,7 +745,7 @@ class TestWhatItHoldsAlready:
         await bench.read([entry(5), entry(6), entry(7)])
         assert bench.lanes.numbers == [5, 7, 6]
 
-    async def test_what_is_not_held_any_more_runs_again(self) -> None:
+    async def test_an_entry_that_is_no_longer_held_runs_again(self) -> None:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2)])
         bench.lanes.jobs.clear()
@@ -770,7 +770,7 @@ class TestWhatItHoldsAlready:
 
 
 class TestBytes:
-    async def test_what_waits_leaves_room_for_less(self) -> None:
+    async def test_waiting_entries_leave_less_room(self) -> None:
         bench = ReaderBench()
         bench.reader._weight.measure(1, 2**20)
         bench.lanes.waiting, bench.lanes.waiting_bytes = 10, 10 * 2**20
@@ -779,7 +779,7 @@ class TestBytes:
         bench.lanes.waiting, bench.lanes.waiting_bytes = 16, 16 * 2**20
         assert (bench.reader.room(), bench.reader.bounds().max_bytes) == (0, 1)
 
-    async def test_so_does_what_has_ended_and_is_not_settled(self) -> None:
+    async def test_unsettled_entries_leave_less_room(self) -> None:
         bench = ReaderBench()
         bench.reader._weight.measure(1, 2**20)
         bench.reader.unsettled = lambda: 14
@@ -865,7 +865,7 @@ class TestDecodingLater:
         ("payload", "attempt", "reason"),
         ((b"\xc1" * 50_000, 0, "decode_failed"), (encode_data("x" * 50_000), 3, "exhausted")),
     )
-    async def test_one_that_cannot_run_is_settled_then(self, payload: bytes, attempt: int, reason: str) -> None:
+    async def test_a_late_job_that_cannot_run_is_settled_then(self, payload: bytes, attempt: int, reason: str) -> None:
         rejected: list[str] = []
         decoder = self.decoder(rejected)
         (late,) = decoder.decode([self.large(payload, attempt)], 0)
@@ -873,7 +873,7 @@ class TestDecodingLater:
         assert not await decoder.finish(late)
         assert rejected == [reason]
 
-    async def test_what_is_larger_than_any_job_is_rejected_at_once(self) -> None:
+    async def test_an_entry_larger_than_any_job_is_rejected_at_once(self) -> None:
         rejected: list[str] = []
         assert self.decoder(rejected).decode([self.large(b"x" * 2**20)], 0) == []
         assert rejected == ["oversize_payload"]

@@ -25,10 +25,10 @@ class TestOverLeases:
         assert over_leases([b"a"], {b"a": NOW_MS}, NOW_MS, {}, 5.0) == {}
         assert over_leases([b"a"], {b"a": NOW_MS + 1}, NOW_MS, {}, 5.0) == {}
 
-    def test_one_that_is_over_is_suspected_from_now(self) -> None:
+    def test_an_expired_lease_is_suspected_from_now(self) -> None:
         assert over_leases([b"a"], {b"a": NOW_MS - 1}, NOW_MS, {}, 5.0) == {b"a": (NOW_MS - 1, 5.0)}
 
-    def test_one_that_was_suspected_already_is_so_since_then(self) -> None:
+    def test_an_earlier_suspicion_keeps_its_time(self) -> None:
         before = {b"a": (NOW_MS - 1.0, 2.0)}
         assert over_leases([b"a"], {b"a": NOW_MS - 1}, NOW_MS, before, 5.0) == before
 
@@ -36,16 +36,16 @@ class TestOverLeases:
         before = {b"a": (NOW_MS - 9.0, 2.0)}
         assert over_leases([b"a"], {b"a": NOW_MS - 1}, NOW_MS, before, 5.0) == {b"a": (NOW_MS - 1, 5.0)}
 
-    def test_one_that_lives_again_is_forgotten(self) -> None:
+    def test_a_worker_that_lives_again_is_forgotten(self) -> None:
         assert over_leases([b"a"], {b"a": NOW_MS + 6000}, NOW_MS, {b"a": (NOW_MS - 9.0, 2.0)}, 5.0) == {}
 
-    def test_one_that_has_left_has_a_lease_of_0(self) -> None:
+    def test_a_worker_that_has_left_has_a_lease_of_0(self) -> None:
         assert over_leases([b"a"], {b"a": 0}, NOW_MS, {}, 5.0) == {b"a": (0, 5.0)}
 
     def test_consumers_without_a_lease_are_not_judged_here(self) -> None:
         assert over_leases([b"official"], {}, NOW_MS, {}, 5.0) == {}
 
-    def test_only_those_that_were_asked_about_are_judged(self) -> None:
+    def test_the_given_consumers_alone_are_judged(self) -> None:
         assert over_leases([b"a"], {b"a": 1, b"b": 1}, NOW_MS, {}, 5.0) == {b"a": (1, 5.0)}
 
     @given(
@@ -53,7 +53,7 @@ class TestOverLeases:
         st.dictionaries(st.sampled_from([b"a", b"b", b"c"]), st.tuples(st.integers(0, 20), st.integers(0, 9))),
         st.integers(0, 20),
     )
-    def test_nobody_is_suspected_for_longer_than_with_this_very_lease(
+    def test_no_worker_is_suspected_for_longer_than_it_has_this_lease(
         self, leases: dict[bytes, int], before: dict[bytes, tuple[int, int]], now_ms: int
     ) -> None:
         suspects = over_leases([b"a", b"b", b"c"], leases, now_ms, before, 10.0)
@@ -151,10 +151,10 @@ GOOD = NOW_MS + 6000.0
 
 
 class TestScan:
-    async def test_after_an_outage_nobody_is_judged_before_everybody_could_renew(
+    async def test_no_worker_is_judged_after_an_outage_before_all_could_renew(
         self, clock: Clock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A lease, and the longest pause between two attempts to connect."""
+        """That is a lease, and the longest pause between two attempts to connect."""
         broker = FakeBroker({b"b": 3, b"left": 1}, {b"b": OVER, b"left": 0})
         mine = reclaimer(broker, last_trouble=1000.0)
         monkeypatch.setattr(module, "lease_clock", clock)
@@ -167,7 +167,7 @@ class TestScan:
             await mine._scan()
         assert {dead for dead, _, _ in broker.relieved} == {b"left", b"b"}
 
-    async def test_one_whose_lease_is_over_is_relieved_only_after_a_renewal_and_a_half(self, clock: Clock) -> None:
+    async def test_a_worker_whose_lease_is_over_is_relieved_after_a_renewal_and_a_half(self, clock: Clock) -> None:
         broker = FakeBroker({b"b": 3}, {b"b": OVER})
         mine = reclaimer(broker)
         for now, relieved in ((1000, 0), (1001, 0), (1002.9, 0), (1003, 1)):
@@ -176,7 +176,7 @@ class TestScan:
             assert len(broker.relieved) == relieved
         assert broker.relieved == [(b"b", OVER, 10)]
 
-    async def test_one_that_renews_in_between_is_left_alone(self, clock: Clock) -> None:
+    async def test_a_worker_that_renews_in_between_is_left_alone(self, clock: Clock) -> None:
         broker = FakeBroker({b"b": 3}, {b"b": OVER})
         mine = reclaimer(broker)
         await mine._scan()
@@ -185,7 +185,7 @@ class TestScan:
         await mine._scan()
         assert broker.relieved == []
 
-    async def test_one_that_has_left_is_relieved_at_once(self, clock: Clock) -> None:
+    async def test_a_worker_that_has_left_is_relieved_at_once(self, clock: Clock) -> None:
         broker = FakeBroker({b"b": 3}, {b"b": 0})
         await reclaimer(broker)._scan()
         assert broker.relieved == [(b"b", 0, 10)]
@@ -202,10 +202,8 @@ class TestScan:
         assert await mine.claim(4, BOUNDS) == []
         assert not mine.has_work
 
-    async def test_while_not_even_its_own_lease_is_renewed_only_those_who_have_left_are_relieved(
-        self, clock: Clock
-    ) -> None:
-        """Redis was away, or takes no writes: every lease is over, and none says anything."""
+    async def test_a_worker_with_a_lapsed_lease_relieves_only_those_that_have_left(self, clock: Clock) -> None:
+        """Redis was away or refuses writes: every lease is over, so none is a proof of death."""
         broker = FakeBroker({b"b": 1, b"c": 1}, {b"me": OVER, b"b": OVER, b"c": 0})
         mine = reclaimer(broker)
         for _ in range(5):
@@ -213,12 +211,12 @@ class TestScan:
             clock.now += 2
         assert {dead for dead, _, _ in broker.relieved} == {b"c"}
 
-    async def test_without_room_nothing_is_asked(self, clock: Clock) -> None:
+    async def test_no_entry_is_asked_for_without_room(self, clock: Clock) -> None:
         broker = FakeBroker({b"b": 9, b"official": 1}, {b"b": 0})
         await reclaimer(broker, FakeIntake(room=0))._scan()
         assert (broker.relieved, broker.claims) == ([], [])
 
-    async def test_only_consumers_without_a_lease_are_asked_for_idle_entries(self, clock: Clock) -> None:
+    async def test_consumers_without_a_lease_alone_are_asked_for_idle_entries(self, clock: Clock) -> None:
         with_lease = FakeBroker({b"b": 1}, {b"b": GOOD})
         await reclaimer(with_lease)._scan()
         without = FakeBroker({b"b": 1, b"official": 1}, {b"b": GOOD})

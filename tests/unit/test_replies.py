@@ -30,7 +30,7 @@ def test_both_protocols_give_the_same_entries(reply: Any) -> None:
 
 
 @pytest.mark.parametrize("reply", (None, [], {}, [[b"stream", []]], {b"stream": []}, [[b"stream", None]]))
-def test_nothing_read_is_no_entries(reply: Any) -> None:
+def test_an_empty_reply_has_no_entries(reply: Any) -> None:
     assert read_entries(reply) == []
 
 
@@ -144,7 +144,7 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
 
 
 @pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS.keys())
-async def test_whatever_is_answered_a_broker_raises_nothing_but_trouble_with_redis(
+async def test_a_broker_raises_only_trouble_with_redis_for_any_answer(
     ask: Callable[[Broker], Any],
 ) -> None:
     for reply in ODD[:-1]:

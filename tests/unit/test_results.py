@@ -126,7 +126,7 @@ async def test_a_result_that_is_there_is_returned_at_once(hub: Hub) -> None:
     assert await hub.results.wait("job", PATIENCE_S) == {"a": 1}
 
 
-async def test_one_that_comes_later_is_returned_when_its_event_says_so(hub: Hub) -> None:
+async def test_a_later_result_is_returned_at_its_event(hub: Hub) -> None:
     (waiting,) = await hub.wait("job")
     assert not waiting.done()
     hub.store("job", 7)
@@ -134,14 +134,14 @@ async def test_one_that_comes_later_is_returned_when_its_event_says_so(hub: Hub)
     assert await waiting == 7
 
 
-async def test_all_who_wait_for_one_job_are_answered(hub: Hub) -> None:
+async def test_all_waiters_for_one_job_are_answered(hub: Hub) -> None:
     waiting = await hub.wait("job", "job", "job")
     hub.store("job", 7)
     hub.events.happen(completed("job"))
     assert await asyncio.gather(*waiting) == [7, 7, 7]
 
 
-async def test_those_that_end_together_are_asked_for_together(hub: Hub) -> None:
+async def test_results_of_jobs_that_end_together_are_read_together(hub: Hub) -> None:
     job_ids = [f"job-{number}" for number in range(100)]
     waiting = await hub.wait(*job_ids)
     hub.broker.asked.clear()
@@ -152,7 +152,7 @@ async def test_those_that_end_together_are_asked_for_together(hub: Hub) -> None:
     assert [len(asked) for asked in hub.broker.asked] == [100]
 
 
-async def test_those_that_are_waited_for_together_are_asked_for_together(hub: Hub) -> None:
+async def test_jobs_that_are_waited_for_together_are_read_together(hub: Hub) -> None:
     waiting = await hub.wait(*(f"job-{number}" for number in range(100)))
     assert [len(asked) for asked in hub.broker.asked] == [100]
     for task in waiting:
@@ -178,7 +178,7 @@ async def test_a_dead_job_is_a_failure_that_says_why(hub: Hub) -> None:
     assert (failure.error, failure.attempts) == ("no such address", 3)
 
 
-async def test_each_who_waits_has_an_error_of_its_own(hub: Hub) -> None:
+async def test_each_waiter_has_an_error_of_its_own(hub: Hub) -> None:
     waiting = await hub.wait("job", "job")
     hub.events.happen(dead("job", reason="unrecoverable"))
     errors = await asyncio.gather(*waiting, return_exceptions=True)
@@ -198,20 +198,20 @@ async def test_an_official_workers_death_is_explained_by_its_last_failure(hub: H
 @pytest.mark.parametrize(
     ("stored", "error"), (("1", ResultExpired), ("0", ResultNotStored)), ids=("expired", "never stored")
 )
-async def test_without_a_result_it_is_told_why_there_is_none(hub: Hub, stored: str, error: type[Exception]) -> None:
+async def test_a_missing_result_is_an_error_that_says_why(hub: Hub, stored: str, error: type[Exception]) -> None:
     (waiting,) = await hub.wait("job")
     hub.events.happen(completed("job", stored=stored))
     with pytest.raises(error):
         await waiting
 
 
-async def test_what_ended_before_anybody_waited_is_known_from_the_last_events(hub: Hub) -> None:
+async def test_a_job_that_ended_before_the_wait_is_known_from_the_last_events(hub: Hub) -> None:
     hub.broker.recent = [[b"1-1", [b"e", b"dlq", b"id", b"job", b"ts", b"1", b"reason", b"unrecoverable"]]]
     with pytest.raises(JobFailed):
         await hub.results.wait("job", PATIENCE_S)
 
 
-async def test_one_that_runs_again_has_not_ended(hub: Hub) -> None:
+async def test_a_job_that_runs_again_has_not_ended(hub: Hub) -> None:
     hub.broker.recent = [
         [b"1-1", [b"e", b"dlq", b"id", b"job", b"ts", b"1"]],
         [b"2-1", [b"e", b"active", b"id", b"job", b"ts", b"2"]],
@@ -223,7 +223,7 @@ async def test_one_that_runs_again_has_not_ended(hub: Hub) -> None:
     assert await waiting == 7
 
 
-async def test_nor_has_one_that_is_brought_back(hub: Hub) -> None:
+async def test_a_replayed_job_has_not_ended(hub: Hub) -> None:
     (waiting,) = await hub.wait("job")
     hub.events.happen(dead("job"))
     with pytest.raises(JobFailed):
@@ -236,7 +236,7 @@ async def test_nor_has_one_that_is_brought_back(hub: Hub) -> None:
     assert await waiting == 7
 
 
-async def test_what_has_ended_is_remembered_within_bounds(hub: Hub) -> None:
+async def test_ended_jobs_are_remembered_within_bounds(hub: Hub) -> None:
     (waiting,) = await hub.wait("job")
     hub.events.happen(*(completed(f"other-{number}") for number in range(REMEMBERED + 10)))
     async with asyncio.timeout(PATIENCE_S):
@@ -253,7 +253,7 @@ async def test_a_wait_has_an_end_and_leaves_nothing_behind(hub: Hub) -> None:
     assert hub.results._waiting == {}
 
 
-async def test_one_who_gives_up_does_not_take_the_others_along(hub: Hub) -> None:
+async def test_a_waiter_that_gives_up_leaves_the_others_alone(hub: Hub) -> None:
     first, second = await hub.wait("job", "job")
     first.cancel()
     await asyncio.wait({first})
@@ -326,7 +326,7 @@ class TestOfficialWorker:
 
 
 class TestTimeout:
-    async def test_it_says_where_the_job_is(self, hub: Hub) -> None:
+    async def test_the_timeout_says_where_the_job_is(self, hub: Hub) -> None:
         with pytest.raises(TimeoutError, match=r"no result of job 'a' within 0.01 s: it is at rest in a"):
             await hub.results.wait("a", 0.01)
 
@@ -336,7 +336,7 @@ class TestTimeout:
         with pytest.raises(TimeoutError, match="and Redis does not say where it is"):
             await hub.results.wait("a", 0.01)
 
-    async def test_of_many_at_once_only_some_look(self, hub: Hub) -> None:
+    async def test_a_few_of_many_timeouts_look_for_their_jobs(self, hub: Hub) -> None:
         waits = [hub.results.wait(f"job {number}", 0.01) for number in range(100)]
         errors = await asyncio.gather(*waits, return_exceptions=True)
         assert all(isinstance(error, TimeoutError) for error in errors)

@@ -62,7 +62,7 @@ def test_the_dict_of_the_official_package_is_understood() -> None:
     assert retry_override(None, {"kind": "fixed", "delay_ms": 5, "jitter_ms": None}) == retry_override(None, 5)
 
 
-def test_what_derives_from_int_and_str_becomes_int_and_str() -> None:
+def test_subclasses_of_int_and_str_become_int_and_str() -> None:
     override = retry_override(Patience.SHORT, {"kind": Kind.FIXED, "delay_ms": Patience.SHORT})
     assert override == RetryOverride(5, BackoffSpec("fixed", 5))
     assert type(override.max_attempts) is int
@@ -157,7 +157,7 @@ def test_values_cannot_be_changed() -> None:
 
 
 @given(st.one_of(st.none(), st.integers(), st.floats(), st.text(), st.dictionaries(st.text(), st.integers())))
-def test_whatever_is_passed_either_holds_or_is_refused(anything: Any) -> None:
+def test_any_value_either_holds_or_is_refused(anything: Any) -> None:
     for arguments in ((anything, None), (None, anything)):
         try:
             override = retry_override(*arguments)

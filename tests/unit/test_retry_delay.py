@@ -31,43 +31,43 @@ class TestPolicy:
     def test_the_defaults_are_the_official_ones(self) -> None:
         assert RetryPolicy() == RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=100)
 
-    def test_its_bound_holds(self) -> None:
+    def test_the_bound_of_the_policy_holds(self) -> None:
         assert delays(None, attempts=12)[-4:] == [25_600, 30_000, 30_000, 30_000]
 
     @pytest.mark.parametrize("field", ("initial_ms", "max_ms", "jitter_ms"))
-    def test_its_numbers_are_checked(self, field: str) -> None:
+    def test_the_numbers_of_the_policy_are_checked(self, field: str) -> None:
         for value, error in ((-1, InvalidArgument), (2**64, InvalidArgument), (1.5, InvalidType), (True, InvalidType)):
             with pytest.raises(error, match=f"retry.{field}"):
                 RetryPolicy(**{field: value})  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("multiplier", (-1, math.nan, math.inf, 10**400))
-    def test_its_multiplier_is_checked(self, multiplier: float) -> None:
+    def test_the_multiplier_of_the_policy_is_checked(self, multiplier: float) -> None:
         with pytest.raises(InvalidArgument, match=r"retry\.multiplier"):
             RetryPolicy(multiplier=multiplier)
 
 
 class TestFixed:
-    def test_it_waits_the_same_before_every_retry(self) -> None:
+    def test_a_fixed_backoff_waits_the_same_before_every_retry(self) -> None:
         assert delays(BackoffSpec("fixed", 50)) == [50] * 6
 
     def test_a_multiplier_changes_nothing(self) -> None:
         assert delays(BackoffSpec("fixed", 50, multiplier=3.0)) == [50] * 6
 
-    def test_it_is_bounded_like_any_other(self) -> None:
+    def test_a_fixed_backoff_is_bounded_like_any_other(self) -> None:
         assert delays(BackoffSpec("fixed", 60_000)) == [30_000] * 6
         assert delays(BackoffSpec("fixed", 60_000, max_delay_ms=70_000)) == [60_000] * 6
         assert delays(BackoffSpec("fixed", 60_000, max_delay_ms=5)) == [5] * 6
 
 
 class TestExponential:
-    def test_it_grows_by_its_own_multiplier(self) -> None:
+    def test_an_exponential_backoff_grows_by_its_own_multiplier(self) -> None:
         assert delays(BackoffSpec("exponential", 10, multiplier=3.0)) == [10, 30, 90, 270, 810, 2430]
 
-    def test_without_one_it_grows_by_the_workers(self) -> None:
+    def test_an_exponential_backoff_without_a_multiplier_uses_the_workers(self) -> None:
         policy = RetryPolicy(initial_ms=1, multiplier=5.0, max_ms=10_000, jitter_ms=0)
         assert delays(BackoffSpec("exponential", 2), policy=policy) == [2, 10, 50, 250, 1250, 6250]
 
-    def test_its_own_bound_goes_before_the_workers(self) -> None:
+    def test_the_bound_of_the_job_goes_before_the_workers(self) -> None:
         assert delays(BackoffSpec("exponential", 100, max_delay_ms=300)) == [100, 200, 300, 300, 300, 300]
         assert delays(BackoffSpec("exponential", 20_000, max_delay_ms=100_000)) == [
             20_000, 40_000, 80_000, 100_000, 100_000, 100_000,
@@ -113,7 +113,7 @@ class TestExtremes:
     @pytest.mark.parametrize("multiplier", (math.nan, math.inf, -math.inf, -2.0, 1e308, 5e-324))
     @pytest.mark.parametrize("delay_ms", (0, 1, 100, MAX_U64))
     @pytest.mark.parametrize("attempt", (0, 1, 2, 3, 1000, MAX_U32))
-    def test_whatever_multiplier_an_envelope_brings_the_delay_is_a_number_within_bounds(
+    def test_the_delay_is_an_int_within_bounds_for_any_multiplier(
         self, multiplier: float, delay_ms: int, attempt: int
     ) -> None:
         delay = retry_delay_ms(POLICY, BackoffSpec("exponential", delay_ms, multiplier=multiplier), attempt, no_jitter)
@@ -127,7 +127,7 @@ class TestExtremes:
         st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 8.0]) | st.none(),
         st.integers(0, 20),
     )
-    def test_it_is_the_formula(
+    def test_the_delay_follows_the_formula(
         self, kind: str, delay_ms: int, bound: int | None, multiplier: float | None, attempt: int
     ) -> None:
         """Held against exact fractions, with multipliers that a float holds exactly."""
@@ -138,18 +138,20 @@ class TestExtremes:
         assert delay == pytest.approx(math.floor(expected), rel=1e-12, abs=0)
 
     @given(st.integers(1, 1000), st.floats(1, 10), st.integers(0, 60))
-    def test_it_never_shrinks_from_attempt_to_attempt(self, delay_ms: int, multiplier: float, attempt: int) -> None:
+    def test_the_delay_never_shrinks_from_attempt_to_attempt(
+        self, delay_ms: int, multiplier: float, attempt: int
+    ) -> None:
         backoff = BackoffSpec("exponential", delay_ms, multiplier=multiplier)
         first, second = (retry_delay_ms(POLICY, backoff, attempt + more, no_jitter) for more in (0, 1))
         assert first <= second <= POLICY.max_ms
 
 
 class TestJitter:
-    def test_it_comes_on_top_of_the_bound(self) -> None:
+    def test_the_jitter_comes_on_top_of_the_bound(self) -> None:
         backoff = BackoffSpec("exponential", 100, max_delay_ms=300, jitter_ms=50)
         assert retry_delay_ms(POLICY, backoff, 9, lambda spread: spread - 1) == 349
 
-    def test_it_is_asked_for_its_spread(self) -> None:
+    def test_the_jitter_is_asked_for_its_spread(self) -> None:
         asked: list[int] = []
 
         def jitter(spread: int) -> int:

@@ -66,7 +66,7 @@ def test_patterns_carry_what_they_were_built_from() -> None:
     assert fire_once().to_dict() == {"kind": "fire-once"}
 
 
-def test_what_derives_from_int_or_str_is_kept_as_that() -> None:
+def test_subclasses_of_int_and_str_become_int_and_str() -> None:
     assert type(every(Beat.SECOND).interval_ms) is int
     pattern = cron(Times.NOON, Times.NOON.replace(Times.NOON, "UTC"))
     assert type(pattern.expression) is str
@@ -105,7 +105,7 @@ def test_what_derives_from_int_or_str_is_kept_as_that() -> None:
         (lambda: read_missed_fires("skip"), InvalidType, "missed_fires must be"),
     ),
 )
-def test_what_is_wrong_is_named_at_once(build: Any, error: type[Exception], words: str) -> None:
+def test_a_wrong_argument_is_named_at_once(build: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error) as caught:
         build()
     assert words in str(caught.value)
@@ -328,7 +328,7 @@ def test_a_zone_that_does_not_exist_is_refused(tz: str) -> None:
         ("Europe/Berlin", "59 59 23 31 12 *", "2027-03-28T12:00", "2027-12-31T23:59:59+01:00"),
     ),
 )
-def test_when_clocks_change(zone: str, expression: str, after: str, fires: str) -> None:
+def test_a_cron_fires_at_the_right_times_when_clocks_change(zone: str, expression: str, after: str, fires: str) -> None:
     expected = [text if text.startswith("20") else after[:8] + text for text in fires.split()]
     found = next_fires(cron(expression, zone), len(expected), ms(after, zone))
     assert printable(found, zone) == printable([ms(text) for text in expected], zone)
@@ -446,7 +446,7 @@ def test_asking_later_never_finds_an_earlier_window(expression: str, zone: str, 
 
 @settings(max_examples=60)
 @given(expressions, instants)
-def test_in_utc_windows_are_those_of_cronsim(expression: str, after_ms: int) -> None:
+def test_windows_in_utc_are_those_of_cronsim(expression: str, after_ms: int) -> None:
     witness = CronSim(expression, datetime.fromtimestamp(after_ms // 1000, UTC))
     expected = [int(next(witness).timestamp()) * 1000 for _ in range(3)]
     assert next_fires(cron(expression), 3, after_ms) == expected

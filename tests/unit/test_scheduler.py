@@ -45,7 +45,7 @@ def windows(fires: Fires) -> list[Any]:
 
 
 class TestPlan:
-    def test_one_that_is_due_is_fired_and_moves_on(self) -> None:
+    def test_a_due_repeatable_fires_and_moves_on(self) -> None:
         one = due()
         (fires,) = plan(one)
         assert (fires.due, fires.next_ms, fires.name) == (one, NOW + MINUTE_MS, "tick")
@@ -59,7 +59,7 @@ class TestPlan:
         assert len({decode_envelope(envelope).id for envelope in fires.envelopes}) == 3
         assert fires.next_ms == NOW + 50
 
-    def test_its_override_goes_into_each_job(self) -> None:
+    def test_the_override_goes_into_each_job(self) -> None:
         retry = RetryOverride(3, BackoffSpec("fixed", 50))
         (fires,) = plan(due(retry=encode_retry(retry)))
         assert decode_envelope(fires.envelopes[0]).retry == retry
@@ -68,12 +68,12 @@ class TestPlan:
         (fires,) = plan(due(fired=2, limit=3))
         assert (len(fires.envelopes), fires.next_ms) == (1, None)
 
-    def test_what_was_missed_is_skipped_by_default(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_missed_windows_are_skipped_by_default(self, caplog: pytest.LogCaptureFixture) -> None:
         (fires,) = plan(due(NOW - 10 * MINUTE_MS))
         assert (fires.envelopes, fires.next_ms) == ([], NOW + MINUTE_MS)
         assert "was not fired in time" in caplog.text
 
-    def test_or_made_up_for(self) -> None:
+    def test_missed_windows_are_made_up_for_by_policy(self) -> None:
         (fires,) = plan(due(NOW - 10 * MINUTE_MS, missed_fires=MissedFiresPolicy.fire_all(5)))
         assert windows(fires) == [NOW - minutes * MINUTE_MS for minutes in (10, 9, 8, 7, 6)]
 
@@ -89,7 +89,7 @@ class TestPlan:
             assert (follower.due.score, follower.due.spec) == (fires.next_ms, one.spec)
         assert decisions[-1].next_ms == NOW + MINUTE_MS
 
-    def test_many_windows_that_were_missed_follow_each_other_in_several_decisions(self) -> None:
+    def test_many_missed_windows_follow_each_other_in_several_decisions(self) -> None:
         one = due(NOW - 10_000_000, pattern=RepeatPattern.every(1000), missed_fires=MissedFiresPolicy.fire_all(1200))
         decisions = plan(one)
         assert [len(fires.envelopes) for fires in decisions] == [MAX_FIRES, MAX_FIRES, 200]
@@ -98,7 +98,9 @@ class TestPlan:
         assert decisions[-1].next_ms == NOW + 1000
 
     @pytest.mark.parametrize(("missed", "said"), ((1300, "101 windows"), (9000, f"{MAX_FIRES} or more windows")))
-    def test_what_the_cap_gives_up_is_said(self, caplog: pytest.LogCaptureFixture, missed: int, said: str) -> None:
+    def test_windows_given_up_by_the_cap_are_logged(
+        self, caplog: pytest.LogCaptureFixture, missed: int, said: str
+    ) -> None:
         policy = MissedFiresPolicy.fire_all(1200)
         plan(due(NOW - missed * 1000, pattern=RepeatPattern.every(1000), missed_fires=policy))
         in_time, given_up = (record.getMessage() for record in caplog.records)
@@ -122,7 +124,7 @@ class TestPlan:
         ),
         ids=("no spec", "no MessagePack", "no count", "no override", "too large"),
     )
-    def test_what_cannot_be_fired_is_refused(self, broken: DueSpec) -> None:
+    def test_a_repeatable_that_cannot_be_fired_is_refused(self, broken: DueSpec) -> None:
         with pytest.raises(DecodeError):
             plan(broken)
 
@@ -144,11 +146,11 @@ class TestCalls:
         decisions = [fires_of(200) for _ in range(5)]
         assert [len(call or ()) for call in in_calls(iter(decisions))] == [2, 2, 1]
 
-    def test_one_with_more_goes_alone(self) -> None:
+    def test_a_decision_with_more_jobs_goes_alone(self) -> None:
         decisions = [fires_of(1), fires_of(2 * JOBS_A_CALL), fires_of(1)]
         assert [len(call or ()) for call in in_calls(iter(decisions))] == [1, 1, 1]
 
-    def test_those_without_a_job_take_no_room(self) -> None:
+    def test_decisions_without_a_job_take_no_room(self) -> None:
         decisions = [fires_of(0) for _ in range(3 * JOBS_A_CALL)]
         assert list(in_calls(iter(decisions))) == [decisions]
 
@@ -168,7 +170,7 @@ class TestCalls:
         calls = [call for call in in_calls(iter([fires_of(1) for _ in range(5)])) if call]
         assert [len(call) for call in calls] == [1, 2, 2]
 
-    def test_what_cannot_be_fired_goes_its_own_way(self) -> None:
+    def test_a_repeatable_that_cannot_be_fired_is_no_part_of_a_call(self) -> None:
         decisions: list[Any] = [fires_of(1), (due(), "broken"), fires_of(1)]
         broken, call = in_calls(iter(decisions))
         assert call is not None
@@ -178,7 +180,7 @@ class TestCalls:
         decisions = [fires_of(number) for number in range(100)]
         assert [fires for call in in_calls(iter(decisions)) for fires in call or ()] == decisions
 
-    def test_of_none_there_is_none(self) -> None:
+    def test_an_empty_plan_makes_no_call(self) -> None:
         assert list(in_calls(iter([]))) == []
 
 
@@ -231,18 +233,18 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 class TestTick:
-    async def test_with_none_it_looks_every_tick(self, bench: Bench) -> None:
+    async def test_the_scheduler_looks_every_tick_without_repeatables(self, bench: Bench) -> None:
         assert (await bench.tick(), bench.looks_at) == (1.5, NEVER)
 
-    async def test_it_sleeps_until_the_next_is_due(self, bench: Bench) -> None:
+    async def test_the_scheduler_sleeps_until_the_next_is_due(self, bench: Bench) -> None:
         await bench.tick(250)
         assert bench.looks_at == pytest.approx(0.25)
 
-    async def test_also_if_that_is_one_it_has_just_fired(self, bench: Bench) -> None:
+    async def test_the_scheduler_sleeps_until_the_next_fire_of_a_fired_one(self, bench: Bench) -> None:
         await bench.tick(9000, due(NOW - 20, pattern=RepeatPattern.every(100)))
         assert bench.looks_at == pytest.approx(0.08)
 
-    async def test_after_the_last_fire_there_is_nothing_to_wait_for(self, bench: Bench) -> None:
+    async def test_the_scheduler_waits_for_nothing_after_the_last_fire(self, bench: Bench) -> None:
         await bench.tick(-1, due(fired=2, limit=3))
         assert bench.looks_at == NEVER
 
@@ -259,7 +261,7 @@ class TestTick:
         assert (broken.spec, "'k'" in detail) == (b"\xc1", True)
         assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
-    async def test_one_that_the_dead_letters_refuse_is_told_of_and_the_others_go_on(
+    async def test_a_repeatable_that_the_dead_letters_refuse_is_logged_and_the_others_go_on(
         self, bench: Bench, caplog: pytest.LogCaptureFixture
     ) -> None:
         bench.repeats.refusal = "ERR no ids left"
@@ -277,30 +279,30 @@ class TestTick:
         assert bench.looks_at == pytest.approx(module.IN_VAIN_S)
         assert "repeatable 'k' is not what was decided about any more" in caplog.text
 
-    async def test_who_does_not_lead_fires_nothing_and_tries_again_when_the_lease_ends(self, bench: Bench) -> None:
+    async def test_a_follower_fires_nothing_and_tries_again_when_the_lease_ends(self, bench: Bench) -> None:
         assert await bench.tick(300, leads=False) == pytest.approx(0.301)
         assert await bench.tick(60_000, leads=False) == 1.5
         assert await bench.tick(-1, leads=False) == 1.5
         assert (bench.repeats.fired, bench.looks_at) == ([], NEVER)
 
-    async def test_what_it_hears_of_brings_it_forward(self, bench: Bench) -> None:
+    async def test_a_message_brings_the_next_look_forward(self, bench: Bench) -> None:
         await bench.tick(5000)
         bench.scheduler.hear(0.05)
         bench.scheduler.hear(9)
         assert bench.looks_at == pytest.approx(0.05)
 
-    async def test_but_not_one_who_does_not_lead(self, bench: Bench) -> None:
+    async def test_a_follower_ignores_the_message(self, bench: Bench) -> None:
         await bench.tick(-1, leads=False)
         bench.scheduler.hear(0.05)
         assert bench.looks_at == NEVER
 
-    async def test_what_it_hears_of_while_it_fires_is_not_forgotten(self, bench: Bench) -> None:
+    async def test_a_message_during_a_fire_is_not_forgotten(self, bench: Bench) -> None:
         await bench.tick()
         bench.repeats.meanwhile = lambda: bench.scheduler.hear(0.05)
         await bench.tick(9000, due())
         assert bench.looks_at == pytest.approx(0.05)
 
-    async def test_one_that_fires_late_is_given_grace_of_several_ticks(self) -> None:
+    async def test_a_late_fire_has_a_grace_of_several_ticks(self) -> None:
         slow = Scheduler(cast(RepeatablesBroker, FakeRepeats()), "me", tick_s=60)
         assert slow._grace_ms == 180_000
         assert Scheduler(cast(RepeatablesBroker, FakeRepeats()), "me", tick_s=0.01)._grace_ms == GRACE_MS

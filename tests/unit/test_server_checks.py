@@ -41,14 +41,14 @@ def test_a_server_without_a_log_of_its_writes_loses_what_came_since_its_last_sna
     assert risks.eviction == ""
 
 
-def test_both_are_said_in_one_line() -> None:
+def test_both_risks_are_in_one_line() -> None:
     risks = read_risks("maxmemory_policy:allkeys-lru\naof_enabled:0\n")
     assert str(risks) == f"{risks.eviction}; {risks.persistence}"
     assert str(risks).isprintable()
 
 
 @pytest.mark.parametrize("info", ("", "\r\n", "# Memory", "no colon", "a:b:c\r\n:", "maxmemory_policy_x:allkeys-lru"))
-def test_what_a_server_does_not_tell_is_no_risk(info: str) -> None:
+def test_a_setting_that_is_not_in_info_is_no_risk(info: str) -> None:
     assert not any(read_risks(info))
 
 

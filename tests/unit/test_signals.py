@@ -20,7 +20,7 @@ def handlers() -> list[Any]:
     return [signal.getsignal(number) for number in SIGNALS]
 
 
-async def test_all_that_listen_hear_each_signal_and_the_last_restores_what_was_there() -> None:
+async def test_all_listeners_get_each_signal_and_the_last_restores_the_earlier_handlers() -> None:
     heard: list[str] = []
     before = handlers()
     with caught_signals(heard.append):
@@ -32,7 +32,7 @@ async def test_all_that_listen_hear_each_signal_and_the_last_restores_what_was_t
     assert handlers() == before
 
 
-async def test_what_somebody_else_has_set_meanwhile_stays() -> None:
+async def test_a_handler_that_was_set_meanwhile_stays() -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     def other(*_: object) -> None: ...
@@ -58,7 +58,7 @@ async def test_a_handler_that_knows_nothing_of_python_is_replaced_by_the_default
 async def handle(job: object) -> None: ...
 
 
-def test_to_handle_them_outside_of_the_main_thread_is_refused_before_anything_runs() -> None:
+def test_handling_signals_outside_of_the_main_thread_is_refused_before_anything_runs() -> None:
     async def run_in_thread() -> None:
         worker = Worker("q", handle)
         with pytest.raises(InvalidArgument, match="outside of the main thread"):
@@ -71,7 +71,7 @@ def test_to_handle_them_outside_of_the_main_thread_is_refused_before_anything_ru
     asyncio.run(main())
 
 
-async def test_what_is_no_bool_is_refused() -> None:
+async def test_a_value_that_is_no_bool_is_refused() -> None:
     wanted: Any = "yes"
     with pytest.raises(InvalidType, match="handle_signals"):
         await Worker("q", handle).run(handle_signals=wanted)

@@ -65,7 +65,7 @@ async def outcome(call: Awaitable[Any]) -> Any:
         return error
 
 
-async def test_everything_sent_in_one_turn_leaves_in_one_write() -> None:
+async def test_all_commands_of_one_turn_leave_in_one_write() -> None:
     socket, line = open_socket()
     for number in range(1000):
         ask(socket, "SET", str(number))
@@ -183,7 +183,7 @@ async def test_a_loss_with_half_a_reply_fails_the_call() -> None:
         await call
 
 
-async def test_after_a_loss_nothing_is_written_any_more() -> None:
+async def test_no_command_is_written_after_a_loss() -> None:
     socket, line = open_socket()
     call = ask(socket)
     socket.drop(ConnectionLost("dropped"))
@@ -291,14 +291,14 @@ class TestWriting:
         socket.write(pack(word))
         socket.expect(asyncio.get_running_loop().time() + within_s, answers.append)
 
-    async def test_it_is_written_at_once(self) -> None:
+    async def test_a_command_is_written_at_once(self) -> None:
         socket, line = open_socket()
         self.send_now(socket, "ADD", [])
         assert line.written == [pack("ADD")]
         await asyncio.sleep(0)
         assert socket.writes == len(line.written) == 1
 
-    async def test_it_is_written_behind_what_the_turn_has_gathered(self) -> None:
+    async def test_a_command_is_written_behind_those_that_the_turn_has_gathered(self) -> None:
         socket, line = open_socket()
         ask(socket, "FIRST")
         ask(socket, "SECOND")
@@ -307,7 +307,7 @@ class TestWriting:
         await asyncio.sleep(0)
         assert socket.writes == len(line.written) == 2
 
-    async def test_its_reply_has_its_place_among_the_others(self) -> None:
+    async def test_the_reply_has_its_place_among_the_others(self) -> None:
         socket, _ = open_socket()
         answers: list[Any] = []
         self.send_now(socket, "ADD", answers)
@@ -316,7 +316,7 @@ class TestWriting:
         receive(socket, b":1\r\n:2\r\n:3\r\n")
         assert (answers, await call) == ([1, 3], 2)
 
-    async def test_on_a_lost_socket_it_fails_at_once(self) -> None:
+    async def test_a_write_on_a_lost_socket_fails_at_once(self) -> None:
         socket, line = open_socket()
         socket.drop(ConnectionLost("gone"))
         answers: list[Any] = []
@@ -355,7 +355,7 @@ class TestListening:
         assert await asyncio.gather(*calls) == [1, 2]
         assert heard == [b"5", b"6"]
 
-    async def test_asked_again_it_subscribes_once_and_the_last_listener_hears(self) -> None:
+    async def test_a_second_listener_replaces_the_first_without_another_subscribe(self) -> None:
         socket, line = open_socket()
         first: list[bytes] = []
         second: list[bytes] = []
@@ -392,7 +392,7 @@ class TestListening:
         assert b"".join(line.written).count(b"SUBSCRIBE") == 1
         assert socket.lost is None
 
-    async def test_without_an_answer_in_time_the_socket_ends(self) -> None:
+    async def test_a_subscription_without_an_answer_in_time_ends_the_socket(self) -> None:
         socket, line = open_socket()
         socket.listen("due", print, asyncio.get_running_loop().time() + 0.01)
         async with asyncio.timeout(2):
@@ -400,7 +400,7 @@ class TestListening:
                 await asyncio.sleep(0.005)
         assert line.is_aborted
 
-    async def test_other_pushes_are_passed_over(self) -> None:
+    async def test_other_pushes_are_ignored(self) -> None:
         socket, _ = open_socket()
         call = ask(socket)
         receive(socket, b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nx\r\n:1\r\n")
@@ -413,7 +413,7 @@ PIECES = (
 )
 
 
-async def test_whatever_arrives_every_call_is_answered_once_and_nothing_else_is_raised() -> None:
+async def test_every_call_is_answered_once_for_any_bytes() -> None:
     chance = random.Random(5)
     loop = asyncio.get_running_loop()
     for _ in range(3000):

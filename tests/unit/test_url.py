@@ -75,7 +75,7 @@ def test_a_good_url_means_what_it_means_to_redis_py(url: str) -> None:
         "redis://h%40x",
     ),
 )
-def test_what_redis_py_reads_in_silence_and_drops_is_refused(url: str) -> None:
+def test_a_url_part_that_redis_py_silently_drops_is_refused(url: str) -> None:
     redis.asyncio.connection.parse_url(url)
     with pytest.raises(InvalidArgument):
         read_url(url)

@@ -65,7 +65,7 @@ def test_the_bytes_are_the_official_ones(repeatable: RepeatSpec, written: str) -
     assert decode_spec(bytes.fromhex(written.replace(" ", ""))) == repeatable
 
 
-def test_what_utf8_cannot_hold_is_refused() -> None:
+def test_a_name_that_utf8_cannot_hold_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="surrogate"):
         encode_spec(spec(every(5), job_name="\ud800"))
 
@@ -125,7 +125,7 @@ def test_unusual_shapes_are_read(value: Any, changes: dict[str, Any]) -> None:
     assert decode_spec(msgpack.packb(value)) == spec(**{"pattern": every(60_000), "key": "k", **changes})
 
 
-def test_what_follows_is_ignored_and_ints_may_be_wide() -> None:
+def test_trailing_bytes_are_ignored_and_ints_may_be_wide() -> None:
     expected = spec(every(60_000), key="k")
     assert decode_spec(msgpack.packb(USUAL) + b"more") == expected
     assert decode_spec(msgpack.packb(USUAL)[:-1] + b"\xcf" + bytes(8)) == expected
@@ -159,7 +159,7 @@ def test_bytes_in_an_old_str_are_read_if_they_are_not_text() -> None:
         dict.fromkeys(range(5000)),
     ),
 )
-def test_what_could_not_be_fired_is_refused(value: Any) -> None:
+def test_a_spec_that_could_not_be_fired_is_refused(value: Any) -> None:
     with pytest.raises(DecodeError):
         decode_spec(msgpack.packb(value))
 
