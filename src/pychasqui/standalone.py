@@ -1,4 +1,4 @@
-"""Promoter and Scheduler as programs of their own, for queues whose workers do not bring them along."""
+"""Promoter and Scheduler as programs of their own, for queues whose workers do not run them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger("chasqui.leaders")
 CLOSING_S = 2.0
 
 
-class _Leader(Lifecycle):
+class _StandaloneLeader(Lifecycle):
     """A program around the engine's part of the same name.
 
     lock_ttl_secs  how long it leads after its last sign of life, 10 at most: others cut a longer lease to that
@@ -50,7 +50,7 @@ class _Leader(Lifecycle):
         self.holder_id = checks.check_consumer_name("holder_id", holder_id)
         connector = Connector(redis_url, tls=tls, client_name=client_name, credential_provider=credential_provider)
         super().__init__(kind, queue_name, connector)
-        self._tell = None if metrics is None else GuardedSinks([metrics]).tell
+        self._record = None if metrics is None else GuardedSinks([metrics]).tell
         lease_ms = 1000 * checks.check_int("lock_ttl_secs", lock_ttl_secs, 1, default=self._lease_ms // 1000 or 1)
         if lock_ttl_secs is not None:
             self._lease_ms = min(lease_ms, limits.MAX_LEASE_MS)
@@ -66,7 +66,6 @@ class _Leader(Lifecycle):
         keys = Keys(self.queue_name)
         broker = Broker(self._connector.connection(timeout_s=limits.WORK_TIMEOUT_S), keys)
         service = self._service(broker, keys)
-        service.on_death = self._on_death
         try:
             await self._find_redis(broker)
             service.start()
@@ -86,7 +85,7 @@ class _Leader(Lifecycle):
             log.info("the %s of queue %s waits for Redis: %s", self._kind, self.queue_name, error)
 
 
-class Promoter(_Leader):
+class Promoter(_StandaloneLeader):
     """Moves due delayed jobs to the stream. Every worker has one inside; of all that run, one leads.
 
     poll_interval_ms  how often to look while jobs are delayed: one of an official producer may be due sooner
@@ -113,18 +112,19 @@ class Promoter(_Leader):
         self._events_max_len = max_len if checks.check_bool("events_enabled", events_enabled) else 0
 
     def _service(self, broker: Broker, keys: Keys) -> Service:
-        return promoter.Promoter(
+        return promoter.PromoterService(
             broker,
             self.holder_id,
+            on_death=self._on_death,
             events_max_len=self._events_max_len,
             every_s=self._every_s,
             batch=self._batch,
             lease_ms=self._lease_ms,
-            tell=self._tell,
+            record=self._record,
         )
 
 
-class Scheduler(_Leader):
+class Scheduler(_StandaloneLeader):
     """Fires due repeatables. Every worker has one inside; of all that run, one leads.
 
     tick_interval_ms  how often to look for repeatables that it has not heard of
@@ -142,11 +142,12 @@ class Scheduler(_Leader):
         )
 
     def _service(self, broker: Broker, keys: Keys) -> Service:
-        return scheduler.Scheduler(
+        return scheduler.SchedulerService(
             RepeatablesBroker(broker, keys),
             self.holder_id,
+            on_death=self._on_death,
             tick_s=self._tick_ms / 1000,
             batch=self._batch,
             lease_ms=self._lease_ms,
-            tell=self._tell,
+            record=self._record,
         )

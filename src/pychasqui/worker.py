@@ -1,37 +1,30 @@
-"""Worker: starts the parts, drains and stops them in order. `_worker/wiring.py` puts them together."""
+"""Worker: runs the jobs of a queue.
+
+`_worker/wiring.py` builds its parts, `_worker/startup.py` starts them and `_worker/shutdown.py` stops them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any
 
-from ._core import checks, limits
+from ._core import checks
 from ._core.config import takes_fields_of
-from ._core.delivery import Delivery
-from ._redis.broker import Broker
+from ._http.server import HttpServer
+from ._http.worker_pages import WorkerPages, choose_sinks
 from ._redis.connector import Connector
-from ._redis.error_actions import ErrorAction, action_for
 from ._worker.config import WorkerConfig
-from ._worker.drain_log import fate_of_coroutines, fate_of_threads, tell_what_is_cut_off, tell_what_runs
-from ._worker.handlers import is_async
-from ._worker.lanes import CLEANUP_S, Lanes
 from ._worker.lifecycle import Lifecycle
-from ._worker.service import Outage
-from ._worker.wiring import Components
-from .errors import CommandTimeout, ConnectionLost, ConsumerInUse, RedisTrouble, ReplyError, UnsafeServer
+from ._worker.shutdown import Shutdown
+from ._worker.startup import Startup
+from ._worker.wiring import Components, build
 
 log = logging.getLogger("chasqui.worker")
-T = TypeVar("T")
 
-COUNT_A_CALL = 500
-NAME_LOOK_S = 0.1
-SETTLE_S = 5.0  # how long a closing worker tries to settle what has ended while Redis is away
 SECOND_SIGNAL_S = 0.2  # a signal that comes sooner is the first once more: `timeout` and terminals send it twice
-CLOSING_S = 2.0  # how long each other part of the farewell may take
 
 
 class Worker(Lifecycle):
@@ -83,7 +76,8 @@ class Worker(Lifecycle):
         super().__init__("worker", config.queue_name, connector)
         self._hurry_wanted = asyncio.Event()
         self._signalled_at: float | None = None  # monotonic
-        self._components: Components | None = None
+        self._components: Components | None = None  # from the start on
+        self._http: HttpServer | None = None
 
     @property
     def name(self) -> str:
@@ -100,7 +94,7 @@ class Worker(Lifecycle):
     @property
     def metrics_port(self) -> int | None:
         """Where metrics are served, once it runs; None if they are not."""
-        return None if self._components is None or self._components.http is None else self._components.http.port
+        return None if self._http is None else self._http.port
 
     async def drain(self, timeout_s: float | None = None) -> None:
         """close(), with another deadline for the handlers that are running."""
@@ -109,9 +103,14 @@ class Worker(Lifecycle):
         await self.close()
 
     async def _live(self) -> None:
-        components = self._components = Components(
-            self._config, self._connector, on_death=self._on_death, is_abandoned=self._is_abandoned
+        config = self._config
+        sinks = choose_sinks(config.metrics, self.queue_name, is_served=config.metrics_address is not None)
+        components = self._components = build(
+            config, self._connector, sinks.guarded, on_death=self._on_death, is_abandoned=self._is_abandoned
         )
+        if config.metrics_address is not None and sinks.served is not None:
+            pages = WorkerPages(sinks.served, components.health.look).pages()
+            self._http = HttpServer(*config.metrics_address, pages)
         try:
             if await self._unless_stopped(self._start(components)):
                 self._has_started()
@@ -120,52 +119,27 @@ class Worker(Lifecycle):
                 await self._stop(components)
             log.info("worker %s has stopped", self.consumer_id)
         finally:
+            if self._http is not None:
+                await self._http.stop()
             await components.close()
 
     async def _start(self, components: Components) -> None:
-        components.lanes.lease_until = 0.0  # nothing is started before the first renewal
-        if components.http is not None:
-            await components.http.start()  # before Redis is found: a worker that waits for it is alive, and not ready
-        await self._wait_for_name(components)  # before anything is written under it
-        await self._find_group(components)
-        await self._heed_risks(components.broker)
-        await self._count_earlier_life(components)  # before anything is read: whatever is pending now is of that life
-        await components.heartbeat.start()  # before anything is read: a worker that holds entries is known to live
-        components.reporter.open()
-        components.lanes.start()
-        for service in (components.acker, components.reader, components.reclaimer):
-            service.start()
-        if components.event_writer is not None:
-            components.event_writer.start()
-        if self._config.delayed_enabled:
-            components.promoter.start()
-        if self._config.run_scheduler:
-            components.scheduler.start()
+        if self._http is not None:
+            await self._http.start()  # before Redis is found: a worker that waits for it is alive, and not ready
+        await Startup(components, self._config, self._connector).run()
 
     async def _stop(self, components: Components) -> None:
-        """In the order that loses nothing, strands nothing and runs nothing twice."""
-        if components.pages is not None:
-            components.pages.is_closing = True
-        await components.reclaimer.end(patience_s=0)
-        await components.reader.stop_reading(helper=components.broker)  # before the rest, so that nothing new comes in
-        await self._release(components, components.lanes.take_unstarted())
-        await self._drain(components.lanes)
-        cut_off = await components.lanes.stop(self._hurry_wanted)
-        if components.event_writer is not None:
-            await components.event_writer.end(patience_s=CLOSING_S)
-        await components.acker.end(patience_s=SETTLE_S)  # after the lanes, so that all that has ended is settled
-        await components.promoter.end(patience_s=CLOSING_S)
-        await components.scheduler.end(patience_s=CLOSING_S)
-        # What cannot be cut off (a thread, a handler that will not be cancelled) stays ours until the lease ends.
-        runs_on = components.lanes.has_stubborn or (cut_off and components.threads is not None)
-        if not runs_on:
-            await self._release(components, cut_off)
-        await components.heartbeat.stop()  # after everything that held a lease, before its name goes
-        if not runs_on:
-            await self._leave_group(components)
+        await Shutdown(
+            components=components,
+            lease_ms=self._config.lease_ms,
+            deadline_s=lambda: self._shutdown_deadline_s,
+            hurried=self._hurry_wanted,
+            stopped_by=self._stopped_by,
+            has_signals=self._signalled_at is not None,
+        ).run()
 
     async def _unless_stopped(self, starting: Coroutine[Any, Any, None]) -> bool:
-        """Whether it came to its end; a stop that is asked for meanwhile ends it at once."""
+        """Whether the start came to its end; a stop that is asked for meanwhile ends it at once."""
         task = asyncio.ensure_future(starting)
         stop = asyncio.ensure_future(self._stop_wanted.wait())
         await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -186,119 +160,9 @@ class Worker(Lifecycle):
         return self._main is None or self._main.done() or self._main.cancelling() > 0
 
     def _on_death(self, title: str, error: BaseException) -> None:
-        """A part has died, which only a defect can bring about: the worker goes with it, loudly."""
+        """A part has died, which only a defect can bring about: the worker dies with it and logs it."""
         log.critical("the %s of worker %s has died, the worker stops", title, self.consumer_id, exc_info=error)
         self._die_of(error)
-
-    async def _heed_risks(self, broker: Broker) -> None:
-        """Say what the server's settings put at risk, or refuse to work there."""
-        risks = await self._until_heard(broker.read_server_risks)
-        if self._config.strict and any(risks):
-            raise UnsafeServer(f"{self._connector} is not safe for jobs: {risks}")
-        if risks.eviction:
-            log.warning("%s: %s", self._connector, risks.eviction)
-        if risks.persistence:  # many are content with snapshots, and documentation says what they can lose
-            log.info("%s: %s", self._connector, risks.persistence)
-        if holes := broker.known_vulnerability():
-            log.warning("%s: %s", self._connector, holes)
-
-    async def _wait_for_name(self, components: Components) -> None:
-        """Until no lease is held under this worker's name. One that is renewed is another living process's."""
-        me, is_told = (self._config.group, self.consumer_id), False
-        await self._until_heard(components.recovery.cap_leases, components.broker)
-        first, left_ms = await self._until_heard(components.broker.lease_of, *me)
-        while left_ms > 0:
-            if not is_told:
-                is_told = True
-                log.info(
-                    "worker %s waits for up to %.1f s: the lease of another process of that name goes on",
-                    self.consumer_id,
-                    left_ms / 1000,
-                )
-            await asyncio.sleep(min(left_ms / 1000 + 0.001, NAME_LOOK_S))
-            lease, left_ms = await self._until_heard(components.broker.lease_of, *me)
-            if lease > first:
-                raise ConsumerInUse(
-                    f"consumer_id {self.consumer_id!r} is in use by another living worker of queue "
-                    f"{self.queue_name!r} and group {self._config.group!r}: give each process one of its own"
-                )
-
-    async def _find_group(self, components: Components) -> None:
-        """Make the group if there is none. Workers that live are waited for: each must say what it holds."""
-        while not await self._until_heard(components.recovery.report, components.broker):  # noqa: ASYNC110  only Redis knows
-            await asyncio.sleep(limits.REGROUP_S)
-
-    async def _count_earlier_life(self, components: Components) -> None:
-        """What an earlier life under this name held may have been run, and that delivery counts.
-
-        The reader then finds it as it finds all that is pending for us without our knowing.
-        """
-        me, after = (self._config.group, self.consumer_id), b""
-        try:
-            last = await self._until_heard(components.broker.last_pending_id, self._config.group)
-            while last and (
-                seen := await self._until_heard(components.broker.list_pending_ids, *me, after, last, COUNT_A_CALL)
-            ):
-                # Said again with the deliveries that were seen at first: nothing counts twice.
-                await self._until_heard(components.broker.count_delivery, *me, seen)
-                components.reader.may_have_orphans = True
-                after = seen[-1][0]
-        except ReplyError as error:
-            if action_for(error) is not ErrorAction.NO_GROUP:  # without a group nothing is pending; it is made anew
-                raise
-
-    async def _until_heard(self, say: Callable[..., Awaitable[T]], *arguments: object) -> T:
-        """Wait for a Redis that is away; raise for one that will never do."""
-        outage = Outage(f"worker {self.consumer_id} waits for Redis", f"worker {self.consumer_id} has found Redis")
-        while True:
-            try:
-                reply = await say(*arguments)
-            except RedisTrouble as error:
-                if action_for(error) in (ErrorAction.FATAL, ErrorAction.REAUTHENTICATE, ErrorAction.NO_GROUP):
-                    raise
-                await asyncio.sleep(outage.goes_on(error))
-            else:
-                outage.is_over()
-                return reply
-
-    async def _drain(self, lanes: Lanes) -> None:
-        """Let what is held finish, until the deadline or a second signal."""
-        tell_what_runs(
-            self.consumer_id,
-            lanes.running(),
-            stopped_by=self._stopped_by,
-            deadline_s=self._shutdown_deadline_s,
-            has_signals=self._signalled_at is not None,
-        )
-        waits = {asyncio.ensure_future(lanes.drain()), asyncio.ensure_future(self._hurry_wanted.wait())}
-        await asyncio.wait(waits, timeout=self._shutdown_deadline_s, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-        await asyncio.wait(waits)
-        why = "a second signal came" if self._hurry_wanted.is_set() else f"{self._shutdown_deadline_s:g} s are over"
-        has_threads = not is_async(self._config.handler)
-        fate = fate_of_threads(self._config.lease_ms / 1000) if has_threads else fate_of_coroutines(CLEANUP_S)
-        tell_what_is_cut_off(self.consumer_id, lanes.running(), why=why, fate=fate)
-
-    async def _release(self, components: Components, jobs: list[Delivery]) -> None:
-        """Hand jobs back for others to run at once, without using up an attempt."""
-        try:
-            for start in range(0, len(jobs), limits.ACK_BATCH):
-                held = [(job.entry_id, job.earlier_deliveries) for job in jobs[start : start + limits.ACK_BATCH]]
-                await _insist(
-                    functools.partial(components.broker.release_entries, self._config.group, self.consumer_id, held)
-                )
-        except (RedisTrouble, TimeoutError) as error:
-            log.warning("%d jobs of %s run again when its lease ends: %r", len(jobs), self.consumer_id, error)
-        else:
-            if jobs:
-                log.info("worker %s has handed back %d unfinished jobs", self.consumer_id, len(jobs))
-
-    async def _leave_group(self, components: Components) -> None:
-        try:
-            await _insist(functools.partial(components.broker.leave_group, self._config.group, self.consumer_id))
-        except (RedisTrouble, TimeoutError) as error:
-            log.info("worker %s leaves its name in the group: %r", self.consumer_id, error)
 
     def _on_signal(self, signal_name: str) -> None:
         now = monotonic()
@@ -308,15 +172,3 @@ class Worker(Lifecycle):
         elif now - self._signalled_at >= SECOND_SIGNAL_S:
             log.warning("%s again: worker %s stops now", signal_name, self.consumer_id)
             self._hurry_wanted.set()
-
-
-async def _insist(say: Callable[[], Awaitable[Any]]) -> None:
-    """Say a part of the farewell until it is heard, for CLOSING_S at the most. All parts can be said twice."""
-    async with asyncio.timeout(CLOSING_S):
-        while True:
-            try:
-                await say()
-            except (ConnectionLost, CommandTimeout):
-                await asyncio.sleep(0.05)
-            else:
-                return

@@ -230,9 +230,9 @@ async def hand_back(scene: Scene) -> None:
         parts = worker._components
         assert parts is not None
         await scene.add(4)
-        await eventually(lambda: len(parts.lanes.running()) == 4)
+        await eventually(lambda: len(parts.shared.holdings.running_jobs()) == 4)
         await scene.add(4)
-        parts.reader._estimate.rate = 100.0  # so fast a worker holds what it cannot start yet
+        parts.prefetch._estimate.rate = 100.0  # so fast a worker holds what it cannot start yet
         parts.reader.wake()
         await eventually(lambda: parts.lanes.waiting == 4)
     async with scene.worker(url=scene.direct_url), scene.until_settled():

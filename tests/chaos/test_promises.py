@@ -329,4 +329,4 @@ def _stream_key(queue_name: str) -> str:
 
 def _inbox(worker: Worker) -> list[Delivery]:
     assert worker._components is not None
-    return list(worker._components.lanes._inbox)
+    return list(worker._components.shared.holdings.inbox)

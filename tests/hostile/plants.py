@@ -13,16 +13,16 @@ from unittest.mock import patch
 
 from pychasqui import RedisTrouble, dlq
 from pychasqui._worker.decoder import Decoder
-from pychasqui._worker.promoter import Promoter
+from pychasqui._worker.promoter import PromoterService
 from pychasqui._worker.service import Outage
 
 
 @contextmanager
 def _death() -> Iterator[None]:
     """The promoter fails when it finds a delayed member that is no job, and a loop that fails ends."""
-    plan, goes_on = Promoter._plan, Outage.goes_on
+    plan, goes_on = PromoterService._plan, Outage.goes_on
 
-    def careless(self: Promoter, done: Any, *arguments: Any, **options: Any) -> float:
+    def careless(self: PromoterService, done: Any, *arguments: Any, **options: Any) -> float:
         if done.set_aside:
             raise ValueError("planted")
         return plan(self, done, *arguments, **options)
@@ -32,7 +32,7 @@ def _death() -> Iterator[None]:
             raise error
         return goes_on(self, error)
 
-    with patch.object(Promoter, "_plan", careless), patch.object(Outage, "goes_on", fatal):
+    with patch.object(PromoterService, "_plan", careless), patch.object(Outage, "goes_on", fatal):
         yield
 
 

@@ -190,7 +190,7 @@ class TestDeaths:
             with pytest.raises(OSError, match="Too many open files"):
                 await make_worker(Runs()).run()
 
-    async def test_a_keeper_that_dies_later_ends_its_worker(
+    async def test_a_heartbeat_that_dies_later_ends_its_worker(
         self, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         worker = make_worker(Runs(), lease_ms=300)
@@ -199,7 +199,7 @@ class TestDeaths:
         monkeypatch.setattr(keeper_module.Heartbeat, "_entries_to_renew", lambda *_: 1 / 0)
         with pytest.raises(ExceptionGroup, match="unhandled errors"):
             await asyncio.wait_for(running, 5)
-        assert "the keeper of worker" in caplog.text
+        assert "the heartbeat of worker" in caplog.text
 
 
 @pytest.mark.parametrize("options", ({"claim_min_idle_ms": 1}, {"lease_ms": 299}, {"lease_ms": 3_600_001}))

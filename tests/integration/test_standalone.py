@@ -218,7 +218,7 @@ class TestLease:
         caplog: pytest.LogCaptureFixture,
         leader: Leader,
     ) -> None:
-        part: Any = promoter.Promoter if leader is Promoter else scheduler.Scheduler
+        part: Any = promoter.PromoterService if leader is Promoter else scheduler.SchedulerService
         look, inspector_broker = part._look, []
 
         async def fail_at_first(self: Any) -> float:

@@ -918,7 +918,7 @@ class TestRedis:
     async def test_a_worker_whose_server_is_gone_closes_in_bounded_time(
         self, queue_name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("pychasqui.worker.SETTLE_S", 0.2)  # 5 s, which is too long for a test
+        monkeypatch.setattr("pychasqui._worker.shutdown.SETTLE_S", 0.2)  # 5 s, which is too long for a test
         gate = Gate()
         with RedisServer() as own:
             async with Queue(queue_name, redis_url=own.url) as queue:

@@ -241,7 +241,7 @@ class TestThereAndBack:
             _, (entry_id, _) = await witness.xrange(keys.stream)
             for owner in ("other", mine.consumer_id):
                 await witness.xclaim(keys.stream, GROUP, owner, 0, [entry_id])
-            await eventually(lambda: mine._components and mine._components.lanes.held().get(entry_id) == 3, timeout=5)
+            await eventually(lambda: parts.shared.holdings.held().get(entry_id) == 3, timeout=5)
             gate.opened.set()
             await eventually(lambda: _is_empty(witness, keys), timeout=5)
         assert [(job.id, job.attempt) for job in gate.jobs] == [("first", 0), ("a", 2)]

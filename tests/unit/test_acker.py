@@ -15,11 +15,14 @@ from pychasqui._redis.commands import Buried, Rescheduled
 from pychasqui._redis.replies import Settled
 from pychasqui._redis.socket import Socket
 from pychasqui._wire.envelope import encode_data
-from pychasqui._worker.acker import MOVES_AT_ONCE, REFUSED_BYTES, Acker
+from pychasqui._worker.acker import MOVES_AT_ONCE, Acker
+from pychasqui._worker.event_writer import EventWriter
+from pychasqui._worker.unsettled import REFUSED_BYTES
 from pychasqui.errors import CommandTimeout, ConnectionLost, ReplyError
 from pychasqui.metrics import DlqRouted, GuardedSinks, InMemorySink, JobOutcome, RetryScheduled
 from tests.support.outcomes import buried, rescheduled
 from tests.support.waiting import eventually
+from tests.support.worker_parts import make_shared
 
 PATIENCE_S = 2.0
 
@@ -116,23 +119,23 @@ class Office:
         self.broker = FakeBroker()
         self.told = [] if event_writer is None else event_writer.told
         self.expected: list[int] = []
-        self.fences = 0
         self.group_gone = 0
+        self.shared = make_shared()
+        self.shared.group_gone.listen(self._on_group_gone)
+        self.unsettled = self.shared.holdings.unsettled
         self.acker = Acker(
             cast(Broker, self.broker),
-            "default",
-            "a",
+            self.shared,
             dlq_max_len=0,
             on_rescheduled=self.expected.append,
-            on_fenced=self._on_fenced,
-            on_group_gone=self._on_group_gone,
-            event_writer=event_writer,
+            event_writer=cast(EventWriter, event_writer),
             result_ttl_ms=result_ttl_ms,
             metrics=metrics,
         )
 
-    def _on_fenced(self) -> None:
-        self.fences += 1
+    @property
+    def has_news_of_orphans(self) -> bool:
+        return self.shared.may_have_orphans.is_set
 
     def _on_group_gone(self) -> None:
         self.group_gone += 1
@@ -140,7 +143,7 @@ class Office:
     async def settle(self) -> None:
         self.acker.start()
         async with asyncio.timeout(PATIENCE_S):
-            while self.acker.held():
+            while self.unsettled.held():
                 await asyncio.sleep(0.001)
         await self.acker.end(patience_s=PATIENCE_S)
 
@@ -267,7 +270,7 @@ class TestResults:
     async def test_results_without_an_answer_are_held_and_sent_again(self, office: Office) -> None:
         office.broker.troubles = [ConnectionLost("cut")]
         office.acker.done(job(1, deliveries=2), 7)
-        assert office.acker.held() == {b"1-0": 3}
+        assert office.unsettled.held() == {b"1-0": 3}
         await office.settle()
         assert office.broker.stored == [([b"1-0"], [("job-1", encode_data(7))], [])]
 
@@ -296,10 +299,10 @@ async def test_an_outcome_without_an_answer_is_held_by_its_delivery(office: Offi
     office.acker.done(job(5, deliveries=4, may_be_unique=True), None)
     office.acker.start()
     await asyncio.sleep(0.01)
-    assert office.acker.held() == {b"1-0": 1, b"2-0": 2, b"3-0": 3, b"4-0": 4, b"5-0": 5}
+    assert office.unsettled.held() == {b"1-0": 1, b"2-0": 2, b"3-0": 3, b"4-0": 4, b"5-0": 5}
     office.broker.line.set()
     await office.acker.end(patience_s=PATIENCE_S)
-    assert office.acker.held() == {}
+    assert office.unsettled.held() == {}
 
 
 async def test_an_outcome_without_an_answer_is_sent_again_as_it_was(office: Office) -> None:
@@ -307,7 +310,7 @@ async def test_an_outcome_without_an_answer_is_sent_again_as_it_was(office: Offi
     office.acker.reschedule(failed(2, delivery=2))
     await office.settle()
     assert office.broker.rescheduled == [failed(2, delivery=2)]
-    assert office.fences == 0
+    assert not office.has_news_of_orphans
 
 
 async def test_a_missing_group_is_reported_and_the_outcome_is_sent_again_soon(office: Office) -> None:
@@ -325,28 +328,28 @@ async def test_a_failure_that_did_not_count_is_told(office: Office) -> None:
     office.acker.reschedule(failed(2))
     office.acker.reschedule(failed(4))
     await office.settle()
-    assert office.fences == 1
+    assert office.has_news_of_orphans
 
 
 async def test_a_burial_in_vain_is_counted(office: Office) -> None:
     office.broker.fenced = {b"3-0"}
     office.acker.bury(dead(3))
     await office.settle()
-    assert office.fences == 1
+    assert office.has_news_of_orphans
 
 
 async def test_no_outcome_in_vain_is_counted_when_all_are_settled(office: Office) -> None:
     give_one_of_each(office)
     await office.settle()
-    assert office.fences == 0
+    assert not office.has_news_of_orphans
 
 
 async def test_on_settled_is_called_after_each_batch(office: Office) -> None:
     left: list[int] = []
-    office.acker.on_settled = lambda: left.append(office.acker.unsettled)
+    office.shared.settled.listen(lambda: left.append(office.unsettled.count()))
     for number in range(ACK_BATCH + 10):
         office.acker.done(job(number), None)
-    assert office.acker.unsettled == ACK_BATCH + 10
+    assert office.unsettled.count() == ACK_BATCH + 10
     await office.settle()
     assert left == [10, 0]
 
@@ -379,8 +382,8 @@ async def test_a_batch_without_an_answer_is_sent_again_and_the_others_are_not(of
         office.acker.reschedule(one)
     await office.settle()
     assert office.broker.rescheduled == [*jobs[OUTCOME_BATCH:], *jobs[:OUTCOME_BATCH]]
-    assert office.fences == 0
-    assert office.acker.held() == {}
+    assert not office.has_news_of_orphans
+    assert office.unsettled.held() == {}
 
 
 class TestKinds:
@@ -393,15 +396,15 @@ class TestKinds:
         for number in range(2, 5):
             office.acker.done(job(10 * number), None)
             office.acker.bury(dead(number))
-            await eventually(lambda: not office.acker.unsettled)
+            await eventually(lambda: not office.unsettled.count())
         assert (len(office.broker.acked), len(office.broker.buried)) == (3, 3)
-        assert office.acker.held() == {b"1-0": 1}
+        assert office.unsettled.held() == {b"1-0": 1}
         assert [record.getMessage() for record in caplog.records] == [
             "worker a cannot reschedule failed jobs, keeps trying, and leaves them pending meanwhile: "
             "WRONGTYPE delayed is a string"
         ]
         office.broker.refuses_retries = None
-        await eventually(lambda: not office.acker.held())
+        await eventually(lambda: not office.unsettled.held())
         assert office.broker.rescheduled == [failed(1)]
         await office.acker.end(patience_s=PATIENCE_S)
 
@@ -412,13 +415,13 @@ class TestKinds:
         office.acker.start()
         for number in range(1, 5):
             office.acker.bury(dead(number))
-            await eventually(lambda: not office.acker.unsettled)
+            await eventually(lambda: not office.unsettled.count())
         assert office.broker.buried == [dead(2), dead(3), dead(4)]
-        assert office.acker.held() == {b"1-0": 1}
+        assert office.unsettled.held() == {b"1-0": 1}
         assert len(caplog.records) == 1
         assert "ERR not that one" in caplog.text
         office.broker.refused_jobs = set()
-        await eventually(lambda: not office.acker.held())
+        await eventually(lambda: not office.unsettled.held())
         assert office.broker.buried[-1] == dead(1)
         await office.acker.end(patience_s=PATIENCE_S)
 
@@ -428,22 +431,22 @@ class TestKinds:
         office.broker.refuses_retries = ReplyError("WRONGTYPE delayed is a string")
         for number in range(5000):
             office.acker.reschedule(failed(number))
-        assert office.acker.unsettled == 5000
+        assert office.unsettled.count() == 5000
         office.acker.start()
-        await eventually(lambda: not office.acker.unsettled)
+        await eventually(lambda: not office.unsettled.count())
         office.acker.reschedule(failed(5000)._replace(member=b"x" * REFUSED_BYTES))
-        assert office.acker.unsettled == 5001
+        assert office.unsettled.count() == 5001
         await office.acker.end(patience_s=PATIENCE_S)
 
     async def test_an_end_does_not_wait_for_what_is_refused(self, office: Office) -> None:
         office.broker.refuses_retries = ReplyError("WRONGTYPE delayed is a string")
         office.acker.reschedule(failed(1))
         office.acker.start()
-        await eventually(lambda: not office.acker.unsettled)
+        await eventually(lambda: not office.unsettled.count())
         began = monotonic()
         await office.acker.end(patience_s=30)
         assert monotonic() - began < 2
-        assert office.acker.held() == {b"1-0": 1}
+        assert office.unsettled.held() == {b"1-0": 1}
 
 
 class TestMetrics:
@@ -466,9 +469,9 @@ class TestMetrics:
         office.broker.refused_jobs = {b"1-0"}
         office.acker.bury(dead(1))
         office.acker.start()
-        await eventually(lambda: len(office.acker.held()) == 1 and not office.acker.unsettled)
+        await eventually(lambda: len(office.unsettled.held()) == 1 and not office.unsettled.count())
         assert (sink.job_outcomes, sink.dlq_routes) == ([], [])
         office.broker.refused_jobs = set()
-        await eventually(lambda: not office.acker.held())
+        await eventually(lambda: not office.unsettled.held())
         assert (len(sink.job_outcomes), len(sink.dlq_routes)) == (1, 1)
         await office.acker.end(patience_s=PATIENCE_S)

@@ -17,6 +17,7 @@ from pychasqui._wire.envelope import decode_envelope
 from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.lanes import Lanes
 from pychasqui.retry import RetryOverride
+from tests.support.worker_parts import make_shared
 
 
 def job(attempt: int = 0, retry: RetryOverride | None = None, name: str = "mail") -> Delivery:
@@ -39,7 +40,13 @@ async def failure_of(handler: Any) -> BaseException:
     """The error as a lane sees it, with the engine's own frames above the handler's."""
     failures: list[BaseException] = []
     lanes = Lanes(
-        handler, 1, on_done=lambda *_: None, on_failed=lambda _, error: failures.append(error), decode=AsyncMock()
+        handler,
+        make_shared(),
+        on_start=None,
+        on_done=lambda *_: None,
+        on_failed=lambda _, error: failures.append(error),
+        decode=AsyncMock(),
+        is_abandoned=bool,
     )
     lanes.start()
     lanes.offer([job()])

@@ -18,6 +18,7 @@ from pychasqui._redis.socket import Socket
 from pychasqui._wire.event import Event
 from pychasqui._worker.event_writer import GATHER_S, SETTLED_IN_S, EventWriter
 from pychasqui.errors import ConnectionLost, ReplyError
+from tests.support.worker_parts import ignore_death
 
 PATIENCE_S = 2.0
 DROPPED = "events are dropped, jobs go on"
@@ -64,7 +65,9 @@ class FakeBroker:
 class Office:
     def __init__(self, *, stores_results: bool = False) -> None:
         self.broker = FakeBroker()
-        self.event_writer = EventWriter(cast(Broker, self.broker), max_len=1000, stores_results=stores_results)
+        self.event_writer = EventWriter(
+            cast(Broker, self.broker), on_death=ignore_death, max_len=1000, stores_results=stores_results
+        )
 
     def start(self, number: int, **fields: Any) -> Delivery:
         job = Delivery(f"job-{number}", "mail", number, **fields)

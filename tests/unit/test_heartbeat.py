@@ -7,16 +7,25 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from time import monotonic
 from typing import Any, cast
 from unittest.mock import AsyncMock
 
 from pychasqui._core.delivery import Delivery
 from pychasqui._redis.broker import Broker
+from pychasqui._wire.worker_record import read_worker
 from pychasqui._worker.group_recovery import GroupRecovery
-from pychasqui._worker.heartbeat import Heartbeat
+from pychasqui._worker.heartbeat import Heartbeat, HeartbeatTimes
 from pychasqui._worker.lanes import Lanes
+from pychasqui._worker.loop_thread import LoopThread
+from pychasqui._worker.loop_watch import LoopWatch
+from pychasqui._worker.pause_watch import PauseWatch
+from pychasqui._worker.round_trips import RoundTrips
+from pychasqui._worker.shared import OnDeath, Shared
+from pychasqui._worker.worker_record_writer import WorkerRecordWriter
 from pychasqui.errors import ConnectionLost, ReplyError
+from tests.support.worker_parts import ignore_death, make_shared
 
 PATIENCE_S = 2.0
 
@@ -85,17 +94,24 @@ class FakeBroker:
         pass
 
 
+class FakeHoldings:
+    """Holds what the test says."""
+
+    def __init__(self, held: Callable[[], dict[bytes, int]]) -> None:
+        self.held = held
+        self.running: list[Delivery | None] = [None]
+
+    def running_jobs(self) -> list[Delivery]:
+        return []
+
+
 class FakeLanes:
     def __init__(self) -> None:
-        self.lease_until = float("inf")
         self.lost: set[bytes] = set()
         self.has_them = True
         self.renewals = 0
 
-    def running(self) -> list[Delivery]:
-        return []
-
-    def renewed(self) -> None:
+    def resume(self) -> None:
         self.renewals += 1
 
     def lose(self, ids: set[bytes]) -> bool:
@@ -108,38 +124,60 @@ def first(*entry_ids: bytes) -> dict[bytes, int]:
     return dict.fromkeys(entry_ids, 1)
 
 
+class Keeping:
+    """A heartbeat, and the values that it shares with the other parts."""
+
+    def __init__(
+        self,
+        broker: FakeBroker,
+        lanes: Any,
+        shared: Shared,
+        times: HeartbeatTimes,
+        on_pause: Callable[[bool], None],
+    ) -> None:
+        self.shared, self.lease = shared, shared.lease
+        redis = cast(Broker, broker)
+        thread = LoopThread("heartbeat", shared.on_death)
+        self.heartbeat = Heartbeat(
+            redis,
+            shared,
+            times,
+            thread=thread,
+            lanes=lanes,
+            recovery=GroupRecovery("default", "a", times.lease_ms, shared.holdings),
+            round_trips=RoundTrips(redis, "a", shared.lease, times.lease_ms),
+            loop_watch=LoopWatch("a", shared.holdings, call_in_worker_loop=thread.call_in_worker_loop),
+            pause_watch=PauseWatch(redis, partial(thread.call_in_worker_loop, on_pause)),
+            record_writer=WorkerRecordWriter(redis, shared, lease_ms=times.lease_ms),
+        )
+
+    @property
+    def has_news_of_orphans(self) -> bool:
+        return self.shared.may_have_orphans.is_set
+
+
 @asynccontextmanager
 async def keeping(
     broker: FakeBroker,
     lanes: Any,
     held: Callable[[], dict[bytes, int]],
     *,
-    on_lost: Callable[[], None] = lambda: None,
+    shared: Shared | None = None,
     on_pause: Callable[[bool], None] = lambda _: None,
     lease_ms: int = 60_000,
     every_s: float = 60,
     hold_s: float | None = None,
-    on_death: Callable[[str, BaseException], None] = lambda *_: None,
-) -> AsyncIterator[Heartbeat]:
-    heartbeat = Heartbeat(
-        cast(Broker, broker),
-        "default",
-        "a",
-        lanes=lanes,
-        recovery=GroupRecovery("default", "a", lease_ms, held),
-        on_lost=on_lost,
-        on_pause=on_pause,
-        describe=lambda: b"about",
-        lease_ms=lease_ms,
-        every_s=every_s,
-        hold_s=every_s if hold_s is None else hold_s,
-        on_death=on_death,
-    )
+    on_death: OnDeath = ignore_death,
+) -> AsyncIterator[Keeping]:
+    if shared is None:
+        shared = make_shared(holdings=FakeHoldings(held), on_death=on_death)
+    times = HeartbeatTimes(lease_ms, every_s, every_s if hold_s is None else hold_s)
+    keeping = Keeping(broker, lanes, shared, times, on_pause)
     async with asyncio.timeout(PATIENCE_S):
-        await heartbeat.start()
-    yield heartbeat
+        await keeping.heartbeat.start()
+    yield keeping
     async with asyncio.timeout(PATIENCE_S):
-        await heartbeat.stop()
+        await keeping.heartbeat.stop()
 
 
 async def until(condition: Callable[[], Any]) -> None:
@@ -152,9 +190,9 @@ def test_the_lease_begins_before_start_returns() -> None:
     async def check() -> None:
         broker, lanes = FakeBroker(), FakeLanes()
         before = monotonic()
-        async with keeping(broker, lanes, dict, lease_ms=6000):
+        async with keeping(broker, lanes, dict, lease_ms=6000) as mine:
             assert broker.kept == [[]]
-            assert before + 6 <= lanes.lease_until <= monotonic() + 6
+            assert before + 6 <= mine.lease.until <= monotonic() + 6
 
     asyncio.run(check())
 
@@ -213,53 +251,54 @@ async def test_an_entry_that_has_come_back_by_another_delivery_is_new() -> None:
 
 
 async def test_a_loss_is_told_to_whoever_looks_for_what_came_back() -> None:
-    broker, told = FakeBroker(), threading.Event()
+    broker = FakeBroker()
     broker.stolen = {b"2-0"}
-    async with keeping(broker, FakeLanes(), lambda: first(b"1-0", b"2-0"), on_lost=told.set, every_s=0.01):
-        await until(told.is_set)
-    assert told.is_set()
+    async with keeping(broker, FakeLanes(), lambda: first(b"1-0", b"2-0"), every_s=0.01) as mine:
+        await until(lambda: mine.has_news_of_orphans)
+    assert mine.has_news_of_orphans
 
 
 async def test_an_entry_found_lost_after_a_lapse_is_reported() -> None:
-    broker, lanes, told = FakeBroker(), FakeLanes(), threading.Event()
-    async with keeping(broker, lanes, lambda: first(b"1-0"), on_lost=told.set, every_s=0.05):
+    broker, lanes = FakeBroker(), FakeLanes()
+    async with keeping(broker, lanes, lambda: first(b"1-0"), every_s=0.05) as mine:
         await until(lambda: len(broker.kept) >= 2)
         broker.stolen = {b"1-0"}
-        lanes.lease_until = monotonic() - 1
-        await until(told.is_set)
+        mine.lease.renew(monotonic() - 1)
+        await until(lambda: mine.has_news_of_orphans)
         assert lanes.renewals == 1
+        assert mine.lease.lapses == 1
 
 
 async def test_a_lost_entry_that_is_settled_by_then_is_not_reported() -> None:
-    broker, lanes, told = FakeBroker(), FakeLanes(), threading.Event()
+    broker, lanes = FakeBroker(), FakeLanes()
     broker.stolen = {b"2-0"}
     lanes.has_them = False
-    async with keeping(broker, lanes, lambda: first(b"1-0", b"2-0"), on_lost=told.set, every_s=0.01):
+    async with keeping(broker, lanes, lambda: first(b"1-0", b"2-0"), every_s=0.01) as mine:
         await until(lambda: lanes.lost)
-    assert not told.is_set()
+    assert not mine.has_news_of_orphans
 
 
 async def test_the_lease_ends_while_redis_is_away_and_begins_again() -> None:
     broker, lanes = FakeBroker(), FakeLanes()
-    async with keeping(broker, lanes, dict, lease_ms=30, every_s=0.01):
+    async with keeping(broker, lanes, dict, lease_ms=30, every_s=0.01) as mine:
         broker.is_away = True
-        await until(lambda: monotonic() > lanes.lease_until)
-        renewals, ran_out = lanes.renewals, lanes.lease_until
+        await until(lambda: monotonic() > mine.lease.until)
+        renewals, ran_out = lanes.renewals, mine.lease.until
         broker.is_away = False
         await until(lambda: lanes.renewals > renewals)
-        assert lanes.lease_until > ran_out
+        assert mine.lease.until > ran_out
 
 
 async def test_every_held_entry_is_checked_after_a_lapse_before_it_may_start() -> None:
     """As after a pause of the whole process: an entry that was read just before may have another owner by now."""
     broker, lanes = FakeBroker(), FakeLanes()
     held: dict[bytes, int] = {}
-    async with keeping(broker, lanes, lambda: dict(held), lease_ms=60_000, every_s=0.05):
+    async with keeping(broker, lanes, lambda: dict(held), lease_ms=60_000, every_s=0.05) as mine:
         await until(lambda: len(broker.kept) >= 2)
         held[b"1-0"] = 1
         broker.stolen = {b"1-0"}
-        lanes.lease_until = monotonic() - 1
-        await until(lambda: lanes.lease_until > monotonic())
+        mine.lease.renew(monotonic() - 1)
+        await until(lambda: mine.lease.until > monotonic())
         await asyncio.sleep(0.005)
         assert lanes.lost == {b"1-0"}
 
@@ -272,19 +311,28 @@ async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the
         started.append(job.data)
         await gate.wait()
 
-    lanes = Lanes(handler, 1, on_done=lambda *_: None, on_failed=lambda *_: None, decode=AsyncMock())
+    shared = make_shared()
+    lanes = Lanes(
+        handler,
+        shared,
+        on_start=None,
+        on_done=lambda *_: None,
+        on_failed=lambda *_: None,
+        decode=AsyncMock(),
+        is_abandoned=bool,
+    )
     broker = FakeBroker()
-    async with keeping(broker, lanes, lanes.held, lease_ms=60_000, every_s=0.05):
+    async with keeping(broker, lanes, dict, shared=shared, lease_ms=60_000, every_s=0.05) as mine:
         lanes.start()
         lanes.offer([Delivery("j1", "", 1, entry_id=b"1-0"), Delivery("j2", "", 2, entry_id=b"2-0")])
         await until(lambda: started)
         await until(lambda: broker.kept[-1] == [b"1-0", b"2-0"])
         broker.stolen = {b"2-0"}
-        lanes.lease_until = monotonic() - 1
+        mine.lease.renew(monotonic() - 1)
 
         gate.set()  # the lane's next step now stands in the loop's queue, before anything that the keeper adds
         give_up_at = monotonic() + 0.3
-        while lanes.lease_until < monotonic() < give_up_at:
+        while mine.lease.until < monotonic() < give_up_at:
             time.sleep(0.001)
         await asyncio.sleep(0.02)
         await lanes.stop()
@@ -302,9 +350,9 @@ class TestGroupGone:
 
     async def test_hurry_reports_before_the_next_renewal(self) -> None:
         broker = FakeBroker()
-        async with keeping(broker, FakeLanes(), lambda: first(b"1-0"), every_s=60) as heartbeat:
+        async with keeping(broker, FakeLanes(), lambda: first(b"1-0"), every_s=60) as mine:
             broker.has_group = False
-            heartbeat.hurry()
+            mine.shared.group_gone.send()
             await until(lambda: len(broker.kept) >= 2)
         assert broker.reports == [first(b"1-0")]
 
@@ -319,34 +367,34 @@ class TestGroupGone:
     async def test_the_lease_goes_on_during_the_reports(self) -> None:
         broker, lanes = FakeBroker(), FakeLanes()
         broker.reports_wanted = 1000
-        async with keeping(broker, lanes, dict, lease_ms=200, every_s=0.01):
+        async with keeping(broker, lanes, dict, lease_ms=200, every_s=0.01) as mine:
             broker.has_group = False
             await until(lambda: len(broker.reports) >= 8)
-            assert lanes.lease_until > monotonic()
+            assert mine.lease.until > monotonic()
         assert lanes.renewals == 0
 
     async def test_a_lapsed_lease_begins_again_only_when_every_owner_is_known(self) -> None:
         broker, lanes = FakeBroker(), FakeLanes()
         broker.reports_wanted = 4
-        async with keeping(broker, lanes, lambda: first(b"1-0"), every_s=0.05):
+        async with keeping(broker, lanes, lambda: first(b"1-0"), every_s=0.05) as mine:
             await until(lambda: len(broker.kept) >= 2)
             broker.stolen = {b"1-0"}
-            lanes.lease_until = monotonic() - 1
+            mine.lease.renew(monotonic() - 1)
             broker.has_group = False
             await until(lambda: len(broker.reports) >= 3)
-            assert lanes.lease_until < monotonic()
+            assert mine.lease.until < monotonic()
             await until(lambda: lanes.renewals)
             assert (lanes.lost, len(broker.reports)) == ({b"1-0"}, 4)
 
     async def test_orphans_are_searched_for_when_the_group_is_back(self) -> None:
         """An entry handed back since the last report is pending for this worker, by that report."""
-        broker, told = FakeBroker(), threading.Event()
-        async with keeping(broker, FakeLanes(), dict, on_lost=told.set) as heartbeat:
-            assert not told.is_set()
+        broker = FakeBroker()
+        async with keeping(broker, FakeLanes(), dict) as mine:
+            assert not mine.has_news_of_orphans
             broker.has_group = False
-            heartbeat.hurry()
-            await until(told.is_set)
-        assert told.is_set()
+            mine.shared.group_gone.send()
+            await until(lambda: mine.has_news_of_orphans)
+        assert mine.has_news_of_orphans
 
     async def test_a_redis_that_is_away_then_is_asked_again(self) -> None:
         broker = FakeBroker()
@@ -363,7 +411,9 @@ async def test_the_worker_record_is_written_with_each_renewal() -> None:
     broker = FakeBroker()
     async with keeping(broker, FakeLanes(), dict, lease_ms=6000, every_s=0.01):
         await until(lambda: len(broker.told) >= 2)
-    assert broker.told[:2] == [("a", b"about", 12_000)] * 2
+    (first_told, _) = broker.told[:2]
+    consumer, about, kept_ms = first_told
+    assert (consumer, read_worker("a", about).concurrency, kept_ms) == ("a", 1, 12_000)
 
 
 async def test_a_pause_is_read_at_each_renewal_and_at_each_message() -> None:
@@ -389,9 +439,9 @@ async def test_the_pause_callback_runs_in_the_thread_of_the_worker() -> None:
 async def test_the_lease_holds_also_if_the_pause_cannot_be_read() -> None:
     broker, lanes, heard = FakeBroker(), FakeLanes(), list[bool]()
     broker.is_mute = True
-    async with keeping(broker, lanes, dict, on_pause=heard.append, every_s=0.01):
+    async with keeping(broker, lanes, dict, on_pause=heard.append, every_s=0.01) as mine:
         await until(lambda: len(broker.kept) >= 3)
-        assert lanes.lease_until > monotonic()
+        assert mine.lease.until > monotonic()
     assert heard == []
 
 
@@ -445,9 +495,9 @@ async def test_a_renewal_is_sent_while_the_last_is_on_its_way() -> None:
             return await super().renew_lease(group, consumer, lease_ms, held)
 
     broker, lanes = Far(), FakeLanes()
-    async with keeping(broker, lanes, dict, lease_ms=600, every_s=0.2):
+    async with keeping(broker, lanes, dict, lease_ms=600, every_s=0.2) as mine:
         await until(lambda: len(broker.kept) >= 4)
-        assert lanes.lease_until > monotonic()
+        assert mine.lease.until > monotonic()
     assert lanes.renewals == 0
     assert broker.most == 2
 

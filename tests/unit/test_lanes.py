@@ -16,6 +16,7 @@ import pytest
 from pychasqui._core.delivery import Delivery
 from pychasqui._worker import lanes as lanes_module
 from pychasqui._worker.lanes import Lanes
+from tests.support.worker_parts import make_shared
 
 PATIENCE_S = 1.0
 
@@ -35,9 +36,19 @@ class Record:
         self.changed = asyncio.Event()
         self.decoding = asyncio.Event()
         self.decoding.set()
-        self.lanes = Lanes(handler, concurrency, on_done=self._on_done, on_failed=self._on_failed, decode=self._decode)
-        self.lanes.on_room = self._on_room
-        self.lanes.on_death = lambda _, error: self.deaths.append(error)
+        self.started: list[Delivery] = []
+        self.shared = make_shared(concurrency, on_death=lambda _, error: self.deaths.append(error))
+        self.lease, self.holdings = self.shared.lease, self.shared.holdings
+        self.shared.room.listen(self._on_room)
+        self.lanes = Lanes(
+            handler,
+            self.shared,
+            on_start=self.started.append,
+            on_done=self._on_done,
+            on_failed=self._on_failed,
+            decode=self._decode,
+            is_abandoned=bool,
+        )
 
     async def _decode(self, job: Delivery) -> bool:
         await self.decoding.wait()
@@ -128,16 +139,16 @@ class TestRunning:
     async def test_waiting_and_running_jobs_are_held(self) -> None:
         async with running(lambda _: asyncio.sleep(60)) as record:
             record.lanes.offer([job(1), job(2, deliveries=2)])
-            await record.until(lambda: len(record.lanes.running()) == 1)
-            assert record.lanes.held() == {b"1-0": 1, b"2-0": 3}
+            await record.until(lambda: len(record.holdings.running_jobs()) == 1)
+            assert record.holdings.held() == {b"1-0": 1, b"2-0": 3}
             assert (record.lanes.free, record.lanes.waiting) == (-1, 1)
 
     async def test_unstarted_jobs_can_be_taken_back(self) -> None:
         async with running(lambda _: asyncio.sleep(60)) as record:
             record.lanes.offer([job(1), job(2), job(3)])
-            await record.until(lambda: len(record.lanes.running()) == 1)
+            await record.until(lambda: len(record.holdings.running_jobs()) == 1)
             assert [unstarted.data for unstarted in record.lanes.take_unstarted()] == [2, 3]
-            assert list(record.lanes.held()) == [b"1-0"]
+            assert list(record.holdings.held()) == [b"1-0"]
 
     async def test_handlers_that_never_await_let_the_loop_turn(self) -> None:
         async def handler(_: Delivery) -> None:
@@ -246,7 +257,7 @@ class TestLoneJob:
         async with running(handler) as record:
             record.lanes.offer([job(1)])
             assert begun == [1]
-            assert list(record.lanes.held()) == [b"1-0"]
+            assert list(record.holdings.held()) == [b"1-0"]
             assert (record.lanes.free, record.lanes.waiting, record.done) == (0, 0, [])
             await record.until(lambda: record.done == [1])
 
@@ -254,14 +265,13 @@ class TestLoneJob:
         async def handler(_: Delivery) -> None:
             pass
 
-        started: list[Delivery] = []
         async with running(handler) as record:
-            record.lanes.on_start = started.append
+            started = record.started
             for number in range(3):
                 record.lanes.offer([job(number)])
             assert record.done == [one.data for one in started] == [0, 1, 2]
             assert all(0 < one.started_at <= one.ended_at for one in started)
-            assert (record.lanes.free, record.lanes.finished, record.lanes.held()) == (1, 3, {})
+            assert (record.lanes.free, record.lanes.finished, record.holdings.held()) == (1, 3, {})
             async with asyncio.timeout(PATIENCE_S):
                 await record.lanes.drain()
 
@@ -304,7 +314,7 @@ class TestLoneJob:
             await record.until(lambda: len(record.failed) == 1)
             number, error = record.failed[0]
             assert (number, type(error), error.args) == (1, LookupError, (1,))
-            assert record.lanes.held() == {}
+            assert record.holdings.held() == {}
 
     async def test_a_lone_job_is_cancelled_by_a_stop_before_its_lane_is_awake(self) -> None:
         seen: list[type[BaseException]] = []
@@ -385,7 +395,7 @@ class TestLoneJob:
             await record.until(lambda: record.done == [1, 2])
             await stopped(record.lanes)
             record.lanes.offer([job(3)])
-            assert (record.lanes.waiting, record.lanes.running()) == (1, [])
+            assert (record.lanes.waiting, record.holdings.running_jobs()) == (1, [])
 
 
 async def stopped(lanes: Lanes) -> list[Delivery]:
@@ -495,7 +505,7 @@ class TestStopping:
         record = Record(handler, 1)
         record.lanes.start()
         record.lanes.offer([job(1)])
-        await record.until(lambda: len(record.lanes.running()) == 1)
+        await record.until(lambda: len(record.holdings.running_jobs()) == 1)
         assert [cut.data for cut in await record.lanes.stop()] == [1]
         assert steps == ["rolled back"]
         assert not record.lanes.has_stubborn
@@ -510,7 +520,7 @@ class TestStopping:
         record, hurried = Record(handler, 1), asyncio.Event()
         record.lanes.start()
         record.lanes.offer([job(1)])
-        await record.until(lambda: len(record.lanes.running()) == 1)
+        await record.until(lambda: len(record.holdings.running_jobs()) == 1)
         asyncio.get_running_loop().call_later(0.1, hurried.set)
         async with asyncio.timeout(lanes_module.CLEANUP_S - 1):
             assert [cut.data for cut in await record.lanes.stop(hurried)] == [1]
@@ -530,7 +540,7 @@ class TestStopping:
         record = Record(lambda _: asyncio.sleep(60), 2)
         record.lanes.start()
         record.lanes.offer([job(1), job(2)])
-        await record.until(lambda: len(record.lanes.running()) == 2)
+        await record.until(lambda: len(record.holdings.running_jobs()) == 2)
         assert sorted(cut.data for cut in await record.lanes.stop()) == [1, 2]
         assert (record.done, record.failed) == ([], [])
 
@@ -544,7 +554,7 @@ class TestStopping:
         record = Record(handler, 1)
         record.lanes.start()
         record.lanes.offer([job(1)])
-        await record.until(lambda: len(record.lanes.running()) == 1)
+        await record.until(lambda: len(record.holdings.running_jobs()) == 1)
         assert await stopped(record.lanes) == []
         assert record.done == [1]
 
@@ -558,7 +568,7 @@ class TestStopping:
         record = Record(handler, 1)
         record.lanes.start()
         record.lanes.offer([job(1)])
-        await record.until(lambda: len(record.lanes.running()) == 1)
+        await record.until(lambda: len(record.holdings.running_jobs()) == 1)
         assert await stopped(record.lanes) == []
         assert [number for number, _ in record.failed] == [1]
 
@@ -573,33 +583,33 @@ class TestStopping:
 class TestLease:
     async def test_no_job_is_started_while_the_lease_is_over(self) -> None:
         async with running(succeed) as record:
-            record.lanes.lease_until = monotonic() - 1
+            record.lease.renew(monotonic() - 1)
             record.lanes.offer([job(1)])
             await asyncio.sleep(0.02)
-            assert record.lanes.running() == []
+            assert record.holdings.running_jobs() == []
             assert record.done == []
-            assert list(record.lanes.held()) == [b"1-0"]
+            assert list(record.holdings.held()) == [b"1-0"]
 
     async def test_waiting_jobs_are_started_when_the_lease_begins_again(self) -> None:
         async with running(succeed) as record:
-            record.lanes.lease_until = monotonic() - 1
+            record.lease.renew(monotonic() - 1)
             record.lanes.offer([job(1), job(2)])
             await asyncio.sleep(0.01)
             assert record.done == []
-            record.lanes.lease_until = monotonic() + 60
-            record.lanes.renewed()
+            record.lease.renew(monotonic() + 60)
+            record.lanes.resume()
             await record.until(lambda: record.lanes.finished == 2)
             assert record.done == [1, 2]
-            assert record.lanes.held() == {}
+            assert record.holdings.held() == {}
 
     async def test_a_job_that_is_lost_is_not_started(self) -> None:
         async with running(succeed) as record:
-            record.lanes.lease_until = monotonic() - 1
+            record.lease.renew(monotonic() - 1)
             record.lanes.offer([job(1), job(2), job(3)])
             assert record.lanes.lose({b"2-0"})
-            record.lanes.lease_until = monotonic() + 60
-            record.lanes.renewed()
-            await record.until(lambda: record.lanes.held() == {})
+            record.lease.renew(monotonic() + 60)
+            record.lanes.resume()
+            await record.until(lambda: record.holdings.held() == {})
             assert record.done == [1, 3]
 
     async def test_a_job_is_never_out_of_sight_of_the_heartbeats_thread(self) -> None:
@@ -612,24 +622,24 @@ class TestLease:
 
             def popleft(self) -> Delivery:
                 taken = super().popleft()
-                unseen.extend({taken.entry_id} - lanes.held().keys())
+                unseen.extend({taken.entry_id} - record.holdings.held().keys())
                 return taken
 
             def remove(self, value: Delivery) -> None:
                 super().remove(value)
-                unseen.extend({b"1-0", b"4-0"} - lanes.held().keys())
+                unseen.extend({b"1-0", b"4-0"} - record.holdings.held().keys())
 
             def clear(self) -> None:
                 super().clear()
                 unseen.append(b"all")
 
-        lanes._inbox = Watched()
-        lanes.lease_until = monotonic() - 1
+        lanes._inbox = record.holdings.inbox = Watched()
+        record.lease.renew(monotonic() - 1)
         lanes.start()
         lanes.offer([job(1), job(2), job(3), job(4)])
         lanes.lose({b"2-0", b"3-0"})
-        lanes.lease_until = monotonic() + 60
-        lanes.renewed()
+        record.lease.renew(monotonic() + 60)
+        lanes.resume()
         await record.until(lambda: record.done == [1, 4])
         await lanes.stop()
         assert unseen == []
@@ -642,11 +652,11 @@ class TestLease:
 
         async with running(handler) as record:
             record.lanes.offer([job(1)])
-            await record.until(lambda: len(record.lanes.running()) == 1)
+            await record.until(lambda: len(record.holdings.running_jobs()) == 1)
             assert record.lanes.lose({b"1-0"})
-            assert [running.data for running in record.lanes.running()] == [1]
+            assert [running.data for running in record.holdings.running_jobs()] == [1]
             gate.set()
-            await record.until(lambda: record.lanes.running() == [])
+            await record.until(lambda: record.holdings.running_jobs() == [])
             assert (record.done, record.failed) == ([1], [])
 
     async def test_a_loss_of_what_is_not_here_any_more_is_none(self) -> None:
@@ -658,20 +668,20 @@ class TestLease:
 
     async def test_room_that_a_loss_has_made_is_told(self) -> None:
         async with running(succeed) as record:
-            record.lanes.lease_until = monotonic() - 1
+            record.lease.renew(monotonic() - 1)
             record.lanes.offer([job(1)])
             await asyncio.sleep(0.01)
             assert record.lanes.free == 0
             rooms = record.rooms
             record.lanes.lose({b"1-0"})
-            record.lanes.lease_until = monotonic() + 60
-            record.lanes.renewed()
+            record.lease.renew(monotonic() + 60)
+            record.lanes.resume()
             await asyncio.sleep(0.01)
             assert record.rooms > rooms
 
     async def test_a_drain_ends_when_what_it_waits_for_is_lost(self) -> None:
         async with running(succeed) as record:
-            record.lanes.lease_until = monotonic() - 1
+            record.lease.renew(monotonic() - 1)
             record.lanes.offer([job(1)])
             await asyncio.sleep(0.01)
             draining = asyncio.create_task(record.lanes.drain())
@@ -715,14 +725,14 @@ class TestLateDecoding:
         async with running(succeed) as lanes:
             lanes.lanes.offer([self.undecoded(0), job(1)])
             await lanes.until(lambda: lanes.done == [1])
-            assert (lanes.lanes.free, lanes.lanes.held()) == (1, {})
+            assert (lanes.lanes.free, lanes.holdings.held()) == (1, {})
 
     async def test_a_job_is_held_while_it_is_decoded(self) -> None:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
             lanes.lanes.offer([self.undecoded(7)])
             await lanes.until(lambda: lanes.lanes.waiting == 0)
-            assert lanes.lanes.held() == {b"7-0": 1}
+            assert lanes.holdings.held() == {b"7-0": 1}
             assert lanes.lanes.free == 0
             lanes.decoding.set()
             await lanes.until(lambda: lanes.done == [7])
@@ -736,19 +746,19 @@ class TestLateDecoding:
             lanes.decoding.set()
             lanes.lanes.offer([job(8)])
             await lanes.until(lambda: lanes.done == [8])
-            assert lanes.lanes.held() == {}
+            assert lanes.holdings.held() == {}
 
     async def test_a_job_whose_lease_is_over_by_then_waits_until_the_renewal(self) -> None:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
             lanes.lanes.offer([self.undecoded(7)])
             await lanes.until(lambda: lanes.lanes.waiting == 0)
-            lanes.lanes.lease_until = 0.0
+            lanes.lease.renew(0.0)
             lanes.decoding.set()
             await lanes.until(lambda: lanes.lanes.waiting == 1)
-            assert (lanes.done, lanes.lanes.held()) == ([], {b"7-0": 1})
-            lanes.lanes.lease_until = float("inf")
-            lanes.lanes.renewed()
+            assert (lanes.done, lanes.holdings.held()) == ([], {b"7-0": 1})
+            lanes.lease.renew(float("inf"))
+            lanes.lanes.resume()
             await lanes.until(lambda: lanes.done == [7])
 
     async def test_a_lone_job_does_not_hold_up_the_socket(self) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pychasqui._core.defaults import READ_COUNT
 from pychasqui._core.limits import PREFETCH_S
-from pychasqui._core.prefetch import PrefetchEstimate, Weight
+from pychasqui._core.prefetch import EntrySizeEstimate, PrefetchEstimate
 
 
 def run_steadily(
@@ -75,26 +75,26 @@ def test_the_estimate_stays_within_its_bounds(steps: list[tuple[float, int]]) ->
         assert 0 <= estimate.ahead() <= 3 * READ_COUNT
 
 
-class TestWeight:
-    def test_an_unknown_weight_lets_nothing_fit_but_a_read_may_wait_for_many(self) -> None:
-        weight = Weight()
-        assert (weight.of(1) > 2**60, weight.of(0), weight.count_within(10)) == (True, 0.0, READ_COUNT)
+class TestEntrySize:
+    def test_an_unknown_size_lets_nothing_fit_but_a_read_may_wait_for_many(self) -> None:
+        size = EntrySizeEstimate()
+        assert (size.of(1) > 2**60, size.of(0), size.count_within(10)) == (True, 0.0, READ_COUNT)
 
     def test_the_first_batch_says_what_entries_weigh(self) -> None:
-        weight = Weight()
-        weight.measure(10, 1000)
-        assert (weight.of(7), weight.count_within(1000), weight.count_within(1)) == (700.0, 10, 1)
+        size = EntrySizeEstimate()
+        size.measure(10, 1000)
+        assert (size.of(7), size.count_within(1000), size.count_within(1)) == (700.0, 10, 1)
 
     def test_large_ones_are_remembered_for_a_while(self) -> None:
-        weight = Weight()
-        weight.measure(1, 2**20)
-        weight.measure(1000, 100_000)
-        assert weight.of(1) == 0.75 * 2**20
+        size = EntrySizeEstimate()
+        size.measure(1, 2**20)
+        size.measure(1000, 100_000)
+        assert size.of(1) == 0.75 * 2**20
         for _ in range(40):
-            weight.measure(1000, 100_000)
-        assert weight.of(1) == 100.0
+            size.measure(1000, 100_000)
+        assert size.of(1) == 100.0
 
     def test_no_entries_say_nothing(self) -> None:
-        weight = Weight()
-        weight.measure(0, 0)
-        assert not weight.is_known
+        size = EntrySizeEstimate()
+        size.measure(0, 0)
+        assert not size.is_known

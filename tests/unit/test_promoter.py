@@ -14,8 +14,9 @@ from pychasqui._redis.broker import Broker
 from pychasqui._redis.replies import OtherLeader, Promotion
 from pychasqui._worker import leader
 from pychasqui._worker import promoter as module
-from pychasqui._worker.promoter import ALERT_EVERY_S, ALERT_FOR_S, Promoter
+from pychasqui._worker.promoter import ALERT_EVERY_S, ALERT_FOR_S, PromoterService
 from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
+from tests.support.worker_parts import ignore_death
 
 NEVER = float("inf")
 LOOK_S = PROMOTER_LEASE_MS / 1500
@@ -69,11 +70,15 @@ class FakeBroker:
         return self if self.is_live else None
 
 
+def promoter_of(broker: FakeBroker) -> PromoterService:
+    return PromoterService(cast(Broker, broker), "me", on_death=ignore_death)
+
+
 class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         self.broker = FakeBroker()
-        self.promoter = Promoter(cast(Broker, self.broker), "me", events_max_len=7)
+        self.promoter = PromoterService(cast(Broker, self.broker), "me", on_death=ignore_death, events_max_len=7)
         for patched in (module, leader):
             monkeypatch.setattr(patched, "monotonic", lambda: self.now)
 
@@ -259,7 +264,7 @@ async def test_bad_members_are_told_of(bench: Bench, caplog: pytest.LogCaptureFi
 class TestLife:
     """With the real clock."""
 
-    async def run_until(self, promoter: Promoter, is_enough: Callable[[], bool]) -> None:
+    async def run_until(self, promoter: PromoterService, is_enough: Callable[[], bool]) -> None:
         promoter.start()
         async with asyncio.timeout(2):
             while not is_enough():
@@ -268,7 +273,7 @@ class TestLife:
 
     async def test_a_message_wakes_the_promoter(self) -> None:
         broker = FakeBroker()
-        promoter = Promoter(cast(Broker, broker), "me")
+        promoter = promoter_of(broker)
         promoter.start()
         async with asyncio.timeout(2):
             while not broker.calls:
@@ -284,24 +289,27 @@ class TestLife:
 
     async def test_a_leader_lets_go_of_its_lease_at_the_end(self) -> None:
         broker = FakeBroker()
-        await self.run_until(Promoter(cast(Broker, broker), "me"), lambda: bool(broker.calls))
+        await self.run_until(promoter_of(broker), lambda: bool(broker.calls))
         assert broker.yielded == ["me"]
 
     async def test_a_follower_releases_no_lease(self) -> None:
         broker = FakeBroker()
         broker.replies = [followed(1000)]
-        await self.run_until(Promoter(cast(Broker, broker), "me"), lambda: bool(broker.calls))
+        await self.run_until(promoter_of(broker), lambda: bool(broker.calls))
         assert broker.yielded == []
 
     async def test_the_lease_is_left_to_expire_without_a_connection(self) -> None:
         broker = FakeBroker()
         broker.is_live = False
-        await self.run_until(Promoter(cast(Broker, broker), "me"), lambda: bool(broker.calls))
+        await self.run_until(promoter_of(broker), lambda: bool(broker.calls))
         assert broker.yielded == []
 
     async def test_the_promoter_outlasts_any_trouble(self) -> None:
         broker = FakeBroker()
         troubles = [ConnectionLost("cut"), ReplyError("OOM full"), ReplyError("READONLY replica"), ReplyError("NOAUTH")]
         broker.replies = [*troubles, Promotion(True, 0, 0, -1)]
-        await self.run_until(Promoter(cast(Broker, broker), "me"), lambda: len(broker.calls) > len(troubles))
+        await self.run_until(
+            promoter_of(broker),
+            lambda: len(broker.calls) > len(troubles),
+        )
         assert len(broker.calls) > len(troubles)

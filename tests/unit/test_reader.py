@@ -20,9 +20,17 @@ from pychasqui._redis.socket import ReplyTooLarge
 from pychasqui._wire.envelope import encode_data, encode_envelope, encode_extras
 from pychasqui._worker.decoder import Decoder
 from pychasqui._worker.group_recovery import GroupRecovery
-from pychasqui._worker.reader import MAX_UNSETTLED, WORTH_READING, Reader
+from pychasqui._worker.intake import Intake
+from pychasqui._worker.lanes import Lanes
+from pychasqui._worker.orphans import Orphans
+from pychasqui._worker.prefetch import MAX_UNSETTLED, WORTH_READING, Prefetch
+from pychasqui._worker.reader import Reader
+from pychasqui._worker.reclaimer import Reclaimer
+from pychasqui._worker.release import Releaser
 from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
+from pychasqui.metrics import ReaderBatch
 from pychasqui.retry import RetryOverride
+from tests.support.worker_parts import make_shared
 
 PATIENCE_S = 2.0
 
@@ -44,13 +52,11 @@ def _decode_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeLanes:
-    """Holds what it is offered until the test takes it away."""
+    """Holds what it is offered until the test takes it away. It stands for the holdings, too."""
 
     def __init__(self, free: int = 10) -> None:
-        self.low_water = -1
         self.finished = 0
-        self.lapses = 0
-        self.lease_until = float("inf")
+        self.unsettled = 0
         self.free = free
         self.waiting = 0
         self.waiting_bytes = 0
@@ -76,6 +82,16 @@ class FakeLanes:
 
     def held(self) -> dict[bytes, int]:
         return {job.entry_id: job.number for job in self.jobs}
+
+    def unsettled_count(self) -> int:
+        return self.unsettled
+
+    def ask_for_more_at(self, low_water: int) -> None:
+        """These lanes ask for nothing."""
+
+
+class FakeReclaimer:
+    has_work = False
 
 
 async def _nothing() -> None:
@@ -182,26 +198,40 @@ class ReaderBench:
         self.rejected: list[tuple[bytes, int, str]] = []
         self.exhausted: list[int] = []
         self.group_gone = 0
-        self.recovery = GroupRecovery("default", "a", 6000, self.lanes.held)
+        self.asked_before: list[int] = []  # how many reads were asked for when each batch came
+        self.shared = make_shared(holdings=self.lanes)
+        self.shared.group_gone.listen(self._see_group_gone)
+        self.orphan_flag = self.shared.may_have_orphans
+        self.recovery = GroupRecovery("default", "a", 6000, self.shared.holdings)
         decoder = Decoder(
             max_payload_bytes=1000,
             max_attempts=max_attempts,
             on_rejected=lambda entry_id, delivery, _, reason, __: self.rejected.append((entry_id, delivery, reason)),
             on_exhausted=lambda job: self.exhausted.append(job.data),
         )
+        broker, lanes = cast(Broker, self.broker), cast(Lanes, self.lanes)
+        self.prefetch = Prefetch(self.shared, lanes, read_count=100, max_bytes=16 * 2**20, max_entry_bytes=2**20)
+        self.intake = Intake(self.shared, lanes, decoder, self.recovery, self.prefetch, on_batch=self._note_batch)
+        releaser = Releaser(broker, self.shared, lanes)
+        self.orphans = Orphans(broker, self.shared, self.intake, self.prefetch, releaser)
+        self.reclaimer = FakeReclaimer()
         self.reader = Reader(
-            cast(Broker, self.broker),
-            "default",
-            "a",
-            lanes=self.lanes,
-            read_count=100,
+            broker,
+            self.shared,
+            helper=broker,
+            lanes=lanes,
+            intake=self.intake,
+            prefetch=self.prefetch,
+            orphans=self.orphans,
+            releaser=releaser,
+            reclaimer=cast(Reclaimer, self.reclaimer),
             block_ms=100,
-            decoder=decoder,
-            max_bytes=16 * 2**20,
-            max_entry_bytes=2**20,
-            recovery=self.recovery,
-            on_group_gone=self._see_group_gone,
+            max_reply_bytes=32 * 2**20,
+            on_drained=None,
         )
+
+    def _note_batch(self, batch: ReaderBatch) -> None:
+        self.asked_before.append(len(self.broker.asked))
 
     def _see_group_gone(self) -> None:
         self.group_gone += 1
@@ -281,7 +311,7 @@ class TestDecoding:
         bench = ReaderBench()
         await bench.read([entry(1), [b"2-0", fields], entry(3)])
         assert bench.lanes.numbers == [1, 3]
-        bench.reader.take([Claimed(b"4-0", fields, 2)])
+        bench.intake.take_claimed([Claimed(b"4-0", fields, 2)])
         assert bench.rejected == [(b"2-0", 1, reason), (b"4-0", 3, reason)]
 
 
@@ -294,19 +324,21 @@ class TestAttempts:
     async def test_a_job_knows_by_which_delivery_it_came(self) -> None:
         bench = ReaderBench(max_attempts=9)
         await bench.read([entry(1)])
-        bench.reader.take([claimed(2, deliveries=2)])
+        bench.intake.take_claimed([claimed(2, deliveries=2)])
         bench.broker.pages = [[claimed(3, deliveries=4)]]
-        await bench.reader.adopt_orphans()
+        await bench.orphans.adopt()
         assert bench.lanes.held() == {b"1-0": 1, b"2-0": 3, b"3-0": 4}
 
     def test_earlier_deliveries_count_as_runs(self) -> None:
         bench = ReaderBench(max_attempts=9)
-        bench.reader.take([claimed(1, deliveries=2, attempt=3)])
+        bench.intake.take_claimed([claimed(1, deliveries=2, attempt=3)])
         assert [(job.attempt, job.earlier_deliveries) for job in bench.lanes.jobs] == [(5, 2)]
 
     def test_a_job_without_attempts_left_is_dead_on_arrival(self) -> None:
         bench = ReaderBench(max_attempts=3)
-        bench.reader.take([claimed(1, deliveries=2), claimed(2, deliveries=3), claimed(3, deliveries=1, attempt=2)])
+        bench.intake.take_claimed(
+            [claimed(1, deliveries=2), claimed(2, deliveries=3), claimed(3, deliveries=1, attempt=2)]
+        )
         assert (bench.lanes.numbers, bench.exhausted) == ([1], [2, 3])
 
     async def test_a_jobs_own_number_of_attempts_wins(self) -> None:
@@ -339,7 +371,7 @@ class TestLostReplies:
     async def test_an_entry_claimed_while_the_reader_searches_is_offered_once(self) -> None:
         bench = ReaderBench()
         bench.broker.pages = [[claimed(1, deliveries=2)]]
-        bench.broker.on_page = lambda: bench.reader.take([claimed(1)]) if not bench.lanes.jobs else None
+        bench.broker.on_page = lambda: bench.intake.take_claimed([claimed(1)]) if not bench.lanes.jobs else None
         await bench.read(ConnectionLost("cut"))
         assert bench.lanes.numbers == [1]
 
@@ -348,14 +380,14 @@ class TestLostReplies:
         bench = ReaderBench()
         bench.broker.pages = [[claimed(1, deliveries=2)]]
         await bench.read(ConnectionLost("cut"))
-        bench.reader.take([claimed(1)])
+        bench.intake.take_claimed([claimed(1)])
         assert bench.lanes.numbers == [1]
 
     async def test_an_entry_found_while_its_delivery_is_on_its_way_is_offered_once(self) -> None:
         """The reclaimer searches for orphans too, at the start and after its own losses, while the reader reads."""
         bench = ReaderBench()
         bench.broker.pages = [[claimed(1)]]
-        bench.broker.on_read = bench.reader.adopt_orphans
+        bench.broker.on_read = bench.orphans.adopt
         await bench.read([entry(1), entry(2)])
         assert sorted(bench.lanes.numbers) == [1, 2]
 
@@ -363,7 +395,7 @@ class TestLostReplies:
         bench = ReaderBench()
 
         async def find_and_finish() -> None:
-            await bench.reader.adopt_orphans()
+            await bench.orphans.adopt()
             assert bench.lanes.numbers == [1]
             bench.lanes.jobs.clear()
 
@@ -375,7 +407,7 @@ class TestLostReplies:
     async def test_an_entry_that_arrives_while_deleted_orphans_are_acked_is_offered_once(self) -> None:
         bench = ReaderBench()
         bench.broker.pages = [[Claimed(b"9-0", None, 1), claimed(1)]]
-        bench.broker.on_ack = lambda: bench.reader.arrive([entry(1)])
+        bench.broker.on_ack = lambda: bench.intake.take_fresh([entry(1)])
         await bench.read(ConnectionLost("cut"))
         assert bench.lanes.numbers == [1]
 
@@ -383,24 +415,24 @@ class TestLostReplies:
 class TestComingBack:
     def test_an_entry_that_still_runs_here_is_not_run_beside_itself(self) -> None:
         bench = ReaderBench()
-        bench.reader.take([claimed(1, deliveries=0)])
-        bench.reader.take([claimed(1, deliveries=2)])
+        bench.intake.take_claimed([claimed(1, deliveries=0)])
+        bench.intake.take_claimed([claimed(1, deliveries=2)])
         assert [job.number for job in bench.lanes.jobs] == [1]
 
     async def test_an_entry_that_still_runs_here_is_no_orphan(self) -> None:
         bench = ReaderBench()
-        bench.reader.take([claimed(1, deliveries=0)])
+        bench.intake.take_claimed([claimed(1, deliveries=0)])
         bench.broker.pages = [[claimed(1, deliveries=3)]]
-        await bench.reader.adopt_orphans()
+        await bench.orphans.adopt()
         assert [job.number for job in bench.lanes.jobs] == [1]
 
     async def test_an_entry_is_found_by_its_present_delivery_when_the_earlier_run_has_ended(self) -> None:
         bench = ReaderBench()
-        bench.reader.take([claimed(1, deliveries=0)])
-        bench.reader.take([claimed(1, deliveries=2)])
+        bench.intake.take_claimed([claimed(1, deliveries=0)])
+        bench.intake.take_claimed([claimed(1, deliveries=2)])
         bench.lanes.jobs.clear()
         bench.broker.pages = [[claimed(1, deliveries=3)]]
-        await bench.reader.adopt_orphans()
+        await bench.orphans.adopt()
         assert [(job.number, job.attempt) for job in bench.lanes.jobs] == [(3, 2)]
 
 
@@ -416,7 +448,7 @@ class TestShedding:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2), entry(3)])
         bench.broker.pages = [[claimed(1), claimed(2), claimed(3)]]
-        bench.broker.on_release = bench.reader.adopt_orphans
+        bench.broker.on_release = bench.orphans.adopt
         await bench.reader._shed()
         assert (bench.lanes.numbers, bench.broker.released) == ([1], [b"2-0", b"3-0"])
 
@@ -428,9 +460,9 @@ class TestReadingAhead:
     async def bench(self) -> ReaderBench:
         bench = ReaderBench()
         bench.broker.client_id = 7
-        bench.lanes.free = bench.reader._read_count = WORTH_READING
-        bench.reader._estimate.rate = 1e6
-        bench.reader._estimate._at = float("inf")  # nothing is measured: it stays so
+        bench.lanes.free = bench.prefetch._read_count = WORTH_READING
+        bench.prefetch._estimate.rate = 1e6
+        bench.prefetch._estimate._at = float("inf")  # nothing is measured: it stays so
         return bench
 
     @staticmethod
@@ -438,11 +470,9 @@ class TestReadingAhead:
         return [entry(number) for number in range(start, start + count)]
 
     async def test_the_next_batch_is_asked_for_before_the_last_is_offered(self, bench: ReaderBench) -> None:
-        asked_before: list[int] = []
-        bench.reader.on_batch = lambda _: asked_before.append(len(bench.broker.asked))
         await bench.read(self.batch(0), self.batch(1000), self.batch(2000, 3))
         assert len(bench.lanes.jobs) == 2 * WORTH_READING + 3
-        assert asked_before == [2, 3, 3]
+        assert bench.asked_before == [2, 3, 3]
         assert [block_ms for _, block_ms in bench.broker.asked] == [100, None, None, 100]
 
     async def test_a_read_that_brings_less_ends_it(self, bench: ReaderBench) -> None:
@@ -466,22 +496,24 @@ class TestReadingAhead:
     async def test_the_reader_does_not_read_ahead_before_more_urgent_work(self, bench: ReaderBench, why: str) -> None:
         reader = bench.reader
         assert reader._room_behind(WORTH_READING) == 0  # what jobs weigh here is not known yet
-        reader._weight.measure(1, 100)
+        bench.prefetch.measure_entries(1, 100)
         assert reader._room_behind(WORTH_READING) == WORTH_READING
-        reader._is_stopping, reader._is_paused = why == "stopping", why == "paused"
-        reader.may_have_orphans = why == "orphans"
-        if why == "claims":
-            reader.claims = cast(Any, SimpleNamespace(has_work=True))
+        reader._is_stopping = why == "stopping"
+        if why == "paused":
+            bench.shared.is_paused.set()
+        if why == "orphans":
+            bench.orphan_flag.set()
+        bench.reclaimer.has_work = why == "claims"
         if why == "unsettled":
-            reader.unsettled = lambda: MAX_UNSETTLED + 1
+            bench.lanes.unsettled = MAX_UNSETTLED + 1
         if why == "slow handler":
-            reader._estimate.rate = 10 * WORTH_READING - 11
+            bench.prefetch._estimate.rate = 10 * WORTH_READING - 11
         if why == "no connection":
             bench.broker.client_id = None
         if why == "little room":
             bench.lanes.free = -3 * READ_COUNT
         if why == "weight":
-            reader._weight.measure(1, 20_000)
+            bench.prefetch.measure_entries(1, 20_000)
         assert reader._room_behind(WORTH_READING) == 0
 
     async def test_entries_that_came_are_not_lost_when_the_next_read_is(self, bench: ReaderBench) -> None:
@@ -505,14 +537,13 @@ class TestReadingAhead:
         assert len(bench.lanes.jobs) == WORTH_READING + 3
 
     async def test_no_entry_is_read_while_too_many_outcomes_are_unsettled(self, bench: ReaderBench) -> None:
-        unsettled = MAX_UNSETTLED + 1
-        bench.reader.unsettled = lambda: unsettled
+        bench.lanes.unsettled = MAX_UNSETTLED + 1
         bench.broker.answers = [[entry(1)]]
         bench.reader.start()
         await asyncio.sleep(0.05)
         assert bench.broker.asked == []
-        unsettled = MAX_UNSETTLED
-        bench.reader.on_settled()
+        bench.lanes.unsettled = MAX_UNSETTLED
+        bench.shared.settled.send()
         async with asyncio.timeout(PATIENCE_S):
             await bench.broker.is_idle.wait()
         assert bench.lanes.numbers == [1]
@@ -542,12 +573,12 @@ class TestReport:
 
     async def test_a_claim_from_before_the_report_is_not_started(self) -> None:
         bench = ReaderBench()
-        with bench.reader.expecting():
+        with bench.intake.expecting():
             await bench.report()
-            bench.reader.take([claimed(1)])
+            bench.intake.take_claimed([claimed(1)])
         assert bench.lanes.numbers == []
-        with bench.reader.expecting():
-            bench.reader.take([claimed(1)])
+        with bench.intake.expecting():
+            bench.intake.take_claimed([claimed(1)])
         assert bench.lanes.numbers == [1]
 
     async def test_a_page_of_orphans_from_before_the_report_is_not_started(self) -> None:
@@ -561,9 +592,9 @@ class TestReport:
             return bench.broker.pages.pop(0) if bench.broker.pages else []
 
         bench.broker.list_pending = page  # type: ignore[assignment, method-assign]
-        await bench.reader.adopt_orphans()
+        await bench.orphans.adopt()
         assert bench.lanes.numbers == [1]
-        assert bench.reader.may_have_orphans
+        assert bench.orphan_flag.is_set
 
     async def test_an_entry_asked_for_during_a_report_is_not_started(self) -> None:
         """It may belong to the group as it was before the report arrived."""
@@ -577,12 +608,12 @@ class TestReport:
         bench.broker.on_report = under_way
         reporting = asyncio.create_task(bench.report())
         await asked.wait()
-        with bench.reader.expecting():
-            bench.reader.take([claimed(1)])
+        with bench.intake.expecting():
+            bench.intake.take_claimed([claimed(1)])
             assert bench.lanes.numbers == []
             arrived.set()
             await reporting
-            bench.reader.take([claimed(1)])
+            bench.intake.take_claimed([claimed(1)])
         assert bench.lanes.numbers == []
 
     async def test_a_report_that_fails_is_over(self) -> None:
@@ -618,7 +649,7 @@ class TestReport:
         bench.broker.on_report = note
         speaking = threading.Thread(target=speak)
         speaking.start()
-        bench.reader.take([claimed(1, deliveries=2), claimed(2)])
+        bench.intake.take_claimed([claimed(1, deliveries=2), claimed(2)])
         speaking.join(PATIENCE_S)
         assert said == [{b"1-0": 3, b"2-0": 2}]
 
@@ -639,7 +670,7 @@ class TestRebuiltGroup:
         bench = ReaderBench()
         await bench.read([entry(1)], ReplyError("NOGROUP No such key"), [entry(2)])
         bench.lanes.jobs = [job for job in bench.lanes.jobs if job.data != 1]
-        bench.reader.take([claimed(1)])
+        bench.intake.take_claimed([claimed(1)])
         assert sorted(bench.lanes.numbers) == [1, 2]
 
 
@@ -716,15 +747,19 @@ class TestPause:
 
 
 class TestRoom:
-    def test_a_stopping_reader_has_no_room(self) -> None:
+    @pytest.mark.parametrize("why", ("paused", "no lease"))
+    def test_there_is_no_room_for_claims_while_no_job_may_start(self, why: str) -> None:
         bench = ReaderBench()
-        assert bench.reader.room() == 10
-        bench.reader._is_stopping = True
-        assert bench.reader.room() == 0
+        assert bench.prefetch.room_for_claims() == 10
+        if why == "paused":
+            bench.shared.is_paused.set()
+        else:
+            bench.shared.lease.renew(0.0)
+        assert bench.prefetch.room_for_claims() == 0
 
     def test_deleted_entries_are_skipped(self) -> None:
         bench = ReaderBench()
-        bench.reader.take([Claimed(b"1-0", None, 1), claimed(2)])
+        bench.intake.take_claimed([Claimed(b"1-0", None, 1), claimed(2)])
         assert bench.lanes.numbers == [2]
 
 
@@ -738,10 +773,10 @@ class TestHeldEntries:
 
     async def test_a_claimed_or_adopted_entry_does_not_run_beside_itself(self) -> None:
         bench = ReaderBench()
-        with bench.reader.expecting():
-            bench.reader.take([claimed(5)])
+        with bench.intake.expecting():
+            bench.intake.take_claimed([claimed(5)])
         bench.broker.pages = [[claimed(7)]]
-        await bench.reader.adopt_orphans()
+        await bench.orphans.adopt()
         await bench.read([entry(5), entry(6), entry(7)])
         assert bench.lanes.numbers == [5, 7, 6]
 
@@ -756,40 +791,41 @@ class TestHeldEntries:
         bench = ReaderBench()
         await bench.read([entry(9)], [entry(10)])
         asked: list[int] = []
-        bench.reader._held = lambda: asked.append(1) or bench.lanes.held()  # type: ignore[func-returns-value]
-        bench.reader.arrive([entry(11)])
+        held = bench.lanes.held
+        bench.lanes.held = lambda: asked.append(1) or held()  # type: ignore[func-returns-value, method-assign]
+        bench.intake.take_fresh([entry(11)])
         assert asked == []  # nothing that is held can be among what comes in its order
-        bench.reader.arrive([entry(10)])
+        bench.intake.take_fresh([entry(10)])
         assert (asked, bench.lanes.numbers) == ([1], [9, 10, 11])
 
     async def test_an_id_that_no_server_makes_does_no_harm(self) -> None:
         bench = ReaderBench()
-        bench.reader.arrive([[b"odd", entry(1)[1]]])
-        bench.reader.arrive([[b"odd", entry(1)[1]]])
+        bench.intake.take_fresh([[b"odd", entry(1)[1]]])
+        bench.intake.take_fresh([[b"odd", entry(1)[1]]])
         assert bench.lanes.numbers == [1]
 
 
 class TestBytes:
     async def test_waiting_entries_leave_less_room(self) -> None:
         bench = ReaderBench()
-        bench.reader._weight.measure(1, 2**20)
+        bench.prefetch._entry_size.measure(1, 2**20)
         bench.lanes.waiting, bench.lanes.waiting_bytes = 10, 10 * 2**20
-        assert bench.reader.bytes_left == 6 * 2**20
-        assert bench.reader.bounds() == Bounds(2**20, 2**20)
+        assert bench.prefetch.bytes_left == 6 * 2**20
+        assert bench.prefetch.bounds() == Bounds(2**20, 2**20)
         bench.lanes.waiting, bench.lanes.waiting_bytes = 16, 16 * 2**20
-        assert (bench.reader.room(), bench.reader.bounds().max_bytes) == (0, 1)
+        assert (bench.prefetch.room_for_claims(), bench.prefetch.bounds().max_bytes) == (0, 1)
 
     async def test_unsettled_entries_leave_less_room(self) -> None:
         bench = ReaderBench()
-        bench.reader._weight.measure(1, 2**20)
-        bench.reader.unsettled = lambda: 14
-        assert bench.reader.bytes_left == 2 * 2**20
+        bench.prefetch._entry_size.measure(1, 2**20)
+        bench.lanes.unsettled = 14
+        assert bench.prefetch.bytes_left == 2 * 2**20
 
     async def test_small_jobs_are_not_added_up(self) -> None:
         bench = ReaderBench()
-        bench.reader._weight.measure(10, 1000)
+        bench.prefetch._entry_size.measure(10, 1000)
         bench.lanes.waiting, bench.lanes.waiting_bytes = 50, 2**40
-        assert bench.reader.bytes_left == 16 * 2**20 - 5000
+        assert bench.prefetch.bytes_left == 16 * 2**20 - 5000
 
     async def test_large_entries_are_read_by_a_script_as_long_as_there_are_any(self) -> None:
         bench = ReaderBench()
@@ -801,7 +837,7 @@ class TestBytes:
             return waiting.pop(0) if waiting else []
 
         bench.broker.read_within = read_within  # type: ignore[method-assign]
-        bench.reader._weight.bytes = 2.0**28
+        bench.prefetch._entry_size.bytes = 2.0**28
         await bench.read([entry(3)], [entry(4)])
         assert bench.lanes.numbers == [1, 2, 3, 4]
         assert [count for count, _ in bench.broker.asked] == [1, 1, 1]
@@ -811,32 +847,32 @@ class TestBytes:
         caplog.set_level(logging.INFO)
         bench = ReaderBench()
         await bench.read([entry(1)])
-        assert bench.reader._weight.bytes < 1000
+        assert bench.prefetch._entry_size.bytes < 1000
         bench.broker.pages = [[claimed(2)]]
         await bench.read(ReplyTooLarge("a reply takes more than 9 bytes"), [entry(3)])
         assert bench.lanes.numbers == [1, 2, 3]
-        assert bench.reader._weight.bytes > 2**22
+        assert bench.prefetch._entry_size.bytes > 2**22
         assert "reads fewer at a time" in caplog.text
 
     async def test_orphans_are_adopted_as_there_is_room_for_them(self) -> None:
         bench = ReaderBench()
         bench.broker.pages = [[claimed(1)], [claimed(2)], [claimed(3)]]
-        bench.reader._weight.bytes, bench.lanes.waiting = 2.0**28, 1
+        bench.prefetch._entry_size.bytes, bench.lanes.waiting = 2.0**28, 1
 
         def fill_up() -> None:
             bench.lanes.waiting_bytes = 2**30
 
         bench.broker.on_page = fill_up
-        assert await bench.reader.adopt_orphans()
-        assert (bench.lanes.numbers, bench.reader.may_have_orphans) == ([1], True)
+        assert await bench.orphans.adopt()
+        assert (bench.lanes.numbers, bench.orphan_flag.is_set) == ([1], True)
         bench.broker.on_page, bench.lanes.waiting_bytes = lambda: None, 0
-        assert not await bench.reader.adopt_orphans()
-        assert (bench.lanes.numbers, bench.reader.may_have_orphans) == ([1, 2, 3], False)
+        assert not await bench.orphans.adopt()
+        assert (bench.lanes.numbers, bench.orphan_flag.is_set) == ([1, 2, 3], False)
 
     async def test_an_orphan_that_is_too_large_is_rejected_by_its_size(self) -> None:
         bench = ReaderBench()
         bench.broker.pages = [[Claimed(b"1-0", None, 3, size=2**27), claimed(2)]]
-        await bench.reader.adopt_orphans()
+        await bench.orphans.adopt()
         assert (bench.lanes.numbers, bench.rejected) == ([2], [(b"1-0", 3, "oversize_payload")])
 
 

@@ -15,6 +15,7 @@ from pychasqui._redis.keys import Keys
 from pychasqui._redis.replies import Bounds, Claimed
 from pychasqui._worker import reclaimer as module
 from pychasqui._worker.reclaimer import Reclaimer, over_leases
+from tests.support.worker_parts import make_shared
 
 BOUNDS = Bounds(2**20, 2**20)
 NOW_MS = 1_700_000_000_000
@@ -92,12 +93,13 @@ class FakeBroker:
 
 
 class FakeIntake:
+    """Stands for the prefetch, too."""
+
     def __init__(self, room: int = 10) -> None:
-        self.may_have_orphans = False
         self.left = room
         self.entries: list[Claimed] = []
 
-    def room(self) -> int:
+    def room_for_claims(self) -> int:
         return self.left
 
     def expecting(self) -> AbstractContextManager[None]:
@@ -106,10 +108,7 @@ class FakeIntake:
     def bounds(self) -> Bounds:
         return BOUNDS
 
-    async def adopt_orphans(self) -> bool:
-        return False
-
-    def take(self, entries: list[Claimed]) -> None:
+    def take_claimed(self, entries: list[Claimed]) -> None:
         self.entries += entries
         self.left -= len(entries)
 
@@ -129,20 +128,24 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-async def no_far_leases(broker: Broker) -> None:
-    pass
+class FakeRecovery:
+    async def cap_leases(self, broker: Broker) -> None:
+        """No lease is too long."""
 
 
 def reclaimer(broker: FakeBroker, intake: FakeIntake | None = None, last_trouble: float = float("-inf")) -> Reclaimer:
+    shared = make_shared(consumer="me")
+    shared.lease.troubled_at = last_trouble
+    intake = intake or FakeIntake()
     return Reclaimer(
         cast(Broker, broker),
-        "default",
-        "me",
-        intake=intake or FakeIntake(),
+        shared,
+        intake=cast(Any, intake),
+        prefetch=cast(Any, intake),
+        orphans=cast(Any, None),
+        recovery=cast(Any, FakeRecovery()),
         claim_min_idle_ms=30_000,
         lease_s=6.0,
-        cap_leases=no_far_leases,
-        last_trouble=lambda: last_trouble,
     )
 
 

@@ -16,10 +16,11 @@ from pychasqui._wire.envelope import decode_envelope, encode_data, encode_retry,
 from pychasqui._wire.repeatable import encode_spec
 from pychasqui._worker import leader
 from pychasqui._worker import scheduler as module
-from pychasqui._worker.scheduler import BYTES_A_CALL, DECIDE_S, GATHER_S, JOBS_A_CALL, Scheduler, _plan, in_calls
+from pychasqui._worker.scheduler import BYTES_A_CALL, DECIDE_S, GATHER_S, JOBS_A_CALL, SchedulerService, _plan, in_calls
 from pychasqui.errors import DecodeError
 from pychasqui.retry import BackoffSpec, RetryOverride
 from pychasqui.schedule import GRACE_MS, MAX_FIRES, RepeatSpec
+from tests.support.worker_parts import ignore_death
 
 NOW = 1_800_000_000_000
 MINUTE_MS = 60_000
@@ -209,11 +210,15 @@ class FakeRepeats:
         return self.refusal
 
 
+def scheduler_of(repeats: FakeRepeats, *, tick_s: float) -> SchedulerService:
+    return SchedulerService(cast(RepeatablesBroker, repeats), "me", on_death=ignore_death, tick_s=tick_s)
+
+
 class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 50.0
         self.repeats = FakeRepeats()
-        self.scheduler = Scheduler(cast(RepeatablesBroker, self.repeats), "me", tick_s=1.5)
+        self.scheduler = scheduler_of(self.repeats, tick_s=1.5)
         for patched in (module, leader):
             monkeypatch.setattr(patched, "monotonic", lambda: self.now)
 
@@ -303,6 +308,6 @@ class TestTick:
         assert bench.looks_at == pytest.approx(0.05)
 
     async def test_a_late_fire_has_a_grace_of_several_ticks(self) -> None:
-        slow = Scheduler(cast(RepeatablesBroker, FakeRepeats()), "me", tick_s=60)
+        slow = scheduler_of(FakeRepeats(), tick_s=60)
         assert slow._grace_ms == 180_000
-        assert Scheduler(cast(RepeatablesBroker, FakeRepeats()), "me", tick_s=0.01)._grace_ms == GRACE_MS
+        assert scheduler_of(FakeRepeats(), tick_s=0.01)._grace_ms == GRACE_MS

@@ -1,4 +1,4 @@
-"""How many jobs a worker may hold, judged by how fast it finishes them and by what they weigh: pure arithmetic."""
+"""Estimates how many jobs a worker may hold, by how fast they finish and by how large they are: pure arithmetic."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class PrefetchEstimate:
         return min(int(self.rate * PREFETCH_S), 3 * READ_COUNT)
 
 
-WEIGHT_KEPT = 0.75  # of what entries weighed, from one batch to the next: large ones tend to come in groups
+SIZE_KEPT = 0.75  # of the size of entries, from one batch to the next: large ones tend to come in groups
 
 
-class Weight:
-    """What an entry takes on the line, judged by those that came last; rather too much than too little."""
+class EntrySizeEstimate:
+    """How many bytes an entry takes on the line, judged by those that came last; rather too many than too few."""
 
     def __init__(self) -> None:
         self.bytes = math.inf  # nothing is known yet: anything may come
@@ -53,10 +53,14 @@ class Weight:
 
     def measure(self, count: int, total_bytes: int) -> None:
         if count:
-            self.bytes = max(total_bytes / count, self.bytes * WEIGHT_KEPT if self.is_known else 0.0)
+            self.bytes = max(total_bytes / count, self.bytes * SIZE_KEPT if self.is_known else 0.0)
+
+    def expect(self, entry_bytes: float) -> None:
+        """Entries of this size may come, whatever was measured."""
+        self.bytes = entry_bytes
 
     def of(self, count: int) -> float:
-        """What that many weigh; nothing if there are none."""
+        """How many bytes that many entries take; 0 if there are none."""
         return count * self.bytes if count else 0.0
 
     def count_within(self, room_bytes: int) -> int:

@@ -12,7 +12,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from .._core.delivery import Delivery
 from .._core.limits import ACK_BATCH, OUTCOME_BATCH, OUTCOME_BYTES, REGROUP_S, RESULT_BATCH_BYTES
@@ -26,21 +26,16 @@ from .._redis.socket import Socket
 from .._wire.envelope import encode_data
 from ..errors import RedisTrouble
 from ..metrics import GuardedSinks
+from .event_writer import EventWriter
 from .outcome_metrics import records_of
 from .service import Service
+from .shared import Shared
 from .unsettled import Unsettled
 
 log = logging.getLogger("chasqui.worker")
 
 MOVES_AT_ONCE = 4
-REFUSED_BYTES = 64 * 2**20  # jobs that Redis refuses do not keep others from being read, up to that
 T = TypeVar("T", Rescheduled, Buried)
-
-
-class Announces(Protocol):
-    def done(self, socket: Socket, jobs: list[Delivery]) -> None: ...
-    def tell_started(self) -> None: ...
-    def miss(self, count: int, why: str) -> None: ...
 
 
 class Kind(NamedTuple):
@@ -58,40 +53,38 @@ class Acker(Service):
     def __init__(
         self,
         broker: Broker,
-        group: str,
-        consumer: str,
+        shared: Shared,
         *,
         dlq_max_len: int,
         on_rescheduled: Callable[[int], None],
-        on_fenced: Callable[[], None],
-        on_group_gone: Callable[[], None],
-        event_writer: Announces | None = None,
+        event_writer: EventWriter | None = None,
         metrics: GuardedSinks | None = None,
         result_ttl_ms: int = 0,
         events_max_len: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(shared.on_death)
         self._broker = broker
-        self._group = group
-        self._consumer = consumer
+        self._group = shared.group
+        self._consumer = shared.consumer
+        self._settled, self._group_gone = shared.settled, shared.group_gone
+        self._may_have_orphans = shared.may_have_orphans
         self._dlq_max_len = dlq_max_len
         self._on_rescheduled = on_rescheduled
-        self._on_fenced = on_fenced  # an entry was not ours any more, at least not by that delivery
-        self.on_settled: Callable[[], None] = _nobody
-        self._on_group_gone = on_group_gone
         self._event_writer = event_writer
         self._metrics = metrics
         self._result_ttl_ms = result_ttl_ms  # 0: results are not stored
         # hot: chosen once; a plain ack knows nothing of results
         self.done = self._done_with_result if result_ttl_ms else self._done_plainly
         self._events_max_len = events_max_len
-        acks, finishes = Unsettled[Delivery](consumer, "ack jobs"), Unsettled[Delivery](consumer, "finish jobs")
-        self._done, self._finishing = acks.waiting, finishes.waiting  # hot: appended to by each job
-        self._failed = Unsettled[Rescheduled](consumer, "reschedule failed jobs")
-        self._dead = Unsettled[Buried](consumer, "bury dead jobs")
+        unsettled = shared.holdings.unsettled
+        self._done, self._finishing = (
+            unsettled.done.waiting,
+            unsettled.finishing.waiting,
+        )  # hot: appended to by each job
+        self._failed, self._dead = unsettled.failed, unsettled.dead
         self._kinds = (
-            Kind(acks, self._ack),
-            Kind(finishes, self._finish),
+            Kind(unsettled.done, self._ack),
+            Kind(unsettled.finishing, self._finish),
             Kind(self._failed, lambda: self._move(self._failed, self._reschedule)),
             Kind(self._dead, lambda: self._move(self._dead, self._bury)),
         )
@@ -116,27 +109,6 @@ class Acker(Service):
         self._dead.waiting.append(job)
         self._dead.bytes += job.size
         self.wake()
-
-    @property
-    def unsettled(self) -> int:
-        """How many jobs have ended here of which Redis does not know yet, without those that it refuses."""
-        count = len(self._done) + len(self._finishing)
-        for moves in (self._failed, self._dead):
-            if moves.bytes > REFUSED_BYTES:
-                count += len(moves)
-            elif not moves.is_refused:
-                count += len(moves.waiting)
-        return count
-
-    def held(self) -> dict[bytes, int]:
-        """Entries that have ended here and are not settled in Redis yet, each with its delivery.
-
-        Also called from the keeper's thread: a list is copied in one step.
-        """
-        held = {job.entry_id: job.number for job in (*self._done.copy(), *self._finishing.copy())}
-        held.update((job.entry_id, job.delivery) for job in self._failed.held())
-        held.update((job.entry_id, job.delivery) for job in self._dead.held())
-        return held
 
     async def _run(self) -> None:
         while True:
@@ -166,7 +138,7 @@ class Acker(Service):
             await kind.settle()
         except RedisTrouble as error:
             self._mend(kind.unsettled, error)
-        self.on_settled()
+        self._settled.send()
 
     async def _ack(self) -> None:
         done = self._done[:ACK_BATCH]
@@ -249,7 +221,7 @@ class Acker(Service):
             self._event_writer.miss(settled.untold, "Redis has refused them")
         each = list(zip(jobs, settled.answers, strict=True))
         if LOST in settled.answers:
-            self._on_fenced()
+            self._may_have_orphans.set()  # an entry is not ours any more, at least not by that delivery
         if self._metrics is not None:
             # A handler has run, also if its job was not ours to move any more.
             for job, answer in each:
@@ -261,7 +233,7 @@ class Acker(Service):
         """Put right what can be put right; this kind is settled again after a pause."""
         action = action_for(error)
         if action is ErrorAction.NO_GROUP:  # of a worker that drains nobody else may notice
-            self._on_group_gone()
+            self._group_gone.send()
             unsettled.failed(error, REGROUP_S)
             return
         unsettled.failed(error)
@@ -281,10 +253,6 @@ def cut_batches(jobs: Sequence[T]) -> list[list[T]]:
         batches[-1].append(job)
         bytes_left -= size
     return batches
-
-
-def _nobody() -> None:
-    """Nobody has asked to be told."""
 
 
 def encode_result(job: Delivery, result: Any) -> tuple[bytes | None, str]:

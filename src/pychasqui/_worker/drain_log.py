@@ -1,4 +1,4 @@
-"""What a worker that stops says of the jobs that still run: what it waits for, and what becomes of the rest."""
+"""Logs which jobs still run while a worker stops: what it waits for, and what becomes of the rest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger("chasqui.worker")
 NAMES_SHOWN = 5
 
 
-def tell_what_runs(
+def log_what_runs(
     consumer: str, running: Sequence[Delivery], *, stopped_by: str, deadline_s: float, has_signals: bool
 ) -> None:
     """`stopped_by`: the signal or the cancellation that stops it; "" if the program has called close()."""
@@ -36,7 +36,7 @@ def tell_what_runs(
     )
 
 
-def tell_what_is_cut_off(consumer: str, running: Sequence[Delivery], *, why: str, fate: str) -> None:
+def log_what_is_cut_off(consumer: str, running: Sequence[Delivery], *, why: str, fate: str) -> None:
     if running:
         names = names_of(running)
         log.warning("worker %s: %s and of its jobs %d still run (%s): %s", consumer, why, len(running), names, fate)
@@ -59,5 +59,5 @@ def fate_of_threads(lease_s: float) -> str:
 def names_of(jobs: Sequence[Delivery]) -> str:
     """The most frequent names, each with its number."""
     names = Counter(job.name for job in jobs)
-    told = [f"{count} of {printable(name, 50)!r}" for name, count in names.most_common(NAMES_SHOWN)]
-    return ", ".join(told) + (f" and {len(names) - NAMES_SHOWN} other names" if len(names) > NAMES_SHOWN else "")
+    shown = [f"{count} of {printable(name, 50)!r}" for name, count in names.most_common(NAMES_SHOWN)]
+    return ", ".join(shown) + (f" and {len(names) - NAMES_SHOWN} other names" if len(names) > NAMES_SHOWN else "")

@@ -20,6 +20,7 @@ from .._redis.socket import Socket
 from .._wire.event import Event, joined
 from ..errors import RedisTrouble
 from .service import Service
+from .shared import OnDeath
 
 log = logging.getLogger("chasqui.worker")
 
@@ -32,8 +33,8 @@ class EventWriter(Service):
 
     title = "event writer"
 
-    def __init__(self, broker: Broker, *, max_len: int, stores_results: bool) -> None:
-        super().__init__()
+    def __init__(self, broker: Broker, *, on_death: OnDeath, max_len: int, stores_results: bool) -> None:
+        super().__init__(on_death)
         self.dropped = 0
         self._broker = broker
         self._max_len = max_len

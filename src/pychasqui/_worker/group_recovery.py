@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 
 from .._core.limits import MAX_WORKER_LEASE_MS
 from .._redis.broker import Broker
+from .shared import Holdings
 
 log = logging.getLogger("chasqui.worker")
 
@@ -22,8 +22,8 @@ NEVER = -1
 class GroupRecovery:
     """One report at a time. Whoever asks for entries notes the moment, and starts none if there was a report since."""
 
-    def __init__(self, group: str, consumer: str, lease_ms: int, held: Callable[[], dict[bytes, int]]) -> None:
-        self.held = held  # each entry that this worker has to do with, with its delivery
+    def __init__(self, group: str, consumer: str, lease_ms: int, holdings: Holdings) -> None:
+        self._holdings = holdings
         self.lock = threading.Lock()  # held from the look at `reports` until what came is among what is held
         self._me = (group, consumer, lease_ms)
         self._group, self._lease_ms = group, lease_ms
@@ -36,7 +36,7 @@ class GroupRecovery:
         with self.lock:
             self.reports += 1
             self._is_under_way = True
-            held = list(self.held().items())
+            held = list(self._holdings.held().items())
         try:
             return await broker.rebuild_group(*self._me, held)
         finally:

@@ -10,37 +10,23 @@ where it arrives, in the lane's name, and the lane goes on from there.
 from __future__ import annotations
 
 import asyncio
-from asyncio.tasks import _enter_task, _leave_task  # documented for who runs steps of tasks: Extending asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from time import monotonic
 from types import CoroutineType
-from typing import Any, NamedTuple
+from typing import Any
 
 from .._core.clock import lease_clock
 from .._core.delivery import Delivery
 from .._core.limits import TURN_S
-from .job_context import HandlerExit, Steps, as_coroutine, first_step, go_on
+from .first_step import RunHandler, StartedJob, take_first_step
+from .job_context import HandlerExit, as_coroutine, go_on
+from .shared import Shared
+from .task_ends import cancel_tasks
 
 CLEANUP_S = 5.0  # for which a handler that is cancelled may go on, to roll back what it has begun
 LAST_CLEANUP_S = 0.5
-
-RunHandler = Callable[[Delivery], Awaitable[Any]]
-
-
-class StartedJob(NamedTuple):
-    """A job that has taken its first step outside of its lane."""
-
-    job: Delivery
-    steps: Steps | None  # None: it has ended by the error
-    error: BaseException | None = None  # what its lane is to throw into it first
-
-    async def end(self) -> Any:
-        if self.steps is not None:
-            return await go_on(*self.steps, self.error)
-        assert self.error is not None
-        raise HandlerExit(self.error) if issubclass(type(self.error), GeneratorExit) else self.error
 
 
 class Lanes:
@@ -49,27 +35,28 @@ class Lanes:
     def __init__(
         self,
         handler: RunHandler,
-        concurrency: int,
+        shared: Shared,
         *,
+        on_start: Callable[[Delivery], None] | None,
         on_done: Callable[[Delivery, Any], None],
         on_failed: Callable[[Delivery, BaseException], None],
         decode: Callable[[Delivery], Awaitable[bool]],
+        is_abandoned: Callable[[], bool],
     ) -> None:
         self.finished = 0  # runs that have ended, well or not
-        self.low_water = -1  # on_room is called when the inbox falls to this, and when a lane finds it empty
-        self.on_room: Callable[[], None] = _nobody
-        self.on_start: Callable[[Delivery], None] | None = None
-        self.on_death: Callable[[str, BaseException], None] = _nobody
-        self.is_abandoned: Callable[[], bool] = bool  # whether the loop ends without the worker having been stopped
-        self.lease_until = float("inf")  # by lease_clock(); set from the keeper's thread
-        self.lapses = 0  # how often the lease was over
+        self._low_water = -1  # the inbox size at which the lanes ask for more jobs; they also do when it is empty
+        self._room = shared.room
+        self._on_death = shared.on_death
+        self._lease = shared.lease
+        self._holdings = shared.holdings
+        self._on_start = on_start
+        self._is_abandoned = is_abandoned  # whether the loop ends without the worker having been stopped
         self._started = 0
         self._handler = handler
         self._on_done = on_done
         self._on_failed = on_failed
         self._decode = decode  # what was put off until it starts; whether it is to run
-        self._inbox: deque[Delivery] = deque()
-        self._running: list[Delivery | None] = [None] * concurrency
+        self._inbox, self._running = shared.holdings.inbox, shared.holdings.running
         self._idle: deque[tuple[int, asyncio.Future[None]]] = deque()  # numbers of lanes, and what wakes them
         self._begun: dict[int, StartedJob] = {}  # by lane
         self._lost_undecoded: set[bytes] = set()  # entries that were lost while a lane decoded them
@@ -104,7 +91,7 @@ class Lanes:
         now, idle = monotonic(), self._idle
         inbox = self._inbox
         is_alone = len(inbox) == 1 and inbox[0].is_decoded
-        if not is_alone or lease_clock() >= self.lease_until or not idle or idle[0][1].done():
+        if not is_alone or lease_clock() >= self._lease.until or not idle or idle[0][1].done():
             self.wake()
             return
         number, me = idle.popleft()
@@ -112,9 +99,9 @@ class Lanes:
         self._inbox.popleft()
         job.started_at = now
         self._started += 1
-        if self.on_start is not None:
-            self.on_start(job)
-        result, begun = self._first_step(number, job)
+        if self._on_start is not None:
+            self._on_start(job)
+        result, begun = take_first_step(self._loop, self._tasks[number], self._handler, job)
         if begun is None:
             job.ended_at = monotonic()
             try:
@@ -134,19 +121,6 @@ class Lanes:
         else:
             me.set_result(None)
 
-    def _first_step(self, number: int, job: Delivery) -> tuple[Any, StartedJob | None]:
-        """The handler's result if it needed no second step."""
-        loop, lane = self._loop, self._tasks[number]
-        _enter_task(loop, lane)
-        try:
-            return None, StartedJob(job, first_step(self._handler, job))
-        except StopIteration as stop:
-            return stop.value, None
-        except BaseException as error:  # noqa: BLE001  whatever it is, its lane sees it
-            return None, StartedJob(job, None, error)
-        finally:
-            _leave_task(loop, lane)
-
     @property
     def free(self) -> int:
         """Lanes with nothing to do, less the jobs already waiting for one."""
@@ -161,20 +135,15 @@ class Lanes:
         """What the waiting jobs weigh, encoded."""
         return sum(len(job.payload) for job in self._inbox)
 
-    def running(self) -> list[Delivery]:
-        """Also called from the keeper's thread: a list is copied in one step."""
-        return [job for job in self._running.copy() if job is not None]
-
-    def held(self) -> dict[bytes, int]:
-        """Entries that wait or run here, each with its delivery. Also called from the keeper's thread."""
-        return {job.entry_id: job.number for job in (*self._inbox.copy(), *self.running())}
+    def ask_for_more_at(self, low_water: int) -> None:
+        """From now on the lanes send the room signal when the inbox falls to this size."""
+        self._low_water = low_water
 
     def is_lane(self, task: asyncio.Task[Any] | None) -> bool:
         return task in self._tasks
 
-    def renewed(self) -> None:
-        """The lease has begun again after it was over."""
-        self.lapses += 1
+    def resume(self) -> None:
+        """Start jobs again: the lease was over and has begun again."""
         self._next_turn()
 
     def lose(self, ids: set[bytes]) -> bool:
@@ -182,11 +151,12 @@ class Lanes:
 
         Returns whether any of them was still here.
         """
-        were_here = not ids.isdisjoint(self.held())
-        self._lost_undecoded |= {job.entry_id for job in self.running() if not job.is_decoded and job.entry_id in ids}
+        running = self._holdings.running_jobs()
+        were_here = any(job.entry_id in ids for job in (*self._inbox, *running))
+        self._lost_undecoded |= {job.entry_id for job in running if not job.is_decoded and job.entry_id in ids}
         for job in [job for job in self._inbox if job.entry_id in ids]:
-            self._inbox.remove(job)  # one by one: the keeper's thread must see the others all the time
-        self._tell_of_room()
+            self._inbox.remove(job)  # one by one: the heartbeat's thread must see the others all the time
+        self._see_room()
         return were_here
 
     def take_unstarted(self, keep: int = 0) -> list[Delivery]:
@@ -207,31 +177,15 @@ class Lanes:
         """
         self._is_stopping = True
         self._turn_ends_at = 0.0
-        for lane in self._tasks:
-            lane.cancel()
-        await self._wait_for_lanes(CLEANUP_S, hurried)
-        for lane in self._tasks:
-            lane.cancel()
-        await self._wait_for_lanes(LAST_CLEANUP_S)
+        await cancel_tasks(self._tasks, CLEANUP_S, hurried)
+        await cancel_tasks(self._tasks, LAST_CLEANUP_S)
         self.has_stubborn = not all(lane.done() for lane in self._tasks)
         ended = zip(self._tasks, self._running, strict=True)
         return [job for task, job in ended if job is not None and task.done()]
 
-    async def _wait_for_lanes(self, seconds: float, hurried: asyncio.Event | None = None) -> None:
-        """Until all have ended, but no longer than that; not at all if somebody is in a hurry."""
-        if not self._tasks:
-            return
-        waits: set[asyncio.Task[Any]] = {asyncio.ensure_future(asyncio.wait(self._tasks))}
-        if hurried is not None:
-            waits.add(asyncio.ensure_future(hurried.wait()))
-        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-        await asyncio.wait(waits)
-
     async def _lane(self, number: int) -> None:
         inbox, running, handler, on_done = self._inbox, self._running, self._handler, self._on_done
-        on_start, now = self.on_start, monotonic()
+        on_start, now = self._on_start, monotonic()
         begun: StartedJob | None = None
         job: Any
         run: Any
@@ -242,7 +196,7 @@ class Lanes:
             while begun is not None or (inbox and (now < self._turn_ends_at or self._opens_turn(now))):
                 if begun is None:
                     job = running[number] = inbox[0]
-                    inbox.popleft()  # not before: the keeper's thread must see it in one place or the other
+                    inbox.popleft()  # not before: the heartbeat's thread must see it in one place or the other
                     self._started += 1
                     if not job.is_decoded:
                         is_to_run, now = await self._finish_decoding(job), monotonic()
@@ -282,8 +236,8 @@ class Lanes:
                     on_done(job, result)
                 running[number] = None
                 self.finished += 1
-                if len(inbox) == self.low_water:
-                    self.on_room()
+                if len(inbox) == self._low_water:
+                    self._room.send()
             job = run = awaitable = rest = waits_for = ending = result = None  # what has ended here must not live on
             begun = await self._rest(number)
             now = monotonic()
@@ -293,7 +247,7 @@ class Lanes:
             try:
                 return await self._decode(job)
             except asyncio.CancelledError:
-                if self._is_stopping or self.is_abandoned():
+                if self._is_stopping or self._is_abandoned():
                     raise
                 # A cancellation that the handler before it has left behind: the job has nothing to do with it.
 
@@ -302,7 +256,7 @@ class Lanes:
         if job.entry_id in self._lost_undecoded:
             self._lost_undecoded.discard(job.entry_id)
             return False
-        if lease_clock() >= self.lease_until:
+        if lease_clock() >= self._lease.until:
             self._inbox.appendleft(job)
             return False
         return True
@@ -311,12 +265,12 @@ class Lanes:
         """The lane's job does not run: it is settled already, waits again, or is somebody else's."""
         self._running[number] = None
         self.finished += 1
-        if len(self._inbox) == self.low_water:
-            self.on_room()
+        if len(self._inbox) == self._low_water:
+            self._room.send()
 
     def _opens_turn(self, now: float) -> bool:
         """Whether this turn of the loop begins with this job: there was none in it yet, and there may be one."""
-        if self._turn_is_open or self._is_stopping or lease_clock() >= self.lease_until:
+        if self._turn_is_open or self._is_stopping or lease_clock() >= self._lease.until:
             return False
         self._turn_is_open = True
         self._turn_ends_at = now + TURN_S
@@ -343,22 +297,22 @@ class Lanes:
             return None
         me = asyncio.get_running_loop().create_future()
         self._idle.append((number, me))
-        self._tell_of_room()
+        self._see_room()
         try:
             await me
         except asyncio.CancelledError as error:
             if (begun := self._begun.pop(number, None)) is not None:  # it is the handler who is meant
                 return begun if begun.error is not None else begun._replace(error=error)
-            if self._is_stopping or self.is_abandoned():
+            if self._is_stopping or self._is_abandoned():
                 raise
             # A cancellation that a handler has left behind; the lane may have been woken in the same turn.
             if (number, me) in self._idle:
                 self._idle.remove((number, me))
         return self._begun.pop(number, None)
 
-    def _tell_of_room(self) -> None:
+    def _see_room(self) -> None:
         if not self._inbox:
-            self.on_room()
+            self._room.send()
             if len(self._idle) >= self._alive:
                 self._end_drain()
 
@@ -370,17 +324,13 @@ class Lanes:
         self._alive -= 1
         self._end_drain()  # which looks whether there is another to wait for
         if not lane.cancelled() and (error := lane.exception()) is not None:
-            self.on_death("lane", error)
+            self._on_death("lane", error)
 
     def _end_badly(self, job: Delivery, error: BaseException) -> None:
         """A handler's own cancellation is a failure like another; that of a worker that stops ends the lane."""
         if type(error) is HandlerExit:
             error = error.error
         is_cancelled = issubclass(type(error), asyncio.CancelledError)  # it may lie about its __class__
-        if is_cancelled and (self._is_stopping or self.is_abandoned()):
+        if is_cancelled and (self._is_stopping or self._is_abandoned()):
             raise error
         self._on_failed(job, error)
-
-
-def _nobody(*_: object) -> None:
-    """Nobody has asked to be told."""

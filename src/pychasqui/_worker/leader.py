@@ -21,6 +21,7 @@ from .._redis.replies import OtherLeader
 from ..errors import RedisTrouble
 from ..metrics import LockOutcome, Record
 from .service import Outage, Service
+from .shared import OnDeath
 
 log = logging.getLogger("chasqui.leaders")
 
@@ -28,25 +29,30 @@ HINTS_APART_S = 0.005
 STALLED_S = 5.0  # what has been due for so long, while another leads, is not late but stopped
 
 
-class Leader(Service):
-    """_look() does what is due and says when to look again; _let_go() ends the lease."""
+class LeaderService(Service):
+    """_look() does what is due and returns when to look again; _let_go() ends the lease."""
 
     role: Literal["promoter", "scheduler"]
     what_waits: str  # while nobody leads
 
-    def __init__(self, connection: Connection, outage: Outage, tell: Callable[[Record], None] | None) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        connection: Connection,
+        outage: Outage,
+        *,
+        on_death: OnDeath,
+        record: Callable[[Record], None] | None,
+    ) -> None:
+        super().__init__(on_death)
         self._connection = connection
         self._outage = outage
-        self._tell = tell
-        self._told_lead: bool | None = None  # what was told last about who leads
+        self._record = record  # None: nobody wants metrics
+        self._logged_lead: bool | None = None  # whether this one led when that was last logged
         self._leads = False
         self._next_due = float("inf")  # when the leader knows the next one to be due, monotonic
         self._looked_at = 0.0
         self._cut: str | None = None  # whose lease was cut last
-        self._overdue_from: float | None = (
-            None  # since when each look has found things that should long have been moved
-        )
+        self._overdue_from: float | None = None  # since when each look finds things that are long overdue
         self._stalled_by: str | None = None
         self.set_aside = 0  # what could not be read and went to the dead letters
 
@@ -101,11 +107,11 @@ class Leader(Service):
     def _see_lead(self, other: OtherLeader | None) -> None:
         """Who leads, and whether that one does what it should."""
         self._leads = other is None
-        if self._leads != self._told_lead:
-            self._told_lead = self._leads
+        if self._leads != self._logged_lead:
+            self._logged_lead = self._leads
             log.debug("%s: %s", self.role, "this one leads" if other is None else f"{other.name!r} leads")
-            if self._tell is not None:
-                self._tell(LockOutcome("acquired" if self._leads else "held", self.role))
+            if self._record is not None:
+                self._record(LockOutcome("acquired" if self._leads else "held", self.role))
         if other is not None and other.was_cut and other.name != self._cut:
             self._cut = other.name
             log.warning(

@@ -1,7 +1,8 @@
-"""Notices from another thread that the worker's event loop is blocked, and says by whom."""
+"""Notices from another thread that the worker's event loop is blocked, and logs where it is blocked."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 import threading
@@ -9,31 +10,38 @@ import traceback
 from collections.abc import Callable
 from time import monotonic
 
-from .._core.delivery import Delivery
+from .shared import Holdings
 
 log = logging.getLogger("chasqui.worker")
 
+LOOK_EVERY_S = 0.5
 BLOCKED_S = 1.5  # a loop that has not turned for this long is reported
 
 
 class LoopWatch:
-    """Made in the loop's own thread. ask() and report() are for the watching thread, again and again."""
+    """Made in the worker's loop; run() is for the loop of the watching thread."""
 
     def __init__(
-        self, consumer: str, *, in_loop: Callable[[Callable[[], None]], None], running: Callable[[], list[Delivery]]
+        self, consumer: str, holdings: Holdings, *, call_in_worker_loop: Callable[[Callable[[], None]], None]
     ) -> None:
         self.lag_s = 0.0  # how long the loop took for its last sign of life
         self._consumer = consumer
-        self._in_loop = in_loop
-        self._running = running
+        self._holdings = holdings
+        self._call_in_worker_loop = call_in_worker_loop
         self._thread = threading.get_ident()
         self._asked_at: float | None = None  # when the loop was last asked for a sign of life, if it owes one
         self._is_blocked = False
 
-    def ask(self) -> None:
+    async def run(self) -> None:
+        while True:
+            self._ask()
+            await asyncio.sleep(LOOK_EVERY_S)
+            self._report()
+
+    def _ask(self) -> None:
         if self._asked_at is None:
             self._asked_at = monotonic()
-            self._in_loop(self._hear)
+            self._call_in_worker_loop(self._hear)
 
     def _hear(self) -> None:
         """Runs in the worker's loop: it turns."""
@@ -43,7 +51,7 @@ class LoopWatch:
             log.warning("the event loop of worker %s turns again after %.1f s", self._consumer, self.lag_s)
         self._is_blocked, self._asked_at = False, None
 
-    def report(self) -> None:
+    def _report(self) -> None:
         """Once a blockage: for how long, which jobs may be to blame, and where the loop's thread stands."""
         asked_at = self._asked_at
         silent_s = 0.0 if asked_at is None else monotonic() - asked_at
@@ -52,7 +60,7 @@ class LoopWatch:
         self._is_blocked = True
         frame = sys._current_frames().get(self._thread)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else "(no stack)\n"
-        names = sorted({job.name for job in self._running()})
+        names = sorted({job.name for job in self._holdings.running_jobs()})
         log.error(
             "the event loop of worker %s has been blocked for %.1f s by a handler that does not await (running: %s); "
             "its leases are kept. It stands at:\n%s",

@@ -1,4 +1,4 @@
-"""Looks whether the queue is paused when somebody says so.
+"""Looks whether the queue is paused, also when a message says so.
 
 A message is a hint that anybody can publish, the key decides. One look at a time, ten a second if messages keep coming:
 a flood of them costs nothing but that, and the last message of a flood is looked into, too.
@@ -17,7 +17,10 @@ LOOKS_APART_S = 0.1
 
 
 class PauseWatch:
-    """hear() -> a look at the key, in the loop that the broker lives in -> on_pause(is_paused)."""
+    """look() subscribes and looks at the key; each message makes it look again -> on_pause(is_paused).
+
+    It lives in the loop of the broker, which is the heartbeat's.
+    """
 
     def __init__(self, broker: Broker, on_pause: Callable[[bool], None]) -> None:
         self._broker = broker
@@ -25,14 +28,18 @@ class PauseWatch:
         self._is_hinted = False
         self._looking: asyncio.Task[None] | None = None
 
-    def hear(self) -> None:
+    async def look(self) -> None:
+        await self._broker.subscribe_to_pause(self._hear)
+        self._on_pause(await self._broker.is_paused())
+
+    def _hear(self) -> None:
         self._is_hinted = True
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self._look())
+            self._looking = asyncio.ensure_future(self._look_while_hinted())
 
-    async def _look(self) -> None:
+    async def _look_while_hinted(self) -> None:
         while self._is_hinted:
             self._is_hinted = False
-            with suppress(RedisTrouble):  # the keeper looks with its next renewal
+            with suppress(RedisTrouble):  # the heartbeat looks with its next renewal
                 self._on_pause(await self._broker.is_paused())
             await asyncio.sleep(LOOKS_APART_S)

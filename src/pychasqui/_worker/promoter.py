@@ -17,8 +17,9 @@ from .._redis.broker import Broker
 from .._redis.replies import Promotion
 from ..errors import ReplyError
 from ..metrics import PromoterTick, Record
-from .leader import Leader
+from .leader import LeaderService
 from .service import Outage, until_free_s
+from .shared import OnDeath
 
 log = logging.getLogger("chasqui.promoter")
 
@@ -26,7 +27,7 @@ ALERT_FOR_S = 60.0
 ALERT_EVERY_S = 0.1  # the official promoter's own interval
 
 
-class Promoter(Leader):
+class PromoterService(LeaderService):
     title = role = "promoter"
     what_waits = "delayed jobs"
 
@@ -35,14 +36,15 @@ class Promoter(Leader):
         broker: Broker,
         holder: str,
         *,
+        on_death: OnDeath,
         events_max_len: int = 0,
         every_s: float = PROMOTE_EVERY_S,
         batch: int = PROMOTE_BATCH,
         lease_ms: int = PROMOTER_LEASE_MS,
-        tell: Callable[[Record], None] | None = None,
+        record: Callable[[Record], None] | None = None,
     ) -> None:
         outage = Outage("delayed jobs wait, the promoter keeps trying", "delayed jobs are promoted again")
-        super().__init__(broker.connection, outage, tell)
+        super().__init__(broker.connection, outage, on_death=on_death, record=record)
         self._broker = broker
         self._holder = holder
         self._events_max_len = events_max_len
@@ -91,8 +93,8 @@ class Promoter(Leader):
         else:
             self._refusals.is_over()
         wait_s = self._plan(done, now, was_expected=was_expected, hears=hears)
-        if self._tell is not None:
-            await self._report(self._tell, done)
+        if self._record is not None:
+            await self._report(self._record, done)
         return wait_s
 
     def _plan(self, done: Promotion, now: float, *, was_expected: bool, hears: bool) -> float:
@@ -112,7 +114,7 @@ class Promoter(Leader):
             return min(ALERT_EVERY_S, self._every_s)
         return min(self._every_s, self._rest_s) if done.next_due_ms >= 0 else self._rest_s
 
-    async def _report(self, tell: Callable[[Record], None], done: Promotion) -> None:
-        """Tell how it went. How much is delayed still is asked only for this."""
+    async def _report(self, record: Callable[[Record], None], done: Promotion) -> None:
+        """Record how it went. How much is still delayed is asked only for this."""
         depth, lag_ms = await self._broker.count_delayed()
-        tell(PromoterTick(done.promoted, depth, lag_ms))
+        record(PromoterTick(done.promoted, depth, lag_ms))

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping
 from time import monotonic
-from typing import Protocol
 
 from .._core.clock import lease_clock
 from .._core.limits import SCAN_S
@@ -20,7 +18,12 @@ from .._redis.broker import Broker
 from .._redis.connection import LONGEST_PAUSE_S
 from .._redis.replies import Bounds, Claimed
 from ..errors import RedisTrouble
+from .group_recovery import GroupRecovery
+from .intake import Intake
+from .orphans import Orphans
+from .prefetch import Prefetch
 from .service import Service
+from .shared import Shared
 
 log = logging.getLogger("chasqui.worker")
 
@@ -29,42 +32,32 @@ LEASELESS = b""  # stands for all consumers of other kinds
 SWEEP_S = 10.0
 
 
-class Intake(Protocol):
-    """Where claimed entries go: decoded there, and offered to the lanes."""
-
-    may_have_orphans: bool
-
-    def room(self) -> int: ...
-    def bounds(self) -> Bounds: ...
-    def expecting(self) -> AbstractContextManager[None]: ...
-    async def adopt_orphans(self) -> bool: ...
-    def take(self, entries: list[Claimed]) -> None: ...
-
-
 class Reclaimer(Service):
     title = "reclaimer"
 
     def __init__(
         self,
         broker: Broker,
-        group: str,
-        consumer: str,
+        shared: Shared,
         *,
         intake: Intake,
+        prefetch: Prefetch,
+        orphans: Orphans,
+        recovery: GroupRecovery,
         claim_min_idle_ms: int,
         lease_s: float,
-        cap_leases: Callable[[Broker], Awaitable[None]],
-        last_trouble: Callable[[], float],
     ) -> None:
-        super().__init__()
+        super().__init__(shared.on_death)
         self._broker = broker
-        self._group = group
-        self._consumer = consumer
+        self._group, self._consumer = shared.group, shared.consumer
+        self._lease = shared.lease
+        self._may_have_orphans = shared.may_have_orphans
         self._intake = intake
+        self._prefetch = prefetch
+        self._orphans = orphans
+        self._recovery = recovery
         self._claim_min_idle_ms = claim_min_idle_ms
         self._lease_s = lease_s
-        self._cap_leases = cap_leases
-        self._last_trouble = last_trouble
         self._suspects: dict[bytes, tuple[float, float]] = {}  # consumer -> lease, when it was first seen over
         self._sources: dict[bytes, float | None] = {}  # whose entries are there to be taken -> the lease that is over
         self._sweep_at = monotonic() + SWEEP_S
@@ -72,12 +65,12 @@ class Reclaimer(Service):
     async def _run(self) -> None:
         while not self._is_stopping:
             try:
-                if self._intake.may_have_orphans:
-                    await self._intake.adopt_orphans()
+                if self._may_have_orphans.is_set:
+                    await self._orphans.adopt()
                 await self._scan()
             except RedisTrouble as error:
                 log.debug("the scan for abandoned entries comes later: %s", error)
-                self._intake.may_have_orphans = True  # what was claimed in a reply that is lost is ours all the same
+                self._may_have_orphans.set()  # what was claimed in a reply that is lost is ours all the same
             await self._sleep(SCAN_S * random.uniform(0.8, 1.0))
 
     async def _scan(self) -> None:
@@ -89,7 +82,7 @@ class Reclaimer(Service):
         leases = await self._broker.leases(self._group)
         if sweeps:
             self._sweep_at = monotonic() + SWEEP_S
-            await self._cap_leases(self._broker)
+            await self._recovery.cap_leases(self._broker)
         watched = leases.keys() | holders.keys() if sweeps or self._suspects else set(holders)
         watched -= {self._consumer.encode()}  # whatever its own lease says: it lives
         now_ms = await self._broker.now_ms()
@@ -102,14 +95,14 @@ class Reclaimer(Service):
                 self._sources[consumer] = lease
         if holders.keys() - leases.keys():
             self._sources[LEASELESS] = None
-        while self._sources and (room := self._intake.room()) > 0:
+        while self._sources and (room := self._prefetch.room_for_claims()) > 0:
             with self._intake.expecting():
-                self._intake.take(await self.claim(room, self._intake.bounds()))
+                self._intake.take_claimed(await self.claim(room, self._prefetch.bounds()))
 
     def _says_a_lease_anything(self, own_lease: float, now_ms: int) -> bool:
         """After an outage every lease is over, and the living renew theirs first: nobody is judged before all could do
         so, which takes up to the longest pause between two attempts to connect, and a lease more for the slow."""
-        is_calm = lease_clock() >= self._last_trouble() + self._lease_s + LONGEST_PAUSE_S
+        is_calm = lease_clock() >= self._lease.troubled_at + self._lease_s + LONGEST_PAUSE_S
         return is_calm and own_lease >= now_ms  # not even our own could be renewed: Redis takes no writes
 
     @property

@@ -22,8 +22,9 @@ from ..errors import DecodeError
 from ..job import SCHEDULED_AT
 from ..metrics import JobsAdded, Record
 from ..schedule import GRACE_MS, MAX_FIRES, plan_fires
-from .leader import Leader
+from .leader import LeaderService
 from .service import Outage, until_free_s
+from .shared import OnDeath
 
 log = logging.getLogger("chasqui.scheduler")
 
@@ -35,7 +36,7 @@ DECIDE_S = 0.005  # after this the event loop turns before the next decision: on
 GATHER_S = 0.05  # after this a call is sent with what it has: what is decided must not wait for slow decisions
 
 
-class Scheduler(Leader):
+class SchedulerService(LeaderService):
     title = role = "scheduler"
     what_waits = "repeatables"
 
@@ -44,13 +45,14 @@ class Scheduler(Leader):
         repeats: RepeatablesBroker,
         holder: str,
         *,
+        on_death: OnDeath,
         tick_s: float,
         batch: int = BATCH,
         lease_ms: int = SCHEDULER_LEASE_MS,
-        tell: Callable[[Record], None] | None = None,
+        record: Callable[[Record], None] | None = None,
     ) -> None:
         outage = Outage("repeatables wait, the scheduler keeps trying", "repeatables are fired again")
-        super().__init__(repeats.connection, outage, tell)
+        super().__init__(repeats.connection, outage, on_death=on_death, record=record)
         self._repeats = repeats
         self._holder = holder
         self._tick_s = tick_s
@@ -106,8 +108,8 @@ class Scheduler(Leader):
         for one, was_fired in zip(fires, moved, strict=True):
             if not was_fired:
                 log.debug("repeatable %.200r is not what was decided about any more: it is not fired", one.due.key)
-            elif one.envelopes and self._tell is not None:
-                self._tell(JobsAdded(len(one.envelopes), "repeat", one.name))
+            elif one.envelopes and self._record is not None:
+                self._record(JobsAdded(len(one.envelopes), "repeat", one.name))
 
     def _see_missed(self) -> None:
         self.missed += 1
@@ -159,10 +161,10 @@ def _plan(due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[], None
         due = due._replace(score=plan.next_ms)
         plan = plan_fires(spec, due.score, fired=due.fired + made_up, now_ms=now_ms, made_up=made_up)
     if plan.has_missed:
-        _tell_missed(due.key, score_ms, made_up, plan.given_up)
+        _log_missed(due.key, score_ms, made_up, plan.given_up)
 
 
-def _tell_missed(key: str, score_ms: int, made_up: int, given_up: int) -> None:
+def _log_missed(key: str, score_ms: int, made_up: int, given_up: int) -> None:
     log.warning("repeatable %.200r was not fired in time at %d, its policy makes up for %d", key, score_ms, made_up)
     if given_up:
         log.warning(

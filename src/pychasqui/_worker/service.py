@@ -20,8 +20,8 @@ class Service:
 
     title = "service"
 
-    def __init__(self) -> None:
-        self.on_death: Callable[[str, BaseException], None] = _nobody
+    def __init__(self, on_death: Callable[[str, BaseException], None]) -> None:
+        self._on_death = on_death
         self._task: asyncio.Task[None] | None = None
         self._sleeper: asyncio.Future[None] | None = None
         self._is_stopping = False
@@ -60,7 +60,7 @@ class Service:
 
     def _see_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.on_death(self.title, error)
+            self._on_death(self.title, error)
 
 
 class Outage:
@@ -102,7 +102,3 @@ def until_free_s(lease_left_ms: int, most_s: float) -> float:
     """How long to wait for a lease that another holds: until it ends if it is not renewed, so that nothing is held up
     for longer than that; -1 if it has no end."""
     return most_s if lease_left_ms < 0 else min(most_s, (lease_left_ms + 1) / 1000)
-
-
-def _nobody(title: str, error: BaseException) -> None:
-    """Nobody has asked to be told."""

@@ -10,7 +10,9 @@ import logging
 from time import monotonic
 from typing import Generic, TypeVar
 
+from .._core.delivery import Delivery
 from .._core.limits import OUTCOME_BATCH
+from .._redis.commands import Buried, Rescheduled
 from .._redis.error_actions import ErrorAction, action_for
 from ..errors import RedisTrouble, ReplyError
 from .service import Outage
@@ -18,6 +20,8 @@ from .service import Outage
 log = logging.getLogger("chasqui.worker")
 
 T = TypeVar("T")
+
+REFUSED_BYTES = 64 * 2**20  # jobs that Redis refuses do not keep others from being read, up to that
 
 
 class Unsettled(Generic[T]):
@@ -78,3 +82,30 @@ class Unsettled(Generic[T]):
             pause_s = self._outage.goes_on(error)
             self.is_refused = action_for(error) is ErrorAction.FATAL
         self._not_before = monotonic() + pause_s
+
+
+class UnsettledOutcomes:
+    """What has ended here and Redis does not know of yet, by the way in which it is settled."""
+
+    def __init__(self, consumer: str) -> None:
+        self.done = Unsettled[Delivery](consumer, "ack jobs")
+        self.finishing = Unsettled[Delivery](consumer, "finish jobs")
+        self.failed = Unsettled[Rescheduled](consumer, "reschedule failed jobs")
+        self.dead = Unsettled[Buried](consumer, "bury dead jobs")
+
+    def count(self) -> int:
+        """How many there are, without those that Redis refuses."""
+        count = len(self.done.waiting) + len(self.finishing.waiting)
+        for moves in (self.failed, self.dead):
+            if moves.bytes > REFUSED_BYTES:
+                count += len(moves)
+            elif not moves.is_refused:
+                count += len(moves.waiting)
+        return count
+
+    def held(self) -> dict[bytes, int]:
+        """The entry id of each, with the number of its delivery. Also called from the heartbeat's thread."""
+        held = {job.entry_id: job.number for job in (*self.done.waiting.copy(), *self.finishing.waiting.copy())}
+        held.update((job.entry_id, job.delivery) for job in self.failed.held())
+        held.update((job.entry_id, job.delivery) for job in self.dead.held())
+        return held

@@ -1,0 +1,46 @@
+"""Takes the first step of a job outside of its lane, in the lane's name.
+
+A job that comes alone does not wait for its lane to wake up: its first step is taken where it arrives, and the lane
+goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.tasks import _enter_task, _leave_task  # documented for code that runs steps of tasks: Extending asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from .._core.delivery import Delivery
+from .job_context import HandlerExit, Steps, first_step, go_on
+
+RunHandler = Callable[[Delivery], Awaitable[Any]]
+
+
+class StartedJob(NamedTuple):
+    """A job that has taken its first step outside of its lane."""
+
+    job: Delivery
+    steps: Steps | None  # None: it has ended by the error
+    error: BaseException | None = None  # what its lane is to throw into it first
+
+    async def end(self) -> Any:
+        if self.steps is not None:
+            return await go_on(*self.steps, self.error)
+        assert self.error is not None
+        raise HandlerExit(self.error) if issubclass(type(self.error), GeneratorExit) else self.error
+
+
+def take_first_step(
+    loop: asyncio.AbstractEventLoop, lane: asyncio.Task[None], handler: RunHandler, job: Delivery
+) -> tuple[Any, StartedJob | None]:
+    """The handler's result if it needed no second step; else the job as it was started, for its lane."""
+    _enter_task(loop, lane)
+    try:
+        return None, StartedJob(job, first_step(handler, job))
+    except StopIteration as stop:
+        return stop.value, None
+    except BaseException as error:  # noqa: BLE001  whatever it is, its lane sees it
+        return None, StartedJob(job, None, error)
+    finally:
+        _leave_task(loop, lane)

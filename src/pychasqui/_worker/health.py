@@ -1,0 +1,69 @@
+"""Looks at the parts of a worker and says how it is, for the pages that it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .._core.health import WorkerHealth
+from .._redis.broker import Broker
+from ..metrics import GuardedSinks
+from .event_writer import EventWriter
+from .loop_watch import LoopWatch
+from .promoter import PromoterService
+from .round_trips import RoundTrips
+from .scheduler import SchedulerService
+from .shared import Shared
+
+
+class HealthCheck:
+    """look() reads what the parts know; it asks Redis for nothing."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        brokers: Sequence[Broker],
+        *,
+        round_trips: RoundTrips,
+        loop_watch: LoopWatch,
+        promoter: PromoterService,
+        scheduler: SchedulerService,
+        event_writer: EventWriter | None,
+        metrics: GuardedSinks | None,
+    ) -> None:
+        self._lease, self._holdings, self._is_closing = shared.lease, shared.holdings, shared.is_closing
+        self._connections = [broker.connection for broker in brokers]  # the first is the one that work depends on
+        self._round_trips = round_trips
+        self._loop_watch = loop_watch
+        self._promoter = promoter
+        self._scheduler = scheduler
+        self._event_writer = event_writer
+        self._metrics = metrics
+
+    def look(self) -> WorkerHealth:
+        return WorkerHealth(
+            trouble=self._trouble(),
+            concurrency=len(self._holdings.running),
+            busy=len(self._holdings.running_jobs()),
+            waiting=len(self._holdings.inbox),
+            loop_lag_s=self._loop_watch.lag_s,
+            reconnects=sum(max(0, connection.openings - 1) for connection in self._connections),
+            missed_fires=self._scheduler.missed,
+            set_aside=self._promoter.set_aside + self._scheduler.set_aside,
+            dropped_events=0 if self._event_writer is None else self._event_writer.dropped,
+            refused_records=0 if self._metrics is None else self._metrics.refused,
+            redis=self._redis(),
+        )
+
+    def _trouble(self) -> str | None:
+        if self._is_closing.is_set:
+            return "closing"
+        if self._connections[0].live_socket() is None:
+            return "no connection to Redis"
+        if self._lease.is_over:
+            why = self._round_trips.trouble
+            return "no lease" if why is None else f"no lease: {why}"
+        return self._promoter.trouble or self._scheduler.trouble
+
+    def _redis(self) -> str:
+        socket = self._connections[0].live_socket()
+        return "" if socket is None or socket.dialect is None else str(socket.dialect)

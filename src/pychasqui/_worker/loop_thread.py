@@ -1,0 +1,99 @@
+"""A thread with an event loop of its own, beside the worker's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from .shared import OnDeath
+
+
+class LoopThread:
+    """start() -> the coroutine runs in the thread and calls has_begun() -> stop() cancels it.
+
+    What ends the coroutine before it has begun is raised by start(); what ends it later goes to `on_death`, in the
+    worker's loop.
+    """
+
+    def __init__(self, title: str, on_death: OnDeath) -> None:
+        self._title = title
+        self._on_death = on_death
+        self._thread: threading.Thread | None = None
+        self._own_loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._worker_loop: asyncio.AbstractEventLoop | None = None
+        self._begun: asyncio.Future[None] | None = None  # of the worker's loop, as is the next
+        self._ended: asyncio.Future[None] | None = None
+        self._is_stopping = False
+
+    async def start(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._worker_loop = asyncio.get_running_loop()
+        self._begun, self._ended = self._worker_loop.create_future(), self._worker_loop.create_future()
+        thread = threading.Thread(target=self._live, args=(run,), name=f"chasqui {self._title}", daemon=True)
+        thread.start()
+        self._thread = thread
+        try:
+            await self._begun
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        if self._thread is None or self._ended is None:
+            return
+        self._is_stopping = True
+        if self._task is not None:
+            self.call_in_thread(self._task.cancel)
+        await asyncio.wait({self._ended})
+        self._thread.join()
+        self._thread = None
+
+    def call_in_thread(self, function: Callable[..., object], *arguments: object) -> None:
+        """For the worker's loop."""
+        if self._own_loop is not None:
+            with suppress(RuntimeError):  # the thread's loop has ended already
+                self._own_loop.call_soon_threadsafe(function, *arguments)
+
+    def call_in_worker_loop(self, function: Callable[..., object], *arguments: object) -> None:
+        """For the thread."""
+        assert self._worker_loop is not None
+        with suppress(RuntimeError):  # the worker's loop has ended; the thread is about to
+            self._worker_loop.call_soon_threadsafe(function, *arguments)
+
+    def has_begun(self) -> None:
+        """For the thread: start() returns now."""
+        self.call_in_worker_loop(self._see_begun)
+
+    def _live(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        death: BaseException | None = None
+        try:
+            with asyncio.Runner() as runner, suppress(asyncio.CancelledError):
+                runner.run(self._run(run))
+        except BaseException as error:  # noqa: BLE001  the thread's border: the worker hears of whatever it is
+            death = error
+        finally:
+            self.call_in_worker_loop(self._see_end, death)
+
+    async def _run(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._own_loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        if not self._is_stopping:  # already, before there was a task to cancel
+            await run()
+
+    def _see_begun(self) -> None:
+        """Runs in the worker's loop, as does _see_end()."""
+        if self._begun is not None and not self._begun.done():
+            self._begun.set_result(None)
+
+    def _see_end(self, death: BaseException | None) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+        if self._begun is None or self._begun.done():
+            if death is not None:
+                self._on_death(self._title, death)
+        elif death is None:
+            self._begun.set_result(None)
+        else:
+            self._begun.set_exception(death)

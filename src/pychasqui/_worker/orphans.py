@@ -1,0 +1,119 @@
+"""Finds orphans: entries that are pending for this worker without its knowledge.
+
+Such an entry came in a reply that was lost, or came back to this worker, or was dropped by the intake as stale. The
+shared flag `may_have_orphans` says that there may be some.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from .._redis.broker import Broker
+from ..errors import RedisTrouble
+from .intake import Intake
+from .prefetch import Prefetch
+from .release import Releaser
+from .shared import Shared
+
+log = logging.getLogger("chasqui.worker")
+
+ORPHANS_A_PAGE = 500
+
+
+class OrphanSearch(NamedTuple):
+    """How far a search for orphans has come. Its end is fixed when it begins: entries that come later are none."""
+
+    after: bytes
+    last: bytes
+
+
+class Orphans:
+    """adopt() takes them in; hand_back() releases them for other workers."""
+
+    def __init__(self, broker: Broker, shared: Shared, intake: Intake, prefetch: Prefetch, releaser: Releaser) -> None:
+        self._broker = broker  # not the one that a blocked read holds up
+        self._group, self._consumer = shared.group, shared.consumer
+        self._holdings = shared.holdings
+        self._may_have_orphans = shared.may_have_orphans
+        self._intake = intake
+        self._prefetch = prefetch
+        self._releaser = releaser
+        self._search: OrphanSearch | None = None  # one that had to stop because no more fitted in
+        self._is_searching = False
+
+    async def adopt(self) -> bool:
+        """Find orphans and take them in. Returns whether there is no room for all; a later call goes on from there."""
+        if self._is_searching:
+            return False
+        self._is_searching = True
+        self._may_have_orphans.clear()
+        try:
+            return await self._adopt_pages()
+        except RedisTrouble:
+            self._search = None
+            self._may_have_orphans.set()
+            raise
+        finally:
+            self._is_searching = False
+
+    async def _adopt_pages(self) -> bool:
+        is_full, orphans = False, 0
+        search = self._search if self._search is not None else await self._begin_search()
+        while search is not None:
+            self._search = search
+            if self._prefetch.bytes_left <= 0:
+                self._may_have_orphans.set()
+                is_full = True
+                break
+            page = await self._adopt_page(search)
+            if page is None:
+                self._search = None
+                break
+            orphans += page.adopted
+            search = search._replace(after=page.last)
+            if page.deleted:
+                await self._broker.ack(self._group, page.deleted)  # deleted while they were pending: nothing to run
+        if orphans:
+            log.info("worker %s has found %d entries that it did not know of", self._consumer, orphans)
+        return is_full
+
+    async def _begin_search(self) -> OrphanSearch | None:
+        last = await self._broker.last_pending_id(self._group)
+        return None if last is None else OrphanSearch(b"", last)
+
+    async def _adopt_page(self, search: OrphanSearch) -> AdoptedPage | None:
+        """None if the search is over: there is no further page, or this one is stale."""
+        # What is held before the page comes, while it is on its way, and after, is no orphan.
+        with self._intake.noting_arrivals() as known:
+            known |= self._holdings.held().keys() | self._releaser.on_their_way
+            asked = self._intake.snapshot()
+            page = await self._broker.list_pending(
+                self._group, self._consumer, *search, ORPHANS_A_PAGE, self._prefetch.bounds()
+            )
+            lost = self._intake.adopt(page, known, asked)
+        if lost is None or not page:
+            return None
+        deleted = [entry.id for entry in lost if entry.fields is None and not entry.size]
+        return AdoptedPage(page[-1].id, len(lost), deleted)
+
+    async def hand_back(self) -> None:
+        """Let others have what came too late to be started here, and is pending for us all the same."""
+        has_more = self._may_have_orphans.is_set
+        try:
+            while has_more:
+                page = await self._broker.list_pending_ids(self._group, self._consumer, b"", b"+", ORPHANS_A_PAGE)
+                held = self._holdings.held()
+                unknown = [(entry_id, deliveries - 1) for entry_id, deliveries in page if entry_id not in held]
+                if has_more := bool(unknown):
+                    await self._broker.release_entries(self._group, self._consumer, unknown)
+        except RedisTrouble as error:
+            log.debug("worker %s hands back later what it cannot start: %s", self._consumer, error)
+
+
+class AdoptedPage(NamedTuple):
+    """What came of one page of pending entries."""
+
+    last: bytes  # its last id
+    adopted: int
+    deleted: list[bytes]  # ids of orphans that are not in the stream any more

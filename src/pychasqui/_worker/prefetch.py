@@ -1,0 +1,115 @@
+"""Decides how many entries this worker may hold: by how fast its jobs finish, by bytes, and by what is not settled.
+
+It asks for no more than the lanes will start within about 100 ms: a fast handler is never short of work, and a slow one
+leaves the rest of the queue to other workers. `bytes_left` bounds what waits here.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import NamedTuple
+
+from .._core.defaults import READ_COUNT
+from .._core.limits import PAGE_BYTES
+from .._core.prefetch import EntrySizeEstimate, PrefetchEstimate
+from .._redis.replies import Bounds
+from .lanes import Lanes
+from .shared import Shared
+
+MAX_UNSETTLED = 3000  # where Redis is slower than the handlers: what has ended and is not settled must not pile up
+WORTH_READING = 500  # while other entries are still to be run: smaller batches cost trips and gain nothing
+
+
+class PrefetchRoom(NamedTuple):
+    """How many entries to ask for."""
+
+    entries: int
+    is_open: bool  # whether to ask now
+    awaits_settling: bool  # whether it opens when Redis has answered for some outcomes
+
+
+class Prefetch:
+    """The reader and the reclaimer ask it for room; the intake and the reader state what they have measured."""
+
+    def __init__(self, shared: Shared, lanes: Lanes, *, read_count: int, max_bytes: int, max_entry_bytes: int) -> None:
+        self._lease = shared.lease
+        self._is_paused = shared.is_paused
+        self._unsettled_count = shared.holdings.unsettled_count
+        self._lanes = lanes
+        self._read_count = min(read_count, READ_COUNT)
+        self._max_bytes = max_bytes
+        self._max_entry_bytes = max_entry_bytes
+        self._estimate = PrefetchEstimate(monotonic())
+        self._entry_size = EntrySizeEstimate()
+
+    @property
+    def bytes_left(self) -> int:
+        """How many bytes of entries may come beside those that wait, or have ended and are not settled yet."""
+        unsettled = self._unsettled_count()
+        expected = self._entry_size.of(self._lanes.waiting + unsettled)
+        if 2 * expected < self._max_bytes:  # hot: as good as the sum, which takes 30 ns a job
+            return self._max_bytes - int(expected)
+        unsettled_bytes = self._entry_size.of(unsettled) if self._entry_size.is_known else 0
+        return self._max_bytes - self._lanes.waiting_bytes - int(unsettled_bytes)
+
+    def bounds(self) -> Bounds:
+        """How many bytes the next script may bring, and how large an entry may be."""
+        return Bounds(max(1, min(self.bytes_left, PAGE_BYTES)), self._max_entry_bytes)
+
+    # What was measured ----------------------------------------------------------------------------------------------
+
+    def measure_entries(self, count: int, total_bytes: int) -> None:
+        self._entry_size.measure(count, total_bytes)
+
+    def expect_large_entries(self) -> None:
+        """A reply was too large: the next read goes by bytes."""
+        self._entry_size.expect(float(self._max_bytes))
+
+    def forget_pace(self) -> None:
+        """After an idle spell: what comes now may be slower than what came before."""
+        self._estimate.forget(self._lanes.finished, monotonic())
+
+    # Room -----------------------------------------------------------------------------------------------------------
+
+    def room(self) -> PrefetchRoom:
+        """The room for the next read. The lanes send the room signal when it may have grown."""
+        lanes = self._lanes
+        self._estimate.measure(lanes.finished, monotonic())
+        ahead = self._estimate.ahead()
+        count = lanes.free + ahead
+        # Half of what may wait is a good batch: smaller ones cost trips, larger ones let the inbox run dry.
+        low_water = ahead // 2
+        has_room = count > 0 and lanes.waiting <= low_water
+        if is_full := has_room and self.bytes_left <= 0:
+            low_water = lanes.waiting // 2
+        lanes.ask_for_more_at(low_water)
+        awaits_settling = has_room and (is_full or self._unsettled_count() > MAX_UNSETTLED)
+        return PrefetchRoom(min(count, self._read_count), has_room and not awaits_settling, awaits_settling)
+
+    def room_behind(self, coming: int) -> int:
+        """How many entries to ask for behind those that have just come; 0 if a read is not worth it yet."""
+        if self._unsettled_count() > MAX_UNSETTLED:
+            return 0
+        self._estimate.measure(self._lanes.finished, monotonic())
+        room = min(self._lanes.free - coming + self._estimate.ahead(), self._read_count)
+        if self.is_too_large(coming + room):
+            return 0
+        return room if room >= WORTH_READING else 0
+
+    def room_for_claims(self) -> int:
+        """How many entries of other consumers there is room for."""
+        is_closed = self._is_paused.is_set or self.bytes_left <= 0 or self._lease.is_over
+        return 0 if is_closed else self._lanes.free + self._estimate.ahead()
+
+    def is_too_large(self, count: int) -> bool:
+        """Whether this many entries may take more bytes than are left."""
+        return self._entry_size.of(count) > self.bytes_left
+
+    def count_within_bytes(self) -> int:
+        """How many entries to wait for, so that they fit in."""
+        return self._entry_size.count_within(self.bytes_left)
+
+    def count_to_keep(self) -> int:
+        """How many unstarted jobs may stay here while the lanes take none."""
+        self._estimate.measure(self._lanes.finished, monotonic())
+        return 2 * self._estimate.ahead() + 1

@@ -1,0 +1,82 @@
+"""Measures round trips to Redis: where one takes too long, no lease can be held, and the worker runs nothing."""
+
+from __future__ import annotations
+
+import logging
+
+from .._core.clock import lease_clock
+from .._redis.broker import Broker
+from .shared import Lease
+
+log = logging.getLogger("chasqui.worker")
+
+# A renewal that is sent each third of a lease and answered after two thirds of it holds the lease without a gap.
+LONGEST_TRIP = 0.6  # of a lease
+TRIPS_A_LEASE = 3  # what is advised
+MEASURED_TIMES = 3
+MEASURED_FOR_S = 5.0
+
+
+class RoundTrips:
+    """allow_a_lease() measures before a lease begins; note_renewal() measures by each renewal."""
+
+    def __init__(self, broker: Broker, consumer: str, lease: Lease, lease_ms: int) -> None:
+        self.trouble: str | None = None  # why there is no lease, if that is known
+        self._broker = broker
+        self._consumer = consumer
+        self._lease = lease
+        self._lease_ms = lease_ms
+        self._longest_s = LONGEST_TRIP * lease_ms / 1000
+        self._trip_s = 0.0
+        self._is_near = False  # the last renewal has shown that a lease can be held over such trips
+
+    async def allow_a_lease(self) -> bool:
+        """Whether a lease can be held, by the last renewal or else by measuring."""
+        if self._is_near:
+            return True
+        trip_s = await self._measure()
+        if trip_s <= self._longest_s:
+            if self.trouble is not None:
+                log.info("worker %s can hold its lease again", self._consumer)
+            self.trouble = None
+            return True
+        if self.trouble is None:
+            log.error(
+                "a round trip to Redis takes worker %s %.0f ms, so that no lease of %d ms can be held, and it runs "
+                "nothing: set lease_ms to at least %.0f",
+                self._consumer,
+                1000 * trip_s,
+                self._lease_ms,
+                1000 * TRIPS_A_LEASE * trip_s,
+            )
+        self.trouble = f"a round trip to Redis takes {1000 * trip_s:.0f} ms, lease_ms is {self._lease_ms}"
+        return False
+
+    async def _measure(self) -> float:
+        """The best of a few; the first may have to open the connection."""
+        self._broker.connection.timeout_s = max(MEASURED_FOR_S, self._lease_ms / 1000)
+        best = float("inf")
+        for _ in range(MEASURED_TIMES):
+            sent_at = lease_clock()
+            await self._broker.now_ms()
+            best = min(best, lease_clock() - sent_at)
+            if best <= self._longest_s:
+                break
+        return best
+
+    def note_renewal(self, trip_s: float) -> None:
+        """A renewal was answered after this time.
+
+        A connection that has gone dead without a word must not cost the lease: it is given up in time for another one,
+        but not before an answer can have come.
+        """
+        self._trip_s = max(trip_s, 0.7 * self._trip_s)
+        lease_s = self._lease_ms / 1000
+        self._is_near = trip_s <= self._longest_s
+        if not self._is_near:
+            self._lease.note_trouble()
+        self._broker.connection.timeout_s = min(max(lease_s / 3, 4 * self._trip_s), 2 * lease_s / 3)
+
+    def note_failure(self) -> None:
+        """A renewal failed: the next lease is measured for again."""
+        self._is_near = False

@@ -1,0 +1,112 @@
+"""The small values that several parts of a worker share. `wiring.build()` makes them first and hands them to the parts.
+
+A part changes such a value by a method, and registers with a signal in its own constructor. No part sets an attribute
+of another one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .._core.clock import lease_clock
+from .._core.delivery import Delivery
+from .unsettled import UnsettledOutcomes
+
+OnDeath = Callable[[str, BaseException], None]  # gets the title of the part that died, and the error
+
+
+class Lease:
+    """For how long this worker may start jobs, by lease_clock(). The heartbeat renews it, also from its own thread."""
+
+    def __init__(self, until: float = 0.0) -> None:
+        self.until = until  # 0: nothing starts before the first renewal
+        self.lapses = 0  # how often the lease was over and began again
+        self.troubled_at = float("-inf")  # when a renewal last failed, came late or followed a lapse
+
+    @property
+    def is_over(self) -> bool:
+        return lease_clock() >= self.until
+
+    def renew(self, until: float) -> None:
+        self.until = until
+
+    def begin_again(self, until: float) -> None:
+        """Renews a lease that was over."""
+        self.until = until
+        self.lapses += 1
+
+    def note_trouble(self) -> None:
+        self.troubled_at = lease_clock()
+
+
+class Holdings:
+    """Every entry that this worker holds: in the inbox, running, or ended and not settled in Redis yet."""
+
+    def __init__(self, concurrency: int, consumer: str) -> None:
+        self.inbox: deque[Delivery] = deque()
+        self.running: list[Delivery | None] = [None] * concurrency  # by lane
+        self.unsettled = UnsettledOutcomes(consumer)
+
+    def running_jobs(self) -> list[Delivery]:
+        """Also called from the heartbeat's thread: a list is copied in one step."""
+        return [job for job in self.running.copy() if job is not None]
+
+    def unsettled_count(self) -> int:
+        """How many jobs have ended here of which Redis does not know yet, without those that Redis refuses."""
+        return self.unsettled.count()
+
+    def held(self) -> dict[bytes, int]:
+        """The id of each held entry, with the number of its delivery. Also called from the heartbeat's thread.
+
+        A job moves from the inbox to the lanes to the outcomes, and is in the next place before it leaves the last. So
+        the places are copied in that order, and a job that moves meanwhile is in one of the copies.
+        """
+        held = {job.entry_id: job.number for job in (*self.inbox.copy(), *self.running_jobs())}
+        held.update(self.unsettled.held())
+        return held
+
+
+class Signal:
+    """Calls the parts that listen to it. A part sends it without knowing which parts listen."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
+
+    def send(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+
+class Flag:
+    """A fact that one part states and another part looks at."""
+
+    def __init__(self, is_set: bool = False) -> None:
+        self.is_set = is_set
+
+    def set(self) -> None:
+        self.is_set = True
+
+    def clear(self) -> None:
+        self.is_set = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """What the parts of one worker share."""
+
+    group: str
+    consumer: str
+    holdings: Holdings
+    on_death: OnDeath  # a part calls it when it dies of a defect
+    lease: Lease = field(default_factory=Lease)
+    room: Signal = field(default_factory=Signal)  # the lanes can take more jobs
+    settled: Signal = field(default_factory=Signal)  # Redis has answered for some outcomes
+    group_gone: Signal = field(default_factory=Signal)  # a command found that the consumer group does not exist
+    may_have_orphans: Flag = field(default_factory=Flag)  # entries may be pending for this worker without its knowledge
+    is_paused: Flag = field(default_factory=Flag)  # the queue is paused
+    is_closing: Flag = field(default_factory=Flag)  # the worker is stopping

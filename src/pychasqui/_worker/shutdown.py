@@ -1,0 +1,107 @@
+"""Stops the parts of a worker in the order that loses nothing, strands nothing and runs nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .._core.delivery import Delivery
+from .._core.limits import ACK_BATCH
+from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
+from .drain_log import fate_of_coroutines, fate_of_threads, log_what_is_cut_off, log_what_runs
+from .lanes import CLEANUP_S
+from .wiring import Components
+
+log = logging.getLogger("chasqui.worker")
+
+SETTLE_S = 5.0  # how long a closing worker tries to settle what has ended while Redis is away
+CLOSING_S = 2.0  # how long each other step of the shutdown may take
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shutdown:
+    """run() lets jobs finish until the deadline, or until `hurried` is set, and hands the rest back."""
+
+    components: Components
+    lease_ms: int
+    deadline_s: Callable[[], float]  # asked when the lanes drain: drain() may change it until then
+    hurried: asyncio.Event
+    stopped_by: str  # the signal or the cancellation that stops it; "" if the program has called close()
+    has_signals: bool
+
+    async def run(self) -> None:
+        parts = self.components
+        parts.shared.is_closing.set()
+        await parts.reclaimer.end(patience_s=0)
+        await parts.reader.stop_reading()  # before the rest, so that nothing new comes in
+        await self._release(parts.lanes.take_unstarted())
+        await self._drain()
+        cut_off = await parts.lanes.stop(self.hurried)
+        if parts.event_writer is not None:
+            await parts.event_writer.end(patience_s=CLOSING_S)
+        await parts.acker.end(patience_s=SETTLE_S)  # after the lanes, so that all that has ended is settled
+        await parts.promoter.end(patience_s=CLOSING_S)
+        await parts.scheduler.end(patience_s=CLOSING_S)
+        # What cannot be cut off (a thread, a handler that will not be cancelled) stays ours until the lease ends.
+        runs_on = parts.lanes.has_stubborn or (cut_off and parts.threads is not None)
+        if not runs_on:
+            await self._release(cut_off)
+        await parts.heartbeat.stop()  # after everything that held a lease, before its name goes
+        if not runs_on:
+            await self._leave_group()
+
+    async def _drain(self) -> None:
+        """Let what is held finish, until the deadline or a second signal."""
+        parts, deadline_s = self.components, self.deadline_s()
+        consumer, holdings = parts.shared.consumer, parts.shared.holdings
+        log_what_runs(
+            consumer,
+            holdings.running_jobs(),
+            stopped_by=self.stopped_by,
+            deadline_s=deadline_s,
+            has_signals=self.has_signals,
+        )
+        waits = {asyncio.ensure_future(parts.lanes.drain()), asyncio.ensure_future(self.hurried.wait())}
+        await asyncio.wait(waits, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        await asyncio.wait(waits)
+        why = "a second signal came" if self.hurried.is_set() else f"{deadline_s:g} s are over"
+        fate = fate_of_coroutines(CLEANUP_S) if parts.threads is None else fate_of_threads(self.lease_ms / 1000)
+        log_what_is_cut_off(consumer, holdings.running_jobs(), why=why, fate=fate)
+
+    async def _release(self, jobs: list[Delivery]) -> None:
+        """Hand jobs back for others to run at once, without using up an attempt."""
+        shared, broker = self.components.shared, self.components.broker
+        try:
+            for start in range(0, len(jobs), ACK_BATCH):
+                held = [(job.entry_id, job.earlier_deliveries) for job in jobs[start : start + ACK_BATCH]]
+                await _retry(functools.partial(broker.release_entries, shared.group, shared.consumer, held))
+        except (RedisTrouble, TimeoutError) as error:
+            log.warning("%d jobs of %s run again when its lease ends: %r", len(jobs), shared.consumer, error)
+        else:
+            if jobs:
+                log.info("worker %s has handed back %d unfinished jobs", shared.consumer, len(jobs))
+
+    async def _leave_group(self) -> None:
+        shared, broker = self.components.shared, self.components.broker
+        try:
+            await _retry(functools.partial(broker.leave_group, shared.group, shared.consumer))
+        except (RedisTrouble, TimeoutError) as error:
+            log.info("worker %s leaves its name in the group: %r", shared.consumer, error)
+
+
+async def _retry(command: Callable[[], Awaitable[Any]]) -> None:
+    """Retries a shutdown command for up to CLOSING_S; all of them are idempotent."""
+    async with asyncio.timeout(CLOSING_S):
+        while True:
+            try:
+                await command()
+            except (ConnectionLost, CommandTimeout):
+                await asyncio.sleep(0.05)
+            else:
+                return

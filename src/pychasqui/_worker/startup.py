@@ -1,0 +1,122 @@
+"""Starts the parts of a worker, after the checks that a start makes: name, group, risks, earlier deliveries."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from .._core.limits import REGROUP_S
+from .._redis.connector import Connector
+from .._redis.error_actions import ErrorAction, action_for
+from ..errors import ConsumerInUse, RedisTrouble, ReplyError, UnsafeServer
+from .config import WorkerConfig
+from .service import Outage
+from .wiring import Components
+
+log = logging.getLogger("chasqui.worker")
+T = TypeVar("T")
+
+COUNT_A_CALL = 500
+NAME_LOOK_S = 0.1
+
+
+class Startup:
+    """run() waits for a Redis that is away, and raises for one that will never do."""
+
+    def __init__(self, components: Components, config: WorkerConfig, connector: Connector) -> None:
+        self._components = components
+        self._broker = components.broker
+        self._config = config
+        self._connector = connector
+        self._group, self._consumer = config.group, config.consumer_id
+
+    async def run(self) -> None:
+        components = self._components
+        await self._wait_for_name()  # before anything is written under it
+        await self._find_group()
+        await self._check_risks()
+        await self._count_earlier_deliveries()  # before anything is read: what is pending now is of an earlier run
+        await components.heartbeat.start()  # before anything is read: a worker that holds entries is known to live
+        components.reporter.open()
+        components.lanes.start()
+        for service in (components.acker, components.reader, components.reclaimer):
+            service.start()
+        if components.event_writer is not None:
+            components.event_writer.start()
+        if self._config.delayed_enabled:
+            components.promoter.start()
+        if self._config.run_scheduler:
+            components.scheduler.start()
+
+    async def _wait_for_name(self) -> None:
+        """Until no lease is held under this worker's name. One that is renewed is another living process's."""
+        is_logged = False
+        await self._until_answered(self._components.recovery.cap_leases, self._broker)
+        first, left_ms = await self._until_answered(self._broker.lease_of, self._group, self._consumer)
+        while left_ms > 0:
+            if not is_logged:
+                is_logged = True
+                log.info(
+                    "worker %s waits for up to %.1f s: the lease of another process of that name goes on",
+                    self._consumer,
+                    left_ms / 1000,
+                )
+            await asyncio.sleep(min(left_ms / 1000 + 0.001, NAME_LOOK_S))
+            lease, left_ms = await self._until_answered(self._broker.lease_of, self._group, self._consumer)
+            if lease > first:
+                raise ConsumerInUse(
+                    f"consumer_id {self._consumer!r} is in use by another living worker of queue "
+                    f"{self._config.queue_name!r} and group {self._group!r}: give each process one of its own"
+                )
+
+    async def _find_group(self) -> None:
+        """Make the group if there is none. Workers that live are waited for: each must report what it holds."""
+        while not await self._until_answered(self._components.recovery.report, self._broker):  # noqa: ASYNC110  only Redis knows
+            await asyncio.sleep(REGROUP_S)
+
+    async def _check_risks(self) -> None:
+        """Log what the server's settings put at risk, or refuse to work there."""
+        risks = await self._until_answered(self._broker.read_server_risks)
+        if self._config.strict and any(risks):
+            raise UnsafeServer(f"{self._connector} is not safe for jobs: {risks}")
+        if risks.eviction:
+            log.warning("%s: %s", self._connector, risks.eviction)
+        if risks.persistence:  # many are content with snapshots, and documentation says what they can lose
+            log.info("%s: %s", self._connector, risks.persistence)
+        if holes := self._broker.known_vulnerability():
+            log.warning("%s: %s", self._connector, holes)
+
+    async def _count_earlier_deliveries(self) -> None:
+        """What an earlier worker of this name held may have been run, and that delivery counts.
+
+        The reader then finds it as orphans, like all that is pending for this worker without its knowledge.
+        """
+        me, after = (self._group, self._consumer), b""
+        try:
+            last = await self._until_answered(self._broker.last_pending_id, self._group)
+            while last and (
+                seen := await self._until_answered(self._broker.list_pending_ids, *me, after, last, COUNT_A_CALL)
+            ):
+                # Sent again with the deliveries that were seen at first: nothing counts twice.
+                await self._until_answered(self._broker.count_delivery, *me, seen)
+                self._components.shared.may_have_orphans.set()
+                after = seen[-1][0]
+        except ReplyError as error:
+            if action_for(error) is not ErrorAction.NO_GROUP:  # without a group nothing is pending; it is made again
+                raise
+
+    async def _until_answered(self, ask: Callable[..., Awaitable[T]], *arguments: object) -> T:
+        """Wait for a Redis that is away; raise for one that will never do."""
+        outage = Outage(f"worker {self._consumer} waits for Redis", f"worker {self._consumer} has found Redis")
+        while True:
+            try:
+                reply = await ask(*arguments)
+            except RedisTrouble as error:
+                if action_for(error) in (ErrorAction.FATAL, ErrorAction.REAUTHENTICATE, ErrorAction.NO_GROUP):
+                    raise
+                await asyncio.sleep(outage.goes_on(error))
+            else:
+                outage.is_over()
+                return reply

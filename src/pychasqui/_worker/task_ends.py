@@ -1,0 +1,24 @@
+"""Cancels tasks and waits for their ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+
+async def cancel_tasks(
+    tasks: Collection[asyncio.Task[Any]], patience_s: float, hurried: asyncio.Event | None = None
+) -> None:
+    """Cancel them and wait until all have ended, but no longer than that; not at all once `hurried` is set."""
+    for task in tasks:
+        task.cancel()
+    if not tasks:
+        return
+    waits: set[asyncio.Task[Any]] = {asyncio.ensure_future(asyncio.wait(tasks))}
+    if hurried is not None:
+        waits.add(asyncio.ensure_future(hurried.wait()))
+    await asyncio.wait(waits, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    await asyncio.wait(waits)

@@ -1,0 +1,29 @@
+"""The shared values of a worker, for tests that make some of its parts."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from pychasqui._worker.shared import Holdings, Lease, OnDeath, Shared
+
+
+def ignore_death(title: str, error: BaseException) -> None:
+    """For parts whose death the test does not look at."""
+
+
+def make_shared(
+    concurrency: int = 1,
+    *,
+    consumer: str = "a",
+    holdings: Any = None,
+    lease_until: float = float("inf"),
+    on_death: OnDeath = ignore_death,
+) -> Shared:
+    """Shared values under a lease that holds. `holdings` may be a fake."""
+    return Shared(
+        group="default",
+        consumer=consumer,
+        holdings=Holdings(concurrency, consumer) if holdings is None else cast(Holdings, holdings),
+        on_death=on_death,
+        lease=Lease(lease_until),
+    )
