@@ -243,14 +243,14 @@ class Group:
             for entry_id, fields in jobs
             for word in (entry_id, delivery, job_id, len(fields), len(told), *fields, *told)
         ]
-        keys = [KEYS.stream, KEYS.dead, KEYS.dead_dropped, KEYS.events]
+        keys = [KEYS.stream, KEYS.dead, KEYS.dead_dropped, KEYS.events, KEYS.delayed]
         head = (GROUP, consumer, max_len, KEYS.prefix, EVENTS_MAX_LEN)
         self.settled = read_settled(self.run(scripts.BURY, keys, *head, *words), len(jobs))
         return self.settled.answers.count(b"1")
 
     def finish(self, *entries: tuple[bytes, str]) -> int:
         words = [word for entry in entries for word in entry]
-        acked = self.run(scripts.ACK_UNIQUE, [KEYS.stream], GROUP, KEYS.prefix, *words)
+        acked = self.run(scripts.ACK_UNIQUE, [KEYS.stream, KEYS.delayed], GROUP, KEYS.prefix, *words)
         assert isinstance(acked, int)
         return acked
 
@@ -260,7 +260,7 @@ class Group:
         marked = [(job.entry_id, job.job_id) for job in done if job.is_marked]
         head = (GROUP, KEYS.prefix, ttl_ms, int(self.at_once), len(ids), len(results))
         words = [word for pair in (*results, *marked) for word in pair]
-        refused = self.run(scripts.ACK_WITH_RESULT, [KEYS.stream], *head, *ids, *words)
+        refused = self.run(scripts.ACK_WITH_RESULT, [KEYS.stream, KEYS.delayed], *head, *ids, *words)
         assert isinstance(refused, int)
         return refused
 
@@ -277,7 +277,7 @@ class Group:
         return told
 
     def purge_waiting(self, count: int = 100, newest: bytes = b"+") -> int:
-        removed = self.run(scripts.PURGE_WAITING, [KEYS.stream], count, KEYS.prefix, newest)
+        removed = self.run(scripts.PURGE_WAITING, [KEYS.stream, KEYS.delayed], count, KEYS.prefix, newest)
         assert isinstance(removed, int)
         return removed
 
@@ -327,14 +327,14 @@ class Group:
         """A batch of its own, unless a number is named."""
         self.number = self.number + 1 if number is None else number
         keys = [KEYS.stream, LEDGER, KEYS.delayed]
-        head = (slot, self.number, LEDGER_TTL_MS, room, needed, KEYS.prefix, KEPT_MS)
+        head = (slot, self.number, LEDGER_TTL_MS, room, needed, KEYS.prefix, KEPT_MS, KEYS.due_channel)
         answers = self.run(scripts.ADD_WITH_OPTIONS, keys, *head, *(word for job in jobs for word in job))
         assert isinstance(answers, bytes)
         return answers.decode()
 
     def move_delayed(self, what: str, *ids: str, delay_ms: int = 0) -> list[int]:
-        keys = [KEYS.delayed, KEYS.stream]
-        found, refusal = self.run(scripts.MOVE_DELAYED, keys, what, delay_ms, KEYS.prefix, KEPT_MS, *ids)
+        keys, head = [KEYS.delayed, KEYS.stream], (what, delay_ms, KEYS.prefix, KEPT_MS, KEYS.due_channel)
+        found, refusal = self.run(scripts.MOVE_DELAYED, keys, *head, *ids)
         self.refusal = refusal.decode()
         assert isinstance(found, list)
         return found
@@ -360,7 +360,8 @@ class Group:
 
     def fire(self, *fires: Fire) -> list[int]:
         words = [word for fire in fires for word in (*fire[:5], len(fire.envelopes), *fire.envelopes)]
-        moved = self.run(scripts.FIRE, [KEYS.stream, KEYS.repeat], KEYS.prefix, *words)
+        keys = [KEYS.stream, KEYS.repeat, *(KEYS.repeat_spec(fire.key) for fire in fires)]
+        moved = self.run(scripts.FIRE, keys, *words)
         assert isinstance(moved, list)
         return moved
 
@@ -375,7 +376,8 @@ class Group:
     def set_aside_by_size(self, *broken: tuple[str, int, int, bytes, str], again_ms: int = 0) -> tuple[int, bytes]:
         """The same with the size of each spec, which may be too large to be seen."""
         words = [word for one in broken for word in one]
-        moved, refusal = self.run(scripts.BURY_REPEATABLE, [KEYS.repeat, KEYS.dead], KEYS.prefix, again_ms, *words)
+        keys = [KEYS.repeat, KEYS.dead, *(KEYS.repeat_spec(one[0]) for one in broken)]
+        moved, refusal = self.run(scripts.BURY_REPEATABLE, keys, again_ms, *words)
         return moved, refusal
 
     def upsert(self, key: str, score: int, spec: bytes = b"spec", retry: bytes = b"", *, keeps: bool = False) -> int:
@@ -388,14 +390,14 @@ class Group:
         self, seen: bytes, key: str, score: int, spec: bytes = b"spec", retry: bytes = b"", *, keeps: bool = False
     ) -> list[Any]:
         keys = [KEYS.repeat, KEYS.repeat_paused, KEYS.repeat_spec(key)]
-        arguments = (key, score, spec, retry, KEYS.prefix, self.now_ms, seen, int(keeps))
+        arguments = (key, score, spec, retry, KEYS.repeat_channel, self.now_ms, seen, int(keeps))
         stored = self.run(scripts.UPSERT_REPEATABLE, keys, *arguments)
         assert isinstance(stored, list)
         return stored
 
     def move_repeatable(self, what: str, key: str, score: int = 0) -> int:
         keys = [KEYS.repeat, KEYS.repeat_paused, KEYS.repeat_spec(key)]
-        moved = self.run(scripts.MOVE_REPEATABLE, keys, what, key, score, KEYS.prefix, self.now_ms)
+        moved = self.run(scripts.MOVE_REPEATABLE, keys, what, key, score, KEYS.repeat_channel, self.now_ms)
         assert isinstance(moved, int)
         return moved
 
@@ -425,12 +427,12 @@ class Group:
     def release(self, consumer: str, *held: tuple[bytes, int]) -> int:
         words = [word for entry in held for word in entry]
         keys = [KEYS.stream, KEYS.workers]
-        released = self.run(scripts.RELEASE_ENTRIES, keys, GROUP, consumer, HEIR, RELEASED_IDLE_MS, *words)
+        released = self.run(scripts.RELEASE_ENTRIES, keys, GROUP, consumer, HEIR, RELEASED_IDLE_MS, KEPT_MS, *words)
         assert isinstance(released, int)
         return released
 
     def leave(self, consumer: str) -> int:
-        gone = self.run(scripts.LEAVE_GROUP, [KEYS.stream, KEYS.workers], GROUP, consumer)
+        gone = self.run(scripts.LEAVE_GROUP, [KEYS.stream, KEYS.workers], GROUP, consumer, KEPT_MS)
         assert isinstance(gone, int)
         return gone
 

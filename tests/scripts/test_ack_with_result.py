@@ -211,7 +211,7 @@ def test_jobs_are_done_and_results_are_kept_without_memory(group: Group) -> None
 
 def test_a_user_who_may_not_write_results_has_the_jobs_done_and_the_refusals_counted(group: Group) -> None:
     first, second, third = group.hand_to("a", 3)
-    with group.as_user("+@all", f"~{KEYS.stream}") as narrow:
+    with group.as_user("+@all", f"~{KEYS.stream}", f"~{KEYS.delayed}") as narrow:
         refused = narrow.store(Stored(first, "1"), Stored(second, "2"), Stored(third, "3", is_stored=0))
     assert refused == 2
     assert (group.stream, group.holds, group.keys) == ([], {}, {KEYS.stream})

@@ -78,7 +78,7 @@ class Broker:
     ) -> None:
         """The same for a batch of which some jobs are delayed or the only one of their id."""
         keys = (self._keys.stream, ledger, self._keys.delayed)
-        arguments = (*head, self._keys.prefix, INDEX_KEPT_MS, *jobs)
+        arguments = (*head, self._keys.prefix, INDEX_KEPT_MS, self._keys.due_channel, *jobs)
         socket.write(scripts.ADD_WITH_OPTIONS.pack(socket, keys, arguments))
 
     def forget_add_scripts(self) -> None:
@@ -197,7 +197,8 @@ class Broker:
     async def ack_unique(self, group: str, entries: list[tuple[bytes, str]], also: Also | None = None) -> None:
         """ack() for jobs that may be the only ones of their id: entry id and job id. Harmless to send again."""
         arguments = (word for entry in entries for word in entry)
-        await self.run(scripts.ACK_UNIQUE, (self._keys.stream,), (group, self._keys.prefix, *arguments), also)
+        keys = (self._keys.stream, self._keys.delayed)
+        await self.run(scripts.ACK_UNIQUE, keys, (group, self._keys.prefix, *arguments), also)
 
     async def ack_with_results(
         self,
@@ -214,13 +215,15 @@ class Broker:
         """
         socket = await self.connection.ready(self.connection.deadline())
         at_once = socket.dialect is not None and socket.dialect.msetex
-        words: list[Any] = [group, self._keys.prefix, ttl_ms, int(at_once), len(ids), len(results), *ids]
         prefix = self._keys.result("")
+        words: list[Any] = [group, self._keys.prefix, ttl_ms, int(at_once), len(ids), len(results), *ids]
         for job_id, result in results:
             words += (prefix + job_id, result)
         for entry in marked:
             words += entry
-        return read_count(await self.run(scripts.ACK_WITH_RESULT, (self._keys.stream,), tuple(words), also))
+        return read_count(
+            await self.run(scripts.ACK_WITH_RESULT, (self._keys.stream, self._keys.delayed), tuple(words), also)
+        )
 
     def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: OnReply) -> None:
         """How far a job is. Nobody waits for it."""
@@ -263,7 +266,13 @@ class Broker:
 
     async def bury(self, group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int) -> Settled:
         """Move jobs to the dead letters, and write their events unless events_max_len is 0. As reschedule()."""
-        keys = (self._keys.stream, self._keys.dead, self._keys.dead_dropped, self._keys.events)
+        keys = (
+            self._keys.stream,
+            self._keys.dead,
+            self._keys.dead_dropped,
+            self._keys.events,
+            self._keys.delayed,
+        )
         words: list[Any] = [group, consumer, max_len, self._keys.prefix, events_max_len]
         for job in jobs:
             words += job.arguments(with_events=events_max_len > 0)
@@ -304,14 +313,14 @@ class Broker:
         """Hand unstarted entries back, each with the number of its earlier deliveries."""
         arguments = [word for entry in held for word in entry]
         keys = (self._keys.stream, self._keys.workers_of(group))
-        head = (group, consumer, RELEASED, RELEASED_IDLE_MS)
+        head = (group, consumer, RELEASED, RELEASED_IDLE_MS, WORKERS_KEPT_MS)
         return read_count(await self.run(scripts.RELEASE_ENTRIES, keys, (*head, *arguments)))
 
     async def leave_group(self, group: str, consumer: str) -> bool:
         """Whether the consumer's name is gone; if not, the others take over what it holds."""
         await self.connection.call("DEL", self._keys.worker(consumer))
         keys = (self._keys.stream, self._keys.workers_of(group))
-        return bool(read_count(await self.run(scripts.LEAVE_GROUP, keys, (group, consumer))))
+        return bool(read_count(await self.run(scripts.LEAVE_GROUP, keys, (group, consumer, WORKERS_KEPT_MS))))
 
     async def holders(self, group: str) -> dict[bytes, int]:
         """How many entries each consumer holds."""
@@ -434,7 +443,7 @@ class Broker:
 
     async def move_delayed(self, what: str, ids: list[str], delay_ms: int = 0) -> list[bool]:
         """Cancel, postpone or run delayed jobs; whether each was there. Sent twice, the second finds nothing to do."""
-        head = (what, delay_ms, self._keys.prefix, INDEX_KEPT_MS)
+        head = (what, delay_ms, self._keys.prefix, INDEX_KEPT_MS, self._keys.due_channel)
         keys = (self._keys.delayed, self._keys.stream)
         found = read_found(await self.run(scripts.MOVE_DELAYED, keys, (*head, *ids)))
         if found.refusal:

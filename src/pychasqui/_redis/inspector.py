@@ -212,19 +212,19 @@ class InspectorBroker:
         if not newest:
             return 0
         most = int(await self._call("XLEN", self._keys.stream))
-        return await self._purge(scripts.PURGE_WAITING, self._keys.stream, most, newest[0][0])
+        return await self._purge(scripts.PURGE_WAITING, (self._keys.stream, self._keys.delayed), most, newest[0][0])
 
     async def purge_delayed(self) -> int:
         """As many as there are now, the soonest first."""
         most = int(await self._call("ZCARD", self._keys.delayed))
-        return await self._purge(scripts.PURGE_DELAYED, self._keys.delayed, most)
+        return await self._purge(scripts.PURGE_DELAYED, (self._keys.delayed,), most)
 
-    async def _purge(self, script: scripts.Script, key: str, most: int, *words: bytes) -> int:
+    async def _purge(self, script: scripts.Script, keys: tuple[str, ...], most: int, *words: bytes) -> int:
         """Call by call, so that nobody else waits for long."""
         removed = 0
         while removed < most:
             count = min(PURGED_A_CALL, most - removed)
-            some = int(await self._broker.run(script, (key,), (count, self._keys.prefix, *words)))
+            some = int(await self._broker.run(script, keys, (count, self._keys.prefix, *words)))
             if some == 0:
                 break
             removed += some

@@ -97,11 +97,13 @@ class RepeatablesBroker:
 
     async def fire(self, fires: list[Fires]) -> list[bool]:
         """Add the jobs and move on; whether each was done. What was fired has another score, so nothing fires twice."""
-        arguments: list[bytes | str | int] = [self._keys.prefix]
+        keys: tuple[str | bytes, ...] = (self._keys.stream, self._keys.repeat)
+        keys += tuple(self._spec_key(one.due.key) for one in fires)
+        arguments: list[bytes | str | int] = []
         for due, next_ms, name, envelopes in fires:
             next_score = "" if next_ms is None else next_ms
             arguments += (_raw(due.key), due.score, due.spec, next_score, name, len(envelopes), *envelopes)
-        moved = await self._broker.run(scripts.FIRE, (self._keys.stream, self._keys.repeat), tuple(arguments))
+        moved = await self._broker.run(scripts.FIRE, keys, tuple(arguments))
         return [bool(one) for one in moved]
 
     async def bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> str:
@@ -109,8 +111,8 @@ class RepeatablesBroker:
 
         What is refused is due again later. The second time it is gone, or not due.
         """
-        arguments = (self._keys.prefix, now_ms + AGAIN_MS, _raw(due.key), due.score, due.size, due.spec, detail)
-        keys = (self._keys.repeat, self._keys.dead)
+        arguments = (now_ms + AGAIN_MS, _raw(due.key), due.score, due.size, due.spec, detail)
+        keys = (self._keys.repeat, self._keys.dead, self._spec_key(due.key))
         _, refusal = await self._broker.run(scripts.BURY_REPEATABLE, keys, arguments)
         return str(refusal.decode("utf-8", "replace"))
 
@@ -135,7 +137,7 @@ class RepeatablesBroker:
         """
         keys = (self._keys.repeat, self._keys.repeat_paused, self._spec_key(key))
         bound = retry and _override_of(spec) + retry
-        arguments = (_raw(key), score, spec, bound, self._keys.prefix, now_ms, seen, int(keeps))
+        arguments = (_raw(key), score, spec, bound, self._keys.repeat_channel, now_ms, seen, int(keeps))
         reply = await self._broker.run(scripts.UPSERT_REPEATABLE, keys, arguments)
         if not reply:
             return None
@@ -145,7 +147,7 @@ class RepeatablesBroker:
     async def move(self, what: str, key: str, score: int = 0, now_ms: int = 0) -> bool:
         """Remove, pause or resume; whether it was there. Sent twice, the second finds nothing to do."""
         keys = (self._keys.repeat, self._keys.repeat_paused, self._spec_key(key))
-        arguments = (what, _raw(key), score, self._keys.prefix, now_ms)
+        arguments = (what, _raw(key), score, self._keys.repeat_channel, now_ms)
         return bool(await self._broker.run(scripts.MOVE_REPEATABLE, keys, arguments))
 
     async def page(self, limit: int) -> list[Stored]:

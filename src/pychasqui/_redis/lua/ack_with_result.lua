@@ -1,24 +1,32 @@
 -- Acks finished entries and stores what their handlers returned.
 --
--- Atomically: an entry leaves the pending list and the stream, its result is there for as long as asked, and the next
--- job of its id is let in, as finish does it. A server without memory left takes both; one that refuses a result all the
--- same, of a user who may not write it, takes the ack: the job is done. Sending it twice stores the same twice.
+-- Atomically: an entry leaves the pending list and the stream, its result is stored, and the next job of its id is let in,
+-- as by ack_unique. No job is done without its result: a server without memory left takes both. A result that is refused
+-- all the same, because the user may not write it, does not hold the ack up: the job is done. Sent twice, it stores the
+-- same results again.
 --
--- KEYS  stream
+-- KEYS  stream, delayed
 -- ARGV  group, prefix of the queue's keys, ttl_ms, at_once (1: the server has XACKDEL and MSETEX), number of entries,
---       number of results, then the entries' ids, then for each result: its key, itself, then for each entry whose job
---       may be the only one of its id: entry id, job id
+--       number of results, then the entries' ids, for each result: its key, itself, and for each entry whose job may be the
+--       only one of its id: entry id, job id
+-- Touches the keys of the results, which are not in KEYS because a user without the right to one must be able to ack, and
+-- the keys of each job that may be the only one of its id
 -- Returns how many results could not be stored
-local stream = KEYS[1]
+local stream, delayed = KEYS[1], KEYS[2]
 local group, prefix, ttl_ms, at_once = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
 local entries, results = tonumber(ARGV[5]), tonumber(ARGV[6])
 local last_entry = 6 + entries
 local last_result = last_entry + 2 * results
 
 -- include lib/refusal.lua
+-- include lib/touch.lua
+-- include lib/job_keys.lua
 -- include lib/release_id.lua
 
-local refusing = refusal('XACK', stream, group, '0-0') or refusal('XDEL', stream, '0-0')
+local keys = {}
+for i = last_entry + 1, last_result, 2 do keys[#keys + 1] = ARGV[i] end
+for i = last_result + 1, #ARGV, 2 do append_job_keys(keys, ARGV[i + 1]) end
+local refusing = touch(keys) or refusal('XACK', stream, group, '0-0') or refusal('XDEL', stream, '0-0')
 if refusing then return refusing end
 
 -- Before the results: once a script has written, the server refuses it nothing for want of memory.
@@ -28,7 +36,7 @@ if at_once then
     are_gone = are_gone and code == 1
   end
 end
-if not are_gone then  -- what is not pending, because the group is gone or was made anew, is done all the same
+if not are_gone then  -- an entry that is not pending, because the group is missing or was recreated, is done anyway
   redis.call('XACK', stream, group, unpack(ARGV, 7, last_entry))
   redis.call('XDEL', stream, unpack(ARGV, 7, last_entry))
 end
@@ -47,5 +55,5 @@ if not is_stored then
   end
 end
 
-for i = last_result + 1, #ARGV, 2 do release_id(prefix, ARGV[i + 1], ARGV[i]) end
+for i = last_result + 1, #ARGV, 2 do release_id(ARGV[i + 1], ARGV[i]) end
 return refused

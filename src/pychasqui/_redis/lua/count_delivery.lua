@@ -1,13 +1,14 @@
--- Counts a delivery for entries that an earlier life of a worker held and may have run.
+-- Counts one more delivery of entries that a previous process of this worker held and may have run.
 --
--- Atomically: an entry that is still pending for this consumer, by the delivery that was seen, is delivered once more.
--- Without it a worker that dies under a fixed name, again and again, would never use up a job's attempts. Sending it
--- twice changes nothing.
+-- Atomically: an entry that is still pending for this consumer, by the delivery that was seen, counts as delivered once
+-- more. Without it a worker with a fixed name that dies again and again would never use up a job's attempts. Sent twice, it
+-- changes nothing: the second time the delivery is another.
 --
 -- KEYS  stream
 -- ARGV  group, consumer, then entry id, delivery for each entry
 -- Returns how many were counted
-local stream, group, consumer = KEYS[1], ARGV[1], ARGV[2]
+local stream = KEYS[1]
+local group, consumer = ARGV[1], ARGV[2]
 local most = 2 ^ 53  -- beyond it Lua's numbers have gaps
 
 local counted = 0

@@ -1,63 +1,54 @@
--- Lists the repeatables that are due, for the one who leads.
+-- Lists the repeatables that are due, for the process that leads.
 --
--- Atomically: the lease is ours for another while, and what is due by the server's clock is listed with all that is
--- needed to decide about it. A repeatable without a spec is forgotten; one whose key holds something else, or a spec that
--- is too large, is listed with an empty one; a score that is no time gets one. An override counts only for the spec that
--- it was stored with: an official producer that replaces the spec leaves the override behind. Of the paused, some are
--- looked at: who removes or stores a repeatable without knowing of pauses leaves its name among them.
+-- Atomically: the lease is renewed, and what is due by the server's clock is listed with all that is needed to decide about
+-- it, so that no other process decides meanwhile. A repeatable without a spec is removed; one whose key holds anything else,
+-- or a spec that is too large, is listed with an empty one; a score that is no time gets one. An override counts only for
+-- the spec that it was stored with: an official producer that replaces the spec leaves the override behind. Some of the
+-- paused are checked: an official producer that removes or stores a repeatable leaves its name among them. Sent twice, it
+-- lists again.
 --
--- KEYS  repeat, lease (string: who leads), paused
--- ARGV  holder, lease_ms, batch, prefix of the queue's keys, longest_ms (what another's lease is cut to),
---       most_bytes of one spec, most_bytes of all specs of one reply
+-- KEYS  repeat, lease (string: the leader), paused
+-- ARGV  holder, lease_ms, batch, prefix of the queue's keys, longest_ms (what another's lease is cut to), most_bytes of one
+--       spec, most_bytes of all specs of one reply
+-- Touches the specs of what is due and of some that are paused
 -- Returns {1, the server's time in ms, ms until the next is due or -1, {key, score, spec, fired, retry, bytes of the
--- spec}...}; to one who does not lead {0, the server's time in ms, ms until the lease ends, who leads, 1 if that lease was
--- cut, for how many ms the first repeatable has been due}
+-- spec}...}; to a process that does not lead {0, the server's time in ms, ms until the lease ends, the leader, 1 if that
+-- lease was cut, for how many ms the first repeatable has been due}
 local repeats, lease, paused = KEYS[1], KEYS[2], KEYS[3]
 local holder, lease_ms, batch, prefix, longest_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local most_bytes, most_bytes_in_all = tonumber(ARGV[6]), tonumber(ARGV[7])
 local call = redis.call
 
-local time = call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-
--- In how many ms the first of them is due; a score may be infinite.
-local function due_in(scored)
-  return scored[2] and math.max(-9e15, math.min(tonumber(scored[2]) - now_ms, 9e15))
-end
-
+-- include lib/touch.lua
+-- include lib/server_time.lua
+-- include lib/due_in.lua
 -- include lib/other_leader.lua
-local due_ms = due_in(call('ZRANGE', repeats, 0, 0, 'WITHSCORES'))
+-- include lib/read_spec.lua
+
+local function spec_key(key) return prefix .. ':repeat:spec:' .. key end
+
+local now_ms = server_time_ms(math.floor)
+local due_ms = due_in_ms(call('ZRANGE', repeats, 0, 0, 'WITHSCORES'), now_ms)
 local left_ms, leader, was_cut = other_leader(lease, holder, longest_ms)
 if leader then return {0, now_ms, left_ms, leader, was_cut, math.max(0, -(due_ms or 0))} end
 
 local not_paused, without_spec, new_scores = {}, {}, {}
 local some_paused = redis.pcall('ZRANDMEMBER', paused, 10)
 for _, key in ipairs(some_paused.err and {} or some_paused) do
-  if call('ZSCORE', repeats, key) or call('EXISTS', prefix .. ':repeat:spec:' .. key) == 0 then
+  if call('ZSCORE', repeats, key) or call('EXISTS', spec_key(key)) == 0 then
     not_paused[#not_paused + 1] = key
   end
-end
-
--- Returns its reply, nil if it has no spec.
-local function read(key, score, bytes)
-  local is_readable = type(bytes) == 'number' and bytes <= most_bytes
-  local fields = is_readable and call('HMGET', prefix .. ':repeat:spec:' .. key, 'spec', 'fired', 'retry') or {''}
-  local spec, fired, retry = fields[1], fields[2] or '0', fields[3] or ''
-  if not spec then return nil end
-  if #fired > 20 then fired = 'too long' end
-  -- The override of another spec is none. It is small, too.
-  local is_override = retry ~= '' and #retry < 10000 and string.sub(retry, 1, 40) == redis.sha1hex(spec)
-  return {key, score, spec, fired, is_override and string.sub(retry, 41) or '', type(bytes) == 'number' and bytes or 0}
 end
 
 local found, bytes_in_all, next_ms = {1, now_ms, -1}, 0, due_ms
 if due_ms and due_ms <= 0 then
   local due = call('ZRANGE', repeats, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, batch, 'WITHSCORES')
-  next_ms = due_in(call('ZRANGE', repeats, '(' .. now_ms, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
+  next_ms = due_in_ms(call('ZRANGE', repeats, '(' .. now_ms, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'), now_ms)
   if #due >= 2 * batch then next_ms = 0 end
   for i = 1, #due, 2 do
     local key, score = due[i], due[i + 1]
-    local bytes = redis.pcall('HSTRLEN', prefix .. ':repeat:spec:' .. key, 'spec')
+    local bytes = redis.pcall('HSTRLEN', spec_key(key), 'spec')
+    if is_elsewhere(bytes) then return bytes end
     bytes_in_all = bytes_in_all + (type(bytes) == 'number' and math.min(bytes, most_bytes) or 0)
     if i > 1 and bytes_in_all > most_bytes_in_all then
       next_ms = 0
@@ -68,7 +59,7 @@ if due_ms and due_ms <= 0 then
       score = string.format('%.0f', whole)
       new_scores[key] = score
     end
-    local reply = read(key, score, bytes)
+    local reply = read_spec(spec_key(key), key, score, bytes, most_bytes)
     if reply then found[#found + 1] = reply else without_spec[#without_spec + 1] = key end
   end
 end

@@ -1,9 +1,9 @@
--- Removes the stream with all its entries, and makes those of its groups again that consumers are in.
+-- Removes the stream with all its entries, and recreates those of its groups that consumers are in.
 --
--- Atomically: nobody ever finds such a group gone. Official consumers do not make theirs again, and would read nothing
+-- Atomically: no consumer ever finds such a group missing. Official consumers do not recreate theirs, and would read nothing
 -- any more; a read that waits goes on waiting. What was pending is forgotten. The stream goes on behind its last id: one
--- that begins again could give an id to a new job that an old one still has, whose ack would remove the new one.
--- Sending it twice changes nothing.
+-- that begins again could give a new job the id of an old one, whose ack would remove the new one. Sent twice, it changes
+-- nothing.
 --
 -- KEYS  stream
 -- Returns 1 if there was a stream, else 0
@@ -28,7 +28,7 @@ if call('TYPE', stream).ok == 'stream' then
   end
 end
 
--- Whatever could be refused must be so before the first write: a group that is there cannot be made, and says so.
+-- Whatever could be refused must be refused before the first write: creating a group that exists fails with BUSYGROUP.
 for _, group in ipairs(kept) do
   local refused = refusal('XGROUP', 'CREATE', stream, group.name, '0')
   if refused and not string.find(refused.err, 'BUSYGROUP', 1, true) then return refused end
@@ -41,11 +41,11 @@ for _, group in ipairs(kept) do
   call('XGROUP', 'CREATE', stream, group.name, '0', 'MKSTREAM')
   for _, about in ipairs(group.consumers) do
     for i = 1, #about, 2 do
-      -- Best effort: one that reads comes back by itself.
+      -- Best effort: a consumer that reads comes back by itself.
       if about[i] == 'name' then redis.pcall('XGROUP', 'CREATECONSUMER', stream, group.name, about[i + 1]) end
     end
   end
 end
--- A stream whose ids are used up begins again: it would take nothing any more.
+-- A stream without ids left begins again: it would take nothing any more.
 if #kept > 0 and not string.find(last, '^18446744073709551615%-') then call('XSETID', stream, last) end
 return 1

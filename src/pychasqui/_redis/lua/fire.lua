@@ -1,22 +1,23 @@
 -- Fires repeatables: adds their jobs and moves each on to its next time.
 --
--- Atomically, for each repeatable: only if its score and its spec are still what the decision was made by, its jobs join
--- the stream, the fires are counted, and it gets its next score, or is gone if there is none. Closes the race between
--- a leader that was held up and its successor, and with an upsert. Sending it twice fires nothing twice. One whose jobs
--- the stream refuses, or whose spec cannot be removed, stays as it is, and holds up nothing else.
+-- Atomically, for each repeatable: only if its score and its spec are still what the decision was made by, its jobs join the
+-- stream, the fires are counted, and it gets its next score, or goes if there is none. Closes the race between a leader
+-- that was held up and its successor, and with an upsert. Sent twice, it fires nothing twice. A repeatable whose jobs the
+-- stream refuses, or whose spec cannot be written, stays as it is and holds up nothing else.
 --
--- KEYS  stream, repeat
--- ARGV  prefix of the queue's keys, then for each repeatable: key, score, spec, next score (empty: none), name of its
---       jobs (may be empty), how many, envelope...
+-- KEYS  stream, repeat, then the spec (hash) of each repeatable
+-- ARGV  for each repeatable: key, score, spec, next score (empty: none), name of its jobs (may be empty), number of jobs,
+--       envelope...
 -- Returns 1 for each repeatable that was moved on, else 0; the stream's error if it refused all
-local stream, repeats, prefix = KEYS[1], KEYS[2], ARGV[1]
+local stream, repeats = KEYS[1], KEYS[2]
 local call, pcall = redis.call, redis.pcall
 
 -- include lib/refusal.lua
 -- include lib/absent_member.lua
+-- include lib/add_entry.lua
 
 -- No job must be added whose repeatable cannot be moved on, or else it fires again and again. No score is below -inf.
--- ZADD comes first: it is refused without memory, and what follows a first write is not.
+-- ZADD comes first: without memory it is refused, and what follows a write is not.
 local refused = refusal('ZADD', repeats, 'XX', 'GT', '-inf', '')
   or refusal('XDEL', stream, '0-0')
   or refusal('ZREM', repeats, absent_member(repeats))
@@ -30,12 +31,7 @@ end
 local function add_jobs(name, first, last)
   local added = {}
   for j = first, last do
-    local id
-    if name == '' then
-      id = pcall('XADD', stream, '*', 'd', ARGV[j])
-    else
-      id = pcall('XADD', stream, '*', 'd', ARGV[j], 'n', name)
-    end
+    local id = add_entry(stream, name, ARGV[j], false)
     if type(id) == 'table' then
       take_back(added)
       return {}, id
@@ -45,11 +41,11 @@ local function add_jobs(name, first, last)
   return added, nil
 end
 
-local moved, any, why, i = {}, false, nil, 2
+local moved, any, why, i = {}, false, nil, 1
 while i <= #ARGV do
   local key, score, spec, next_score, name, jobs =
     ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], tonumber(ARGV[i + 5])
-  local hash = prefix .. ':repeat:spec:' .. key
+  local hash = KEYS[3 + #moved]
   local is_same = tonumber(call('ZSCORE', repeats, key) or -1) == score
   local fields = is_same and pcall('HMGET', hash, 'spec', 'fired')
   is_same = is_same and fields[1] == spec

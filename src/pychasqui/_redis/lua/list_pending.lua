@@ -1,10 +1,10 @@
--- Lists what is pending for a worker, so that it can find entries whose delivery never reached it.
+-- Lists what is pending for a worker, so that it finds entries whose delivery never reached it.
 --
--- Changes nothing.
+-- Changes nothing, and can be sent again.
 --
 -- KEYS  stream
--- ARGV  group, consumer, start (exclusive with a leading "("), last (the end of the search), count,
---       max_bytes (the last entry may go beyond it), max_entry_bytes (of a larger one comes the size alone)
+-- ARGV  group, consumer, start (exclusive with a leading "("), last (the end of the search), count, max_bytes (the last entry
+--       may go beyond it), max_entry_bytes (of a larger entry only the size is sent)
 -- Returns a list of {id, fields or size (false if the entry was deleted), deliveries}
 local stream = KEYS[1]
 local group, consumer, start, last, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]

@@ -1,21 +1,22 @@
 -- Removes, pauses or resumes a repeatable.
 --
--- Atomically: it is in one of the two sets, those that fire and those that are paused, or gone with its spec. One that is
--- in both was stored by an official producer, which knows no pauses: it fires. One that is paused without a spec was
--- removed by one. Sent twice, it finds nothing to do.
+-- Atomically: it is in one of the two sets, those that fire and those that are paused, or gone with its spec. Closes the race
+-- with the scheduler, which fires only what is in the first set. A repeatable in both sets was stored by an official
+-- producer, which knows no pauses: it fires. A paused one without a spec was removed by an official producer. Sent twice,
+-- the second finds nothing to do.
 --
 -- KEYS  repeat, paused, spec (hash of this repeatable)
--- ARGV  what (remove, pause, resume), key, score (for resume: when it fires next), prefix of the queue's keys,
---       the server's time in ms
+-- ARGV  what (remove, pause, resume), key, score (for resume: when it fires next), channel for due times, the server's time
+--       in ms
 -- Returns 1 if it was there, else 0
 local repeats, paused, hash = KEYS[1], KEYS[2], KEYS[3]
-local what, key, score, prefix, now_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local what, key, score, due_channel, now_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local call = redis.call
 
 -- include lib/refusal.lua
 -- include lib/absent_member.lua
 
--- Whatever could fail must fail before the first write.
+-- Whatever could be refused must be refused before the first write.
 local firing_score, paused_score = call('ZSCORE', repeats, key), call('ZSCORE', paused, key)
 local has_spec = call('EXISTS', hash) == 1
 local refused = refusal('ZREM', repeats, absent_member(repeats)) or refusal('ZREM', paused, absent_member(paused))
@@ -42,5 +43,5 @@ if firing_score or not has_spec then
 end
 call('ZADD', repeats, score, key)
 call('ZREM', paused, key)
-redis.pcall('PUBLISH', prefix .. ':repeat:due', tonumber(score) - now_ms)
+redis.pcall('PUBLISH', due_channel, tonumber(score) - now_ms)
 return 1

@@ -1,23 +1,29 @@
--- Removes delayed jobs, those that wait for their next try too, the soonest first.
+-- Removes delayed jobs, also those that wait for their next run, the soonest first.
 --
--- Atomically: a member goes together with the index that finds it by its id and the marker that keeps others of its id
--- out. One of these that cannot be removed counts as none without its member. Sending it twice removes more.
+-- Atomically: a member goes together with the keys of its job, so that a promotion finds both or neither. A key that cannot
+-- be deleted counts as none without its member. Sent twice, it removes more.
 --
 -- KEYS  delayed
 -- ARGV  count, prefix of the queue's keys
+-- Touches the keys of each job
 -- Returns how many were removed
-local delayed, count, prefix = KEYS[1], tonumber(ARGV[1]), ARGV[2]
-local call, sub = redis.call, string.sub
+local delayed = KEYS[1]
+local count, prefix = tonumber(ARGV[1]), ARGV[2]
 
+-- include lib/touch.lua
+-- include lib/job_keys.lua
 -- include lib/id_of.lua
+-- include lib/split_member.lua
 
-local members = call('ZRANGE', delayed, 0, count - 1)
-if #members > 0 then call('ZREMRANGEBYRANK', delayed, 0, #members - 1) end
+local members, job_keys = redis.call('ZRANGE', delayed, 0, count - 1), {}
 for _, member in ipairs(members) do
-  local size = #member >= 4 and struct.unpack('<I4', member)
-  local id = size and id_of(sub(member, 5 + size))
-  if id then
-    redis.pcall('DEL', prefix .. ':didx:' .. id, prefix .. ':unique:' .. id, prefix .. ':dlid:' .. id)
-  end
+  local _, envelope = split_member(member)
+  local id = id_of(envelope)
+  if id then append_job_keys(job_keys, id) end
 end
+local refused = touch(job_keys)
+if refused then return refused end
+
+if #members > 0 then redis.call('ZREMRANGEBYRANK', delayed, 0, #members - 1) end
+for i = 1, #job_keys, 3 do redis.pcall('DEL', job_keys[i], job_keys[i + 1], job_keys[i + 2]) end
 return #members

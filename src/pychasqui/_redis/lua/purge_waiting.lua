@@ -1,19 +1,24 @@
 -- Removes jobs that wait in the stream and that no group has been given yet.
 --
--- Atomically: an entry goes only if it is behind the last one that any group was given, with the marker that keeps
--- others of its id out. Closes the race with workers that read: what they have is theirs. A marker that cannot be removed
--- keeps the place of an entry that is gone, and counts as none. Sending it twice removes more.
+-- Atomically: an entry goes only if it is behind the last one that any group was given, together with its job's uniqueness
+-- key. Closes the race with workers that read: what they have is theirs. A uniqueness key that cannot be deleted points at
+-- an entry that is gone, and counts as none. Sent twice, it removes more.
 --
--- KEYS  stream
+-- KEYS  stream, delayed
 -- ARGV  count, prefix of the queue's keys, newest (the last entry that may go)
+-- Touches the keys of each job
 -- Returns how many were removed
-local stream, count, prefix, newest = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local stream, delayed = KEYS[1], KEYS[2]
+local count, prefix, newest = ARGV[1], ARGV[2], ARGV[3]
 local call = redis.call
 
-local kind = call('TYPE', stream).ok
-if kind == 'none' then return 0 end
-
+-- include lib/touch.lua
+-- include lib/job_keys.lua
 -- include lib/is_after.lua
+-- include lib/id_of.lua
+-- include lib/release_id.lua
+
+if call('TYPE', stream).ok == 'none' then return 0 end
 
 local last = '0-0'
 for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do
@@ -22,23 +27,25 @@ for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do
   end
 end
 
--- include lib/id_of.lua
-
--- include lib/release_id.lua
-
--- A job that is removed keeps nobody out, not even for a window.
-local function remove_marker(id, entry_id)
-  release_id(prefix, id, entry_id)
-  local marker = prefix .. ':unique:' .. id
-  if redis.pcall('GET', marker) == 'w' .. entry_id then redis.pcall('DEL', marker) end
-end
-
-local removed = 0
-for _, entry in ipairs(call('XRANGE', stream, '(' .. last, newest, 'COUNT', count)) do
-  removed = removed + call('XDEL', stream, entry[1])
+local entries, jobs, job_keys = call('XRANGE', stream, '(' .. last, newest, 'COUNT', count), {}, {}
+for _, entry in ipairs(entries) do
   for i = 1, #entry[2], 2 do
     local id = entry[2][i] == 'd' and id_of(entry[2][i + 1])
-    if id then remove_marker(id, entry[1]) end
+    if id then
+      jobs[#jobs + 1] = {id = id, entry_id = entry[1]}
+      append_job_keys(job_keys, id)
+    end
   end
+end
+local refused = touch(job_keys)
+if refused then return refused end
+
+local removed = 0
+for _, entry in ipairs(entries) do removed = removed + call('XDEL', stream, entry[1]) end
+for _, job in ipairs(jobs) do
+  release_id(job.id, job.entry_id)
+  -- A job that is removed keeps no other out, not even for a window.
+  local unique = unique_key(job.id)
+  if redis.pcall('GET', unique) == 'w' .. job.entry_id then redis.pcall('DEL', unique) end
 end
 return removed

@@ -1,12 +1,12 @@
 -- Reads new entries for a consumer until they take `max_bytes`: XREADGROUP alone is bounded by number only.
 --
 -- Atomically: what is returned is pending for this consumer, as by XREADGROUP, and nothing else is. If the reply is lost,
--- the entries are found again as orphans. Sent twice it reads the next ones.
+-- the entries are found again by list_pending. Sent twice, it reads the next ones.
 --
 -- KEYS  stream
--- ARGV  group, consumer, count, max_bytes (the last entry may go beyond it), max_entry_bytes (of a larger one comes the
---       size alone)
--- Fails with NOGROUP while the group is gone.
+-- ARGV  group, consumer, count, max_bytes (the last entry may go beyond it), max_entry_bytes (of a larger entry only the size
+--       is sent)
+-- Fails with NOGROUP while the group is missing
 -- Returns a list of {id, fields or size}
 local stream = KEYS[1]
 local group, consumer, count = ARGV[1], ARGV[2], tonumber(ARGV[3])

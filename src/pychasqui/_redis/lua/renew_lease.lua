@@ -1,34 +1,34 @@
 -- Renews a worker's lease and its hold on entries.
 --
--- Atomically: the worker is known to live until now + lease, and those of the entries that are still pending for it
--- look fresh to every other consumer, without a delivery being counted. An entry that somebody has taken over in the
--- meantime is left alone: a worker that was paused must not steal it back. One that has come back since counts as
--- lost, too: it is another delivery, with another attempt.
---
--- Fails with NOGROUP while the group is gone, and renews nothing: a lease goes on only for who tells regroup.lua what it
--- holds.
+-- Atomically: the worker is known to live until now + lease, and those of the entries that are still pending for it count as
+-- just delivered, without one more delivery. Closes the race with a worker that took an entry over: a worker that was
+-- paused must not steal it back. An entry that has come back since counts as lost, too: it is another delivery, with another
+-- attempt. Sent twice, it renews again.
 --
 -- KEYS  stream, workers (sorted set: consumer -> end of its lease in ms, 0 if it has left)
--- ARGV  group, consumer, lease_ms, keep_key_ms, then entry id, delivery for each entry
--- Returns the ids that are not this consumer's any more by that delivery
+-- ARGV  group, consumer, lease_ms, workers_kept_ms (how long the list of workers outlives this), then entry id, delivery for
+--       each entry
+-- Fails with NOGROUP while the group is missing, and renews nothing: then rebuild_group renews the leases of workers that
+-- report what they hold
+-- Returns the ids that are no longer this consumer's by that delivery
 local stream, workers = KEYS[1], KEYS[2]
-local group, consumer, lease_ms, keep_key_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local group, consumer, lease_ms, workers_kept_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+
+-- include lib/is_held.lua
+-- include lib/server_time.lua
 
 local first = redis.pcall('XPENDING', stream, group, '-', '+', 1)
 if first.err and string.find(first.err, 'NOGROUP', 1, true) then return first end
 
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
--- PERSIST needs no memory, and what follows a first write passes when memory is full: a lease must not end by that.
+-- PERSIST needs no memory, and what follows a write passes without memory: a full server must not end a lease.
 redis.call('PERSIST', workers)
-redis.call('ZADD', workers, now_ms + lease_ms, consumer)
-redis.call('PEXPIRE', workers, keep_key_ms)
+redis.call('ZADD', workers, server_time_ms(math.floor) + lease_ms, consumer)
+redis.call('PEXPIRE', workers, workers_kept_ms)
 
 local mine, lost = {}, {}
 for i = 5, #ARGV, 2 do
   local id, delivery = ARGV[i], tonumber(ARGV[i + 1])
-  local pending = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)
-  if not pending.err and #pending == 1 and pending[1][4] <= delivery then
+  if is_held(stream, group, consumer, id, delivery) then
     mine[#mine + 1] = id
   else
     lost[#lost + 1] = id

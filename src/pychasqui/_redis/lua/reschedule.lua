@@ -1,34 +1,33 @@
 -- Moves failed jobs from the stream to the delayed set, where they wait for their next run, and writes their events.
 --
--- Atomically, for each job: only if its entry is still pending for this consumer, by the delivery that this run began
--- with, it joins the delayed set, due by the server's clock, and then leaves the stream. Closes the race with another
--- worker that took the entry over, also if it has come back since: a run that lost its entry changes nothing. Sending it
--- twice changes nothing. The job can be found by its id while it waits. A marker that cannot be written keeps the
--- place of an entry that is gone, and counts as none; events are best effort.
+-- Atomically, for each job: only if its entry is still pending for this consumer, by the delivery that this run began with,
+-- it joins the delayed set, due by the server's clock, and leaves the stream. Closes the race with a worker that took the
+-- entry over, also if the entry has come back since: a run that lost its entry changes nothing. Sent twice, it changes
+-- nothing. The job can be found by its id while it waits. A uniqueness key that cannot be written points at an entry that
+-- is gone, and counts as none; events are best effort.
 --
 -- KEYS  stream, delayed, events
 -- ARGV  group, consumer, prefix of the queue's keys, kept_ms, events_max_len, then for each job: entry id, delivery,
---       delay_ms, member, job id, is_marked (1: it may be the only one of its id), number of words of its events,
---       then each event: how many words, field, value...
--- Fails with NOGROUP while the group is gone: it is made again, and then it shows whose the entry is.
--- Returns {answers, error, untold}: a letter for each job, 1 it was moved, 0 it is not this run's any more, x it was
--- refused and stays as it was; the error of the last refusal, or empty; how many events were refused
+--       delay_ms, member, job id, may_be_unique (1: it may be the only one of its id), number of words of its events, then
+--       each event: number of words, field, value...
+-- Touches the keys of each job
+-- Fails with NOGROUP while the group is missing: once it is recreated, it shows whose the entry is
+-- Returns {answers, error, refused events}: a character for each job, 1 it was moved, 0 it is not this run's any more, x it
+-- was refused and stays as it was; the error of the last refusal, or empty; how many events were refused
 local stream, delayed, events = KEYS[1], KEYS[2], KEYS[3]
 local group, consumer, prefix, kept_ms, events_max_len = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local call, pcall = redis.call, redis.pcall
 
 -- include lib/refusal.lua
+-- include lib/touch.lua
+-- include lib/job_keys.lua
 -- include lib/is_held.lua
--- include lib/mark_delayed.lua
+-- include lib/server_time.lua
+-- include lib/longest_ttl.lua
+-- include lib/point_at_delayed.lua
 -- include lib/write_events.lua
 
--- XACK comes first: it needs no memory, and once a script has written it is refused nothing for want of that.
-local refused = refusal('XACK', stream, group, '0-0')
-  or refusal('XDEL', stream, '0-0')
-  or refusal('ZADD', delayed, 'XX', 'GT', '-inf', 'none')
-if refused then return refused end
-
-local ours, answers, i = {}, {}, 6
+local ours, answers, job_keys, i = {}, {}, {}, 6
 while i <= #ARGV do
   local id, words = ARGV[i], tonumber(ARGV[i + 6])
   local held, trouble = is_held(stream, group, consumer, id, tonumber(ARGV[i + 1]))
@@ -36,42 +35,46 @@ while i <= #ARGV do
   if held and not ours[id] then
     ours[id] = i
     answers[#answers + 1] = id
+    append_job_keys(job_keys, ARGV[i + 4])
   else
     answers[#answers + 1] = '0'
   end
   i = i + 7 + words
 end
 
-local time = call('TIME')
-local now_ms = time[1] * 1000 + math.ceil(time[2] / 1000)  -- never early
-local longest_ms = 9e15  -- Redis takes no TTL much longer than this
+-- XACK comes first: it needs no memory, and once a script has written, the server refuses it nothing for want of memory.
+local refused = touch(job_keys)
+  or refusal('XACK', stream, group, '0-0')
+  or refusal('XDEL', stream, '0-0')
+  or refusal('ZADD', delayed, 'XX', 'GT', '-inf', 'none')
+if refused then return refused end
 
+local now_ms = server_time_ms(math.ceil)
 local moved, why = {}, ''
 for n, id in ipairs(answers) do
   i = ours[id]
   if i then
     local delay_ms, member, job_id = tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4]
-    local ttl_ms = math.min(delay_ms + kept_ms, longest_ms)
-    local index = pcall('SET', prefix .. ':didx:' .. job_id, member, 'PX', ttl_ms)
+    local ttl_ms = math.min(delay_ms + kept_ms, longest_ttl_ms)
+    local index = pcall('SET', index_key(job_id), member, 'PX', ttl_ms)
     if index.err then
       answers[n], why = 'x', index.err
     else
       call('ZADD', delayed, now_ms + delay_ms, member)
-      if ARGV[i + 5] == '1' then mark_delayed(prefix, job_id, id, ttl_ms) end
+      if ARGV[i + 5] == '1' then point_at_delayed(job_id, id, ttl_ms) end
       answers[n] = '1'
       moved[#moved + 1] = id
     end
   end
 end
+if #moved == 0 then return {table.concat(answers), why, 0} end
 
-local untold = 0
-if #moved > 0 then
-  call('XACK', stream, group, unpack(moved))
-  call('XDEL', stream, unpack(moved))
-  for _, id in ipairs(moved) do
-    i = ours[id]
-    untold = untold + write_events(events, i + 7, i + 6 + tonumber(ARGV[i + 6]))
-  end
-  if ARGV[ours[moved[1]] + 6] ~= '0' then pcall('XTRIM', events, 'MAXLEN', '~', events_max_len) end
+call('XACK', stream, group, unpack(moved))
+call('XDEL', stream, unpack(moved))
+local refused_events = 0
+for _, id in ipairs(moved) do
+  i = ours[id]
+  refused_events = refused_events + write_events(events, i + 7, i + 6 + tonumber(ARGV[i + 6]))
 end
-return {table.concat(answers), why, untold}
+if ARGV[ours[moved[1]] + 6] ~= '0' then pcall('XTRIM', events, 'MAXLEN', '~', events_max_len) end
+return {table.concat(answers), why, refused_events}

@@ -1,45 +1,39 @@
 -- Takes over entries of a worker that is dead or has left.
 --
--- Atomically: if the worker's lease is still the one that was judged (it has not come back in the meantime), up to
--- `count` of its entries become ours, each counted as one more delivery; with none left its name goes. Entries that
--- were deleted while pending are dropped. If the reply is lost, the entries are pending for us and found again as
--- orphans.
+-- Atomically: if the worker's lease is still the one that was judged, up to `count` of its entries become ours, each counted
+-- as one more delivery; with none left its name goes. Closes the race with a worker that has come back. Entries that were
+-- deleted while pending are dropped. If the reply is lost, the entries are pending for us and found by list_pending. Sent
+-- twice, it takes over the next ones.
 --
--- What nobody has touched since that lease ended is the dead worker's. What was delivered under its name later may belong
--- to a consumer without a lease that has come up under that name, and is taken as claim_idle takes such entries: once it
--- has lain idle for `min_idle_ms`. It may as well be the dead worker's own: a server that hangs serves a read that waits
--- when it goes on, after the lease.
+-- What nobody has touched since that lease ended is the dead worker's. What was delivered under its name later may belong to
+-- a consumer without a lease that uses the same name, and is taken as claim_idle takes such entries: once it has been idle
+-- for `min_idle_ms`. It may also be the dead worker's own: a server that hangs answers a waiting read when it goes on, after
+-- the lease.
 --
 -- KEYS  stream, workers
--- ARGV  group, consumer (we), from (the dead), lease (the score that was judged), min_idle_ms, count,
---       max_bytes (the last entry may go beyond it), max_entry_bytes (of a larger one comes the size alone)
+-- ARGV  group, consumer (we), from (the dead), lease (the score that was judged), min_idle_ms, count, max_bytes (the last
+--       entry may go beyond it), max_entry_bytes (of a larger entry only the size is sent)
 -- Returns false if the lease has moved, else a list of {id, fields or size, earlier deliveries}, empty if there is none
 local stream, workers = KEYS[1], KEYS[2]
 local group, consumer, from, lease, min_idle_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local count, bytes_left, max_entry_bytes = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 
+-- include lib/server_time.lua
+-- include lib/bounded_fields.lua
+-- include lib/claim_entry.lua
+
 local score = redis.call('ZSCORE', workers, from)
 if not score or tonumber(score) ~= lease then return false end
 
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local since_lease_ms = lease > 0 and math.max(0, now_ms - lease) or 0  -- 0: it has left, whenever that was
+local since_lease_ms = lease > 0 and math.max(0, server_time_ms(math.floor) - lease) or 0  -- 0: it has left, whenever that was
 local untouched_ms = math.min(since_lease_ms, min_idle_ms)
-
--- include lib/bounded_fields.lua
 
 local taken = {}
 for _, pending in ipairs(redis.call('XPENDING', stream, group, 'IDLE', untouched_ms, '-', '+', count, from)) do
   if bytes_left <= 0 then break end
-  local id, deliveries = pending[1], pending[4]
-  local claimed = redis.call('XCLAIM', stream, group, consumer, 0, id)
-  if #claimed == 1 and claimed[1] and claimed[1][2] then
-    local fields, bytes = bounded_fields(claimed[1][2], max_entry_bytes)
-    taken[#taken + 1] = {id, fields, deliveries}
-    bytes_left = bytes_left - bytes
-  else
-    redis.call('XACK', stream, group, id)
-  end
+  local entry, bytes = claim_entry(stream, group, consumer, pending, max_entry_bytes)
+  taken[#taken + 1] = entry
+  bytes_left = bytes_left - bytes
 end
 
 if #redis.call('XPENDING', stream, group, '-', '+', 1, from) == 0 then

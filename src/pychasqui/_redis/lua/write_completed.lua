@@ -1,13 +1,14 @@
--- Writes the events of jobs that have run well: that each was active, unless that was written already, and completed.
+-- Writes the events of jobs that succeeded: that each was active, unless that was written before, and that it completed.
 --
--- They are best effort: nothing that matters waits for them. If the first is refused, that is the answer; those that are
--- refused behind it are missing. Sending it twice writes them twice.
+-- Events are best effort: nothing waits for them. If the first is refused, the call fails; those that are refused behind
+-- it are missing. Sent twice, it writes them twice.
 --
 -- KEYS  events
--- ARGV  max_len, stored (1: results are stored), then for each job: id, name (may be empty), attempt, when it started
---       in ms, or empty if that was written already, when it ended in ms, duration_us
+-- ARGV  max_len, stored (1: results are stored), then for each job: id, name (may be empty), attempt, when it started in ms
+--       (empty: that was written before), when it ended in ms, duration_us
 -- Returns how many jobs there were
-local events, max_len, stored = KEYS[1], ARGV[1], ARGV[2]
+local events = KEYS[1]
+local max_len, stored = ARGV[1], ARGV[2]
 local write = redis.call
 
 for i = 3, #ARGV, 6 do

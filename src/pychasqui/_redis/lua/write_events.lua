@@ -1,12 +1,13 @@
 -- Writes events.
 --
--- They are best effort: nothing that matters waits for them. If the first is refused, that is the answer; those that are
--- refused behind it are missing. Sending it twice writes them twice.
+-- Events are best effort: nothing waits for them. If the first is refused, the call fails; those that are refused behind
+-- it are missing. Sent twice, it writes them twice.
 --
 -- KEYS  events
--- ARGV  max_len, then for each event: how many words, field, value...
+-- ARGV  max_len, then for each event: number of words, field, value...
 -- Returns how many there were
-local events, max_len = KEYS[1], ARGV[1]
+local events = KEYS[1]
+local max_len = ARGV[1]
 
 local write, count, i = redis.call, 0, 2
 while i <= #ARGV do

@@ -1,4 +1,4 @@
--- Returns a member that a sorted set does not have, to try with it whether ZREM would be refused.
+-- Returns a member that a sorted set does not have: ZREM of it changes nothing, and shows whether ZREM is refused.
 local function absent_member(zset)
   local member = ''
   while redis.call('ZSCORE', zset, member) do member = member .. '-' end

@@ -1,4 +1,4 @@
--- What is to be sent of an entry, and how much of the byte budget that takes: its fields, or only their size if they are
+-- Returns what is sent of an entry, and how many bytes of the reply that takes: the fields, or only their size if they are
 -- larger than any job may be.
 local function bounded_fields(fields, max_entry_bytes)
   local bytes = 0

@@ -1,4 +1,4 @@
--- The words of a letter, from those of ARGV. One whose first field is empty is of an entry that was too large to be carried
+-- Returns the words of a dead letter, from those of ARGV. If the first field is empty, the entry was too large to be sent
 -- to the worker and back: its payload and its name are taken from the entry.
 local function dead_letter(stream, id, first, last)
   local letter = {unpack(ARGV, first, last)}

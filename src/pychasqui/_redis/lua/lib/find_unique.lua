@@ -1,7 +1,5 @@
--- Finds the job that keeps others of its id out, wherever official processes may have moved it: a marker says only where
--- to look. Returns nil if there is none: it is done, and nobody of ours ran it. Else a table with `entry`, its id in the
--- stream, or with `member` and `due_ms`, of the delayed set; an empty one stands for a window that has outlived its job,
--- and for a job that was not found, but may be further back. And whether there is a marker that official producers see.
+-- Finds the job that keeps others of its id out, wherever official processes may have moved it: the uniqueness key says only
+-- where to look.
 local entries_by_id, looked_from_ms, looked_to_ms = {}, math.huge, math.huge
 local entries_left, bytes_left = 2000, 2 ^ 21  -- for one call of the script, a few milliseconds
 
@@ -28,35 +26,38 @@ local function look_through(from_ms)
   until #page < 10
 end
 
--- An official promoter leaves no word of where it puts a job. It does so when the job is due, within a minute: what is
--- not in the stream from then on is done. If there is too much to look through, nobody knows, and its id counts as
--- taken for an hour, as it does among official processes.
-local function find_promoted(id, due_ms, now_ms)
+-- An official promoter does not record where it moves a job. It moves one when it is due, within a minute: a job that is not
+-- in the stream from then on is done. If there is too much to look through, nobody knows, and its id counts as taken for
+-- an hour, as it does among official processes.
+local function find_promoted(job_id, due_ms, now_ms)
   if due_ms < looked_from_ms and entries_left > 0 and bytes_left > 0 then look_through(due_ms) end
-  if entries_by_id[id] then return {entry = entries_by_id[id]} end
+  if entries_by_id[job_id] then return {entry = entries_by_id[job_id]} end
   local is_known = due_ms >= looked_from_ms and looked_to_ms > due_ms + 60000
   if is_known or now_ms > due_ms + 3600000 then return nil end
   return {}
 end
 
--- When a job was due shows in how long its marker lasts: kept_ms past that time, an official one for an hour past it by
+-- Returns nil if there is no such job: it is done, and no worker of ours ran it. Else a table with `entry`, its id in the
+-- stream, or with `member` and `due_ms`, of the delayed set; an empty table stands for a window that has outlived its job,
+-- and for a job that was not found but may be further back. And whether there is a key that official producers check.
+-- The TTL of a key shows when its job was due: ours lasts kept_ms past that time, an official one for an hour past it by
 -- its producer's clock, which may be a minute behind.
-local function find_unique(id, now_ms, kept_ms)
-  local marker, official = prefix .. ':unique:' .. id, prefix .. ':dlid:' .. id
-  local found = redis.call('MGET', marker, official, prefix .. ':didx:' .. id)
-  local place, is_official, member = found[1], found[2], found[3]
-  if not (place or is_official) then return nil, nil end
+local function find_unique(job_id, now_ms, kept_ms)
+  local unique, official = unique_key(job_id), official_key(job_id)
+  local found = redis.call('MGET', unique, official, index_key(job_id))
+  local location, is_official, member = found[1], found[2], found[3]
+  if not (location or is_official) then return nil, nil end
   local due_ms = member and redis.call('ZSCORE', delayed, member)
   if due_ms then return {member = member, due_ms = tonumber(due_ms)}, is_official end
-  local entry_id = string.match(place or '', '^w?(%d+-%d+)$')
+  local entry_id = string.match(location or '', '^w?(%d+-%d+)$')
   if entry_id then
     local entry = redis.pcall('XRANGE', stream, entry_id, entry_id)
     if entry[1] then return {entry = entry_id}, is_official end
   end
-  if string.sub(place or '', 1, 1) == 'w' then return {}, is_official end
-  if place == 'd' then
-    return find_promoted(id, now_ms + redis.call('PTTL', marker) - kept_ms - 1000, now_ms), is_official
+  if string.sub(location or '', 1, 1) == 'w' then return {}, is_official end
+  if location == 'd' then
+    return find_promoted(job_id, now_ms + redis.call('PTTL', unique) - kept_ms - 1000, now_ms), is_official
   end
   if not is_official then return nil, nil end
-  return find_promoted(id, now_ms + redis.call('PTTL', official) - 3660000, now_ms), is_official
+  return find_promoted(job_id, now_ms + redis.call('PTTL', official) - 3660000, now_ms), is_official
 end

@@ -1,4 +1,5 @@
--- The id in an envelope that is an array with a short enough str in front, as every known producer writes it; else nil.
+-- Returns the job id in an envelope that is an array with a str of up to 65,535 bytes in front, as every known producer
+-- writes it; nil for anything else.
 local byte, sub = string.byte, string.sub
 local function id_of(envelope)
   local array, head, size = byte(envelope, 1, 3)

@@ -1,5 +1,5 @@
--- Whether an entry id comes after another. They are compared as text without leading zeros: a sequence number may be too
--- large for a Lua number.
+-- Returns whether an entry id comes after another. They are compared as text without leading zeros: a sequence number may be
+-- too large for a Lua number.
 local function is_after(id, other)
   local ms, sequence = string.match(id, '^(%d+)-(%d+)$')
   local other_ms, other_sequence = string.match(other, '^(%d+)-(%d+)$')

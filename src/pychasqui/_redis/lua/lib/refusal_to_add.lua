@@ -1,17 +1,20 @@
--- Returns the error if something of what an add on terms does would be refused, nil if not. Of a single job whatever is
--- only read is read before anything is written, and need not be tried. A stream whose ids are used up cannot be found
--- out before: see add_to_stream.
+-- Returns the error if one of the commands of add_with_options would be refused, nil if none. For a single job, what is only
+-- read is read before anything is written and need not be tried. A stream without ids left cannot be found out before:
+-- see add_to_stream.
 local function refusal_to_add()
-  local has_unique, may_replace = false, false
-  for i = 12, #ARGV, 6 do
-    has_unique = has_unique or ARGV[i] ~= ''
-    may_replace = may_replace or ARGV[i] == 'replace' or ARGV[i] == 'postpone'
+  local has_unique, may_replace, keys = false, false, {}
+  for i = first_job, #ARGV, 6 do
+    local only = ARGV[i + 4]
+    has_unique = has_unique or only ~= ''
+    may_replace = may_replace or only == 'replace' or only == 'postpone'
+    append_job_keys(keys, ARGV[i + 2])
   end
-  local refused = refusal('XLEN', stream)
-    or refusal('SET', prefix .. ':unique:', '', 'XX')
+  local refused = touch(keys)
+    or refusal('XLEN', stream)
+    or refusal('SET', unique_key(''), '', 'XX')
     or refusal('ZADD', delayed, 'XX', 'GT', '-inf', 'none')
   if may_replace then refused = refused or refusal('XDEL', stream, '0-0') or refusal('ZREM', delayed, '') end
-  local is_alone = #ARGV <= 13
+  local is_alone = #ARGV < first_job + 6
   if is_alone or refused then return refused end
   -- Tried, it would count as an error each time; Redis 6.2 cannot be asked.
   if redis.acl_check_cmd and not redis.acl_check_cmd('XADD', stream, '*', 'd', '') then
@@ -20,8 +23,8 @@ local function refusal_to_add()
   if may_replace and redis.call('EXISTS', stream) == 1 then refused = refusal('XINFO', 'GROUPS', stream) end
   if not has_unique then return refused end
   return refused
-    or refusal('MGET', prefix .. ':unique:')
-    or refusal('PTTL', prefix .. ':unique:')
+    or refusal('MGET', unique_key(''))
+    or refusal('PTTL', unique_key(''))
     or refusal('ZSCORE', delayed, '')
     or refusal('XRANGE', stream, '-', '-')
 end

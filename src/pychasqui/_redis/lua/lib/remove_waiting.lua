@@ -1,4 +1,4 @@
--- Removes a job that waits, once another stands in its place.
+-- Removes a waiting job that another has replaced.
 local function remove_waiting(found)
   if found.entry then
     redis.call('XDEL', stream, found.entry)
@@ -7,7 +7,7 @@ local function remove_waiting(found)
   end
 end
 
--- Whether no worker has been given the job that find_unique found: it is delayed, or in the stream behind the last entry
+-- Returns whether the job that find_unique found is still waiting: it is delayed, or in the stream behind the last entry
 -- that any group has delivered.
 local function is_waiting(found)
   if not found.entry then return found.member ~= nil end

@@ -1,4 +1,4 @@
--- Writes the events that stand in ARGV from `first` to `last`, each as how many words it has, field, value... They are
+-- Writes the events that stand in ARGV from `first` to `last`, each as the number of its words, field, value... They are
 -- best effort: returns how many were refused.
 local function write_events(events, first, last)
   local refused = 0

@@ -1,0 +1,19 @@
+-- Adds one job of a batch of add_with_options, unless another of its id is there. Returns the character of its answer.
+local function add_job(name, envelope, job_id, due_ms, only, window_ms)
+  local found, is_official
+  if only ~= '' then found, is_official = find_unique(job_id, now_ms, kept_ms) end
+  if found and (only == 'keep' or not is_waiting(found)) then return 'd' end
+  if found and only == 'replace' then due_ms = found.due_ms or 0 end
+  local location, member
+  if due_ms > now_ms then
+    location, member = add_to_delayed(name, envelope, job_id, due_ms)
+  elseif room >= 1 or found then
+    location = add_to_stream(name, envelope, job_id, only ~= '')
+    room = room - 1
+  end
+  if not location then return 'f' end
+  if found and (found.entry or found.member ~= member) then remove_waiting(found) end
+  if found and found.entry then room = room + 1 end
+  if only ~= '' then claim_id(job_id, location, due_ms, window_ms, is_official) end
+  return found and 'r' or 'n'
+end
