@@ -111,7 +111,7 @@ class Gauges:
             queue.oldest_age_ms(),
             queue.is_paused(),
             queue.workers(),
-            queue._look.next_fires(MOST_REPEATABLES),
+            queue._inspector.next_fires(MOST_REPEATABLES),
         )
         self._up.set(1, queue.name)
         states = {"waiting": counts.waiting, "active": counts.active, "delayed": counts.delayed, "dlq": counts.dead}

@@ -133,6 +133,16 @@ class Inspector:
         """The workers that live, by their own account. One whose record cannot be read has its `error` instead."""
         return [read_worker(name, raw) for name, raw in await self._broker().workers()]
 
+    async def purge(self, state: State) -> int:
+        """Removes the waiting or the delayed jobs for good, and returns how many."""
+        if state == "waiting":
+            return await self._broker().purge_waiting()
+        if state == "delayed":
+            return await self._broker().purge_delayed()
+        raise InvalidArgument(
+            f"state is {state!r}, must be waiting, delayed or dead: what runs cannot be removed"[:300]
+        )
+
     async def next_fires(self, limit: int) -> list[tuple[str, int]]:
         """The keys of the repeatables that fire next, and when, in ms since 1970."""
         return await self._broker().next_fires(limit)

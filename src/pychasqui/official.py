@@ -147,7 +147,7 @@ class Producer:
 
     async def get_result_bulk(self, ids: Iterable[str]) -> list[bytes | None]:
         wanted = checks.check_job_ids(ids)
-        return await self._queue._reports().results(wanted) if wanted else []
+        return await self._queue._on_loop().results.results(wanted) if wanted else []
 
 
 class Consumer:

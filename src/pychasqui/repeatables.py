@@ -8,7 +8,7 @@ from typing import Any
 
 from ._core.checks import check_int, check_job_name
 from ._core.defaults import MAX_PAYLOAD_BYTES
-from ._producer.encoder import Backoff
+from ._core.options import Backoff
 from ._redis.repeatables import RepeatablesBroker, Stored
 from ._wire.envelope import decode_data, decode_retry, encode_data, encode_retry
 from ._wire.repeatable import decode_spec, encode_spec

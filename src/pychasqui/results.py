@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -272,3 +272,13 @@ def _put(events: OrderedDict[str, QueueEvent], job_id: str, event: QueueEvent) -
 def decode_results(found: Iterable[bytes | None]) -> list[Any]:
     """None for what is not there, as the official package has it."""
     return [None if raw is None else decode_data(raw) for raw in found]
+
+
+async def all_or_first_error(waits: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Awaits all in order; the first error is raised at once and cancels the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -224,7 +224,7 @@ class TestServer:
         """Nobody can tell any more whether it was added."""
         async with Queue(queue_name, redis_url=proxy.url) as queue:
             await queue.add("send", 1)
-            socket = queue._connection.live_socket()
+            socket = queue._on_loop().connection.live_socket()
             assert socket is not None
             if not adder._remembers(socket):
                 pytest.skip("this server remembers no numbers: the ledger does, whichever server it is on")
@@ -352,7 +352,7 @@ class TestNoAnswer:
             async with Queue(queue_name, redis_url=own.url, timeout_s=0.3) as queue:
                 await queue.add("send", 0)
                 own.stop()
-                await eventually(lambda: queue._connection.live_socket() is None)
+                await eventually(lambda: queue._on_loop().connection.live_socket() is None)
                 took, error = await _raised(queue.add("send", 1))
                 assert isinstance(error, ConnectionLost)
                 assert took < 0.8

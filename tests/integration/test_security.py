@@ -28,7 +28,7 @@ class TestAnswers:
     """A caller that gives up leaves its answer to nobody else."""
 
     async def test_cancelled_calls_never_shift_the_answers_of_others(self, queue: Queue) -> None:
-        call = queue._bound_broker().connection.call
+        call = queue._on_loop().broker.connection.call
         rng, wrong, right, cancelled = random.Random(1), 0, 0, 0
 
         async def ask(tag: str) -> bytes:

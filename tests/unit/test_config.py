@@ -13,6 +13,7 @@ import pytest
 
 from pychasqui import Job, Queue, Worker
 from pychasqui._core.config import Option, at_least, between, optional, takes_fields_of
+from pychasqui._core.options import JobOptions
 from pychasqui._producer.config import QueueConfig
 from pychasqui._worker.config import WorkerConfig
 from pychasqui.errors import ChasquiError, InvalidArgument, InvalidType
@@ -55,6 +56,14 @@ def test_every_option_has_a_meaning(config: Any, public: type) -> None:
 def test_the_docstring_of_the_class_says_what_each_option_means(config: Any, public: type) -> None:
     shown = textwrap.dedent(as_docstring(config))
     assert shown in (inspect.getdoc(public) or ""), f"paste this:\n{as_docstring(config)}"
+
+
+def test_the_docstring_of_add_says_what_each_option_means() -> None:
+    lines = []
+    for name, text in meanings(JobOptions).items():
+        lines += textwrap.wrap(text, 112, initial_indent=f"{name:<21} ", subsequent_indent=" " * 22)
+    shown = "\n".join(lines)
+    assert shown in (inspect.getdoc(Queue.add) or ""), f"paste this:\n{textwrap.indent(shown, ' ' * 8)}"
 
 
 @pytest.mark.parametrize(("config", "public"), CONFIGS)

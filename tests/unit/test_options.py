@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pychasqui._core.options import LONGEST_MS, PLAIN, AddOptions, read_delay, read_ms, read_options
+from pychasqui._core.options import LONGEST_MS, PLAIN, AddOptions, JobOptions, check_options, read_delay, read_ms
 from pychasqui.errors import InvalidArgument, InvalidType
 
 CAP_MS = 30 * 24 * 3600 * 1000
@@ -26,7 +26,8 @@ def options(
     if_exists: Any = None,
     cap_ms: int = CAP_MS,
 ) -> AddOptions:
-    return read_options(job_id, delay_ms, delay, unique_for, if_exists, cap_ms)
+    given: JobOptions = {"delay_ms": delay_ms, "delay": delay, "unique_for": unique_for, "if_exists": if_exists}
+    return check_options(job_id, given, cap_ms)
 
 
 class TestDue:

@@ -1,40 +1,70 @@
-"""On what terms a job is added beyond its name and data: when it is due, and whether it is the only one of its id."""
+"""The options of an added job: what a user may pass, how it is checked, and what travels to Redis.
+
+A new option is a field of JobOptions with its meaning, a check in `check_options`, and a field of AddOptions, which
+add_with_options.lua reads. `Queue.add`, `Queue.add_bulk` and the encoder take their lists of options from here.
+"""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from ..errors import LONGEST_DELAY_S, InvalidArgument, InvalidType
+from ..retry import BackoffSpec
 
+Backoff = int | BackoffSpec | Mapping[str, Any]
+Delay = float | datetime
 IfExists = Literal["keep", "replace", "postpone"]
 _CHOICES = ("keep", "replace", "postpone")
 LONGEST_MS = 1000 * LONGEST_DELAY_S
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class AddOptions(NamedTuple):
-    """As add_on_terms.lua takes them."""
+class JobOptions(TypedDict, total=False):
+    """The options of add() and of each job of add_bulk(), beside name, data and job_id. None means not given.
 
-    due: str = ""  # "" now, "+ms" so long from now, "ms" at that time; all by the server's clock
-    only: str = ""  # "" there may be others of its id, else what a second one does: keep the first, replace, postpone
-    window_ms: int = 0  # how long it keeps others of its id out; 0 until it is done
+    The text below each stands in the docstring of Queue.add as well.
+    """
+
+    delay_ms: Delay | None
+    """run it so many ms later, or at a time (a datetime; a naive one is UTC), by the server's clock"""
+    delay: timedelta | None
+    """run it that much later"""
+    attempts: int | None
+    """how many runs it has in all, instead of the worker's max_attempts"""
+    backoff: Backoff | None
+    """the delays between its runs, instead of the worker's: ms, a BackoffSpec or a mapping of its fields"""
+    unique_for: int | timedelta | None
+    """with job_id: for how long (ms or timedelta) there is one job of this id, instead of until it is done"""
+    if_exists: IfExists | None
+    """with job_id: what a second add does to a first job that still waits: "keep" it, "replace" its data, or "postpone"
+    it, which replaces its data and its time"""
+
+
+OPTION_NAMES = frozenset(JobOptions.__annotations__)
+BULK_KEYS = OPTION_NAMES | {"name", "data", "job_id"}
+WITH_REPEAT = frozenset({"attempts", "backoff"})  # the options that a repeatable takes as well
+
+
+class AddOptions(NamedTuple):
+    """The options that Redis has to know, as add_with_options.lua takes them."""
+
+    due: str = ""  # "" now, "+ms" that long from now, "ms" at that time; all by the server's clock
+    only: str = ""  # "" other jobs may have its id, else what a second add does: keep the first, replace, postpone
+    window_ms: int = 0  # how long it keeps other jobs of its id out; 0 until it is done
 
 
 PLAIN = AddOptions()
+UNIQUE = AddOptions(only="keep")  # a job_id and no options
 
 
-def read_options(
-    job_id: str | None,
-    delay_ms: float | datetime | None,
-    delay: timedelta | None,
-    unique_for: int | timedelta | None,
-    if_exists: IfExists | None,
-    max_delay_ms: int,
-) -> AddOptions:
-    due = _read_due(delay_ms, delay, max_delay_ms)
+def check_options(job_id: str | None, options: JobOptions, max_delay_ms: int) -> AddOptions:
+    """Checks the options that Redis has to know; `retry_override` checks attempts and backoff."""
+    due = _read_due(options.get("delay_ms"), options.get("delay"), max_delay_ms)
+    unique_for, if_exists = options.get("unique_for"), options.get("if_exists")
     if job_id is None:
         if unique_for is not None or if_exists is not None:
             raise InvalidArgument("unique_for and if_exists say what a second job of one id does: give a job_id, too")
@@ -45,8 +75,23 @@ def read_options(
     return AddOptions(due, if_exists or "keep", window_ms)
 
 
+def refuse_unknown(options: Mapping[str, Any]) -> None:
+    """Raises as Python does for a keyword that a function does not take."""
+    if unknown := options.keys() - OPTION_NAMES:
+        raise InvalidType(f"Queue.add() got an unexpected keyword argument {min(unknown)!r}")
+
+
+def refuse_beside_repeat(repeat: object, others: Mapping[str, Any]) -> None:
+    """Raises for options that contradict `repeat`."""
+    if repeat is None:
+        raise InvalidArgument("missed_fires says what a repeatable does: give repeat, too")
+    for option, value in others.items():
+        if value is not None and option not in WITH_REPEAT:
+            raise InvalidArgument(f"{option} contradicts repeat: a repeatable has its own times and ids")
+
+
 def read_ms(field: str, value: Any, low: int = 0) -> int:
-    """A span of time, in milliseconds or as a timedelta."""
+    """Checks a span of time in milliseconds or as a timedelta, and returns whole milliseconds."""
     if isinstance(value, timedelta):
         number: int | float = value / timedelta(milliseconds=1)
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -58,7 +103,7 @@ def read_ms(field: str, value: Any, low: int = 0) -> int:
     if number < low:
         raise InvalidArgument(f"{field} is {_shown(number)} ms, must be at least {low}")
     if number > LONGEST_MS:  # also because the server's arithmetic ends somewhere
-        raise InvalidArgument(f"{field} is {_shown(number)} ms, must be {LONGEST_MS} at the most, 100 years")
+        raise InvalidArgument(f"{field} is {_shown(number)} ms, must be at most {LONGEST_MS}, 100 years")
     return int(number)
 
 
@@ -87,7 +132,7 @@ def _read_due(delay_ms: Any, delay: Any, max_delay_ms: int) -> str:
 
 
 def read_delay(field: str, value: Any, max_delay_ms: int) -> int:
-    """A span of time within the queue's bound."""
+    """Checks a delay against the queue's max_delay_secs, and returns it in milliseconds."""
     delay_ms = read_ms(field, value)
     _check_cap(delay_ms, max_delay_ms)
     return delay_ms

@@ -1,4 +1,4 @@
-"""Checks the arguments of adds and turns them into what travels. Nothing is sent from here."""
+"""Checks the arguments of adds and encodes the jobs. It sends nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import repeat
 from typing import Any
 
@@ -14,24 +14,20 @@ import msgspec
 
 from .._core import checks, limits
 from .._core import ids as _ids
-from .._core.options import PLAIN, AddOptions, IfExists, read_options
+from .._core.options import BULK_KEYS, PLAIN, UNIQUE, AddOptions, JobOptions, check_options
 from .._wire.envelope import encode_data, encode_envelope, encode_new_jobs
 from ..errors import ChasquiError, InvalidArgument, InvalidType, PayloadTooLarge
 from ..job import AddedJob, Job
-from ..retry import BackoffSpec, retry_override
+from ..retry import retry_override
 
 log = logging.getLogger("chasqui.queue")
 
-Backoff = int | BackoffSpec | Mapping[str, Any]
-Delay = float | datetime
-_BULK_KEYS = frozenset(
-    {"name", "data", "delay_ms", "delay", "attempts", "backoff", "job_id", "unique_for", "if_exists"}
-)
-MAX_NAMES = 1000  # names are few; whoever makes them up as they go must not fill our memory
+NO_OPTIONS: JobOptions = {}
+MAX_NAMES = 1000  # names are few; a producer that makes up a name per job must not fill our memory
 
 
 class EncodedJob(msgspec.Struct, gc=False):
-    """One job ready to be sent."""
+    """One encoded job."""
 
     id: str
     envelope: bytes
@@ -42,7 +38,7 @@ class EncodedJob(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class JobBatch:
-    """Jobs ready to be sent, in columns."""
+    """Encoded jobs, in columns."""
 
     created_at_ms: int
     ids: list[str] = field(default_factory=list)
@@ -59,11 +55,11 @@ class JobBatch:
         self.names.append(one.name)
 
     def due_now(self) -> int:
-        """How many of them ask for room in the stream."""
+        """How many of them need room in the stream now."""
         return len(self.ids) if self.options is None else sum(not own.due for own in self.options)
 
     def cut(self) -> list[JobBatch]:
-        """Into batches: by count, and by bytes so that no batch swells the server's input buffer."""
+        """Cuts into batches: by count, and by bytes so that no batch swells the server's input buffer."""
         if not self.ids:
             return []
         if len(self.ids) <= limits.ADD_BATCH_JOBS and sum(map(len, self.envelopes)) <= limits.ADD_BATCH_BYTES:
@@ -81,47 +77,36 @@ class JobBatch:
 
 
 class Encoder:
+    """Encodes jobs within the bounds of one queue."""
+
     def __init__(self, max_payload_bytes: int, max_delay_ms: int) -> None:
         self._max_payload_bytes = max_payload_bytes
         self.max_delay_ms = max_delay_ms
         self._names: dict[str, bytes] = {}  # those that passed their check
         self._has_warned = False
 
-    def encode(
-        self,
-        name: str,
-        data: Any,
-        *,
-        delay_ms: Delay | None = None,
-        delay: timedelta | None = None,
-        attempts: int | None = None,
-        backoff: Backoff | None = None,
-        job_id: str | None = None,
-        unique_for: int | timedelta | None = None,
-        if_exists: IfExists | None = None,
-    ) -> EncodedJob:
-        """One job."""
+    def encode(self, name: str, data: Any, job_id: str | None = None, options: JobOptions = NO_OPTIONS) -> EncodedJob:
+        """Encodes one job."""
         raw_name = self._names.get(name) if type(name) is str else None
         if raw_name is None:
             raw_name = self._check_name(name)
-        if job_id is None and delay_ms is None and delay is None and unique_for is None and if_exists is None:
-            options, own_id = PLAIN, _ids.new_id()
+        own_id = _ids.new_id() if job_id is None else checks.check_new_job_id(job_id)
+        if options:
+            self._warn_of_no_zone(options.get("delay_ms"))
+            add_options = check_options(job_id, options, self.max_delay_ms)
+            retry = retry_override(options.get("attempts"), options.get("backoff"))
         else:
-            if isinstance(delay_ms, datetime) and delay_ms.tzinfo is None:
-                self._warn_of_no_zone(delay_ms)
-            own_id = _ids.new_id() if job_id is None else checks.check_new_job_id(job_id)
-            options = read_options(job_id, delay_ms, delay, unique_for, if_exists, self.max_delay_ms)
-        retry = None if attempts is None and backoff is None else retry_override(attempts, backoff)
+            add_options, retry = PLAIN if job_id is None else UNIQUE, None
         now_ms = _now_ms()
         envelope = encode_envelope(own_id, encode_data(data), now_ms, 0, retry)
         if len(envelope) > self._max_payload_bytes:  # of the whole envelope, because that is what workers measure
             raise PayloadTooLarge(
                 f"data makes a job of {len(envelope)} bytes, max_payload_bytes allows {self._max_payload_bytes}"
             )
-        return EncodedJob(own_id, envelope, raw_name, options, now_ms)
+        return EncodedJob(own_id, envelope, raw_name, add_options, now_ms)
 
     def encode_all(self, jobs: Sequence[Mapping[str, Any]]) -> JobBatch:
-        """Each a mapping of add()'s arguments; the error of one that cannot be encoded names its position."""
+        """Encodes mappings of add()'s arguments; the error for one that cannot be encoded names its position."""
         encoded = self._encode_columns(jobs)
         if encoded is not None:
             return encoded
@@ -138,12 +123,12 @@ class Encoder:
         return encoded
 
     def extend(self, envelopes: list[bytes], extras: bytes) -> list[bytes]:
-        """Put extras behind envelopes, but for those that would become too large by them."""
+        """Appends extras to the envelopes, except where the envelope would become too large."""
         most = self._max_payload_bytes - len(extras)
         return [envelope + extras if len(envelope) <= most else envelope for envelope in envelopes]
 
     def _encode_columns(self, jobs: Sequence[Mapping[str, Any]]) -> JobBatch | None:
-        """Jobs that are a known name and data and nothing else; None if one of them is more, or is wrong."""
+        """Encodes jobs that have a known name, data and no options; None if one of them has more, or is wrong."""
         # hot: 0.45 us a job against 1.0 one by one
         if set(map(type, jobs)) != {dict} or set(map(len, jobs)) != {2}:
             return None
@@ -160,16 +145,15 @@ class Encoder:
         return JobBatch(now_ms, ids, envelopes, names)
 
     def _encode_mapping(self, job: Mapping[str, Any]) -> EncodedJob:
-        if unknown := job.keys() - _BULK_KEYS:
-            raise InvalidArgument(
-                f"unknown option {min(unknown, key=str)!r}; known are {', '.join(sorted(_BULK_KEYS))}"
-            )
-        options = dict(job)
-        return self.encode(options.pop("name"), options.pop("data", None), **options)
+        if unknown := job.keys() - BULK_KEYS:
+            raise InvalidArgument(f"unknown option {min(unknown, key=str)!r}; known are {', '.join(sorted(BULK_KEYS))}")
+        options: Any = dict(job)
+        name, data, job_id = options.pop("name"), options.pop("data", None), options.pop("job_id", None)
+        return self.encode(name, data, job_id, options)
 
-    def _warn_of_no_zone(self, at: datetime) -> None:
-        """Once: the official package takes such a time for UTC, and most who give one mean the time on their wall."""
-        if not self._has_warned:
+    def _warn_of_no_zone(self, at: object) -> None:
+        """Warns once: the official package takes a naive datetime for UTC, and most users mean their local time."""
+        if not self._has_warned and isinstance(at, datetime) and at.tzinfo is None:
             self._has_warned = True
             log.warning(
                 "delay_ms is %s, a datetime without a time zone, and is taken for UTC; "
@@ -186,6 +170,7 @@ class Encoder:
 
 
 def as_jobs(encoded: JobBatch, jobs: Sequence[Mapping[str, Any]], queue: object) -> list[Job]:
+    """The jobs that add_bulk() returns."""
     now_ms = encoded.created_at_ms
     return [
         AddedJob(job_id, job["name"], job.get("data"), 0, now_ms, _queue=queue)

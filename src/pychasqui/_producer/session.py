@@ -1,0 +1,70 @@
+"""QueueSession: everything of a Queue that lives on one event loop: connections, brokers and the sender."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from .._core import defaults
+from .._redis.broker import Broker
+from .._redis.connector import Connector
+from .._redis.dlq import DlqBroker
+from .._redis.inspector import InspectorBroker
+from .._redis.keys import Keys
+from .._redis.repeatables import RepeatablesBroker
+from .._redis.results import ResultsBroker
+from ..metrics import Record
+from ..tracing import SpanOrigin, find_tracing
+from .config import QueueConfig
+from .encoder import Encoder
+from .sender import Sender
+
+MOVED_A_CALL = 500
+
+
+class QueueSession:
+    """Made when a Queue is first used on a loop, not before: the children of a fork must not share a ledger."""
+
+    def __init__(
+        self,
+        config: QueueConfig,
+        connector: Connector,
+        encoder: Encoder,
+        *,
+        tell: Callable[[Record], None] | None,
+        queue: object,
+    ) -> None:
+        keys = Keys(config.name)
+        self.loop = asyncio.get_running_loop()
+        self.connection = connector.connection(timeout_s=config.timeout_s)
+        # Opened when replicas are awaited: WAIT holds up what is sent behind it.
+        self._waiting_connection = connector.connection(timeout_s=config.timeout_s)
+        self.broker = Broker(self.connection, keys)
+        self.dlq = DlqBroker(self.broker, keys)
+        self.inspector = InspectorBroker(self.broker, keys, defaults.GROUP)
+        self.repeatables = RepeatablesBroker(self.broker, keys)
+        self.results = ResultsBroker(self.connection, keys)
+        self.sender = Sender(
+            self.broker,
+            Broker(self._waiting_connection, keys),
+            encoder,
+            max_stream_len=config.max_stream_len or 0,
+            timeout_s=config.timeout_s,
+            tell=tell,
+            tracing=find_tracing(config.tracing),
+            scene=SpanOrigin(config.name, connector.server),
+            queue=queue,
+        )
+
+    async def move_delayed(self, what: str, job_ids: list[str], delay_ms: int) -> list[bool]:
+        """Cancels, postpones or runs delayed jobs, some hundred in one script call."""
+        found: list[bool] = []
+        for start in range(0, len(job_ids), MOVED_A_CALL):
+            found += await self.broker.move_delayed(what, job_ids[start : start + MOVED_A_CALL], delay_ms)
+        return found
+
+    async def close(self) -> None:
+        """Waits for adds that are in flight, then closes the connections."""
+        await self.sender.close()
+        await self.connection.close()
+        await self._waiting_connection.close()
