@@ -1,10 +1,10 @@
-"""Runs rounds of faults and prints what became of the jobs:
+"""Runs rounds of faults and prints how the jobs ended:
 
 python -m tests.chaos --rounds 100 --seed 1           every fault in turn
 python -m tests.chaos --only redis-kill cut           these only
 python -m tests.chaos --engine wheel                  the official package in the worker's place
 python -m tests.chaos --seed 1 --first 37 --rounds 1  round 37 of seed 1 again, as far as the machine's timing allows
-python -m tests.chaos --leaders 60                    60 s of faults of whoever fires repeatables, one every 5 s
+python -m tests.chaos --leaders 60                    60 s of faults of the scheduler that leads, one every 5 s
 """
 
 from __future__ import annotations

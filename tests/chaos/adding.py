@@ -1,4 +1,4 @@
-"""The producer of a round: adds jobs at a rate, whatever happens, and writes down what became of each add."""
+"""The producer of a round: adds jobs at a rate during every fault, and records the answer to each add."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.chaos.diary import Added, Answer
 TICK_S = 0.02
 ATTEMPTS = 5  # the workers' own setting
 FEW_ATTEMPTS = 3  # of jobs that are meant to fail for good
-UNANSWERED = 2000  # adds on their way at the most
+UNANSWERED = 2000  # the most adds that wait for an answer
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a job's handler is asked to do, and how often such a job comes."""
+    """What the handler of a job does, and how often such a job is added."""
 
     name: str
     share: float
@@ -38,7 +38,7 @@ PLANS = (
     Plan("slow", 0.01, leases=1.7),
 )
 
-# Handlers that no worker should meet, and every worker does; worker_process.py knows what they do.
+# Hostile handlers; worker_process.py has their code.
 HOSTILE_PLANS = (
     Plan("panic once", 1, acts={"0": "panic"}, options={"backoff": 50}),
     Plan("panic", 1, does="panic", is_to_die=True, options={"attempts": FEW_ATTEMPTS, "backoff": 30}),

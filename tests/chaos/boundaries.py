@@ -1,4 +1,4 @@
-"""Where a conversation with Redis can be cut: the name of each request, and cuts that wait for one by its name."""
+"""The places where a connection to Redis can be cut: names of requests, and cuts that wait for a request by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCRIPTS = {each.hash: each.name for each in vars(scripts).values() if isinstanc
 
 
 def name_of(request: bytes) -> str:
-    """A script by its own name, a command with its subcommand if it has one."""
+    """The name of a request: that of its script, or the command with its subcommand if it has one."""
     parser = hiredis.Reader()
     parser.feed(request)
     words = parser.gets()

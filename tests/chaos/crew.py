@@ -31,7 +31,7 @@ Engine = Literal["pychasqui", "wheel"]
 
 @dataclass(eq=False)
 class Member:
-    """One worker process. `seat` numbers the place that it and its successors hold."""
+    """One worker process. `seat` is its number; a successor gets the same one."""
 
     name: str
     seat: int
@@ -104,7 +104,7 @@ class Crew:
         return None
 
     def up(self) -> list[Member]:
-        """Those who run jobs, and are not stopped or on their way out."""
+        """The members that run jobs, and are not stopped or closing."""
         names = self._wrote("up")
         return [
             member
@@ -149,7 +149,7 @@ class Crew:
         return member.process.returncode
 
     async def keep_manned(self) -> None:
-        """Replace whoever has ended, as a process supervisor does. Runs until it is cancelled."""
+        """Replaces members that have ended, as a process supervisor does. Runs until it is cancelled."""
         while True:
             manned = {member.seat for member in self.living()}
             for seat in range(len(self.urls)):
@@ -158,7 +158,7 @@ class Crew:
             await asyncio.sleep(0.05)
 
     def end(self) -> None:
-        """For good, whatever they do."""
+        """Kills every member."""
         for member in self.members:
             if member.lives:
                 member.process.kill()
@@ -168,7 +168,7 @@ class Crew:
         self.mishaps.append(Mishap(kind, began, monotonic(), member.name))
 
     def errors(self) -> list[str]:
-        """What no worker should ever print, and ends that nobody asked for."""
+        """Error lines of the workers, and ends that no test asked for."""
         found = [
             f"{member.name} ended by itself with exit code {member.process.returncode}"
             for member in self.members

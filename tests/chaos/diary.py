@@ -1,6 +1,6 @@
 """What happened in a round, as values: jobs added, runs of handlers, mishaps of workers, dead letters.
 
-Pure but for reading the file that the worker processes append to. The judgement over it is in verdict.py.
+Pure but for reading the file that the worker processes append to. verdict.py judges it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Diary:
 def read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
-    # Whoever writes may be at it: the last line counts once its end is there.
+    # A process may be writing: the last line counts once its end is there.
     whole, _, _ = path.read_bytes().rpartition(b"\n")
     return [json.loads(line) for line in whole.splitlines()]
 

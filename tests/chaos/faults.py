@@ -1,7 +1,7 @@
 """Every fault that a round can bring about, each a coroutine that returns once the fault is over.
 
-All that is random comes from the stage's own source, so that a seed brings the same faults at the same times. A fault
-records whom it hit and when; what it may excuse is judged in verdict.py.
+All randomness comes from the stage's own source, so that a seed gives the same faults at the same times. A fault
+records which worker it hit and when; verdict.py decides what it may excuse.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ async def fill_memory(stage: Stage) -> None:
 @fault("readonly")
 async def demote(stage: Stage) -> None:
     async with outage(stage):
-        await stage.ask("REPLICAOF", "127.0.0.1", 1)  # where nobody listens
+        await stage.ask("REPLICAOF", "127.0.0.1", 1)  # where no server listens
         await asyncio.sleep(stage.lease_s * stage.rng.uniform(0.3, 2.0))
         await stage.ask("REPLICAOF", "NO", "ONE")
 
@@ -259,7 +259,7 @@ async def freeze_line(stage: Stage) -> None:
 
 @fault("half-open", lines=True)
 async def abandon_connections(stage: Stage) -> None:
-    """Connections die without a word; new ones work at once. No excuse for losing a lease."""
+    """Connections die silently; new ones work at once. No excuse for losing a lease."""
     for seat in stage.rng.sample(range(len(stage.lines)), stage.rng.randint(1, len(stage.lines))):
         began = monotonic()
         stage.lines[seat].abandon()
@@ -293,7 +293,7 @@ async def run_hostile_handlers(stage: Stage) -> None:
 
 @fault("hanging-handlers")
 async def run_hanging_handlers(stage: Stage) -> None:
-    """Handlers that never come back, until somebody kills their workers."""
+    """Handlers that never return, until their workers are killed."""
     await stage.producer.add_hanging(stage.rng.randint(2, 6))
     await asyncio.sleep(stage.lease_s * stage.rng.uniform(0.5, 1.5))
     for member in stage.crew.up():

@@ -1,4 +1,4 @@
-"""The program of one process that may lead: a Scheduler or a Promoter and nothing else, its clock wrong by so much.
+"""The program of one process that may lead: a Scheduler or a Promoter and nothing else, with a skewed clock.
 
 Its first argument is a JSON object: role ("Scheduler" or "Promoter"), queue, url, log, consumer (the holder's name),
 skew_s. It ends with the process that started it: that one holds the other end of its standard input.
@@ -17,7 +17,7 @@ from typing import Any
 
 
 def skew_clock(seconds: float) -> None:
-    """Every reading of the wall clock in Python is wrong by so much; the monotonic clock stays."""
+    """Adds the skew to every reading of the wall clock in Python; the monotonic clock stays."""
     real_time, real_time_ns = time.time, time.time_ns
     time.time = lambda: real_time() + seconds
     time.time_ns = lambda: real_time_ns() + int(seconds * 1e9)

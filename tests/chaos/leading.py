@@ -1,6 +1,6 @@
-"""Processes that may lead, the faults that befall whoever does, and the judgement over what was fired meanwhile.
+"""Processes that may lead, faults of the leader, and the judgement of the windows that were fired meanwhile.
 
-What was fired is read from the stream itself, which nobody works off, by an independent client: an entry's id holds the
+The fires are read from the stream itself, which no worker reads, by an independent client: an entry's id holds the
 server's time at which it was added.
 """
 
@@ -35,7 +35,7 @@ FIRE_ALL = MissedFiresPolicy.fire_all(max_catchup=1000)
 
 @dataclass
 class Leaders(Crew):
-    """Candidates of one role, a seat for each skew. With `faketime`, that library bends their clocks instead."""
+    """Candidates of one role, a seat for each skew. With `faketime`, that library skews their clocks instead."""
 
     role: Role = "Scheduler"
     skews_s: tuple[float, ...] = SKEWS_S
@@ -57,7 +57,7 @@ class Leaders(Crew):
         return {"LD_PRELOAD": str(self.faketime), "FAKETIME": skew, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 
     async def until_led(self, server: RedisServer) -> Member:
-        """Who leads, as soon as that is somebody who lives and runs."""
+        """Waits for a leader that lives and runs, and returns it."""
         found: list[Member] = await eventually(lambda: self._leading(server), timeout=20, every=0.02)
         return found[0]
 
@@ -70,7 +70,7 @@ class Leaders(Crew):
 async def leaders(
     server: RedisServer, folder: Path, queue: str, role: Role = "Scheduler", faketime: Path | None = None
 ) -> AsyncIterator[Leaders]:
-    """Three of them; whoever ends is replaced."""
+    """Three candidates; one that ends is replaced."""
     crew = Leaders(folder, queue, [server.url] * len(SKEWS_S), role=role, faketime=faketime)
     manning = asyncio.create_task(crew.keep_manned())
     try:
@@ -83,7 +83,7 @@ async def leaders(
         crew.end()
 
 
-# What was fired -----------------------------------------------------------------------------------------------------
+# Fires --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _fire(entry_id: bytes, fields: dict[bytes, bytes]) -> Fire:
 
 @dataclass
 class Judged:
-    """What became of the windows of all repeatables."""
+    """How the windows of all repeatables were fired."""
 
     fires: int = 0
     late_ms: list[int] = field(default_factory=list)
@@ -156,7 +156,7 @@ async def kill_leader(crew: Leaders, server: RedisServer) -> None:
 
 
 async def stop_leader(crew: Leaders, server: RedisServer, seconds: float) -> None:
-    """Suspend whoever leads; it wakes up when another has led for a while."""
+    """Suspends the leader; it wakes up when another process has led for a while."""
     leader = await crew.until_led(server)
     crew.stop(leader)
     await asyncio.sleep(seconds)
@@ -164,7 +164,7 @@ async def stop_leader(crew: Leaders, server: RedisServer, seconds: float) -> Non
 
 
 async def harry(crew: Leaders, server: RedisServer, *, seconds: float, every_s: float, rng: Random) -> list[str]:
-    """A fault of the leader every so often, killed and suspended by turns; returns what was done."""
+    """Kills and suspends the leader by turns, again and again; returns the list of faults."""
     began = monotonic()
     done: list[str] = []
     while (next_at := began + every_s * (len(done) + 1)) < began + seconds:
@@ -210,7 +210,7 @@ async def until_caught_up(server: RedisServer, queue: str, names: set[str]) -> N
 
 
 async def harry_leaders(seconds: float, *, every_s: float, seed: int, faketime: Path | None = None) -> Judged:
-    """Three schedulers, a fault of the leader every so often, and what became of the windows."""
+    """Runs three schedulers with faults of the leader, and prints how the windows were fired."""
     with RedisServer() as server, tempfile.TemporaryDirectory(prefix="chasqui-chaos-") as folder:
         async with (
             Queue("leaders", redis_url=server.url) as queue,
@@ -228,6 +228,6 @@ async def harry_leaders(seconds: float, *, every_s: float, seed: int, faketime: 
         f"{server.label}, {seconds:.0f} s, clocks {', '.join(f'{skew:+.0f} s' for skew in SKEWS_S)}",
         f"the leader was killed {done.count('kill')} times and suspended {done.count('stop')} times",
         f"{judged.fires} windows of {len(firsts)} repeatables: late by {late_ms[len(late_ms) // 2]} ms (p50), "
-        f"{late_ms[-1]} ms at the most, never less than {late_ms[0]} ms",
+        f"{late_ms[-1]} ms or less, never less than {late_ms[0]} ms",
     ]
     return judged

@@ -17,7 +17,7 @@ class Line(Proxy):
         self._forever = asyncio.Event()  # never set
 
     def abandon(self) -> None:
-        """Nothing passes on the present connections any more, neither bytes nor their end; new ones work."""
+        """Stops passing bytes and ends on the present connections; new ones work."""
         self._generation += 1
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -34,7 +34,7 @@ ALLOWED_KEYS = {f"{PREFIX}:{name}" for name in ("stream", "dlq", "events")}  # e
 
 @dataclass(frozen=True)
 class Order:
-    """What a round is to be. The seed decides all that is random in it."""
+    """The parameters of a round. The seed decides everything random in it."""
 
     fault: str
     seed: str

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass
 class Scene:
-    """The line is the worker's or the producer's, whoever the flow is about; the witness has one of its own."""
+    """The line belongs to the worker or the producer that the flow is about; the witness has its own."""
 
     line: Proxy
     direct_url: str
@@ -78,7 +78,7 @@ class Scene:
         return found
 
     async def check_clean(self) -> None:
-        """Nothing is stored, and nobody is left in the group."""
+        """Nothing is stored, and the group has no consumer left."""
         assert await self.is_settled()
         assert await self.stream.consumers() == []
 
@@ -157,7 +157,7 @@ async def hold(scene: Scene, consumer: str) -> None:
 
 
 async def end_lease(scene: Scene, consumer: str) -> None:
-    """Now, so that what it holds has lain untouched since then."""
+    """Ends the lease now; the entries were not touched since then."""
     seconds, micros = await scene.witness.time()
     await scene.witness.zadd(f"{scene.prefix}:workers", {consumer: seconds * 1000 + micros // 1000})
 
@@ -232,7 +232,7 @@ async def hand_back(scene: Scene) -> None:
         await scene.add(4)
         await eventually(lambda: len(parts.shared.holdings.running_jobs()) == 4)
         await scene.add(4)
-        parts.prefetch._estimate.rate = 100.0  # so fast a worker holds what it cannot start yet
+        parts.prefetch._estimate.rate = 100.0  # such a fast worker holds entries that it cannot start yet
         parts.reader.wake()
         await eventually(lambda: parts.lanes.waiting == 4)
     async with scene.worker(url=scene.direct_url), scene.until_settled():
@@ -266,7 +266,7 @@ async def add_delayed(scene: Scene) -> None:
 
 
 async def add_unique(scene: Scene) -> None:
-    """Whoever adds it learns what became of it, though the reply was lost: new once, and once replaced."""
+    """The producer gets the right answer though the reply was lost: new once, and replaced once."""
     async with scene.queue() as queue:
         first = await queue.add("do", 1, job_id="only", delay_ms=HOUR_MS)
         second = await queue.add("do", 2, job_id="only")
@@ -292,7 +292,7 @@ async def add_a_mixed_bulk(scene: Scene) -> None:
 
 
 async def insist(say: Callable[[], Awaitable[T]]) -> T:
-    """As a user would, who got an error instead of an answer."""
+    """Adds again after an error, as a user would."""
     for _ in range(10):
         with suppress(RedisTrouble):
             return await say()
@@ -330,7 +330,7 @@ async def run_now(scene: Scene) -> None:
 
 
 async def finish(scene: Scene) -> None:
-    """The ends of jobs that are the only ones of their ids let the next of those ids in."""
+    """The end of a unique job frees its id."""
     async with scene.worker(), scene.queue(scene.direct_url) as queue, scene.until_settled():
         for number in range(JOBS):
             assert (await queue.add("do", number, job_id=f"job {number}")).is_new
@@ -378,7 +378,7 @@ async def store_repeatables(scene: Scene) -> None:
 
 
 async def tell(scene: Scene) -> None:
-    """A cut may cost events or write them twice, but it never writes one of a job that did not get there."""
+    """A cut may cost events or write them twice, but it never writes an event of a state that a job did not reach."""
 
     async def fail_once(job: Job) -> None:
         scene.runs.append(job)
@@ -424,7 +424,7 @@ async def keep_results(scene: Scene) -> None:
 
 
 async def wait_for_results(scene: Scene) -> None:
-    """On the line of whoever waits: the worker has another."""
+    """The line belongs to the waiting queue; the worker has another."""
 
     async def answer(job: Job) -> int:
         scene.runs.append(job)
@@ -441,7 +441,7 @@ async def wait_for_results(scene: Scene) -> None:
 
 
 async def purge(scene: Scene) -> None:
-    """What is to go goes, whatever was counted; what runs and what is dead stays."""
+    """The purged jobs go, whatever the count says; running and dead jobs stay."""
     await scene.add(4)
     await hold(scene, "running")
     await scene.witness.xadd(f"{scene.prefix}:dlq", {"d": "x"})
@@ -487,7 +487,7 @@ async def pause(scene: Scene) -> None:
     await scene.check_clean()
 
 
-# What each flow sends. The first set is what any worker sends.
+# The commands of each flow. The first set has those that any worker sends.
 WORKER = {
     "HELLO", "INFO", "SUBSCRIBE", "rebuild_group", "renew_lease", "read", "XREADGROUP", "promote", "due_repeatables",
     "XPENDING", "CLIENT UNBLOCK", "leave_group", "release_lease", "SET", "EXISTS", "DEL",
@@ -579,7 +579,7 @@ async def test_a_cut_changes_nothing(redis_url: str, witness: redis.asyncio.Redi
 
 
 async def _play(redis_url: str, witness: redis.asyncio.Redis, flow: Flow, name: str, moment: Moment) -> str | None:
-    """What went wrong, if anything did."""
+    """Plays the flow, and returns the problems."""
     async with a_scene(redis_url, witness) as scene:
         cut = cut_at(scene.line, name, moment, skip=SKIPPED.get(flow, 0))
         try:

@@ -1,4 +1,4 @@
-"""Somebody destroys the consumer group while jobs run: it is made anew around them, and nothing runs twice."""
+"""The consumer group is destroyed while jobs run: workers rebuild it with the same owners, and no job runs twice."""
 
 from __future__ import annotations
 
@@ -134,10 +134,10 @@ class TestRunningJobs:
 
 
 class TestOtherWorkers:
-    async def test_a_worker_that_drains_gets_it_back_and_settles_what_it_holds(
+    async def test_a_draining_worker_gets_the_group_back_and_settles_its_jobs(
         self, make_crew: MakeCrew, queue: Queue, destroyer: Destroyer
     ) -> None:
-        """It does not read any more, and nobody else does: it needs the group to say that a job has failed."""
+        """It reads no more, and there is no other worker: it needs the group to reschedule a failed job."""
         crew, (member,) = await crew_of(make_crew, 1, seats=1, options={"lease_ms": 30_000})
         await add(queue, 2, ms=800, acts={"0": "fail"}, backoff=50)
         await started(crew, 2)
@@ -153,7 +153,7 @@ class TestOtherWorkers:
         assert runs_of(crew) == Counter([(n, attempt) for n in (1, 2) for attempt in (0, 1)])
 
     @pytest.mark.parametrize("blocks", (False, True), ids=("awaits", "blocks the loop"))
-    async def test_a_worker_that_starts_meanwhile_waits_for_those_who_run_jobs(
+    async def test_a_worker_that_starts_meanwhile_waits_for_the_reports_of_the_others(
         self, make_crew: MakeCrew, queue: Queue, destroyer: Destroyer, blocks: bool
     ) -> None:
         crew, _ = await crew_of(make_crew, 1, concurrency=2, options={"lease_ms": LEASE_MS})
@@ -219,7 +219,7 @@ class TestOtherWorkers:
             await eventually(destroyer.all_is_done, timeout=10)
         assert runs == [1, 2]
 
-    async def test_the_log_says_so_once_when_it_goes_and_once_when_it_is_back(
+    async def test_the_loss_and_the_return_of_the_group_are_logged_once_each(
         self, redis_url: str, queue_name: str, queue: Queue, destroyer: Destroyer, caplog: pytest.LogCaptureFixture
     ) -> None:
         started, gate = asyncio.Event(), asyncio.Event()
@@ -287,7 +287,7 @@ class TestGroupChangedByHand:
     async def test_entries_that_came_while_the_loop_was_blocked_are_not_started_once_others_have_them(
         self, redis_url: str, queue_name: str, queue: Queue, destroyer: Destroyer, make_crew: MakeCrew
     ) -> None:
-        """They lie in the socket's buffer when the keeper says what this worker holds."""
+        """The entries lie in the socket's buffer when the heartbeat reports what this worker holds."""
         crew = make_crew(options={"lease_ms": LEASE_MS})
         runs: list[int] = []
         dropped: list[int] = []

@@ -1,4 +1,4 @@
-"""What is promised while those who lead are killed, suspended, or wrong about the time: processes of their own."""
+"""The promises that hold while leaders are killed, suspended, or have a wrong clock. Each leader is a process."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class TestPromoters:
         assert late_ms[-1] <= 2000
         server.execute("DEL", f"{{chasqui:{queue.name}}}:stream")
 
-    async def test_no_job_is_early_whatever_the_clocks_of_promoters_say(
+    async def test_no_job_is_early_with_wrong_clocks_of_promoters(
         self, server: RedisServer, queue: Queue, tmp_path: Path
     ) -> None:
         async with leaders(server, tmp_path, queue.name, "Promoter") as crew:
@@ -135,7 +135,7 @@ async def store_for_one_second(queue: Queue, count: int) -> None:
 
 
 async def forget(queue: Queue, most: int = 100) -> None:
-    """They would fire for ever."""
+    """Removes the repeatables, which would fire for ever."""
     for meta in await queue.get_repeatable_jobs(most):
         await queue.remove_repeatable_by_key(meta.key)
 
@@ -152,7 +152,7 @@ async def add_spread(queue: Queue, server: RedisServer, count: int, *, first_ms:
 
 
 async def until_promoted(server: RedisServer, queue: str, count: int) -> dict[str, int]:
-    """When each job joined the stream, once so many have."""
+    """Waits for `count` jobs in the stream, and returns when each joined it."""
     await eventually(lambda: server.execute("XLEN", f"{{chasqui:{queue}}}:stream") >= count, timeout=20, every=0.05)
     with server.client() as client:
         entries = client.xrange(f"{{chasqui:{queue}}}:stream")

@@ -1,4 +1,4 @@
-"""What is promised when workers are slow, blocked, killed, suspended or closed: one promise a test, worker processes.
+"""The promises that hold when workers are slow, blocked, killed, suspended or closed. One promise a test.
 
 The times are the promised ones or stricter, with shorter handlers than users have.
 """
@@ -33,7 +33,7 @@ async def add(queue: Queue, count: int = 1, *, ms: float = 20, does: str = "ok",
 
 
 async def started(crew: Crew, runs: int, *, timeout: float = 10) -> list[Run]:
-    """All runs, once there are so many."""
+    """Waits for `count` runs, and returns all runs."""
     found: list[Run] = []
 
     def enough() -> bool:
@@ -83,7 +83,7 @@ class TestALiveJob:
         ),
         ids=("out of memory", "read only", "writes paused"),
     )
-    async def test_no_lease_is_lost_while_the_server_takes_no_writes_from_anybody(
+    async def test_no_lease_is_lost_while_the_server_refuses_all_writes(
         self,
         make_crew: MakeCrew,
         queue: Queue,
@@ -282,7 +282,7 @@ class TestAClosingWorker:
     async def test_a_plain_function_at_work_does_not_cost_the_others_an_attempt(
         self, make_crew: MakeCrew, queue: Queue
     ) -> None:
-        """Its thread cannot be cut off, but what waits behind it can be handed back."""
+        """The thread cannot be cancelled, but the entries that wait behind it can be handed back."""
         crew, (closing,) = await crew_of(make_crew, 1, concurrency=2, is_async=False)
         await add(queue, 300, ms=2)
         await started(crew, 200)

@@ -1,4 +1,4 @@
-"""Judges a round by its diary: what was lost, what ran more than once, and whether there was a good reason. Pure."""
+"""Judges a round by its diary: lost jobs, jobs that ran more than once, and whether there was a reason. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pychasqui._core.limits import WORK_TIMEOUT_S
 from tests.chaos.diary import Diary, Mishap, Run
 
 ACK_S = 0.5  # a job that ended so shortly before its worker went may not have been acked
-RECONNECT_S = 2.0  # how long after an outage a worker may need to ack what ended during it
+RECONNECT_S = 2.0  # how long after an outage a worker may need to ack jobs that ended during it
 SHOWN = 8  # how many cases of one kind a message names
 
 # Why a job may run again although no run of it had failed. The last one is no fault of the worker's, and still counts
@@ -166,7 +166,7 @@ def _acked_by(run: Run, diary: Diary) -> float:
         )
         if is_outage and mishap.begin <= until and mishap.end >= run.end:
             until = max(until, mishap.end + RECONNECT_S + ACK_S)
-        # What is sent on a line that has died without a word is sent again once that is noticed.
+        # A command sent on a line that has died silently is sent again once that is noticed.
         noticed = mishap.end + WORK_TIMEOUT_S
         is_unnoticed = mishap.kind == "half open" and mishap.worker == run.worker
         if is_unnoticed and mishap.begin <= until and noticed >= run.end:

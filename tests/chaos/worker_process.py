@@ -49,7 +49,7 @@ class Diary:
 
 
 class Panic(BaseException):
-    """What a panic of compiled code becomes in Python: no Exception."""
+    """Like the exception of a panic in compiled code, it does not derive from Exception."""
 
 
 class Monster:
@@ -74,7 +74,7 @@ def asked_of(data: dict[str, Any], attempt: int) -> str:
 
 
 def act(data: dict[str, Any], attempt: int, unrecoverable: type[Exception]) -> Any:
-    """What the job asks for in this run, once it has taken its time; returns the handler's result."""
+    """Sleeps as the job asks, does what the job asks for in this run, and returns the handler's result."""
     does = asked_of(data, attempt)
     if does == "die":
         os.kill(os.getpid(), signal.SIGKILL)

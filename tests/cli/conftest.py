@@ -21,7 +21,7 @@ COMMAND = (sys.executable, "-P", "-m", "pychasqui.cli")
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Chasqui]:
-    """Start a command in tmp_path. Whatever still runs when the test is over is killed."""
+    """Starts a command in tmp_path. Processes that still run at the end of the test are killed."""
     processes: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str, command: tuple[str, ...] = COMMAND, **environment: str) -> subprocess.Popen[str]:
@@ -56,7 +56,7 @@ def chasqui(start: Chasqui) -> Finished:
 
 
 def plain_environment() -> dict[str, str]:
-    """Ours, without what changes how the command looks or behaves; embedded servers run the suite's own program."""
+    """Our environment without variables that change the command; embedded servers run the suite's own program."""
     names = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS", "REDIS_URL")
     kept = {name: value for name, value in os.environ.items() if name not in names and not name.startswith("CHASQUI_")}
     kept[SILENCED_BY] = "1"

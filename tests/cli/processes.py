@@ -1,4 +1,4 @@
-"""Looking at processes from outside: who was started by whom, and who still runs."""
+"""Looks at processes from outside: which process started which, and which still run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Process:
 
 
 def all_processes() -> list[Process]:
-    """Every process of this machine; one that has ended and was not waited for yet is none any more.
+    """Every process of this machine, without those that have ended and were not waited for yet.
 
     Until its exec, a process shows the command of its parent, and for a moment none.
     """

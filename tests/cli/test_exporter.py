@@ -52,7 +52,7 @@ async def test_the_exporter_serves_the_state_of_queues_until_a_signal_ends_it(
     assert "Traceback" not in err
 
 
-def test_a_redis_that_is_away_is_told_of_and_hides_the_password(start: Chasqui):
+def test_a_redis_that_is_away_is_reported_without_the_password(start: Chasqui):
     process = start("exporter", "mail", "--port", "0", "--redis-url", "redis://:hunter2@127.0.0.1:1")
     where = address(process)
     assert 'chasquimq_queue_up{queue="mail"} 0' in ask(f"{where}/metrics")[1]
@@ -89,7 +89,7 @@ def test_bad_arguments_are_wrong_usage(chasqui: Finished, arguments: tuple[str, 
     assert ended.stdout == ""
 
 
-def test_a_port_that_is_taken_is_told_in_one_line(start: Chasqui, chasqui: Finished, redis_url: str):
+def test_a_port_that_is_taken_is_reported_in_one_line(start: Chasqui, chasqui: Finished, redis_url: str):
     where = address(start("exporter", "mail", "--port", "0", REDIS_URL=redis_url))
     ended = chasqui("exporter", "mail", "--port", where.rpartition(":")[2], REDIS_URL=redis_url)
     assert ended.returncode == 1

@@ -1,4 +1,4 @@
-"""What the other tests see of processes is whole."""
+"""The list of processes that other tests use is complete."""
 
 from __future__ import annotations
 

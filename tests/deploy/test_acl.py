@@ -80,12 +80,12 @@ class Tenants:
         return f"redis://chasqui-{role}-{tenant}:secret-{tenant}@127.0.0.1:{self.server.port}"
 
     def refusals(self) -> list[dict[str, Any]]:
-        """What was denied to anybody since the start."""
+        """The commands that were denied to any user since the start."""
         with self.server.client() as client:
             return list(client.acl_log())
 
     async def verdict(self, role: str, line: str, key: str) -> str:
-        """What the server says to a command of that user; "" if it does it."""
+        """The server's refusal of a command of that user; "" if it runs it."""
         words = ["return 1" if word == '"return' else word for word in line.replace(' 1"', "").split()]
         client = redis.asyncio.Redis.from_url(self.url(role), single_connection_client=True)
         try:

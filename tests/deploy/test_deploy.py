@@ -1,4 +1,4 @@
-"""What lies in deploy/ fits together: files that are named exist, targets are services, and the demonstration runs."""
+"""The files of deploy/ fit together: named files exist, targets are services, and the demonstration runs."""
 
 from __future__ import annotations
 

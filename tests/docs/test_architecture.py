@@ -1,4 +1,4 @@
-"""The picture of the architecture is the one that its text says, and names what exists."""
+"""The picture of the architecture is drawn from its text, and names things that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every example runs, and says what it should."""
+"""Every example runs, and prints the expected lines."""
 
 from __future__ import annotations
 

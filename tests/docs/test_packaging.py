@@ -1,4 +1,4 @@
-"""What is published: few dependencies, the same bytes from every build, and everything that a reader needs."""
+"""The published package: few dependencies, the same bytes from every build, and everything that a reader needs."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_tests_and_tools_are_groups_and_not_extras() -> None:
 
 
 def test_every_action_of_a_workflow_is_pinned_by_its_hash() -> None:
-    """There is none today: .ci/run is all there is. One that comes must name a commit, not a tag that can be moved."""
+    """There is no workflow today, only .ci/run. A workflow must name a commit, not a tag that can be moved."""
     for workflow in (ROOT / ".github" / "workflows").glob("*.y*ml"):
         for action in re.findall(r"uses:\s*(\S+)", workflow.read_text()):
             assert action.startswith("./") or re.fullmatch(r"\S+@[0-9a-f]{40}", action), f"{workflow.name}: {action}"

@@ -23,7 +23,7 @@ def test_each_name_in_how_a_job_moves_exists(file: str, name: str) -> None:
     assert found is not None
 
 
-def test_the_way_of_a_job_is_told_in_full() -> None:
+def test_the_way_of_a_job_is_described_in_full() -> None:
     assert len(PAIRS) >= 15
     assert {Path(script).name for script in SCRIPTS} == {
         path.name for path in (PACKAGE / "_redis" / "lua").glob("*.lua")

@@ -1,4 +1,4 @@
-"""Throws hostile writes at everything that lives on a queue, and says what died, got stuck or was lost:
+"""Sends hostile writes to everything that uses a queue, and prints what died, got stuck or was lost:
 
 python -m tests.hostile --rounds 5000 --seed 1
 python -m tests.hostile --seed 1 --first 37 --rounds 1     round 37 of seed 1 again

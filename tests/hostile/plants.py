@@ -1,7 +1,7 @@
-"""Defects that a round must notice: if it does not, its silence about the real code says nothing.
+"""Defects that a round must notice; otherwise its silence about the real code proves nothing.
 
 Each is what a careless change would bring: an error that ends a loop, a pause without an end, neighbours of a broken
-entry dropped with it, a reader that trusts what it reads.
+entry dropped with it, a reader that does not check.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _death() -> Iterator[None]:
 
 @contextmanager
 def _stuck() -> Iterator[None]:
-    """Whoever meets a key of a wrong type waits for an hour."""
+    """A process that meets a key of a wrong type waits for an hour."""
     with patch.object(Outage, "goes_on", lambda self, error: 3600.0):
         yield
 

@@ -1,10 +1,10 @@
-"""A round: jobs are added, hostile writes come down on them, ruins are cleared, and everything must go on.
+"""A round: jobs are added, hostile writes happen, ruined keys are cleared, and every part must go on.
 
 What must hold:
-  nobody dies      the worker, promoter, scheduler, exporter and subscriber live, and no task ends unheard
+  no part dies     the worker, promoter, scheduler, exporter and subscriber live, and no task ends unseen
   readers answer   each public reader returns, or raises one of pychasqui's own errors
-  nothing is lost  a job that was added before the writes runs, unless its place is in ruins
-  nothing is stuck jobs that are added after the ruins are cleared run, in every way that there is, and are told of
+  no job is lost   a job that was added before the writes runs, unless its key is ruined
+  no job is stuck  jobs that are added after the ruined keys are cleared run, in every way, and have events
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.hostile.writes import PLACES, Write, random_write
 KINDS = ("now", "later", "again", "only", DEADLY)
 SWEEP_EVERY = 20
 PATIENCE_S = 15.0
-# A job of this kind may be gone if one of these places was in ruins while it was on its way.
+# A job of this kind may be gone if one of these keys was ruined while it was on its way.
 EXCUSES = {
     "now": {"stream"},
     "only": {"stream"},
@@ -65,7 +65,7 @@ async def run_round(
     await _clear(client, target.keys, ruins)
     problems += await _problem_of("wait_for_result", waiter)
     await _forget_foreign_repeatables(client, target.keys)
-    problems += stage.deaths()  # whoever has died is back, so that its death is one problem and not many
+    problems += stage.deaths()  # a part that has died is started again, so that its death is one problem and not many
     problems += await _after(stage, patience_s)
     problems += await _lost(stage, client, before, ruins, patience_s)
     problems += stage.deaths() + alarm.take()
@@ -100,7 +100,7 @@ async def _problem_of(name: str, waiting: asyncio.Task[Any]) -> list[str]:
 
 
 async def _clear(client: redis.asyncio.Redis, keys: Keys, ruins: frozenset[str]) -> None:
-    """Remove what stands in the ruined places, as an operator would."""
+    """Removes the ruined keys, as an operator would."""
     for place in sorted(ruins):
         found = [key async for key in client.scan_iter(match=f"{keys.prefix}:{place}*", count=1000)]
         exact = [key for key in found if _place(keys, key) == place]
@@ -115,7 +115,7 @@ def _place(keys: Keys, key: bytes) -> str | None:
 
 
 async def _forget_foreign_repeatables(client: redis.asyncio.Redis, keys: Keys) -> None:
-    """A repeatable of somebody else's may be a good one, and fire for ever."""
+    """Removes foreign repeatables: a valid one would fire for ever."""
     for zset in (keys.repeat, keys.repeat_paused):
         with suppress(redis.exceptions.ResponseError):
             for member in await client.zrange(zset, 0, -1):
@@ -155,7 +155,7 @@ async def _after(stage: Stage, patience_s: float) -> list[str]:
 
 
 async def _add(stage: Stage, kind: str, deadline: float) -> tuple[str, Job]:
-    """What was in ruins a moment ago may be seen so for a moment more."""
+    """Adds jobs; a key that was ruined a moment ago may seem so for a moment more."""
     while True:
         try:
             return await stage.add(kind)

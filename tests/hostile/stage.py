@@ -41,7 +41,7 @@ class Part:
         self._task = asyncio.create_task(start())
 
     def death(self) -> str | None:
-        """What it died of, once; then it is started again."""
+        """Returns the cause of its death once, and starts it again."""
         if not self._task.done():
             return None
         error = None if self._task.cancelled() else self._task.exception()
@@ -195,7 +195,7 @@ class Stage:
 
 
 class Alarm(logging.Handler):
-    """Hears what dies unseen: critical lines, and errors that the event loop alone is told of."""
+    """Records deaths that no caller sees: critical log lines, and errors that reach only the event loop's handler."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

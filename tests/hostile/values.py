@@ -126,7 +126,7 @@ def score(rng: random.Random) -> str:
 
 
 def entry_id(rng: random.Random) -> str:
-    """Nearly always one that leaves room for others behind it."""
+    """An entry id, nearly always one that leaves room for ids behind it."""
     return "*" if rng.random() < 0.8 else f"{int(time.time() * 1000) + rng.randrange(1000)}-{rng.randrange(2**32)}"
 
 

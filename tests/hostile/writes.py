@@ -1,7 +1,7 @@
 """One hostile write: to any key of a queue, of any kind, with any value. Says which places it leaves in ruins.
 
-A place is ruined if what it held may be gone, or if nothing can be done there until somebody clears it: a wrong type,
-the last possible stream id, a cursor that was moved. What is only added to a place ruins nothing.
+A place is ruined if its content may be gone, or if it is unusable until an operator clears it: a wrong type,
+the last possible stream id, a cursor that was moved. A value that is only added to a place ruins nothing.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def entry(rng: random.Random, target: Target) -> Write:
 
 
 def last_entry(rng: random.Random, target: Target) -> Write:
-    """No entry fits behind this one, or only such that lie in the far future."""
+    """No entry fits behind this one, or only entries in the far future."""
     place = rng.choice(STREAMS)
     where = rng.choice((values.LAST_ID, values.FAR_ID))
     return Write(
@@ -97,14 +97,14 @@ def member(rng: random.Random, target: Target) -> Write:
     make = values.member if place == "delayed" else values.anything
     named = rng.choice((make(rng), make(rng), b"k", b"other", b"ghost"))
     score = values.score(rng)
-    # A lease that a worker could have taken is believed: while it lasts, others wait for who has it to speak.
+    # A lease that a worker could have taken is believed: while it lasts, others wait for its holder's report.
     is_believed = place == "workers" and abs(float(score) - time.time() * 1000) < MAX_LEASE_MS
     ruins = {place} if is_believed else set[str]()
     return Write(f"member {place} {score}", [("ZADD", target.key(place, rng), "NX", score, named)], frozenset(ruins))
 
 
 def spec(rng: random.Random, target: Target) -> Write:
-    """A repeatable of somebody else's, due at any time."""
+    """A foreign repeatable, due at any time."""
     name = rng.choice(("k", "other"))
     stored = f"{target.keys.prefix}:repeat:spec:{name}"
     fields: Words = (b"spec", values.spec(rng), b"fired", values.number(rng), b"retry", values.anything(rng))
@@ -114,7 +114,7 @@ def spec(rng: random.Random, target: Target) -> Write:
 
 
 def rescored(rng: random.Random, target: Target) -> Write:
-    """The time of what is there: delayed jobs come later or never, leases end or never do."""
+    """Changes times: delayed jobs come later or never, leases end or never do."""
     place = rng.choice(ZSETS)
     key = target.key(place, rng)
     member = {"repeat": target.repeat_key, "workers": target.consumer}.get(place, "nobody")
@@ -166,7 +166,7 @@ def cursor(rng: random.Random, target: Target) -> Write:
 
 
 def group(rng: random.Random, target: Target) -> Write:
-    """What harms nobody's jobs: groups and consumers come and go."""
+    """Creates and removes groups and consumers, which harms no job."""
     stream = target.keys.stream
     words: Words = rng.choice(
         (

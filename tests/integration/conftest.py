@@ -1,4 +1,4 @@
-"""What most integration tests need. Each that talks to the run's server is checked for keys that it leaves behind."""
+"""Fixtures of the integration tests. Each test that uses the run's server is checked for keys that it leaves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
 
 @pytest.fixture
 async def stream(witness: redis.asyncio.Redis, queue_name: str) -> AsyncIterator[Stream]:
-    """This test's queue as an independent client sees it. What waits there in the end is removed."""
+    """This test's queue as an independent client sees it. Waiting entries are removed at the end."""
     stream = Stream(witness, queue_name)
     yield stream
     await stream.clear()
@@ -36,7 +36,7 @@ async def stream(witness: redis.asyncio.Redis, queue_name: str) -> AsyncIterator
 
 @pytest.fixture
 async def delayed(witness: redis.asyncio.Redis, queue_name: str) -> AsyncIterator[Delayed]:
-    """Its delayed jobs. Those that are left in the end are removed."""
+    """Its delayed jobs. Jobs that are left at the end are removed."""
     delayed = Delayed(witness, queue_name)
     yield delayed
     await witness.delete(delayed.key)

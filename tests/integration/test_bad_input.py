@@ -44,7 +44,7 @@ SELF.append(SELF)
 
 @pytest.fixture
 async def queue(proxy: Proxy, queue_name: str, witness: redis.asyncio.Redis) -> AsyncIterator[Queue]:
-    """A queue that nothing may leave from: not even a connection is opened for what cannot be sent."""
+    """A queue that may send nothing: bad input does not even open a connection."""
     async with Queue(queue_name, redis_url=proxy.url, max_payload_bytes=100_000) as queue:
         yield queue
     assert proxy.requests == []
@@ -482,7 +482,7 @@ class TestWorker:
             Worker("emails", handle, **{option: value})
 
     def test_a_name_that_has_a_meaning_of_its_own_is_refused(self) -> None:
-        """What is handed back is pending under it until somebody takes it."""
+        """Entries that are handed back are pending under it until a worker takes them."""
         with pytest.raises(InvalidArgument, match=r"consumer_id 'released'.*take another"):
             Worker("emails", handle, consumer_id="released")
         assert Worker("emails", handle, consumer_id="released-1", group="released").consumer_id == "released-1"
@@ -498,7 +498,7 @@ class TestWorker:
 
 
 class TestServers:
-    """What is found out only at connect reaches both an add and a worker, at once and in words of our own."""
+    """Errors found at connect reach both an add and a worker, at once and as our own errors."""
 
     async def assert_refused(
         self, url: str, kind: type[ChasquiError], complaint: str, *, within_s: float = 2.0, **options: Any

@@ -1,13 +1,13 @@
 """Cancelling, moving and running delayed jobs by their ids: P11.
 
-cancel removes the job and all that finds it    TestCancel.test_a_cancelled_job_leaves_no_key
+cancel removes the job with its keys          TestCancel.test_a_cancelled_job_leaves_no_key
 unknown, promoted, done: False                TestCancel
 the same id again                             TestCancel.test_the_id_can_be_used_again
 bulk: order, survivors, empty                 TestCancel.test_the_answers_of_a_bulk_come_in_order_and_the_other_jobs_run
 a name changes nothing                        tests/integration/test_delayed.py::TestNames
 waiting for a retry                           TestCancel.test_a_job_that_waits_for_its_next_try
 the race with promotion                       TestRace
-promotion cleans the index, not the marker      tests/integration/test_delayed.py, test_unique.py
+promotion removes the index only              tests/integration/test_delayed.py, test_unique.py
 reschedule, run_now                           TestMove
 """
 
@@ -29,7 +29,7 @@ from tests.support.waiting import eventually
 
 LATER_MS = 60_000
 RACERS = 2000
-pytestmark = pytest.mark.usefixtures("stream", "delayed")  # so that what is left is removed
+pytestmark = pytest.mark.usefixtures("stream", "delayed")  # so that the remaining jobs are removed
 
 
 class TestCancel:

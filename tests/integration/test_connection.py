@@ -1,4 +1,4 @@
-"""The connection: addresses, the handshake, and replies that reach the right caller whatever the line does."""
+"""The connection: addresses, the handshake, and replies that reach the right caller on any line."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class TestAddresses:
             assert await connection.call("HGETALL", "map") == expected[protocol]
             await connection.call("DEL", "map")
 
-    async def test_pushed_messages_are_passed_over(self, redis_url: str, witness: redis.asyncio.Redis) -> None:
+    async def test_pushed_messages_are_skipped(self, redis_url: str, witness: redis.asyncio.Redis) -> None:
         async with connected(f"{redis_url}?protocol=3") as connection:
             await connection.call("CLIENT", "TRACKING", "ON", "BCAST")
             for number in range(100):
@@ -358,7 +358,9 @@ class TestReplies:
 
 class TestLosses:
     @pytest.mark.parametrize("moment", ("cut_before_request", "cut_after_request", "cut_mid_reply"))
-    async def test_a_cut_fails_what_waits_and_the_next_call_connects_anew(self, proxy: Proxy, moment: str) -> None:
+    async def test_a_cut_fails_the_waiting_calls_and_the_next_call_connects_again(
+        self, proxy: Proxy, moment: str
+    ) -> None:
         async with connected(proxy.url) as connection:
             await connection.call("PING")
             getattr(proxy, moment)(b"third")
@@ -370,7 +372,7 @@ class TestLosses:
             assert await connection.call("ECHO", "again") == b"again"
         assert proxy.count(b"third") == 1, "a call is never sent twice"
 
-    async def test_a_frozen_line_costs_the_timeout_and_the_next_call_connects_anew(self, proxy: Proxy) -> None:
+    async def test_a_frozen_line_costs_the_timeout_and_the_next_call_connects_again(self, proxy: Proxy) -> None:
         async with connected(proxy.url, timeout_s=0.2) as connection:
             await connection.call("PING")
             proxy.freeze()

@@ -102,7 +102,7 @@ class TestWork:
             await gate.wait()
 
         async def acks() -> int:
-            """Also what scripts call is counted, so that this is the same on every server."""
+            """Commands called by scripts count too, so that the number is the same on every server."""
             stats = await witness.info("commandstats")
             return sum(stats[name]["calls"] for name in ("cmdstat_xackdel", "cmdstat_xack") if name in stats)
 
@@ -127,7 +127,7 @@ class TestWork:
             await eventually(stream.is_settled, timeout=10)
             assert len(proxy.requests) < 500, sent(proxy)
 
-    async def test_entries_are_read_in_resp2_whatever_the_url_says(self, proxy: Proxy, queue_name: str) -> None:
+    async def test_entries_are_read_in_resp2_for_any_url(self, proxy: Proxy, queue_name: str) -> None:
         async def handle(job: Job) -> None:
             pass
 

@@ -1,4 +1,4 @@
-"""Dead letters, as queue.dlq shows, counts, replays and removes them, whatever stands in them."""
+"""Dead letters of any shape, as queue.dlq shows, counts, replays and removes them."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class TestRate:
 
 
 class TestEnd:
-    """What is done page by page ends with the letter that was the newest when it began."""
+    """Work that goes page by page ends with the letter that was the newest when it began."""
 
     async def test_a_replay_beside_jobs_that_die_again_ends(
         self, queue: Queue, make_worker: Callable[..., Worker]
@@ -149,7 +149,7 @@ class TestEnd:
 
 
 class TestHostile:
-    """One letter with anything in it stands in the way of no other."""
+    """A letter of any shape does not stop another."""
 
     @pytest.mark.parametrize(
         "more",

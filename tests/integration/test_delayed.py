@@ -1,4 +1,4 @@
-"""Delayed jobs: when they run, who promotes them, and what may lie among them.
+"""Delayed jobs: when they run, which process promotes them, and bad members among them.
 
 not early, and soon             TestTimes.test_a_delayed_job_is_not_early_and_not_late
 zero and past run at once       TestTimes.test_a_job_that_is_already_due_goes_straight_to_the_stream
@@ -134,7 +134,7 @@ class TestTimes:
     async def test_a_job_that_is_due_sooner_than_the_one_awaited_is_not_late(
         self, queue: Queue, make_worker: Callable[..., Worker], delayed: Delayed
     ) -> None:
-        """The promoter sleeps until the next is due, and hears of one that is due before."""
+        """The promoter sleeps until the next job is due, and a message announces an earlier one."""
         runs = Runs()
         async with make_worker(runs):
             await queue.add("far", "far", delay_ms=LATER_MS)

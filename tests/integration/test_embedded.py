@@ -123,7 +123,7 @@ def current_pid(stay: EmbeddedServer) -> int | None:
 
 
 def give_away(link: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To another user; who is not root must be another user himself."""
+    """Gives a file to another user; needs root."""
     if os.geteuid() == 0:
         os.chown(link, 12345, 12345, follow_symlinks=False)
     else:
@@ -183,7 +183,7 @@ class TestEnd:
         user.kill()
         await eventually(lambda: is_free(folder))
 
-    async def test_lives_on_when_one_of_its_users_is_killed(self, folder, users, stays) -> None:
+    async def test_the_server_lives_on_when_one_of_its_users_is_killed(self, folder, users, stays) -> None:
         user = users(folder)
         url_of(user)
         stay = stays(folder)
@@ -227,14 +227,14 @@ class TestEnd:
         assert len(servers) > 3
         stay.leave()
 
-    async def test_a_caretaker_told_to_end_takes_the_server_along(self, folder, stays) -> None:
+    async def test_a_terminated_supervisor_ends_the_server(self, folder, stays) -> None:
         stays(folder)
         os.kill(caretaker_pid(folder), signal.SIGTERM)
         await eventually(lambda: is_free(folder))
 
 
 class TestRecovery:
-    async def test_the_server_of_a_killed_caretaker_gets_a_new_one(self, folder, stays) -> None:
+    async def test_the_server_of_a_killed_supervisor_gets_a_new_one(self, folder, stays) -> None:
         first = stays(folder)
         pid = server_pid(first)
         os.kill(caretaker_pid(folder), signal.SIGKILL)
@@ -254,7 +254,7 @@ class TestRecovery:
         await eventually(lambda: current_pid(stay) not in (None, pid))
         assert ask(stay, "GET", "key") == b"value"
 
-    async def test_caretaker_and_server_both_killed_are_replaced(self, folder, stays) -> None:
+    async def test_supervisor_and_server_both_killed_are_replaced(self, folder, stays) -> None:
         stay = stays(folder)
         pid = server_pid(stay)
         os.kill(caretaker_pid(folder), signal.SIGKILL)

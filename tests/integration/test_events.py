@@ -1,4 +1,4 @@
-"""Events: what workers write to the event stream, and what a subscriber sees of it."""
+"""Events: workers write them to the event stream, and subscribers read them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Log:
         return [event["e"] for event in await self.all() if event["e"] != "drained"]
 
     async def has(self, kind: str, times: int = 1) -> list[Written]:
-        """All events, once there are so many of a kind."""
+        """Waits for `count` events of a kind, and returns all events."""
         await eventually(lambda: self._count(kind, times))
         return [event for event in await self.all() if event["e"] != "drained"]
 
@@ -118,7 +118,7 @@ class TestWrittenEvents:
             events = await written.has("completed")
         assert all("n" not in event for event in events)
 
-    async def test_a_retry_is_told_from_beginning_to_end_with_the_name_everywhere(
+    async def test_each_step_of_a_retry_has_an_event_with_the_name(
         self, queue: Queue, redis_url: str, queue_name: str, written: Log
     ) -> None:
         async def fails_once(job: Job) -> None:
@@ -218,7 +218,7 @@ class TestWrittenEvents:
         assert list(next(event for event in events if event["e"] == "waiting")) == ["e", "id", "ts", "n"]
         assert "delayed" not in {event["e"] for event in events}
 
-    async def test_a_promoter_of_its_own_tells_of_waiting_jobs_too(
+    async def test_a_standalone_promoter_writes_waiting_events_too(
         self, queue: Queue, redis_url: str, queue_name: str, written: Log
     ) -> None:
         async with Promoter(queue_name, redis_url=redis_url):
@@ -227,7 +227,7 @@ class TestWrittenEvents:
         assert (waiting["id"], waiting["n"]) == (job.id, "later")
         assert await queue.purge("waiting") == 1
 
-    async def test_a_promoter_may_be_told_to_be_silent(
+    async def test_a_promoter_with_events_disabled_writes_none(
         self, queue: Queue, redis_url: str, queue_name: str, written: Log
     ) -> None:
         async with Promoter(queue_name, redis_url=redis_url, events_enabled=False):
@@ -273,7 +273,7 @@ class TestWrittenEvents:
     async def test_completed_is_written_behind_the_ack(
         self, queue: Queue, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
-        """Whoever hears of it finds the job gone."""
+        """A subscriber that gets it finds the job gone."""
         stream = Stream(witness, queue_name)
         async with (
             QueueEvents(queue_name, redis_url=redis_url, names=["completed"]) as events,
@@ -284,7 +284,7 @@ class TestWrittenEvents:
                 await anext(events)
                 assert await stream.length() == 0
 
-    async def test_an_ack_whose_reply_is_lost_is_told_of_once(
+    async def test_an_ack_whose_reply_is_lost_has_one_event(
         self, queue: Queue, proxy: Proxy, queue_name: str, written: Log
     ) -> None:
         runs: list[str] = []
@@ -418,7 +418,7 @@ class TestSubscribers:
         ) as events:
             assert [(await anext(events)).name for _ in range(2)] == ["completed", "end"]
 
-    async def test_callbacks_are_called_in_order_and_one_that_raises_harms_nobody(
+    async def test_callbacks_are_called_in_order_and_an_error_stops_none(
         self, redis_url: str, queue_name: str, written: Log, caplog: pytest.LogCaptureFixture
     ) -> None:
         seen: list[tuple[str, str | None]] = []

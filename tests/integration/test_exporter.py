@@ -1,4 +1,4 @@
-"""What a monitoring network can reach, and what anybody writes into the keys that it is told of, harms nobody."""
+"""The exporter's pages harm no process, for any keys that other clients write."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ async def test_the_name_of_an_event_forges_no_line(
     assert_harmless(lines)
 
 
-async def test_an_error_that_an_event_tells_of_is_escaped_in_what_is_raised(
+async def test_an_error_text_of_an_event_is_escaped_in_the_raised_error(
     queue: Queue, witness: redis.asyncio.Redis, queue_name: str
 ) -> None:
     waiting = asyncio.create_task(queue.wait_for_result("j", timeout=5))

@@ -1,4 +1,4 @@
-"""Messages are hints and keys decide: what anybody can publish moves nothing, and holds nothing up."""
+"""Messages are hints and keys decide: a message that any client can publish moves no job, and holds none up."""
 
 from __future__ import annotations
 

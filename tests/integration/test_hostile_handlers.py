@@ -1,4 +1,4 @@
-"""Handlers that panic, exit, hang and return monsters: a failed run is one like any other, and the worker goes on."""
+"""Handlers that panic, exit, hang and return strange objects: each is a failed run like any other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT_ONCE = RetryPolicy(initial_ms=1, max_ms=1, jitter_ms=0)
 
 
 class PanicException(BaseException):
-    """What a Rust panic is in Python."""
+    """Like the exception of a Rust panic in Python."""
 
 
 def refuse(*_: object) -> NoReturn:
@@ -189,7 +189,7 @@ MONSTERS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("is_plain", (False, True), ids=("async", "plain"))
 @pytest.mark.parametrize("stores", (False, True), ids=("not stored", "stored"))
-async def test_a_result_that_cannot_be_looked_at_does_not_fail_its_job_and_who_waits_is_told_why(
+async def test_a_result_that_cannot_be_read_does_not_fail_its_job_and_waiters_get_the_reason(
     queue: Queue,
     make_worker: Callable[..., Worker],
     stream: Stream,
@@ -228,7 +228,7 @@ class PanickingSink:
         raise PanicException
 
 
-async def test_a_sink_that_panics_harms_nobody(
+async def test_a_sink_that_panics_stops_no_job(
     queue: Queue, make_worker: Callable[..., Worker], stream: Stream
 ) -> None:
     ran: list[int] = []

@@ -1,4 +1,4 @@
-"""What others write where promoter and scheduler look ends no worker, and /readyz knows what stands still."""
+"""Foreign writes to the keys of promoter and scheduler end no worker, and /readyz reports what stands still."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look inside: counts, pages, single jobs, workers, and what removes jobs by state."""
+"""The inspector: counts, pages, single jobs, workers, and removal of jobs by state."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class TestPages:
         jobs = await queue.add_bulk({"name": "n", "data": number} for number in range(5))
         await witness.xgroup_create(stream, "default", "0")
         ((_, entries),) = await witness.xreadgroup("default", "somebody", {stream: ">"})
-        await witness.xack(stream, "default", entries[1][0], entries[2][0])  # by somebody who does not delete
+        await witness.xack(stream, "default", entries[1][0], entries[2][0])  # by a client that does not delete
         await witness.xdel(stream, entries[3][0])
         page = await queue.jobs("active")
         assert [(job.id, job.data) for job in page.jobs] == [(jobs[0].id, 0), (None, None), (jobs[4].id, 4)]
@@ -285,7 +285,9 @@ class TestOneJob:
 
 
 class TestWorkers:
-    async def test_tell_who_they_are_and_what_they_run(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+    async def test_workers_are_listed_with_their_names_and_running_jobs(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
         gate = Gate()
         before = time() * 1000
         async with Worker(queue_name, gate, redis_url=redis_url, concurrency=30, lease_ms=300) as worker:
@@ -308,7 +310,7 @@ class TestWorkers:
             await witness.zadd(f"{{chasqui:{queue_name}}}:workers", {"other": 2 * time() * 1000})
             known = {worker.consumer_id: worker.error for worker in await queue.workers()}
             assert len(known) == 3
-            assert "malformed" in str(known["other"])  # it lives by its lease, and tells nonsense
+            assert "malformed" in str(known["other"])  # it lives by its lease, and its record is malformed
         assert [worker.consumer_id for worker in await queue.workers()] == ["other"]
 
     async def test_the_oldest_job_shows_how_far_they_are_behind(
@@ -348,7 +350,7 @@ class TestRemoving:
         assert await queue.purge("dead") == 10
         assert await queue.purge("dead") == 0
 
-    async def test_a_drain_leaves_delayed_jobs_unless_told_otherwise(self, queue: Queue) -> None:
+    async def test_a_drain_leaves_delayed_jobs_by_default(self, queue: Queue) -> None:
         await queue.add_bulk({"name": "n", "delay_ms": delay} for delay in (0, 0, 60_000))
         assert await queue.drain() == 2
         assert await queue.counts() == (0, 0, 1, 0, 0)

@@ -1,4 +1,4 @@
-"""Leases: who may run jobs, on slow lines, after outages, under names that others have."""
+"""Leases: which worker may run jobs, on slow lines, after outages, under names that others have."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class TestForeignLeases:
 
 
 class TestDeaths:
-    async def test_a_keeper_that_cannot_begin_ends_the_start(
+    async def test_a_heartbeat_that_cannot_begin_ends_the_start(
         self, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def out_of_descriptors() -> asyncio.Runner:

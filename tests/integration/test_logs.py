@@ -1,4 +1,4 @@
-"""What is logged while a job runs, and what the worker logs about it, names the job."""
+"""Log lines of a running job, and the worker's lines about it, name the job."""
 
 from __future__ import annotations
 

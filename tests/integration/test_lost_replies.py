@@ -1,4 +1,4 @@
-"""P9 and P16: an add is made once, whatever the line and the server do, and it never hangs."""
+"""P9 and P16: an add is made once over any failure of the line and the server, and it never hangs."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TestCuts:
         assert sorted(await stream.ids()) == sorted(job.id for job in added)
 
     @pytest.mark.parametrize("moment", MOMENTS)
-    async def test_a_bounded_queue_holds_its_bound_and_tells_each_caller_the_truth(
+    async def test_a_bounded_queue_holds_its_bound_and_answers_each_caller_correctly(
         self, proxy: Proxy, queue_name: str, stream: Stream, moment: str
     ) -> None:
         async with Queue(queue_name, redis_url=proxy.url, max_stream_len=30) as queue:
@@ -221,7 +221,7 @@ class TestServer:
     async def test_a_server_that_does_not_remember_in_the_place_of_one_that_did_is_not_asked_again(
         self, queue_name: str, proxy: Proxy, stream: Stream, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Nobody can tell any more whether it was added."""
+        """It is no longer known whether it was added."""
         async with Queue(queue_name, redis_url=proxy.url) as queue:
             await queue.add("send", 1)
             socket = queue._on_loop().connection.live_socket()
@@ -397,7 +397,7 @@ class TestNoAnswer:
         assert all(isinstance(error, (AddUnknown, ConnectionLost)) for _, error in results)
 
     async def test_an_add_is_given_its_whole_timeout(self, queue_name: str) -> None:
-        """Also if others have been waiting for longer: a server that comes back in time must find it waiting."""
+        """This holds also if other adds have waited for longer."""
         async with Queue(queue_name, redis_url="unix:///nowhere/at/all.sock", timeout_s=0.5) as queue:
             adds = []
             for number in range(25):

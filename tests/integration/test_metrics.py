@@ -1,4 +1,4 @@
-"""What a worker tells its sink, what it shows on its port, and what an exporter tells of queues."""
+"""The records that a worker passes to its sink, the pages on its port, and the exporter's pages."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class TestOutcomes:
         assert [outcome.kind for outcome in sink.job_outcomes] == ["panic", "ok"]
         assert len(sink.retries_scheduled) == 1
 
-    async def test_a_sink_that_raises_harms_nobody(
+    async def test_a_sink_that_raises_stops_no_job(
         self, queue: Queue, make_worker: Callable[..., Worker], queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
         def refuse(told: object) -> None:
@@ -192,7 +192,7 @@ class TestOutcomes:
         assert refused is not None
         assert int(refused[1]) >= 40  # 20 runs that failed and their retries
 
-    async def test_a_worker_that_nobody_asks_for_numbers_has_none(
+    async def test_a_worker_without_a_sink_and_a_port_has_no_metrics(
         self, queue: Queue, make_worker: Callable[..., Worker]
     ) -> None:
         async with make_worker(succeed, metrics=None) as worker:
@@ -231,7 +231,7 @@ class TestArrival:
         assert sink.reader_batches == [ReaderBatch(1, 0)]
 
     @pytest.mark.leaves_keys("dead letters")
-    async def test_a_job_that_comes_with_no_runs_left_carries_those_that_it_had(
+    async def test_a_job_without_attempts_left_is_recorded_with_its_earlier_attempts(
         self, make_worker: Callable[..., Worker], sink: InMemorySink, witness: redis.asyncio.Redis, queue_name: str
     ) -> None:
         envelope = encode_envelope("01ARZ3NDEKTSV4RRFFQ69G5FAV", encode_data(None), 1, 5, None)
@@ -254,7 +254,7 @@ class TestArrival:
         await witness.xgroup_create(stream.key, "default", "0", mkstream=True)
         for number in range(20):
             await witness.xadd(stream.key, {"d": b"\xc1%d" % number})
-        await witness.xreadgroup("default", "official", {stream.key: ">"}, count=10)  # held by nobody who lives
+        await witness.xreadgroup("default", "official", {stream.key: ">"}, count=10)  # held by no live worker
         async with AsyncExitStack() as workers:
             for _ in range(3):
                 await workers.enter_async_context(make_worker(succeed, claim_min_idle_ms=300, events_enabled=True))
@@ -351,7 +351,7 @@ class TestPromoter:
             await eventually(lambda: LockOutcome("acquired") in sink.lock_outcomes)
         assert sink.lock_outcomes.count(LockOutcome("held")) == 1
 
-    async def test_a_promoter_of_its_own_tells_too(
+    async def test_a_standalone_promoter_records_metrics_too(
         self, queue: Queue, redis_url: str, queue_name: str, sink: InMemorySink
     ) -> None:
         async with Promoter(queue_name, redis_url=redis_url, metrics=sink):
@@ -363,9 +363,7 @@ class TestPromoter:
 
 class TestAdding:
     @pytest.mark.leaves_keys("a delayed job")
-    async def test_a_queue_tells_of_the_jobs_that_it_has_added(
-        self, redis_url: str, queue_name: str, sink: InMemorySink
-    ) -> None:
+    async def test_a_queue_records_its_added_jobs(self, redis_url: str, queue_name: str, sink: InMemorySink) -> None:
         async with Queue(queue_name, redis_url=redis_url, metrics=sink) as queue:
             await queue.add("mail")
             await queue.add("mail", delay_ms=HOUR_MS)
@@ -571,7 +569,7 @@ class TestPort:
                 assert await reader.read() == b""
             writer.close()
 
-    async def test_a_worker_ends_while_somebody_is_asking(self, make_worker: Callable[..., Worker]) -> None:
+    async def test_a_worker_ends_while_a_client_is_asking(self, make_worker: Callable[..., Worker]) -> None:
         async with make_worker(succeed, metrics_port=0) as worker:
             _, writer = await asyncio.open_connection("127.0.0.1", worker.metrics_port)
             writer.write(b"GET /metrics")
@@ -635,7 +633,7 @@ class TestExporter:
             assert line in text.splitlines()
         assert re.search(r'chasquimq_schedule_next_fire_timestamp_seconds\{queue=".*",key=".+"\} \d{10}', text)
 
-    async def test_a_queue_out_of_reach_does_not_keep_the_others_from_being_told_of(
+    async def test_a_queue_out_of_reach_does_not_hide_the_others(
         self, queue: Queue, queue_name: str, server: RedisServer, redis_url: str
     ) -> None:
         async with Proxy(redis_url) as proxy, Queue("lost", redis_url=proxy.url, timeout_s=1.0) as lost:

@@ -1,4 +1,4 @@
-"""A Job is its handler's own: whatever the handler does to it, the worker goes on with what was added."""
+"""A Job belongs to its handler: changes that the handler makes do not reach the worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AT_ONCE = RetryPolicy(initial_ms=1, max_ms=1, jitter_ms=0)
 
 
 class Unfriendly:
-    """Cannot be shown, compared, hashed or told the length of."""
+    """Raises when it is shown, compared, hashed or measured."""
 
     def _raise(self, *_: object) -> Any:
         raise RuntimeError("do not touch me")
@@ -40,7 +40,7 @@ PUBLIC = ("id", "name", "data", "attempt", "created_at_ms", "is_new", "has_repla
 PRIVATE = ("_reporter", "_own_id", "_own_name", "_extras", "_queue")
 
 
-def test_every_field_of_a_job_is_among_those_that_are_spoiled() -> None:
+def test_every_field_of_a_job_is_spoiled_by_the_tests() -> None:
     assert set(Job.__struct_fields__) == {*PUBLIC, *PRIVATE}
 
 
@@ -90,12 +90,12 @@ async def test_a_spoiled_job_is_done_under_its_own_id(
     async with make_worker(handle, store_results=True):
         for number in range(len(ODD_VALUES)):
             added = await queue.add("send", number, job_id="mine")
-            assert added.is_new  # the marker of the one before is gone with it
+            assert added.is_new  # the uniqueness key of the previous job is gone with it
             assert await added.wait_for_result() == number
             assert await eventually(stream.is_settled)
 
 
-async def test_a_renamed_job_says_how_far_it_is_under_its_own_id(
+async def test_the_progress_of_a_renamed_job_is_kept_under_its_own_id(
     queue: Queue, make_worker: Callable[..., Worker], stream: Stream
 ) -> None:
     async def handle(job: Job) -> None:

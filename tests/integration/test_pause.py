@@ -1,4 +1,4 @@
-"""Pause and resume: workers read nothing more, what they have they finish, producers notice nothing."""
+"""Pause and resume: workers read no more, finish their running jobs, and producers notice nothing."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_a_busy_worker_starts_nothing_100_ms_later_and_finishes_what_runs(
         await eventually(lambda: handler.ended == len(handler.began))
 
 
-async def test_every_worker_is_told_and_one_that_starts_later_knows(
+async def test_every_worker_gets_the_pause_also_one_that_starts_later(
     queue: Queue, redis_url: str, queue_name: str
 ) -> None:
     handler = Starts()

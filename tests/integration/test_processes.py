@@ -1,4 +1,4 @@
-"""Whole processes: how they end, what a signal does, and what is left of a queue after a fork."""
+"""Whole processes: how they end, how they handle signals, and how a queue works after a fork."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ TALKING_WORKER = f"""
 
 
 async def ended_quietly(process: asyncio.subprocess.Process) -> str:
-    """Its last words, if it has ended well and has told what it waited for, and nothing else."""
+    """Waits for a clean end and returns the last output; the log may hold only the lines about draining."""
     code, out, err = await ended(process, within_s=5)
     assert code == 0
     assert "waits for 1 running job (1 of 'sleep') for up to 30 s" in err
@@ -424,7 +424,7 @@ class TestSignals:
         async with started(program, redis_url, queue_name) as process:
             assert await ended(process, within_s=5) == (0, "True\n", "")
 
-    async def test_ctrl_c_that_nobody_handles_lets_the_running_job_finish(
+    async def test_an_unhandled_ctrl_c_lets_the_running_job_finish(
         self, add: Any, redis_url: str, queue_name: str, stream: Stream
     ) -> None:
         await add(0.3)

@@ -1,4 +1,4 @@
-"""Progress and logs: what a handler says of its job while it runs, for whoever watches."""
+"""Progress and logs: what a handler reports about its job while it runs."""
 
 from __future__ import annotations
 
@@ -96,12 +96,12 @@ async def test_lines_are_cut_and_old_ones_go(queue: Queue, redis_url: str, queue
     assert lines[-2] == "half of \\ud800 a pair"
 
 
-async def test_a_job_that_said_nothing_has_none(queue: Queue) -> None:
+async def test_a_job_without_reports_has_none(queue: Queue) -> None:
     assert await queue.get_job_progress("j") is None
     assert await queue.get_job_logs("j") == []
 
 
-async def test_handlers_in_threads_may_speak_too(queue: Queue, redis_url: str, queue_name: str) -> None:
+async def test_handlers_in_threads_may_report_too(queue: Queue, redis_url: str, queue_name: str) -> None:
     def handle(job: Job) -> None:
         assert threading.current_thread() is not threading.main_thread()
         job.progress(1, 2)

@@ -100,7 +100,7 @@ class TestAdd:
         jobs = await asyncio.gather(*(queue.add("send", number) for number in range(5000)))
         assert await stream.ids() == [job.id for job in jobs]
 
-    async def test_thousands_of_names_are_told_apart(self, queue: Queue, stream: Stream) -> None:
+    async def test_thousands_of_names_are_kept_apart(self, queue: Queue, stream: Stream) -> None:
         names = [f"name-{number % 2500}" for number in range(5000)]
         await asyncio.gather(*(queue.add(name) for name in names))
         assert [entry.name for entry in await stream.entries()] == names
@@ -322,7 +322,7 @@ class TestBounds:
 
 
 class TestServerTrouble:
-    """What a server refuses is raised at once with its own words; what passes is waited for."""
+    """A refusal of the server is raised at once with its own text; a passing trouble is waited for."""
 
     @pytest.fixture
     async def own(self, own_server: RedisServer) -> AsyncIterator[redis.asyncio.Redis]:
@@ -402,7 +402,9 @@ class TestServerTrouble:
             await queue.add("send", 2)
         assert [entry.data for entry in await stream.entries()] == [2]
 
-    async def test_a_user_who_may_not_add_is_told_so(self, own_server: RedisServer, own: Any, queue_name: str) -> None:
+    async def test_a_user_without_permission_to_add_gets_the_refusal(
+        self, own_server: RedisServer, own: Any, queue_name: str
+    ) -> None:
         await own.execute_command("ACL", "SETUSER", "reader", "on", ">pw", "~*", "-@all", "+@read", "+@connection")
         async with Queue(queue_name, redis_url=f"{own_server.url}?username=reader&password=pw") as queue:
             with pytest.raises(ReplyError, match="NOPERM"):
@@ -574,7 +576,7 @@ class TestEnd:
             assert len(await stream.ledgers()) == 1
         assert await stream.keys() == ["stream"]
 
-    async def test_a_ledger_that_nobody_closed_ends_by_itself(self, queue: Queue, stream: Stream, witness: Any) -> None:
+    async def test_a_ledger_that_was_not_closed_expires(self, queue: Queue, stream: Stream, witness: Any) -> None:
         await queue.add("send")
         (ledger,) = await stream.ledgers()
         assert 0 < await witness.pttl(ledger) <= 600_000

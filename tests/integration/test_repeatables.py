@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("stream", "repeats")  # so that what is lef
 
 
 class Fired:
-    """A handler that keeps what was fired."""
+    """A handler that records the fired jobs."""
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
@@ -70,7 +70,7 @@ class Repeats:
         return len([key async for key in self._witness.scan_iter(f"{self.prefix}:spec:*", count=1000)])
 
     async def backdate(self, key: str, by_ms: int) -> int:
-        """As if no scheduler had run for so long. Returns the score that it has now."""
+        """Makes it due in the past, as if no scheduler had run. Returns the new score."""
         score = int(time.time() * 1000) - by_ms
         assert await self._witness.zadd(self.prefix, {key: score}, xx=True, ch=True) == 1
         return score
@@ -121,7 +121,7 @@ class TestStoring:
         assert await queue.remove_repeatable_by_key(tock.key)
         assert (await repeats.scores(), await repeats.hashes()) == ({}, 0)
 
-    async def test_a_page_holds_those_that_fire_next(self, queue: Queue) -> None:
+    async def test_a_page_holds_the_repeatables_that_fire_next(self, queue: Queue) -> None:
         for minutes in (50, 10, 30, 20, 40):
             await queue.upsert_repeatable_job(f"in-{minutes}", repeat=every(timedelta(minutes=minutes)))
         page = await queue.get_repeatable_jobs(limit=3)
@@ -137,7 +137,7 @@ class TestStoring:
         assert found is not None
         assert (meta.limit, found.data, await repeats.hashes()) == (9, 2, 1)
 
-    async def test_a_key_of_ones_own_tells_them_apart(self, queue: Queue) -> None:
+    async def test_a_chosen_key_keeps_equal_repeatables_apart(self, queue: Queue) -> None:
         for key in ("a", "b", "b"):
             job = await queue.upsert_repeatable_job("tick", repeat=every(HOUR_MS), key=key)
             assert job.id == key

@@ -70,7 +70,7 @@ class TestStored:
         assert [msgpack.unpackb(raw) for raw in stored] == list(VALUES)
         assert stored[VALUES.index({"r": 1})] == b"\x81\xa1r\x01"
 
-    async def test_none_is_stored_as_nil(
+    async def test_a_result_of_none_is_stored_as_nil(
         self, queue: Queue, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
         async with Worker(queue_name, echo, redis_url=redis_url, store_results=True):

@@ -1,4 +1,4 @@
-"""No answer reaches another caller, failures do not flood the server, and what was purged is gone."""
+"""No answer reaches another caller, failures do not flood the server, and purged data is gone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def _after_some_turns(task: asyncio.Task[Any], turns: int) -> None:
 
 
 class TestAnswers:
-    """A caller that gives up leaves its answer to nobody else."""
+    """The answer of a caller that gives up reaches no other caller."""
 
     async def test_cancelled_calls_never_shift_the_answers_of_others(self, queue: Queue) -> None:
         call = queue._on_loop().broker.connection.call
@@ -48,7 +48,7 @@ class TestAnswers:
         assert right + cancelled == CALLS
         assert cancelled > CALLS / 10
 
-    async def test_results_asked_for_by_many_who_give_up_are_each_their_own(
+    async def test_each_of_many_impatient_waiters_gets_its_own_result(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
         """Also over a line that is cut now and then."""

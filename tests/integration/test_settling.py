@@ -1,4 +1,4 @@
-"""What a worker does about outcomes that Redis refuses, and who hears of those that it takes."""
+"""Outcomes that Redis refuses are sent again, and waiters learn of those that it takes."""
 
 from __future__ import annotations
 

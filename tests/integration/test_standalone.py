@@ -1,4 +1,4 @@
-"""Promoter and Scheduler as programs of their own, and who leads.
+"""Promoter and Scheduler as programs of their own, and how one of them leads.
 
 standalone promoter, worker's own off       TestAlone
 several promoters: one entry each           TestLease.test_several_leaders_move_each_job_once
@@ -54,7 +54,7 @@ async def queue(queue: Queue, queue_name: str, stream: Stream, witness: Any) -> 
 
 @pytest.fixture
 def lock(witness: Any, queue_name: str) -> Callable[[Leader], Any]:
-    """Who leads."""
+    """The holder of the lease."""
     return lambda leader: witness.get(f"{{chasqui:{queue_name}}}:{LOCKS[leader]}")
 
 
@@ -181,7 +181,7 @@ class TestLease:
 
     @both
     @pytest.mark.parametrize("kind", ("without an end", "with a far end", "of another type"))
-    async def test_a_foreign_lease_holds_nobody_up_for_long(
+    async def test_a_foreign_lease_holds_leaders_up_for_a_short_time(
         self,
         queue: Queue,
         redis_url: str,
@@ -209,7 +209,7 @@ class TestLease:
         assert "without an end, or with one beyond" in caplog.text
 
     @both
-    async def test_a_defect_in_one_look_does_not_end_it(
+    async def test_an_error_in_one_turn_does_not_end_the_leader(
         self,
         queue: Queue,
         redis_url: str,

@@ -80,7 +80,7 @@ class TestServer:
         own_server.stop()
         assert not own_server.is_running
 
-    def test_says_why_it_did_not_start(self) -> None:
+    def test_a_failed_start_raises_the_reason(self) -> None:
         server = RedisServer("--no-such-option", "1")
         with pytest.raises(RuntimeError, match="no-such-option"):
             server.start()

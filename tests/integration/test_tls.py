@@ -59,7 +59,7 @@ async def test_the_argument_does_the_same_as_the_scheme(front: TlsFront, queue_n
         assert (await done.get()).data == 1
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_refused(front: TlsFront) -> None:
+async def test_a_certificate_of_an_unknown_authority_is_refused(front: TlsFront) -> None:
     assert "certificate verify failed" in await refused(f"rediss://localhost:{front.port}")
 
 
@@ -116,7 +116,7 @@ async def test_a_check_of_the_certificate_goes_without_one_of_the_name_where_the
 
 
 @pytest.mark.parametrize("password", ("", "&ssl_password=wrong"))
-async def test_a_locked_key_without_its_password_is_refused_and_nobody_is_asked(password: str) -> None:
+async def test_a_locked_key_without_its_password_is_refused_without_a_prompt(password: str) -> None:
     """OpenSSL would ask on the terminal, and a service would hang there."""
     with pytest.raises(InvalidArgument, match="ssl_password") as refusal:
         Queue("emails", redis_url=f"rediss://localhost?ssl_certfile={LOCKED_KEY}{password}")
@@ -156,7 +156,7 @@ async def test_tls_to_a_server_without_it_never_falls_back(server: RedisServer, 
     assert server.execute("DBSIZE") == 0
 
 
-async def test_tls_to_a_server_without_it_is_told_within_five_seconds(server: RedisServer, redis_url: str) -> None:
+async def test_tls_to_a_plain_server_is_refused_within_five_seconds(server: RedisServer, redis_url: str) -> None:
     """By the time that an add has by default it would have been tried for longer."""
     start = monotonic()
     async with Queue("emails", redis_url=f"rediss://127.0.0.1:{server.port}") as queue:
@@ -166,12 +166,12 @@ async def test_tls_to_a_server_without_it_is_told_within_five_seconds(server: Re
 
 
 async def test_tls_settings_without_tls_are_a_contradiction() -> None:
-    """Whoever names an authority means to be safe; in plain text he would not be."""
+    """A user who names an authority wants TLS; plain text would be a surprise."""
     with pytest.raises(InvalidArgument, match=r"ssl_ca_certs.*rediss"):
         Queue("emails", redis_url=f"redis://localhost?{TRUST}")
 
 
-async def test_a_cut_connection_is_made_anew(front: TlsFront, queue_name: str) -> None:
+async def test_a_cut_connection_is_opened_again(front: TlsFront, queue_name: str) -> None:
     done: asyncio.Queue[Job] = asyncio.Queue()
     url = f"rediss://localhost:{front.port}?{TRUST}"
     async with Queue(queue_name, redis_url=url) as queue, Worker(queue_name, done.put, redis_url=url):
@@ -184,13 +184,13 @@ async def test_a_cut_connection_is_made_anew(front: TlsFront, queue_name: str) -
         await eventually(lambda: front.accepted > 4)
 
 
-async def test_a_plain_url_to_a_tls_port_is_told_to_use_rediss(front: TlsFront) -> None:
+async def test_the_error_of_a_plain_url_to_a_tls_port_names_rediss(front: TlsFront) -> None:
     async with Queue("emails", redis_url=f"redis://localhost:{front.port}") as queue:
         with pytest.raises(NotRedis, match=r"is a TLS port.*use rediss://"):
             await queue.add("send")
 
 
-async def test_a_tls_url_to_a_plain_port_is_told_to_use_redis(
+async def test_the_error_of_a_tls_url_to_a_plain_port_names_redis(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

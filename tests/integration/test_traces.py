@@ -30,7 +30,7 @@ AT_ONCE = RetryPolicy(initial_ms=1, max_ms=1, jitter_ms=0)
 
 
 class Spans:
-    """What the provider of this test was told."""
+    """The spans that the provider of this test got."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
@@ -95,7 +95,7 @@ async def succeed(job: Job) -> None:
 
 
 class Fails:
-    """A handler that fails so many times."""
+    """A handler that fails a given number of times."""
 
     def __init__(self, times: int) -> None:
         self.left = times

@@ -29,7 +29,7 @@ from tests.support.streams import Stream
 from tests.support.waiting import eventually
 
 LATER_MS = 60_000
-ULID = "01M7F91ME6X32YC9GXRB8FSV7H"  # an id of one's own may look as those that are made up
+ULID = "01M7F91ME6X32YC9GXRB8FSV7H"  # a chosen id may look like a generated one
 
 
 pytestmark = pytest.mark.usefixtures("stream", "delayed")  # so that what is left is removed
@@ -95,7 +95,7 @@ class TestOneJob:
             await eventually(stream.is_settled)
         assert gate.data == [100]
 
-    async def test_a_marker_outlives_the_delay(self, queue: Queue, stream: Stream, witness: Any) -> None:
+    async def test_a_uniqueness_key_outlives_the_delay(self, queue: Queue, stream: Stream, witness: Any) -> None:
         await queue.add("send", job_id="one", delay_ms=LATER_MS)
         for key in ("unique:one", "dlid:one", "didx:one"):
             assert await witness.pttl(f"{{chasqui:{queue.name}}}:{key}") > LATER_MS
@@ -111,7 +111,7 @@ class TestOneJob:
         assert (await queue.add_unique("send", 1, job_id="one", delay_ms=LATER_MS)).is_new
         assert not (await queue.add_unique("send", 1, job_id="one")).is_new
 
-    async def test_jobs_without_an_id_of_their_own_leave_no_marker(self, queue: Queue, stream: Stream) -> None:
+    async def test_jobs_without_an_id_of_their_own_leave_no_uniqueness_key(self, queue: Queue, stream: Stream) -> None:
         await queue.add("send")
         job = await queue.add("send", delay_ms=LATER_MS)
         assert await stream.found_by_id() == [f"didx:{job.id}"]
@@ -147,7 +147,7 @@ class TestBulk:
         assert not any(job.is_new for job in await queue.add_bulk(bulk()))
         assert await stored(stream, witness) == 2000
 
-    async def test_a_full_queue_leaves_no_marker(self, redis_url: str, queue_name: str, stream: Stream) -> None:
+    async def test_a_full_queue_leaves_no_uniqueness_key(self, redis_url: str, queue_name: str, stream: Stream) -> None:
         async with Queue(queue_name, redis_url=redis_url, max_stream_len=1) as queue:
             await queue.add("send", job_id="one")
             assert not (await queue.add("send", job_id="one")).is_new
@@ -217,7 +217,7 @@ class TestEnds:
         assert await stored(stream, witness) == 0
 
     async def test_a_lost_stream_does_not_keep_an_id_for_ever(self, queue: Queue, stream: Stream) -> None:
-        """Whoever ran the job, or deleted it, knew nothing of markers."""
+        """The process that ran or deleted the job knew nothing of uniqueness keys."""
         await queue.add("send", job_id="one")
         await stream.clear()
         assert (await queue.add("send", job_id="one")).is_new
@@ -345,7 +345,7 @@ class TestReplacing:
     async def test_a_burst_runs_once_with_the_last_data(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
-        """Debounce: the job waits until nobody has added for a while."""
+        """Debounce: the job waits until no producer has added for a while."""
         gate = Gate()
         gate.opened.set()
         async with make_worker(gate):
@@ -356,7 +356,7 @@ class TestReplacing:
             await eventually(stream.is_settled)
         assert gate.data == [19]
 
-    async def test_the_first_of_an_id_is_new_whatever_it_would_have_replaced(self, queue: Queue) -> None:
+    async def test_the_first_job_of_an_id_is_new_with_any_if_exists(self, queue: Queue) -> None:
         for choice in ("keep", "replace", "postpone"):
             job = await queue.add("draft", job_id=choice, delay_ms=LATER_MS, if_exists=choice)
             assert (job.is_new, job.has_replaced) == (True, False)
@@ -413,7 +413,7 @@ class TestProcesses:
 
 
 async def added_by(redis_url: str, queue_name: str, *, processes: int, each: int) -> int:
-    """How many of them were told that their job is new."""
+    """The number of producers whose job was new."""
     pipe = asyncio.subprocess.PIPE
     running = [
         await asyncio.create_subprocess_exec(

@@ -153,7 +153,7 @@ def test_an_idle_worker_closes_at_once(run: Callable[[Scenario], None]) -> None:
     run(scenario)
 
 
-def test_a_handler_that_never_awaits_starves_nobody(run: Callable[[Scenario], None]) -> None:
+def test_a_handler_that_never_awaits_starves_no_other_task(run: Callable[[Scenario], None]) -> None:
     async def scenario(url: str, name: str, stream: Stream) -> None:
         async def handle(job: Job) -> None:
             end = monotonic() + 0.005

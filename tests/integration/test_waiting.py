@@ -1,4 +1,4 @@
-"""Waiting for results: one subscription for all who wait, and every way in which a job can end."""
+"""Waiting for results: one subscription for all waiters, and every way in which a job can end."""
 
 from __future__ import annotations
 
@@ -360,7 +360,7 @@ class TestCosts:
 
 
 async def _once_quiet(proxy: Proxy) -> Counter[str]:
-    """What was sent, once nothing more is sent for a while."""
+    """The commands that were sent, once no more is sent for a while."""
     async with asyncio.timeout(10):
         while True:
             before = sent(proxy)

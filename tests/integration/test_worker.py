@@ -170,7 +170,7 @@ class TestHandlers:
     async def test_a_cancellation_that_a_handler_leaves_behind_does_not_end_the_worker(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream, delay_ms: int
     ) -> None:
-        """A hand-made timeout that nobody has called off: it strikes when its job has long been done."""
+        """A hand-made timeout that was not cancelled: it fires when its job has long been done."""
         loop, ran = asyncio.get_running_loop(), Counter[int]()
 
         async def handle(job: Job) -> None:
@@ -274,7 +274,7 @@ class TestLanes:
             await eventually(stream.is_settled)
         assert order == list(range(2600))
 
-    async def test_a_handler_that_never_awaits_starves_nobody(
+    async def test_a_handler_that_never_awaits_starves_no_other_task(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         """150 jobs of 5 ms of pure work: others get their turn, and what is done is acked meanwhile."""
@@ -299,7 +299,7 @@ class TestLanes:
         assert ran == 150
         assert max(lagging) < 50
 
-    async def test_a_flood_of_instant_jobs_starves_nobody(
+    async def test_a_flood_of_instant_jobs_starves_no_other_task(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         async def handle(job: Job) -> None:

@@ -38,7 +38,7 @@ def as_written(options: str) -> dict[str, Any]:
 
 
 class Official:
-    """Its queue, and at most one worker of it at a time. Leaving the context kills the process, whatever it does."""
+    """Its queue, and at most one worker of it at a time. Leaving the context kills the process."""
 
     def __init__(self, server: RedisServer, witness: redis.asyncio.Redis, queue_name: str) -> None:
         self._server = server
@@ -64,7 +64,7 @@ class Official:
         self._listening = asyncio.create_task(self._listen())
 
     async def kill(self) -> None:
-        """SIGKILL, as a machine that is switched off. Its exit code tells nothing."""
+        """Sends SIGKILL, as when a machine is switched off. The exit code is not checked."""
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
@@ -98,7 +98,7 @@ class Official:
         return await self._order("replay_dlq", limit=limit)
 
     async def results(self, job_ids: Sequence[str]) -> list[Any]:
-        """What is stored for them."""
+        """The stored results of these jobs."""
         return await self._order("results", job_ids=list(job_ids))
 
     async def events(self, count: int) -> list[tuple[str, str | None, str, dict[str, Any]]]:
@@ -124,7 +124,7 @@ class Official:
     async def stop_working(self) -> None:
         """Close the worker, wait until its run has ended, and go on in a new process.
 
-        As long as a process lives in which a worker was closed, its last read goes on and takes entries for nobody.
+        The last read of a closed worker goes on while its process lives, and takes entries that no handler gets.
         """
         await self._order("stop_working")
         await self.kill()

@@ -1,4 +1,4 @@
-"""Runs in the official package's own environment: tells its public names and what they take, as JSON."""
+"""Runs in the official package's own environment: prints its public names and their parameters, as JSON."""
 
 from __future__ import annotations
 

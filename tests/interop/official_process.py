@@ -1,7 +1,7 @@
 """Runs in the official package's own environment: takes orders on standard input, reports on standard output.
 
 One JSON object a line. An order is {"number", "do", ...} and is answered by {"number", "value"} or {"number", "error"}.
-In between, {"started"} and {"ended"} tell of each run of a handler. Values travel as Python source, because that tells
+In between, {"started"} and {"ended"} report each run of a handler. Values travel as Python source, because that tells
 1 from 1.0, bytes from text, and an int key from a text one, which JSON does not. Ends when its standard input does.
 """
 
@@ -47,7 +47,7 @@ class Official:
             number = order.pop("number")
             try:
                 value = await getattr(self, order.pop("do"))(**order)
-            except Exception as error:  # noqa: BLE001  whatever it is, whoever gave the order should know
+            except Exception as error:  # noqa: BLE001  the giver of the order gets any error
                 tell(number=number, error=f"{type(error).__name__}: {error}")
             else:
                 tell(number=number, value=repr(value))

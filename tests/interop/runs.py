@@ -1,4 +1,4 @@
-"""What handlers of either kind saw, in one shape."""
+"""The runs that handlers of either kind saw, in one shape."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Run:
 
 
 class Handler:
-    """A handler of ours that keeps what it saw. It fails when the attempt is one of `fails`."""
+    """A handler of ours that records its runs. It fails when the attempt is one of `fails`."""
 
     def __init__(self, *, fails: Container[int] = (), gives_up: bool = False, lasts_s: float = 0.0) -> None:
         self.runs: list[Run] = []

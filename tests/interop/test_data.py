@@ -1,4 +1,4 @@
-"""What one kind adds, the other kind runs: names, data of every type and size, and the same bytes on the wire."""
+"""Jobs added by one kind run on the other: names, data of every type and size, and the same bytes on the wire."""
 
 from __future__ import annotations
 
@@ -170,8 +170,10 @@ OPTIONS = [
 
 
 class TestBytes:
-    async def test_an_entry_is_the_same_whoever_adds_it(self, official: Official, queue: Queue, wire: Wire) -> None:
-        """But for the time at which it was made."""
+    async def test_an_entry_of_both_kinds_has_the_same_bytes(
+        self, official: Official, queue: Queue, wire: Wire
+    ) -> None:
+        """The time at which it was made is left out."""
         data = {"to": "ada", "list": [1, 2.5, None, True, b"\0"]}
         for number, options in enumerate(OPTIONS):
             for name in ("", "wörk"):
@@ -187,10 +189,10 @@ class TestBytes:
         assert ours == theirs
         await wire.clear()
 
-    async def test_a_thousand_random_jobs_are_the_same_whoever_adds_them(
+    async def test_a_thousand_random_jobs_of_both_kinds_have_the_same_bytes(
         self, official: Official, queue: Queue, wire: Wire
     ) -> None:
-        """But for the time, and for the ids, which each makes up."""
+        """The time and the ids, which each kind makes up, are left out."""
         chance = random.Random(1300)
         jobs = [{"name": text(chance), "data": value(chance, 5)} for _ in range(1000)]
         await official.add_bulk(jobs)
@@ -220,7 +222,7 @@ class TestBytes:
 async def test_data_that_only_official_workers_read_is_dead_here_with_its_bytes(
     official: Official, queue: Queue, redis_url: str, queue_name: str, wire: Wire, data: bytes
 ) -> None:
-    """Whoever can write into the stream can write it; their Python package writes no ext types itself."""
+    """Any client of the stream can write it; the official Python package writes no ext types itself."""
     envelope = pack("odd-1", data, NOW_MS, 0)
     await wire.put(d=envelope)
     await official.work()

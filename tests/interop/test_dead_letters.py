@@ -18,7 +18,7 @@ RETRY = [1, ["fixed", 5, None, None, 0]]
 
 
 async def bury_there(official: Official, wire: Wire, count: int, **worker: Any) -> None:
-    """Have the official worker run what waits, in order, until so many jobs are dead."""
+    """The official worker runs the waiting jobs, in order, until `count` jobs are dead."""
     await official.work(concurrency=1, **worker)
     await eventually(lambda: has_letters(wire, count))
     await official.stop_working()
@@ -64,7 +64,7 @@ async def put_hopeless(wire: Wire) -> int:
 
 
 class TestOursThere:
-    async def test_the_official_package_sees_the_same_letters_as_we_do(
+    async def test_the_official_package_sees_the_same_letters_as_our_queue(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, wire: Wire
     ) -> None:
         await add_doomed(queue)
@@ -98,7 +98,7 @@ class TestOursThere:
 
 
 class TestTheirsHere:
-    async def test_we_see_the_same_letters_as_the_official_package_does(
+    async def test_our_queue_sees_the_same_letters_as_the_official_package(
         self, official: Official, queue: Queue, wire: Wire
     ) -> None:
         await add_doomed(queue)
@@ -144,7 +144,7 @@ class TestTheirsHere:
 
 
 class TestTheSame:
-    async def test_a_dead_job_is_the_same_whoever_buried_it(
+    async def test_a_dead_job_of_both_kinds_has_the_same_letter(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, wire: Wire
     ) -> None:
         """In the fields that the official package knows, and in their order; the entry's id and time aside."""

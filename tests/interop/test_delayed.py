@@ -1,7 +1,7 @@
 """Delayed jobs, one job per id and repeatables, with both kinds on one queue.
 
-What an official process does not know of it cannot keep: an id that is still taken here is free there if the job is in
-the stream. Its own markers, and ours that it looks at, last an hour past the delay unless one of ours runs the job.
+An official process does not know all of our rules: an id that is still taken here is free there if the job is in
+the stream. Its uniqueness keys last an hour past the delay, unless one of our workers runs the job.
 Here, an id is free as soon as its job is gone, whichever process ran it.
 """
 
@@ -216,7 +216,7 @@ class TestOneJob:
         assert 0 < await witness.pttl(f"{prefix}:dlid:{job_id}") <= 3_601_000
 
     @pytest.mark.parametrize("by_theirs", (True, False))
-    async def test_hundreds_that_were_promoted_there_and_run_here_make_room(
+    async def test_hundreds_of_jobs_promoted_there_and_run_here_free_their_ids(
         self,
         official: Official,
         queue: Queue,

@@ -58,7 +58,7 @@ async def told(witness: Any, key: str) -> list[dict[str, str]]:
 
 
 def comparable(events: list[dict[str, str]]) -> list[Told]:
-    """In the order of their kinds and attempts: in which order they are written differs. Without what measures time."""
+    """Sorted by kind and attempt, because the order of writing differs, and without times."""
     told = []
     for event in events:
         for measured in ("ts", "duration_us", "backoff_ms"):

@@ -1,6 +1,6 @@
 """Both kinds of producers, promoters and workers on one queue, with ids that come again, and workers that are killed.
 
-Nothing is lost and no id stays taken: whatever was added runs, and when all of it is done every id may be added again.
+No job is lost and no id stays taken: every added job runs, and then every id may be added again.
 """
 
 from __future__ import annotations

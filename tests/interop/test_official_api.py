@@ -68,7 +68,7 @@ def test_a_name_is_there_with_everything_it_has_and_takes(name: str) -> None:
 
 
 def refused_arguments(ours: Any, wanted: list[list[Any]]) -> list[str]:
-    """What the official one takes and ours does not, or ours needs and the official one does not."""
+    """Arguments that only the official function takes, or that only ours needs."""
     have = inspect.signature(ours).parameters
     kinds = {one.kind for one in have.values()}
     by_place = [one.name for one in have.values() if one.kind is one.POSITIONAL_OR_KEYWORD]

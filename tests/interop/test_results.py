@@ -45,7 +45,7 @@ async def test_our_results_are_read_by_official_programs_and_have_the_same_bytes
     assert await witness.mget(*map(key, ours)) == await witness.mget(*map(key, theirs))
 
 
-async def test_none_is_read_as_none_by_the_other_kind(
+async def test_a_result_of_none_is_read_as_none_by_the_other_kind(
     official: Official, queue: Queue, redis_url: str, queue_name: str
 ) -> None:
     """Official workers store no result for None, so only the completed event says that the job is done."""

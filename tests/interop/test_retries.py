@@ -91,10 +91,10 @@ class TestPassedOn:
 
 
 class TestDelayedSet:
-    async def test_a_failed_job_waits_as_the_same_bytes_whoever_ran_it(
+    async def test_a_failed_job_of_both_kinds_waits_as_the_same_bytes(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, wire: Wire
     ) -> None:
-        """But for the time at which it was made."""
+        """The time at which it was made is left out."""
         jobs = [
             {"name": name, "data": {"n": number}, "job_id": f"job-{number}-{len(name)}", **as_written(options)}
             for number, options in enumerate(OPTIONS)
@@ -114,7 +114,7 @@ class TestDelayedSet:
         assert ours == theirs
         await wire.clear()
 
-    async def test_a_failed_job_waits_as_long_whoever_ran_it(
+    async def test_a_failed_job_waits_equally_long_on_both_kinds(
         self, official: Official, redis_url: str, queue_name: str, wire: Wire
     ) -> None:
         backoffs = {

@@ -1,4 +1,4 @@
-"""Both kinds in one group: who runs what, who takes over from whom, and who leaves whom alone."""
+"""Both kinds in one group: they share jobs, take over from dead workers, and leave running jobs alone."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class TestKilled:
 
 
 class TestTakenName:
-    async def test_an_official_worker_under_the_name_of_a_dead_one_of_ours_is_not_robbed(
+    async def test_an_official_worker_under_the_name_of_a_dead_worker_keeps_its_entries(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
         program = (

@@ -1,4 +1,4 @@
-"""What is stored in Redis, read without any code of ours: redis-py and msgpack."""
+"""Reads the stored bytes without any code of ours, by redis-py and msgpack."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Wire:
         return [fields for _, fields in await self._witness.xrange(self.stream)]
 
     async def put(self, **fields: bytes) -> None:
-        """An entry of whatever fields."""
+        """Adds an entry of any fields."""
         await self._witness.xadd(self.stream, fields)
 
     async def waiting(self) -> int:
@@ -55,7 +55,7 @@ class Wire:
         return {job_id(split(member)[1]): score - time.time() * 1000 for member, score in members}
 
     async def make_due(self) -> None:
-        """Whatever is delayed is due now."""
+        """Makes every delayed job due now."""
         for member in await self.members():
             await self._witness.zadd(self.delayed, {member: 1}, xx=True)
 
@@ -64,7 +64,7 @@ class Wire:
         return [fields for _, fields in await self._witness.xrange(self.dead)]
 
     async def clear(self) -> None:
-        """What is stored has been looked at, and nobody will run it."""
+        """Removes the stored jobs, which no worker will run."""
         await self._witness.delete(self.delayed, self.dead)
         if await self._witness.exists(self.stream):
             await self._witness.xtrim(self.stream, maxlen=0, approximate=False)
@@ -99,7 +99,7 @@ def pack(*fields: Any) -> bytes:
 
 
 def timeless(stored: bytes) -> bytes:
-    """An envelope, or what ends with one, with a zero in the place of the time at which the job was made."""
+    """An envelope, or bytes that end with one, with a zero in the place of the job's creation time."""
     envelope = stored if stored[0] in (0x94, 0x95) else split(stored)[1]
     created_at = b"\xcf" + int(unpack(envelope)[CREATED_AT]).to_bytes(8, "big")
     assert stored.count(created_at) == 1

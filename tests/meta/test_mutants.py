@@ -62,7 +62,7 @@ class TestGenerator:
         assert "call('GET', '')" in changes("call('GET', 'key')")
         assert not [change for change in changes("local a = call('GET', 'key')") if "GET" not in change]
 
-    def test_errors_are_not_passed_over(self) -> None:
+    def test_errors_are_not_skipped(self) -> None:
         assert "redis.call('DEL', a)" in changes("redis.pcall('DEL', a)")
         assert "redis.call('DEL', a)" in changes("pcall('DEL', a)")
 

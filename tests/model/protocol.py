@@ -2,7 +2,7 @@
 
 Two workers, two jobs, and a budget of faults: crashes, a reply that is lost, a pause past the lease, a farewell. Each
 script is one atomic step, as it is in Redis; what a worker does between two scripts is one step too. Time is not
-modelled: whatever waits for time to pass may happen now or later. A worker that leaves is started anew under another
+modelled: a step that waits for time to pass may happen now or later. A worker that leaves starts again under another
 name, one that crashes under another or under its own.
 
 The search visits every state once. In each it checks what must always hold, and from each it checks that, if nothing
@@ -21,9 +21,9 @@ JOBS = (0, 1)
 SLOTS = (0, 1)
 MAX_ATTEMPTS = 2
 
-# Who owns an entry: a name, or one of these. The workers that live are named as their slots, the dead from 2 on.
+# The owner of an entry: a name, or one of these. The workers that live are named as their slots, the dead from 2 on.
 HEIR = -1  # the name that holds what was handed back
-UNREAD = -2  # nobody's yet
+UNREAD = -2  # no owner yet
 NOBODY = -3  # not pending, and not to be delivered again either
 GONE = -1  # the number of an entry that is not in the stream any more
 
@@ -41,7 +41,7 @@ FLAWS = {
     "an earlier life counts twice": "the count of what a killed worker held is not sent again as it was",
     "write, then ack": "the retry is written in one step and the entry acked in another",
     "ack, then write": "the entry is acked in one step and the retry written in another",
-    "steals back": "a renewal claims entries whoever owns them by now",
+    "steals back": "a renewal claims entries of any owner",
     "no comparison": "a takeover does not compare the lease with the one that was judged",
     "count off by one": "a first redelivery is taken for a first delivery",
     "release counts": "handing an entry back does not undo its delivery",
@@ -73,7 +73,7 @@ class Job(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What a worker knows of an entry that it was given."""
+    """The knowledge of a worker about an entry that it was given."""
 
     job: int
     number: int
@@ -310,7 +310,7 @@ class Protocol:
         job, number = record.job, record.number
         entry = find_entry(state, job, number)
         is_pending = entry is not None and entry.owner not in (UNREAD, NOBODY)
-        if phase == ACKED:  # a late success is a success, whoever has the entry by now
+        if phase == ACKED:  # a late success is a success for any owner of the entry
             return (
                 with_job(without_entry(state, job, number), job, done=1 + state.jobs[job].done) if is_pending else state
             )
@@ -337,7 +337,7 @@ class Protocol:
         return entry.deliveries <= record.earlier + 1 or "fence by owner only" in self.flaws
 
     def _fenced(self, state: State, slot: int) -> State:
-        """What was lost by one delivery may have come back by another."""
+        """An entry lost by one delivery may have come back by another."""
         if "what came back is not looked for" in self.flaws:
             return state
         return with_worker(state, slot, orphans=True)
@@ -391,7 +391,7 @@ class Protocol:
             yield Step(f"worker {slot} hears what it has lost", told)
 
     def _takeovers(self, state: State, slot: int) -> Iterator[Step]:
-        """Of the dead, judging and taking are one step: nobody renews their lease in between."""
+        """Judging a dead worker and taking its entries are one step: no process renews its lease in between."""
         for name, lease in state.leases:
             if name not in SLOTS or (name == slot and lease == OVER and "relieves itself" in self.flaws):
                 yield from self._takeover(state, slot, name)
@@ -424,7 +424,7 @@ class Protocol:
             yield Step(f"worker {slot} takes over from {dead}, and the reply is lost", lost, is_fault=True)
 
     def _claims(self, state: State, slot: int) -> Iterator[Step]:
-        """Entries of whoever holds no lease are taken when they have lain idle for long."""
+        """Entries of consumers without a lease are taken when they have been idle for long."""
         spared = {name for name, _ in state.leases} | {UNREAD, NOBODY}
         spared |= {other for other in SLOTS if not state.workers[other].is_paused}
         for job in JOBS:
@@ -514,7 +514,7 @@ class Protocol:
         return self._replaced(state, slot)
 
 
-# One state for all that are alike -------------------------------------------------------------------------------------
+# One state for all equal ones --- -------------------------------------------------------------------------------------
 
 
 def tidy(state: State, *, is_gated: bool) -> State:
@@ -680,7 +680,7 @@ def _find_stuck(before: list[list[int]], settled: list[int]) -> int | None:
 
 
 def _path(protocol: Protocol, states: list[State], origin: list[int], number: int) -> list[str]:
-    """How that state came about, told with everybody under the same name all the way."""
+    """The steps to that state, with each worker under the same name all the way."""
     is_gated = "no gate" not in protocol.flaws
     goals = []
     while number > 0:

@@ -1,4 +1,4 @@
-"""A real worker on a real server, at the moments when nobody seems to hold a job."""
+"""A real worker on a real server, at the moments when no worker seems to hold a job."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ class TestSecondLife:
 
 
 class TestThereAndBack:
-    async def test_a_run_that_lost_its_job_does_not_speak_for_it_when_it_comes_back(
+    async def test_a_run_that_lost_its_job_does_not_settle_it_when_it_comes_back(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
         """Another worker had it in between and died: two runs are used up, not one."""
@@ -279,7 +279,7 @@ class TestGroupGone:
             await eventually(lambda: "b" in gate.data, timeout=5)
             await asyncio.sleep(0.2)
         assert gate.data == ["a", "b"]
-        assert await witness.xlen(keys.stream) == 0, "the job is done, but whoever comes next will run it again"
+        assert await witness.xlen(keys.stream) == 0, "the job is done, but the next worker will run it again"
 
     async def test_a_job_that_fails_while_it_is_gone_has_used_up_a_run(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
@@ -326,7 +326,7 @@ class TestHandlers:
     async def test_unstarted_jobs_of_a_plain_function_go_back_without_using_up_a_run(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
-        """A thread cannot be cut off, but what waits for one can be handed back."""
+        """A thread cannot be cancelled, but the entries that wait for one can be handed back."""
         started, gate = threading.Event(), threading.Event()
 
         def handler(job: Job) -> None:

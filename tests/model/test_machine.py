@@ -89,7 +89,7 @@ class Worker:
 
 @dataclass
 class Model:
-    """What should be stored."""
+    """The state that should be stored."""
 
     added: list[str] = field(default_factory=list)
     entries: dict[bytes, Entry] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Model:
         return sorted((i for i, entry in self.entries.items() if entry.owner == name), key=order)
 
     def is_ours(self, name: str, entry_id: bytes, delivery: int) -> bool:
-        """A count below that delivery is of a group that was made anew."""
+        """A count below that delivery belongs to a rebuilt group."""
         entry = self.entries.get(entry_id)
         return entry is not None and entry.owner == name and entry.deliveries <= delivery
 
@@ -133,7 +133,7 @@ class Machine(RuleBasedStateMachine):
         self.workers: list[Worker] = []
         self.names = 0
         self.number = 0
-        self.judgements: list[tuple[str, float]] = []  # leases that somebody has seen to be over
+        self.judgements: list[tuple[str, float]] = []  # leases that a worker has seen to be over
         self.calm = 0  # steps since the last disruption: if every other step were one, no job would come far
 
     def _is_calm(self) -> bool:
@@ -146,7 +146,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: not self._is_calm())
     @rule()
     def a_moment_passes(self) -> None:
-        """So that there is always something that can happen."""
+        """So that there is always a rule that can run."""
 
     def wait(self, answer: Awaitable[T]) -> T:
         async def waiting() -> T:
@@ -292,7 +292,7 @@ class Machine(RuleBasedStateMachine):
     def _ack(self, worker: Worker, run: Run, fault: str) -> None:
         self.ask(lambda: self.broker.ack(GROUP, [run.job.entry_id]), fault)
         entry = self.model.entries.pop(run.job.entry_id, None)
-        if entry is not None:  # also if somebody else has it by now: a late success is a success
+        if entry is not None:  # also if another worker has it by now: a late success is a success
             self.model.done.append(entry.job)
         if fault != "reply lost":
             del worker.runs[run.job.entry_id]
@@ -483,7 +483,7 @@ class Machine(RuleBasedStateMachine):
             self.workers[slot] = self._newcomer()
 
     def _live_again(self, worker: Worker, fault: str) -> None:
-        """Killed and started anew under its name: what it held may have been run, and counts as if it had."""
+        """Killed and started again under its name: its entries may have run, and count as if they had."""
         worker.runs.clear()
         page = self.wait(self.broker.list_pending(GROUP, worker.name, b"", b"+", 100, BOUNDS))
         seen = [(entry.id, entry.deliveries) for entry in page]
@@ -575,7 +575,7 @@ class Machine(RuleBasedStateMachine):
                 await asyncio.sleep(0)
 
     def _lose_the_group(self) -> None:
-        """Each worker says what it holds; when all that live have spoken, the group is made anew around it."""
+        """Each worker reports its entries; when all live workers have reported, the group is rebuilt with them."""
         names = {worker.name for worker in self.workers}
         for name, lease in list(self.model.leases.items()):
             if lease > self._now_ms() and name not in names:
@@ -669,7 +669,7 @@ class Machine(RuleBasedStateMachine):
             assert self.client.pttl(key) > 0, f"{key} has no end"
 
     def teardown(self) -> None:
-        """Whatever has happened, two workers that go on come to an end with all of it."""
+        """Two workers that go on finish all jobs after any history."""
         if not self.workers:
             return
         for _ in range(200):

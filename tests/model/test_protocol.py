@@ -80,13 +80,13 @@ def test_a_flaw_is_found(flaw: str) -> None:
 
 @pytest.mark.parametrize("flaw", [flaw for flaw, (budget, _) in LIGHT.items() if sum(budget)])
 def test_no_fewer_faults_would_do(flaw: str) -> None:
-    """What the catalogue says of a flaw is true: it takes these faults."""
+    """Each flaw needs the faults that the catalogue names."""
     budget = LIGHT[flaw][0]
     fewer = [budget._replace(**{fault: count - 1}) for fault, count in budget._asdict().items() if count]
     assert [less for less in fewer if is_found(flaw, less)] == []
 
 
-def test_a_counter_example_tells_how_it_came_about() -> None:
+def test_a_counter_example_shows_its_steps() -> None:
     with pytest.raises(CounterExample) as example:
         search_all(Budget(crashes=1), "count off by one")
     assert example.value.path == ["worker 0 reads job 0", "worker 0 crashes", "worker 0 takes over from 2"]

@@ -1,4 +1,4 @@
-"""What a server holds, as facts that two runs of the same script can be compared by: without ids and times."""
+"""The content of a server without ids and times, so that two runs of the same script can be compared."""
 
 from __future__ import annotations
 

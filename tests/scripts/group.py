@@ -1,4 +1,4 @@
-"""One queue as its scripts see it: a stream with a group, and what lies around it.
+"""One queue as its scripts see it: a stream with a group, and the keys around it.
 
 Calls every script by its present text, so that a test runs unchanged against a mutant of it.
 """
@@ -30,7 +30,7 @@ LEDGER, LEDGER_TTL_MS = KEYS.ledger("producer"), 60_000
 
 
 class Hold(NamedTuple):
-    """What the server says about a pending entry."""
+    """The owner and the delivery count of a pending entry."""
 
     owner: str
     deliveries: int
@@ -109,14 +109,14 @@ class Fire(NamedTuple):
 class Group:
     client: Any  # redis-py types replies as everything they could be under any setting
     number: int = 0  # of the last batch that was added on terms
-    at_once: bool = False  # whether store may use what only new servers have
+    at_once: bool = False  # whether ack_with_result may use commands of new servers only
     settled: Settled | None = None  # the last answer of reschedule or bury
-    refusal: str = ""  # what the last promote, replay or move_delayed was refused with, in part
+    refusal: str = ""  # the refusal that the last promote, replay or move_delayed met
 
     def run(self, script: scripts.Script, keys: list[str], *arguments: Any) -> Any:
         return self.client.eval(script.text, len(keys), *keys, *arguments)
 
-    # What workers do ------------------------------------------------------------------------------------------------
+    # Calls of workers -----------------------------------------------------------------------------------------------
 
     def create(self) -> None:
         self.client.xgroup_create(KEYS.stream, GROUP, "0", mkstream=True)
@@ -137,7 +137,7 @@ class Group:
         return self.read(consumer, count)
 
     def steal(self, entry_id: bytes, consumer: str) -> None:
-        """As a takeover does it: another owner, one more delivery."""
+        """Another owner and one more delivery, as a takeover does it."""
         self.client.xclaim(KEYS.stream, GROUP, consumer, 0, [entry_id])
 
     def die(self, count: int = 1) -> list[bytes]:
@@ -148,7 +148,7 @@ class Group:
             return list(pipeline.execute())
 
     def lose_and_get_back(self, consumer: str, entry_id: bytes) -> None:
-        """Somebody takes the entry over and dies: it is this consumer's again, by the second delivery after."""
+        """Another worker takes the entry over and dies: it is this consumer's again, two deliveries later."""
         self.steal(entry_id, "another")
         self.steal(entry_id, consumer)
 
@@ -170,7 +170,7 @@ class Group:
 
     @contextmanager
     def as_user(self, *rules: str) -> Iterator[Group]:
-        """The same as a user who may do no more than that."""
+        """The same group, called by a user with these rules only."""
         self.client.execute_command("ACL", "SETUSER", "narrow", "on", ">word", *rules)
         try:
             known = self.client.connection_pool.connection_kwargs
@@ -196,7 +196,7 @@ class Group:
             self.client.config_set("maxmemory", 0)
 
     def let_lie(self, idle_ms: int, *entry_ids: bytes) -> None:
-        """As if the entries' owners had not touched them for so long."""
+        """Sets the idle time of the entries."""
         owners = self.holds
         with self.client.pipeline(transaction=False) as pipeline:
             for entry_id in entry_ids:
@@ -206,7 +206,7 @@ class Group:
 
     # The scripts ----------------------------------------------------------------------------------------------------
 
-    # Their deliveries are first ones, unless another is named.
+    # The delivery is the first one, unless another is named.
 
     def reschedule(
         self,
@@ -339,7 +339,7 @@ class Group:
         assert isinstance(found, list)
         return found
 
-    # Those of repeatables -------------------------------------------------------------------------------------------
+    # Calls of repeatables -------------------------------------------------------------------------------------------
 
     def due(
         self,
@@ -366,7 +366,7 @@ class Group:
         return moved
 
     def set_aside(self, *broken: tuple[str, int, bytes, str]) -> int:
-        """Each a key, a score, a spec and what is wrong with it."""
+        """Each is a key, a score, a spec and an error text."""
         moved, refusal = self.set_aside_by_size(
             *((key, score, len(spec), spec, why) for key, score, spec, why in broken)
         )
@@ -381,7 +381,7 @@ class Group:
         return moved, refusal
 
     def upsert(self, key: str, score: int, spec: bytes = b"spec", retry: bytes = b"", *, keeps: bool = False) -> int:
-        """By what is stored now. Whether it is new."""
+        """Upserts over the stored spec. Returns whether it is new."""
         is_there = (key.encode() in self.repeatables) or (key.encode() in self.paused)
         seen = (self.client.hget(KEYS.repeat_spec(key), "spec") or b"") if is_there else b""
         return int(self.upsert_after(seen, key, score, spec, retry, keeps=keeps)[0])
@@ -479,7 +479,7 @@ class Group:
         reply = self.run(scripts.READ, [KEYS.stream], GROUP, consumer, count, *bounds)
         return _taken([[*entry, 0] for entry in reply])
 
-    # What is stored -------------------------------------------------------------------------------------------------
+    # Stored state ---------------------------------------------------------------------------------------------------
 
     @property
     def now_ms(self) -> int:
@@ -492,7 +492,7 @@ class Group:
         return int(seconds) * 1_000_000 + int(micros)
 
     def wait_ms(self, milliseconds: int) -> None:
-        """Until the server's clock has gone on by so much."""
+        """Waits until the server's clock has advanced by `milliseconds`."""
         end = self.now_us + 1000 * milliseconds
         while self.now_us < end:
             pass
@@ -545,7 +545,7 @@ class Group:
         return stored
 
     def marker(self, job_id: str) -> str | None:
-        """What keeps others of this id out."""
+        """The value of the uniqueness key of this id."""
         stored = self.client.get(marker_key(job_id))
         return None if stored is None else stored.decode()
 
@@ -568,7 +568,7 @@ class Group:
 
     @contextmanager
     def heard(self, channel: str) -> Iterator[list[int]]:
-        """What is published there meanwhile; filled when it ends."""
+        """The messages published on the channel during the block; filled at its end."""
         messages: list[int] = []
         with self.client.pubsub() as pubsub:
             pubsub.subscribe(channel)
@@ -587,7 +587,7 @@ class Group:
         return None if score is None else float(score)
 
     def end_lease(self, consumer: str) -> None:
-        """As if this worker had been silent for longer than its lease; what it holds it was given before."""
+        """As if this worker had been silent for longer than its lease; its entries were delivered before."""
         self.client.zadd(KEYS.workers, {consumer: self.now_ms})
         self.wait_ms(2)
 
@@ -601,7 +601,7 @@ def marker_key(job_id: str) -> str:
 
 
 def official_marker_key(job_id: str) -> str:
-    """What official producers look at."""
+    """The key that official producers read."""
     return f"{KEYS.prefix}:dlid:{job_id}"
 
 

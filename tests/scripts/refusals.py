@@ -1,4 +1,4 @@
-"""What a server may refuse a script in the middle of it: each command, each key, each type, an id, memory."""
+"""Refusals that a server may give in the middle of a script: each command, each key, each type, an id, memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Refusal:
     title: str
     begin: Callable[[Group], AbstractContextManager[Group]]  # the script is run by what it yields
     poisoned: str = ""  # the key that holds something else meanwhile
-    can_end: bool = True  # so that what was refused can be sent again
+    can_end: bool = True  # so that a refused call can be sent again
 
     def __str__(self) -> str:
         return self.title

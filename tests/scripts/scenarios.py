@@ -1,8 +1,8 @@
 """One call or more of every script, about the jobs alpha and beta, for the test that has each of its commands refused.
 
-A scenario prepares a queue and returns the call. What a script does to the keys in `best_effort` may be left undone:
-its head says so. A ledger only says what was added, and sending the same again shows whether it is right; but for
-add_on_terms, whose answer about a job that the stream refuses stays the same under its number.
+A scenario prepares a queue and returns the call. Writes to the keys in `best_effort` may be left undone:
+its head says so. A ledger only records added batches, and a second sending shows whether it is right; except for
+add_with_options, whose answer about a job that the stream refuses stays the same under its number.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def delay(group: Group, delay_ms: int = -HOUR_MS, *, marker: str = "d") -> None:
         group.client.set(marker_key(job), marker, px=HOUR_MS)
 
 
-# What is done, failed and dead --------------------------------------------------------------------------------------
+# Done, failed and dead jobs -----------------------------------------------------------------------------------------
 
 
 def _ack(group: Group) -> Call:
@@ -137,7 +137,7 @@ def _replay(group: Group) -> Call:
     return lambda by: by.replay(*letters)
 
 
-# What is added ------------------------------------------------------------------------------------------------------
+# Adds ---------------------------------------------------------------------------------------------------------------
 
 
 def _add(group: Group) -> Call:
@@ -150,7 +150,7 @@ def _add_to_a_used_slot(group: Group) -> Call:
     return _add(group)
 
 
-def _add_on_terms(group: Group) -> Call:
+def _add_with_options(group: Group) -> Call:
     alpha = Wanted("mail", envelope("alpha"), "alpha", only="keep")
     beta = Wanted("mail", envelope("beta"), "beta", due=f"+{HOUR_MS}", only="keep")
     return lambda by: by.add_with_options(alpha, beta, number=7)
@@ -162,7 +162,7 @@ def _replace(group: Group) -> Call:
     return lambda by: by.add_with_options(*wanted, number=7)
 
 
-# What is delayed ----------------------------------------------------------------------------------------------------
+# Delayed jobs -------------------------------------------------------------------------------------------------------
 
 
 def _promote(group: Group) -> Call:
@@ -211,7 +211,7 @@ def _yield(group: Group) -> Call:
     return lambda by: by.yields("a")
 
 
-# What is held -------------------------------------------------------------------------------------------------------
+# Held entries -------------------------------------------------------------------------------------------------------
 
 
 def _keep(group: Group) -> Call:
@@ -272,7 +272,7 @@ def _regroup(group: Group) -> Call:
     return lambda by: by.regroup("a", dict.fromkeys(held.values(), 1))
 
 
-# What repeats -------------------------------------------------------------------------------------------------------
+# Repeatables --------------------------------------------------------------------------------------------------------
 
 
 def _repeat(group: Group, score: int = 1000) -> None:
@@ -327,7 +327,7 @@ def _remove(group: Group) -> Call:
     return lambda by: [by.move_repeatable("remove", job) for job in JOBS]
 
 
-# What is told -------------------------------------------------------------------------------------------------------
+# Events -------------------------------------------------------------------------------------------------------------
 
 
 def _announce(group: Group) -> Call:
@@ -350,7 +350,7 @@ SCENARIOS = [
     Scenario("replay", _replay),
     Scenario("add", _add, best_effort=(LEDGER,)),
     Scenario("add", _add_to_a_used_slot, "to a used slot", best_effort=(LEDGER,)),
-    Scenario("add_with_options", _add_on_terms, best_effort=(LEDGER,), can_repeat=False),
+    Scenario("add_with_options", _add_with_options, best_effort=(LEDGER,), can_repeat=False),
     Scenario("add_with_options", _replace, "replacing", best_effort=(LEDGER,), stands_on=MARKERS),
     Scenario("promote", _promote, best_effort=(*MARKERS, *INDEXES, KEYS.events, KEYS.promoter_lease)),
     Scenario("promote", _promote_junk, "and sets aside", best_effort=(KEYS.promoter_lease,)),

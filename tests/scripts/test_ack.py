@@ -84,7 +84,7 @@ def test_an_id_twice_in_one_ack_counts_once(acking: Acking) -> None:
     assert acking.state == (0, 0)
 
 
-def test_ids_that_never_were_are_passed_over(acking: Acking) -> None:
+def test_ids_that_never_were_are_skipped(acking: Acking) -> None:
     acking.add(1)
     (entry_id,) = acking.read(1)
     assert acking(b"1-1", entry_id, b"999999999999999-0") == 1
@@ -100,7 +100,7 @@ def test_an_entry_deleted_by_others_still_leaves_the_pending_list(acking: Acking
 
 
 def test_an_entry_of_another_consumer_is_finished_all_the_same(acking: Acking) -> None:
-    """A late success is a success: whoever took the entry over need not run it again."""
+    """A late success is a success: the worker that took the entry over need not run it again."""
     acking.add(1)
     (entry_id,) = acking.read(1, consumer="slow")
     acking.client.xclaim(STREAM, GROUP, "other", 0, [entry_id])

@@ -1,4 +1,4 @@
-"""finish.lua alone: entries that are done leave the stream, and the next of their ids is let in."""
+"""ack_unique.lua alone: acked entries leave the stream, and their ids are free."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_a_window_keeps_others_out_to_its_end(group: Group) -> None:
     assert group.add_with_options(Wanted("mail", b"second", "job", only="keep")) == "d"
 
 
-def test_a_marker_that_stands_for_another_entry_is_left_alone(group: Group) -> None:
+def test_a_uniqueness_key_of_another_entry_is_left_alone(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.client.set(marker_key("job"), "5-5")
     assert group.finish((entry_id, "job")) == 1
     assert group.marker("job") == "5-5"
 
 
-def test_a_marker_without_a_place_goes_unless_a_job_of_its_id_is_delayed(group: Group) -> None:
+def test_a_uniqueness_key_without_a_place_goes_unless_a_job_of_its_id_is_delayed(group: Group) -> None:
     """An official promoter moved the job, and the index may have outlived that."""
     group.client.set(marker_key("job"), "d")
     group.client.set(index_key("job"), b"member")
@@ -50,7 +50,7 @@ def test_a_marker_without_a_place_goes_unless_a_job_of_its_id_is_delayed(group: 
     assert group.marker("job") is None
 
 
-def test_the_marker_of_official_producers_goes_unless_a_job_of_its_id_is_delayed(group: Group) -> None:
+def test_the_uniqueness_key_of_official_producers_goes_unless_a_job_of_its_id_is_delayed(group: Group) -> None:
     group.client.set(official_marker_key("job"), "1")
     group.client.set(index_key("job"), b"member")
     group.client.zadd(KEYS.delayed, {b"member": 1})
@@ -61,7 +61,7 @@ def test_the_marker_of_official_producers_goes_unless_a_job_of_its_id_is_delayed
     assert not group.client.exists(official_marker_key("job"))
 
 
-def test_the_marker_of_official_producers_goes_with_the_place_that_is_known(group: Group) -> None:
+def test_the_uniqueness_key_of_official_producers_goes_with_the_known_entry(group: Group) -> None:
     for sign, left in (("", None), ("w", "w")):
         (entry_id,) = group.hand_to("a")
         group.client.set(marker_key("job"), sign + entry_id.decode())
@@ -71,14 +71,14 @@ def test_the_marker_of_official_producers_goes_with_the_place_that_is_known(grou
         assert not group.client.exists(official_marker_key("job"))
 
 
-def test_the_markers_of_another_entry_both_stay(group: Group) -> None:
+def test_the_uniqueness_keys_of_another_entry_both_stay(group: Group) -> None:
     group.client.set(marker_key("job"), "5-5")
     group.client.set(official_marker_key("job"), "1")
     group.finish((group.hand_to("a")[0], "job"))
     assert group.client.exists(marker_key("job"), official_marker_key("job")) == 2
 
 
-def test_the_marker_of_official_producers_stays_if_their_job_was_delayed_since(group: Group) -> None:
+def test_the_uniqueness_key_of_official_producers_stays_if_their_job_was_delayed_since(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.client.set(marker_key("job"), entry_id)
     group.client.set(official_marker_key("job"), "1")
@@ -89,7 +89,7 @@ def test_the_marker_of_official_producers_stays_if_their_job_was_delayed_since(g
     assert group.client.exists(official_marker_key("job"))
 
 
-def test_a_delayed_set_of_another_type_holds_nothing_up(group: Group) -> None:
+def test_a_delayed_set_of_another_type_stops_no_job(group: Group) -> None:
     group.client.set(KEYS.delayed, "a string")
     group.client.set(marker_key("job"), "d")
     group.client.set(index_key("job"), b"member")
@@ -97,7 +97,7 @@ def test_a_delayed_set_of_another_type_holds_nothing_up(group: Group) -> None:
     assert (group.stream, group.marker("job")) == ([], None)
 
 
-def test_a_marker_that_keeps_a_window_for_a_delayed_job_is_left_alone(group: Group) -> None:
+def test_a_uniqueness_key_that_keeps_a_window_for_a_delayed_job_is_left_alone(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.client.set(marker_key("job"), "wd")
     group.finish((entry_id, "job"))
@@ -157,14 +157,14 @@ def test_a_batch_of_none_finishes_none(group: Group) -> None:
     assert group.keys == {KEYS.stream}
 
 
-def test_a_marker_of_another_type_holds_nothing_up(group: Group) -> None:
+def test_a_uniqueness_key_of_another_type_stops_no_job(group: Group) -> None:
     first, second = group.hand_to("a", 2)
     group.client.rpush(marker_key("job"), "a list")
     assert group.finish((first, "job"), (second, "job")) == 2
     assert group.stream == []
 
 
-def test_a_stream_of_another_type_is_an_error_and_costs_no_marker(group: Group) -> None:
+def test_a_stream_of_another_type_is_an_error_and_costs_no_uniqueness_key(group: Group) -> None:
     group.client.delete(KEYS.stream)
     group.client.set(KEYS.stream, "a string")
     group.client.set(marker_key("job"), "1-1")

@@ -1,4 +1,4 @@
-"""store.lua alone: entries that are done leave the stream, and what their handlers returned is kept."""
+"""ack_with_result.lua alone: acked entries leave the stream, and their results are stored."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_next_of_its_id_is_let_in(group: Group) -> None:
     assert group.add_with_options(Wanted("mail", b"second", "job", only="keep")) == "n"
 
 
-def test_a_marker_is_looked_at_only_where_there_may_be_one(group: Group) -> None:
+def test_a_uniqueness_key_is_looked_at_only_where_there_may_be_one(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.client.set(marker_key("job"), entry_id)
     group.store(Stored(entry_id, is_marked=0))
@@ -81,14 +81,14 @@ def test_a_window_keeps_others_out_to_its_end(group: Group) -> None:
     assert group.marker("job") == "w" + entry_id.decode()
 
 
-def test_a_marker_that_stands_for_another_entry_is_left_alone(group: Group) -> None:
+def test_a_uniqueness_key_of_another_entry_is_left_alone(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.client.set(marker_key("job"), "5-5")
     group.store(Stored(entry_id, is_marked=1))
     assert group.marker("job") == "5-5"
 
 
-def test_a_marker_without_a_place_goes_unless_a_job_of_its_id_is_delayed(group: Group) -> None:
+def test_a_key_that_says_delayed_goes_unless_a_job_is_delayed(group: Group) -> None:
     """An official promoter moved the job, and the index may have outlived that."""
     group.client.set(marker_key("job"), "d")
     group.client.set(index_key("job"), b"member")
@@ -100,7 +100,7 @@ def test_a_marker_without_a_place_goes_unless_a_job_of_its_id_is_delayed(group: 
     assert group.marker("job") is None
 
 
-def test_the_marker_of_official_producers_goes_unless_a_job_of_its_id_is_delayed(group: Group) -> None:
+def test_the_uniqueness_key_of_official_producers_goes_unless_a_job_of_its_id_is_delayed(group: Group) -> None:
     group.client.set(official_marker_key("job"), "1")
     group.client.set(index_key("job"), b"member")
     group.client.zadd(KEYS.delayed, {b"member": 1})
@@ -111,7 +111,7 @@ def test_the_marker_of_official_producers_goes_unless_a_job_of_its_id_is_delayed
     assert not group.client.exists(official_marker_key("job"))
 
 
-def test_the_marker_of_official_producers_goes_with_the_place_that_is_known(group: Group) -> None:
+def test_the_uniqueness_key_of_official_producers_goes_with_the_known_entry(group: Group) -> None:
     for sign, left in (("", None), ("w", "w")):
         (entry_id,) = group.hand_to("a")
         group.client.set(marker_key("job"), sign + entry_id.decode())
@@ -121,14 +121,14 @@ def test_the_marker_of_official_producers_goes_with_the_place_that_is_known(grou
         assert not group.client.exists(official_marker_key("job"))
 
 
-def test_the_markers_of_another_entry_both_stay(group: Group) -> None:
+def test_the_uniqueness_keys_of_another_entry_both_stay(group: Group) -> None:
     group.client.set(marker_key("job"), "5-5")
     group.client.set(official_marker_key("job"), "1")
     group.store(Stored(group.hand_to("a")[0], is_marked=1))
     assert group.client.exists(marker_key("job"), official_marker_key("job")) == 2
 
 
-def test_the_marker_of_official_producers_stays_if_their_job_was_delayed_since(group: Group) -> None:
+def test_the_uniqueness_key_of_official_producers_stays_if_their_job_was_delayed_since(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.client.set(marker_key("job"), entry_id)
     group.client.set(official_marker_key("job"), "1")
@@ -139,7 +139,7 @@ def test_the_marker_of_official_producers_stays_if_their_job_was_delayed_since(g
     assert group.client.exists(official_marker_key("job"))
 
 
-def test_a_delayed_set_of_another_type_holds_nothing_up(group: Group) -> None:
+def test_a_delayed_set_of_another_type_stops_no_job(group: Group) -> None:
     group.client.set(KEYS.delayed, "a string")
     group.client.set(marker_key("job"), "d")
     group.client.set(index_key("job"), b"member")
@@ -209,7 +209,7 @@ def test_jobs_are_done_and_results_are_kept_without_memory(group: Group) -> None
     assert group.marker("1") is None
 
 
-def test_a_user_who_may_not_write_results_has_the_jobs_done_and_the_refusals_counted(group: Group) -> None:
+def test_a_user_without_permission_for_results_acks_jobs_and_counts_refusals(group: Group) -> None:
     first, second, third = group.hand_to("a", 3)
     with group.as_user("+@all", f"~{KEYS.stream}", f"~{KEYS.delayed}") as narrow:
         refused = narrow.store(Stored(first, "1"), Stored(second, "2"), Stored(third, "3", is_stored=0))
@@ -232,7 +232,7 @@ def test_a_key_of_another_type_is_replaced_by_the_result(group: Group) -> None:
     assert (group.result("job"), group.stream) == (b"result", [])
 
 
-def test_a_marker_of_another_type_holds_nothing_up(group: Group) -> None:
+def test_a_uniqueness_key_of_another_type_stops_no_job(group: Group) -> None:
     first, second = group.hand_to("a", 2)
     group.client.rpush(marker_key("job"), "a list")
     assert group.store(Stored(first, is_marked=1), Stored(second, "other")) == 0

@@ -137,7 +137,7 @@ class TestLedger:
         assert adding(("mail", [b"ten"]), number=10) == 1
         assert adding.envelopes == [b"nine", b"ten"]
 
-    def test_large_numbers_are_told_apart(self, adding: Adding) -> None:
+    def test_large_numbers_are_kept_apart(self, adding: Adding) -> None:
         adding(("mail", [b"a"]), number=2**52)
         adding(("mail", [b"b"]), number=2**52 + 1)
         adding(("mail", [b"b"]), number=2**52 + 1)

@@ -1,4 +1,4 @@
-"""add_on_terms.lua alone: jobs that run later, or that are the only ones of their ids, and never twice by a resend."""
+"""add_with_options.lua alone: delayed and unique jobs, added once by any number of sendings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def envelope(job_id: str) -> bytes:
 
 
 def delay_officially(group: Group, job_id: str, delay_ms: int) -> bytes:
-    """As an official producer does it. Returns the member."""
+    """Delays a job as an official producer does. Returns the member."""
     member = join_member("mail", envelope(job_id))
     group.client.set(official_marker_key(job_id), "1", ex=max(1, delay_ms // 1000) + 3600)
     group.client.zadd(KEYS.delayed, {member: group.now_ms + delay_ms})
@@ -46,7 +46,7 @@ def delay_officially(group: Group, job_id: str, delay_ms: int) -> bytes:
 
 
 def promote_officially(group: Group, *, cleans: bool = True) -> None:
-    """As an official promoter does it, once all is due: it knows nothing of our markers."""
+    """Promotes all jobs as an official promoter does, which knows nothing of our uniqueness keys."""
     group.wait_ms(3)
     for member in group.client.zrange(KEYS.delayed, 0, -1):
         group.client.xadd(KEYS.stream, {"d": member[4 + member[0] :], "n": member[4 : 4 + member[0]]})
@@ -56,7 +56,7 @@ def promote_officially(group: Group, *, cleans: bool = True) -> None:
 
 
 def leave_marker(group: Group, job_id: str, due_ms: int) -> None:
-    """As of a delayed job of ours that an official promoter has moved since."""
+    """Leaves the official key of a job of ours that an official promoter has moved since."""
     group.client.set(marker_key(job_id), "d", px=due_ms + KEPT_MS - group.now_ms)
 
 
@@ -69,7 +69,7 @@ def fill(group: Group, count: int, from_ms: int) -> None:
 
 
 def end(group: Group, consumer: str = "official") -> None:
-    """As an official worker does it."""
+    """Ends a job as an official worker does."""
     for entry_id in group.read(consumer, 10):
         group.client.xack(KEYS.stream, GROUP, entry_id)
         group.client.xdel(KEYS.stream, entry_id)
@@ -165,9 +165,9 @@ class TestStreamOrDelayed:
 
 
 class TestUniquenessKey:
-    """The only one of its id: until it is done, for a window, or with the data of the last."""
+    """A unique job: until it is done, for a window, or with the data of the last add."""
 
-    def test_the_first_is_new_and_leaves_a_marker_that_says_where_it_is(self, group: Group) -> None:
+    def test_the_first_is_new_and_leaves_a_uniqueness_key_that_says_where_it_is(self, group: Group) -> None:
         assert group.add_with_options(only(b"x")) == "n"
         assert group.marker("job") == group.stream[0].decode()
         assert KEPT_MS - 1000 < group.client.pttl(marker_key("job")) <= KEPT_MS
@@ -247,7 +247,7 @@ class TestUniquenessKey:
         assert group.delayed == {join_member("mail", b"ours"): due_ms}
         assert group.marker("job") == "d"
 
-    def test_an_id_like_ours_shows_in_the_entry_that_it_has_a_marker(self, group: Group) -> None:
+    def test_an_id_like_ours_shows_in_the_entry_that_it_has_a_uniqueness_key(self, group: Group) -> None:
         group.add_with_options(only(b"x", job_id=ULID), Wanted("", b"y", ULID[:-1] + "W", "", "keep"))
         assert group.entries == [{b"d": b"x", b"n": b"mail", b"u": b"1"}, {b"d": b"y", b"u": b"1"}]
 
@@ -265,7 +265,7 @@ class TestUniquenessKey:
 
 
 class TestOfficial:
-    """Beside official processes: they look at a marker of their own, and leave no word of what they have done."""
+    """Beside official processes: they read a uniqueness key of their own, and do not record what they have done."""
 
     def test_official_producers_do_not_see_a_job_in_the_stream(self, group: Group) -> None:
         group.add_with_options(only(b"x"))
@@ -371,13 +371,13 @@ class TestOfficial:
             group.client.xadd(KEYS.stream, {"d": bytes(2**17)})
         assert group.add_with_options(only(b"second")) == "d"
 
-    def test_a_job_of_theirs_of_whose_making_nothing_is_known_keeps_nobody_out(self, group: Group) -> None:
+    def test_an_official_job_without_a_known_due_time_does_not_keep_its_id(self, group: Group) -> None:
         group.client.xadd(KEYS.stream, {"d": envelope("job")})
         assert group.add_with_options(only(b"second")) == "n"
 
 
 class TestPoison:
-    """Whatever stands where markers do: no batch is torn by it."""
+    """Uniqueness keys of any content: no batch is added in part because of them."""
 
     @pytest.mark.parametrize(
         "value",
@@ -452,7 +452,7 @@ class TestWindow:
         group.client.delete(KEYS.stream)
         assert group.add_with_options(only(b"second", "replace"), Wanted("", b"plain", "p")) == "dn"
 
-    def test_a_group_that_is_made_anew_does_not_end_it(self, group: Group) -> None:
+    def test_a_rebuilt_group_does_not_end_the_window(self, group: Group) -> None:
         group.add_with_options(only(b"first", window_ms=60_000))
         (entry_id,) = group.read("a", 1)
         group.finish((entry_id, "job"))
@@ -615,13 +615,13 @@ class TestLedger:
         assert group.add_with_options(Wanted("", b"early", "2"), number=4, slot=1) == "n"
         assert group.envelopes == [b"late", b"early"]
 
-    def test_a_late_copy_of_a_plain_batch_is_not_added_after_one_on_terms(self, group: Group) -> None:
+    def test_a_late_copy_of_a_plain_batch_is_not_added_after_one_with_options(self, group: Group) -> None:
         assert add_plain(group, b"a", b"b", number=7) == 2
         group.add_with_options(Wanted("", b"c", "job"), number=8)
         assert add_plain(group, b"a", b"b", number=7) == 0
         assert group.envelopes == [b"a", b"b", b"c"]
 
-    def test_a_late_copy_of_a_batch_on_terms_is_not_added_after_a_plain_one(self, group: Group) -> None:
+    def test_a_late_copy_of_a_batch_with_options_is_not_added_after_a_plain_one(self, group: Group) -> None:
         assert group.add_with_options(Wanted("", b"a", "1"), only(b"b", due=LATER), number=7) == "nn"
         add_plain(group, b"c", number=8)
         group.add_with_options(Wanted("", b"a", "1"), only(b"b", due=LATER), number=7)
@@ -671,7 +671,7 @@ class TestRoom:
         assert (len(group.stream), group.delayed, group.marker("job")) == (3, {}, None)
 
     def test_a_batch_that_asks_and_fits_is_taken_whole(self, group: Group) -> None:
-        """Also if more of it are due than it knew: a time that it took for later may have passed."""
+        """This holds also if more of its jobs are due than the producer knew: a time may have passed meanwhile."""
         jobs = (Wanted("", b"1", "1"), Wanted("", b"2", "2", "1"), Wanted("", b"3", "3"))
         assert group.add_with_options(*jobs, room=2, needed=2) == "nnn"
 
@@ -730,7 +730,7 @@ class TestDueMessages:
 
 
 class TestNarrowUser:
-    """One who may not do all that an add needs is told so before anything is stored."""
+    """A user without all needed permissions gets the refusal before anything is stored."""
 
     def check(self, group: Group, *rules: str, if_exists: str = "keep") -> None:
         group.add_with_options(only(b"first"), only(b"later", due=LATER, job_id="later"))

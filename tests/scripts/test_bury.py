@@ -70,7 +70,7 @@ def test_an_entry_that_was_taken_over_is_left_to_its_new_owner(group: Group) -> 
     assert group.letters == []
 
 
-def test_an_entry_that_was_handed_back_is_left_to_whoever_takes_it(group: Group) -> None:
+def test_an_entry_that_was_handed_back_is_left_to_the_next_worker(group: Group) -> None:
     """Its count is below this run's delivery, but it is not this worker's."""
     (entry_id,) = group.hand_to("a")
     group.release("a", (entry_id, 0))
@@ -106,7 +106,7 @@ def test_an_entry_that_is_finished_is_not_buried(group: Group) -> None:
     assert group.keys == {KEYS.stream}
 
 
-def test_an_entry_that_nobody_has_read_is_not_buried(group: Group) -> None:
+def test_an_unread_entry_is_not_buried(group: Group) -> None:
     (entry_id,) = group.add(1)
     assert group.bury("a", (entry_id, letter(b"x"))) == 0
     assert (group.stream, group.letters) == ([entry_id], [])

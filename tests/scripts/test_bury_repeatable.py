@@ -1,4 +1,4 @@
-"""set_aside.lua alone: what cannot be fired moves to the dead letters with its bytes, if it is still what was seen."""
+"""bury_repeatable.lua alone: an unreadable repeatable moves to the dead letters with its bytes, if it is unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""claim_idle.lua alone: what consumers without a lease have let lie becomes ours; workers with one are spared."""
+"""claim_idle.lua alone: idle entries of consumers without a lease become ours; workers with a lease keep theirs."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_count_bounds_one_call(group: Group) -> None:
     assert [entry.id for entry in group.claim_idle("b", count=9)] == entry_ids[2:]
 
 
-def test_idle_entries_of_the_leased_do_not_hide_those_behind_them(group: Group) -> None:
+def test_idle_entries_of_leased_workers_do_not_hide_later_ones(group: Group) -> None:
     leave_lying(group, 3, "b")
     group.keep("b")
     (lying,) = leave_lying(group, 1)

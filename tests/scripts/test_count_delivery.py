@@ -1,4 +1,4 @@
-"""recount.lua alone: what an earlier life of a worker held counts as delivered once more, and once only."""
+"""count_delivery.lua alone: entries of a former process of the same name count one more delivery, once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_counted_entry_looks_fresh(group: Group) -> None:
     assert group.idle_ms(entry_id) < 10_000
 
 
-def test_life_after_life_the_count_grows(group: Group) -> None:
+def test_the_count_grows_with_each_start(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     for delivery in range(1, 5):
         assert [entry.deliveries for entry in group.orphans("a")] == [delivery]
@@ -60,7 +60,7 @@ def test_an_entry_that_came_back_by_another_delivery_is_not_counted(group: Group
     assert group.holds == {entry_id: Hold("a", 3)}
 
 
-def test_an_entry_that_nobody_has_read_stays_unread(group: Group) -> None:
+def test_an_unread_entry_stays_unread(group: Group) -> None:
     (entry_id,) = group.add(1)
     assert group.recount("a", (entry_id, 0)) == 0
     assert group.recount("a", (entry_id, 1)) == 0

@@ -1,4 +1,4 @@
-"""due_repeatables.lua alone: the one who leads learns what is due, by the server's clock, and when to look again."""
+"""due_repeatables.lua alone: the leader gets the due repeatables, by the server's clock, and the next due time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TestDue:
         assert group.due().specs[0][3:] == (b"0", b"", 4)
 
     def test_the_override_of_another_spec_is_none(self, group: Group) -> None:
-        """An official producer replaces the spec and leaves what it does not know."""
+        """An official producer replaces the spec and leaves fields that it does not know."""
         for retry in ("override", "", "0" * 40 + "override", sha(b"spec") + "x" * 10_000):
             store(group, "nightly", retry=retry)
             assert group.due().specs[0][4] == b""
@@ -109,7 +109,7 @@ class TestDue:
 
 
 class TestStrangers:
-    """What no producer writes holds up nothing else."""
+    """Values that no producer writes stop no other repeatable."""
 
     def test_a_score_that_is_no_time_gets_one(self, group: Group) -> None:
         for number, score in enumerate(("-inf", "-5", "7.5", "9.0")):
@@ -148,7 +148,7 @@ class TestStrangers:
 
 
 class TestPaused:
-    """Those that an official producer has removed or stored are not paused, and it does not know that they were."""
+    """Repeatables that an official producer has removed or stored are not paused; it does not know pauses."""
 
     def test_a_removed_repeatable_is_not_paused(self, group: Group) -> None:
         group.client.zadd(KEYS.repeat_paused, {"gone": 5})
@@ -179,7 +179,7 @@ class TestPaused:
         group.due("b")
         assert group.paused == {b"gone": 5}
 
-    def test_a_set_of_another_type_holds_nothing_up(self, group: Group) -> None:
+    def test_a_set_of_another_type_stops_no_job(self, group: Group) -> None:
         store(group, "nightly")
         group.client.set(KEYS.repeat_paused, "a string")
         assert len(group.due().specs) == 1
@@ -199,7 +199,7 @@ class TestBytes:
 
 
 class TestNext:
-    def test_the_next_is_told_in_ms_from_now(self, group: Group) -> None:
+    def test_the_next_time_is_in_ms_from_now(self, group: Group) -> None:
         store(group, "soon", 5000)
         store(group, "later", HOUR_MS)
         assert 4000 < group.due().next_ms <= 5000

@@ -14,7 +14,7 @@ def test_a_missing_stream_is_not_created(group: Group) -> None:
     assert group.keys == set()
 
 
-def test_a_stream_whose_groups_nobody_is_in_goes(group: Group) -> None:
+def test_a_stream_whose_groups_have_no_consumers_goes(group: Group) -> None:
     group.add(3)
     assert group.empty_stream() == 1
     assert group.keys == set()
@@ -36,7 +36,7 @@ def test_entries_added_later_are_read(group: Group) -> None:
     assert group.read("official", 10) == added
 
 
-def test_groups_that_nobody_is_in_go(group: Group) -> None:
+def test_groups_without_consumers_go(group: Group) -> None:
     group.hand_to("official")
     group.client.xgroup_create(KEYS.stream, "empty", "0")
     group.empty_stream()

@@ -47,7 +47,7 @@ class TestFiring:
         assert group.envelopes == [b"x", b"y", b"z"]
 
     def test_moving_on_without_a_job_counts_nothing(self, group: Group) -> None:
-        """As it does that skips what it missed."""
+        """As a repeatable does that skips missed windows."""
         store(group)
         assert group.fire(fire_of()) == [1]
         assert (group.stream, group.repeatables) == ([], {b"nightly": NEXT})

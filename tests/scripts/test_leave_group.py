@@ -1,4 +1,4 @@
-"""leave.lua alone: a worker's name goes, but never with entries that are still pending for it."""
+"""leave_group.lua alone: a worker's name goes, but never with entries that are still pending for it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_an_unknown_name_leaves_no_trace(group: Group) -> None:
     assert group.keys == {KEYS.stream}
 
 
-def test_entries_deleted_while_pending_keep_the_name_until_somebody_looks(group: Group) -> None:
+def test_entries_deleted_while_pending_keep_the_consumer_until_a_takeover(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.keep("a")
     group.client.xdel(KEYS.stream, entry_id)

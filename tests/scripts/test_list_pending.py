@@ -1,4 +1,4 @@
-"""orphans.lua alone: a worker sees page by page what is pending for it."""
+"""list_pending.lua alone: a worker lists its pending entries page by page."""
 
 from __future__ import annotations
 

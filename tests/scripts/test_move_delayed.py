@@ -23,7 +23,7 @@ def member(job_id: str, name: str = "mail") -> bytes:
 
 
 class TestCancel:
-    def test_a_delayed_job_is_gone_with_its_index_and_its_marker(self, group: Group) -> None:
+    def test_a_delayed_job_is_gone_with_its_index_and_its_uniqueness_key(self, group: Group) -> None:
         delay(group, "job")
         assert group.move_delayed("cancel", "job") == [1]
         assert group.keys == {KEYS.stream, KEYS.ledger("producer")}
@@ -51,7 +51,7 @@ class TestCancel:
         assert (group.envelopes, group.marker("job")) == ([b"data of job"], connector)
 
     def test_promotion_came_first_and_left_the_index(self, group: Group) -> None:
-        """As an official promoter may."""
+        """As an official promoter may do."""
         delay(group, "job")
         group.client.zrem(KEYS.delayed, member("job"))
         group.client.set(marker_key("job"), "5-5")
@@ -73,7 +73,7 @@ class TestCancel:
         assert (group.delayed, group.marker("job"), group.index("job")) == ({}, None, None)
 
     def test_a_window_ends_with_the_job(self, group: Group) -> None:
-        """It stands for a job that never was."""
+        """The job never ran."""
         delay(group, "job", window_ms=60_000)
         assert group.move_delayed("cancel", "job") == [1]
         assert group.marker("job") is None
@@ -105,14 +105,14 @@ class TestPostpone:
         group.wait_ms(2)
         assert group.promote().promoted == 1
 
-    def test_index_and_marker_live_as_long_as_the_job_may(self, group: Group) -> None:
+    def test_index_and_uniqueness_key_live_as_long_as_the_job_may(self, group: Group) -> None:
         delay(group, "job", due="+5000")
         group.move_delayed("postpone", "job", delay_ms=HOUR_MS)
         for key in (index_key("job"), marker_key("job")):
             assert KEPT_MS + HOUR_MS - 1000 < group.client.pttl(key) <= KEPT_MS + HOUR_MS
         assert group.marker("job") == "d"
 
-    def test_a_marker_that_lived_longer_ends_with_the_new_time(self, group: Group) -> None:
+    def test_a_uniqueness_key_that_lived_longer_ends_with_the_new_time(self, group: Group) -> None:
         """How long it lasts says when its job is due."""
         delay(group, "job", due=f"+{HOUR_MS}")
         group.move_delayed("postpone", "job", delay_ms=5000)
@@ -131,7 +131,7 @@ class TestPostpone:
         assert (group.marker("job"), 0 < group.client.pttl(marker_key("job")) <= 60_000) == ("wd", True)
         assert 0 < group.client.pttl(official_marker_key("job")) <= 60_000
 
-    def test_a_job_without_a_marker_gets_none(self, group: Group) -> None:
+    def test_a_job_without_a_uniqueness_key_gets_none(self, group: Group) -> None:
         delay(group, "job", only="")
         assert group.move_delayed("postpone", "job", delay_ms=5000) == [1]
         assert group.marker("job") is None
@@ -254,7 +254,7 @@ class TestTrouble:
         assert group.move_delayed("run", "1", "2") == [0, 1]
         assert group.envelopes == [b"data of 2"]
 
-    def test_a_marker_of_another_type_holds_up_no_other_job(self, group: Group) -> None:
+    def test_a_uniqueness_key_of_another_type_holds_up_no_other_job(self, group: Group) -> None:
         delay(group, "1", "2")
         group.client.delete(marker_key("1"))
         group.client.rpush(marker_key("1"), "a list")

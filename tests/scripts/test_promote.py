@@ -1,4 +1,4 @@
-"""promote.lua alone: due jobs move to the stream, each once; what is no job is set aside."""
+"""promote.lua alone: due jobs move to the stream, each once; malformed members move to the dead letters."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class TestMoving:
 
 
 class TestNext:
-    def test_the_next_is_told_in_ms_from_now(self, group: Group) -> None:
+    def test_the_next_time_is_in_ms_from_now(self, group: Group) -> None:
         delay(group, join_member("", b"soon"), by_ms=5000)
         delay(group, join_member("", b"later"), by_ms=HOUR_MS)
         assert 4000 < group.promote().next_ms <= 5000
@@ -251,7 +251,7 @@ class TestLease:
         group.wait_ms(30)
         assert group.promote("b").leads == 1
 
-    def test_a_long_name_is_told_in_part_and_is_not_ours(self, group: Group) -> None:
+    def test_a_long_name_of_the_leader_is_cut_and_is_not_ours(self, group: Group) -> None:
         group.client.set(KEYS.promoter_lease, "b" * 1000, px=5000)
         assert group.promote("b").leader == b"b" * 101
         assert group.promote("b" * 999).leads == 0
@@ -314,7 +314,7 @@ class TestIndex:
             "w" + places[0], places[1], "w" + places[2], places[3], "wd",
         ]  # fmt: skip
 
-    def test_a_job_without_an_id_has_no_marker(self, group: Group) -> None:
+    def test_a_job_without_an_id_has_no_uniqueness_key(self, group: Group) -> None:
         delay(group, join_member("", b"no envelope"))
         group.client.set(marker_key(""), "d")
         group.promote()
@@ -443,7 +443,7 @@ class TestEvents:
         group.promote(batch=300, events=10)
         assert 10 <= len(self.events(group)) < 300
 
-    def test_bad_members_are_not_told_of(self, group: Group) -> None:
+    def test_bad_members_have_no_event(self, group: Group) -> None:
         delay(group, b"bad")
         group.promote(events=100)
         assert KEYS.events not in group.keys

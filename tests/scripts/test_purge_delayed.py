@@ -1,4 +1,4 @@
-"""purge_delayed.lua alone: delayed jobs go, with what finds them and what keeps others of their ids out."""
+"""purge_delayed.lua alone: delayed jobs go, with their indexes and their uniqueness keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.scripts.group import HOUR_MS, KEYS, Group, Wanted, index_key, marker_
 
 
 def job(job_id: str, name: str = "mail") -> Wanted:
-    """The only one of its id, and not due for long."""
+    """A unique job that is not due for long."""
     envelope = encode_envelope(job_id, encode_data(1), 0, 0, None)
     return Wanted(name, envelope, job_id, str(9_000_000_000_000), only="keep")
 
@@ -97,7 +97,7 @@ def test_waiting_and_running_jobs_stay(group: Group) -> None:
     assert group.marker("2") == group.stream[2].decode()
 
 
-def test_an_index_or_a_marker_of_another_type_holds_nothing_up(group: Group) -> None:
+def test_an_index_or_a_uniqueness_key_of_another_type_stops_no_job(group: Group) -> None:
     group.add_with_options(job("1"), job("2"))
     for key in (index_key("1"), marker_key("1")):
         group.client.delete(key)

@@ -1,4 +1,4 @@
-"""purge_waiting.lua alone: what no worker has been given goes, with its marker; what they have is theirs."""
+"""purge_waiting.lua alone: undelivered entries go, with their uniqueness keys; delivered entries stay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.scripts.group import GROUP, KEYS, Group, Hold, Wanted, index_key, mar
 
 
 def job(job_id: str) -> Wanted:
-    """The only one of its id."""
+    """A unique job."""
     return Wanted("mail", encode_envelope(job_id, encode_data(1), 0, 0, None), job_id, only="keep")
 
 
@@ -56,7 +56,7 @@ def test_an_entry_delivered_to_any_group_stays(group: Group) -> None:
     assert group.stream == entry_ids[:3]
 
 
-def test_entries_of_one_millisecond_are_told_apart(group: Group) -> None:
+def test_entries_of_one_millisecond_are_kept_apart(group: Group) -> None:
     for sequence in (2, 9, 10, 11):
         group.client.xadd(KEYS.stream, {"d": b"x"}, id=f"5-{sequence}")
     for name, position in (("first", "5-9"), ("second", "5-10"), ("third", "4-99")):
@@ -128,7 +128,7 @@ def test_a_window_of_a_job_that_is_gone_is_over(group: Group) -> None:
     assert group.marker("job") is None
 
 
-def test_a_marker_that_stands_for_another_entry_is_left_alone(group: Group) -> None:
+def test_a_uniqueness_key_of_another_entry_is_left_alone(group: Group) -> None:
     for position in ("5-5", "w5-5", "wd"):
         group.add_with_options(job("job"))
         group.client.set(marker_key("job"), position)
@@ -137,7 +137,7 @@ def test_a_marker_that_stands_for_another_entry_is_left_alone(group: Group) -> N
         group.client.delete(marker_key("job"))
 
 
-def test_a_marker_without_a_place_goes_unless_a_job_of_its_id_is_delayed(group: Group) -> None:
+def test_a_uniqueness_key_without_a_place_goes_unless_a_job_of_its_id_is_delayed(group: Group) -> None:
     for is_delayed, left in ((True, "d"), (False, None)):
         group.add_with_options(job("job"))
         group.client.set(marker_key("job"), "d")
@@ -149,7 +149,7 @@ def test_a_marker_without_a_place_goes_unless_a_job_of_its_id_is_delayed(group: 
         group.client.delete(marker_key("job"), index_key("job"), KEYS.delayed)
 
 
-def test_markers_of_what_runs_stay(group: Group) -> None:
+def test_uniqueness_keys_of_what_runs_stay(group: Group) -> None:
     group.add_with_options(job("running"))
     (entry_id,) = group.read("a", 1)
     group.add_with_options(job("waiting"))
@@ -165,7 +165,7 @@ def test_an_entry_of_any_shape_goes(group: Group) -> None:
     assert group.stream == []
 
 
-def test_a_marker_of_another_type_holds_nothing_up(group: Group) -> None:
+def test_a_uniqueness_key_of_another_type_stops_no_job(group: Group) -> None:
     group.add_with_options(job("job"), job("other"))
     group.client.delete(marker_key("job"))
     group.client.rpush(marker_key("job"), "a list")

@@ -1,4 +1,4 @@
-"""regroup.lua alone: a group that is gone is made anew around what the living hold, once all of them have said so."""
+"""rebuild_group.lua alone: a lost group is rebuilt with the entries of the live workers, once all have reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.server import RedisServer
 
 
 def lose_group(group: Group, *living: str) -> None:
-    """It is gone, and these live."""
+    """Destroys the group, with these workers alive."""
     group.destroy()
     for consumer in living:
         group.client.zadd(KEYS.workers, {consumer: group.now_ms + LEASE_MS})
@@ -49,7 +49,7 @@ class TestNoLiveWorker:
         assert group.read("a", 9) == added
         assert WORDS not in group.keys
 
-    def test_an_empty_stream_holds_nothing_that_anybody_could_hold(self, group: Group) -> None:
+    def test_an_empty_stream_needs_no_reports(self, group: Group) -> None:
         (entry_id,) = group.hand_to("b")
         group.client.xdel(KEYS.stream, entry_id)
         lose_group(group, "b")
@@ -75,7 +75,7 @@ class TestNoLiveWorker:
         (entry_id,) = group.hand_to("a")
         group.keep("a", entry_id)
         group.client.flushall()
-        group.wait_ms(2)  # or the new ids begin where the old ones did
+        group.wait_ms(2)  # else the new ids begin where the old ones did
         added = group.add(2)
         assert group.regroup("a", {entry_id: 1}) == 1
         assert group.read("b", 9) == added
@@ -86,7 +86,7 @@ class TestNoLiveWorker:
         assert group.regroup("a", {entry_id: 1}) == 1
         assert group.client.pttl(KEYS.workers) > 0
 
-    def test_the_dead_and_those_who_have_left_are_not_waited_for(self, group: Group) -> None:
+    def test_workers_that_are_dead_or_have_left_are_not_waited_for(self, group: Group) -> None:
         group.add(1)
         lose_group(group)
         group.client.zadd(KEYS.workers, {"dead": group.now_ms - 1, HEIR: 0})
@@ -110,7 +110,7 @@ class TestWaiting:
         assert group.holds == {first: Hold("a", 1), second: Hold("b", 1)}
         assert WORDS not in group.keys
 
-    def test_the_same_word_again_changes_nothing(self, group: Group) -> None:
+    def test_the_same_report_again_changes_nothing(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         lose_group(group, "a", "b")
         assert [group.regroup("a", {entry_id: 1}) for _ in range(3)] == [0, 0, 0]
@@ -118,7 +118,7 @@ class TestWaiting:
         assert [group.regroup("a", {entry_id: 1}) for _ in range(3)] == [1, 1, 1]
         assert group.holds == {entry_id: Hold("a", 1)}
 
-    def test_the_last_word_of_each_counts(self, group: Group) -> None:
+    def test_the_last_report_of_each_worker_counts(self, group: Group) -> None:
         done, held = group.hand_to("a", 2)
         lose_group(group, "a", "b")
         group.regroup("a", {done: 1, held: 1})
@@ -165,13 +165,13 @@ class TestWaiting:
         assert before + LEASE_MS <= lease <= group.now_ms + LEASE_MS
         assert 0 < group.client.pttl(KEYS.workers) <= KEPT_MS
 
-    def test_a_word_does_not_outlive_its_lease(self, group: Group) -> None:
+    def test_a_report_does_not_outlive_its_lease(self, group: Group) -> None:
         group.add(1)
         lose_group(group, "b")
         group.regroup("a", lease_ms=5000)
         assert 0 < group.client.pttl(WORDS) <= 5000
 
-    def test_the_word_of_one_who_has_died_or_left_since_does_not_count(self, group: Group) -> None:
+    def test_a_report_of_a_worker_that_died_or_left_since_does_not_count(self, group: Group) -> None:
         died, left = group.hand_to("a")[0], group.hand_to("b")[0]
         lose_group(group, "a", "b", "c")
         group.regroup("a", {died: 1})
@@ -307,7 +307,7 @@ class TestEntriesWithoutHolder:
 
 
 class TestStreamThatIsBehind:
-    """Restored from a snapshot, or begun again: what is held may lie beyond its last id."""
+    """A stream restored from a snapshot, or begun again: held entries may lie beyond its last id."""
 
     def test_entries_added_later_are_read(self, group: Group) -> None:
         group.client.delete(KEYS.stream)
@@ -355,7 +355,7 @@ class TestTrouble:
         assert not group.exists
         assert group.client.ttl(key) > 0
 
-    def test_words_that_say_nonsense_are_passed_over(self, group: Group) -> None:
+    def test_malformed_reports_are_skipped(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         lose_group(group, "a", "b")
         group.client.hset(WORDS, "until", "soon")
@@ -403,7 +403,7 @@ class TestTrouble:
         replies = group.client.xreadgroup("other", "x", {KEYS.stream: ">"})
         assert [found for _, entries in replies for found, _ in entries] == [entry_id]
 
-    def test_10_000_entries_in_one_word(self, group: Group) -> None:
+    def test_a_report_may_hold_10_000_entries(self, group: Group) -> None:
         entry_ids = group.hand_to("a", 10_000)
         lose_group(group, "a", "b")
         group.regroup("b", dict.fromkeys(entry_ids[1::2], 1))

@@ -1,4 +1,4 @@
-"""No script fails after its first write: whatever a server refuses it, no job is lost, doubled or left half done.
+"""No script fails after its first write: no refusal of a server loses or doubles a job, or leaves it half done.
 
 For every script each of its commands is refused once, and each of its keys, and each key is of another type, and each
 stream is out of ids, and the memory is full. Then each job is either where it was, with all that belongs to it, or
@@ -25,7 +25,7 @@ Facts = frozenset[Fact]
 
 
 def wrongs_of(scenario: Scenario, client: Any) -> list[str]:
-    """What goes wrong, each with the refusal that it follows."""
+    """The problems, each with the refusal that caused it."""
     group, send = _stage(scenario, client)
     types = _types(client)
     before = facts_of(client)
@@ -80,7 +80,7 @@ def _unlike(scenario: Scenario, wanted: Facts, found: Facts) -> list[str]:
 
 
 def _known(scenario: Scenario, refusal: Refusal, facts: Facts) -> Facts:
-    """Without what the refusal itself has overwritten, and without what is done as far as it can be."""
+    """The facts without the key that the refusal has overwritten, and without the best-effort keys."""
     return frozenset(fact for fact in facts if fact.key != refusal.poisoned and not scenario.may_lack(fact.key))
 
 

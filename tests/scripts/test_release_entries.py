@@ -1,4 +1,4 @@
-"""release.lua alone: an unstarted entry goes back to the group, and its delivery was none."""
+"""release_entries.lua alone: an unstarted entry goes back to the group, and its delivery was none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import redis
 from tests.scripts.group import GROUP, HEIR, KEYS, RELEASED_IDLE_MS, Group, Hold
 
 
-def test_a_released_entry_passes_to_one_who_has_left(group: Group) -> None:
+def test_a_released_entry_passes_to_the_heir(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     assert group.release("a", (entry_id, 0)) == 1
     assert group.holds == {entry_id: Hold(HEIR, 0)}
@@ -66,7 +66,7 @@ def test_an_official_consumer_can_take_it_at_once(group: Group) -> None:
     assert [claimed_id for claimed_id, _ in claimed] == [entry_id]
 
 
-def test_the_name_of_who_released_all_can_go(group: Group) -> None:
+def test_a_consumer_that_released_all_can_leave(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.keep("a")
     group.release("a", (entry_id, 0))
@@ -88,7 +88,7 @@ def test_the_same_call_again_changes_nothing(group: Group) -> None:
     assert group.idle_ms(entry_id) >= RELEASED_IDLE_MS
 
 
-def test_the_same_call_again_does_not_reach_who_has_taken_it_meanwhile(group: Group) -> None:
+def test_a_second_sending_does_not_touch_an_entry_taken_meanwhile(group: Group) -> None:
     (entry_id,) = group.hand_to("a")
     group.release("a", (entry_id, 0))
     group.takeover("b", HEIR)
@@ -123,7 +123,7 @@ def test_an_entry_that_a_rebuilt_group_delivers_to_the_same_worker_can_be_releas
     assert group.holds == {entry_id: Hold(HEIR, 1)}
 
 
-def test_an_entry_that_nobody_has_read_stays_unread(group: Group) -> None:
+def test_an_unread_entry_stays_unread(group: Group) -> None:
     (entry_id,) = group.add(1)
     assert group.release("a", (entry_id, 0)) == 0
     assert group.holds == {}

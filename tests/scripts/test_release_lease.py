@@ -1,4 +1,4 @@
-"""yield.lua alone: who lets go of a lease takes it from nobody else."""
+"""release_lease.lua alone: a process releases its own lease and no other."""
 
 from __future__ import annotations
 

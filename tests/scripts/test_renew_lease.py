@@ -1,4 +1,4 @@
-"""keep.lua alone: a worker shows that it lives, and that what it holds is not forgotten, without stealing back."""
+"""renew_lease.lua alone: a worker renews its lease and its entries, and claims no lost entry back."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class TestHold:
         assert group.keep_each("a", {first: 1, second: 3}) == []
         assert group.keep_each("a", {second: 3, first: 0}) == [first]
 
-    def test_an_entry_that_nobody_has_read_is_not_claimed(self, group: Group) -> None:
+    def test_an_unread_entry_is_not_claimed(self, group: Group) -> None:
         (entry_id,) = group.add(1)
         assert group.keep("a", entry_id) == [entry_id]
         assert group.holds == {}
@@ -123,7 +123,7 @@ class TestHold:
         assert group.idle_ms(third) < 10_000
         assert group.idle_ms(second) >= HOUR_MS
 
-    def test_the_same_call_again_says_the_same(self, group: Group) -> None:
+    def test_the_same_call_again_answers_the_same(self, group: Group) -> None:
         mine, theirs = group.hand_to("a", 2)
         group.steal(theirs, "b")
         assert [group.keep("a", mine, theirs) for _ in range(3)] == [[theirs]] * 3

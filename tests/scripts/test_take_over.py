@@ -1,4 +1,4 @@
-"""takeover.lua alone: what a dead worker held becomes ours, unless it turns out to live."""
+"""take_over.lua alone: the entries of a dead worker become ours, unless it turns out to live."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TestTaking:
         (entry_id,) = leave_behind(group, 1)
         assert group.takeover("a", "dead") == [Taken(entry_id, {b"d": b"job 0", b"n": b"mail"}, 1)]
 
-    def test_earlier_deliveries_are_told_and_the_new_one_is_counted(self, group: Group) -> None:
+    def test_earlier_deliveries_are_returned_and_the_new_one_is_counted(self, group: Group) -> None:
         (entry_id,) = leave_behind(group, 1, "w0")
         for earlier in range(1, 5):
             taken = group.takeover(f"w{earlier}", f"w{earlier - 1}")
@@ -51,7 +51,7 @@ class TestTaking:
         assert group.holds == {mine: Hold("a", 1), theirs: Hold("b", 1), abandoned: Hold("a", 2)}
         assert group.read("b", 10) == [unread]
 
-    def test_a_worker_that_has_left_is_relieved_whenever(self, group: Group) -> None:
+    def test_the_entries_of_a_worker_that_has_left_are_taken_at_any_time(self, group: Group) -> None:
         (entry_id,) = group.hand_to("a")
         group.keep("a")
         group.leave("a")

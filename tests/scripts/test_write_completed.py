@@ -1,4 +1,4 @@
-"""announce_done.lua alone: of each job it is written that it was active, unless that is known, and completed."""
+"""write_completed.lua alone: each job gets an active event, unless it has one, and a completed event."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import redis
 
 from tests.scripts.group import KEYS, Group, Run
 
-NODE = 100  # entries a node of a stream has by default: what is trimmed goes node by node
+NODE = 100  # entries of a stream node by default: streams are trimmed node by node
 
 
 def words(text: str) -> list[bytes]:

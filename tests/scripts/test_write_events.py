@@ -1,4 +1,4 @@
-"""announce.lua alone: events are written as they were given, in their order, and bounded."""
+"""write_events.lua alone: events are written as they were given, in their order, and bounded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import redis
 
 from tests.scripts.group import KEYS, Group
 
-NODE = 100  # entries a node of a stream has by default: what is trimmed goes node by node
+NODE = 100  # entries of a stream node by default: streams are trimmed node by node
 
 
 def event(number: int, *more: str | bytes) -> list[str | bytes]:

@@ -1,4 +1,4 @@
-"""How jobs are added and run: to be read from top to bottom, by somebody who has never seen pychasqui.
+"""How jobs are added and run: to be read from top to bottom, by a reader who has never seen pychasqui.
 
 Only public names are used. `redis_url` is the address of a Redis, `queue_name` a name that no other test uses.
 """
@@ -47,7 +47,7 @@ async def test_a_job_has_an_id_a_name_and_data(redis_url: str, queue_name: str) 
     assert job.attempt == 0
 
 
-async def test_one_handler_tells_jobs_apart_by_their_names(redis_url: str, queue_name: str) -> None:
+async def test_a_handler_recognizes_jobs_by_their_names(redis_url: str, queue_name: str) -> None:
     done: asyncio.Queue[str] = asyncio.Queue()
 
     async def handle(job: Job) -> None:

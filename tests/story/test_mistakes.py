@@ -93,7 +93,7 @@ async def test_plain_text_to_a_tls_port(server: RedisServer, redis_url: str) -> 
             await add(f"redis://localhost:{front.port}")
 
 
-async def test_a_certificate_that_nobody_has_named(server: RedisServer, redis_url: str) -> None:
+async def test_a_certificate_of_an_unnamed_authority(server: RedisServer, redis_url: str) -> None:
     async with TlsFront(server.socket_path) as front:
         with pytest.raises(ConnectionLost, match="ssl_ca_certs in redis_url names the authority to trust"):
             await add(f"rediss://localhost:{front.port}")
@@ -188,7 +188,7 @@ async def test_no_attempts_at_all(queue: Queue) -> None:
 
 
 async def test_a_time_without_a_zone(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
-    """It is UTC, as with the official package, and who means local time is told."""
+    """It is UTC, as with the official package, and a warning reaches a user who means local time."""
     for _ in range(3):
         await queue.add("send", delay_ms=datetime.datetime(2020, 1, 1))  # noqa: DTZ001  that is the mistake
     (warning,) = [line.getMessage() for line in caplog.records]

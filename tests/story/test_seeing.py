@@ -14,9 +14,7 @@ from pychasqui import Job, JobFailed, Queue, QueueEvent, QueueEvents, ResultNotS
 pytestmark = pytest.mark.usefixtures("no_keys_left")
 
 
-async def test_a_handler_returns_a_result_and_whoever_added_the_job_can_wait_for_it(
-    redis_url: str, queue_name: str
-) -> None:
+async def test_a_handler_returns_a_result_and_the_producer_can_wait_for_it(redis_url: str, queue_name: str) -> None:
     async def double(job: Job) -> int:
         return 2 * int(job.data)
 
@@ -26,13 +24,13 @@ async def test_a_handler_returns_a_result_and_whoever_added_the_job_can_wait_for
     ):
         job = await queue.add("double", 21)
         assert await job.wait_for_result(timeout=10) == 42
-        assert await queue.get_job_result(job.id) == 42  # for a minute, by whoever knows the id
+        assert await queue.get_job_result(job.id) == 42  # for a minute, by any process that knows the id
 
         jobs = await queue.add_bulk({"name": "double", "data": number} for number in range(10))
         assert await queue.wait_for_results(job.id for job in jobs) == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]
 
 
-async def test_a_job_that_is_dead_says_so_to_those_who_wait(redis_url: str, queue_name: str) -> None:
+async def test_a_dead_job_raises_its_error_in_its_waiters(redis_url: str, queue_name: str) -> None:
     async def charge(job: Job) -> None:
         raise ValueError("card is stolen")
 
@@ -119,7 +117,7 @@ async def test_events_may_call_functions_instead(redis_url: str, queue_name: str
     assert seen == ["send"]
 
 
-async def test_a_handler_says_how_far_it_is(redis_url: str, queue_name: str) -> None:
+async def test_a_handler_reports_its_progress(redis_url: str, queue_name: str) -> None:
     async def copy(job: Job) -> None:
         job.progress(3, 4, "nearly there")
         job.log("copied three of four")

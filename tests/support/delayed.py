@@ -11,7 +11,7 @@ from pychasqui import Job
 
 
 class Runs:
-    """A handler that keeps its jobs and when they came, by the server's clock as far as two processes agree on one."""
+    """A handler that records its jobs and their arrival times."""
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []

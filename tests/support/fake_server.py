@@ -1,6 +1,6 @@
-"""Something that listens where a Redis is expected: another program, a Redis of another age, or nobody at home.
+"""A server that listens where a Redis is expected: another program, an old Redis, or one that never answers.
 
-Lives in the event loop of the test. It records what it was sent, and answers as it is told.
+Lives in the event loop of the test. It records the commands that it gets, and answers as configured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def silence(command: list[bytes]) -> None:
 
 
 def redis_that_says(version: str, server: str = "redis") -> Answer:
-    """As a Redis with HELLO, of any version."""
+    """Answers as a Redis with HELLO, of any version."""
 
     def answer(command: list[bytes]) -> bytes:
         if command[0].upper() != b"HELLO":
@@ -32,7 +32,7 @@ def redis_that_says(version: str, server: str = "redis") -> Answer:
 
 
 def redis_without_hello(version: str) -> Answer:
-    """As a Redis before 6.0."""
+    """Answers as a Redis before 6.0."""
 
     def answer(command: list[bytes]) -> bytes:
         if command[0].upper() == b"INFO":
@@ -48,7 +48,7 @@ def refusal(command: list[bytes]) -> bytes:
 
 
 class FakeServer:
-    """Listens on a loopback port. With `greeting` it speaks first; with a raw `answer` it does not parse what comes."""
+    """Listens on a loopback port. With `greeting` it writes first; with a raw `answer` it does not parse requests."""
 
     def __init__(self, answer: Answer | bytes = silence, *, greeting: bytes = b"") -> None:
         self.commands: list[list[bytes]] = []

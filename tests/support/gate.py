@@ -1,4 +1,4 @@
-"""A handler that the test holds up for as long as it likes."""
+"""A handler that waits until the test opens it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pychasqui import Job
 
 
 class Gate:
-    """Lets nobody through until it is opened; then each job ends, well or with this error."""
+    """Holds every job until it is opened; then each job returns or raises the given error."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self._error = error
@@ -17,7 +17,7 @@ class Gate:
         self.jobs: list[Job] = []  # all that came
         self.running = 0
         self.peak = 0
-        self.finished: list[Any] = []  # the data of those that were let through
+        self.finished: list[Any] = []  # the data of the jobs that have ended
 
     async def __call__(self, job: Job) -> None:
         self.jobs.append(job)

@@ -1,4 +1,4 @@
-"""What a test may leave in Redis: keys that end by themselves, events, which are bounded, and empty job streams."""
+"""Finds the keys that a test leaves in Redis. Allowed are keys with a TTL, event streams and empty job streams."""
 
 from __future__ import annotations
 

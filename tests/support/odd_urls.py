@@ -1,6 +1,6 @@
 """URLs as people write them by mistake, each with a password somewhere in it.
 
-`{}` stands for the password. Whatever is taken for a host ends at once: nobody listens on port 1 of the loopback.
+`{}` stands for the password. A connection to any of them fails at once: no server listens on port 1.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 HERE = "127.0.0.1:1"
 
 ODD_URLS = (
-    # The login: names that look like e-mail addresses, a password in the place of the name, colons too many.
+    # The login: names that look like e-mail addresses, a password in the place of the name, too many colons.
     f"redis://ann:{{}}@{HERE}",
     f"redis://:{{}}@{HERE}",
     f"redis://{{}}@{HERE}",
@@ -24,7 +24,7 @@ ODD_URLS = (
     f"redis://ann:%ff{{}}@{HERE}",
     f"redis://ann:%{{}}@{HERE}",
     f"redis://ann:{{}}%zz@{HERE}",
-    # A password that nobody has encoded.
+    # A password that is not percent-encoded.
     f"redis://ann:{{}}/more@{HERE}",
     f"redis://ann:more/{{}}@{HERE}",
     f"redis://ann:1234/{{}}@{HERE}",

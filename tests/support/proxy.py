@@ -54,7 +54,7 @@ class Proxy:
     def __init__(self, target: str, *, tcp: bool = False) -> None:
         self.target = target
         self.requests: list[bytes] = []  # every request passed on or cut off, in order of arrival
-        self.accepted = 0  # connections ever accepted, those refused not counted
+        self.accepted = 0  # connections accepted so far, without the refused ones
         self._tcp = tcp
         self._folder = Path(tempfile.mkdtemp(prefix="chasqui-proxy-"))
         self._listener: asyncio.Server | None = None
@@ -125,7 +125,7 @@ class Proxy:
         self._refusing = False
 
     def freeze(self, direction: Direction | None = None) -> None:
-        """Hold all bytes (of one direction) and even the news that a side has closed, as a half-open connection."""
+        """Hold all bytes of one direction or both, and the end of a side too, as a half-open connection does."""
         for each in (direction,) if direction else self._flow:
             self._flow[each].clear()
 
@@ -209,7 +209,7 @@ class _Link:
             server_writer.transport.abort()
 
     async def _chunks(self, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-        """As they come. Under a delay each is held for that long, however many are held before it."""
+        """Yields chunks as they come. Under a delay each chunk is held for that long."""
         arrived: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         may_read, loop = asyncio.Semaphore(HELD_CHUNKS), asyncio.get_running_loop()
 

@@ -33,7 +33,7 @@ PORT_TRIES = 5
 
 
 class PortTaken(RuntimeError):
-    """The port that was free a moment ago is somebody else's."""
+    """Another process has taken the port that was free a moment ago."""
 
 
 class Version(NamedTuple):
@@ -43,7 +43,7 @@ class Version(NamedTuple):
 
 
 def server_binary() -> Path:
-    """CHASQUI_TEST_SERVER, else the newest server laid into .servers, else whatever the embedded server would run."""
+    """CHASQUI_TEST_SERVER, else the newest server in .servers, else the program of the embedded server."""
     named = os.environ.get("CHASQUI_TEST_SERVER")
     if named:
         return Path(named).absolute()
@@ -127,7 +127,7 @@ class RedisServer:
             try:
                 self._wait_until_it_answers()
             except PortTaken:
-                # Between the look and the start somebody else took it. One that was in use already is kept: clients
+                # Another process took it between the look and the start. A used port is kept, because clients
                 # that wait for this server to come back know no other.
                 if self._has_answered:
                     raise
@@ -162,7 +162,7 @@ class RedisServer:
         self._reap(patience=10)
 
     def kill(self) -> None:
-        """SIGKILL: what was not yet written to disk is lost."""
+        """Sends SIGKILL: data that was not yet written to disk is lost."""
         self._reap()
 
     def restart(self) -> None:
@@ -215,7 +215,7 @@ class RedisServer:
         except subprocess.TimeoutExpired:
             pass
         finally:
-            # The guard goes first: once the server is reaped, its pid may belong to somebody else.
+            # The guard goes first: once the server is reaped, its pid may belong to another process.
             if self._guard:
                 self._guard.kill()
                 self._guard.communicate()

@@ -64,14 +64,14 @@ class Stream:
 
 
 def twice(ids: list[str]) -> list[str]:
-    """Those that are there more than once."""
+    """The ids that occur more than once."""
     return [job_id for job_id, count in Counter(ids).items() if count > 1]
 
 
 def _read(fields: dict[bytes, bytes]) -> Stored:
     unpacker = msgpack.Unpacker(strict_map_key=False)
     unpacker.feed(fields[b"d"])
-    job_id, payload, created_at_ms, attempt, *retry = unpacker.unpack()  # what may follow is nobody's business
+    job_id, payload, created_at_ms, attempt, *retry = unpacker.unpack()  # bytes may follow
     name = fields.get(b"n")
     data = msgpack.unpackb(payload, strict_map_key=False)
     return Stored(

@@ -2,7 +2,7 @@
 
 The certificates in tls/ are for tests only, and end in a hundred years: `here` is for localhost and 127.0.0.1,
 `elsewhere` for another name, `locked` is `here` with a key that needs the password opensesame; `ca` has signed them,
-and nobody trusts it unless told to.
+and no client trusts it unless configured to.
 """
 
 from __future__ import annotations

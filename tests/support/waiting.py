@@ -22,7 +22,7 @@ async def eventually(predicate: Callable[[], T], *, timeout: float = 5, every: f
 async def eventually(predicate: Callable[[], Any], *, timeout: float = 5, every: float = 0.01) -> Any:
     """Call `predicate` (plain or async) until it returns something true, and return that.
 
-    Past `timeout` seconds: an AssertionError that shows what it returned last.
+    After `timeout` seconds it raises an AssertionError that shows the last returned value.
     """
     deadline = time.monotonic() + timeout
     while True:

@@ -1,4 +1,4 @@
-"""Throw damaged and random bytes at the decoders. Nothing but DecodeError may come out, and what is read must be right.
+"""Passes damaged and random bytes to the decoders. They may raise only DecodeError, and decoded values must be right.
 
     python tests/unit/fuzz_envelope.py --count 1000000 [--seed 7]
     python tests/unit/fuzz_envelope.py --memory
@@ -101,7 +101,7 @@ def damage(rng: random.Random, victim: bytes, other: bytes) -> bytes:
 
 
 def check(raw: bytes) -> list[str]:
-    """Decode `raw` in every way; what came of it, by name."""
+    """Decodes `raw` in every way, and returns the kind of result by name."""
     return [check_data(raw), check_envelope(raw), check_member(raw)]
 
 

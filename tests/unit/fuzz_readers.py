@@ -2,7 +2,7 @@
 
     python tests/unit/fuzz_readers.py --count 1000000 [--seed 7]
 
-fuzz_codec.py does the same with the bytes of jobs. The unit tests run a few thousand of both.
+fuzz_envelope.py does the same with the bytes of jobs. The unit tests run a few thousand of both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pychasqui.inspector import _delayed, _search, _view
 from pychasqui.results import decode_results
 from tests.hostile import values
 
-SLOWEST_S = 0.25  # far more than any takes, and far less than what a length without a bound would
+SLOWEST_S = 0.25  # far more than any reader takes, and far less than an unbounded length would take
 
 
 def entries(seed: int, count: int) -> Iterator[tuple[Entry, bytes, float]]:
@@ -85,7 +85,7 @@ def readers(entry: Entry, raw: bytes, score: float) -> dict[str, Callable[[], An
 
 
 def check(entry: Entry, raw: bytes, score: float) -> list[str]:
-    """What came of each reader, by name."""
+    """Runs each reader, and returns its kind of result by name."""
     outcomes = []
     for name, read in readers(entry, raw, score).items():
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The acker settles outcomes by their deliveries, holds them until Redis has answered, and tells of those in vain."""
+"""The acker settles outcomes by their deliveries, holds them until Redis has answered, and counts those in vain."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ class TestEvents:
         await office.settle()
         assert office.told == ["active", "missed 2"]
 
-    async def test_an_ack_that_was_lost_is_told_again(self, office: Office) -> None:
+    async def test_the_events_of_a_lost_ack_are_written_again(self, office: Office) -> None:
         office.broker.troubles = [ConnectionLost("cut")]
         office.acker.done(job(1), None)
         await office.settle()

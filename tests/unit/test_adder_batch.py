@@ -1,4 +1,4 @@
-"""What the server answers to a batch becomes an answer to each who waits; what is no answer is told apart."""
+"""The answer to a batch becomes an answer to each waiter; a malformed answer is recognized."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_any_other_reply_does_not_fit(reply: Any) -> None:
     assert not batch(3).fits(reply)
 
 
-async def test_a_letter_for_each_fits_jobs_on_terms() -> None:
+async def test_a_status_for_each_fits_jobs_with_options() -> None:
     made = batch(3, with_options=True)
     assert made.fits(b"ndr")
     assert not any(made.fits(reply) for reply in (b"", b"nd", b"ndrf", "ndr", 3, None, [b"n", b"d", b"r"]))

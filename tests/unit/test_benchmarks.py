@@ -1,4 +1,4 @@
-"""The benchmarks' arithmetic: what is asked of a peer, and what is made of its numbers. No server, no peer."""
+"""The benchmarks' arithmetic: job counts, ratios, verdicts and tables. No server, no peer."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ def test_the_fastest_and_the_quickest_come_first():
     assert ranking("latency", samples, most_first=False) == [OURS, "arq"]
 
 
-def test_a_scenario_nobody_was_measured_in_has_no_table():
+def test_a_scenario_without_measurements_has_no_table():
     samples = Samples([sample("add", OURS, 0, value=50, jobs=100, cpu_seconds=1)])
     assert [table.title for table in tables(SCENARIOS, samples)] == [BY_KEY["add"].title]
 

@@ -51,7 +51,7 @@ def test_jobs_of_any_mix_of_names_arrive_complete_and_in_order(jobs: list[tuple[
     assert read_back(job_arguments(envelopes, names)) == jobs
 
 
-def test_jobs_on_terms_are_six_words_each() -> None:
+def test_a_job_with_options_has_six_arguments() -> None:
     options = [PLAIN, AddOptions("+5", "replace", 7)]
     assert options_arguments([b"a", b"b"], [b"n", b""], ["1", "2"], options) == [
         b"n", b"a", "1", "", "", 0, b"", b"b", "2", "+5", "replace", 7,
@@ -59,7 +59,7 @@ def test_jobs_on_terms_are_six_words_each() -> None:
 
 
 class TestOutcomes:
-    def test_a_job_that_runs_again_is_seven_words(self) -> None:
+    def test_a_rescheduled_job_has_seven_arguments(self) -> None:
         job = rescheduled(b"5-1", 2, delay_ms=100, member=b"m", job_id="j")
         assert job.arguments(with_events=False) == (b"5-1", 2, 100, b"m", "j", 0, 0)
         assert job._replace(may_be_unique=True).arguments(with_events=False)[5] == 1
@@ -73,7 +73,7 @@ class TestOutcomes:
             12, "e", "retry-scheduled", "id", "j", "ts", 5, "n", "j", "attempt", 2, "backoff_ms", 100,
         )  # fmt: skip
 
-    def test_a_dead_job_is_five_words_and_its_letter(self) -> None:
+    def test_a_dead_job_has_five_arguments_and_its_letter(self) -> None:
         job = buried(b"5-1", 2, job_id="j")
         assert job.arguments(with_events=False) == (b"5-1", 2, "", 2, 0, b"d", b"x")
         assert job._replace(may_be_unique=True).arguments(with_events=False)[2] == "j"

@@ -1,4 +1,4 @@
-"""Connection without a server: who waits for a socket, and what becomes of them."""
+"""Connection without a server: the callers that wait for a socket."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pychasqui._redis.socket import Socket
 
 
 async def test_callers_whose_opening_was_replaced_wait_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first socket is lost before those who waited for it are awake: one of them opens another."""
+    """The first socket is lost before its waiters are awake: one of them opens another."""
     connection, socket = Connection(cast(Any, None), printable="somewhere"), Socket(asyncio.get_running_loop())
     openings = 0
 

@@ -1,4 +1,4 @@
-"""What a server can do is read from its answer to HELLO."""
+"""The features of a server are read from its answer to HELLO."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_an_old_server_is_refused_with_the_version_found_and_the_one_needed(vers
         [b"what", b"ever"],
     ),
 )
-def test_an_answer_that_is_not_a_redis_one_is_told_apart(answer: Any) -> None:
+def test_an_answer_that_is_not_of_redis_is_recognized(answer: Any) -> None:
     with pytest.raises(NotRedis, match="HELLO"):
         read_hello(answer)
 

@@ -169,7 +169,7 @@ def test_no_part_of_a_quoted_password_is_shown(url: str, password: str) -> None:
         "redis://ann:hunter2\nsecret@example.org/first",
     ),
 )
-def test_a_password_that_nobody_quoted_is_not_shown_either(url: str) -> None:
+def test_an_unquoted_password_is_not_shown_either(url: str) -> None:
     """Generated passwords hold slashes; the part that then looks like a port or a database is as secret as the rest."""
     with pytest.raises(InvalidArgument) as refused:
         parse_endpoint(url)

@@ -161,7 +161,7 @@ def test_a_large_value_is_skipped_up_to_its_end(rest: bytes, monkeypatch: pytest
     value = msgpack.packb([{"k": [n, "x" * 20]} for n in range(10_000)])
     raw = b"\xc0" + value + rest
     assert skip_value(raw, 1, max_depth=MAX_DEPTH) == 1 + len(value)
-    monkeypatch.setattr(_msgpack, "_FOLLOWED", "more data at (byte ")  # whatever msgspec's errors say
+    monkeypatch.setattr(_msgpack, "_FOLLOWED", "more data at (byte ")  # for any error text of msgspec
     assert skip_value(raw, 1, max_depth=MAX_DEPTH) == 1 + len(value)
 
 
@@ -469,13 +469,13 @@ def test_bytes_that_are_not_data_are_refused(payload: bytes, text: str) -> None:
 def test_an_envelope_with_extras_is_read_the_quick_way(attempts: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     extras = encode_extras(t="trace", s=5)
     raw = encode_envelope("j", b"\x01", 5, 1, retry_override(attempts, None), extras)
-    monkeypatch.setattr(codec, "_decode_unusual", None)  # ten times as slow, and right whatever msgspec's errors say
+    monkeypatch.setattr(codec, "_decode_unusual", None)  # ten times as slow, and right for any error text of msgspec
     envelope = decode_envelope(raw)
     assert (envelope.id, envelope.payload, envelope.attempt, envelope.extras) == ("j", b"\x01", 1, extras)
     assert (read_extra(extras, "t"), read_extra(extras, "s"), read_extra(extras, "u")) == ("trace", 5, None)
 
 
-def test_an_envelope_with_extras_is_read_whatever_msgspecs_errors_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_envelope_with_extras_is_read_for_any_error_text_of_msgspec(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_msgpack, "_FOLLOWED", "more data at (byte ")
     envelope = decode_envelope(encode_envelope("j", b"\x01", 5, 1, None, encode_extras(t="trace")))
     assert read_extra(envelope.extras, "t") == "trace"

@@ -1,4 +1,4 @@
-"""What is written is read back; what was never written is refused, without crash, flood or wrong value."""
+"""Written envelopes are read back; other bytes are refused, without crash, flood or wrong value."""
 
 from __future__ import annotations
 

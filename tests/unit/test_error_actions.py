@@ -1,4 +1,4 @@
-"""What is done about each error that a server can answer with: the whole table."""
+"""The action for each error that a server can answer with: the whole table."""
 
 from __future__ import annotations
 

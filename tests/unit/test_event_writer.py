@@ -1,4 +1,4 @@
-"""The announcer writes events without waiting for anybody, drops them rather than delay, and counts what it drops."""
+"""The event writer writes events without waiting, drops them rather than delay a job, and counts drops."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class TestOrder:
         office.event_writer.tell([Event("failed", job.id, job.name)])
         assert office.broker.kinds == [("active", "job-1"), ("failed", "job-1")]
 
-    def test_an_ack_that_is_sent_again_tells_the_start_once(self, office: Office) -> None:
+    def test_an_ack_that_is_sent_again_writes_the_active_event_once(self, office: Office) -> None:
         job = office.start(1)
         office.end(job)
         office.end(job)
@@ -164,7 +164,7 @@ class TestOrder:
 
 
 class TestWords:
-    def test_a_run_is_told_with_its_number_its_times_and_its_duration(self, office: Office) -> None:
+    def test_the_completed_event_has_attempt_times_and_duration(self, office: Office) -> None:
         job = office.start(1, attempt=2)
         office.end(job)
         ((_, (max_len, stored, job_id, name, attempt, started, ended, duration_us)),) = office.broker.calls

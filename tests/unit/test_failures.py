@@ -137,7 +137,7 @@ class TestOutcomes:
         ((_, _, member),) = bench.outcomes.retries
         assert read_extra(decode_envelope(split_member(member)[1]).extras, "s") == 7
 
-    def test_jitter_is_drawn_anew_for_each_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_jitter_is_drawn_for_each_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(random, "randrange", random.Random(3).randrange)
         bench = Bench(policy=RetryPolicy(initial_ms=100, jitter_ms=1000))
         for _ in range(20):
@@ -201,7 +201,7 @@ class TestUnknownKinds:
 
 
 def failure(text: str = "no such customer") -> LookupError:
-    """As a handler raises it."""
+    """An error as a handler raises it."""
     try:
         raise LookupError(text)
     except LookupError as error:
@@ -240,7 +240,7 @@ class TestLog:
         look_back()
         assert caplog.messages == ["'mail' has failed by LookupError: 9999 more times within 10 s"]
 
-    def test_a_failure_that_comes_again_later_is_told_with_its_line(
+    def test_a_repeated_failure_is_logged_with_its_line_after_a_while(
         self, bench: Bench, caplog: pytest.LogCaptureFixture
     ) -> None:
         for _ in range(2):

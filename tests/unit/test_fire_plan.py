@@ -1,4 +1,4 @@
-"""What a scheduler does about a window that is due: in time, late, and after it was away."""
+"""The plan for a due window: in time, late, and after an outage of the scheduler."""
 
 from __future__ import annotations
 

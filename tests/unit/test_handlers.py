@@ -1,4 +1,4 @@
-"""A worker takes what can be called with a job, and says why it does not take the rest."""
+"""A worker takes any callable that takes a job, and refuses others with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keeper renews what is held, and after a lapse nothing starts before it is known whose it is."""
+"""The heartbeat renews held entries, and after a lapse no entry starts before its owner is known."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ async def test_an_entry_that_has_come_back_by_another_delivery_is_new() -> None:
     assert broker.deliveries[2:4] == [{b"2-0": 1}, {b"1-0": 3, b"2-0": 1}]
 
 
-async def test_a_loss_is_told_to_whoever_looks_for_what_came_back() -> None:
+async def test_a_lost_entry_starts_a_search_for_orphans() -> None:
     broker = FakeBroker()
     broker.stolen = {b"2-0"}
     async with keeping(broker, FakeLanes(), lambda: first(b"1-0", b"2-0"), every_s=0.01) as mine:
@@ -470,7 +470,7 @@ async def test_stopping_ends_a_renewal_that_waits() -> None:
 
 
 async def test_the_hold_on_entries_is_renewed_less_often_than_the_lease() -> None:
-    """A thousand that sleep would else fill the append-only file for nobody."""
+    """A thousand sleeping jobs would otherwise fill the append-only file."""
     broker = FakeBroker()
     async with keeping(broker, FakeLanes(), lambda: first(b"1-0"), every_s=0.01, hold_s=0.2):
         await until(lambda: len(broker.kept) >= 30)

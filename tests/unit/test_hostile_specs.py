@@ -1,4 +1,4 @@
-"""What anybody may have stored as a repeatable: it is planned, or refused by a DecodeError, and neither takes long."""
+"""Any bytes stored as a repeatable are planned, or refused by a DecodeError, and neither takes long."""
 
 from __future__ import annotations
 

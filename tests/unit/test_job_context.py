@@ -129,7 +129,7 @@ async def test_a_task_group_inside_the_handler_works() -> None:
 
 
 class Step:
-    """What a task would wait for."""
+    """An awaitable that suspends once."""
 
     def __await__(self) -> Generator[Any, Any, None]:
         yield
@@ -151,7 +151,7 @@ def test_a_coroutine_that_is_closed_halfway_closes_its_handler() -> None:
     assert steps == ["closed"]
 
 
-def test_a_handler_s_own_generator_exit_is_told_from_that() -> None:
+def test_a_generator_exit_raised_by_a_handler_is_an_error() -> None:
     async def handler(_: None) -> None:
         await Step()
         raise GeneratorExit("mine")

@@ -1,4 +1,4 @@
-"""What a handler says of its job is sent at once from the worker's loop, whichever thread says it."""
+"""Progress and log lines of a handler are sent at once from the worker's loop, also from other threads."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_no_two_queues_share_a_key(one: str, other: str) -> None:
 
 @given(QUEUE_NAMES)
 def test_every_key_starts_with_the_queues_own_prefix(queue: str) -> None:
-    """So that an access rule on the prefix is enough, and lets nobody reach another queue."""
+    """An access rule on the prefix is enough, and gives no access to another queue."""
     assert all(key.startswith(f"{{chasqui:{queue}}}:") for key in keys_of(queue))
 
 

@@ -1,4 +1,4 @@
-"""Lanes run what they are offered, outlast any handler, and start nothing that may be somebody else's."""
+"""Lanes run offered jobs, outlast any handler, and start no job that another worker may own."""
 
 from __future__ import annotations
 
@@ -353,10 +353,10 @@ class TestLoneJob:
             assert record.failed == []
 
     @pytest.mark.parametrize("cancelled_by", ("a stop", "itself"))
-    async def test_has_failed_by_its_own_error_though_it_is_cancelled_before_its_lane_is_awake(
+    async def test_a_lone_job_fails_by_its_own_error_though_it_is_cancelled_before_its_lane_is_awake(
         self, cancelled_by: str
     ) -> None:
-        """Taken for one that was cut off, it would run again."""
+        """A cancelled job would run again."""
 
         async def handler(_: Delivery) -> None:
             task = asyncio.current_task()
@@ -399,7 +399,7 @@ class TestLoneJob:
 
 
 async def stopped(lanes: Lanes) -> list[Delivery]:
-    """What stop() returns, if it returns."""
+    """The value of stop(), within a timeout."""
     stopping = asyncio.create_task(lanes.stop())
     await asyncio.wait({stopping}, timeout=0.5)
     ended = stopping.done()
@@ -411,7 +411,7 @@ async def stopped(lanes: Lanes) -> list[Delivery]:
 
 
 class Step:
-    """What a task would wait for."""
+    """An awaitable that suspends once."""
 
     def __await__(self) -> Generator[Any, Any, None]:
         yield
@@ -613,7 +613,7 @@ class TestLease:
             assert record.done == [1, 3]
 
     async def test_a_job_is_never_out_of_sight_of_the_heartbeats_thread(self) -> None:
-        """The thread may look between any two steps, and an entry that it does not see counts as held by nobody."""
+        """The thread may look between any two steps, and an entry that it does not see counts as not held."""
         record = Record(succeed, 1)
         lanes, unseen = record.lanes, list[bytes]()
 

@@ -1,4 +1,4 @@
-"""Sinks receive the records that they have methods for, and one that raises harms nobody."""
+"""Sinks get the records that they have methods for, and a sink that raises stops no other."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_sink_that_raises_does_not_keep_records_from_the_next() -> None:
     assert (broken.calls, sinks.refused, len(sink.job_outcomes)) == (3, 3, 3)
 
 
-def test_a_sink_that_raises_is_told_of_once_with_its_traceback_and_then_counted(
+def test_a_sink_that_raises_is_logged_once_with_its_traceback_and_then_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sinks = GuardedSinks([Broken()])

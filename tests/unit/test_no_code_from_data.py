@@ -1,4 +1,4 @@
-"""S1: nothing in the package can turn what comes out of Redis into code.
+"""S1: no module of the package can turn data from Redis into code.
 
 The source is read, not run: no module that revives objects, no eval, no import by a name that is not written down,
 except where the command line names the user's own module.
@@ -24,7 +24,7 @@ MODULES = {
     *("builtins", "code", "codeop", "imp", "runpy", "zipimport"),
 }
 BUILTINS = {"eval", "exec", "compile", "__import__", "__builtins__", "__loader__"}
-# By whatever name their module goes: no attribute of ours is called like one of these.
+# Under any module name: no attribute of ours has one of these names.
 NAMES = {
     *("import_module", "exec_module", "load_module", "module_from_spec", "spec_from_file_location", "resolve_name"),
     *("SourceFileLoader", "SourcelessFileLoader", "entry_points"),
@@ -33,7 +33,7 @@ NAMES = {
 OF_MODULES = {("yaml", "load"), ("yaml", "load_all"), ("pydoc", "locate"), ("importlib", "__import__")}
 
 ALLOWED = {
-    ("cli/worker.py", "import_module", "import_module"),  # what the user names on the command line
+    ("cli/worker.py", "import_module", "import_module"),  # the user's module on the command line
     ("cli/main.py", "LazyGroup.get_command", "import_module"),  # our own commands; see the last test
     ("tracing.py", "find_tracing", "import_module"),  # our own integration, by a name that is written there
 }
@@ -121,7 +121,7 @@ def test_no_module_turns_data_into_code() -> None:
     assert [use for use in uses_in_package() if use not in ALLOWED] == []
 
 
-def test_no_exception_is_made_that_nobody_needs() -> None:
+def test_no_allowed_exception_is_unused() -> None:
     assert set(uses_in_package()) >= ALLOWED
 
 

@@ -1,4 +1,4 @@
-"""A password in a URL is shown nowhere, however the URL is written and whatever goes wrong with it."""
+"""A password in a URL is never shown, for any URL and any error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delays, windows and what a second job of one id does become what the script takes, or an error that says why."""
+"""Delays, windows and if_exists become arguments of the script, or an error with the reason."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class TestCap:
 
 
 class TestOnly:
-    def test_an_id_makes_it_the_only_one_and_keeps_the_first(self) -> None:
+    def test_a_job_with_an_id_is_unique_and_keeps_the_first(self) -> None:
         assert options("job") == AddOptions("", "keep", 0)
 
     def test_a_unique_job_may_have_a_delay(self) -> None:
@@ -168,7 +168,7 @@ class TestOnly:
             options(**asked)
 
 
-def test_errors_are_short_whatever_was_given() -> None:
+def test_errors_are_short_for_any_value() -> None:
     for wrong in ("x" * 10_000, [0] * 10_000):
         with pytest.raises(InvalidType) as refused:
             read_ms("delay", wrong)

@@ -127,7 +127,7 @@ class TestHistogram:
 
 
 class TestNames:
-    def test_the_first_names_are_told_apart_and_the_rest_are_one(self) -> None:
+    def test_the_first_names_have_their_own_labels_and_the_rest_share_one(self) -> None:
         names = Names(2)
         assert [names(name) for name in ("a", "b", "c", "a", "d")] == ["a", "b", "_other", "a", "_other"]
 
@@ -189,7 +189,7 @@ class TestSink:
         assert text.value("chasquimq_consumer_batch_size_sum") == 7
         assert text.value("chasquimq_consumer_reclaimed_total") == 2
 
-    def test_a_job_that_comes_singly_tells_how_long_it_waited(self) -> None:
+    def test_the_waiting_time_of_a_single_job_is_recorded(self) -> None:
         sink = PrometheusSink("q")
         sink.jobs_done([job_done(waited_s=90)])
         sink.jobs_done([job_done(waited_s=-90)])  # the server's clock is ahead

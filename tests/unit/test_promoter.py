@@ -1,4 +1,4 @@
-"""When the promoter looks, on what terms, and when it looks again: by a clock that the test turns."""
+"""The times at which the promoter looks, by a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOOK_S = PROMOTER_LEASE_MS / 1500
 
 
 def followed(lease_left_ms: int, overdue_ms: int = 0, *, name: str = "other", was_cut: bool = False) -> Promotion:
-    """The answer to one who does not lead."""
+    """The answer to a follower."""
     return Promotion(False, 0, 0, lease_left_ms, OtherLeader(name, was_cut, overdue_ms))
 
 
@@ -35,7 +35,7 @@ class Call(NamedTuple):
 
 
 class FakeBroker:
-    """Answers with what the test has laid out, the last of it for ever; `meanwhile` happens while it is on its way."""
+    """Gives the prepared answers, the last one for ever; `meanwhile` is called before the answer arrives."""
 
     def __init__(self) -> None:
         self.connection = self
@@ -129,7 +129,7 @@ class TestLeading:
 
 
 class TestHearing:
-    async def test_a_leader_looks_when_what_it_hears_of_is_due(self, bench: Bench) -> None:
+    async def test_a_leader_looks_when_an_announced_job_is_due(self, bench: Bench) -> None:
         await bench.tick(Promotion(True, 0, 0, 5000))
         bench.promoter.hear(0.05)
         assert bench.looks_at == pytest.approx(0.05)
@@ -175,7 +175,7 @@ class TestHearing:
 
 
 class TestRescheduled:
-    """What this worker has rescheduled is promoted by who leads, and that one is told."""
+    """The leader promotes jobs that this worker has rescheduled, and gets their due times by message."""
 
     async def test_a_leader_looks_when_it_is_due(self, bench: Bench) -> None:
         await bench.tick(Promotion(True, 0, 0, -1))
@@ -189,7 +189,7 @@ class TestRescheduled:
         bench.promoter.expect(200)
         assert (bench.broker.told, bench.looks_at) == ([200], NEVER)
 
-    async def test_a_leader_that_looks_sooner_need_not_be_told(self, bench: Bench) -> None:
+    async def test_no_message_is_published_for_a_leader_that_looks_sooner(self, bench: Bench) -> None:
         await bench.tick(followed(1000))
         for delay_ms in (500, 700, 600, 200, 300):
             bench.promoter.expect(delay_ms)
@@ -205,9 +205,9 @@ class TestRescheduled:
 
 
 class TestHints:
-    """Anybody can publish anything: what is due stands in Redis."""
+    """Any client can publish any message: the due times are in Redis."""
 
-    async def test_a_flood_of_them_makes_nobody_look_more_often_than_every_few_ms(self, bench: Bench) -> None:
+    async def test_a_flood_of_messages_causes_a_look_every_few_ms_only(self, bench: Bench) -> None:
         bench.promoter._looked_at = bench.now
         await bench.tick(Promotion(True, 0, 0, 5000))
         for seconds in (0.0, -1.0, -NEVER, -1e308):
@@ -254,7 +254,7 @@ class TestOtherLeader:
         assert bench.promoter.trouble is None
 
 
-async def test_bad_members_are_told_of(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_bad_members_are_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     await bench.tick(Promotion(True, 3, 2, -1))
     (record,) = caplog.records
     assert record.levelno == logging.ERROR

@@ -1,4 +1,4 @@
-"""What the reader makes of entries: each that comes is offered once, whichever way it came."""
+"""The reader offers each entry once, on whichever way it arrived."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def _nothing() -> None:
 
 
 async def _noted(held: dict[bytes, int]) -> None:
-    """Nobody looks at what is reported."""
+    """Ignores the report."""
 
 
 class FakeBroker:
@@ -250,8 +250,8 @@ class ReaderBench:
         self.reader._is_stopping = False
 
 
-async def test_jobs_begin_without_the_rolls_lock() -> None:
-    """A handler that blocks in its first step must not keep the keeper from saying what is held."""
+async def test_jobs_start_without_the_lock_of_the_group_recovery() -> None:
+    """A handler that blocks in its first step must not keep the heartbeat from reporting the held entries."""
     bench = ReaderBench()
     was_locked: list[bool] = []
     bench.lanes.begin = lambda: was_locked.append(bench.recovery.lock.locked())  # type: ignore[method-assign]
@@ -277,7 +277,7 @@ class TestDecoding:
         assert [job.name for job in bench.lanes.jobs] == ["mail", ""]
 
     async def test_a_job_whose_id_was_given_may_be_the_only_one_of_it(self) -> None:
-        """Ids of our own have 26 letters; one of as many that was given is shown by a field."""
+        """Generated ids have 26 characters; a field flags a chosen id of that length."""
         bench = ReaderBench()
         ours, given = "01ARZ3NDEKTSV4RRFFQ69G5FAV", "order 7"
         entries = []
@@ -551,7 +551,7 @@ class TestReadingAhead:
 
 
 class TestReport:
-    """This worker has said what it holds: whatever it did not name may be somebody else's."""
+    """This worker has reported its entries: an entry that is not in the report may belong to another worker."""
 
     async def test_an_entry_asked_for_before_the_report_that_comes_after_it_is_not_started(self) -> None:
         bench = ReaderBench()
@@ -764,7 +764,7 @@ class TestRoom:
 
 
 class TestHeldEntries:
-    """Redis may be restored from an older copy, or the group made again: what was read then comes as new."""
+    """Redis may be restored from an older copy, or the group rebuilt: entries that were read come again as new."""
 
     async def test_a_held_entry_does_not_run_beside_itself(self) -> None:
         bench = ReaderBench()
@@ -794,7 +794,7 @@ class TestHeldEntries:
         held = bench.lanes.held
         bench.lanes.held = lambda: asked.append(1) or held()  # type: ignore[func-returns-value, method-assign]
         bench.intake.take_fresh([entry(11)])
-        assert asked == []  # nothing that is held can be among what comes in its order
+        assert asked == []  # no held entry can be among entries that arrive in order
         bench.intake.take_fresh([entry(10)])
         assert (asked, bench.lanes.numbers) == ([1], [9, 10, 11])
 

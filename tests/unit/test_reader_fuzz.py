@@ -1,4 +1,4 @@
-"""Whatever stands in Redis, each reader returns something or raises one of pychasqui's own errors."""
+"""Each reader returns a value or raises one of pychasqui's own errors for any content of Redis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who counts as dead, and that the living are left alone."""
+"""The reclaimer takes the entries of dead workers, and leaves live workers alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TestOverLeases:
         before = {b"a": (NOW_MS - 1.0, 2.0)}
         assert over_leases([b"a"], {b"a": NOW_MS - 1}, NOW_MS, before, 5.0) == before
 
-    def test_a_renewal_in_between_begins_the_suspicion_anew(self) -> None:
+    def test_a_renewal_in_between_restarts_the_suspicion(self) -> None:
         before = {b"a": (NOW_MS - 9.0, 2.0)}
         assert over_leases([b"a"], {b"a": NOW_MS - 1}, NOW_MS, before, 5.0) == {b"a": (NOW_MS - 1, 5.0)}
 
@@ -170,7 +170,7 @@ class TestScan:
             await mine._scan()
         assert {dead for dead, _, _ in broker.relieved} == {b"left", b"b"}
 
-    async def test_a_worker_whose_lease_is_over_is_relieved_after_a_renewal_and_a_half(self, clock: Clock) -> None:
+    async def test_a_worker_whose_lease_is_over_is_taken_over_after_a_renewal_and_a_half(self, clock: Clock) -> None:
         broker = FakeBroker({b"b": 3}, {b"b": OVER})
         mine = reclaimer(broker)
         for now, relieved in ((1000, 0), (1001, 0), (1002.9, 0), (1003, 1)):
@@ -188,7 +188,7 @@ class TestScan:
         await mine._scan()
         assert broker.relieved == []
 
-    async def test_a_worker_that_has_left_is_relieved_at_once(self, clock: Clock) -> None:
+    async def test_a_worker_that_has_left_is_taken_over_at_once(self, clock: Clock) -> None:
         broker = FakeBroker({b"b": 3}, {b"b": 0})
         await reclaimer(broker)._scan()
         assert broker.relieved == [(b"b", 0, 10)]
@@ -271,7 +271,7 @@ class FakeConnection:
 
 
 @pytest.mark.parametrize("lease", (float("-inf"), -1.5, 0.5, 1e300))
-async def test_a_lease_that_nobody_would_write_does_not_end_the_reclaimer(lease: float) -> None:
-    """Whoever can write to the list of workers must not be able to stop all of them."""
+async def test_a_malformed_lease_does_not_end_the_reclaimer(lease: float) -> None:
+    """A client that can write to the list of workers must not be able to stop all of them."""
     broker = Broker(cast(Any, FakeConnection()), Keys("q"))
     assert await broker.take_over("default", "me", b"b", lease, 30_000, 10, BOUNDS) == []

@@ -1,4 +1,4 @@
-"""Those who wait for results are told apart by what their jobs came to, and one question is asked for all of them."""
+"""Each waiter gets the end of its own job, and one read serves all waiters."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ async def test_jobs_that_are_waited_for_together_are_read_together(hub: Hub) -> 
         task.cancel()
 
 
-async def test_events_of_jobs_that_nobody_waits_for_cost_nothing(hub: Hub) -> None:
+async def test_events_of_jobs_without_waiters_cost_nothing(hub: Hub) -> None:
     (waiting,) = await hub.wait("job")
     hub.broker.asked.clear()
     hub.events.happen(*(completed(f"other-{number}") for number in range(10)))
@@ -289,7 +289,7 @@ def test_results_are_decoded_in_their_order() -> None:
 
 
 class TestOfficialWorker:
-    """It says that a job is done before it acks it, and not whether it stores a result."""
+    """An official worker writes completed before the ack, and does not say whether it stores a result."""
 
     @pytest.fixture(autouse=True)
     def shorten_doubt(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,7 +330,7 @@ class TestTimeout:
         with pytest.raises(TimeoutError, match=r"no result of job 'a' within 0.01 s: it is at rest in a"):
             await hub.results.wait("a", 0.01)
 
-    async def test_a_look_that_takes_too_long_is_given_up(self, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_slow_search_for_the_job_is_given_up(self, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("pychasqui.results.EXPLAIN_S", 0.01)
         hub.look.silent = True
         with pytest.raises(TimeoutError, match="and Redis does not say where it is"):

@@ -1,4 +1,4 @@
-"""What a job may ask for about its retries, and how it is told that it may not."""
+"""The retry options of a job, and the errors for bad ones."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class TestExponential:
         assert delays(BackoffSpec("exponential", 100, multiplier=0.0)) == [100, 0, 0, 0, 0, 0]
 
     @pytest.mark.parametrize("kind", ("linear", "", "FIXED", "exponentiel"))
-    def test_a_kind_that_nobody_knows_counts_as_exponential(self, kind: str) -> None:
+    def test_an_unknown_kind_counts_as_exponential(self, kind: str) -> None:
         assert delays(BackoffSpec(kind, 10)) == delays(BackoffSpec("exponential", 10))
 
 

@@ -232,7 +232,7 @@ def test_an_expression_that_could_never_fire_is_refused(expression: str) -> None
         cron(expression)
 
 
-def test_a_refusal_tells_the_field_and_its_bounds() -> None:
+def test_a_refusal_names_the_field_and_its_bounds() -> None:
     with pytest.raises(InvalidArgument) as caught:
         cron("0 25 * * *")
     assert str(caught.value) == "cron expression '0 25 * * *': hour '25' must be from 0 to 23"

@@ -1,4 +1,4 @@
-"""What the scheduler decides about repeatables that are due, how it sends that, and when it looks again."""
+"""The scheduler's decisions about due repeatables, its calls, and the times at which it looks again."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class TestCalls:
         decisions = [fires_of(1) for _ in range(JOBS_A_CALL)]
         assert list(in_calls(iter(decisions))) == [decisions]
 
-    def test_a_call_holds_so_many_jobs(self) -> None:
+    def test_the_jobs_of_a_call_are_bounded(self) -> None:
         decisions = [fires_of(200) for _ in range(5)]
         assert [len(call or ()) for call in in_calls(iter(decisions))] == [2, 2, 1]
 
@@ -155,7 +155,7 @@ class TestCalls:
         decisions = [fires_of(0) for _ in range(3 * JOBS_A_CALL)]
         assert list(in_calls(iter(decisions))) == [decisions]
 
-    def test_a_call_holds_so_many_bytes(self) -> None:
+    def test_the_bytes_of_a_call_are_bounded(self) -> None:
         decisions = [fires_of(1, BYTES_A_CALL // 2) for _ in range(7)]
         assert [len(call or ()) for call in in_calls(iter(decisions))] == [3, 3, 1]
 
@@ -275,7 +275,7 @@ class TestTick:
         assert "no ids left" in caplog.text
         assert bench.scheduler.set_aside == 0
 
-    async def test_decisions_in_vain_are_told_of_and_make_nobody_spin(
+    async def test_decisions_in_vain_are_logged_and_cause_no_busy_loop(
         self, bench: Bench, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.DEBUG, "chasqui.scheduler")

@@ -1,4 +1,4 @@
-"""What a server's INFO says about its settings becomes a sentence that says what to change, or nothing."""
+"""Risky settings in a server's INFO become a sentence that says what to change."""
 
 from __future__ import annotations
 

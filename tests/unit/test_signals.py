@@ -1,4 +1,4 @@
-"""Signals are handled where they can be, and only if somebody asks."""
+"""Signals are handled where they can be, and only if asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection, fed by hand: what is sent leaves together, and each reply reaches the one who asked."""
+"""A socket without a server: commands of a turn leave together, and each reply reaches its caller."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pychasqui.errors import ChasquiError, CommandTimeout, ConnectionLost, NotRe
 
 
 class Line(asyncio.Transport):
-    """A transport that keeps what is written to it."""
+    """A transport that records the written bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ def ask(socket: Socket, word: str = "PING", *more: str, within_s: float = 60) ->
 
 
 def receive(socket: Socket, data: bytes) -> None:
-    """As a transport hands over what has come."""
+    """Passes bytes to the socket as a transport does."""
     while data:
         buffer = socket.get_buffer(-1)
         part, data = data[: len(buffer)], data[len(buffer) :]
@@ -155,7 +155,7 @@ async def test_a_cancelled_call_takes_its_reply_with_it() -> None:
     assert await late == 5
 
 
-async def test_pushed_messages_answer_nobody() -> None:
+async def test_pushed_messages_answer_no_call() -> None:
     socket, _ = open_socket()
     calls = [ask(socket), ask(socket)]
     receive(socket, b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n:1\r\n>1\r\n$1\r\nx\r\n:2\r\n")
@@ -194,7 +194,7 @@ async def test_no_command_is_written_after_a_loss() -> None:
 
 
 async def test_a_call_past_its_deadline_ends_the_connection_for_all() -> None:
-    """Nobody could tell any more which call a late reply belongs to, and whether the line is dead."""
+    """It would be unknown which call a late reply belongs to, and whether the line is dead."""
     socket, line = open_socket()
     late, patient = ask(socket, within_s=0.01), ask(socket, within_s=60)
     for call in (late, patient):
@@ -246,7 +246,7 @@ async def test_bytes_that_are_not_redis_are_named_as_such(greeting: bytes) -> No
     assert line.is_aborted
 
 
-async def test_a_reply_that_nobody_asked_for_ends_the_connection() -> None:
+async def test_a_reply_without_a_call_ends_the_connection() -> None:
     socket, line = open_socket()
     receive(socket, b"+OK POP3 ready\r\n")
     assert line.is_aborted
@@ -336,7 +336,7 @@ class TestWriting:
 
 
 class TestListening:
-    """Messages come between replies, and take nobody's place."""
+    """Messages come between replies, and answer no call."""
 
     def listen(self, socket: Socket, channel: str, heard: list[bytes]) -> bool:
         return socket.listen(channel, heard.append, asyncio.get_running_loop().time() + 60)
@@ -380,7 +380,7 @@ class TestListening:
         assert (due, repeat) == ([], [b"5"])
         assert socket.lost is None
 
-    async def test_a_refusal_is_told_from_then_on_and_asked_for_no_more(self) -> None:
+    async def test_a_refused_subscription_is_remembered_and_not_sent_again(self) -> None:
         socket, line = open_socket()
         assert self.listen(socket, "due", [])
         call = ask(socket)
@@ -473,7 +473,7 @@ class TestSlowLines:
             await ask(socket, within_s=0.02)
         assert line.is_aborted
 
-    async def test_a_strict_deadline_is_kept_and_its_reply_reaches_nobody(self) -> None:
+    async def test_a_strict_deadline_is_kept_and_its_reply_is_dropped(self) -> None:
         socket, line = open_socket()
         answers: list[Any] = []
         socket.write(b"first")

@@ -1,4 +1,4 @@
-"""Threads alone: every call ends and is reported, whatever the others do, and short ones share wake-ups."""
+"""Threads alone: every call ends and is reported beside any others, and short calls share wake-ups."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("ending", ("close", "nothing"))
 def test_a_process_ends_after_the_calls_that_run(ending: str) -> None:
-    """Neither does it wait for parked threads, nor does it cut off a call."""
+    """It neither waits for parked threads nor interrupts a call."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, ending], capture_output=True, text=True, timeout=20, check=True
     )

@@ -1,4 +1,4 @@
-"""URLs are read as redis-py reads them; what it reads in silence and gets wrong is refused."""
+"""URLs are read as redis-py reads them; parts that it silently gets wrong are refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def urls(draw: st.DrawFn) -> str:
 
 
 def as_redis_py(read: RedisUrl) -> dict[str, Any]:
-    """What redis-py would make of the same URL, as far as that goes."""
+    """The values that redis-py reads from the same URL."""
     return {
         "host": None if read.path else read.host,
         "port": None if read.path else read.port,

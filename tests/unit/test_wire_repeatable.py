@@ -204,7 +204,7 @@ def test_a_repeatable_comes_back_as_it_was_and_msgpack_agrees(repeatable: Repeat
 
 
 def is_read_or_refused(data: bytes) -> bool:
-    """Whatever is read can be written and read again; any other error than DecodeError passes through."""
+    """A spec that is read can be written and read again; errors other than DecodeError pass through."""
     try:
         repeatable = decode_spec(data)
     except DecodeError:
