@@ -17,12 +17,11 @@ from typing import Any, Self
 
 from ._core import checks, defaults
 from ._core.printable import printable
-from ._redis.connection import Connection
 from ._redis.connector import Connector
 from ._redis.endpoint import CredentialProvider
 from ._redis.error_actions import ErrorAction, action_for
+from ._redis.events import EventsBroker
 from ._redis.keys import Keys
-from ._redis.results import ResultsBroker
 from ._wire.event import QueueEvent, read_event
 from ._wire.lenient import read_entry_id
 from ._worker.service import Outage
@@ -67,10 +66,12 @@ class QueueEvents:
             redis_url, tls=tls, client_name=f"chasqui-events-{queue_name}", credential_provider=credential_provider
         )
         # A blocked read keeps its connection to itself, so each read is bounded by its block and a bit.
-        self._read_from(self._connector.connection(timeout_s=self._block_ms / 1000 + 2.0))
+        keys = Keys(queue_name)
+        broker = self._connector.broker(keys, timeout_s=self._block_ms / 1000 + 2.0)
+        self._read_from(EventsBroker(broker, keys))
 
-    def _read_from(self, connection: Connection) -> None:
-        self._broker = ResultsBroker(connection, Keys(self.queue_name))
+    def _read_from(self, broker: EventsBroker) -> None:
+        self._broker = broker
         self._inbox: deque[QueueEvent] = deque()
         self._callbacks: list[tuple[str | None, Callback]] = []
         self._reading: asyncio.Task[Any] | None = None
@@ -81,11 +82,11 @@ class QueueEvents:
         )
 
     @classmethod
-    def over(cls, connection: Connection, queue_name: str) -> QueueEvents:
-        """Over a connection of somebody else's, who answers for it."""
+    def over(cls, broker: EventsBroker, queue_name: str) -> QueueEvents:
+        """Read through a broker that the caller has made; close() closes it."""
         events = cls(queue_name, count=1000)
         events._connector = None
-        events._read_from(connection)
+        events._read_from(broker)
         return events
 
     @property
@@ -146,7 +147,7 @@ class QueueEvents:
         self._is_closed = True
         if self._reading is not None:
             self._reading.cancel()
-        await self._broker.connection.close()
+        await self._broker.close()
         if self._connector is not None:
             self._connector.leave()
 

@@ -16,7 +16,9 @@ from ._producer.encoder import Encoder
 from ._producer.official_names import OfficialNames
 from ._producer.session import QueueSession
 from ._redis.connector import Connector
+from ._redis.events import EventsBroker
 from ._redis.inspector import Counts
+from ._redis.keys import Keys
 from .dlq import DeadLetters
 from .errors import Closed, InvalidArgument, WrongLoop
 from .events import QueueEvents
@@ -196,8 +198,14 @@ class Queue(OfficialNames):
         timeout_s = checks.check_seconds("timeout", timeout)
         self._on_loop()
         if self._results is None:
-            events = QueueEvents.over(self._connector.connection(timeout_s=EVENTS_TIMEOUT_S), self.name)
-            self._results = Results(lambda: self._on_loop().results, events, self._inspector)
+            keys = Keys(self.name)
+            events = EventsBroker(self._connector.broker(keys, timeout_s=EVENTS_TIMEOUT_S), keys)
+            self._results = Results(
+                lambda: self._on_loop().results,
+                lambda: self._on_loop().events,
+                QueueEvents.over(events, self.name),
+                self._inspector,
+            )
         return await self._results.wait(checks.check_job_id(job_id), timeout_s)
 
     async def wait_for_results(self, job_ids: Iterable[str], *, timeout: float = 30.0) -> list[Any]:  # noqa: ASYNC109

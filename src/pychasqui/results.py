@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Any
 
 from ._redis.error_actions import ErrorAction, action_for
+from ._redis.events import EventsBroker
 from ._redis.results import ResultsBroker
 from ._wire.envelope import decode_data
 from ._wire.event import QueueEvent, read_event
@@ -41,8 +42,15 @@ EXPLAINED_AT_ONCE = 10
 class Results:
     """Made when the first result is waited for; close() ends every wait."""
 
-    def __init__(self, broker: Callable[[], ResultsBroker], events: QueueEvents, look: Inspector) -> None:
+    def __init__(
+        self,
+        broker: Callable[[], ResultsBroker],
+        events_broker: Callable[[], EventsBroker],
+        events: QueueEvents,
+        look: Inspector,
+    ) -> None:
         self._broker = broker
+        self._events_broker = events_broker  # not the one of `events`, which a blocked read holds up
         self._events = events
         self._look = look
         self._explaining = 0  # waits that were in vain and look for their jobs
@@ -114,7 +122,7 @@ class Results:
         """Know what has ended lately, and hear of what ends from then on."""
         with suppress(RedisTrouble):  # who listens tries again
             await self._events.start()
-            for entry in await self._broker().recent_events(LOOKED_BACK):
+            for entry in await self._events_broker().recent_events(LOOKED_BACK):
                 self._remember(read_event(entry))
         self._listening = asyncio.ensure_future(self._listen())
         self._looking = asyncio.ensure_future(self._look_again())

@@ -64,7 +64,7 @@ class _StandaloneLeader(Lifecycle):
 
     async def _live(self) -> None:
         keys = Keys(self.queue_name)
-        broker = Broker(self._connector.connection(timeout_s=limits.WORK_TIMEOUT_S), keys)
+        broker = self._connector.broker(keys, timeout_s=limits.WORK_TIMEOUT_S)
         service = self._service(broker, keys)
         try:
             await self._find_redis(broker)
@@ -73,7 +73,7 @@ class _StandaloneLeader(Lifecycle):
             await self._stop_wanted.wait()
             await service.end(patience_s=CLOSING_S)
         finally:
-            await broker.connection.close()
+            await broker.close()
 
     async def _find_redis(self, broker: Broker) -> None:
         """Raise what trying again would not mend; wait for nothing else, the service does that by itself."""

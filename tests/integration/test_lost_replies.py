@@ -13,8 +13,9 @@ import pytest
 import redis.asyncio
 
 from pychasqui import AddUnknown, ConnectionLost, Job, Queue, QueueFull, RedisTrouble
-from pychasqui._producer import adder
+from pychasqui._redis.adding import Adds, AddSession
 from pychasqui._redis.keys import Keys
+from pychasqui._redis.socket import Socket
 from tests.support.fake_server import FakeServer, redis_that_says
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
@@ -224,12 +225,17 @@ class TestServer:
         """It is no longer known whether it was added."""
         async with Queue(queue_name, redis_url=proxy.url) as queue:
             await queue.add("send", 1)
-            socket = queue._on_loop().connection.live_socket()
-            assert socket is not None
-            if not adder._remembers(socket):
+            session = queue._on_loop().sender._adder._adds.session()
+            assert session is not None
+            if not session.remembers_numbers:
                 pytest.skip("this server remembers no numbers: the ledger does, whichever server it is on")
-            answers = [True, False]
-            monkeypatch.setattr(adder, "_remembers", lambda _: answers.pop(0))
+            begin = AddSession.__init__
+
+            def begin_forgetful(self: AddSession, adds: Adds, socket: Socket) -> None:
+                begin(self, adds, socket)
+                self.remembers_numbers = False
+
+            monkeypatch.setattr(AddSession, "__init__", begin_forgetful)
             proxy.cut_after_request(b"XADD")
             with pytest.raises(AddUnknown) as unknown:
                 await queue.add("send", 2)
@@ -352,7 +358,7 @@ class TestNoAnswer:
             async with Queue(queue_name, redis_url=own.url, timeout_s=0.3) as queue:
                 await queue.add("send", 0)
                 own.stop()
-                await eventually(lambda: queue._on_loop().connection.live_socket() is None)
+                await eventually(lambda: not queue._on_loop().broker.is_connected)
                 took, error = await _raised(queue.add("send", 1))
                 assert isinstance(error, ConnectionLost)
                 assert took < 0.8

@@ -30,7 +30,7 @@ from pychasqui import (
     Scheduler,
     Worker,
 )
-from pychasqui._redis import broker
+from pychasqui._redis import delayed
 from pychasqui._redis import repeatables as repeats
 from pychasqui._worker import promoter, scheduler
 from tests.support.delayed import Runs
@@ -192,7 +192,7 @@ class TestLease:
         leader: Leader,
         kind: str,
     ) -> None:
-        for module in (broker, repeats):
+        for module in (delayed, repeats):
             monkeypatch.setattr(module, "MAX_LEASE_MS", 500)
         key = f"{{chasqui:{queue.name}}}:{LOCKS[leader]}"
         if kind == "of another type":

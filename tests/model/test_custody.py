@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ import redis.asyncio
 from pychasqui import Queue, Worker
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.keys import Keys
+from pychasqui._redis.reading import ReadRequest
 from pychasqui.errors import ConnectionLost
 from pychasqui.job import Job
 from tests.support.gate import Gate
@@ -236,7 +238,8 @@ class TestThereAndBack:
             assert mine._components is not None
             await add(queue_name, redis_url, "a")
             parts = mine._components
-            await (await parts.reading.read(GROUP, mine.consumer_id, 10, 100, parts.reader._arrive_now, 500))
+            request = ReadRequest(10, 100, math.inf, parts.reader._arrive_now, small=500)
+            await (await parts.reading.read(GROUP, mine.consumer_id, request))
             assert mine._components.lanes.waiting == 1
             _, (entry_id, _) = await witness.xrange(keys.stream)
             for owner in ("other", mine.consumer_id):
@@ -339,7 +342,8 @@ class TestHandlers:
         await eventually(started.is_set)
         assert first._components is not None
         parts = first._components
-        await (await parts.reading.read(GROUP, first.consumer_id, 10, 100, parts.reader._arrive_now, 500))
+        request = ReadRequest(10, 100, math.inf, parts.reader._arrive_now, small=500)
+        await (await parts.reading.read(GROUP, first.consumer_id, request))
         closing = asyncio.create_task(first.close())
         await asyncio.sleep(0.1)
         gate.set()

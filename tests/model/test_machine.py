@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, TypeVar
 
 import pytest
@@ -23,11 +24,12 @@ from hypothesis.stateful import run_state_machine_as_test as drive
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.failure import read_failure
 from pychasqui._core.limits import RELEASED
-from pychasqui._redis import broker as broker_module
+from pychasqui._redis import delayed as delayed_module
 from pychasqui._redis import scripts
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.connector import Connector
 from pychasqui._redis.keys import Keys
+from pychasqui._redis.reading import ReadRequest
 from pychasqui._redis.replies import Bounds, Claimed
 from pychasqui._wire.dead_letter import dead_letter
 from pychasqui._wire.envelope import decode_envelope, encode_data, encode_envelope, split_member
@@ -45,7 +47,7 @@ GROUP, OFFICIAL = "default", "official"
 LEDGER = KEYS.ledger("producer")
 MAX_ATTEMPTS = 3
 LEASE_MS, MIN_IDLE_MS, LONG_MS = 600_000, 300_000, 3_600_000
-vars(broker_module)["MAX_LEASE_MS"] = LONG_MS  # the model's leader leads until the end
+vars(delayed_module)["MAX_LEASE_MS"] = LONG_MS  # the model's leader leads until the end
 OVER_MS = 1000  # for how long a lease that is over has been so
 SLACK_MS = 60_000  # far more than passes between two commands, far less than makes an entry idle
 FAILURE = read_failure(LookupError("the handler failed"))
@@ -218,7 +220,7 @@ class Machine(RuleBasedStateMachine):
     # Reading and running --------------------------------------------------------------------------------------------
 
     async def _read(self, consumer: str, count: int) -> list[Any]:
-        return await (await self.broker.read(GROUP, consumer, count, None, lambda _: None, 1))
+        return await (await self.broker.read(GROUP, consumer, ReadRequest(count, None, inf, lambda *_: None, small=1)))
 
     @precondition(lambda self: self.model.unread())
     @rule(slot=slots, count=counts, fault=losses, starts=st.booleans())
@@ -571,7 +573,7 @@ class Machine(RuleBasedStateMachine):
 
     async def _until_it_is_noticed(self) -> None:
         async with asyncio.timeout(5):
-            while self.broker.connection.live_socket() is not None:
+            while self.broker.is_connected:
                 await asyncio.sleep(0)
 
     def _lose_the_group(self) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.limits import ACK_BATCH, OUTCOME_BATCH, RESULT_BATCH_BYTES
-from pychasqui._redis.broker import Also, Broker
+from pychasqui._redis.broker import Broker
 from pychasqui._redis.commands import Buried, Rescheduled
+from pychasqui._redis.event_batch import EventBatch, EventsOnSend
 from pychasqui._redis.replies import Settled
-from pychasqui._redis.socket import Socket
 from pychasqui._wire.envelope import encode_data
 from pychasqui._worker.acker import MOVES_AT_ONCE, Acker
 from pychasqui._worker.event_writer import EventWriter
@@ -47,10 +47,10 @@ class FakeBroker:
         self.untold = 0
         self.refuses_retries: ReplyError | None = None
 
-    async def _answer(self, also: Also | None = None) -> None:
+    async def _answer(self, events: EventsOnSend | None = None) -> None:
         await self.line.wait()
-        if also is not None:
-            also(cast(Socket, self))
+        if events is not None:
+            events()
         if self.troubles:
             raise self.troubles.pop(0)
 
@@ -58,12 +58,14 @@ class FakeBroker:
         letters = ("x" if job.entry_id in self.refused_jobs else "10"[job.entry_id in self.fenced] for job in jobs)
         return Settled("".join(letters).encode(), "ERR not that one", self.untold)
 
-    async def ack(self, group: str, ids: list[bytes], also: Also | None = None) -> None:
-        await self._answer(also)
+    async def ack(self, group: str, ids: list[bytes], events: EventsOnSend | None = None) -> None:
+        await self._answer(events)
         self.acked += ids
 
-    async def ack_unique(self, group: str, entries: list[tuple[bytes, str]], also: Also | None = None) -> None:
-        await self._answer(also)
+    async def ack_unique(
+        self, group: str, entries: list[tuple[bytes, str]], events: EventsOnSend | None = None
+    ) -> None:
+        await self._answer(events)
         self.finished += entries
 
     async def ack_with_results(
@@ -72,11 +74,11 @@ class FakeBroker:
         ttl_ms: int,
         ids: list[bytes],
         results: list[tuple[str, bytes]],
-        marked: list[tuple[bytes, str]],
-        also: Also | None = None,
+        unique: list[tuple[bytes, str]],
+        events: EventsOnSend | None = None,
     ) -> int:
-        await self._answer(also)
-        self.stored.append((ids, results, marked))
+        await self._answer(events)
+        self.stored.append((ids, results, unique))
         self.ttls.add(ttl_ms)
         return self.refused
 
@@ -97,8 +99,9 @@ class FakeAnnouncer:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def done(self, socket: Socket, jobs: list[Delivery]) -> None:
+    def completed(self, jobs: list[Delivery]) -> EventBatch:
         self.told += [f"done {job.id}" for job in jobs]
+        return EventBatch(1000, lambda *_: None)
 
     def tell_started(self) -> None:
         self.told.append("active")

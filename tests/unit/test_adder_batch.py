@@ -69,19 +69,19 @@ async def test_an_error_reaches_each_as_one_of_its_own() -> None:
 
 @pytest.mark.parametrize("reply", (0, 1, 3))
 async def test_a_count_fits_plain_jobs(reply: int) -> None:
-    assert batch(3).fits(reply)
-    assert not batch(3, with_options=True).fits(reply)
+    assert batch(3).read(reply) == reply
+    assert batch(3, with_options=True).read(reply) is None
 
 
 @pytest.mark.parametrize("reply", (-1, 4, True, None, "3", b"nnn", [3], 3.0))
 async def test_any_other_reply_does_not_fit(reply: Any) -> None:
-    assert not batch(3).fits(reply)
+    assert batch(3).read(reply) is None
 
 
 async def test_a_status_for_each_fits_jobs_with_options() -> None:
     made = batch(3, with_options=True)
-    assert made.fits(b"ndr")
-    assert not any(made.fits(reply) for reply in (b"", b"nd", b"ndrf", "ndr", 3, None, [b"n", b"d", b"r"]))
+    assert made.read(b"ndr") == b"ndr"
+    assert all(made.read(reply) is None for reply in (b"", b"nd", b"ndrf", "ndr", 3, None, [b"n", b"d", b"r"]))
 
 
 class TestCounting:

@@ -6,18 +6,18 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from pychasqui._core.delivery import Delivery
 from pychasqui._redis.broker import Broker
-from pychasqui._redis.socket import Socket
+from pychasqui._redis.event_batch import EventBatch
 from pychasqui._wire.event import Event
 from pychasqui._worker.event_writer import GATHER_S, SETTLED_IN_S, EventWriter
-from pychasqui.errors import ConnectionLost, ReplyError
+from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
 from tests.support.worker_parts import ignore_death
 
 PATIENCE_S = 2.0
@@ -25,41 +25,31 @@ DROPPED = "events are dropped, jobs go on"
 
 
 class FakeBroker:
-    """Keeps what is announced, and the callbacks that wait for answers."""
+    """Keeps what is written, each batch as one call, and the callbacks that wait for answers."""
 
     def __init__(self) -> None:
-        self.connection = self
-        self.socket: Any = SimpleNamespace(is_congested=False)
-        self.calls: list[tuple[str, list[str | int]]] = []
-        self.answers: list[Callable[[Any], None]] = []
+        self.trouble: RedisTrouble | None = None
+        self.calls: list[EventBatch] = []
+        self.answers: list[Callable[[RedisTrouble | None], None]] = []
 
-    def live_socket(self) -> Any:
-        return self.socket
-
-    def deadline(self) -> float:
-        return 0.0
-
-    def announce(
-        self, socket: Socket, kind: str, words: list[str | int], deadline: float, on_reply: Callable[[Any], None]
-    ) -> None:
-        self.calls.append((kind, words))
-        self.answers.append(on_reply)
+    def write_events(self, batch: EventBatch) -> None:
+        count = len(batch.others) + len(batch.completed)
+        if self.trouble is not None:
+            batch.on_written(count, self.trouble)
+            return
+        self.calls.append(batch)
+        self.answers.append(partial(batch.on_written, count))
 
     @property
-    def kinds(self) -> list[tuple[Any, Any]]:
-        """What the calls so far tell, in their order: kinds of events and job ids."""
-        told: list[tuple[Any, Any]] = []
-        for call, words in self.calls:
-            if call == "done":
-                for position in range(2, len(words), 6):
-                    told += [("active", words[position])] if words[position + 3] != "" else []
-                    told.append(("completed", words[position]))
-            else:
-                position = 1
-                while position < len(words):
-                    told.append((words[position + 2], words[position + 4]))
-                    position += 1 + int(words[position])
-        return told
+    def kinds(self) -> list[tuple[str, str]]:
+        """What the calls so far say, in their order: kinds of events and job ids."""
+        kinds: list[tuple[str, str]] = []
+        for batch in self.calls:
+            kinds += [(event.kind, event.job_id) for event in batch.others]
+            for job_id, _, _, started, *_ in batch.completed:
+                kinds += [("active", job_id)] if started != "" else []
+                kinds.append(("completed", job_id))
+        return kinds
 
 
 class Office:
@@ -77,7 +67,7 @@ class Office:
     def end(self, *jobs: Delivery) -> None:
         for job in jobs:
             job.ended_at = job.started_at + 0.25
-        self.event_writer.done(self.broker.socket, list(jobs))
+        self.broker.write_events(self.event_writer.completed(list(jobs)))
 
 
 @pytest.fixture
@@ -103,7 +93,7 @@ class TestOrder:
         office.end(job)
         office.event_writer.tell_started()
         assert office.broker.kinds == [("active", "job-1"), ("completed", "job-1")]
-        assert [kind for kind, _ in office.broker.calls] == ["any", "done"]
+        assert [len(batch.completed) for batch in office.broker.calls] == [0, 1]
 
     def test_no_active_event_is_written_after_the_end_of_the_job(self, office: Office) -> None:
         office.end(office.start(1))
@@ -141,7 +131,7 @@ class TestOrder:
         office.event_writer.start()
         await asyncio.sleep(3 * GATHER_S)
         assert office.broker.calls == []
-        office.event_writer.done(office.broker.socket, [job])
+        office.broker.write_events(office.event_writer.completed([job]))
         await office.event_writer.end(patience_s=PATIENCE_S)
         assert office.broker.kinds == [("active", "job-1"), ("completed", "job-1")]
         assert len(office.broker.calls) == 1
@@ -167,8 +157,9 @@ class TestWords:
     def test_the_completed_event_has_attempt_times_and_duration(self, office: Office) -> None:
         job = office.start(1, attempt=2)
         office.end(job)
-        ((_, (max_len, stored, job_id, name, attempt, started, ended, duration_us)),) = office.broker.calls
-        assert (max_len, stored, job_id, name, attempt) == (1000, 0, "job-1", "mail", 3)
+        (batch,) = office.broker.calls
+        ((job_id, name, attempt, started, ended, duration_us),) = batch.completed
+        assert (batch.max_len, batch.has_results, job_id, name, attempt) == (1000, False, "job-1", "mail", 3)
         assert abs(int(duration_us) - 250_000) <= 1
         assert 249 <= int(ended) - int(started) <= 251
 
@@ -176,9 +167,9 @@ class TestWords:
         office = Office(stores_results=True)
         unstored = office.start(2, why_not_stored="a set is in it")
         office.end(office.start(1, result=b"x"), unstored, office.start(3, result=b"y"))
-        (any_kind, words), (done, (_, stored, *_)) = office.broker.calls
-        assert (any_kind, done, stored) == ("any", "done", 1)
-        assert words[-4:] == ["stored", 0, "why", "a set is in it"]
+        (batch,) = office.broker.calls
+        assert batch.has_results
+        assert batch.others[-1].extras[-4:] == ("stored", 0, "why", "a set is in it")
         assert sorted(job_id for kind, job_id in office.broker.kinds if kind == "completed") == [
             "job-1",
             "job-2",
@@ -188,25 +179,22 @@ class TestWords:
     def test_completed_events_with_stored_results_go_in_one_call(self) -> None:
         office = Office(stores_results=True)
         office.end(office.start(1, result=b"x"), office.start(2, result=b"y"))
-        assert len(office.broker.calls) == 1
+        (batch,) = office.broker.calls
+        assert (len(batch.completed), batch.others) == (2, [])
 
 
 class TestDropping:
-    def test_no_event_is_written_to_a_congested_server(self, office: Office, lines: Callable[[], list[str]]) -> None:
-        office.broker.socket.is_congested = True
+    def test_events_that_the_broker_does_not_take_are_counted_and_logged_once(
+        self, office: Office, lines: Callable[[], list[str]]
+    ) -> None:
+        office.broker.trouble = ConnectionLost("the connection is lost")
         office.end(office.start(1), office.start(2))
         office.event_writer.tell([Event("drained")])
         assert (office.broker.calls, office.event_writer.dropped) == ([], 3)
-        assert lines() == [f"{DROPPED}: the server is slow to take what is written"]
-
-    def test_events_are_dropped_without_a_connection(self, office: Office, lines: Callable[[], list[str]]) -> None:
-        office.broker.socket = None
-        office.event_writer.tell([Event("drained"), Event("drained")])
-        assert office.event_writer.dropped == 2
         assert lines() == [f"{DROPPED}: the connection is lost"]
 
     @pytest.mark.parametrize("trouble", (ReplyError("OOM command not allowed"), ConnectionLost("cut")))
-    def test_events_that_are_refused_or_lost_are_counted(self, office: Office, trouble: Exception) -> None:
+    def test_events_that_are_refused_or_lost_are_counted(self, office: Office, trouble: RedisTrouble) -> None:
         office.event_writer.tell([Event("drained")])
         office.end(office.start(1), office.start(2))
         assert office.event_writer.dropped == 0
@@ -217,7 +205,15 @@ class TestDropping:
     def test_a_line_is_written_once_until_events_are_taken_again(
         self, office: Office, lines: Callable[[], list[str]]
     ) -> None:
-        for reply in (1, ReplyError("OOM no"), ReplyError("OOM no"), 1, 1, ConnectionLost("cut"), ReplyError("OOM no")):
+        for reply in (
+            None,
+            ReplyError("OOM no"),
+            ReplyError("OOM no"),
+            None,
+            None,
+            ConnectionLost("cut"),
+            ReplyError("OOM no"),
+        ):
             office.event_writer.tell([Event("drained")])
             office.broker.answers[-1](reply)
         assert lines() == [f"{DROPPED}: OOM no", f"{DROPPED}: cut"]
@@ -226,5 +222,5 @@ class TestDropping:
 
 def test_no_method_of_the_event_writer_can_wait() -> None:
     """A plain function runs to its end before any other code of the loop."""
-    for name in ("started", "done", "tell", "tell_started"):
+    for name in ("started", "completed", "tell", "tell_started"):
         assert not inspect.iscoroutinefunction(getattr(EventWriter, name))

@@ -90,6 +90,9 @@ class FakeBroker:
     async def cap_leases(self, group: str, lease_ms: int) -> list[bytes]:
         return []
 
+    def set_timeout(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+
     async def close(self) -> None:
         pass
 

@@ -66,8 +66,9 @@ class FakeBroker:
     async def release_promoter_lease(self, holder: str) -> None:
         self.yielded.append(holder)
 
-    def live_socket(self) -> object | None:
-        return self if self.is_live else None
+    @property
+    def is_connected(self) -> bool:
+        return self.is_live
 
 
 def promoter_of(broker: FakeBroker) -> PromoterService:

@@ -6,8 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, cast
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from pychasqui._core.defaults import READ_COUNT
 from pychasqui._core.delivery import Delivery
 from pychasqui._redis.broker import Broker
+from pychasqui._redis.reading import ReadRequest
 from pychasqui._redis.replies import Bounds, Claimed
 from pychasqui._redis.socket import ReplyTooLarge
 from pychasqui._wire.envelope import encode_data, encode_envelope, encode_extras
@@ -102,6 +102,16 @@ async def _noted(held: dict[bytes, int]) -> None:
     """Ignores the report."""
 
 
+class FakeReading:
+    reply_bytes = 100
+
+    def __init__(self, answer: Awaitable[list[Any]]) -> None:
+        self._answer = answer
+
+    def __await__(self) -> Generator[Any, None, list[Any]]:
+        return self._answer.__await__()
+
+
 class FakeBroker:
     """Plays back one answer a read, then waits; an answer may be an error."""
 
@@ -122,10 +132,9 @@ class FakeBroker:
         self.unblock_trouble: RedisTrouble | None = None
         self.is_idle = asyncio.Event()
 
-    def live_socket(self) -> Any:
-        if self.client_id is None:
-            return None
-        return SimpleNamespace(dialect=SimpleNamespace(client_id=self.client_id))
+    @property
+    def is_connected(self) -> bool:
+        return self.client_id is not None
 
     async def unblock(self, client_id: int) -> None:
         if self.unblock_trouble is not None:
@@ -135,20 +144,11 @@ class FakeBroker:
     def drop(self, reason: BaseException) -> None:
         pass
 
-    async def read(
-        self,
-        group: str,
-        consumer: str,
-        count: int,
-        block_ms: int | None,
-        on_entries: Callable[[list[Any]], None],
-        held_back: int,
-        max_bytes: int,
-    ) -> Awaitable[list[Any]]:
-        self.asked.append((count, block_ms))
-        return self._answer(held_back, on_entries)
+    async def read(self, group: str, consumer: str, request: ReadRequest) -> FakeReading:
+        self.asked.append((request.max_count, request.block_ms))
+        return FakeReading(self._answer(request))
 
-    async def _answer(self, held_back: int, on_entries: Callable[[list[Any]], None]) -> list[Any]:
+    async def _answer(self, request: ReadRequest) -> list[Any]:
         if not self.answers:
             self.is_idle.set()
             await asyncio.sleep(60)
@@ -156,8 +156,8 @@ class FakeBroker:
         answer = self.answers.pop(0)
         if isinstance(answer, RedisTrouble):
             raise answer
-        if len(answer) < held_back:
-            on_entries(answer)
+        if len(answer) < request.small:
+            request.on_small_batch(answer, self.read_bytes)
         return answer
 
     async def read_within(self, group: str, consumer: str, count: int, bounds: Bounds) -> list[Claimed]:

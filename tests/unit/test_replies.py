@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from pychasqui._redis import replies
+from pychasqui._redis import command_replies, replies
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.connection import Connection
 from pychasqui._redis.dlq import DlqBroker
@@ -72,10 +72,15 @@ ODD: tuple[Any, ...] = (
     [[b"name", b"x"]],
     ReplyError("ERR not thrown"),
 )
-READERS = [read for name, read in vars(replies).items() if name.startswith("read_")]
+READERS = {
+    name: read
+    for module in (replies, command_replies)
+    for name, read in vars(module).items()
+    if name.startswith("read_")
+}
 
 
-@pytest.mark.parametrize("read", READERS, ids=lambda read: read.__name__)
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
 def test_a_reply_of_any_shape_is_read_or_a_reply_error(read: Callable[..., Any]) -> None:
     wanted = len(inspect.signature(read).parameters)
     refused = 0
@@ -103,7 +108,7 @@ class OddConnection:
 
 class OddBroker(Broker):
     async def run(self, *arguments: Any, **options: Any) -> Any:
-        return await self.connection.call(*arguments)
+        return await self._connection.call(*arguments)
 
 
 KEYS = Keys("q")

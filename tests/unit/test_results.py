@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from pychasqui._redis.events import EventsBroker
 from pychasqui._redis.results import ResultsBroker
 from pychasqui._wire.envelope import encode_data
 from pychasqui.errors import Closed, DecodeError, JobFailed, RedisTrouble, ReplyError, ResultExpired, ResultNotStored
@@ -97,7 +98,10 @@ class Hub:
         self.broker, self.events = FakeBroker(), FakeEvents()
         self.look = FakeLook()
         self.results = Results(
-            lambda: cast(ResultsBroker, self.broker), cast(QueueEvents, self.events), cast(Inspector, self.look)
+            lambda: cast(ResultsBroker, self.broker),
+            lambda: cast(EventsBroker, self.broker),
+            cast(QueueEvents, self.events),
+            cast(Inspector, self.look),
         )
 
     async def wait(self, *job_ids: str, timeout_s: float = PATIENCE_S) -> list[asyncio.Task[Any]]:

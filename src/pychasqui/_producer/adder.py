@@ -16,14 +16,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 from .._core.limits import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
 from .._core.options import PLAIN, AddOptions
+from .._redis.adding import read_added, read_added_with_options, read_numbered_add
 from .._redis.broker import Broker
-from .._redis.commands import job_arguments, options_arguments
 from .._redis.error_actions import ErrorAction, action_for
-from .._redis.socket import Socket
 from ..errors import AddUnknown, ChasquiError, ConnectionLost, NotRedis, QueueFull, RedisTrouble, ReplyError
 from ..metrics import JobsAdded, Record
 
@@ -109,13 +107,13 @@ class PendingBatch:
         )
         return [JobsAdded(count, "delayed" if due else "now", name.decode()) for (name, due), count in new.items()]
 
-    def fits(self, reply: Any) -> bool:
-        """Whether this is an answer to this batch at all."""
+    def read(self, reply: Any) -> int | bytes | None:
+        """How many plain jobs were taken, or a letter for each job; None if this is no answer to this batch."""
         if self.is_remembered:
-            return type(reply) is bytes  # the entry's id
+            return read_numbered_add(reply)
         if self.options is None:
-            return type(reply) is int and 0 <= reply <= len(self.envelopes)
-        return type(reply) is bytes and len(reply) == len(self.envelopes)
+            return read_added(reply, len(self.envelopes))
+        return read_added_with_options(reply, len(self.envelopes))
 
     def fail(self, error: ChasquiError) -> None:
         """Each waiter gets an error of its own: a shared one would gather the tracebacks of all of them."""
@@ -135,14 +133,11 @@ class Adder:
         timeout_s: float,
         tell: Callable[[Record], None] | None = None,
     ) -> None:
-        self._broker = broker
+        # The ledger lives for longer than anything is sent again.
+        self._adds = broker.adds(ledger_ttl_ms=LEDGER_TTL_MS + int(2000 * timeout_s))
         self._tell = tell
-        producer = uuid4().hex
-        self.ledger = broker.ledger_of(producer)
-        self._numbered_add = broker.numbered_add(producer)
         self._max_stream_len = max_stream_len
         self._timeout_s = timeout_s
-        self._ledger_ttl_ms = LEDGER_TTL_MS + int(2000 * timeout_s)  # longer than anything is sent again
         self._trusts_server = not max_stream_len and timeout_s <= REMEMBERED_S
         self._number = 0
         self._gathering: PendingBatch | None = None
@@ -181,24 +176,23 @@ class Adder:
         self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes, job_id: str
     ) -> asyncio.Future[str] | None:
         """With nothing on its way there is nothing to wait for, not even the end of the turn."""
-        socket = self._broker.connection.live_socket()
-        if socket is None:
+        session = self._adds.session()
+        if session is None:
             return None
         # hot: what the server needs comes first, what we need to remember while it is at work
         self._number += 1
         slot, bound = self._free_slots.pop(), self._max_stream_len
-        is_remembered = self._trusts_server and _remembers(socket)
+        is_remembered = self._trusts_server and session.remembers_numbers
         if is_remembered:
-            socket.write(self._numbered_add.pack(self._number, envelope, name))
+            session.add_numbered(self._number, envelope, name)
         else:
-            arguments = (slot, self._number, self._ledger_ttl_ms, bound, 1, 1, name, 1, envelope)
-            self._broker.add(socket, self.ledger, arguments)
+            session.add_one(slot, self._number, bound, envelope, name)
         batch, waiter = PendingBatch(loop.time() + self._timeout_s, 1, bound), loop.create_future()
         batch.is_remembered = is_remembered
         batch.hold(envelope, name, job_id, waiter)
         batch.slot, batch.number = slot, self._number
         self._sent.add(batch)
-        socket.expect(batch.deadline, partial(self._answered, batch))
+        session.expect(batch.deadline, partial(self._answered, batch))
         return waiter
 
     def add_all(
@@ -233,9 +227,9 @@ class Adder:
         if self._recovery is not None:
             self._recovery.cancel()
             await asyncio.wait({self._recovery})
-        if self._number and self._broker.connection.live_socket() is not None:
+        if self._number and self._adds.session() is not None:
             with suppress(RedisTrouble):  # its TTL ends it
-                await self._broker.delete_ledger(self.ledger)
+                await self._adds.delete_ledger()
 
     def _unanswered(self) -> list[PendingBatch]:
         gathering = [self._gathering] if self._gathering is not None else []
@@ -255,38 +249,38 @@ class Adder:
             self._send(batch)
 
     def _send(self, batch: PendingBatch) -> None:
-        socket = self._broker.connection.live_socket()
-        if socket is None:
+        session = self._adds.session()
+        if session is None:
             self._stuck.append(batch)
             self._recover()
             return
-        if batch.is_remembered and not _remembers(socket):
+        if batch.is_remembered and not session.remembers_numbers:
             self._give_up(batch, _verdict(batch, ConnectionLost("the server that was asked is gone")))
             return
         self._sent.add(batch)
-        head = (batch.slot, batch.number, self._ledger_ttl_ms, batch.max_stream_len)
         if batch.is_remembered:
-            socket.write(self._numbered_add.pack(batch.number, batch.envelopes[0], batch.names[0]))
+            session.add_numbered(batch.number, batch.envelopes[0], batch.names[0])
         elif batch.options is None:
-            jobs = job_arguments(batch.envelopes, batch.names)
-            self._broker.add(socket, self.ledger, (*head, batch.needed, len(batch.envelopes), *jobs))
+            head = (batch.slot, batch.number, batch.max_stream_len, batch.needed)
+            session.add(*head, batch.envelopes, batch.names)
         else:
             needed = batch.needed if batch.is_bulk else 0  # single adds are each for themselves
-            with_options = options_arguments(batch.envelopes, batch.names, batch.ids, batch.options)
-            self._broker.add_with_options(socket, self.ledger, (*head, needed), with_options)
-        socket.expect(batch.deadline, partial(self._answered, batch))
+            head = (batch.slot, batch.number, batch.max_stream_len, needed)
+            session.add_with_options(*head, batch.envelopes, batch.names, batch.ids, batch.options)
+        session.expect(batch.deadline, partial(self._answered, batch))
 
     def _answered(self, batch: PendingBatch, reply: Any) -> None:
         self._sent.discard(batch)
         if isinstance(reply, ChasquiError):
             self._troubled(batch, reply)
             return
-        if not batch.fits(reply):
+        answer = batch.read(reply)
+        if answer is None:
             self._troubled(batch, NotRedis(f"the server answered an add with {reply!r}"[:200]))
             return
         self._pause = 0.0
         self._free_slots.append(batch.slot)
-        self._settle(batch, 1 if batch.is_remembered else reply)
+        self._settle(batch, answer)
         if self._gathering is not None or self._waiting:
             self._flush()
 
@@ -303,7 +297,7 @@ class Adder:
             batch.is_in_doubt = True
         action = action_for(error) if isinstance(error, RedisTrouble) else ErrorAction.FATAL
         if action is ErrorAction.NO_SCRIPT:
-            self._broker.forget_add_scripts()
+            self._adds.forget_scripts()
         if action in (ErrorAction.RETRY, ErrorAction.RECONNECT, ErrorAction.REAUTHENTICATE, ErrorAction.NO_SCRIPT):
             self._stuck.append(batch)
             self._recover()
@@ -333,7 +327,7 @@ class Adder:
             await asyncio.sleep(min(self._pause, max(0.0, deadline - asyncio.get_running_loop().time())))
             self._pause = min(max(self._pause * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
             try:
-                await self._broker.connection.ready(min(batch.deadline for batch in self._unanswered()))
+                await self._adds.connect(min(batch.deadline for batch in self._unanswered()))
             except ConnectionLost as error:
                 self._abandon(error, by=asyncio.get_running_loop().time())
             except ChasquiError as error:  # what no waiting would mend
@@ -356,10 +350,6 @@ class Adder:
             else:
                 self._gathering = None
             self._give_up(batch, _verdict(batch, error))
-
-
-def _remembers(socket: Socket) -> bool:
-    return socket.dialect is not None and socket.dialect.idmp
 
 
 def _letters(reply: int | bytes) -> str:

@@ -1,7 +1,7 @@
 """Adds jobs that count as added once enough replicas have them.
 
-The question goes to the socket that brought the answer to the add, so that the server that took the jobs is asked,
-whatever the address leads to by then. WAIT holds up whatever is sent behind it, so these adds have a connection of
+The session that brought the answer to the add is asked, so that it is the server that took the jobs, whatever the
+address leads to by then. WAIT holds up whatever is sent behind it, so these adds have a connection of
 their own, where it is asked in short rounds: one for all batches that wait, and others add in between.
 """
 
@@ -11,7 +11,7 @@ import asyncio
 from functools import partial
 from typing import Any, NamedTuple
 
-from .._redis.socket import Socket
+from .._redis.adding import AddSession
 from ..errors import ChasquiError, NotReplicated
 from .adder import Adder, PendingBatch
 
@@ -19,11 +19,11 @@ ROUND_MS = 100
 
 
 class Counted(NamedTuple):
-    """A batch that the server has taken, as that socket says."""
+    """A batch that the server has taken, and the session that brought its answer."""
 
     batch: PendingBatch
-    reply: int | bytes
-    socket: Socket
+    answer: int | bytes
+    session: AddSession
 
 
 class ReplicatedAdder(Adder):
@@ -32,43 +32,42 @@ class ReplicatedAdder(Adder):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._counted: list[Counted] = []
-        self._asked: Socket | None = None  # where a round is under way
+        self._asked: AddSession | None = None  # where a round is under way
 
     async def close(self) -> None:
         while self._counted:
             await asyncio.wait([waiter for one in self._counted for waiter in one.batch.waiters])
         await super().close()
 
-    def _settle(self, batch: PendingBatch, reply: int | bytes) -> None:
-        socket = self._broker.connection.live_socket()
-        assert socket is not None  # it has just brought the reply
-        self._counted.append(Counted(batch, reply, socket))
-        if self._asked is not socket:
-            self._ask(socket)
+    def _settle(self, batch: PendingBatch, answer: int | bytes) -> None:
+        session = self._adds.session()
+        assert session is not None  # it has just brought the answer
+        self._counted.append(Counted(batch, answer, session))
+        if self._asked is not session:
+            self._ask(session)
 
-    def _ask(self, socket: Socket) -> None:
-        """Begin a round for all batches that this socket has brought the answers to."""
-        members = [one for one in self._counted if one.socket is socket]
-        self._asked = socket if members else None
+    def _ask(self, session: AddSession) -> None:
+        """Begin a round for all batches that this session has brought the answers to."""
+        members = [one for one in self._counted if one.session is session]
+        self._asked = session if members else None
         if members:
             left_ms = int(1000 * (min(one.batch.deadline for one in members) - asyncio.get_running_loop().time()))
             wanted = max(one.batch.replicas for one in members)
-            on_count = partial(self._see, socket, members)
-            self._broker.confirm(socket, self.ledger, wanted, max(1, min(left_ms, ROUND_MS)), on_count)
+            session.wait_for_replicas(wanted, max(1, min(left_ms, ROUND_MS)), partial(self._see, session, members))
 
-    def _see(self, socket: Socket, members: list[Counted], count: Any) -> None:
+    def _see(self, session: AddSession, members: list[Counted], count: int | ChasquiError) -> None:
         now = asyncio.get_running_loop().time()
         for one in members:
             wanted = one.batch.replicas
             if isinstance(count, ChasquiError):
                 self._fail(one, f"added, but nobody knows whether {wanted} replicas have it: {count}")
-            elif int(count) >= wanted:
+            elif count >= wanted:
                 self._counted.remove(one)
-                super()._settle(one.batch, one.reply)
+                super()._settle(one.batch, one.answer)
             elif now >= one.batch.deadline:
                 reached = f"only {count} of {wanted} replicas have confirmed it in {self._timeout_s} s"
                 self._fail(one, f"added, but {reached}")
-        self._ask(socket)
+        self._ask(session)
 
     def _fail(self, one: Counted, why: str) -> None:
         self._counted.remove(one)

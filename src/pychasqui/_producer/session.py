@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from .._core import defaults
-from .._redis.broker import Broker
 from .._redis.connector import Connector
 from .._redis.dlq import DlqBroker
+from .._redis.events import EventsBroker
 from .._redis.inspector import InspectorBroker
 from .._redis.keys import Keys
 from .._redis.repeatables import RepeatablesBroker
@@ -36,17 +36,17 @@ class QueueSession:
     ) -> None:
         keys = Keys(config.name)
         self.loop = asyncio.get_running_loop()
-        self.connection = connector.connection(timeout_s=config.timeout_s)
+        self.broker = connector.broker(keys, timeout_s=config.timeout_s)
         # Opened when replicas are awaited: WAIT holds up what is sent behind it.
-        self._waiting_connection = connector.connection(timeout_s=config.timeout_s)
-        self.broker = Broker(self.connection, keys)
+        self._replicas_broker = connector.broker(keys, timeout_s=config.timeout_s)
         self.dlq = DlqBroker(self.broker, keys)
         self.inspector = InspectorBroker(self.broker, keys, defaults.GROUP)
         self.repeatables = RepeatablesBroker(self.broker, keys)
-        self.results = ResultsBroker(self.connection, keys)
+        self.results = ResultsBroker(self.broker, keys)
+        self.events = EventsBroker(self.broker, keys)
         self.sender = Sender(
             self.broker,
-            Broker(self._waiting_connection, keys),
+            self._replicas_broker,
             encoder,
             max_stream_len=config.max_stream_len or 0,
             timeout_s=config.timeout_s,
@@ -66,5 +66,5 @@ class QueueSession:
     async def close(self) -> None:
         """Waits for adds that are in flight, then closes the connections."""
         await self.sender.close()
-        await self.connection.close()
-        await self._waiting_connection.close()
+        await self.broker.close()
+        await self._replicas_broker.close()

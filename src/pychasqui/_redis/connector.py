@@ -1,4 +1,4 @@
-"""Where a Queue or a Worker finds its Redis: a URL, or an embedded server that is joined when first needed."""
+"""Makes the connections of a Queue or a Worker: to a URL, or to an embedded server that is joined when first needed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from urllib.parse import quote
 
 from .. import embedded
 from ..errors import InvalidArgument
+from ..metrics import GuardedSinks
+from .broker import Broker
 from .connection import Connection, MasterSearch
 from .endpoint import CredentialProvider, Endpoint, parse_endpoint
+from .keys import Keys
+from .timed_broker import make_broker
 from .tls import unchecked
 
 PRINTABLE = string.punctuation  # what CLIENT SETNAME takes beside letters and digits: no space, nothing beyond ASCII
@@ -58,15 +62,21 @@ class Connector:
             return None
         return (self._endpoint.path, None) if self._endpoint.path else (self._endpoint.host, self._endpoint.port)
 
-    def connection(self, *, timeout_s: float, is_told: bool = True) -> Connection:
-        """One that is told nothing but replies to what it asks speaks RESP2, whatever the URL says."""
-        find = self.find if is_told else self._find_resp2
+    def broker(
+        self, keys: Keys, *, timeout_s: float, gets_messages: bool = True, sinks: GuardedSinks | None = None
+    ) -> Broker:
+        """A broker with a connection of its own. `sinks` get the times of its calls, if one of them wants them."""
+        return make_broker(self.connection(timeout_s=timeout_s, gets_messages=gets_messages), keys, sinks)
+
+    def connection(self, *, timeout_s: float, gets_messages: bool = True) -> Connection:
+        """With `gets_messages=False` the connection cannot subscribe, and uses RESP2 whatever the URL says."""
+        find = self.find if gets_messages else self._find_resp2
         return Connection(
             find,
             printable=str(self),
             timeout_s=timeout_s,
-            on_down=self._tell_down,
-            on_up=self._tell_up,
+            on_down=self._log_down,
+            on_up=self._log_up,
             master_search=self._master_search,
         )
 
@@ -88,13 +98,13 @@ class Connector:
             raise
         return parse_endpoint(self._stay.url, client_name=self._name_at_server)
 
-    def _tell_down(self, error: Exception) -> None:
-        """One line for all connections to this place, when the first of them fails."""
+    def _log_down(self, error: Exception) -> None:
+        """Logs one line for all connections of this connector, when the first of them fails."""
         if not self._is_down and not self._is_left:
             self._is_down = True
             log.warning("%s cannot reach %s and keeps trying: %s", self._client_name, self, error)
 
-    def _tell_up(self) -> None:
+    def _log_up(self) -> None:
         if self._is_down:
             self._is_down = False
             log.info("%s has reached %s again", self._client_name, self)

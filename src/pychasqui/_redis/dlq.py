@@ -1,11 +1,12 @@
-"""What is asked of Redis about dead letters once they are buried. Whatever is sent can be sent again."""
+"""The conversation with Redis about dead letters once they are buried. Every call can be sent again."""
 
 from __future__ import annotations
 
 from .._wire.lenient import read_int
 from ..errors import ReplyError
 from . import scripts
-from .broker import Broker
+from .calls import RedisCalls
+from .command_replies import read_newest_id
 from .keys import Keys
 from .replies import Entry, read_count, read_moved, read_range, reads_replies
 
@@ -14,9 +15,9 @@ from .replies import Entry, read_count, read_moved, read_range, reads_replies
 class DlqBroker:
     """The conversation about one queue's dead letters, over a broker's connection."""
 
-    def __init__(self, broker: Broker, keys: Keys) -> None:
-        self._broker = broker
-        self._call = broker.connection.call
+    def __init__(self, calls: RedisCalls, keys: Keys) -> None:
+        self._calls = calls
+        self._call = calls.call
         self._keys = keys
 
     async def page(self, start: str, end: str, count: int) -> list[Entry]:
@@ -25,20 +26,19 @@ class DlqBroker:
 
     async def newest_id(self) -> str:
         """ "0-0" if there is none."""
-        newest = await self._call("XREVRANGE", self._keys.dead, "+", "-", "COUNT", 1)
-        return newest[0][0].decode() if newest else "0-0"
+        return read_newest_id(await self._call("XREVRANGE", self._keys.dead, "+", "-", "COUNT", 1))
 
     async def count(self) -> int:
         return read_count(await self._call("XLEN", self._keys.dead))
 
     async def dropped(self) -> int:
-        """How many their bound has pushed out; 0 if what is stored there is no number."""
+        """How many dead letters the bound has pushed out; 0 if what is stored there is no number."""
         return read_int(await self._call("GET", self._keys.dead_dropped)) or 0
 
     async def replay(self, jobs: list[tuple[str, bytes, bytes]]) -> int:
-        """Dead jobs back to the stream, each a letter's id, an envelope and a name. Each letter moves once."""
+        """Move dead jobs back to the stream, each a letter's id, an envelope and a name. Each letter moves once."""
         arguments = tuple(word for job in jobs for word in job)
-        moved = read_moved(await self._broker.run(scripts.REPLAY, (self._keys.dead, self._keys.stream), arguments))
+        moved = read_moved(await self._calls.run(scripts.REPLAY, (self._keys.dead, self._keys.stream), arguments))
         if moved.refusal:
             raise ReplyError(moved.refusal)
         return moved.number

@@ -1,21 +1,33 @@
-"""What is asked of Redis about a queue as a whole: counts, pages, single jobs, workers. Each answer is bounded.
+"""The conversation with Redis about a queue as a whole: counts, pages, single jobs, workers, pausing and purging.
 
-Nothing here moves a job. All of it can be asked again.
+Each answer is bounded. Every call can be sent again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .._wire.lenient import read_entry_id, read_ms, read_text
 from ..errors import ReplyError
 from . import scripts
 from .broker import Broker
+from .command_replies import (
+    Hold,
+    read_blobs,
+    read_consumers,
+    read_groups,
+    read_holds,
+    read_pending_count,
+    read_scan,
+    read_score,
+    read_scores,
+)
 from .error_actions import ErrorAction, action_for
 from .keys import Keys
-from .replies import Entry, reads_replies
+from .replies import Entry, read_count, read_range, reads_replies
 
 PURGED_A_CALL = 500
 KEYS_A_CALL = 500
@@ -47,9 +59,11 @@ class Pending(NamedTuple):
 
 @reads_replies
 class InspectorBroker:
+    """The conversation about one queue and one group of its consumers, over a broker's connection."""
+
     def __init__(self, broker: Broker, keys: Keys, group: str) -> None:
         self._broker = broker
-        self._call = broker.connection.call
+        self._call = broker.call
         self._keys = keys
         self._group = group
 
@@ -64,11 +78,12 @@ class InspectorBroker:
             self._call("ZCARD", keys.repeat),
             self._call("ZCARD", keys.repeat_paused),
         )
-        return Counts(max(0, stream - active), active, delayed, dead, repeat + paused)
+        waiting = max(0, read_count(stream) - active)
+        return Counts(waiting, active, read_count(delayed), read_count(dead), read_count(repeat) + read_count(paused))
 
     async def _pending_count(self) -> int:
         summary = await self._unless_no_group("XPENDING", self._keys.stream, self._group)
-        return int(summary[0]) if summary else 0
+        return read_pending_count(summary) if summary else 0
 
     async def waiting(self, after: str, count: int) -> list[Entry]:
         """Entries that no worker has been given, behind the entry `after`."""
@@ -76,97 +91,87 @@ class InspectorBroker:
         start = max(after or "0-0", last, key=read_entry_id)
         if read_entry_id(start) == LAST_ID:  # nothing can lie behind it, and the server refuses to look there
             return []
-        page: list[Entry] = await self._call("XRANGE", self._keys.stream, f"({start}", "+", "COUNT", count)
-        return page
+        return read_range(await self._call("XRANGE", self._keys.stream, f"({start}", "+", "COUNT", count))
 
     async def active(self, after: str, count: int) -> list[tuple[str, Pending]]:
         """Entries that workers hold, behind the entry `after`."""
         if read_entry_id(after) == LAST_ID:
             return []
         start = f"({after}" if after else "-"
-        held = await self._unless_no_group("XPENDING", self._keys.stream, self._group, start, "+", count) or []
-        entries = await self._entries([entry_id for entry_id, *_ in held])
-        return [
-            (entry_id.decode(), Pending(entries.get(entry_id), consumer.decode("utf-8", "replace"), idle, times))
-            for entry_id, consumer, idle, times in held
-        ]
+        held = read_holds(
+            await self._unless_no_group("XPENDING", self._keys.stream, self._group, start, "+", count) or []
+        )
+        entries = await self._entries([hold.entry_id for hold in held])
+        return [(hold.entry_id.decode(), _pending(hold, entries.get(hold.entry_id))) for hold in held]
 
     async def _entries(self, ids: list[bytes]) -> dict[bytes, Entry]:
         """Those that are there. Nearly always nothing lies between those that are held, and one range has them all."""
         if not ids:
             return {}
         found = await self._call("XRANGE", self._keys.stream, ids[0], ids[-1], "COUNT", len(ids))
-        entries: dict[bytes, Entry] = {entry[0]: entry for entry in found}
+        entries: dict[bytes, Entry] = {entry[0]: entry for entry in read_range(found)}
         missing = (entry_id for entry_id in ids if entry_id not in entries)
         for page in await asyncio.gather(*(self._call("XRANGE", self._keys.stream, one, one) for one in missing)):
-            entries.update((entry[0], entry) for entry in page)
+            entries.update((entry[0], entry) for entry in read_range(page))
         return entries
 
     async def delivered(self, count: int) -> list[Entry]:
         """The first entries that some worker has been given. Those that are done are not in the stream any more."""
-        page: list[Entry] = await self._call(
-            "XRANGE", self._keys.stream, "-", await self._last_delivered(), "COUNT", count
-        )
-        return page
+        last = await self._last_delivered()
+        return read_range(await self._call("XRANGE", self._keys.stream, "-", last, "COUNT", count))
 
     async def delayed(self, from_ms: int | None, offset: int, count: int) -> list[tuple[bytes, float]]:
-        """Members with the times at which they are due, from the so-and-so-many-th of that time on."""
+        """Members with the times at which they are due, from that time on, without the first `offset` of them."""
         start = "-inf" if from_ms is None else from_ms
-        reply = await self._call(
-            "ZRANGEBYSCORE", self._keys.delayed, start, "+inf", "WITHSCORES", "LIMIT", offset, count
+        return read_scores(
+            await self._call("ZRANGEBYSCORE", self._keys.delayed, start, "+inf", "WITHSCORES", "LIMIT", offset, count)
         )
-        if reply and isinstance(reply[0], list):  # RESP3
-            return [(member, float(score)) for member, score in reply]
-        return [(member, float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
 
     async def dead(self, after: str, count: int) -> list[Entry]:
         if read_entry_id(after) == LAST_ID:
             return []
-        page: list[Entry] = await self._call(
-            "XRANGE", self._keys.dead, f"({after}" if after else "-", "+", "COUNT", count
-        )
-        return page
+        start = f"({after}" if after else "-"
+        return read_range(await self._call("XRANGE", self._keys.dead, start, "+", "COUNT", count))
 
     async def member_of(self, job_id: str) -> tuple[bytes, float] | None:
         """A delayed job's member and when it is due."""
-        (member,) = await self._call("MGET", self._keys.index(job_id))  # unlike GET it passes over keys of other types
-        due = None if member is None else await self._call("ZSCORE", self._keys.delayed, member)
-        return None if member is None or due is None else (member, float(due))
+        # Unlike GET, MGET passes over keys of other types.
+        (member,) = read_blobs(await self._call("MGET", self._keys.index(job_id)), 1)
+        due = None if member is None else read_score(await self._call("ZSCORE", self._keys.delayed, member))
+        return None if member is None or due is None else (member, due)
 
     async def entry_of(self, job_id: str) -> Entry | None:
         """The entry of a job that is the only one of its id, as its marker says."""
-        (marker,) = await self._call("MGET", self._keys.marker(job_id))
-        entry_id = b"" if marker is None else bytes(marker).removeprefix(b"w")
+        (marker,) = read_blobs(await self._call("MGET", self._keys.marker(job_id)), 1)
+        entry_id = b"" if marker is None else marker.removeprefix(b"w")
         if not _ENTRY_ID.fullmatch(entry_id):  # "d", "1", or what somebody else has put there
             return None
-        found = await self._call("XRANGE", self._keys.stream, entry_id, entry_id)
+        found = read_range(await self._call("XRANGE", self._keys.stream, entry_id, entry_id))
         return found[0] if found else None
 
     async def pending_of(self, entry_id: bytes) -> Pending | None:
         held = await self._unless_no_group("XPENDING", self._keys.stream, self._group, entry_id, entry_id, 1)
-        if not held:
-            return None
-        _, consumer, idle, times = held[0]
-        return Pending(None, consumer.decode("utf-8", "replace"), idle, times)
+        return _pending(read_holds(held)[0], None) if held else None
 
     async def oldest(self) -> tuple[bytes, int] | None:
         """The oldest entry that is not done, and the server's time in ms."""
-        first, now_ms = await asyncio.gather(
+        reply, now_ms = await asyncio.gather(
             self._call("XRANGE", self._keys.stream, "-", "+", "COUNT", 1), self._broker.now_ms()
         )
+        first = read_range(reply)
         return (first[0][0], now_ms) if first else None
 
     async def workers(self) -> list[tuple[str, bytes]]:
-        """The names of those workers whose lease is not over, and what each tells of itself."""
-        groups = [fields[b"name"].decode("utf-8", "replace") for fields in await self._groups()]
+        """The names of those workers whose lease is not over, and what each says of itself."""
+        groups = [name.decode("utf-8", "replace") for name in await self._groups()]
         leases = await asyncio.gather(*map(self._broker.leases, {self._group, *groups[:MOST_GROUPS]}))
         now_ms = await self._broker.now_ms()
         names = {name for of_group in leases for name, lease in of_group.items() if lease >= now_ms}
         alive = [read_text(name) or "" for name in sorted(names)][:MOST_WORKERS]
         if not alive:
             return []
-        told = await self._call("MGET", *map(self._keys.worker, alive))
-        return [(name, about) for name, about in zip(alive, told, strict=True) if about is not None]
+        records = read_blobs(await self._call("MGET", *map(self._keys.worker, alive)), len(alive))
+        return [(name, record) for name, record in zip(alive, records, strict=True) if record is not None]
 
     async def readers(self) -> int:
         """How many consumers live: they have a lease that is not over or, if they are official ones, read lately."""
@@ -176,47 +181,42 @@ class InspectorBroker:
             self._unless_no_group("XINFO", "CONSUMERS", self._keys.stream, self._group),
         )
         alive = sum(lease >= now_ms for lease in leases.values())
-        for consumer in consumers or ():
-            fields = consumer if isinstance(consumer, dict) else dict(zip(consumer[::2], consumer[1::2], strict=True))
-            alive += fields[b"name"] not in leases and int(fields[b"idle"]) < READ_LATELY_MS
-        return alive
+        seen = read_consumers(consumers or [])
+        return alive + sum(name not in leases and idle_ms < READ_LATELY_MS for name, idle_ms in seen.items())
 
     async def next_fires(self, count: int) -> list[tuple[str, int]]:
         """The repeatables that fire next, each with its key and its time. One command, however many there are."""
-        reply = await self._call("ZRANGE", self._keys.repeat, 0, count - 1, "WITHSCORES")
-        flat = [word for pair in reply for word in pair] if reply and isinstance(reply[0], list) else reply  # RESP3
-        return [(read_text(key) or "", read_ms(score)) for key, score in zip(flat[::2], flat[1::2], strict=False)]
+        fires = read_scores(await self._call("ZRANGE", self._keys.repeat, 0, count - 1, "WITHSCORES"))
+        return [(read_text(key) or "", read_ms(score)) for key, score in fires]
 
     # Pausing and purging --------------------------------------------------------------------------------------------
 
     async def pause(self) -> None:
         await self._call("SET", self._keys.paused, "1")
-        await self._tell("pause")
+        await self._publish("pause")
 
     async def resume(self) -> None:
         await self._call("DEL", self._keys.paused)
-        await self._tell("resume")
+        await self._publish("resume")
 
     async def is_paused(self) -> bool:
         return bool(await self._call("EXISTS", self._keys.paused))
 
-    async def _tell(self, word: str) -> None:
-        try:
+    async def _publish(self, word: str) -> None:
+        with suppress(ReplyError):  # a user that may not publish: workers also look at the key by themselves
             await self._call("PUBLISH", self._keys.pause_channel, word)
-        except ReplyError:  # a user who may not publish: workers look by themselves
-            return
 
     async def purge_waiting(self) -> int:
         """Up to the entry that is the last one now: others may be added all the time."""
-        newest = await self._call("XREVRANGE", self._keys.stream, "+", "-", "COUNT", 1)
+        newest = read_range(await self._call("XREVRANGE", self._keys.stream, "+", "-", "COUNT", 1))
         if not newest:
             return 0
-        most = int(await self._call("XLEN", self._keys.stream))
+        most = read_count(await self._call("XLEN", self._keys.stream))
         return await self._purge(scripts.PURGE_WAITING, (self._keys.stream, self._keys.delayed), most, newest[0][0])
 
     async def purge_delayed(self) -> int:
         """As many as there are now, the soonest first."""
-        most = int(await self._call("ZCARD", self._keys.delayed))
+        most = read_count(await self._call("ZCARD", self._keys.delayed))
         return await self._purge(scripts.PURGE_DELAYED, (self._keys.delayed,), most)
 
     async def _purge(self, script: scripts.Script, keys: tuple[str, ...], most: int, *words: bytes) -> int:
@@ -224,7 +224,7 @@ class InspectorBroker:
         removed = 0
         while removed < most:
             count = min(PURGED_A_CALL, most - removed)
-            some = int(await self._broker.run(script, keys, (count, self._keys.prefix, *words)))
+            some = read_count(await self._broker.run(script, keys, (count, self._keys.prefix, *words)))
             if some == 0:
                 break
             removed += some
@@ -232,27 +232,22 @@ class InspectorBroker:
 
     async def remove_all_keys(self) -> int:
         """Every key of the queue, found by its prefix. Groups that consumers are in stay, with nothing to read."""
-        cursor, removed = b"0", int(await self._broker.run(scripts.EMPTY_STREAM, (self._keys.stream,), ()))
+        cursor, removed = b"0", read_count(await self._broker.run(scripts.EMPTY_STREAM, (self._keys.stream,), ()))
         pattern = "".join(f"\\{letter}" if letter in "*?[]\\" else letter for letter in self._keys.prefix) + ":*"
         while True:
-            cursor, found = await self._call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+            cursor, found = read_scan(await self._call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
             found = [key for key in found if key != self._keys.stream.encode()]
             for start in range(0, len(found), KEYS_A_CALL):
-                removed += int(await self._call("UNLINK", *found[start : start + KEYS_A_CALL]))
-            if cursor in (b"0", "0", 0):
+                removed += read_count(await self._call("UNLINK", *found[start : start + KEYS_A_CALL]))
+            if cursor == b"0":
                 return removed
 
     async def _last_delivered(self) -> str:
-        for fields in await self._groups():
-            if fields[b"name"] == self._group.encode():
-                return bytes(fields[b"last-delivered-id"]).decode()
-        return "0-0"
+        return (await self._groups()).get(self._group.encode(), b"0-0").decode()
 
-    async def _groups(self) -> list[dict[bytes, Any]]:
-        groups = await self._unless_no_group("XINFO", "GROUPS", self._keys.stream) or ()
-        return [
-            group if isinstance(group, dict) else dict(zip(group[::2], group[1::2], strict=True)) for group in groups
-        ]
+    async def _groups(self) -> dict[bytes, bytes]:
+        """The last delivered id of each group."""
+        return read_groups(await self._unless_no_group("XINFO", "GROUPS", self._keys.stream) or [])
 
     async def _unless_no_group(self, *words: Any) -> Any:
         try:
@@ -261,3 +256,7 @@ class InspectorBroker:
             if action_for(error) is ErrorAction.NO_GROUP or "no such key" in str(error):
                 return None
             raise
+
+
+def _pending(hold: Hold, entry: Entry | None) -> Pending:
+    return Pending(entry, hold.consumer.decode("utf-8", "replace"), hold.idle_ms, hold.deliveries)

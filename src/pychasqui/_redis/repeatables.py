@@ -1,4 +1,4 @@
-"""What is asked of Redis about repeatables. Whatever is sent can be sent again: each method says why."""
+"""The conversation with Redis about repeatables. Every call that writes can be sent again: its docstring says why."""
 
 from __future__ import annotations
 
@@ -77,8 +77,12 @@ class RepeatablesBroker:
 
     def __init__(self, broker: Broker, keys: Keys) -> None:
         self._broker = broker
+        self._call = broker.call
         self._keys = keys
-        self.connection = broker.connection
+
+    @property
+    def is_connected(self) -> bool:
+        return self._broker.is_connected
 
     # Firing ---------------------------------------------------------------------------------------------------------
 
@@ -156,7 +160,7 @@ class RepeatablesBroker:
             return []
         found: dict[str, Stored] = {}  # one that is in both sets fires
         for zset, is_paused in ((self._keys.repeat, False), (self._keys.repeat_paused, True)):
-            for raw in await self.connection.call("ZRANGE", zset, 0, limit - 1):
+            for raw in await self._call("ZRANGE", zset, 0, limit - 1):
                 key = raw.decode("utf-8", "surrogateescape")
                 with suppress(ReplyError):  # WRONGTYPE: whatever is stored there is no repeatable
                     stored = None if key in found else await self._read(key, is_paused=is_paused)
@@ -169,8 +173,8 @@ class RepeatablesBroker:
 
     async def _read(self, key: str, *, is_paused: bool) -> Stored | None:
         zset = self._keys.repeat_paused if is_paused else self._keys.repeat
-        score = await self.connection.call("ZSCORE", zset, _raw(key))
-        spec, fired, retry = await self.connection.call("HMGET", self._spec_key(key), "spec", "fired", "retry")
+        score = await self._call("ZSCORE", zset, _raw(key))
+        spec, fired, retry = await self._call("HMGET", self._spec_key(key), "spec", "fired", "retry")
         if score is None or spec is None:
             return None
         is_of_spec = retry is not None and retry.startswith(_override_of(spec))

@@ -1,7 +1,8 @@
-"""Raw replies become values. RESP2 and RESP3 differ in shape only; nothing above this file sees which it was.
+"""Raw replies become values: the shapes that replies share, and the replies of scripts.
 
-A reply that is not what the command or the script answers with becomes a ReplyError, which every loop outlasts:
-something between the server and here may answer anything.
+command_replies.py has those of plain commands. RESP2 and RESP3 differ in shape only; nothing above these two files sees
+which it was. A reply that is not what the command or the script answers with becomes a ReplyError, which every loop
+outlasts: something between the server and here may answer anything.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ C = TypeVar("C")
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 
 
-def _reader(read: Callable[P, T]) -> Callable[P, T]:
+def reader(read: Callable[P, T]) -> Callable[P, T]:
     """For a function of a reply: what cannot be read is a ReplyError."""
 
     @wraps(read)
@@ -55,7 +56,7 @@ def _checked_method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awai
     return checked
 
 
-@_reader
+@reader
 def read_entries(reply: Any) -> list[Entry]:
     """The entries of an XREADGROUP or XREAD on one stream: None or nothing if there were none."""
     if not reply:
@@ -64,16 +65,16 @@ def read_entries(reply: Any) -> list[Entry]:
         (entries,) = reply.values()
     else:
         ((_, entries),) = reply
-    return _entries(entries or [])
+    return as_entries(entries or [])
 
 
-@_reader
+@reader
 def read_range(reply: Any) -> list[Entry]:
     """The entries of an XRANGE."""
-    return _entries(reply)
+    return as_entries(reply)
 
 
-def _entries(entries: Any) -> list[Entry]:
+def as_entries(entries: Any) -> list[Entry]:
     if type(entries) is not list:
         raise TypeError
     for _, fields in entries:  # hot: 15 ns an entry
@@ -98,21 +99,21 @@ class Claimed(NamedTuple):
     size: int = 0  # of one that is too large
 
 
-@_reader
+@reader
 def read_claimed(reply: Any) -> list[Claimed]:
-    return [_claimed(entry_id, fields, deliveries) for entry_id, fields, deliveries in _list(reply)]
+    return [_claimed(entry_id, fields, deliveries) for entry_id, fields, deliveries in as_list(reply)]
 
 
-@_reader
+@reader
 def read_new(reply: Any) -> list[Claimed]:
     """The entries of read.lua: nobody has had them before."""
-    return [_claimed(entry_id, fields, 0) for entry_id, fields in _list(reply)]
+    return [_claimed(entry_id, fields, 0) for entry_id, fields in as_list(reply)]
 
 
 def _claimed(entry_id: Any, fields: Any, deliveries: Any) -> Claimed:
     if type(fields) is int:
-        return Claimed(_bytes(entry_id), None, _deliveries(deliveries), fields)
-    return Claimed(_bytes(entry_id), _list(fields) if fields else None, _deliveries(deliveries))
+        return Claimed(as_bytes(entry_id), None, as_deliveries(deliveries), fields)
+    return Claimed(as_bytes(entry_id), as_list(fields) if fields else None, as_deliveries(deliveries))
 
 
 class Promotion(NamedTuple):
@@ -136,17 +137,17 @@ class OtherLeader(NamedTuple):
     @staticmethod
     def read(reply: list[Any]) -> OtherLeader:
         name, was_cut, overdue_ms = reply
-        return OtherLeader(_bytes(name)[:100].decode("utf-8", "backslashreplace"), bool(was_cut), _int(overdue_ms))
+        return OtherLeader(as_bytes(name)[:100].decode("utf-8", "backslashreplace"), bool(was_cut), as_int(overdue_ms))
 
 
-@_reader
+@reader
 def read_promotion(reply: Any) -> Promotion:
     leads, promoted, set_aside, next_due_ms, *rest = reply
-    counts = (_int(promoted), _int(set_aside), _int(next_due_ms))
-    if not _int(leads):
+    counts = (as_int(promoted), as_int(set_aside), as_int(next_due_ms))
+    if not as_int(leads):
         return Promotion(False, *counts, OtherLeader.read(rest))
     (refusal,) = rest
-    return Promotion(True, *counts, None, _text(refusal))
+    return Promotion(True, *counts, None, as_text(refusal))
 
 
 MOVED, LOST, REFUSED = b"10x"  # lost: it is not this run's any more; refused: it stays as it was
@@ -160,12 +161,12 @@ class Settled(NamedTuple):
     untold: int = 0  # how many events could not be written
 
 
-@_reader
+@reader
 def read_settled(reply: Any, jobs: int) -> Settled:
     answers, refusal, untold = reply
-    if len(_bytes(answers)) != jobs or answers.strip(b"01x"):
+    if len(as_bytes(answers)) != jobs or answers.strip(b"01x"):
         raise ValueError
-    return Settled(answers, _text(refusal), _int(untold))
+    return Settled(answers, as_text(refusal), as_int(untold))
 
 
 class Moved(NamedTuple):
@@ -175,10 +176,10 @@ class Moved(NamedTuple):
     refusal: str
 
 
-@_reader
+@reader
 def read_moved(reply: Any) -> Moved:
     count, refusal = reply
-    return Moved(_int(count), _text(refusal))
+    return Moved(as_int(count), as_text(refusal))
 
 
 class Found(NamedTuple):
@@ -188,135 +189,50 @@ class Found(NamedTuple):
     refusal: str
 
 
-@_reader
+@reader
 def read_found(reply: Any) -> Found:
     each, refusal = reply
-    return Found(read_flags(each), _text(refusal))
+    return Found(read_flags(each), as_text(refusal))
 
 
-@_reader
+@reader
 def read_flags(reply: Any) -> list[bool]:
-    return [bool(_int(one)) for one in _list(reply)]
+    return [bool(as_int(one)) for one in as_list(reply)]
 
 
-@_reader
+@reader
 def read_count(reply: Any) -> int:
-    return _int(reply)
+    return as_int(reply)
 
 
-@_reader
-def read_codes(reply: Any, count: int) -> list[int]:
-    """One for each entry of an XACKDEL."""
-    if len(_list(reply)) != count:
-        raise ValueError
-    return list(reply)
-
-
-@_reader
+@reader
 def read_ids(reply: Any) -> list[bytes]:
-    return [_bytes(entry_id) for entry_id in _list(reply)]
+    return [as_bytes(entry_id) for entry_id in as_list(reply)]
 
 
-@_reader
-def read_blob(reply: Any) -> bytes | None:
-    """A stored string."""
-    return None if reply is None else _bytes(reply)
-
-
-@_reader
-def read_blobs(reply: Any, count: int) -> list[bytes | None]:
-    """Stored strings, None where there is none."""
-    if len(_list(reply)) != count:
-        raise ValueError
-    return [None if one is None else _bytes(one) for one in reply]
-
-
-@_reader
-def read_scores(reply: Any) -> list[tuple[bytes, float]]:
-    """Members of a sorted set with their scores: pairs under RESP3, one after the other under RESP2."""
-    if _list(reply) and isinstance(reply[0], list):
-        return [(_bytes(member), float(score)) for member, score in reply]
-    return [(_bytes(member), float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
-
-
-@_reader
-def read_score(reply: Any) -> float | None:
-    return None if reply is None else float(reply)
-
-
-@_reader
-def read_time_ms(reply: Any) -> int:
-    seconds, micros = reply
-    return int(seconds) * 1000 + int(micros) // 1000
-
-
-@_reader
-def read_last_pending(reply: Any) -> bytes | None:
-    """The last entry that is pending for anybody, from XPENDING's summary."""
-    _, _, last, _ = reply
-    return None if last is None else _bytes(last)
-
-
-@_reader
-def read_holders(reply: Any) -> dict[bytes, int]:
-    """How many entries each consumer holds, from XPENDING's summary."""
-    _, _, _, holders = reply
-    return {_bytes(name): int(count) for name, count in holders or ()}
-
-
-class Hold(NamedTuple):
-    """A line of XPENDING."""
-
-    entry_id: bytes
-    consumer: bytes
-    idle_ms: int
-    deliveries: int
-
-
-@_reader
-def read_holds(reply: Any) -> list[Hold]:
-    return [
-        Hold(_bytes(entry_id), _bytes(consumer), _int(idle_ms), _deliveries(deliveries))
-        for entry_id, consumer, idle_ms, deliveries in _list(reply)
-    ]
-
-
-@_reader
-def read_groups(reply: Any) -> dict[bytes, bytes]:
-    """The last delivered id of each group, from XINFO GROUPS."""
-    groups = (group if isinstance(group, dict) else dict(zip(group[::2], group[1::2], strict=True)) for group in reply)
-    return {_bytes(group[b"name"]): _bytes(group[b"last-delivered-id"]) for group in groups}
-
-
-@_reader
-def read_scan(reply: Any) -> tuple[bytes, list[bytes]]:
-    cursor, keys = reply
-    return _bytes(cursor), _list(keys)
-
-
-def _deliveries(value: Any) -> int:
+def as_deliveries(value: Any) -> int:
     """Anybody may set this number, and one beyond 2^63 is told as a negative one."""
-    return _int(value) if value >= 0 else 2**63
+    return as_int(value) if value >= 0 else 2**63
 
 
-def _int(value: Any) -> int:
+def as_int(value: Any) -> int:
     if type(value) is not int:
         raise TypeError
     return value
 
 
-def _bytes(value: Any) -> bytes:
+def as_bytes(value: Any) -> bytes:
     if type(value) is not bytes:
         raise TypeError
     return value
 
 
-def _list(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     if type(value) is not list:
         raise TypeError
     return value
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """An error's text."""
-    return _bytes(value).decode("utf-8", "replace")
+    return as_bytes(value).decode("utf-8", "replace")

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,8 +22,8 @@ from .._core.user_objects import class_name, text_of
 from .._redis.broker import Broker
 from .._redis.commands import Buried, Rescheduled
 from .._redis.error_actions import ErrorAction, action_for
+from .._redis.event_batch import EventsOnSend
 from .._redis.replies import LOST, MOVED, REFUSED, Settled
-from .._redis.socket import Socket
 from .._wire.envelope import encode_data
 from ..errors import RedisTrouble
 from ..metrics import GuardedSinks
@@ -142,7 +143,7 @@ class Acker(Service):
 
     async def _ack(self) -> None:
         done = self._done[:ACK_BATCH]
-        await self._broker.ack(self._group, [job.entry_id for job in done], self._announcement(done))
+        await self._broker.ack(self._group, [job.entry_id for job in done], self._events_of(done))
         del self._done[: len(done)]
         self._kinds[0].unsettled.answered([], "")
         if self._metrics is not None:
@@ -192,28 +193,25 @@ class Acker(Service):
 
     async def _finish(self) -> None:
         jobs = self._finishing[: self._finish_batch()]
-        also = self._announcement(jobs)
+        events = self._events_of(jobs)
         if self._result_ttl_ms:
             ids = [job.entry_id for job in jobs]
             results = [(job.id, job.result) for job in jobs if job.result is not None]
             marked = [(job.entry_id, job.id) for job in jobs if job.may_be_unique]
             if refused := await self._broker.ack_with_results(
-                self._group, self._result_ttl_ms, ids, results, marked, also
+                self._group, self._result_ttl_ms, ids, results, marked, events
             ):
                 log.warning("Redis has refused %d results; their jobs are done", refused)
         else:
-            await self._broker.ack_unique(self._group, [(job.entry_id, job.id) for job in jobs], also)
+            await self._broker.ack_unique(self._group, [(job.entry_id, job.id) for job in jobs], events)
         del self._finishing[: len(jobs)]
         self._kinds[1].unsettled.answered([], "")
         if self._metrics is not None:
             self._metrics.jobs_done(jobs)
 
-    def _announcement(self, jobs: list[Delivery]) -> Callable[[Socket], None] | None:
-        """What is to be sent right behind the ack of these jobs."""
-        if self._event_writer is None:
-            return None
-        event_writer = self._event_writer
-        return lambda socket: event_writer.done(socket, jobs)
+    def _events_of(self, jobs: list[Delivery]) -> EventsOnSend | None:
+        """The events that the broker writes right behind the ack of these jobs."""
+        return None if self._event_writer is None else partial(self._event_writer.completed, jobs)
 
     def _see(self, jobs: list[T], settled: Settled) -> list[T]:
         """Records the metrics of each job by its own answer; returns those that were refused."""

@@ -10,14 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from functools import partial
 from time import monotonic
-from typing import Any
 
 from .._core.delivery import Delivery
 from .._redis.broker import Broker
-from .._redis.socket import Socket
-from .._wire.event import Event, joined
+from .._redis.event_batch import CompletedEvent, EventBatch
+from .._wire.event import Event
 from ..errors import RedisTrouble
 from .service import Service
 from .shared import OnDeath
@@ -49,27 +47,25 @@ class EventWriter(Service):
         if self._sleeper is not None:
             self.wake()
 
-    def done(self, socket: Socket, jobs: list[Delivery]) -> None:
-        """Write behind the ack of these jobs, on the same socket and in the same turn."""
+    def completed(self, jobs: list[Delivery]) -> EventBatch:
+        """The events of jobs that are done. The broker asks for them as it sends the ack, and writes them behind it."""
+        others: list[Event] = []
         if self._stores_results and any(job.result is None for job in jobs):
-            self._tell_unstored(socket, [job for job in jobs if job.result is None])
+            others = self._without_result([job for job in jobs if job.result is None])
             jobs = [job for job in jobs if job.result is not None]
-        if jobs:
-            self._tell_done(socket, jobs, int(self._stores_results))
-
-    def _tell_done(self, socket: Socket, jobs: list[Delivery], stored: int) -> None:
-        words: list[str | int] = [self._max_len, stored]
+        completed: list[CompletedEvent] = []
         epoch_s = self._epoch_s
         for job in jobs:
             started_at, ended_at = job.started_at, job.ended_at
             started = "" if job.is_told else int((started_at + epoch_s) * 1000)
             job.is_told = True
             duration_us = int((ended_at - started_at) * 1_000_000)
-            words += (job.id, job.name, job.attempt + 1, started, int((ended_at + epoch_s) * 1000), duration_us)
-        self._write(socket, "done", words, len(jobs))
+            ended = int((ended_at + epoch_s) * 1000)
+            completed.append((job.id, job.name, job.attempt + 1, started, ended, duration_us))
+        return EventBatch(self._max_len, self._see_written, others, completed, self._stores_results)
 
-    def _tell_unstored(self, socket: Socket, jobs: list[Delivery]) -> None:
-        """They returned what cannot be stored: nobody is to look for it, and who waits is told why there is nothing."""
+    def _without_result(self, jobs: list[Delivery]) -> list[Event]:
+        """The events of jobs that returned what cannot be stored: they say so, and why, to callers that wait for it."""
         events: list[Event] = []
         for job in jobs:
             if not job.is_told:
@@ -78,19 +74,12 @@ class EventWriter(Service):
             duration_us = int((job.ended_at - job.started_at) * 1_000_000)
             extras = ("attempt", job.attempt + 1, "duration_us", duration_us, "stored", 0, "why", job.why_not_stored)
             events.append(Event("completed", job.id, job.name, extras, int((job.ended_at + self._epoch_s) * 1000)))
-        self._tell_on(socket, events)
+        return events
 
     def tell(self, events: list[Event]) -> None:
-        """Write what has become of jobs, behind what was written of them before: that they are active."""
+        """Write what has become of jobs, behind the events that they are active."""
         self.tell_started()
-        socket = self._broker.connection.live_socket()
-        if socket is None:
-            self.miss(len(events), "the connection is lost")
-            return
-        self._tell_on(socket, events)
-
-    def _tell_on(self, socket: Socket, events: list[Event]) -> None:
-        self._write(socket, "any", [self._max_len, *joined(*events)], len(events))
+        self._broker.write_events(EventBatch(self._max_len, self._see_written, events))
 
     async def _run(self) -> None:
         while True:
@@ -126,16 +115,9 @@ class EventWriter(Service):
         at_ms = int((job.started_at + self._epoch_s) * 1000)
         return Event("active", job.id, job.name, ("attempt", job.attempt + 1), at_ms)
 
-    def _write(self, socket: Socket, kind: str, words: list[str | int], count: int) -> None:
-        if socket.is_congested:
-            self.miss(count, "the server is slow to take what is written")
-            return
-        deadline = self._broker.connection.deadline()
-        self._broker.announce(socket, kind, words, deadline, partial(self._answered, count))
-
-    def _answered(self, count: int, reply: Any) -> None:
-        if isinstance(reply, RedisTrouble):
-            self.miss(count, str(reply))
+    def _see_written(self, count: int, trouble: RedisTrouble | None) -> None:
+        if trouble is not None:
+            self.miss(count, str(trouble))
         else:
             self._is_dropping = False
 

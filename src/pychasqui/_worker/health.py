@@ -31,7 +31,7 @@ class HealthCheck:
         metrics: GuardedSinks | None,
     ) -> None:
         self._lease, self._holdings, self._is_closing = shared.lease, shared.holdings, shared.is_closing
-        self._connections = [broker.connection for broker in brokers]  # the first is the one that work depends on
+        self._brokers = brokers  # the first is the one that work depends on
         self._round_trips = round_trips
         self._loop_watch = loop_watch
         self._promoter = promoter
@@ -46,24 +46,20 @@ class HealthCheck:
             busy=len(self._holdings.running_jobs()),
             waiting=len(self._holdings.inbox),
             loop_lag_s=self._loop_watch.lag_s,
-            reconnects=sum(max(0, connection.openings - 1) for connection in self._connections),
+            reconnects=sum(broker.reconnects for broker in self._brokers),
             missed_fires=self._scheduler.missed,
             set_aside=self._promoter.set_aside + self._scheduler.set_aside,
             dropped_events=0 if self._event_writer is None else self._event_writer.dropped,
             refused_records=0 if self._metrics is None else self._metrics.refused,
-            redis=self._redis(),
+            redis=self._brokers[0].server,
         )
 
     def _trouble(self) -> str | None:
         if self._is_closing.is_set:
             return "closing"
-        if self._connections[0].live_socket() is None:
+        if not self._brokers[0].is_connected:
             return "no connection to Redis"
         if self._lease.is_over:
             why = self._round_trips.trouble
             return "no lease" if why is None else f"no lease: {why}"
         return self._promoter.trouble or self._scheduler.trouble
-
-    def _redis(self) -> str:
-        socket = self._connections[0].live_socket()
-        return "" if socket is None or socket.dialect is None else str(socket.dialect)

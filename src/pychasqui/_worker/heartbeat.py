@@ -115,7 +115,7 @@ class Heartbeat:
                         self._unanswered += 1
                         tasks.create_task(self._renew_and_look_around(tasks))
         finally:
-            await self._broker.connection.close()
+            await self._broker.close()
 
     async def _sleep(self) -> None:
         """Until it is time for a renewal."""

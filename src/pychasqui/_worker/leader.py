@@ -16,7 +16,8 @@ from time import monotonic
 from typing import Literal
 
 from .._core.limits import MAX_LEASE_MS
-from .._redis.connection import Connection
+from .._redis.broker import Broker
+from .._redis.repeatables import RepeatablesBroker
 from .._redis.replies import OtherLeader
 from ..errors import RedisTrouble
 from ..metrics import LockOutcome, Record
@@ -37,14 +38,14 @@ class LeaderService(Service):
 
     def __init__(
         self,
-        connection: Connection,
+        broker: Broker | RepeatablesBroker,
         outage: Outage,
         *,
         on_death: OnDeath,
         record: Callable[[Record], None] | None,
     ) -> None:
         super().__init__(on_death)
-        self._connection = connection
+        self._leases = broker
         self._outage = outage
         self._record = record  # None: nobody wants metrics
         self._logged_lead: bool | None = None  # whether this one led when that was last logged
@@ -74,7 +75,7 @@ class LeaderService(Service):
 
     async def end(self, patience_s: float) -> None:
         await super().end(patience_s)
-        if self._leads and self._connection.live_socket() is not None:
+        if self._leads and self._leases.is_connected:
             with suppress(RedisTrouble, TimeoutError):  # it ends by itself
                 async with asyncio.timeout(patience_s):
                     await self._let_go()

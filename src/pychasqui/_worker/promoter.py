@@ -44,7 +44,7 @@ class PromoterService(LeaderService):
         record: Callable[[Record], None] | None = None,
     ) -> None:
         outage = Outage("delayed jobs wait, the promoter keeps trying", "delayed jobs are promoted again")
-        super().__init__(broker.connection, outage, on_death=on_death, record=record)
+        super().__init__(broker, outage, on_death=on_death, record=record)
         self._broker = broker
         self._holder = holder
         self._events_max_len = events_max_len

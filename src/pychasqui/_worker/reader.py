@@ -15,6 +15,7 @@ from time import monotonic
 from .._core.limits import REGROUP_S
 from .._redis.broker import Broker
 from .._redis.error_actions import ErrorAction, action_for
+from .._redis.reading import Reading, ReadRequest
 from .._redis.replies import Claimed, Entry
 from .._redis.socket import ReplyTooLarge
 from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
@@ -119,9 +120,9 @@ class Reader(Service):
             await asyncio.sleep(UNBLOCK_EVERY_S)
 
     async def _unblock(self) -> None:
-        socket = self._broker.connection.live_socket()
-        if socket is not None and socket.dialect is not None:
-            await self._helper.unblock(socket.dialect.client_id)
+        client_id = self._broker.client_id
+        if client_id is not None:
+            await self._helper.unblock(client_id)
 
     async def _wait_while_paused(self) -> None:
         """While the queue is paused, unstarted jobs go back and nothing is read."""
@@ -226,7 +227,7 @@ class Reader(Service):
                 came += len(entries)
                 if len(entries) < max(count, WORTH_READING):  # they have arrived already
                     return came, len(entries) == count
-                self._prefetch.measure_entries(len(entries), self._broker.read_bytes)
+                self._prefetch.measure_entries(len(entries), reading.reply_bytes)
                 count = self._room_behind(len(entries))
                 if count:  # hot: the server fetches the next batch while this one is decoded and run
                     reading = await self._ask(count, None)
@@ -234,14 +235,14 @@ class Reader(Service):
                 if not count:
                     return came, True
 
-    def _ask(self, count: int, block_ms: int | None) -> Awaitable[asyncio.Future[list[Entry]]]:
-        held_back = max(count, WORTH_READING)
-        me, now, bound = (self._group, self._consumer), self._arrive_now, self._max_reply_bytes
-        return self._broker.read(*me, count, block_ms, now, held_back, bound)
+    def _ask(self, count: int, block_ms: int | None) -> Awaitable[Reading]:
+        small = max(count, WORTH_READING)
+        request = ReadRequest(count, block_ms, self._max_reply_bytes, self._arrive_now, small)
+        return self._broker.read(self._group, self._consumer, request)
 
-    def _arrive_now(self, entries: list[Entry]) -> None:
+    def _arrive_now(self, entries: list[Entry], reply_bytes: int) -> None:
         """As soon as the reply is read, outside of any task."""
-        self._prefetch.measure_entries(len(entries), self._broker.read_bytes)
+        self._prefetch.measure_entries(len(entries), reply_bytes)
         self._intake.start_fresh(entries)
 
     async def _read_by_bytes(self, count: int) -> list[Claimed]:
@@ -256,7 +257,7 @@ class Reader(Service):
         """How many entries to ask for behind those that have just come; 0 if something else is to be done first."""
         if self._is_stopping or self._is_paused.is_set or self._may_have_orphans.is_set or self._intake.has_adopted:
             return 0
-        if self._reclaimer.has_work or self._broker.connection.live_socket() is None:
+        if self._reclaimer.has_work or not self._broker.is_connected:
             return 0
         return self._prefetch.room_behind(coming)
 

@@ -54,7 +54,7 @@ class RoundTrips:
 
     async def _measure(self) -> float:
         """The best of a few; the first may have to open the connection."""
-        self._broker.connection.timeout_s = max(MEASURED_FOR_S, self._lease_ms / 1000)
+        self._broker.set_timeout(max(MEASURED_FOR_S, self._lease_ms / 1000))
         best = float("inf")
         for _ in range(MEASURED_TIMES):
             sent_at = lease_clock()
@@ -75,7 +75,7 @@ class RoundTrips:
         self._is_near = trip_s <= self._longest_s
         if not self._is_near:
             self._lease.note_trouble()
-        self._broker.connection.timeout_s = min(max(lease_s / 3, 4 * self._trip_s), 2 * lease_s / 3)
+        self._broker.set_timeout(min(max(lease_s / 3, 4 * self._trip_s), 2 * lease_s / 3))
 
     def note_failure(self) -> None:
         """A renewal failed: the next lease is measured for again."""

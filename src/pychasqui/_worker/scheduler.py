@@ -52,7 +52,7 @@ class SchedulerService(LeaderService):
         record: Callable[[Record], None] | None = None,
     ) -> None:
         outage = Outage("repeatables wait, the scheduler keeps trying", "repeatables are fired again")
-        super().__init__(repeats.connection, outage, on_death=on_death, record=record)
+        super().__init__(repeats, outage, on_death=on_death, record=record)
         self._repeats = repeats
         self._holder = holder
         self._tick_s = tick_s

@@ -15,7 +15,6 @@ from .._redis.broker import Broker
 from .._redis.connector import Connector
 from .._redis.keys import Keys
 from .._redis.repeatables import RepeatablesBroker
-from .._redis.timed_broker import make_broker
 from .._wire.event import Event
 from ..job import Job
 from ..metrics import GuardedSinks
@@ -79,8 +78,8 @@ class Components:
         """Let go of threads and connections. Safe after a start that failed."""
         self.failure_log.sum_up()
         await self.heartbeat.stop()
-        await self.reading.connection.close()
-        await self.broker.connection.close()
+        await self.reading.close()
+        await self.broker.close()
         if self.threads is not None:
             self.threads.close()
 
@@ -99,11 +98,11 @@ def build(
     keys = Keys(config.queue_name)
     shared = Shared(group=group, consumer=consumer, holdings=Holdings(config.concurrency, consumer), on_death=on_death)
 
-    broker = make_broker(connector.connection(timeout_s=limits.WORK_TIMEOUT_S), keys, metrics)
+    broker = connector.broker(keys, timeout_s=limits.WORK_TIMEOUT_S, sinks=metrics)
     # A blocked read would hold up whatever is sent behind it, so the reader has a connection of its own.
     # hot: entries come 15 us sooner in RESP2 on an idle machine
-    reading = Broker(connector.connection(timeout_s=limits.WORK_TIMEOUT_S, is_told=False), keys)
-    renewing = Broker(connector.connection(timeout_s=lease_ms / 1000), keys)
+    reading = connector.broker(keys, timeout_s=limits.WORK_TIMEOUT_S, gets_messages=False)
+    renewing = connector.broker(keys, timeout_s=lease_ms / 1000)
 
     promoter = PromoterService(broker, consumer, on_death=on_death, events_max_len=config.events_max_len, record=record)
     scheduler = SchedulerService(

@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 from ... import embedded
 from ..._core.defaults import GROUP
-from ..._redis.broker import Broker
 from ..._redis.connector import Connector
 from ..._redis.inspector import InspectorBroker
 from ..._redis.keys import Keys
@@ -56,18 +55,20 @@ class Stage:
     @asynccontextmanager
     async def look(self) -> AsyncIterator[str]:
         """Connect, or raise; yields a line about the server, and in the end takes the demo's queue away."""
-        connection = self._connector.connection(timeout_s=CONNECT_TIMEOUT_S)
+        names = (self._queue_name, f"{self._queue_name}-scenes")
+        brokers = {name: self._connector.broker(Keys(name), timeout_s=CONNECT_TIMEOUT_S) for name in names}
+        broker = brokers[self._queue_name]
         try:
-            socket = await connection.ready(connection.deadline())
+            await broker.now_ms()
             try:
-                yield f"{socket.dialect}, {'a private server' if self._folder else self._connector}"
+                yield f"{broker.server}, {'a private server' if self._folder else self._connector}"
             finally:
                 with contextlib.suppress(RedisTrouble):
-                    for name in (self._queue_name, f"{self._queue_name}-scenes"):
-                        keys = Keys(name)
-                        await InspectorBroker(Broker(connection, keys), keys, GROUP).remove_all_keys()
+                    for name, own in brokers.items():
+                        await InspectorBroker(own, Keys(name), GROUP).remove_all_keys()
         finally:
-            await connection.close()
+            for own in brokers.values():
+                await own.close()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

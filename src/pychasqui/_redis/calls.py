@@ -1,0 +1,121 @@
+"""Sends commands and scripts over one connection, about one queue. The brokers are made of this.
+
+Nothing above `_redis/` sees a socket, a dialect or a raw reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from ..errors import ConnectionLost, ReplyError
+from .connection import Connection
+from .error_actions import ErrorAction, action_for, is_refused_unheard
+from .event_batch import EventsOnSend, send_events
+from .keys import Keys
+from .scripts import Script
+from .socket import OnReply, pack
+
+FIRST_PAUSE_S = 0.05  # before a script is called for a third time
+LONGEST_PAUSE_S = 1.0
+MAX_HINT_BYTES = 32  # of a message that says in how many ms something is due
+
+
+class RedisCalls:
+    """call() and run() wait for the reply; send() does not."""
+
+    def __init__(self, connection: Connection, keys: Keys) -> None:
+        self._connection = connection
+        self._keys = keys
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connection.live_socket() is not None
+
+    @property
+    def client_id(self) -> int | None:
+        """The server's number for the open connection, as CLIENT UNBLOCK takes it; None while it is lost."""
+        socket = self._connection.live_socket()
+        return None if socket is None or socket.dialect is None else socket.dialect.client_id
+
+    @property
+    def server(self) -> str:
+        """The name and version of the server, such as "redis 8.6.0"; "" while there is no connection."""
+        socket = self._connection.live_socket()
+        return "" if socket is None or socket.dialect is None else str(socket.dialect)
+
+    @property
+    def reconnects(self) -> int:
+        """How many times the connection was opened again after a loss."""
+        return max(0, self._connection.openings - 1)
+
+    def set_timeout(self, timeout_s: float) -> None:
+        """How long each call from now on waits for its reply."""
+        self._connection.timeout_s = timeout_s
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def call(self, *words: Any) -> Any:
+        """Send one command and wait for its reply; raises ReplyError, ConnectionLost or CommandTimeout."""
+        return await self._connection.call(*words)
+
+    async def run(
+        self,
+        script: Script,
+        keys: tuple[str | bytes, ...],
+        arguments: tuple[Any, ...],
+        events: EventsOnSend | None = None,
+    ) -> Any:
+        """Call a script. One that the server has lost is sent as text; after a refusal that proves that nothing has
+        happened it is called again, with growing pauses, until its time is up."""
+        give_up_at, pause_s = self._connection.deadline(), 0.0
+        while True:
+            socket = await self._connection.ready(give_up_at)
+            asked = socket.ask(script.pack(socket, keys, arguments), self._connection.deadline())
+            if events is not None:
+                send_events(socket, self._keys.events, events(), self._connection.deadline())
+            try:
+                return await asked
+            except ReplyError as error:
+                if is_lost := action_for(error) is ErrorAction.NO_SCRIPT:
+                    script.forget(socket)
+                may_try_again = is_lost or is_refused_unheard(error)
+                if not may_try_again or asyncio.get_running_loop().time() >= give_up_at:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(max(2 * pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+
+    def send(self, words: tuple[Any, ...], on_reply: OnReply) -> None:
+        """Send one command in this turn's write. `on_reply` gets its reply, or at once why it cannot be sent."""
+        socket = self._connection.live_socket()
+        if socket is None or socket.is_congested:
+            on_reply(ConnectionLost("the server does not take it now"))
+        else:
+            socket.send(pack(*words), self._connection.deadline(), on_reply)
+
+    async def subscribe(self, channel: str, on_message: Callable[[bytes], None]) -> bool:
+        """Have `on_message` called with each message of a channel. False if this connection cannot listen.
+
+        The subscription ends with the socket, so callers renew it. Messages can be lost.
+        """
+        deadline = self._connection.deadline()
+        socket = await self._connection.ready(deadline)
+        assert socket.dialect is not None
+        if socket.dialect.protocol < 3:  # there a connection that listens can do nothing else
+            return False
+        return socket.listen(channel, on_message, deadline)
+
+    async def subscribe_to_hints(self, channel: str, on_due: Callable[[float], None]) -> bool:
+        """subscribe() for messages that say in how many ms something is due; `on_due` gets seconds."""
+        return await self.subscribe(channel, partial(_read_hint, on_due))
+
+
+def _read_hint(on_due: Callable[[float], None], message: bytes) -> None:
+    """Anybody may publish anything: what is no number is ignored."""
+    if len(message) < MAX_HINT_BYTES:
+        with suppress(ValueError):
+            on_due(float(message) / 1000)

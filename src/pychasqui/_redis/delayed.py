@@ -1,0 +1,62 @@
+"""The broker's calls about delayed jobs: promote them, move them, and hear of the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from .._core.limits import MAX_LEASE_MS, PROMOTE_BYTES
+from ..errors import ReplyError
+from . import scripts
+from .command_replies import read_scores
+from .leases import LeaseCalls
+from .replies import Promotion, read_count, read_found, read_promotion
+
+INDEX_KEPT_MS = 7 * 24 * 3600 * 1000  # a job can be found by its id for this long past its due time
+
+
+class DelayedCalls(LeaseCalls):
+    async def promote(self, holder: str, lease_ms: int, batch: int, *, events_max_len: int) -> Promotion:
+        """Move due jobs to the stream, up to `batch` of them and PROMOTE_BYTES.
+
+        Sent twice it moves what is due then, each job once.
+        """
+        keys = (self._keys.delayed, self._keys.stream, self._keys.promoter_lease, self._keys.dead, self._keys.events)
+        arguments = (holder, lease_ms, batch, MAX_LEASE_MS, events_max_len, self._keys.prefix, PROMOTE_BYTES)
+        return read_promotion(await self.run(scripts.PROMOTE, keys, arguments))
+
+    async def release_promoter_lease(self, holder: str) -> None:
+        """End the promoter's lease, if this holder has it."""
+        await self.run(scripts.RELEASE_LEASE, (self._keys.promoter_lease,), (holder,))
+
+    async def count_delayed(self) -> tuple[int, int]:
+        """How many jobs are delayed, and for how many ms the first of them has been due; 0 if it is not."""
+        depth, first, now_ms = await asyncio.gather(
+            self.call("ZCARD", self._keys.delayed),
+            self.call("ZRANGE", self._keys.delayed, 0, 0, "WITHSCORES"),
+            self.now_ms(),
+        )
+        for _, due_ms in read_scores(first):
+            return read_count(depth), int(min(max(0, now_ms - due_ms), now_ms))  # a score may be infinite
+        return read_count(depth), 0
+
+    async def subscribe_to_due(self, on_due: Callable[[float], None]) -> bool:
+        """Have `on_due` called with the seconds until a job is due, if it is the next. False if this cannot be."""
+        return await self.subscribe_to_hints(self._keys.due_channel, on_due)
+
+    def publish_due(self, delay_ms: int) -> None:
+        """Publish to the leader that a job is due in `delay_ms`. The message may be lost: the leader also polls."""
+        self.send(("PUBLISH", self._keys.due_channel, delay_ms), _ignore)
+
+    async def move_delayed(self, what: str, ids: list[str], delay_ms: int = 0) -> list[bool]:
+        """Cancel, postpone or run delayed jobs; whether each was there. Sent twice, the second finds nothing to do."""
+        head = (what, delay_ms, self._keys.prefix, INDEX_KEPT_MS, self._keys.due_channel)
+        keys = (self._keys.delayed, self._keys.stream)
+        found = read_found(await self.run(scripts.MOVE_DELAYED, keys, (*head, *ids)))
+        if found.refusal:
+            raise ReplyError(found.refusal)
+        return found.each
+
+
+def _ignore(reply: object) -> None:
+    """Nobody waits for it."""

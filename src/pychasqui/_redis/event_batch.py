@@ -1,0 +1,67 @@
+"""Events that are written together: as the event writer gives them, and as the scripts take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import Any, TypeAlias
+
+from .._wire.event import Event, joined
+from ..errors import ConnectionLost, RedisTrouble, ReplyError
+from . import scripts
+from .error_actions import ErrorAction, action_for
+from .socket import Socket
+
+# Job id, job name, attempt, start in ms ("" if its start is already written), end in ms, duration in us.
+# hot: a plain tuple; a NamedTuple takes 0.3 us longer a job
+CompletedEvent: TypeAlias = tuple[str, str, int, int | str, int, int]
+
+OnWritten = Callable[[int, RedisTrouble | None], None]  # gets how many events, and why they are lost if they are
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """`others` are written first. `on_written` is called once for each kind that is there."""
+
+    max_len: int  # about how many events the stream keeps
+    on_written: OnWritten
+    others: list[Event] = field(default_factory=list)
+    completed: list[CompletedEvent] = field(default_factory=list)
+    has_results: bool = False  # the results of the completed jobs are stored
+
+
+# Events that belong to a call are asked for when the call is sent, not before: as long as an ack waits for its
+# connection, the start of a job may still be written without it.
+EventsOnSend = Callable[[], EventBatch]
+
+
+def send_events(socket: Socket, stream: str, batch: EventBatch, deadline: float) -> None:
+    """Write the events in this turn's write, or drop them if the server is slow to take what is written."""
+    if batch.others:
+        words = (batch.max_len, *joined(*batch.others))
+        _send(socket, scripts.WRITE_EVENTS, stream, words, deadline, partial(batch.on_written, len(batch.others)))
+    if batch.completed:
+        words = (batch.max_len, int(batch.has_results), *chain.from_iterable(batch.completed))
+        _send(socket, scripts.WRITE_COMPLETED, stream, words, deadline, partial(batch.on_written, len(batch.completed)))
+
+
+def _send(
+    socket: Socket,
+    script: scripts.Script,
+    stream: str,
+    words: tuple[Any, ...],
+    deadline: float,
+    on_written: Callable[[RedisTrouble | None], None],
+) -> None:
+    if socket.is_congested:
+        on_written(ConnectionLost("the server is slow to take what is written"))
+        return
+
+    def answered(reply: Any) -> None:
+        if isinstance(reply, ReplyError) and action_for(reply) is ErrorAction.NO_SCRIPT:
+            script.forget(socket)  # these events are lost, the next ones are not
+        on_written(reply if isinstance(reply, RedisTrouble) else None)
+
+    socket.send(script.pack(socket, (stream,), words), deadline, answered)

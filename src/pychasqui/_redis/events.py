@@ -1,0 +1,46 @@
+"""The conversation with Redis about a queue's event stream, which is only read here. Every call can be sent again."""
+
+from __future__ import annotations
+
+from .._wire.lenient import read_pairs, read_text
+from ..errors import ReplyError
+from .calls import RedisCalls
+from .command_replies import read_newest_id
+from .keys import Keys
+from .replies import Entry, read_entries, read_range, reads_replies
+
+
+@reads_replies
+class EventsBroker:
+    """The conversation about one queue's events, over a connection that a blocked read may hold up."""
+
+    def __init__(self, calls: RedisCalls, keys: Keys) -> None:
+        self._calls = calls
+        self._keys = keys
+
+    async def last_event_id(self) -> str:
+        """The id of the newest event; "0-0" if there is none."""
+        return read_newest_id(await self._calls.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", 1))
+
+    async def last_generated_id(self) -> str | None:
+        """The largest id that the event stream has given out, of removed events too; None if there is no stream."""
+        try:
+            about = await self._calls.call("XINFO", "STREAM", self._keys.events)
+        except ReplyError as error:
+            if "no such key" in str(error):
+                return None
+            raise
+        return read_text(read_pairs(about).get(b"last-generated-id"))
+
+    async def recent_events(self, count: int) -> list[Entry]:
+        """The newest events, oldest first."""
+        newest = read_range(await self._calls.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", count))
+        return newest[::-1]
+
+    async def read_events(self, after: str, count: int, block_ms: int) -> list[Entry]:
+        """The events after that one; waits up to `block_ms` for the first."""
+        words = ("XREAD", "COUNT", count, "BLOCK", block_ms, "STREAMS", self._keys.events, after)
+        return read_entries(await self._calls.call(*words))
+
+    async def close(self) -> None:
+        await self._calls.close()

@@ -1,0 +1,79 @@
+"""The broker's calls about the workers of a group: their leases, what they say of themselves, and the group itself.
+
+A lease is an entry of a sorted set: the consumer's name, and the server's time in ms at which the lease ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from .._core.limits import MAX_WORKER_LEASE_MS, RELEASED
+from . import scripts
+from .calls import RedisCalls
+from .command_replies import read_score, read_scores, read_time_ms
+from .replies import read_count, read_ids
+
+WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the set of leases outlives the last worker, so that its entries are found
+FAR_LEASES_A_CALL = 100
+RELEASED_IDLE_MS = 24 * 3600 * 1000  # idle enough for every official consumer's claim_min_idle_ms
+
+
+class LeaseCalls(RedisCalls):
+    async def now_ms(self) -> int:
+        """The server's clock, the only one that leases are judged by."""
+        return read_time_ms(await self.call("TIME"))
+
+    async def renew_lease(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
+        """Renew this worker's lease and its hold on entries, each with its delivery; returns those it has lost.
+
+        While the group is gone this call fails, and rebuild_group() renews the lease.
+        """
+        keys = (self._keys.stream, self._keys.workers_of(group))
+        arguments = (word for entry in held for word in entry)
+        return read_ids(
+            await self.run(scripts.RENEW_LEASE, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments))
+        )
+
+    async def rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
+        """Report what this worker holds; returns whether the group is there.
+
+        If it is not, the script makes it as soon as every living worker has reported.
+        """
+        keys = (self._keys.stream, self._keys.workers_of(group), self._keys.regroup(group))
+        head = (group, consumer, lease_ms, WORKERS_KEPT_MS, RELEASED, RELEASED_IDLE_MS)
+        arguments = (word for entry in held for word in entry)
+        return bool(read_count(await self.run(scripts.REBUILD_GROUP, keys, (*head, *arguments))))
+
+    async def leave_group(self, group: str, consumer: str) -> bool:
+        """Whether the consumer's name is gone; if not, the other workers take over what it holds."""
+        await self.call("DEL", self._keys.worker(consumer))
+        keys = (self._keys.stream, self._keys.workers_of(group))
+        return bool(read_count(await self.run(scripts.LEAVE_GROUP, keys, (group, consumer, WORKERS_KEPT_MS))))
+
+    async def leases(self, group: str) -> dict[bytes, float]:
+        """Each worker's lease: the server's time in ms at which it ends, 0 if the worker has left."""
+        return dict(read_scores(await self.call("ZRANGE", self._keys.workers_of(group), 0, -1, "WITHSCORES")))
+
+    async def lease_of(self, group: str, consumer: str) -> tuple[float, float]:
+        """The lease of that worker, and how many ms of it are left; 0 and less if there is none any more."""
+        lease, now_ms = await asyncio.gather(self.call("ZSCORE", self._keys.workers_of(group), consumer), self.now_ms())
+        ends_ms = read_score(lease)
+        return (0.0, 0.0) if ends_ms is None else (ends_ms, ends_ms - now_ms)
+
+    async def cap_leases(self, group: str, lease_ms: int) -> list[bytes]:
+        """Let leases that no worker of ours can have taken end in `lease_ms`; returns whose they are.
+
+        Somebody else has written them, and whatever waits for their end would wait for as long as they please.
+        """
+        workers, now_ms = self._keys.workers_of(group), await self.now_ms()
+        far = await self.call(
+            "ZRANGEBYSCORE", workers, f"({now_ms + MAX_WORKER_LEASE_MS}", "+inf", "LIMIT", 0, FAR_LEASES_A_CALL
+        )
+        names = read_ids(far)
+        for name in names:
+            await self.call("ZADD", workers, "XX", "LT", now_ms + lease_ms, name)
+        return names
+
+    async def write_worker_record(self, consumer: str, record: bytes, kept_ms: int) -> None:
+        """Store what a worker says of itself. Sent twice it says the same."""
+        await self.call("SET", self._keys.worker(consumer), record, "PX", kept_ms)

@@ -1,0 +1,66 @@
+"""The broker's calls about entries that consumers of a group hold: list them, claim them, release them."""
+
+from __future__ import annotations
+
+from .._core.limits import RELEASED
+from . import scripts
+from .command_replies import read_holders, read_holds, read_last_pending
+from .leases import RELEASED_IDLE_MS, WORKERS_KEPT_MS, LeaseCalls
+from .replies import Bounds, Claimed, read_claimed, read_count
+
+
+class PendingCalls(LeaseCalls):
+    async def holders(self, group: str) -> dict[bytes, int]:
+        """How many entries each consumer holds."""
+        return read_holders(await self.call("XPENDING", self._keys.stream, group))
+
+    async def last_pending_id(self, group: str) -> bytes | None:
+        """The last entry that is pending for any consumer."""
+        return read_last_pending(await self.call("XPENDING", self._keys.stream, group))
+
+    async def list_pending(
+        self, group: str, consumer: str, after: bytes, last: bytes, count: int, bounds: Bounds
+    ) -> list[Claimed]:
+        """A page of what is pending for this consumer, after an entry id; b"" for the first page."""
+        arguments = (group, consumer, _start(after), last, count, *bounds)
+        return read_claimed(await self.run(scripts.LIST_PENDING, (self._keys.stream,), arguments))
+
+    async def list_pending_ids(
+        self, group: str, consumer: str, after: bytes, last: bytes, count: int
+    ) -> list[tuple[bytes, int]]:
+        """A page of the ids of what is pending for this consumer, each with how often it was delivered."""
+        page = await self.call("XPENDING", self._keys.stream, group, _start(after), last, count, consumer)
+        return [(hold.entry_id, hold.deliveries) for hold in read_holds(page)]
+
+    async def take_over(
+        self, group: str, consumer: str, dead: bytes, lease: float, min_idle_ms: int, count: int, bounds: Bounds
+    ) -> list[Claimed] | None:
+        """Claim entries of a dead worker; None if its lease has moved, so that it lives after all."""
+        keys = (self._keys.stream, self._keys.workers_of(group))
+        arguments = (group, consumer, dead, repr(lease), min_idle_ms, count, *bounds)
+        reply = await self.run(scripts.TAKE_OVER, keys, arguments)
+        return None if reply is None else read_claimed(reply)
+
+    async def claim_idle(
+        self, group: str, consumer: str, min_idle_ms: int, count: int, bounds: Bounds
+    ) -> list[Claimed]:
+        """Claim entries that lie idle with consumers without a lease."""
+        keys = (self._keys.stream, self._keys.workers_of(group))
+        return read_claimed(await self.run(scripts.CLAIM_IDLE, keys, (group, consumer, min_idle_ms, count, *bounds)))
+
+    async def count_delivery(self, group: str, consumer: str, seen: list[tuple[bytes, int]]) -> None:
+        """Count one more delivery of entries of this consumer, each with the delivery that was seen."""
+        arguments = (word for entry in seen for word in entry)
+        await self.run(scripts.COUNT_DELIVERY, (self._keys.stream,), (group, consumer, *arguments))
+
+    async def release_entries(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
+        """Hand unstarted entries back, each with the number of its earlier deliveries."""
+        arguments = [word for entry in held for word in entry]
+        keys = (self._keys.stream, self._keys.workers_of(group))
+        head = (group, consumer, RELEASED, RELEASED_IDLE_MS, WORKERS_KEPT_MS)
+        return read_count(await self.run(scripts.RELEASE_ENTRIES, keys, (*head, *arguments)))
+
+
+def _start(after: bytes) -> bytes:
+    """The beginning of a range behind an entry."""
+    return b"(" + after if after else b"-"

@@ -1,0 +1,55 @@
+"""A read of new entries: what is asked for, and the answer that is on its way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
+
+from ..errors import ChasquiError
+from .replies import Entry, read_entries
+from .socket import Socket
+
+
+class ReadRequest(NamedTuple):
+    max_count: int
+    block_ms: int | None  # how long the server waits for the first entry; None: it does not wait
+    max_reply_bytes: float  # a larger reply ends the connection with ReplyTooLarge before all of it is here
+    on_small_batch: Callable[[list[Entry], int], None]  # gets entries, and the bytes of their reply, as they arrive
+    small: int  # a batch of fewer entries is small; a larger one goes only to the caller that awaits it
+
+
+class Reading:
+    """A read that is on its way; `await reading` returns its entries. The caller of a large batch asks for the next
+    one first, and then takes in what came."""
+
+    __slots__ = ("_arrived", "_request", "_socket", "reply_bytes")
+
+    def __init__(self, socket: Socket, request: ReadRequest) -> None:
+        self.reply_bytes = 0  # what the reply took on the line
+        self._socket = socket
+        self._request = request
+        self._arrived: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()
+
+    def __await__(self) -> Generator[Any, None, list[Entry]]:
+        return self._arrived.__await__()
+
+    def on_reply(self, reply: Any) -> None:
+        if isinstance(reply, ChasquiError):
+            self._fail(reply)
+            return
+        self.reply_bytes = self._socket.arriving_bytes
+        try:
+            entries = read_entries(reply)
+            if 0 < len(entries) < self._request.small:
+                # hot: a turn of the loop before the task that awaits them is awake
+                self._request.on_small_batch(entries, self.reply_bytes)
+        except Exception as error:  # noqa: BLE001  the reader's defect, not the socket's: the reader gets it
+            self._fail(error)
+        else:
+            if not self._arrived.done():
+                self._arrived.set_result(entries)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._arrived.done():
+            self._arrived.set_exception(error)

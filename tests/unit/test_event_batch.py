@@ -1,0 +1,96 @@
+"""Events leave as the scripts take them, behind whatever the turn has sent, or are dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import hiredis
+import pytest
+
+from pychasqui._redis.event_batch import CompletedEvent, EventBatch, send_events
+from pychasqui._redis.scripts import WRITE_COMPLETED, WRITE_EVENTS
+from pychasqui._redis.socket import Socket
+from pychasqui._wire.event import Event
+from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
+
+FIRST: CompletedEvent = ("job-1", "mail", 1, 1000, 1250, 250_000)
+SECOND: CompletedEvent = ("job-2", "mail", 3, "", 1260, 1000)
+TIMEOUT = 10.0
+
+
+class FakeSocket:
+    """Keeps the commands that are sent, and the callbacks that wait for their replies."""
+
+    def __init__(self) -> None:
+        self.is_congested = False
+        self.scripts: set[bytes] = {WRITE_EVENTS.hash, WRITE_COMPLETED.hash}
+        self.sent: list[list[bytes]] = []
+        self.answers: list[Callable[[Any], None]] = []
+
+    def send(self, packed: bytes, deadline: float, on_reply: Callable[[Any], None]) -> None:
+        reader = hiredis.Reader()
+        reader.feed(packed)
+        self.sent.append(cast(list[bytes], reader.gets()))
+        self.answers.append(on_reply)
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.socket = FakeSocket()
+        self.written: list[tuple[int, RedisTrouble | None]] = []
+
+    def send(self, *, others: list[Event] | None = None, completed: list[CompletedEvent] | None = None) -> None:
+        written = lambda count, trouble: self.written.append((count, trouble))  # noqa: E731
+        batch = EventBatch(1000, written, others or [], completed or [], has_results=True)
+        send_events(cast(Socket, self.socket), "stream", batch, TIMEOUT)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_completed_jobs_leave_in_one_call(desk: Desk) -> None:
+    desk.send(completed=[FIRST, SECOND])
+    words = b"1000 1 job-1 mail 1 1000 1250 250000 job-2 mail 3".split()
+    expected = [b"EVALSHA", WRITE_COMPLETED.hash, b"1", b"stream", *words, b"", b"1260", b"1000"]
+    assert desk.socket.sent == [expected]
+
+
+def test_other_events_leave_first_each_with_its_number_of_words(desk: Desk) -> None:
+    desk.send(others=[Event("drained", at_ms=5), Event("active", "job-1", "mail", at_ms=6)], completed=[FIRST])
+    others, completed = desk.socket.sent
+    assert others[:5] == [b"EVALSHA", WRITE_EVENTS.hash, b"1", b"stream", b"1000"]
+    assert others[5:12] == [b"6", b"e", b"drained", b"id", b"", b"ts", b"5"]
+    assert others[12:] == b"8 e active id job-1 ts 6 n mail".split()
+    assert completed[1] == WRITE_COMPLETED.hash
+
+
+def test_an_empty_batch_sends_nothing(desk: Desk) -> None:
+    desk.send()
+    assert (desk.socket.sent, desk.written) == ([], [])
+
+
+def test_a_server_that_is_slow_to_take_what_is_written_gets_no_events(desk: Desk) -> None:
+    desk.socket.is_congested = True
+    desk.send(others=[Event("drained")], completed=[FIRST, SECOND])
+    assert desk.socket.sent == []
+    assert [count for count, _ in desk.written] == [1, 2]
+    assert {str(trouble) for _, trouble in desk.written} == {"the server is slow to take what is written"}
+
+
+@pytest.mark.parametrize("trouble", (ReplyError("OOM command not allowed"), ConnectionLost("cut")))
+def test_the_writer_learns_of_each_answer(desk: Desk, trouble: RedisTrouble) -> None:
+    desk.send(others=[Event("drained")], completed=[FIRST, SECOND])
+    for answer, reply in zip(desk.socket.answers, (1, trouble), strict=True):
+        answer(reply)
+    assert desk.written == [(1, None), (2, trouble)]
+
+
+def test_a_script_that_the_server_has_lost_is_sent_as_text_with_the_next_events(desk: Desk) -> None:
+    for _ in range(2):
+        desk.send(completed=[FIRST])
+        desk.socket.answers[-1](ReplyError("NOSCRIPT No matching script"))
+    assert [words[0] for words in desk.socket.sent] == [b"EVALSHA", b"EVAL"]
+    assert [count for count, _ in desk.written] == [1, 1]
