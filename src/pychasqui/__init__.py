@@ -39,12 +39,12 @@ from .exporter import QueueExporter
 from .inspector import JobView, Page, WorkerInfo
 from .job import Job
 from .metrics import InMemorySink, MetricsSink
-from .official import Consumer, Producer, Scheduler, version
+from .official import Consumer, Producer, version
 from .queue import Queue
 from .repeatables import Repeatable, RepeatableMeta, Repeatables
 from .retry import BackoffSpec, RetryPolicy
 from .schedule import MissedFiresPolicy, RepeatPattern, next_fire, next_fires
-from .standalone import Promoter
+from .standalone import Promoter, Scheduler
 from .worker import Worker
 
 __all__ = [

@@ -24,7 +24,7 @@ from ._redis.events import EventsBroker
 from ._redis.keys import Keys
 from ._wire.event import QueueEvent, read_event
 from ._wire.lenient import read_entry_id
-from ._worker.service import Outage
+from ._worker.outage import Outage
 from .errors import Closed, InvalidArgument, InvalidType, RedisTrouble
 
 __all__ = ["QueueEvent", "QueueEvents"]
@@ -177,9 +177,9 @@ class QueueEvents:
             # away, and may bring them back.
             if action_for(error) is ErrorAction.FATAL and not self._has_read and not self._outage.is_on:
                 raise
-            await asyncio.sleep(self._outage.goes_on(error))
+            await asyncio.sleep(self._outage.pause_after(error))
             return
-        self._outage.is_over()
+        self._outage.end()
         self._has_read = True
         if not entries:
             await self._follow_a_new_stream()

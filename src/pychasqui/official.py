@@ -1,8 +1,8 @@
 """The rest of the official package's names, so that its users change one import line.
 
 Producer and Consumer are its low-level pair: bytes in, bytes out. Both stand on Queue and Worker, and so the bytes must
-be MessagePack, which is what every worker reads. Scheduler is ours with its arguments as well. What differs beyond that
-is in docs/reference/differences.md.
+be MessagePack, which is what every worker reads. The Scheduler of `standalone.py` takes the official
+arguments as well. What differs beyond that is in docs/reference/differences.md.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from . import standalone as leaders
-from ._core import checks, defaults
+from ._core import checks
 from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
 from ._version import __version__
@@ -172,45 +171,6 @@ class Consumer:
         payload = encode_data(job.data)
         result = await self._handler(NativeJob(job.id, job.name, payload, job.created_at_ms, job.attempt))
         return None if result is None else _data(result)
-
-
-class Scheduler(leaders.Scheduler):
-    """Fires due repeatables. Takes (queue_name, redis_url=...), and (redis_url, queue_name) as the official one does.
-
-    tick_interval_ms  how often to look for repeatables that it has not heard of
-    batch             how many repeatables to look at in one go; all that are due are fired
-    lock_ttl_secs     how long it leads after its last sign of life, 10 at most: others cut a longer lease to that
-    max_stream_len    has no effect: nothing is ever trimmed
-    """
-
-    def __init__(
-        self,
-        *names: str,
-        queue_name: str | None = None,
-        redis_url: str | None = None,
-        tick_interval_ms: int | None = None,
-        batch: int | None = None,
-        max_stream_len: int | None = None,
-        lock_ttl_secs: int | None = None,
-        **options: Any,
-    ) -> None:
-        if len(names) == 2:
-            redis_url, queue_name = names
-        elif len(names) == 1 and queue_name is None:
-            (queue_name,) = names
-        elif len(names) == 1:
-            (redis_url,) = names
-        if len(names) > 2 or queue_name is None:
-            raise InvalidType("Scheduler takes a queue_name and a redis_url")
-        checks.check_int("max_stream_len", max_stream_len, 0, default=0)
-        super().__init__(
-            queue_name,
-            redis_url=redis_url or defaults.REDIS_URL,
-            tick_interval_ms=tick_interval_ms,
-            batch=batch,
-            lock_ttl_secs=lock_ttl_secs,
-            **options,
-        )
 
 
 def _job(payload: bytes, opts: Mapping[str, Any]) -> dict[str, Any]:

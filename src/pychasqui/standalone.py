@@ -16,7 +16,7 @@ from ._redis.repeatables import RepeatablesBroker
 from ._worker import promoter, scheduler
 from ._worker.lifecycle import Lifecycle
 from ._worker.service import Service
-from .errors import RedisTrouble
+from .errors import InvalidType, RedisTrouble
 from .metrics import GuardedSinks, MetricsSink
 
 log = logging.getLogger("chasqui.leaders")
@@ -127,15 +127,36 @@ class Promoter(_StandaloneLeader):
 class Scheduler(_StandaloneLeader):
     """Fires due repeatables. Every worker has one inside; of all that run, one leads.
 
-    tick_interval_ms  how often to look for repeatables that it has not heard of
-    batch             how many to look at in one go
+    It takes (queue_name, redis_url=...), and (redis_url, queue_name) as the official one does.
+
+    tick_interval_ms  how often to look for repeatables that it was not notified of
+    batch             how many repeatables to look at in one go; all that are due are fired
+    lock_ttl_secs     how long it leads after its last renewal, 10 at most: others cut a longer lease to that
+    max_stream_len    has no effect: nothing is ever trimmed
     """
 
     def __init__(
-        self, queue_name: str, *, tick_interval_ms: int | None = None, batch: int | None = None, **options: Any
+        self,
+        *names: str,
+        queue_name: str | None = None,
+        redis_url: str | None = None,
+        tick_interval_ms: int | None = None,
+        batch: int | None = None,
+        max_stream_len: int | None = None,
+        lock_ttl_secs: int | None = None,
+        **options: Any,
     ) -> None:
+        if len(names) == 2:
+            redis_url, queue_name = names
+        elif len(names) == 1 and queue_name is None:
+            (queue_name,) = names
+        elif len(names) == 1:
+            (redis_url,) = names
+        if len(names) > 2 or queue_name is None:
+            raise InvalidType("Scheduler takes a queue_name and a redis_url")
+        checks.check_int("max_stream_len", max_stream_len, 0, default=0)
         self._lease_ms = limits.SCHEDULER_LEASE_MS
-        super().__init__(queue_name, **options)
+        super().__init__(queue_name, redis_url=redis_url or defaults.REDIS_URL, lock_ttl_secs=lock_ttl_secs, **options)
         self._batch = checks.check_int("batch", batch, 1, 10_000, default=scheduler.BATCH)
         self._tick_ms = checks.check_int(
             "tick_interval_ms", tick_interval_ms, 10, limits.MAX_TICK_MS, default=defaults.SCHEDULER_TICK_MS

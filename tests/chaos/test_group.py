@@ -239,7 +239,7 @@ class TestOtherWorkers:
             await eventually(lambda: "is back" in caplog.text)
         said = [record.getMessage() for record in caplog.records if "the group" in record.getMessage()]
         assert [line.partition(":")[0] for line in said] == [
-            "the group of worker me is gone and made anew once all workers have said what they hold",
+            "the group of worker me is gone; it is made again once all workers have reported what they hold",
             "the group of worker me is back",
         ]
         assert not [record for record in caplog.records if "keeps trying" in record.getMessage()]

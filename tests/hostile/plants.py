@@ -11,16 +11,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
-from pychasqui import RedisTrouble, dlq
+from pychasqui import RedisTrouble
+from pychasqui._wire import dead_letter
 from pychasqui._worker.decoder import Decoder
+from pychasqui._worker.outage import Outage
 from pychasqui._worker.promoter import PromoterService
-from pychasqui._worker.service import Outage
 
 
 @contextmanager
 def _death() -> Iterator[None]:
     """The promoter fails when it finds a delayed member that is no job, and a loop that fails ends."""
-    plan, goes_on = PromoterService._plan, Outage.goes_on
+    plan, pause_after = PromoterService._plan, Outage.pause_after
 
     def careless(self: PromoterService, done: Any, *arguments: Any, **options: Any) -> float:
         if done.set_aside:
@@ -30,16 +31,16 @@ def _death() -> Iterator[None]:
     def fatal(self: Outage, error: Exception) -> float:
         if not isinstance(error, RedisTrouble):
             raise error
-        return goes_on(self, error)
+        return pause_after(self, error)
 
-    with patch.object(PromoterService, "_plan", careless), patch.object(Outage, "goes_on", fatal):
+    with patch.object(PromoterService, "_plan", careless), patch.object(Outage, "pause_after", fatal):
         yield
 
 
 @contextmanager
 def _stuck() -> Iterator[None]:
     """A process that meets a key of a wrong type waits for an hour."""
-    with patch.object(Outage, "goes_on", lambda self, error: 3600.0):
+    with patch.object(Outage, "pause_after", lambda self, error: 3600.0):
         yield
 
 
@@ -59,7 +60,7 @@ def _lost() -> Iterator[None]:
 @contextmanager
 def _reader() -> Iterator[None]:
     """A dead letter's name is taken for UTF-8."""
-    with patch.object(dlq, "decode_name", lambda raw: (raw or b"").decode()):
+    with patch.object(dead_letter, "decode_name", lambda raw: (raw or b"").decode()):
         yield
 
 

@@ -54,7 +54,7 @@ class RedisCalls:
 
     def set_timeout(self, timeout_s: float) -> None:
         """How long each call from now on waits for its reply."""
-        self._connection.timeout_s = timeout_s
+        self._connection.set_timeout(timeout_s)
 
     async def close(self) -> None:
         await self._connection.close()

@@ -111,6 +111,10 @@ class Connection:
                 if not is_refused_unheard(error) or asyncio.get_running_loop().time() >= give_up_at:
                     raise
 
+    def set_timeout(self, timeout_s: float) -> None:
+        """From the next command on."""
+        self.timeout_s = timeout_s
+
     def deadline(self, timeout_s: float | None = None) -> float:
         return asyncio.get_running_loop().time() + (self.timeout_s if timeout_s is None else timeout_s)
 

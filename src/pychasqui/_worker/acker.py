@@ -102,13 +102,11 @@ class Acker(Service):
             self.wake()
 
     def reschedule(self, job: Rescheduled) -> None:
-        self._failed.waiting.append(job)
-        self._failed.bytes += job.size
+        self._failed.add(job, job.size)
         self.wake()
 
     def bury(self, job: Buried) -> None:
-        self._dead.waiting.append(job)
-        self._dead.bytes += job.size
+        self._dead.add(job, job.size)
         self.wake()
 
     async def _run(self) -> None:
@@ -158,7 +156,7 @@ class Acker(Service):
         unanswered: list[T] = []
         refused: list[T] = []
         troubles: list[BaseException] = []
-        refusal = ""
+        refusal, freed_bytes = "", 0
         for batch, answer in zip(batches, answers, strict=True):
             if isinstance(answer, BaseException):
                 unanswered += batch
@@ -167,9 +165,9 @@ class Acker(Service):
                 again = self._see(batch, answer)
                 refused += again
                 refusal = answer.refusal or refusal
-                moves.bytes -= sum(job.size for job in batch) - sum(job.size for job in again)
-        moves.refused += refused
-        moves.waiting[: sum(map(len, batches))] = unanswered  # in one step: the keeper's thread looks at it
+                freed_bytes += sum(job.size for job in batch) - sum(job.size for job in again)
+        sent = sum(map(len, batches))
+        moves.settle_first(sent, unanswered=unanswered, refused=refused, freed_bytes=freed_bytes)
         if troubles:
             raise troubles[0]
         moves.answered(refused, refusal)

@@ -23,9 +23,9 @@ from .group_recovery import GroupRecovery
 from .lanes import Lanes
 from .loop_thread import LoopThread
 from .loop_watch import LoopWatch
+from .outage import Outage
 from .pause_watch import PauseWatch
 from .round_trips import RoundTrips
-from .service import Outage
 from .shared import Shared
 from .worker_record_writer import WorkerRecordWriter
 
@@ -78,9 +78,9 @@ class Heartbeat:
         self._until = 0.0  # when the last lease ends
         self._has_left = False
         self._reporting = asyncio.Lock()
+        group = f"the group of worker {self._consumer}"
         self._groupless = Outage(
-            f"the group of worker {self._consumer} is gone and made again once all workers have said what they hold",
-            f"the group of worker {self._consumer} is back",
+            f"{group} is gone; it is made again once all workers have reported what they hold", f"{group} is back"
         )
         self._outage = Outage(
             f"worker {self._consumer} cannot renew its lease and keeps trying",
@@ -183,7 +183,7 @@ class Heartbeat:
             if is_first and action in (ErrorAction.FATAL, ErrorAction.REAUTHENTICATE):
                 raise
             self._lease.note_trouble()
-            return min(self._outage.goes_on(error), self._renew_s)
+            return min(self._outage.pause_after(error), self._renew_s)
         self._round_trips.note_renewal(lease_clock() - sent_at)
         return self._see_renewed(sent_at, lost, was_over=was_over)
 
@@ -213,10 +213,10 @@ class Heartbeat:
             await self._broker.leave_group(self._group, self._consumer)
 
     def _see_renewed(self, sent_at: float, lost: set[bytes], *, was_over: bool) -> float:
-        self._outage.is_over()
+        self._outage.end()
         self._has_left = False
         if self._groupless.is_on:
-            self._groupless.is_over()
+            self._groupless.end()
             # What was handed back after the last report is ours by that report.
             self._thread.call_in_worker_loop(self._may_have_orphans.set)
         until, now = sent_at + self._lease_ms / 1000, lease_clock()
@@ -245,14 +245,14 @@ class Heartbeat:
     async def _report(self, error: RedisTrouble) -> float:
         """The group is gone: report what is held. Returns how long to wait before the next look."""
         async with self._reporting:
-            self._groupless.goes_on(error)
+            self._groupless.pause_after(error)
             sent_at = lease_clock()
             was_over = sent_at >= self._lease.until
             try:
                 is_back = await self._recovery.report(self._broker)
             except RedisTrouble as trouble:
-                return min(self._outage.goes_on(trouble), self._renew_s)
-        self._outage.is_over()
+                return min(self._outage.pause_after(trouble), self._renew_s)
+        self._outage.end()
         if is_back:
             return 0.0
         if not was_over:  # else nothing may start before it is known whose it is, and that shows when the group is back

@@ -21,7 +21,8 @@ from .._redis.repeatables import RepeatablesBroker
 from .._redis.replies import OtherLeader
 from ..errors import RedisTrouble
 from ..metrics import LockOutcome, Record
-from .service import Outage, Service
+from .outage import Outage
+from .service import Service
 from .shared import OnDeath
 
 log = logging.getLogger("chasqui.leaders")
@@ -93,10 +94,10 @@ class LeaderService(Service):
             try:
                 wait_s = await self._look()
             except Exception as error:  # noqa: BLE001  the border of this part: a look can be made again, whatever it was
-                wait_s = self._outage.goes_on(error)
+                wait_s = self._outage.pause_after(error)
                 self._next_due = float("inf")
             else:
-                self._outage.is_over()
+                self._outage.end()
             look_at = monotonic() + wait_s
             while not self._is_stopping and (left := min(look_at, self._soonest()) - monotonic()) > 0:
                 await self._sleep(left)
@@ -142,3 +143,9 @@ class LeaderService(Service):
                 other.name,
                 self.role,
             )
+
+
+def until_free_s(lease_left_ms: int, most_s: float) -> float:
+    """How long to wait for a lease that another process holds: until it ends if it is not renewed, so that nothing is
+    held up for longer than that; -1 if it has no end."""
+    return most_s if lease_left_ms < 0 else min(most_s, (lease_left_ms + 1) / 1000)

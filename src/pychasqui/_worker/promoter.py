@@ -17,8 +17,8 @@ from .._redis.broker import Broker
 from .._redis.replies import Promotion
 from ..errors import ReplyError
 from ..metrics import PromoterTick, Record
-from .leader import LeaderService
-from .service import Outage, until_free_s
+from .leader import LeaderService, until_free_s
+from .outage import Outage
 from .shared import OnDeath
 
 log = logging.getLogger("chasqui.promoter")
@@ -89,9 +89,9 @@ class PromoterService(LeaderService):
         if done.other is not None:
             return until_free_s(done.next_due_ms, self._rest_s)
         if done.refusal:
-            self._refusals.goes_on(ReplyError(done.refusal))
+            self._refusals.pause_after(ReplyError(done.refusal))
         else:
-            self._refusals.is_over()
+            self._refusals.end()
         wait_s = self._plan(done, now, was_expected=was_expected, hears=hears)
         if self._record is not None:
             await self._report(self._record, done)

@@ -22,10 +22,11 @@ from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
 from .intake import Intake
 from .lanes import Lanes
 from .orphans import Orphans
+from .outage import Outage
 from .prefetch import WORTH_READING, Prefetch
 from .reclaimer import Reclaimer
 from .release import Releaser
-from .service import Outage, Service
+from .service import Service
 from .shared import Shared
 
 log = logging.getLogger("chasqui.worker")
@@ -221,7 +222,7 @@ class Reader(Service):
             reading = await self._ask(count, block_ms)
             while True:
                 entries = await reading
-                self._outage.is_over()
+                self._outage.end()
                 if was_idle and not came and monotonic() - asked_at > IDLE_S:
                     self._prefetch.forget_pace()
                 came += len(entries)
@@ -248,7 +249,7 @@ class Reader(Service):
     async def _read_by_bytes(self, count: int) -> list[Claimed]:
         """Where large entries are about: a script reads as many as fit in, and does not wait."""
         claimed = await self._broker.read_within(self._group, self._consumer, count, self._prefetch.bounds())
-        self._outage.is_over()
+        self._outage.end()
         self._intake.take_claimed(claimed)
         await asyncio.sleep(0)  # the lanes take them first: what they have taken leaves room
         return claimed
@@ -272,7 +273,7 @@ class Reader(Service):
                 "worker %s reads fewer at a time, because jobs are larger than expected: %s", self._consumer, error
             )
             self._prefetch.expect_large_entries()
-        pause_s = self._outage.goes_on(error)
+        pause_s = self._outage.pause_after(error)
         if isinstance(error, (ConnectionLost, CommandTimeout)):
             self._may_have_orphans.set()
         if not self._is_stopping:

@@ -12,10 +12,10 @@ import random
 from collections.abc import Iterable, Mapping
 from time import monotonic
 
+from .._core.backoff import LONGEST_PAUSE_S
 from .._core.clock import lease_clock
 from .._core.limits import SCAN_S
 from .._redis.broker import Broker
-from .._redis.connection import LONGEST_PAUSE_S
 from .._redis.replies import Bounds, Claimed
 from ..errors import RedisTrouble
 from .group_recovery import GroupRecovery

@@ -22,8 +22,8 @@ from ..errors import DecodeError
 from ..job import SCHEDULED_AT
 from ..metrics import JobsAdded, Record
 from ..schedule import GRACE_MS, MAX_FIRES, plan_fires
-from .leader import LeaderService
-from .service import Outage, until_free_s
+from .leader import LeaderService, until_free_s
+from .outage import Outage
 from .shared import OnDeath
 
 log = logging.getLogger("chasqui.scheduler")

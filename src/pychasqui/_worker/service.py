@@ -1,22 +1,13 @@
-"""What the worker's loops have in common: they run until they are told to stop, and they outlast any trouble."""
+"""Service: a loop of the worker that runs until it is stopped."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
-
-from .._core.printable import printable
-from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
-
-log = logging.getLogger("chasqui.worker")
-
-FIRST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 1.0
 
 
 class Service:
-    """start() -> _run() in a task, sleeping and being woken -> end(). A loop that dies is reported at once."""
+    """start() -> _run() in a task, which sleeps and is woken -> end(). A loop that dies calls `on_death`."""
 
     title = "service"
 
@@ -36,7 +27,7 @@ class Service:
             sleeper.set_result(None)
 
     async def end(self, patience_s: float) -> None:
-        """Let the loop come to its end by itself for so long, then cut it off."""
+        """Wait for the loop to end by itself, and cancel it after `patience_s`."""
         self._is_stopping = True
         self.wake()
         if self._task is not None:
@@ -48,7 +39,7 @@ class Service:
         raise NotImplementedError
 
     async def _sleep(self, seconds: float | None = None) -> None:
-        """Until woken, or for so long."""
+        """Until wake(), or for this long."""
         if self._is_stopping:
             return
         loop = asyncio.get_running_loop()
@@ -61,44 +52,3 @@ class Service:
     def _see_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_death(self.title, error)
-
-
-class Outage:
-    """Trouble with Redis as one loop sees it: a line when it begins, a line when it is over, longer and longer pauses.
-
-    A lost connection is told of where it is noticed first, by the connection itself.
-    """
-
-    def __init__(self, cannot: str, again: str) -> None:
-        self._cannot = cannot
-        self._again = again
-        self._pause = 0.0
-        self._is_told = False
-        self.trouble: str | None = None  # what was told
-
-    def goes_on(self, error: Exception) -> float:
-        """Returns how long to wait before the next try. What is no trouble with Redis is a defect, and shown as one."""
-        if not self._is_told and not isinstance(error, (ConnectionLost, CommandTimeout)):
-            if isinstance(error, RedisTrouble):
-                log.warning("%s: %s", self._cannot, error)
-            else:
-                log.error("%s: %r", self._cannot, error, exc_info=error)
-            self._is_told = True
-            self.trouble = printable(f"{type(error).__name__}: {error}")
-        self._pause = min(max(self._pause * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
-        return self._pause
-
-    def is_over(self) -> None:
-        if self._is_told:
-            log.info("%s", self._again)
-        self._pause, self._is_told, self.trouble = 0.0, False, None
-
-    @property
-    def is_on(self) -> bool:
-        return self._pause > 0
-
-
-def until_free_s(lease_left_ms: int, most_s: float) -> float:
-    """How long to wait for a lease that another holds: until it ends if it is not renewed, so that nothing is held up
-    for longer than that; -1 if it has no end."""
-    return most_s if lease_left_ms < 0 else min(most_s, (lease_left_ms + 1) / 1000)

@@ -12,7 +12,7 @@ from .._redis.connector import Connector
 from .._redis.error_actions import ErrorAction, action_for
 from ..errors import ConsumerInUse, RedisTrouble, ReplyError, UnsafeServer
 from .config import WorkerConfig
-from .service import Outage
+from .outage import Outage
 from .wiring import Components
 
 log = logging.getLogger("chasqui.worker")
@@ -116,7 +116,7 @@ class Startup:
             except RedisTrouble as error:
                 if action_for(error) in (ErrorAction.FATAL, ErrorAction.REAUTHENTICATE, ErrorAction.NO_GROUP):
                     raise
-                await asyncio.sleep(outage.goes_on(error))
+                await asyncio.sleep(outage.pause_after(error))
             else:
-                outage.is_over()
+                outage.end()
                 return reply

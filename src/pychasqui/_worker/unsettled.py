@@ -15,7 +15,7 @@ from .._core.limits import OUTCOME_BATCH
 from .._redis.commands import Buried, Rescheduled
 from .._redis.error_actions import ErrorAction, action_for
 from ..errors import RedisTrouble, ReplyError
-from .service import Outage
+from .outage import Outage
 
 log = logging.getLogger("chasqui.worker")
 
@@ -61,6 +61,16 @@ class Unsettled(Generic[T]):
             return float("inf")
         return max(0.0, at - monotonic()) if at else 0.0
 
+    def add(self, outcome: T, size: int) -> None:
+        self.waiting.append(outcome)
+        self.bytes += size
+
+    def settle_first(self, count: int, *, unanswered: list[T], refused: list[T], freed_bytes: int) -> None:
+        """Redis has answered for the first ones that wait, except `unanswered`; it has refused `refused`."""
+        self.bytes -= freed_bytes
+        self.refused += refused
+        self.waiting[:count] = unanswered  # in one step: the heartbeat's thread looks at it
+
     def take_up_refused(self) -> None:
         """Some whose pause is over are sent again, behind the others."""
         if self.refused and monotonic() >= self._again_at:
@@ -69,17 +79,17 @@ class Unsettled(Generic[T]):
 
     def answered(self, refused: list[T], refusal: str) -> None:
         """Redis has answered for each; `refused` have left `waiting`."""
-        self._outage.is_over()
+        self._outage.end()
         self.is_refused, self._not_before = False, 0.0
         if refused:
-            self._again_at = monotonic() + self._refusals.goes_on(ReplyError(refusal))
+            self._again_at = monotonic() + self._refusals.pause_after(ReplyError(refusal))
         elif not self.refused:
-            self._refusals.is_over()
+            self._refusals.end()
 
     def failed(self, error: RedisTrouble, pause_s: float | None = None) -> None:
         """Redis has answered for none of them."""
         if pause_s is None:
-            pause_s = self._outage.goes_on(error)
+            pause_s = self._outage.pause_after(error)
             self.is_refused = action_for(error) is ErrorAction.FATAL
         self._not_before = monotonic() + pause_s
 

@@ -1,0 +1,63 @@
+"""The code keeps the rules of the house that a program can check."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src/pychasqui"
+TREES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+
+# Values that move from part to part and are filled in on their way, and objects of other libraries.
+FILLED_IN = {
+    "job": "a Delivery, which decoder, lanes, acker and event writer fill in; a Job that was just added",
+    "delivery": "a Delivery",
+    "encoded": "jobs on their way to Redis",
+    "socket": "a connection's socket, in _redis",
+    "context": "an SSLContext",
+    "record": "a LogRecord",
+    "error": "an exception that gets its cause",
+    "__init__": "a function that gets its signature",
+}
+
+
+def foreign_assignments(tree: ast.Module) -> Iterator[ast.Attribute]:
+    """Each `x.y = ...` where x is neither self nor cls, and no class of the same file has an attribute y of its own."""
+    stored = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)]
+    own = {node.attr for node in stored if is_own(node)}
+    own |= {
+        field.target.id
+        for kind in ast.walk(tree)
+        if isinstance(kind, ast.ClassDef)
+        for field in kind.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+    }
+    yield from (node for node in stored if not is_own(node) and node.attr not in own)
+
+
+def is_own(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+
+
+def test_no_attribute_is_set_from_another_file() -> None:
+    found = [
+        f"{file}:{node.lineno} {ast.unparse(node)}"
+        for file, tree in TREES.items()
+        for node in foreign_assignments(tree)
+        if ast.unparse(node.value) not in FILLED_IN
+    ]
+    assert found == [], "a constructor gets what its object needs, and a method changes it"
+
+
+def test_the_check_sees_an_assignment_to_another_part() -> None:
+    tree = ast.parse(
+        "class A:\n    def f(self, b):\n        self.b = b\n        b.on_death = self.die\n        b.b = 1\n"
+    )
+    assert [ast.unparse(node) for node in foreign_assignments(tree)] == ["b.on_death"]
+
+
+def test_no_two_classes_have_one_name() -> None:
+    names = Counter(node.name for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    assert [name for name, count in names.items() if count > 1] == []
