@@ -13,6 +13,7 @@ from pychasqui import Queue
 from pychasqui._redis.server_checks import SILENCED_BY
 from pychasqui.errors import ServerNotFound
 from tests.support.leaks import leaked_keys
+from tests.support.proxy import Proxy
 from tests.support.server import PROJECT, RedisServer, describe, server_binary
 
 # The servers of the matrix are what distributions have; its tests want to know what else a worker says.
@@ -60,6 +61,12 @@ async def witness(redis_url: str) -> AsyncIterator[redis.asyncio.Redis]:
     client = redis.asyncio.Redis.from_url(redis_url, decode_responses=False)
     yield client
     await client.aclose()
+
+
+@pytest.fixture
+async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
+    async with Proxy(redis_url) as proxy:
+        yield proxy
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ class Added:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunRecord:
     """One call of a handler. `end` is None if it never came back."""
 
     number: int
@@ -68,7 +68,7 @@ class Diary:
     """Everything that the judgement is made from."""
 
     added: dict[int, Added] = field(default_factory=dict)
-    runs: list[Run] = field(default_factory=list)
+    runs: list[RunRecord] = field(default_factory=list)
     mishaps: list[Mishap] = field(default_factory=list)
     dead: list[DeadLetter] = field(default_factory=list)
     still_stored: set[int] = field(default_factory=set)  # numbers found in the stream or the delayed set at the end
@@ -86,7 +86,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def read_runs(path: Path) -> list[Run]:
+def read_runs(path: Path) -> list[RunRecord]:
     """All runs, in the order of their starts."""
     starts: dict[str, dict[str, Any]] = {}
     ends: dict[str, dict[str, Any]] = {}
@@ -99,8 +99,8 @@ def read_runs(path: Path) -> list[Run]:
     return sorted(runs, key=lambda run: run.start)
 
 
-def _run(start: dict[str, Any], end: dict[str, Any] | None) -> Run:
-    return Run(
+def _run(start: dict[str, Any], end: dict[str, Any] | None) -> RunRecord:
+    return RunRecord(
         number=start["n"],
         attempt=start["attempt"],
         worker=start["worker"],

@@ -18,20 +18,22 @@ from typing import Any
 from tests.chaos.adding import Producer
 from tests.chaos.crew import Crew, Member
 from tests.chaos.diary import Mishap
-from tests.chaos.line import Line
+from tests.chaos.line import AbandonableProxy
 from tests.support.server import RedisServer
 from tests.support.waiting import eventually
 
 
 @dataclass
-class Stage:
+class ChaosStage:
     server: RedisServer
     crew: Crew
     producer: Producer
     rng: Random
     lease_s: float
     prefix: str  # of the queue's keys
-    lines: list[Line] = field(default_factory=list)  # one for each seat, then the producer's; empty if not needed
+    lines: list[AbandonableProxy] = field(
+        default_factory=list
+    )  # one for each seat, then the producer's; empty if not needed
     poisoned: int = 0
     server_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one fault of the server at a time
     cleanup: ExitStack = field(default_factory=ExitStack)  # closes what a fault has started
@@ -49,7 +51,7 @@ class Stage:
 
 SLOW_BYTES_PER_S = 1_000_000
 
-Inflict = Callable[[Stage], Awaitable[None]]
+Inflict = Callable[[ChaosStage], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -76,14 +78,14 @@ def fault(name: str, *, lines: bool = False, aof: bool = False, results: bool = 
 
 
 @fault("worker-kill")
-async def kill_workers(stage: Stage) -> None:
+async def kill_workers(stage: ChaosStage) -> None:
     for _ in range(stage.rng.randint(1, 3)):
         stage.crew.kill(await stage.anyone())
         await asyncio.sleep(stage.rng.uniform(0.0, 0.8))
 
 
 @fault("worker-stop-short")
-async def stop_within_the_lease(stage: Stage) -> None:
+async def stop_within_the_lease(stage: ChaosStage) -> None:
     for _ in range(stage.rng.randint(1, 3)):
         member = await stage.anyone()
         stage.crew.stop(member)
@@ -93,7 +95,7 @@ async def stop_within_the_lease(stage: Stage) -> None:
 
 
 @fault("worker-stop-long")
-async def stop_past_the_lease(stage: Stage) -> None:
+async def stop_past_the_lease(stage: ChaosStage) -> None:
     member = await stage.anyone()
     stage.crew.stop(member)
     await asyncio.sleep(stage.lease_s * stage.rng.uniform(1.2, 2.6))
@@ -101,7 +103,7 @@ async def stop_past_the_lease(stage: Stage) -> None:
 
 
 @fault("worker-stop-kill")
-async def stop_past_the_lease_and_kill(stage: Stage) -> None:
+async def stop_past_the_lease_and_kill(stage: ChaosStage) -> None:
     member = await stage.anyone()
     stage.crew.stop(member)
     await asyncio.sleep(stage.lease_s * stage.rng.uniform(0.5, 2.6))
@@ -109,14 +111,14 @@ async def stop_past_the_lease_and_kill(stage: Stage) -> None:
 
 
 @fault("worker-term")
-async def close_workers(stage: Stage) -> None:
+async def close_workers(stage: ChaosStage) -> None:
     for _ in range(stage.rng.randint(1, 2)):
         await stage.crew.close(await stage.anyone())
         await asyncio.sleep(stage.rng.uniform(0.2, 0.6))
 
 
 @fault("loop-blocked")
-async def block_loops(stage: Stage) -> None:
+async def block_loops(stage: ChaosStage) -> None:
     await stage.producer.add_blocking(stage.rng.randint(1, 4), leases=stage.rng.uniform(1.2, 2.5))
 
 
@@ -124,7 +126,7 @@ async def block_loops(stage: Stage) -> None:
 
 
 @asynccontextmanager
-async def outage(stage: Stage) -> AsyncIterator[None]:
+async def outage(stage: ChaosStage) -> AsyncIterator[None]:
     async with stage.server_lock:
         began = monotonic()
         try:
@@ -134,7 +136,7 @@ async def outage(stage: Stage) -> AsyncIterator[None]:
 
 
 @fault("redis-kill", aof=True)
-async def kill_redis(stage: Stage) -> None:
+async def kill_redis(stage: ChaosStage) -> None:
     down_s = stage.rng.choice((stage.rng.uniform(0.2, 2.0), stage.lease_s * stage.rng.uniform(1.1, 2.0)))
     async with outage(stage):
         await asyncio.to_thread(stage.server.kill)
@@ -143,7 +145,7 @@ async def kill_redis(stage: Stage) -> None:
 
 
 @fault("redis-hang")
-async def hang_redis(stage: Stage) -> None:
+async def hang_redis(stage: ChaosStage) -> None:
     async with outage(stage):
         stage.server.pause()
         await asyncio.sleep(stage.lease_s * stage.rng.uniform(0.3, 2.5))
@@ -151,7 +153,7 @@ async def hang_redis(stage: Stage) -> None:
 
 
 @fault("client-kill")
-async def kill_clients(stage: Stage) -> None:
+async def kill_clients(stage: ChaosStage) -> None:
     async with outage(stage):
         for _ in range(stage.rng.randint(5, 15)):
             await stage.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -159,7 +161,7 @@ async def kill_clients(stage: Stage) -> None:
 
 
 @fault("client-pause")
-async def pause_clients(stage: Stage) -> None:
+async def pause_clients(stage: ChaosStage) -> None:
     pause_s = stage.lease_s * stage.rng.uniform(0.3, 2.0)
     async with outage(stage):
         await stage.ask("CLIENT", "PAUSE", int(pause_s * 1000), stage.rng.choice(("ALL", "WRITE")))
@@ -167,7 +169,7 @@ async def pause_clients(stage: Stage) -> None:
 
 
 @fault("script-flush")
-async def flush_scripts(stage: Stage) -> None:
+async def flush_scripts(stage: ChaosStage) -> None:
     for _ in range(stage.rng.randint(10, 20)):
         async with stage.server_lock:
             await stage.ask("SCRIPT", "FLUSH")
@@ -175,7 +177,7 @@ async def flush_scripts(stage: Stage) -> None:
 
 
 @fault("group-destroy")
-async def destroy_group(stage: Stage) -> None:
+async def destroy_group(stage: ChaosStage) -> None:
     for _ in range(stage.rng.randint(1, 3)):
         async with stage.server_lock:
             began = monotonic()
@@ -185,7 +187,7 @@ async def destroy_group(stage: Stage) -> None:
 
 
 @fault("oom")
-async def fill_memory(stage: Stage) -> None:
+async def fill_memory(stage: ChaosStage) -> None:
     async with outage(stage):
         await stage.ask("CONFIG", "SET", "maxmemory", 1)
         await asyncio.sleep(stage.rng.uniform(1.5, 2.5))
@@ -193,7 +195,7 @@ async def fill_memory(stage: Stage) -> None:
 
 
 @fault("readonly")
-async def demote(stage: Stage) -> None:
+async def demote(stage: ChaosStage) -> None:
     async with outage(stage):
         await stage.ask("REPLICAOF", "127.0.0.1", 1)  # where no server listens
         await asyncio.sleep(stage.lease_s * stage.rng.uniform(0.3, 2.0))
@@ -201,7 +203,7 @@ async def demote(stage: Stage) -> None:
 
 
 @fault("demoted-master", lines=True, aof=True)
-async def fail_over(stage: Stage) -> None:
+async def fail_over(stage: ChaosStage) -> None:
     """The replica becomes the master behind the same addresses. The old one lives on and keeps its connections."""
     async with stage.server_lock:
         old = stage.server
@@ -226,14 +228,14 @@ async def fail_over(stage: Stage) -> None:
 
 
 @fault("cut", lines=True)
-async def cut_lines(stage: Stage) -> None:
+async def cut_lines(stage: ChaosStage) -> None:
     for _ in range(stage.rng.randint(3, 8)):
         stage.rng.choice(stage.lines).cut()
         await asyncio.sleep(stage.rng.uniform(0.02, 0.4))
 
 
 @fault("refused", lines=True)
-async def refuse_connections(stage: Stage) -> None:
+async def refuse_connections(stage: ChaosStage) -> None:
     """One worker finds no way to Redis for a while, sometimes for longer than its lease."""
     member = await stage.anyone()
     line = stage.lines[member.seat]
@@ -246,7 +248,7 @@ async def refuse_connections(stage: Stage) -> None:
 
 
 @fault("frozen", lines=True)
-async def freeze_line(stage: Stage) -> None:
+async def freeze_line(stage: ChaosStage) -> None:
     """One worker's bytes are held, sometimes for longer than its lease, and then they all arrive."""
     member = await stage.anyone()
     line = stage.lines[member.seat]
@@ -258,7 +260,7 @@ async def freeze_line(stage: Stage) -> None:
 
 
 @fault("half-open", lines=True)
-async def abandon_connections(stage: Stage) -> None:
+async def abandon_connections(stage: ChaosStage) -> None:
     """Connections die silently; new ones work at once. No excuse for losing a lease."""
     for seat in stage.rng.sample(range(len(stage.lines)), stage.rng.randint(1, len(stage.lines))):
         began = monotonic()
@@ -270,7 +272,7 @@ async def abandon_connections(stage: Stage) -> None:
 
 
 @fault("slow-line", lines=True)
-async def slow_lines(stage: Stage) -> None:
+async def slow_lines(stage: ChaosStage) -> None:
     """Every trip takes 300 ms and every line carries 1 MB/s. No excuse for anything."""
     for line in stage.lines:
         line.delay(150)
@@ -285,14 +287,14 @@ async def slow_lines(stage: Stage) -> None:
 
 
 @fault("hostile-handlers", results=True)
-async def run_hostile_handlers(stage: Stage) -> None:
+async def run_hostile_handlers(stage: ChaosStage) -> None:
     for _ in range(stage.rng.randint(3, 6)):
         await stage.producer.add_hostile(stage.rng.randint(5, 15))
         await asyncio.sleep(stage.rng.uniform(0.0, 0.4))
 
 
 @fault("hanging-handlers")
-async def run_hanging_handlers(stage: Stage) -> None:
+async def run_hanging_handlers(stage: ChaosStage) -> None:
     """Handlers that never return, until their workers are killed."""
     await stage.producer.add_hanging(stage.rng.randint(2, 6))
     await asyncio.sleep(stage.lease_s * stage.rng.uniform(0.5, 1.5))
@@ -301,7 +303,7 @@ async def run_hanging_handlers(stage: Stage) -> None:
 
 
 @fault("large-jobs", lines=True)
-async def add_large_jobs(stage: Stage) -> None:
+async def add_large_jobs(stage: ChaosStage) -> None:
     """Megabytes on lines that carry a few of them a second. No excuse for anything."""
     for line in stage.lines:
         line.limit(5 * SLOW_BYTES_PER_S)
@@ -317,7 +319,7 @@ ENVELOPE = b"\x95\xd9\x1a" + b"0" * 26 + b"\xc4\x01\xc1" + b"\x00\x00\xc0"  # it
 
 
 @fault("poison")
-async def poison(stage: Stage) -> None:
+async def poison(stage: ChaosStage) -> None:
     stream, delayed = f"{stage.prefix}:stream", f"{stage.prefix}:delayed"
     entries: list[tuple[str | bytes, ...]] = [
         ("x", "y"),
@@ -345,7 +347,7 @@ async def poison(stage: Stage) -> None:
 
 
 @fault("mixed", lines=True, aof=True)
-async def several(stage: Stage) -> None:
+async def several(stage: ChaosStage) -> None:
     """Two to four of the others, begun within two seconds of each other."""
     names = [name for name in FAULTS if name not in ("mixed", "group-destroy")]
     chosen = stage.rng.sample(names, stage.rng.randint(2, 4))

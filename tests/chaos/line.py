@@ -10,7 +10,7 @@ from tests.support.proxy import Direction, Proxy
 _born: ContextVar[int] = ContextVar("_born")
 
 
-class Line(Proxy):
+class AbandonableProxy(Proxy):
     def __init__(self, target: str) -> None:
         super().__init__(target, tcp=True)
         self._generation = 0

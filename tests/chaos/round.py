@@ -19,8 +19,8 @@ from pychasqui import Queue
 from tests.chaos.adding import ATTEMPTS, Producer
 from tests.chaos.crew import Crew, Engine
 from tests.chaos.diary import DeadLetter, Diary, read_runs
-from tests.chaos.faults import FAULTS, Stage
-from tests.chaos.line import Line
+from tests.chaos.faults import FAULTS, ChaosStage
+from tests.chaos.line import AbandonableProxy
 from tests.chaos.verdict import Figures, judge
 from tests.support.server import RedisServer
 
@@ -101,13 +101,13 @@ async def _play(order: Order, folder: Path) -> Diary:
 
 
 @asynccontextmanager
-async def _stage(order: Order, folder: Path, rng: random.Random) -> AsyncIterator[Stage]:
+async def _stage(order: Order, folder: Path, rng: random.Random) -> AsyncIterator[ChaosStage]:
     fault = FAULTS[order.fault]
     async with AsyncExitStack() as stack:
         server = stack.enter_context(RedisServer(*(AOF if fault.needs_aof else ()), tcp=True))
         lines = []
         if fault.needs_lines:
-            lines = [await stack.enter_async_context(Line(server.tcp_url)) for _ in range(SEATS + 1)]
+            lines = [await stack.enter_async_context(AbandonableProxy(server.tcp_url)) for _ in range(SEATS + 1)]
         urls = [line.url for line in lines] or [server.tcp_url] * (SEATS + 1)
         queue = await stack.enter_async_context(Queue(QUEUE, redis_url=urls[-1], timeout_s=ADD_TIMEOUT_S))
         producer = Producer(queue, rng, jobs=order.jobs, rate=order.rate, lease_s=order.lease_ms / 1000)
@@ -120,12 +120,12 @@ async def _stage(order: Order, folder: Path, rng: random.Random) -> AsyncIterato
         for seat in range(SEATS):
             crew.start(seat)
         await crew.until_up()
-        stage = Stage(server, crew, producer, rng, order.lease_ms / 1000, PREFIX, lines)
+        stage = ChaosStage(server, crew, producer, rng, order.lease_ms / 1000, PREFIX, lines)
         stack.enter_context(stage.cleanup)
         yield stage
 
 
-async def _wait_until_settled(stage: Stage, patience_s: float) -> None:
+async def _wait_until_settled(stage: ChaosStage, patience_s: float) -> None:
     """Until all that was added is done or dead; in a round that went wrong, until patience ends."""
     deadline = monotonic() + patience_s
     while monotonic() < deadline and not await asyncio.to_thread(_is_empty, stage.server):

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Scene:
+class CutScene:
     """The line belongs to the worker or the producer that the flow is about; the witness has its own."""
 
     line: Proxy
@@ -86,16 +86,16 @@ class Scene:
 class Flow(Protocol):
     __name__: str
 
-    async def __call__(self, scene: Scene) -> None: ...
+    async def __call__(self, scene: CutScene) -> None: ...
 
 
-async def add(scene: Scene) -> None:
+async def add(scene: CutScene) -> None:
     async with scene.queue() as queue:
         ids = [(await queue.add("do", number)).id for number in range(3)]
     assert await scene.stream.ids() == ids
 
 
-async def add_in_bulk(scene: Scene) -> None:
+async def add_in_bulk(scene: CutScene) -> None:
     async with scene.queue() as queue:
         ids = [job.id for job in await queue.add_bulk({"name": "do", "data": number} for number in range(2500))]
     stored = await scene.stream.ids()
@@ -103,7 +103,7 @@ async def add_in_bulk(scene: Scene) -> None:
     assert sorted(stored) == sorted(ids)
 
 
-async def run_and_ack(scene: Scene) -> None:
+async def run_and_ack(scene: CutScene) -> None:
     await scene.add()
     async with scene.worker(), scene.until_settled():
         await eventually(lambda: len(scene.runs) >= JOBS)
@@ -111,7 +111,7 @@ async def run_and_ack(scene: Scene) -> None:
     await scene.check_clean()
 
 
-async def fail_and_try_again(scene: Scene) -> None:
+async def fail_and_try_again(scene: CutScene) -> None:
     async def fail_once(job: Job) -> None:
         scene.runs.append(job)
         if job.attempt == 0:
@@ -125,7 +125,7 @@ async def fail_and_try_again(scene: Scene) -> None:
     await scene.check_clean()
 
 
-async def bury(scene: Scene) -> None:
+async def bury(scene: CutScene) -> None:
     async def give_up(job: Job) -> None:
         scene.runs.append(job)
         raise UnrecoverableError
@@ -138,7 +138,7 @@ async def bury(scene: Scene) -> None:
     await scene.check_clean()
 
 
-async def promote(scene: Scene) -> None:
+async def promote(scene: CutScene) -> None:
     await scene.add()
     for _, fields in await scene.witness.xrange(f"{scene.prefix}:stream"):
         await scene.witness.zadd(f"{scene.prefix}:delayed", {b"\x02\x00\x00\x00do" + fields[b"d"]: 1})
@@ -149,20 +149,20 @@ async def promote(scene: Scene) -> None:
     await scene.check_clean()
 
 
-async def hold(scene: Scene, consumer: str) -> None:
+async def hold(scene: CutScene, consumer: str) -> None:
     """A consumer takes all there is, and is never heard of again."""
     key = f"{scene.prefix}:stream"
     await scene.witness.xgroup_create(key, "default", "0")
     await scene.witness.xreadgroup("default", consumer, {key: ">"}, count=JOBS)
 
 
-async def end_lease(scene: Scene, consumer: str) -> None:
+async def end_lease(scene: CutScene, consumer: str) -> None:
     """Ends the lease now; the entries were not touched since then."""
     seconds, micros = await scene.witness.time()
     await scene.witness.zadd(f"{scene.prefix}:workers", {consumer: seconds * 1000 + micros // 1000})
 
 
-async def take_over(scene: Scene) -> None:
+async def take_over(scene: CutScene) -> None:
     await scene.add()
     await hold(scene, "dead")
     await end_lease(scene, "dead")
@@ -172,7 +172,7 @@ async def take_over(scene: Scene) -> None:
     await scene.check_clean()
 
 
-async def live_again(scene: Scene) -> None:
+async def live_again(scene: CutScene) -> None:
     """A worker of this name was killed with all the jobs in its hands: it may have run them, and each counts once."""
     await scene.add()
     await hold(scene, "pod-0")
@@ -183,7 +183,7 @@ async def live_again(scene: Scene) -> None:
     await scene.check_clean()
 
 
-async def claim_what_lies_idle(scene: Scene) -> None:
+async def claim_what_lies_idle(scene: CutScene) -> None:
     await scene.add()
     await hold(scene, "official")
     pending = await scene.witness.xpending_range(f"{scene.prefix}:stream", "default", "-", "+", JOBS)
@@ -196,14 +196,14 @@ async def claim_what_lies_idle(scene: Scene) -> None:
     await scene.check_clean()
 
 
-async def find_orphans(scene: Scene) -> None:
+async def find_orphans(scene: CutScene) -> None:
     """The reply to the first read is lost, so that there is something to find."""
     lost = cut_at(scene.line, "XREADGROUP", "after request")
     await run_and_ack(scene)
     assert lost.done.is_set()
 
 
-async def keep(scene: Scene) -> None:
+async def keep(scene: CutScene) -> None:
     """Handlers run for five leases, while another worker waits for its chance."""
 
     async def take_long(job: Job) -> None:
@@ -219,7 +219,7 @@ async def keep(scene: Scene) -> None:
     await scene.check_clean()
 
 
-async def hand_back(scene: Scene) -> None:
+async def hand_back(scene: CutScene) -> None:
     """A worker closes while it runs some jobs and holds others; the next one runs all of them, none counted."""
 
     async def never_end(job: Job) -> None:
@@ -241,8 +241,8 @@ async def hand_back(scene: Scene) -> None:
     await scene.check_clean()
 
 
-async def replay(scene: Scene) -> None:
-    await bury(Scene(scene.line, scene.direct_url, scene.queue_name, scene.witness, scene.stream))
+async def replay(scene: CutScene) -> None:
+    await bury(CutScene(scene.line, scene.direct_url, scene.queue_name, scene.witness, scene.stream))
     async with scene.queue() as queue:
         for _ in range(10):
             with suppress(RedisTrouble):
@@ -254,7 +254,7 @@ async def replay(scene: Scene) -> None:
     assert await scene.witness.xlen(f"{scene.prefix}:dlq") == 0
 
 
-async def add_delayed(scene: Scene) -> None:
+async def add_delayed(scene: CutScene) -> None:
     async with scene.queue() as queue:
         jobs = [await queue.add("do", number, delay_ms=HOUR_MS) for number in range(3)]
     assert [job.is_new for job in jobs] == [True] * 3
@@ -265,7 +265,7 @@ async def add_delayed(scene: Scene) -> None:
     assert [key for key in left if not key.startswith("ledger:")] == []  # which ends by itself
 
 
-async def add_unique(scene: Scene) -> None:
+async def add_unique(scene: CutScene) -> None:
     """The producer gets the right answer though the reply was lost: new once, and replaced once."""
     async with scene.queue() as queue:
         first = await queue.add("do", 1, job_id="only", delay_ms=HOUR_MS)
@@ -277,7 +277,7 @@ async def add_unique(scene: Scene) -> None:
     assert await scene.witness.zcard(f"{scene.prefix}:delayed") == 0
 
 
-async def add_a_mixed_bulk(scene: Scene) -> None:
+async def add_a_mixed_bulk(scene: CutScene) -> None:
     jobs: list[dict[str, Any]] = [{"name": "do", "data": number} for number in range(2500)]
     for number in range(0, 2500, 5):
         jobs[number]["delay_ms"] = HOUR_MS
@@ -299,7 +299,7 @@ async def insist(say: Callable[[], Awaitable[T]]) -> T:
     raise AssertionError("there is no answer at all")
 
 
-async def cancel(scene: Scene) -> None:
+async def cancel(scene: CutScene) -> None:
     async with scene.queue(scene.direct_url) as queue:
         mine, other = [await queue.add("do", number, delay_ms=HOUR_MS, job_id=str(number)) for number in range(2)]
     async with scene.queue() as queue:
@@ -309,7 +309,7 @@ async def cancel(scene: Scene) -> None:
     assert await scene.stream.keys() == []
 
 
-async def reschedule(scene: Scene) -> None:
+async def reschedule(scene: CutScene) -> None:
     async with scene.queue(scene.direct_url) as queue:
         job = await queue.add("do", 1, delay_ms=10_000)
     async with scene.queue() as queue:
@@ -319,7 +319,7 @@ async def reschedule(scene: Scene) -> None:
     assert seconds * 1000 + HOUR_MS - 5000 < due_ms < seconds * 1000 + HOUR_MS + 5000
 
 
-async def run_now(scene: Scene) -> None:
+async def run_now(scene: CutScene) -> None:
     async with scene.queue(scene.direct_url) as queue:
         job = await queue.add("do", 1, delay_ms=HOUR_MS, job_id="only")
     async with scene.queue() as queue:
@@ -329,7 +329,7 @@ async def run_now(scene: Scene) -> None:
     assert await scene.witness.zcard(f"{scene.prefix}:delayed") == 0
 
 
-async def finish(scene: Scene) -> None:
+async def finish(scene: CutScene) -> None:
     """The end of a unique job frees its id."""
     async with scene.worker(), scene.queue(scene.direct_url) as queue, scene.until_settled():
         for number in range(JOBS):
@@ -341,7 +341,7 @@ async def finish(scene: Scene) -> None:
     await scene.check_clean()
 
 
-async def fire(scene: Scene) -> None:
+async def fire(scene: CutScene) -> None:
     async with scene.queue(scene.direct_url) as queue, scene.worker(), scene.until_settled():
         await queue.upsert_repeatable_job("do", 1, repeat=RepeatPattern.every(200), limit=4)
         await eventually(lambda: len(scene.runs) >= 4, timeout=10)
@@ -351,7 +351,7 @@ async def fire(scene: Scene) -> None:
     await scene.check_clean()
 
 
-async def set_aside(scene: Scene) -> None:
+async def set_aside(scene: CutScene) -> None:
     await scene.witness.zadd(f"{scene.prefix}:repeat", {"broken": 1000})
     await scene.witness.hset(f"{scene.prefix}:repeat:spec:broken", "spec", b"\xc1")
     async with scene.worker():
@@ -361,7 +361,7 @@ async def set_aside(scene: Scene) -> None:
     assert await scene.witness.exists(f"{scene.prefix}:repeat", f"{scene.prefix}:repeat:spec:broken") == 0
 
 
-async def store_repeatables(scene: Scene) -> None:
+async def store_repeatables(scene: CutScene) -> None:
     async with scene.queue() as queue:
         meta = await insist(lambda: queue.repeatables.upsert("do", 1, repeat=RepeatPattern.every(HOUR_MS), key="k"))
         assert [found.key for found in await insist(queue.get_repeatable_jobs)] == ["k"]
@@ -377,7 +377,7 @@ async def store_repeatables(scene: Scene) -> None:
     assert await scene.stream.keys() == []
 
 
-async def tell(scene: Scene) -> None:
+async def tell(scene: CutScene) -> None:
     """A cut may cost events or write them twice, but it never writes an event of a state that a job did not reach."""
 
     async def fail_once(job: Job) -> None:
@@ -408,7 +408,7 @@ async def tell(scene: Scene) -> None:
     await scene.check_clean()
 
 
-async def keep_results(scene: Scene) -> None:
+async def keep_results(scene: CutScene) -> None:
     async def answer(job: Job) -> int:
         scene.runs.append(job)
         return 100 + int(job.data)
@@ -423,7 +423,7 @@ async def keep_results(scene: Scene) -> None:
     await scene.check_clean()
 
 
-async def wait_for_results(scene: Scene) -> None:
+async def wait_for_results(scene: CutScene) -> None:
     """The line belongs to the waiting queue; the worker has another."""
 
     async def answer(job: Job) -> int:
@@ -440,7 +440,7 @@ async def wait_for_results(scene: Scene) -> None:
     await scene.witness.delete(f"{scene.prefix}:events")
 
 
-async def purge(scene: Scene) -> None:
+async def purge(scene: CutScene) -> None:
     """The purged jobs go, whatever the count says; running and dead jobs stay."""
     await scene.add(4)
     await hold(scene, "running")
@@ -458,7 +458,7 @@ async def purge(scene: Scene) -> None:
     assert {key.split(":")[0] for key in await scene.stream.keys()} <= {"stream", "dlq", "ledger"}
 
 
-async def obliterate(scene: Scene) -> None:
+async def obliterate(scene: CutScene) -> None:
     """Everything goes but the group that a consumer is in."""
     await scene.add(4)
     await hold(scene, "running")
@@ -472,7 +472,7 @@ async def obliterate(scene: Scene) -> None:
     assert [(group["name"], group["consumers"], group["pending"]) for group in groups] == [(b"default", 1, 0)]
 
 
-async def pause(scene: Scene) -> None:
+async def pause(scene: CutScene) -> None:
     async with scene.queue() as queue:
         await insist(queue.pause)
         assert await insist(queue.is_paused)
@@ -552,10 +552,10 @@ CASES = [
 
 
 @asynccontextmanager
-async def a_scene(redis_url: str, witness: redis.asyncio.Redis) -> AsyncIterator[Scene]:
+async def a_scene(redis_url: str, witness: redis.asyncio.Redis) -> AsyncIterator[CutScene]:
     queue_name = f"q-{uuid4().hex[:12]}"
     async with Proxy(redis_url) as line:
-        yield Scene(line, redis_url, queue_name, witness, Stream(witness, queue_name))
+        yield CutScene(line, redis_url, queue_name, witness, Stream(witness, queue_name))
 
 
 @pytest.mark.parametrize("flow", list(BOUNDARIES))

@@ -16,8 +16,8 @@ from pychasqui import Job, Queue, Worker
 from pychasqui._core.delivery import Delivery
 from tests.chaos.conftest import MakeCrew
 from tests.chaos.crew import Crew, Member
-from tests.chaos.diary import Run, read_runs
-from tests.chaos.line import Line
+from tests.chaos.diary import RunRecord, read_runs
+from tests.chaos.line import AbandonableProxy
 from tests.support.server import RedisServer
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
@@ -32,9 +32,9 @@ async def add(queue: Queue, count: int = 1, *, ms: float = 20, does: str = "ok",
     await queue.add_bulk({"name": "do", "data": {"n": n, "ms": ms, "does": does, **more}, **beside} for n in numbers)
 
 
-async def started(crew: Crew, runs: int, *, timeout: float = 10) -> list[Run]:
+async def started(crew: Crew, runs: int, *, timeout: float = 10) -> list[RunRecord]:
     """Waits for `count` runs, and returns all runs."""
-    found: list[Run] = []
+    found: list[RunRecord] = []
 
     def enough() -> bool:
         found[:] = read_runs(crew.log)
@@ -119,7 +119,7 @@ class TestALiveJob:
     async def test_no_lease_is_lost_when_connections_die_without_a_word(
         self, make_crew: MakeCrew, queue: Queue, server: RedisServer, stream: Stream
     ) -> None:
-        async with Line(server.url) as line:
+        async with AbandonableProxy(server.url) as line:
             crew, _ = await crew_of(make_crew, 2, urls=[line.url, server.url], options={"lease_ms": 1500})
             await add(queue, 20, ms=6000)
             await started(crew, 20)
@@ -156,7 +156,7 @@ class TestAKilledWorker:
         crew.kill(doomed)
         killed_at = monotonic()
 
-        def again() -> list[Run]:
+        def again() -> list[RunRecord]:
             return [run for run in read_runs(crew.log) if run.number <= 5 and run.attempt == 1]
 
         await eventually(lambda: len(again()) == 5, timeout=12, every=0.1)

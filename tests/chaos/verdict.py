@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from pychasqui._core.limits import WORK_TIMEOUT_S
-from tests.chaos.diary import Diary, Mishap, Run
+from tests.chaos.diary import Diary, Mishap, RunRecord
 
 ACK_S = 0.5  # a job that ended so shortly before its worker went may not have been acked
 RECONNECT_S = 2.0  # how long after an outage a worker may need to ack jobs that ended during it
@@ -71,7 +71,7 @@ class Figures:
 
 def judge(diary: Diary) -> Figures:
     figures = Figures(leftovers=diary.leftovers)
-    runs: dict[int, list[Run]] = defaultdict(list)
+    runs: dict[int, list[RunRecord]] = defaultdict(list)
     for run in sorted(diary.runs, key=lambda run: run.start):
         runs[run.number].append(run)
     letters = Counter(letter.number for letter in diary.dead)
@@ -84,7 +84,7 @@ def judge(diary: Diary) -> Figures:
 
 
 def _count_ends(
-    figures: Figures, diary: Diary, runs: dict[int, list[Run]], done: set[int], letters: Counter[int | None]
+    figures: Figures, diary: Diary, runs: dict[int, list[RunRecord]], done: set[int], letters: Counter[int | None]
 ) -> None:
     for number, job in sorted(diary.added.items()):
         was_seen = number in runs or number in letters or number in diary.still_stored
@@ -107,12 +107,12 @@ def _count_ends(
             figures.wrong_end.append(number)
 
 
-def _ran_out(runs: list[Run], diary: Diary) -> bool:
+def _ran_out(runs: list[RunRecord], diary: Diary) -> bool:
     """Whether its workers' ends can have used up its attempts, be it before it was started."""
     return bool(runs) and any(mishap.kind in ("killed", "stopped", "cut off", "closed") for mishap in diary.mishaps)
 
 
-def _judge_runs(figures: Figures, diary: Diary, runs: dict[int, list[Run]]) -> None:
+def _judge_runs(figures: Figures, diary: Diary, runs: dict[int, list[RunRecord]]) -> None:
     for number, each in runs.items():
         job = diary.added.get(number)
         counted = [run for run in each if run.ending != "cancelled"]
@@ -130,7 +130,7 @@ def _judge_runs(figures: Figures, diary: Diary, runs: dict[int, list[Run]]) -> N
             figures.overlaps.append(number)
 
 
-def reason_for(former: Run, later: Run, diary: Diary) -> str:
+def reason_for(former: RunRecord, later: RunRecord, diary: Diary) -> str:
     """Why there was a later run: "" for a retry or a hand-back, else one of the reasons above."""
     has_ended = former.end is not None and former.end <= later.start
     if former.ending == "failed" and has_ended and later.attempt > former.attempt:
@@ -155,7 +155,7 @@ def reason_for(former: Run, later: Run, diary: Diary) -> str:
     return UNEXPLAINED
 
 
-def _acked_by(run: Run, diary: Diary) -> float:
+def _acked_by(run: RunRecord, diary: Diary) -> float:
     """Until when the ack of this run may have been under way."""
     if run.end is None:
         return inf
@@ -182,7 +182,7 @@ def _meet(one: Mishap, other: Mishap) -> bool:
     return one.begin <= other.end + RECONNECT_S and other.begin <= one.end
 
 
-def _overlap(former: Run, later: Run, diary: Diary) -> bool:
+def _overlap(former: RunRecord, later: RunRecord, diary: Diary) -> bool:
     """Two runs at once, and no reason why a second worker had to take the job for abandoned."""
     ends = [mishap.begin for mishap in diary.mishaps if mishap.kind == "killed" and mishap.worker == former.worker]
     ends += [mishap.end for mishap in diary.mishaps if mishap.kind == "closed" and mishap.worker == former.worker]
@@ -190,14 +190,14 @@ def _overlap(former: Run, later: Run, diary: Diary) -> bool:
     return over > later.start and reason_for(former, later, diary) not in (STOPPED, CUT_OFF)
 
 
-def _goes_backwards(runs: list[Run]) -> bool:
+def _goes_backwards(runs: list[RunRecord]) -> bool:
     return any(
         later.attempt < former.attempt or (later.attempt == former.attempt and former.ending != "cancelled")
         for former, later in pairwise(runs)
     )
 
 
-def _longest_recovery(diary: Diary, runs: dict[int, list[Run]]) -> float:
+def _longest_recovery(diary: Diary, runs: dict[int, list[RunRecord]]) -> float:
     """From the end of the last fault to the last start of a job that had been added before it."""
     starts = [
         runs[number][-1].start
@@ -211,7 +211,7 @@ def _weight(reason: str) -> int:
     return (KILLED, KILLED_LATE, STOPPED, CUT_OFF, CLOSED, UNEXPLAINED).index(reason)
 
 
-def describe(runs: list[Run], diary: Diary) -> str:
+def describe(runs: list[RunRecord], diary: Diary) -> str:
     """A job's runs, with times in seconds after the first."""
     first = runs[0].start
     told = [

@@ -21,7 +21,7 @@ from typing import Any
 HANG_S = 15.0  # many leases
 
 
-class Diary:
+class RunLog:
     """Lines appended in one write each: whole, in order, and there even if the process is killed right after."""
 
     def __init__(self, path: str, consumer: str) -> None:
@@ -95,7 +95,7 @@ def act(data: dict[str, Any], attempt: int, unrecoverable: type[Exception]) -> A
     return None
 
 
-def make_handler(diary: Diary, unrecoverable: type[Exception], is_async: bool) -> Any:
+def make_handler(diary: RunLog, unrecoverable: type[Exception], is_async: bool) -> Any:
     async def handle(job: Any) -> Any:
         run = diary.begin(job)
         try:
@@ -130,7 +130,7 @@ def make_handler(diary: Diary, unrecoverable: type[Exception], is_async: bool) -
 
 
 async def work(order: dict[str, Any]) -> None:
-    diary = Diary(order["log"], order["consumer"])
+    diary = RunLog(order["log"], order["consumer"])
     is_ours = order["engine"] == "pychasqui"
     engine = importlib.import_module("pychasqui" if is_ours else "chasquimq")
     worker = engine.Worker(

@@ -19,7 +19,7 @@ import redis.asyncio
 
 from tests.hostile.plants import PLANTS, planted
 from tests.hostile.rounds import SWEEP_EVERY, Outcome, run_round, sweep
-from tests.hostile.stage import Alarm, Stage
+from tests.hostile.stage import Alarm, HostileStage
 from tests.support.server import RedisServer
 
 
@@ -43,7 +43,7 @@ async def run_rounds(
 
     async def run(stage_number: int) -> None:
         client = redis.asyncio.Redis(unix_socket_path=str(server.socket_path))
-        async with Stage(server.url, f"hostile-{stage_number}") as stage:
+        async with HostileStage(server.url, f"hostile-{stage_number}") as stage:
             for turn, number in enumerate(numbers[stage_number::stages]):
                 outcome = await run_round(stage, client, alarm, f"{seed}:{number}", patience_s)
                 outcomes.append(outcome)

@@ -21,7 +21,7 @@ import redis.asyncio
 from pychasqui._redis.keys import Keys
 from pychasqui.errors import ChasquiError
 from pychasqui.job import Job
-from tests.hostile.stage import DEADLY, TICK, Alarm, Stage
+from tests.hostile.stage import DEADLY, TICK, Alarm, HostileStage
 from tests.hostile.writes import PLACES, Write, random_write
 
 KINDS = ("now", "later", "again", "only", DEADLY)
@@ -46,7 +46,7 @@ class Outcome:
 
 
 async def run_round(
-    stage: Stage, client: redis.asyncio.Redis, alarm: Alarm, seed: str, patience_s: float = PATIENCE_S
+    stage: HostileStage, client: redis.asyncio.Redis, alarm: Alarm, seed: str, patience_s: float = PATIENCE_S
 ) -> Outcome:
     rng = random.Random(seed)
     began = monotonic()
@@ -79,7 +79,7 @@ async def _send(client: redis.asyncio.Redis, write: Write) -> None:
             await client.execute_command(*words)
 
 
-async def _read_all(stage: Stage, job_id: str) -> list[str]:
+async def _read_all(stage: HostileStage, job_id: str) -> list[str]:
     readers = stage.readers(job_id)
     found = await asyncio.gather(*readers.values(), return_exceptions=True)
     return [
@@ -123,7 +123,7 @@ async def _forget_foreign_repeatables(client: redis.asyncio.Redis, keys: Keys) -
                     await client.zrem(zset, member)
 
 
-async def _after(stage: Stage, patience_s: float) -> list[str]:
+async def _after(stage: HostileStage, patience_s: float) -> list[str]:
     """Every way that a job can take is open again."""
     deadline = monotonic() + patience_s
     try:
@@ -154,7 +154,7 @@ async def _after(stage: Stage, patience_s: float) -> list[str]:
     return problems
 
 
-async def _add(stage: Stage, kind: str, deadline: float) -> tuple[str, Job]:
+async def _add(stage: HostileStage, kind: str, deadline: float) -> tuple[str, Job]:
     """Adds jobs; a key that was ruined a moment ago may seem so for a moment more."""
     while True:
         try:
@@ -166,7 +166,7 @@ async def _add(stage: Stage, kind: str, deadline: float) -> tuple[str, Job]:
 
 
 async def _lost(
-    stage: Stage,
+    stage: HostileStage,
     client: redis.asyncio.Redis,
     before: dict[str, tuple[str, Job]],
     ruins: frozenset[str],
@@ -187,12 +187,12 @@ async def _lost(
     return lost
 
 
-async def _has_letter(client: redis.asyncio.Redis, stage: Stage, job_id: bytes) -> bool:
+async def _has_letter(client: redis.asyncio.Redis, stage: HostileStage, job_id: bytes) -> bool:
     letters = await client.xrevrange(Keys(stage.queue.name).dead, count=500)
     return any(job_id in word for _, fields in letters for word in (fields or {}).values())
 
 
-async def sweep(stage: Stage, client: redis.asyncio.Redis) -> None:
+async def sweep(stage: HostileStage, client: redis.asyncio.Redis) -> None:
     """Begin with an empty queue again, so that a thousand rounds leave no more behind than twenty."""
     keys = [key async for key in client.scan_iter(match=f"{Keys(stage.queue.name).prefix}:*", count=1000)]
     if keys:

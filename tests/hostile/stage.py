@@ -54,7 +54,7 @@ class Part:
             await self._task
 
 
-class Stage:
+class HostileStage:
     def __init__(self, redis_url: str, name: str) -> None:
         self.redis_url = redis_url
         self.queue = Queue(name, redis_url=redis_url, timeout_s=3.0)

@@ -10,7 +10,6 @@ import redis.asyncio
 
 from pychasqui import Worker
 from tests.support.delayed import Delayed
-from tests.support.proxy import Proxy
 from tests.support.streams import Stream
 
 
@@ -18,12 +17,6 @@ from tests.support.streams import Stream
 def _no_keys_left(request: pytest.FixtureRequest) -> None:
     if "server" in request.fixturenames:
         request.getfixturevalue("no_keys_left")
-
-
-@pytest.fixture
-async def proxy(redis_url: str) -> AsyncIterator[Proxy]:
-    async with Proxy(redis_url) as proxy:
-        yield proxy
 
 
 @pytest.fixture

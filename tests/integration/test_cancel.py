@@ -23,7 +23,8 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, Queue, Worker
-from tests.support.delayed import Delayed, Runs
+from tests.support.delayed import Delayed
+from tests.support.handlers import RecordingHandler
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
 
@@ -48,7 +49,7 @@ class TestCancel:
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         """An unknown, waiting, promoted or finished job answers False, and the job runs."""
-        runs = Runs()
+        runs = RecordingHandler()
         assert not await queue.cancel_delayed("never heard of")
         now = await queue.add("now", "now", job_id="now")
         later = await queue.add("later", "later", delay_ms=20)
@@ -64,7 +65,7 @@ class TestCancel:
     async def test_the_id_can_be_used_again(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
-        runs = Runs()
+        runs = RecordingHandler()
         await queue.add("later", 1, job_id="one", delay_ms=20)
         assert await queue.cancel_delayed("one")
         assert (await queue.add("later", 2, job_id="one", delay_ms=20)).is_new
@@ -77,7 +78,7 @@ class TestCancel:
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         """The bulk is larger than one call to Redis."""
-        runs = Runs()
+        runs = RecordingHandler()
         jobs = await queue.add_bulk({"name": "later", "data": n, "delay_ms": 1500} for n in range(1200))
         ids = [job.id for job in jobs]
         asked = [each for pair in zip(ids[::2], (f"unknown-{n}" for n in range(600)), strict=True) for each in pair]
@@ -121,7 +122,7 @@ class TestMove:
     async def test_a_time_can_be_moved_to_and_fro(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream, delayed: Delayed, job_id: str | None
     ) -> None:
-        runs = Runs()
+        runs = RecordingHandler()
         job = await queue.add("later", 1, job_id=job_id, delay_ms=1000)
         assert await queue.reschedule(job.id, LATER_MS)
         assert LATER_MS - 5000 < await self.due_in_ms(delayed) <= LATER_MS + 1
@@ -141,7 +142,7 @@ class TestMove:
     async def test_a_sleeping_promoter_hears_of_a_job_that_is_due_sooner_now(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
-        runs = Runs()
+        runs = RecordingHandler()
         async with make_worker(runs):
             job = await queue.add("later", 1, delay_ms=LATER_MS)
             await asyncio.sleep(0.3)
@@ -154,7 +155,7 @@ class TestMove:
     async def test_a_job_can_be_run_at_once(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream, delayed: Delayed, job_id: str | None
     ) -> None:
-        runs = Runs()
+        runs = RecordingHandler()
         job = await queue.add("wörk", 1, job_id=job_id, delay_ms=LATER_MS)
         assert await queue.run_now(job.id)
         assert not await queue.run_now(job.id)
@@ -196,7 +197,7 @@ class TestRace:
     async def test_a_job_runs_once_when_run_now_races_with_promotion(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
-        runs = Runs()
+        runs = RecordingHandler()
         async with make_worker(runs):
             jobs = await queue.add_bulk({"name": "later", "data": n, "delay_ms": 100 + n // 5} for n in range(500))
             await asyncio.gather(*(queue.run_now(job.id) for job in jobs))

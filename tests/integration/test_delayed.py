@@ -24,7 +24,8 @@ from typing import Any
 import pytest
 
 from pychasqui import InvalidArgument, Job, Queue, RetryPolicy, UnsupportedData, Worker
-from tests.support.delayed import Delayed, Runs
+from tests.support.delayed import Delayed
+from tests.support.handlers import RecordingHandler
 from tests.support.proxy import Proxy
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
@@ -38,7 +39,7 @@ class TestTimes:
         self, redis_url: str, queue_name: str, delayed: Delayed, stream: Stream, protocol: int, late_ms: int
     ) -> None:
         """Under RESP2 a promoter cannot listen beside its other calls, and looks once a second."""
-        runs = Runs()
+        runs = RecordingHandler()
         url = f"{redis_url}?protocol={protocol}"
         async with Queue(queue_name, redis_url=url) as queue, Worker(queue_name, runs, redis_url=url):
             added_ms = {}
@@ -135,7 +136,7 @@ class TestTimes:
         self, queue: Queue, make_worker: Callable[..., Worker], delayed: Delayed
     ) -> None:
         """The promoter sleeps until the next job is due, and a message announces an earlier one."""
-        runs = Runs()
+        runs = RecordingHandler()
         async with make_worker(runs):
             await queue.add("far", "far", delay_ms=LATER_MS)
             await asyncio.sleep(0.7)  # so that it knows of that one and sleeps
@@ -150,7 +151,7 @@ class TestBulk:
     async def test_1000_delayed_jobs_all_run(
         self, queue: Queue, make_worker: Callable[..., Worker], delayed: Delayed, stream: Stream
     ) -> None:
-        runs = Runs()
+        runs = RecordingHandler()
         jobs = await queue.add_bulk({"name": "later", "data": n, "delay_ms": 100 + n % 7} for n in range(1000))
         assert await delayed.count() == 1000
         async with make_worker(runs):
@@ -195,7 +196,7 @@ class TestPromotion:
     async def test_delayed_jobs_outlive_the_worker(
         self, queue: Queue, make_worker: Callable[..., Worker], delayed: Delayed
     ) -> None:
-        first, second = Runs(), Runs()
+        first, second = RecordingHandler(), RecordingHandler()
         async with make_worker(first):
             await queue.add("later", 1, delay_ms=400)
         assert (first.data, await delayed.count()) == ([], 1)
@@ -206,7 +207,7 @@ class TestPromotion:
     async def test_a_worker_that_may_not_promote_leaves_them(
         self, queue: Queue, make_worker: Callable[..., Worker], delayed: Delayed
     ) -> None:
-        runs = Runs()
+        runs = RecordingHandler()
         await queue.add("later", 1, delay_ms=1)
         async with make_worker(runs, delayed_enabled=False):
             await queue.add("now", 2)
@@ -219,7 +220,7 @@ class TestPromotion:
     async def test_lost_scripts_change_nothing(
         self, queue: Queue, make_worker: Callable[..., Worker], witness: Any, delayed: Delayed
     ) -> None:
-        runs = Runs()
+        runs = RecordingHandler()
         async with make_worker(runs):
             for number in range(5):
                 await witness.script_flush()
@@ -231,7 +232,7 @@ class TestPromotion:
     async def test_the_indexes_go_when_the_job_does(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream, delayed: Delayed
     ) -> None:
-        runs = Runs()
+        runs = RecordingHandler()
         await queue.add("later", 1, delay_ms=20, job_id="named")
         await queue.add("later", 2, delay_ms=20)
         assert len([key for key in await stream.keys() if key.startswith("didx:")]) == 2
@@ -280,7 +281,7 @@ class TestNames:
     async def test_a_member_without_a_name_has_none(
         self, queue: Queue, make_worker: Callable[..., Worker], delayed: Delayed
     ) -> None:
-        runs = Runs()
+        runs = RecordingHandler()
         await delayed.put(bytes.fromhex("00000000 94 a5 646c792d32 c40101 cf000001a1dd76c5fe 00"))
         async with make_worker(runs):
             await eventually(lambda: runs.jobs)
@@ -294,7 +295,7 @@ class TestPoison:
         self, queue: Queue, make_worker: Callable[..., Worker], delayed: Delayed, caplog: Any
     ) -> None:
         """The bytes of each bad member are in the dead letters, as a malformed member or an unreadable job."""
-        runs = Runs()
+        runs = RecordingHandler()
         await queue.add_bulk({"name": "good", "data": n, "delay_ms": 50} for n in range(1000))
         for score, member in enumerate(self.POISON):
             await delayed.put(member, score)
@@ -317,7 +318,7 @@ class TestPoison:
     async def test_a_time_that_is_none_is_due(
         self, queue: Queue, make_worker: Callable[..., Worker], delayed: Delayed, witness: Any, score: float
     ) -> None:
-        runs = Runs()
+        runs = RecordingHandler()
         await queue.add("later", 1, delay_ms=LATER_MS)
         for member in await witness.zrange(delayed.key, 0, -1):
             await delayed.put(member, score)

@@ -63,8 +63,8 @@ async def pair() -> AsyncIterator[Pair]:
         yield pair
 
 
-class Runs:
-    """A handler that counts, and one job that takes until it is let go."""
+class LongJobHandler:
+    """Counts its jobs; the job "long" runs until the test lets it end."""
 
     def __init__(self) -> None:
         self.begun: Counter[Any] = Counter()
@@ -78,7 +78,7 @@ class Runs:
 
 class TestWorkers:
     async def test_jobs_run_again_within_two_seconds_and_none_runs_twice(self, pair: Pair, queue_name: str) -> None:
-        runs, others = Runs(), Runs()
+        runs, others = LongJobHandler(), LongJobHandler()
         async with (
             Queue(queue_name, redis_url=pair.url) as queue,
             Worker(queue_name, runs, redis_url=pair.url, lease_ms=1500),
@@ -97,7 +97,7 @@ class TestWorkers:
         assert pair.new.execute("XLEN", Keys(queue_name).stream) == 0
 
     async def test_an_idle_worker_holds_its_lease_at_the_new_master(self, pair: Pair, queue_name: str) -> None:
-        async with Worker(queue_name, Runs(), redis_url=pair.url, lease_ms=1000) as worker:
+        async with Worker(queue_name, LongJobHandler(), redis_url=pair.url, lease_ms=1000) as worker:
             await pair.fail_over()
             key = Keys(queue_name).workers
 
@@ -110,7 +110,7 @@ class TestWorkers:
     async def test_a_worker_that_starts_on_the_former_master_finds_the_new_one(
         self, pair: Pair, queue_name: str
     ) -> None:
-        runs = Runs()
+        runs = LongJobHandler()
         async with Queue(queue_name, redis_url=pair.old.url) as queue:
             await queue.add("run", 1)
         await pair.demote()
@@ -131,7 +131,7 @@ class TestWorkers:
         self, pair: Pair, queue_name: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level("INFO", logger="chasqui")
-        async with Worker(queue_name, Runs(), redis_url=pair.url, lease_ms=600):
+        async with Worker(queue_name, LongJobHandler(), redis_url=pair.url, lease_ms=600):
             await pair.demote()
             await asyncio.sleep(2)
             pair.proxy.target = pair.new.url
@@ -192,7 +192,7 @@ class TestQueues:
         async with (
             QueueEvents(queue_name, redis_url=pair.url, block_ms=200) as events,
             Queue(queue_name, redis_url=pair.url) as queue,
-            Worker(queue_name, Runs(), redis_url=pair.url),
+            Worker(queue_name, LongJobHandler(), redis_url=pair.url),
         ):
             await pair.fail_over()
             job = await queue.add("run", 1)

@@ -12,7 +12,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, Queue, Worker
-from tests.support.delayed import Runs
+from tests.support.handlers import RecordingHandler
 from tests.support.waiting import eventually
 
 
@@ -50,7 +50,7 @@ async def test_a_message_that_the_queue_is_paused_pauses_nothing(
     queue: Queue, make_worker: Callable[..., Worker], witness: redis.asyncio.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "chasqui.worker")
-    runs = Runs()
+    runs = RecordingHandler()
     async with make_worker(runs), flooded(witness, f"{{chasqui:{queue.name}}}:pause", "pause"):
         for number in range(20):
             await queue.add("mail", number)
@@ -62,7 +62,7 @@ async def test_a_flood_of_messages_is_looked_into_a_few_times_a_second_and_the_l
     queue: Queue, make_worker: Callable[..., Worker], witness: redis.asyncio.Redis
 ) -> None:
     """The second is the measurement, not a wait."""
-    runs = Runs()
+    runs = RecordingHandler()
     async with make_worker(runs):
         before = await calls_of(witness, "exists")
         async with flooded(witness, f"{{chasqui:{queue.name}}}:pause", "pause", "resume"):
@@ -82,7 +82,7 @@ async def test_a_flood_of_due_times_makes_no_leader_spin(
     queue: Queue, make_worker: Callable[..., Worker], witness: redis.asyncio.Redis, channel: str
 ) -> None:
     """The second is the measurement, not a wait."""
-    runs = Runs()
+    runs = RecordingHandler()
     async with make_worker(runs):
         await queue.add("mail", 1, delay_ms=1500)
         messages = ("0", "-1", "-inf", "nan", "1e308", "x", "9" * 1000, "")

@@ -10,7 +10,8 @@ import pytest
 
 from pychasqui import Queue, RepeatPattern, Worker
 from pychasqui._worker import leader
-from tests.support.delayed import Delayed, Runs
+from tests.support.delayed import Delayed
+from tests.support.handlers import RecordingHandler
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
 
@@ -37,7 +38,7 @@ async def readyz(worker: Worker) -> str:
 async def test_no_score_of_a_delayed_job_ends_a_worker(
     queue: Queue, make_worker: Callable[..., Worker], delayed: Delayed, witness: Any, score: float
 ) -> None:
-    runs = Runs()
+    runs = RecordingHandler()
     await witness.zadd(delayed.key, {b"no job": score})
     async with make_worker(runs, metrics_port=0) as worker:
         for number in range(3):
@@ -60,7 +61,7 @@ async def test_a_foreign_lease_that_stops_promotion_or_firing_is_reported_by_nam
 ) -> None:
     monkeypatch.setattr(leader, "STALLED_S", 0.3)
     key = f"{{chasqui:{queue_name}}}:{lock}:lock"
-    runs = Runs()
+    runs = RecordingHandler()
     await witness.set(key, "x", px=60_000)
     async with make_worker(runs, metrics_port=0, scheduler_tick_ms=100) as worker:
         if lock == "promoter":
@@ -86,7 +87,7 @@ async def test_a_foreign_lease_that_stops_promotion_or_firing_is_reported_by_nam
 async def test_a_delayed_set_of_another_type_is_known(
     queue: Queue, make_worker: Callable[..., Worker], witness: Any, queue_name: str
 ) -> None:
-    runs, key = Runs(), f"{{chasqui:{queue_name}}}:delayed"
+    runs, key = RecordingHandler(), f"{{chasqui:{queue_name}}}:delayed"
     async with make_worker(runs, metrics_port=0) as worker:
         await witness.delete(key)
         await witness.set(key, "a string")

@@ -7,30 +7,20 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from time import monotonic
-from typing import Any
 
 import pytest
 import redis.asyncio
 
-from pychasqui import ConsumerInUse, InvalidArgument, Job, Queue, Worker
+from pychasqui import ConsumerInUse, InvalidArgument, Queue, Worker
 from pychasqui._redis.keys import Keys
 from pychasqui._worker import heartbeat as keeper_module
 from pychasqui._worker import reclaimer as reclaimer_module
+from tests.support.handlers import RecordingHandler
 from tests.support.proxy import Proxy
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
 
 MakeWorker = Callable[..., Worker]
-
-
-class Runs:
-    def __init__(self, lasts_s: float = 0.0) -> None:
-        self.begun: Counter[Any] = Counter()
-        self.lasts_s = lasts_s
-
-    async def __call__(self, job: Job) -> None:
-        self.begun[job.data] += 1
-        await asyncio.sleep(self.lasts_s)
 
 
 async def add(queue: Queue, count: int) -> None:
@@ -42,7 +32,7 @@ class TestSlowLines:
     async def test_a_lease_holds_with_a_round_trip_of_up_to_half_of_it(
         self, trip_ms: int, proxy: Proxy, queue: Queue, make_worker: MakeWorker
     ) -> None:
-        runs, others = Runs(2.0), Runs()
+        runs, others = RecordingHandler(2.0), RecordingHandler()
         proxy.delay(trip_ms / 2)
         await add(queue, 5)
         async with make_worker(runs, redis_url=proxy.url, lease_ms=1000):
@@ -55,7 +45,7 @@ class TestSlowLines:
     async def test_a_lease_that_the_round_trip_cannot_hold_is_refused_and_others_get_the_jobs(
         self, proxy: Proxy, queue: Queue, make_worker: MakeWorker, caplog: pytest.LogCaptureFixture
     ) -> None:
-        runs, others = Runs(), Runs()
+        runs, others = RecordingHandler(), RecordingHandler()
         proxy.delay(150)
         far = make_worker(runs, redis_url=proxy.url, lease_ms=300)
         running = asyncio.create_task(far.run())
@@ -72,7 +62,7 @@ class TestSlowLines:
     async def test_a_line_that_becomes_too_slow_leaves_nothing_stuck(
         self, proxy: Proxy, queue: Queue, make_worker: MakeWorker, caplog: pytest.LogCaptureFixture
     ) -> None:
-        runs, others = Runs(), Runs()
+        runs, others = RecordingHandler(), RecordingHandler()
         async with make_worker(runs, redis_url=proxy.url, lease_ms=600, read_block_ms=1000):
             proxy.delay(300)
             await eventually(lambda: "set lease_ms to at least" in caplog.text, timeout=15)
@@ -89,7 +79,7 @@ class TestOutages:
     async def test_no_running_job_is_started_again_after_an_outage(
         self, proxy: Proxy, queue: Queue, make_worker: MakeWorker
     ) -> None:
-        runs = Runs(8.0)
+        runs = RecordingHandler(8.0)
         options = {"redis_url": proxy.url, "lease_ms": 300, "concurrency": 1, "run_scheduler": False}
         await add(queue, 10)
         async with AsyncExitStack() as stack:
@@ -106,9 +96,9 @@ class TestOutages:
 
 class TestNames:
     async def test_a_name_that_is_in_use_is_refused(self, make_worker: MakeWorker) -> None:
-        async with make_worker(Runs(), consumer_id="pod-0", lease_ms=600):
+        async with make_worker(RecordingHandler(), consumer_id="pod-0", lease_ms=600):
             with pytest.raises(ConsumerInUse, match="'pod-0' is in use by another living worker"):
-                await make_worker(Runs(), consumer_id="pod-0", lease_ms=600).run()
+                await make_worker(RecordingHandler(), consumer_id="pod-0", lease_ms=600).run()
 
     async def test_the_name_of_a_killed_process_is_free_when_its_lease_ends(
         self, make_worker: MakeWorker, witness: redis.asyncio.Redis, queue_name: str
@@ -116,21 +106,21 @@ class TestNames:
         seconds, micros = await witness.time()
         await witness.zadd(Keys(queue_name).workers, {"pod-0": seconds * 1000 + micros // 1000 + 800})
         start = monotonic()
-        async with make_worker(Runs(), consumer_id="pod-0", lease_ms=800):
+        async with make_worker(RecordingHandler(), consumer_id="pod-0", lease_ms=800):
             assert 0.7 < monotonic() - start < 2.0
 
     async def test_the_name_of_a_closed_worker_is_free_at_once(self, make_worker: MakeWorker) -> None:
-        async with make_worker(Runs(), consumer_id="pod-0"):
+        async with make_worker(RecordingHandler(), consumer_id="pod-0"):
             pass
         start = monotonic()
-        async with make_worker(Runs(), consumer_id="pod-0"):
+        async with make_worker(RecordingHandler(), consumer_id="pod-0"):
             assert monotonic() - start < 1.0
 
     async def test_two_groups_may_use_the_same_name(self, make_worker: MakeWorker, queue: Queue) -> None:
         async with (
-            make_worker(Runs(), consumer_id="pod-0"),
-            make_worker(Runs(), consumer_id="pod-0", group="other"),
-            make_worker(Runs(), consumer_id="pod-1", group="other"),
+            make_worker(RecordingHandler(), consumer_id="pod-0"),
+            make_worker(RecordingHandler(), consumer_id="pod-0", group="other"),
+            make_worker(RecordingHandler(), consumer_id="pod-1", group="other"),
         ):
             await eventually(lambda: _names(queue, {"pod-0", "pod-1"}))
 
@@ -148,7 +138,7 @@ class TestForeignLeases:
         queue_name: str,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        runs = Runs()
+        runs = RecordingHandler()
         await add(queue, 1)
         await witness.zadd(Keys(queue_name).workers, {"ghost": float("inf")})
         async with asyncio.timeout(5), make_worker(runs, lease_ms=600):
@@ -165,12 +155,12 @@ class TestForeignLeases:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(reclaimer_module, "SWEEP_S", 0.1)
-        keys, runs = Keys(queue_name), Runs()
+        keys, runs = Keys(queue_name), RecordingHandler()
         await witness.xgroup_create(keys.stream, "other", "0", mkstream=True)
         await add(queue, 1)
         await witness.xreadgroup("other", "dead", {keys.stream: ">"})
         await witness.zadd(keys.workers_of("other"), {"dead": 1})
-        async with make_worker(Runs(0.2), lease_ms=300):
+        async with make_worker(RecordingHandler(0.2), lease_ms=300):
             await asyncio.sleep(2)
             assert await witness.zscore(keys.workers_of("other"), "dead") == 1
         await witness.xgroup_destroy(keys.stream, "other")
@@ -188,12 +178,12 @@ class TestDeaths:
         monkeypatch.setattr(asyncio, "Runner", out_of_descriptors)
         async with asyncio.timeout(5):
             with pytest.raises(OSError, match="Too many open files"):
-                await make_worker(Runs()).run()
+                await make_worker(RecordingHandler()).run()
 
     async def test_a_heartbeat_that_dies_later_ends_its_worker(
         self, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        worker = make_worker(Runs(), lease_ms=300)
+        worker = make_worker(RecordingHandler(), lease_ms=300)
         running = asyncio.create_task(worker.run())
         await eventually(lambda: worker._started is not None and worker._started.done())
         monkeypatch.setattr(keeper_module.Heartbeat, "_entries_to_renew", lambda *_: 1 / 0)
@@ -205,4 +195,4 @@ class TestDeaths:
 @pytest.mark.parametrize("options", ({"claim_min_idle_ms": 1}, {"lease_ms": 299}, {"lease_ms": 3_600_001}))
 def test_times_that_no_lease_can_hold_are_refused(make_worker: MakeWorker, options: dict[str, int]) -> None:
     with pytest.raises(InvalidArgument, match="must be"):
-        make_worker(Runs(), **options)
+        make_worker(RecordingHandler(), **options)

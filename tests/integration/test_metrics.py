@@ -33,6 +33,7 @@ from pychasqui import (
 from pychasqui._http import server as http
 from pychasqui._wire.envelope import encode_data, encode_envelope, join_member
 from pychasqui.metrics import DlqRouted, JobOutcome, JobsAdded, LockOutcome, PromoterTick, ReaderBatch
+from tests.support.handlers import fail_by_name
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
 from tests.support.streams import Stream
@@ -426,13 +427,7 @@ class TestRedisTimes:
     async def test_the_sink_gets_the_time_of_redis_for_each_kind_of_batch(
         self, queue: Queue, make_worker: Callable[..., Worker], sink: InMemorySink
     ) -> None:
-        async def do_as_it_says(job: Job) -> None:
-            if job.name == "bad":
-                raise UnrecoverableError
-            if job.name == "flaky" and not job.attempt:
-                raise ValueError
-
-        async with make_worker(do_as_it_says):
+        async with make_worker(fail_by_name):
             await queue.add_bulk({"name": name} for name in ("good", "bad", "flaky"))
             await queue.add_unique("good", job_id="one")
             await eventually(lambda: len(sink.job_outcomes) == 5)
@@ -656,18 +651,12 @@ class TestDashboard:
     async def test_every_metric_that_the_dashboard_and_the_alerts_name_exists(
         self, queue: Queue, make_worker: Callable[..., Worker], sink: InMemorySink
     ) -> None:
-        async def do_as_it_says(job: Job) -> None:
-            if job.name == "bad":
-                raise UnrecoverableError
-            if job.name == "flaky" and not job.attempt:
-                raise ValueError
-
         await queue.upsert_repeatable_job("nightly", repeat=RepeatPattern.every(HOUR_MS))
         own = PrometheusSink("q")
         own.promoter_lock_outcome(LockOutcome("acquired"))
         own.promoter_lock_outcome(LockOutcome("held"))
         own.jobs_added(JobsAdded(1, "now"))
-        async with make_worker(do_as_it_says, metrics_port=0) as worker:
+        async with make_worker(fail_by_name, metrics_port=0) as worker:
             await queue.add_bulk({"name": name} for name in ("good", "bad", "flaky"))
             await eventually(lambda: len(sink.job_outcomes) == 4)
             await eventually(lambda: sink.promoter_ticks)

@@ -33,7 +33,7 @@ from pychasqui import (
 from pychasqui._redis import delayed
 from pychasqui._redis import repeatables as repeats
 from pychasqui._worker import promoter, scheduler
-from tests.support.delayed import Runs
+from tests.support.handlers import RecordingHandler
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
 from tests.support.streams import Stream
@@ -71,7 +71,7 @@ class TestAlone:
     async def test_a_standalone_leader_does_the_work_that_workers_leave_out(
         self, queue: Queue, redis_url: str, stream: Stream, leader: Leader
     ) -> None:
-        runs = Runs()
+        runs = RecordingHandler()
         await give_work(queue, leader, 10)
         async with Worker(queue.name, runs, redis_url=redis_url, delayed_enabled=False, run_scheduler=False):
             await asyncio.sleep(0.4)
@@ -84,7 +84,7 @@ class TestAlone:
     async def test_a_standalone_promoter_releases_unique_ids(
         self, queue: Queue, redis_url: str, stream: Stream
     ) -> None:
-        runs = Runs()
+        runs = RecordingHandler()
         await queue.add_bulk({"name": "work", "data": n, "delay_ms": 100, "job_id": f"id-{n % 3}"} for n in range(9))
         async with (
             Worker(queue.name, runs, redis_url=redis_url, delayed_enabled=False),
@@ -299,7 +299,7 @@ class TestLease:
             assert least_ms < await witness.pttl(key) <= most_ms
 
     async def test_a_worker_leads_under_its_own_name(self, redis_url: str, queue_name: str, lock: Any) -> None:
-        async with Worker(queue_name, Runs(), redis_url=redis_url, consumer_id="w-1"):
+        async with Worker(queue_name, RecordingHandler(), redis_url=redis_url, consumer_id="w-1"):
             await eventually(lambda: lock(Promoter))
             await eventually(lambda: lock(Scheduler))
             assert (await lock(Promoter), await lock(Scheduler)) == (b"w-1", b"w-1")

@@ -11,7 +11,7 @@ from typing import Any, Self
 import redis.asyncio
 
 from pychasqui import BackoffSpec
-from tests.interop.runs import Run
+from tests.interop.runs import HandlerRun
 from tests.support.server import PROJECT, RedisServer
 from tests.support.waiting import eventually
 
@@ -44,7 +44,7 @@ class Official:
         self._server = server
         self._witness = witness
         self._queue_name = queue_name
-        self.runs: list[Run] = []
+        self.runs: list[HandlerRun] = []
         self.ended: list[str] = []
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._orders = 0
@@ -152,7 +152,7 @@ class Official:
         while line := await self._process.stdout.readline():
             message = json.loads(line)
             if started := message.get("started"):
-                self.runs.append(Run(**started))
+                self.runs.append(HandlerRun(**started))
             elif ended := message.get("ended"):
                 self.ended.append(ended["id"])
             elif error := message.get("error"):

@@ -11,7 +11,7 @@ from pychasqui import Job, UnrecoverableError
 
 
 @dataclass(frozen=True)
-class Run:
+class HandlerRun:
     """One run of a job. `data` is its repr, which tells 1 from 1.0 and finds nan equal to itself."""
 
     id: str
@@ -26,14 +26,14 @@ class Handler:
     """A handler of ours that records its runs. It fails when the attempt is one of `fails`."""
 
     def __init__(self, *, fails: Container[int] = (), gives_up: bool = False, lasts_s: float = 0.0) -> None:
-        self.runs: list[Run] = []
+        self.runs: list[HandlerRun] = []
         self.ended: list[str] = []
         self._fails = fails
         self._gives_up = gives_up
         self._lasts_s = lasts_s
 
     async def __call__(self, job: Job) -> None:
-        self.runs.append(Run(job.id, job.name, repr(job.data), job.attempt, job.created_at_ms, time.time()))
+        self.runs.append(HandlerRun(job.id, job.name, repr(job.data), job.attempt, job.created_at_ms, time.time()))
         await asyncio.sleep(self._lasts_s)
         self.ended.append(job.id)
         if self._gives_up:

@@ -11,7 +11,7 @@ import pytest
 
 from pychasqui import PayloadTooLarge, Queue, UnsupportedData, Worker
 from tests.interop.official import Official, OfficialError, as_written
-from tests.interop.runs import Handler, Run
+from tests.interop.runs import Handler, HandlerRun
 from tests.interop.wire import Wire, nameless, pack, timeless, unpack
 from tests.support.waiting import eventually
 
@@ -42,7 +42,7 @@ class TestTheyAddWeRun:
         async with Worker(queue_name, handler, redis_url=redis_url):
             await eventually(lambda: len(handler.runs) == len(DATA))
         assert by_id(handler.runs, ids) == [
-            Run(job_id, "data", repr(data), 0) for job_id, data in zip(ids, DATA, strict=True)
+            HandlerRun(job_id, "data", repr(data), 0) for job_id, data in zip(ids, DATA, strict=True)
         ]
 
     async def test_names_and_times_arrive_as_they_were(
@@ -63,7 +63,7 @@ class TestTheyAddWeRun:
         handler = Handler()
         async with Worker(queue_name, handler, redis_url=redis_url):
             await eventually(lambda: handler.runs)
-        assert handler.runs == [Run(job_id, "keys", repr(data), 0)]
+        assert handler.runs == [HandlerRun(job_id, "keys", repr(data), 0)]
 
     async def test_an_envelope_of_exactly_1_mib_arrives(
         self, official: Official, redis_url: str, queue_name: str, wire: Wire
@@ -75,7 +75,7 @@ class TestTheyAddWeRun:
         handler = Handler()
         async with Worker(queue_name, handler, redis_url=redis_url):
             await eventually(lambda: len(handler.runs) == 2)
-        assert handler.runs == [Run("big-1", "big", repr(data), 0), Run("big-2", "big", repr(data), 0)]
+        assert handler.runs == [HandlerRun("big-1", "big", repr(data), 0), HandlerRun("big-2", "big", repr(data), 0)]
 
     async def test_a_delayed_job_arrives_when_it_is_due(
         self, official: Official, redis_url: str, queue_name: str, wire: Wire
@@ -89,7 +89,10 @@ class TestTheyAddWeRun:
             with pytest.raises(AssertionError, match="not true within"):
                 await eventually(lambda: any(run.id == "later-1" for run in handler.runs), timeout=early_s)
             await eventually(lambda: len(handler.runs) == 2)
-        assert handler.runs == [Run("later-2", "", repr({"n": 2}), 0), Run("later-1", "later", repr({"n": 1}), 0)]
+        assert handler.runs == [
+            HandlerRun("later-2", "", repr({"n": 2}), 0),
+            HandlerRun("later-1", "later", repr({"n": 1}), 0),
+        ]
 
 
 class TestWeAddTheyRun:
@@ -98,7 +101,7 @@ class TestWeAddTheyRun:
         await official.work()
         await eventually(lambda: len(official.runs) == len(DATA))
         assert by_id(official.runs, ids) == [
-            Run(job_id, "data", repr(data), 0) for job_id, data in zip(ids, DATA, strict=True)
+            HandlerRun(job_id, "data", repr(data), 0) for job_id, data in zip(ids, DATA, strict=True)
         ]
 
     async def test_names_and_times_arrive_as_they_were(self, official: Official, queue: Queue) -> None:
@@ -116,7 +119,7 @@ class TestWeAddTheyRun:
         assert [len(entry[b"d"]) for entry in await wire.entries()] == [MIB, MIB]
         await official.work(concurrency=1)
         await eventually(lambda: len(official.runs) == 2)
-        assert official.runs == [Run("big-1", "big", repr(data), 0), Run("big-2", "big", repr(data), 0)]
+        assert official.runs == [HandlerRun("big-1", "big", repr(data), 0), HandlerRun("big-2", "big", repr(data), 0)]
 
     async def test_the_largest_job_that_we_take_is_not_too_large_for_them(
         self, official: Official, queue: Queue, wire: Wire
@@ -147,7 +150,7 @@ class TestWeAddTheyRun:
         handler = Handler()
         async with Worker(queue_name, handler, redis_url=redis_url):
             await eventually(lambda: handler.runs)
-        assert handler.runs == [Run(job.id, "keys", "{1: 'one'}", 1)]
+        assert handler.runs == [HandlerRun(job.id, "keys", "{1: 'one'}", 1)]
 
 
 OPTIONS = [
@@ -241,7 +244,7 @@ async def test_data_that_only_official_workers_read_is_dead_here_with_its_bytes(
     await wire.clear()
 
 
-def by_id(runs: list[Run], ids: list[str]) -> list[Run]:
+def by_id(runs: list[HandlerRun], ids: list[str]) -> list[HandlerRun]:
     """In the order in which they were added; handlers that run side by side may report in another."""
     found = {run.id: run for run in runs}
     assert len(found) == len(runs), "a job has run twice"

@@ -9,7 +9,7 @@ import pytest
 
 from pychasqui import Queue, Worker
 from tests.interop.official import Official
-from tests.interop.runs import Handler, Run
+from tests.interop.runs import Handler, HandlerRun
 from tests.interop.wire import Wire, pack, timeless, unpack
 from tests.support.waiting import eventually
 
@@ -91,9 +91,9 @@ class TestOursThere:
         async with Worker(queue_name, handler, redis_url=redis_url):
             await eventually(lambda: len(handler.runs) == 3)
         assert handler.runs == [
-            Run(ids[0], "wörk", "{'n': 1}", 0),
-            Run(ids[1], "", r"b'\x00'", 0),
-            Run(ids[2], "all", "[1.0]", 0),
+            HandlerRun(ids[0], "wörk", "{'n': 1}", 0),
+            HandlerRun(ids[1], "", r"b'\x00'", 0),
+            HandlerRun(ids[2], "all", "[1.0]", 0),
         ]
 
 
@@ -125,9 +125,9 @@ class TestTheirsHere:
         await official.work(concurrency=1)
         await eventually(lambda: len(official.ended) == 6)
         assert official.runs == [
-            Run(ids[0], "wörk", "{'n': 1}", 0),
-            Run(ids[1], "", r"b'\x00'", 0),
-            Run(ids[2], "all", "[1.0]", 0),
+            HandlerRun(ids[0], "wörk", "{'n': 1}", 0),
+            HandlerRun(ids[1], "", r"b'\x00'", 0),
+            HandlerRun(ids[2], "all", "[1.0]", 0),
         ]
 
     async def test_letters_replayed_by_both_at_once_come_back_once(

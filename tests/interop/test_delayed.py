@@ -17,7 +17,7 @@ import pytest
 
 from pychasqui import Job, MissedFiresPolicy, Promoter, Queue, RepeatPattern, RetryPolicy, Scheduler, Worker
 from tests.interop.official import Official
-from tests.interop.runs import Handler, Run
+from tests.interop.runs import Handler, HandlerRun
 from tests.interop.wire import Wire
 from tests.support.waiting import eventually
 
@@ -58,9 +58,9 @@ class TestPromotion:
         await official.work()
         await eventually(lambda: len(official.runs) == 3)
         assert sorted(official.runs, key=lambda run: run.data) == [
-            Run("order-17", "", "2", 0),
-            Run(ULID, "third", "3", 0),
-            Run(jobs[0].id, "wörk", "{'n': b'1'}", 0),
+            HandlerRun("order-17", "", "2", 0),
+            HandlerRun(ULID, "third", "3", 0),
+            HandlerRun(jobs[0].id, "wörk", "{'n': b'1'}", 0),
         ]
 
     async def test_jobs_delayed_there_are_promoted_and_run_here(
@@ -71,8 +71,8 @@ class TestPromotion:
         async with Worker(queue_name, handler, redis_url=redis_url):
             await eventually(lambda: len(handler.runs) == 2)
         assert sorted(handler.runs, key=lambda run: run.data) == [
-            Run(named, "", "2", 0),
-            Run(plain, "wörk", "{'n': 1}", 0),
+            HandlerRun(named, "", "2", 0),
+            HandlerRun(plain, "wörk", "{'n': 1}", 0),
         ]
 
     async def test_a_promoter_of_ours_works_for_official_workers(
@@ -132,7 +132,7 @@ class TestCancel:
         await official.add("wörk", 1, f"delay_ms={LATER}, job_id='order-17'")
         assert await queue.run_now("order-17")
         async with Worker(queue_name, handler, redis_url=redis_url):
-            await eventually(lambda: handler.runs == [Run("order-17", "wörk", "1", 0)])
+            await eventually(lambda: handler.runs == [HandlerRun("order-17", "wörk", "1", 0)])
 
 
 class TestOneJob:

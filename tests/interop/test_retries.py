@@ -11,7 +11,7 @@ import redis.asyncio
 
 from pychasqui import Queue, RetryPolicy, Worker
 from tests.interop.official import CONSUMER, Official, as_written
-from tests.interop.runs import Handler, Run
+from tests.interop.runs import Handler, HandlerRun
 from tests.interop.wire import Wire, pack, split, timeless
 from tests.support.waiting import eventually
 
@@ -42,8 +42,8 @@ class TestPassedOn:
         handler = Handler()
         async with Worker(queue_name, handler, redis_url=redis_url):
             await eventually(lambda: handler.runs)
-        assert official.runs == [Run(job_id, "wörk", "{'n': b'1'}", 0)]
-        assert handler.runs == [Run(job_id, "wörk", "{'n': b'1'}", 1)]
+        assert official.runs == [HandlerRun(job_id, "wörk", "{'n': b'1'}", 0)]
+        assert handler.runs == [HandlerRun(job_id, "wörk", "{'n': b'1'}", 1)]
 
     async def test_a_job_that_failed_here_is_promoted_and_retried_there(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, wire: Wire
@@ -55,8 +55,8 @@ class TestPassedOn:
         await wire.make_due()
         await official.work()
         await eventually(lambda: official.runs)
-        assert handler.runs == [Run(job.id, "wörk", "{'n': b'1'}", 0)]
-        assert official.runs == [Run(job.id, "wörk", "{'n': b'1'}", 1)]
+        assert handler.runs == [HandlerRun(job.id, "wörk", "{'n': b'1'}", 0)]
+        assert official.runs == [HandlerRun(job.id, "wörk", "{'n': b'1'}", 1)]
 
     async def test_a_job_that_goes_to_and_fro_keeps_its_options_and_counts_on(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, wire: Wire

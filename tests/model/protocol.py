@@ -72,7 +72,7 @@ class Job(NamedTuple):
     is_started: bool = False  # since then
 
 
-class Record(NamedTuple):
+class HeldEntry(NamedTuple):
     """The knowledge of a worker about an entry that it was given."""
 
     job: int
@@ -84,12 +84,12 @@ class Record(NamedTuple):
     known: bool = False  # seen by a renewal; only for "only old entries are looked at"
 
 
-class Worker(NamedTuple):
+class ModelWorker(NamedTuple):
     is_paused: bool = False
     may_start: bool = True  # as far as it knows, its lease is not over
     orphans: bool = False  # a reply was lost that may have brought entries
     judged: int = 0  # the other one: 0 alive, 1 its lease is over, 2 its lease was over and has been renewed since
-    records: tuple[Record, ...] = ()
+    records: tuple[HeldEntry, ...] = ()
     snapshot: tuple[tuple[int, int, int], ...] | None = None  # only for "looks with old eyes"
     news: tuple[tuple[int, int], ...] = ()  # only for "lease before news"
 
@@ -103,7 +103,7 @@ class Budget(NamedTuple):
 
 class State(NamedTuple):
     jobs: tuple[Job, ...]
-    workers: tuple[Worker, ...]
+    workers: tuple[ModelWorker, ...]
     leases: tuple[tuple[int, int], ...]
     budget: Budget
     torn: tuple[tuple[int, int, int], ...] = ()  # second halves of what should be one step: job, number, attempt
@@ -122,7 +122,7 @@ class Violation(Exception):
 def beginning(budget: Budget) -> State:
     return State(
         jobs=tuple(Job((Entry(0, 0, UNREAD, 0),)) for _ in JOBS),
-        workers=tuple(Worker() for _ in SLOTS),
+        workers=tuple(ModelWorker() for _ in SLOTS),
         leases=tuple((slot, FRESH) for slot in SLOTS),
         budget=budget,
     )
@@ -143,11 +143,11 @@ def with_worker(state: State, slot: int, **changes: Any) -> State:
     return state._replace(workers=tuple(workers))
 
 
-def with_records(state: State, slot: int, records: list[Record]) -> State:
+def with_records(state: State, slot: int, records: list[HeldEntry]) -> State:
     return with_worker(state, slot, records=tuple(sorted(records)))
 
 
-def without_record(state: State, slot: int, record: Record) -> State:
+def without_record(state: State, slot: int, record: HeldEntry) -> State:
     records = list(state.workers[slot].records)
     records.remove(record)
     return with_records(state, slot, records)
@@ -195,7 +195,7 @@ def check(state: State) -> None:
         places = len(job.entries) + len(job.delayed) + job.dead + job.done
         if places != 1:
             raise Violation(f"a job is in {places} places")
-    running: dict[int, list[Record]] = {}
+    running: dict[int, list[HeldEntry]] = {}
     for worker in state.workers:
         known = [record[:2] + record[3:4] for record in worker.records if record.number != GONE]
         if len(known) != len(set(known)):
@@ -255,7 +255,7 @@ class Protocol:
 
     def _record(self, state: State, slot: int, job: int, entry: Entry, earlier: int) -> State:
         runs = max(0, earlier - 1) if "count off by one" in self.flaws else earlier
-        record = Record(job, entry.number, entry.attempt + runs, earlier, HELD)
+        record = HeldEntry(job, entry.number, entry.attempt + runs, earlier, HELD)
         return with_records(state, slot, [*state.workers[slot].records, record])
 
     def _taken(self, state: State, slot: int, job: int, entry: Entry) -> State:
@@ -288,7 +288,7 @@ class Protocol:
             else:
                 yield from self._outcome(state, slot, record, record.phase)
 
-    def _started(self, state: State, slot: int, record: Record) -> State:
+    def _started(self, state: State, slot: int, record: HeldEntry) -> State:
         job = state.jobs[record.job]
         if record.attempt != job.used:
             raise Violation(f"a job that has used up {job.used} runs is started as if it were {record.attempt}")
@@ -297,7 +297,7 @@ class Protocol:
         state = with_job(without_record(state, slot, record), record.job, is_started=True)
         return with_records(state, slot, [*state.workers[slot].records, record._replace(phase=RUNNING, lapsed=False)])
 
-    def _outcome(self, state: State, slot: int, record: Record, phase: str) -> Iterator[Step]:
+    def _outcome(self, state: State, slot: int, record: HeldEntry, phase: str) -> Iterator[Step]:
         """It is sent; the reply comes, or it is lost and the same is sent again later."""
         sent = without_record(self._settled(state, slot, record, phase), slot, record)
         yield Step(f"job {record.job} of worker {slot} is {phase}", sent)
@@ -306,7 +306,7 @@ class Protocol:
             title = f"job {record.job} of worker {slot} is {phase}, and the reply is lost"
             yield Step(title, spend(unsure, "lost"), is_fault=True)
 
-    def _settled(self, state: State, slot: int, record: Record, phase: str) -> State:
+    def _settled(self, state: State, slot: int, record: HeldEntry, phase: str) -> State:
         job, number = record.job, record.number
         entry = find_entry(state, job, number)
         is_pending = entry is not None and entry.owner not in (UNREAD, NOBODY)
@@ -330,7 +330,7 @@ class Protocol:
             return state._replace(torn=(*state.torn, (job, number, record.attempt)))
         return without_entry(state, job, number)
 
-    def _is_ours(self, slot: int, record: Record, entry: Entry | None) -> bool:
+    def _is_ours(self, slot: int, record: HeldEntry, entry: Entry | None) -> bool:
         """Pending for this worker, and by no later delivery than the one that the record is about."""
         if entry is None or entry.owner != slot:
             return False
@@ -358,7 +358,7 @@ class Protocol:
 
     def _renewed(self, state: State, slot: int) -> State:
         worker = state.workers[slot]
-        lost: list[Record] = []
+        lost: list[HeldEntry] = []
         has_lost = False
         for record in worker.records:
             entry = find_entry(state, record.job, record.number)
@@ -476,7 +476,7 @@ class Protocol:
             state = with_entry(state, job, entry._replace(deliveries=entry.deliveries + counts))
             state = with_use(state, job, state.jobs[job].used + 1)
         workers = list(state.workers)
-        workers[slot] = Worker(orphans=True, judged=workers[slot].judged)
+        workers[slot] = ModelWorker(orphans=True, judged=workers[slot].judged)
         if workers[1 - slot].judged == 1:
             workers[1 - slot] = workers[1 - slot]._replace(judged=2)
         return with_lease(state._replace(workers=tuple(workers)), slot, FRESH)
@@ -489,7 +489,7 @@ class Protocol:
         if slot in dict(state.leases):
             state = with_lease(state, name, OVER)
         workers = list(state.workers)
-        workers[slot] = Worker()
+        workers[slot] = ModelWorker()
         if workers[1 - slot].judged:
             workers[1 - slot] = workers[1 - slot]._replace(judged=0)
         return with_lease(state._replace(workers=tuple(workers)), slot, FRESH)
@@ -541,7 +541,9 @@ def _in_order(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     return tuple(entry._replace(number=index) for index, entry in enumerate(entries))
 
 
-def _tidy_records(records: tuple[Record, ...], numbers: list[dict[int, int]], is_gated: bool) -> tuple[Record, ...]:
+def _tidy_records(
+    records: tuple[HeldEntry, ...], numbers: list[dict[int, int]], is_gated: bool
+) -> tuple[HeldEntry, ...]:
     tidied = []
     for record in records:
         number = numbers[record.job].get(record.number, GONE)

@@ -18,24 +18,11 @@ from pychasqui._redis.reading import ReadRequest
 from pychasqui.errors import ConnectionLost
 from pychasqui.job import Job
 from tests.support.gate import Gate
+from tests.support.handlers import RecordingHandler
 from tests.support.waiting import eventually
 
 GROUP = "default"
 LEASE_MS = 600
-
-
-class Runs:
-    """A handler that remembers what it ran."""
-
-    def __init__(self) -> None:
-        self.attempts: dict[str, list[int]] = {}
-
-    async def __call__(self, job: Job) -> None:
-        self.attempts.setdefault(job.id, []).append(job.attempt)
-
-    @property
-    def ids(self) -> set[str]:
-        return set(self.attempts)
 
 
 def worker(queue_name: str, url: str, handler: Callable[[Job], Any], **options: Any) -> Worker:
@@ -75,7 +62,7 @@ class TestLostReplies:
     async def test_jobs_whose_takeover_was_never_answered_run(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        keys, runs = Keys(queue_name), Runs()
+        keys, runs = Keys(queue_name), RecordingHandler()
         await add(queue_name, redis_url, "a", "b")
         await hand_to(witness, keys, "dead")
         await witness.zadd(keys.workers, {"dead": 0})
@@ -88,7 +75,7 @@ class TestLostReplies:
     async def test_jobs_whose_claim_was_never_answered_run(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        keys, runs = Keys(queue_name), Runs()
+        keys, runs = Keys(queue_name), RecordingHandler()
         await add(queue_name, redis_url, "a")
         await hand_to(witness, keys, "official")
         lost = lose_replies(monkeypatch, "claim_idle")
@@ -99,7 +86,7 @@ class TestLostReplies:
     async def test_jobs_whose_delivery_was_never_answered_run_once(
         self, redis_url: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        runs = Runs()
+        runs = RecordingHandler()
         await add(queue_name, redis_url, "a", "b")
         lost = lose_replies(monkeypatch, "read")
         async with worker(queue_name, redis_url, runs):
@@ -136,7 +123,7 @@ class TestSecondLife:
     async def test_a_worker_that_comes_back_under_its_name_runs_what_it_held(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
-        keys, runs = Keys(queue_name), Runs()
+        keys, runs = Keys(queue_name), RecordingHandler()
         await add(queue_name, redis_url, "a")
         await hand_to(witness, keys, "pod-0")
         async with worker(queue_name, redis_url, runs, consumer_id="pod-0"):
@@ -174,7 +161,7 @@ class TestSecondLife:
     async def test_more_than_one_page_of_pending_entries_is_counted(
         self, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
-        keys, runs = Keys(queue_name), Runs()
+        keys, runs = Keys(queue_name), RecordingHandler()
         queue = Queue(queue_name, redis_url=redis_url)
         await queue.add_bulk({"name": "mail", "data": number} for number in range(1234))
         await queue.close()
@@ -195,7 +182,7 @@ class TestSecondLife:
             return gone
 
         monkeypatch.setattr(Broker, "leave_group", slowly)
-        async with worker(queue_name, redis_url, Runs()):
+        async with worker(queue_name, redis_url, RecordingHandler()):
             pass
         assert await witness.zrange(Keys(queue_name).workers, 0, -1) == []
 
@@ -348,7 +335,7 @@ class TestHandlers:
         await asyncio.sleep(0.1)
         gate.set()
         await asyncio.gather(closing, running)
-        runs = Runs()
+        runs = RecordingHandler()
         async with worker(queue_name, redis_url, runs):
             await eventually(lambda: runs.ids == {"b"}, timeout=3)
         assert runs.attempts == {"b": [0]}

@@ -72,7 +72,7 @@ class Entry:
 
 
 @dataclass
-class Run:
+class ModelRun:
     """What a worker knows of an entry it was given. It speaks for that delivery, and for no later one."""
 
     job: Delivery
@@ -84,9 +84,9 @@ class Run:
 
 
 @dataclass
-class Worker:
+class ModelWorker:
     name: str
-    runs: dict[bytes, Run] = field(default_factory=dict)
+    runs: dict[bytes, ModelRun] = field(default_factory=dict)
 
 
 @dataclass
@@ -132,7 +132,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.server, self.runner, self.broker, self.client = server, runner, broker, client
         self.model = Model()
-        self.workers: list[Worker] = []
+        self.workers: list[ModelWorker] = []
         self.names = 0
         self.number = 0
         self.judgements: list[tuple[str, float]] = []  # leases that a worker has seen to be over
@@ -171,13 +171,13 @@ class Machine(RuleBasedStateMachine):
             self.workers.append(self._newcomer())
         self._add(3, 0, "none")
 
-    def _newcomer(self) -> Worker:
+    def _newcomer(self) -> ModelWorker:
         self.names += 1
-        worker = Worker(f"w{self.names}")
+        worker = ModelWorker(f"w{self.names}")
         self._renew(worker, [])
         return worker
 
-    def _renew(self, worker: Worker, held: list[tuple[bytes, int]]) -> list[bytes]:
+    def _renew(self, worker: ModelWorker, held: list[tuple[bytes, int]]) -> list[bytes]:
         before = self._now_ms()
         lost = self.wait(self.broker.renew_lease(GROUP, worker.name, LEASE_MS, held))
         lease = self.model.leases[worker.name] = float(self.client.zscore(KEYS.workers, worker.name))
@@ -235,17 +235,17 @@ class Machine(RuleBasedStateMachine):
             if fault != "reply lost":
                 self._hand(worker, Claimed(entry_id, fields, 0), starts=starts)
 
-    def _hand(self, worker: Worker, claimed: Claimed, *, starts: bool) -> None:
+    def _hand(self, worker: ModelWorker, claimed: Claimed, *, starts: bool) -> None:
         """As the reader decodes it; some of it starts at once."""
         assert claimed.fields is not None
         envelope = decode_envelope(claimed.fields[1])
         attempt = envelope.attempt + claimed.deliveries
         job = Delivery(envelope.id, "mail", None, attempt, 0, None, envelope.payload, claimed.id, claimed.deliveries)
-        run = worker.runs[claimed.id] = Run(job)
+        run = worker.runs[claimed.id] = ModelRun(job)
         if starts and attempt < MAX_ATTEMPTS:
             self._start(run)
 
-    def _start(self, run: Run) -> None:
+    def _start(self, run: ModelRun) -> None:
         run.is_started = True
         job = run.job.id
         self.model.runs[job] += 1
@@ -254,7 +254,7 @@ class Machine(RuleBasedStateMachine):
             assert self.model.runs[job] <= MAX_ATTEMPTS, "more runs than allowed"
         self.model.last_attempt[job] = run.job.attempt
 
-    def _startable(self, worker: Worker) -> list[Run]:
+    def _startable(self, worker: ModelWorker) -> list[ModelRun]:
         """Only what is still ours: a worker whose lease is over starts nothing before it has asked."""
         return [
             run
@@ -262,7 +262,7 @@ class Machine(RuleBasedStateMachine):
             if not run.is_started and run.job.attempt < MAX_ATTEMPTS and self.model.is_ours(worker.name, *run.place)
         ]
 
-    def _ending(self, worker: Worker) -> list[Run]:
+    def _ending(self, worker: ModelWorker) -> list[ModelRun]:
         return [run for run in worker.runs.values() if run.is_started or run.job.attempt >= MAX_ATTEMPTS]
 
     @precondition(lambda self: any(map(self._startable, self.workers)))
@@ -288,10 +288,10 @@ class Machine(RuleBasedStateMachine):
         else:
             self._reschedule(worker, run, fault)
 
-    def _one_with(self, what: Callable[[Worker], list[Run]], slot: int) -> Worker:
+    def _one_with(self, what: Callable[[ModelWorker], list[ModelRun]], slot: int) -> ModelWorker:
         return self.workers[slot] if what(self.workers[slot]) else self.workers[1 - slot]
 
-    def _ack(self, worker: Worker, run: Run, fault: str) -> None:
+    def _ack(self, worker: ModelWorker, run: ModelRun, fault: str) -> None:
         self.ask(lambda: self.broker.ack(GROUP, [run.job.entry_id]), fault)
         entry = self.model.entries.pop(run.job.entry_id, None)
         if entry is not None:  # also if another worker has it by now: a late success is a success
@@ -299,7 +299,7 @@ class Machine(RuleBasedStateMachine):
         if fault != "reply lost":
             del worker.runs[run.job.entry_id]
 
-    def _reschedule(self, worker: Worker, run: Run, fault: str) -> None:
+    def _reschedule(self, worker: ModelWorker, run: ModelRun, fault: str) -> None:
         entry_id, member = run.job.entry_id, next_run(run.job)
         is_ours = self._is_ours(worker, run)
         jobs = [rescheduled(*run.place, delay_ms=LONG_MS, member=member, job_id=run.job.id)]
@@ -311,7 +311,7 @@ class Machine(RuleBasedStateMachine):
         if fault != "reply lost":
             del worker.runs[entry_id]
 
-    def _bury(self, worker: Worker, run: Run, fault: str, reason: str) -> None:
+    def _bury(self, worker: ModelWorker, run: ModelRun, fault: str, reason: str) -> None:
         entry_id = run.job.entry_id
         letter = dead_letter(run.job, reason, FAILURE, run.job.attempt + 1, worker.name)
         is_ours = self._is_ours(worker, run)
@@ -324,7 +324,7 @@ class Machine(RuleBasedStateMachine):
         if fault != "reply lost":
             del worker.runs[entry_id]
 
-    def _is_ours(self, worker: Worker, run: Run) -> bool:
+    def _is_ours(self, worker: ModelWorker, run: ModelRun) -> bool:
         is_ours = self.model.is_ours(worker.name, *run.place)
         self.model.stale += not is_ours and run.job.entry_id in self.model.held_by(worker.name)
         return is_ours
@@ -344,7 +344,7 @@ class Machine(RuleBasedStateMachine):
             elif drops or not worker.runs[entry_id].is_started:
                 del worker.runs[entry_id]
 
-    def _has_orphans(self, worker: Worker) -> bool:
+    def _has_orphans(self, worker: ModelWorker) -> bool:
         return any(entry_id not in worker.runs for entry_id in self.model.held_by(worker.name))
 
     @precondition(lambda self: any(map(self._has_orphans, self.workers)))
@@ -380,7 +380,7 @@ class Machine(RuleBasedStateMachine):
             idle_ms = int(self._now_ms() - lease) + SLACK_MS
             self.client.xclaim(KEYS.stream, GROUP, name, 0, fresh, idle=idle_ms, justid=True)
 
-    def _candidates(self, worker: Worker) -> list[tuple[str, float]]:
+    def _candidates(self, worker: ModelWorker) -> list[tuple[str, float]]:
         left = [(name, 0.0) for name, lease in self.model.leases.items() if not lease]
         return [candidate for candidate in self.judgements + left if candidate[0] != worker.name]
 
@@ -425,11 +425,11 @@ class Machine(RuleBasedStateMachine):
         self.pause_and_take_over(slot, "none", starts)
         self.pause_and_take_over(1 - slot, fault, starts)
 
-    def _running(self, worker: Worker) -> list[Run]:
+    def _running(self, worker: ModelWorker) -> list[ModelRun]:
         return [run for run in worker.runs.values() if run.is_started and self.model.is_ours(worker.name, *run.place)]
 
     def _receive(
-        self, worker: Worker, taken: list[Claimed], expected: list[bytes], fault: str, *, starts: bool
+        self, worker: ModelWorker, taken: list[Claimed], expected: list[bytes], fault: str, *, starts: bool
     ) -> None:
         """What a run that had lost it still goes on with comes later: it is found when that run is over."""
         assert [(entry.id, entry.deliveries) for entry in taken] == [
@@ -484,7 +484,7 @@ class Machine(RuleBasedStateMachine):
         elif how != "releases":
             self.workers[slot] = self._newcomer()
 
-    def _live_again(self, worker: Worker, fault: str) -> None:
+    def _live_again(self, worker: ModelWorker, fault: str) -> None:
         """Killed and started again under its name: its entries may have run, and count as if they had."""
         worker.runs.clear()
         page = self.wait(self.broker.list_pending(GROUP, worker.name, b"", b"+", 100, BOUNDS))
@@ -496,7 +496,7 @@ class Machine(RuleBasedStateMachine):
             entry.deliveries, entry.is_idle = entry.deliveries + 1, False
         self._renew(worker, [])
 
-    def _release(self, worker: Worker, fault: str) -> None:
+    def _release(self, worker: ModelWorker, fault: str) -> None:
         """What was not started; what was started goes on."""
         jobs = [run.job for run in worker.runs.values() if not run.is_started]
         held = [(job.entry_id, job.earlier_deliveries) for job in jobs]
@@ -510,7 +510,7 @@ class Machine(RuleBasedStateMachine):
             entry.owner, entry.deliveries, entry.is_idle = RELEASED, job.earlier_deliveries, True
             self.model.leases[RELEASED] = 0
 
-    def _leave(self, worker: Worker, fault: str) -> None:
+    def _leave(self, worker: ModelWorker, fault: str) -> None:
         is_free = not self.model.held_by(worker.name)
         assert self.ask(lambda: self.broker.leave_group(GROUP, worker.name), fault) == (is_free, is_free)
         if is_free:

@@ -25,7 +25,7 @@ LONGEST_MS = 60_000  # another's lease
 HOUR_MS = 3_600_000
 UNBOUNDED = (2**30, 2**30)  # bytes of a batch, bytes of an entry
 EVENTS_MAX_LEN = 1000
-WORDS = KEYS.regroup(GROUP)
+REPORTS = KEYS.regroup(GROUP)
 LEDGER, LEDGER_TTL_MS = KEYS.ledger("producer"), 60_000
 
 
@@ -68,12 +68,12 @@ class Stored(NamedTuple):
 
     entry_id: bytes
     job_id: str = "job"
-    is_marked: int = 0
+    may_be_unique: int = 0
     is_stored: int = 1
     result: bytes = b"result"
 
 
-class Run(NamedTuple):
+class CompletedRun(NamedTuple):
     """A job that has run well, as announce_done takes it."""
 
     id: str
@@ -131,7 +131,7 @@ class Group:
         replies = self.client.xreadgroup(GROUP, consumer, {KEYS.stream: ">"}, count=count)
         return [entry_id for _, entries in replies for entry_id, _ in entries]
 
-    def hand_to(self, consumer: str, count: int = 1) -> list[bytes]:
+    def deliver_to(self, consumer: str, count: int = 1) -> list[bytes]:
         """Fresh entries that this consumer has read."""
         self.add(count)
         return self.read(consumer, count)
@@ -152,7 +152,7 @@ class Group:
         self.steal(entry_id, "another")
         self.steal(entry_id, consumer)
 
-    def make_anew(self) -> None:
+    def recreate(self) -> None:
         """The group is destroyed and begins again: all that is in the stream is handed out as if for the first time."""
         self.client.xgroup_destroy(KEYS.stream, GROUP)
         self.create()
@@ -195,7 +195,7 @@ class Group:
         finally:
             self.client.config_set("maxmemory", 0)
 
-    def let_lie(self, idle_ms: int, *entry_ids: bytes) -> None:
+    def make_idle(self, idle_ms: int, *entry_ids: bytes) -> None:
         """Sets the idle time of the entries."""
         owners = self.holds
         with self.client.pipeline(transaction=False) as pipeline:
@@ -214,13 +214,15 @@ class Group:
         *jobs: tuple[bytes, int, bytes],
         delivery: int = 1,
         job_id: str = "job",
-        is_marked: int = 0,
+        may_be_unique: int = 0,
         events: tuple[list[bytes], ...] = (),
     ) -> int:
         """Returns how many were moved; `settled` has the answer for each. The events are each job's."""
         told = _rendered(events)
         words = [
-            word for entry_id, *job in jobs for word in (entry_id, delivery, *job, job_id, is_marked, len(told), *told)
+            word
+            for entry_id, *job in jobs
+            for word in (entry_id, delivery, *job, job_id, may_be_unique, len(told), *told)
         ]
         keys = [KEYS.stream, KEYS.delayed, KEYS.events]
         head = (GROUP, consumer, KEYS.prefix, KEPT_MS, EVENTS_MAX_LEN)
@@ -248,29 +250,29 @@ class Group:
         self.settled = read_settled(self.run(scripts.BURY, keys, *head, *words), len(jobs))
         return self.settled.answers.count(b"1")
 
-    def finish(self, *entries: tuple[bytes, str]) -> int:
+    def ack_unique(self, *entries: tuple[bytes, str]) -> int:
         words = [word for entry in entries for word in entry]
         acked = self.run(scripts.ACK_UNIQUE, [KEYS.stream, KEYS.delayed], GROUP, KEYS.prefix, *words)
         assert isinstance(acked, int)
         return acked
 
-    def store(self, *done: Stored, ttl_ms: int = KEPT_MS) -> int:
+    def ack_with_result(self, *done: Stored, ttl_ms: int = KEPT_MS) -> int:
         ids = [job.entry_id for job in done]
         results = [(KEYS.result(job.job_id), job.result) for job in done if job.is_stored]
-        marked = [(job.entry_id, job.job_id) for job in done if job.is_marked]
+        marked = [(job.entry_id, job.job_id) for job in done if job.may_be_unique]
         head = (GROUP, KEYS.prefix, ttl_ms, int(self.at_once), len(ids), len(results))
         words = [word for pair in (*results, *marked) for word in pair]
         refused = self.run(scripts.ACK_WITH_RESULT, [KEYS.stream, KEYS.delayed], *head, *ids, *words)
         assert isinstance(refused, int)
         return refused
 
-    def announce(self, *events: Sequence[str | bytes], max_len: int = 1000) -> int:
+    def write_events(self, *events: Sequence[str | bytes], max_len: int = 1000) -> int:
         words = [word for event in events for word in (len(event), *event)]
         written = self.run(scripts.WRITE_EVENTS, [KEYS.events], max_len, *words)
         assert isinstance(written, int)
         return written
 
-    def announce_done(self, *runs: Run, max_len: int = 1000, stored: int = 0) -> int:
+    def write_completed(self, *runs: CompletedRun, max_len: int = 1000, stored: int = 0) -> int:
         words = [word for run in runs for word in run]
         told = self.run(scripts.WRITE_COMPLETED, [KEYS.events], max_len, stored, *words)
         assert isinstance(told, int)
@@ -341,7 +343,7 @@ class Group:
 
     # Calls of repeatables -------------------------------------------------------------------------------------------
 
-    def due(
+    def due_repeatables(
         self,
         holder: str = "a",
         *,
@@ -365,28 +367,32 @@ class Group:
         assert isinstance(moved, list)
         return moved
 
-    def set_aside(self, *broken: tuple[str, int, bytes, str]) -> int:
+    def bury_repeatable(self, *broken: tuple[str, int, bytes, str]) -> int:
         """Each is a key, a score, a spec and an error text."""
-        moved, refusal = self.set_aside_by_size(
+        moved, refusal = self.bury_repeatable_by_size(
             *((key, score, len(spec), spec, why) for key, score, spec, why in broken)
         )
         assert refusal == b""
         return moved
 
-    def set_aside_by_size(self, *broken: tuple[str, int, int, bytes, str], again_ms: int = 0) -> tuple[int, bytes]:
+    def bury_repeatable_by_size(
+        self, *broken: tuple[str, int, int, bytes, str], again_ms: int = 0
+    ) -> tuple[int, bytes]:
         """The same with the size of each spec, which may be too large to be seen."""
         words = [word for one in broken for word in one]
         keys = [KEYS.repeat, KEYS.dead, *(KEYS.repeat_spec(one[0]) for one in broken)]
         moved, refusal = self.run(scripts.BURY_REPEATABLE, keys, again_ms, *words)
         return moved, refusal
 
-    def upsert(self, key: str, score: int, spec: bytes = b"spec", retry: bytes = b"", *, keeps: bool = False) -> int:
+    def upsert_repeatable(
+        self, key: str, score: int, spec: bytes = b"spec", retry: bytes = b"", *, keeps: bool = False
+    ) -> int:
         """Upserts over the stored spec. Returns whether it is new."""
         is_there = (key.encode() in self.repeatables) or (key.encode() in self.paused)
         seen = (self.client.hget(KEYS.repeat_spec(key), "spec") or b"") if is_there else b""
-        return int(self.upsert_after(seen, key, score, spec, retry, keeps=keeps)[0])
+        return int(self.upsert_repeatable_after(seen, key, score, spec, retry, keeps=keeps)[0])
 
-    def upsert_after(
+    def upsert_repeatable_after(
         self, seen: bytes, key: str, score: int, spec: bytes = b"spec", retry: bytes = b"", *, keeps: bool = False
     ) -> list[Any]:
         keys = [KEYS.repeat, KEYS.repeat_paused, KEYS.repeat_spec(key)]
@@ -401,42 +407,42 @@ class Group:
         assert isinstance(moved, int)
         return moved
 
-    def yields(self, holder: str) -> int:
+    def release_lease(self, holder: str) -> int:
         gone = self.run(scripts.RELEASE_LEASE, [KEYS.promoter_lease], holder)
         assert isinstance(gone, int)
         return gone
 
-    def keep(self, consumer: str, *entry_ids: bytes, delivery: int = 1) -> list[bytes]:
-        return self.keep_each(consumer, dict.fromkeys(entry_ids, delivery))
+    def renew_lease(self, consumer: str, *entry_ids: bytes, delivery: int = 1) -> list[bytes]:
+        return self.renew_lease_of(consumer, dict.fromkeys(entry_ids, delivery))
 
-    def keep_each(self, consumer: str, held: dict[bytes, int]) -> list[bytes]:
+    def renew_lease_of(self, consumer: str, held: dict[bytes, int]) -> list[bytes]:
         """By deliveries of their own."""
         words = [word for entry in held.items() for word in entry]
         lost = self.run(scripts.RENEW_LEASE, [KEYS.stream, KEYS.workers], GROUP, consumer, LEASE_MS, KEPT_MS, *words)
         assert isinstance(lost, list)
         return lost
 
-    def regroup(self, consumer: str, held: dict[bytes, int] | None = None, *, lease_ms: int = LEASE_MS) -> int:
+    def rebuild_group(self, consumer: str, held: dict[bytes, int] | None = None, *, lease_ms: int = LEASE_MS) -> int:
         words = [word for entry in (held or {}).items() for word in entry]
-        keys = [KEYS.stream, KEYS.workers, WORDS]
+        keys = [KEYS.stream, KEYS.workers, REPORTS]
         head = (GROUP, consumer, lease_ms, KEPT_MS, HEIR, RELEASED_IDLE_MS)
         is_there = self.run(scripts.REBUILD_GROUP, keys, *head, *words)
         assert isinstance(is_there, int)
         return is_there
 
-    def release(self, consumer: str, *held: tuple[bytes, int]) -> int:
+    def release_entries(self, consumer: str, *held: tuple[bytes, int]) -> int:
         words = [word for entry in held for word in entry]
         keys = [KEYS.stream, KEYS.workers]
         released = self.run(scripts.RELEASE_ENTRIES, keys, GROUP, consumer, HEIR, RELEASED_IDLE_MS, KEPT_MS, *words)
         assert isinstance(released, int)
         return released
 
-    def leave(self, consumer: str) -> int:
+    def leave_group(self, consumer: str) -> int:
         gone = self.run(scripts.LEAVE_GROUP, [KEYS.stream, KEYS.workers], GROUP, consumer, KEPT_MS)
         assert isinstance(gone, int)
         return gone
 
-    def takeover(
+    def take_over(
         self,
         consumer: str,
         dead: str,
@@ -458,13 +464,13 @@ class Group:
         reply = self.run(scripts.CLAIM_IDLE, [KEYS.stream, KEYS.workers], GROUP, consumer, min_idle_ms, count, *bounds)
         return _taken(reply)
 
-    def recount(self, consumer: str, *seen: tuple[bytes, int]) -> int:
+    def count_delivery(self, consumer: str, *seen: tuple[bytes, int]) -> int:
         words = [word for entry in seen for word in entry]
         counted = self.run(scripts.COUNT_DELIVERY, [KEYS.stream], GROUP, consumer, *words)
         assert isinstance(counted, int)
         return counted
 
-    def orphans(
+    def list_pending(
         self,
         consumer: str,
         *,
@@ -544,9 +550,9 @@ class Group:
         assert stored is None or isinstance(stored, bytes)
         return stored
 
-    def marker(self, job_id: str) -> str | None:
+    def uniqueness_key(self, job_id: str) -> str | None:
         """The value of the uniqueness key of this id."""
-        stored = self.client.get(marker_key(job_id))
+        stored = self.client.get(unique_key(job_id))
         return None if stored is None else stored.decode()
 
     def index(self, job_id: str) -> bytes | None:
@@ -567,7 +573,7 @@ class Group:
         return dict(self.client.hgetall(KEYS.repeat_spec(key)))
 
     @contextmanager
-    def heard(self, channel: str) -> Iterator[list[int]]:
+    def published(self, channel: str) -> Iterator[list[int]]:
         """The messages published on the channel during the block; filled at its end."""
         messages: list[int] = []
         with self.client.pubsub() as pubsub:
@@ -596,11 +602,11 @@ class Group:
         return {key.decode() for key in self.client.keys("*")}
 
 
-def marker_key(job_id: str) -> str:
+def unique_key(job_id: str) -> str:
     return f"{KEYS.prefix}:unique:{job_id}"
 
 
-def official_marker_key(job_id: str) -> str:
+def official_unique_key(job_id: str) -> str:
     """The key that official producers read."""
     return f"{KEYS.prefix}:dlid:{job_id}"
 

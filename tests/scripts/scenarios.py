@@ -18,20 +18,20 @@ from tests.scripts.group import (
     HOUR_MS,
     KEYS,
     LEDGER,
-    WORDS,
+    REPORTS,
+    CompletedRun,
     Fire,
     Group,
-    Run,
     Stored,
     Wanted,
     index_key,
-    marker_key,
-    official_marker_key,
+    official_unique_key,
+    unique_key,
 )
 
 JOBS = ("alpha", "beta")
 Call = Callable[[Group], Any]
-MARKERS = (marker_key(""), official_marker_key(""))
+MARKERS = (unique_key(""), official_unique_key(""))
 INDEXES = (index_key(""),)
 
 
@@ -65,7 +65,7 @@ def hold(group: Group, consumer: str = "a", *, marked: bool = False) -> dict[str
     for job in JOBS:
         entry_id = group.client.xadd(KEYS.stream, {"d": envelope(job), "n": "mail"})
         if marked:
-            group.client.set(marker_key(job), entry_id, px=HOUR_MS)
+            group.client.set(unique_key(job), entry_id, px=HOUR_MS)
     return dict(zip(JOBS, group.read(consumer, 2), strict=True))
 
 
@@ -73,7 +73,7 @@ def delay(group: Group, delay_ms: int = -HOUR_MS, *, marker: str = "d") -> None:
     for job in JOBS:
         group.client.zadd(KEYS.delayed, {member(job): group.now_ms + delay_ms})
         group.client.set(index_key(job), member(job), px=HOUR_MS)
-        group.client.set(marker_key(job), marker, px=HOUR_MS)
+        group.client.set(unique_key(job), marker, px=HOUR_MS)
 
 
 # Done, failed and dead jobs -----------------------------------------------------------------------------------------
@@ -86,13 +86,15 @@ def _ack(group: Group) -> Call:
 
 def _finish(group: Group) -> Call:
     held = hold(group, marked=True)
-    return lambda by: by.finish(*((entry_id, job) for job, entry_id in held.items()))
+    return lambda by: by.ack_unique(*((entry_id, job) for job, entry_id in held.items()))
 
 
 def _store(group: Group) -> Call:
     held = hold(group, marked=True)
     group.at_once = group.has_msetex
-    return lambda by: by.store(*(Stored(entry_id, job, 1, result=job.encode()) for job, entry_id in held.items()))
+    return lambda by: by.ack_with_result(
+        *(Stored(entry_id, job, 1, result=job.encode()) for job, entry_id in held.items())
+    )
 
 
 def _store_one_by_one(group: Group) -> Call:
@@ -107,7 +109,7 @@ EVENT = ([b"e", b"failed", b"id", b"somebody"],)
 def _reschedule(group: Group) -> Call:
     held = hold(group, marked=True)
     return lambda by: [
-        by.reschedule("a", (entry_id, HOUR_MS, member(job)), job_id=job, is_marked=1, events=EVENT)
+        by.reschedule("a", (entry_id, HOUR_MS, member(job)), job_id=job, may_be_unique=1, events=EVENT)
         for job, entry_id in held.items()
     ]
 
@@ -197,7 +199,7 @@ def _purge_delayed(group: Group) -> Call:
 
 def _purge_waiting(group: Group) -> Call:
     for job in JOBS:
-        group.client.set(marker_key(job), group.client.xadd(KEYS.stream, {"d": envelope(job)}), px=HOUR_MS)
+        group.client.set(unique_key(job), group.client.xadd(KEYS.stream, {"d": envelope(job)}), px=HOUR_MS)
     return lambda by: by.purge_waiting()
 
 
@@ -208,7 +210,7 @@ def _empty_stream(group: Group) -> Call:
 
 def _yield(group: Group) -> Call:
     group.client.set(KEYS.promoter_lease, "a", px=HOUR_MS)
-    return lambda by: by.yields("a")
+    return lambda by: by.release_lease("a")
 
 
 # Held entries -------------------------------------------------------------------------------------------------------
@@ -216,48 +218,48 @@ def _yield(group: Group) -> Call:
 
 def _keep(group: Group) -> Call:
     held = hold(group)
-    group.let_lie(HOUR_MS, *held.values())
-    return lambda by: by.keep("a", *held.values())
+    group.make_idle(HOUR_MS, *held.values())
+    return lambda by: by.renew_lease("a", *held.values())
 
 
 def _release(group: Group) -> Call:
     held = hold(group)
-    return lambda by: by.release("a", *((entry_id, 0) for entry_id in held.values()))
+    return lambda by: by.release_entries("a", *((entry_id, 0) for entry_id in held.values()))
 
 
 def _leave(group: Group) -> Call:
     hold(group)
     group.client.zadd(KEYS.workers, {"a": group.now_ms + HOUR_MS})
-    return lambda by: by.leave("a")
+    return lambda by: by.leave_group("a")
 
 
 def _leave_with_nothing(group: Group) -> Call:
     group.read("a", 1)
     group.client.zadd(KEYS.workers, {"a": group.now_ms + HOUR_MS})
-    return lambda by: by.leave("a")
+    return lambda by: by.leave_group("a")
 
 
 def _takeover(group: Group) -> Call:
     hold(group, "dead")
     group.client.zadd(KEYS.workers, {"dead": 5})
-    group.let_lie(HOUR_MS, *group.stream)
-    return lambda by: by.takeover("a", "dead", lease=5)
+    group.make_idle(HOUR_MS, *group.stream)
+    return lambda by: by.take_over("a", "dead", lease=5)
 
 
 def _claim_idle(group: Group) -> Call:
     hold(group, "official")
-    group.let_lie(HOUR_MS, *group.stream)
+    group.make_idle(HOUR_MS, *group.stream)
     return lambda by: by.claim_idle("a")
 
 
 def _recount(group: Group) -> Call:
     held = hold(group)
-    return lambda by: by.recount("a", *((entry_id, 1) for entry_id in held.values()))
+    return lambda by: by.count_delivery("a", *((entry_id, 1) for entry_id in held.values()))
 
 
 def _orphans(group: Group) -> Call:
     hold(group)
-    return lambda by: by.orphans("a")
+    return lambda by: by.list_pending("a")
 
 
 def _read(group: Group) -> Call:
@@ -269,7 +271,7 @@ def _read(group: Group) -> Call:
 def _regroup(group: Group) -> Call:
     held = hold(group)
     group.destroy()
-    return lambda by: by.regroup("a", dict.fromkeys(held.values(), 1))
+    return lambda by: by.rebuild_group("a", dict.fromkeys(held.values(), 1))
 
 
 # Repeatables --------------------------------------------------------------------------------------------------------
@@ -283,7 +285,7 @@ def _repeat(group: Group, score: int = 1000) -> None:
 
 def _due_repeatables(group: Group) -> Call:
     _repeat(group)
-    return lambda by: by.due()
+    return lambda by: by.due_repeatables()
 
 
 def _fire(group: Group) -> Call:
@@ -302,12 +304,14 @@ def _set_aside(group: Group) -> Call:
     _repeat(group)
     specs = [b"spec of %s" % job.encode() for job in JOBS]
     broken = [(job, 1000, len(spec), spec, "wrong") for job, spec in zip(JOBS, specs, strict=True)]
-    return lambda by: by.set_aside_by_size(*broken, again_ms=1000)
+    return lambda by: by.bury_repeatable_by_size(*broken, again_ms=1000)
 
 
 def _upsert_repeatable(group: Group) -> Call:
     _repeat(group)
-    return lambda by: [by.upsert(job, 9 * HOUR_MS, b"new spec of %s" % job.encode(), b"retry") for job in JOBS]
+    return lambda by: [
+        by.upsert_repeatable(job, 9 * HOUR_MS, b"new spec of %s" % job.encode(), b"retry") for job in JOBS
+    ]
 
 
 def _pause(group: Group) -> Call:
@@ -331,11 +335,11 @@ def _remove(group: Group) -> Call:
 
 
 def _announce(group: Group) -> Call:
-    return lambda by: by.announce(*(["e", "active", "id", job] for job in JOBS))
+    return lambda by: by.write_events(*(["e", "active", "id", job] for job in JOBS))
 
 
 def _announce_done(group: Group) -> Call:
-    return lambda by: by.announce_done(*(Run(job, started=1) for job in JOBS))
+    return lambda by: by.write_completed(*(CompletedRun(job, started=1) for job in JOBS))
 
 
 SCENARIOS = [
@@ -370,7 +374,7 @@ SCENARIOS = [
     Scenario("read", _read),
     Scenario("count_delivery", _recount),
     Scenario("list_pending", _orphans, writes=False),
-    Scenario("rebuild_group", _regroup, best_effort=(WORDS,)),
+    Scenario("rebuild_group", _regroup, best_effort=(REPORTS,)),
     Scenario("due_repeatables", _due_repeatables),
     Scenario("fire", _fire),
     Scenario("fire", _fire_last, "for the last time", best_effort=(KEYS.repeat_spec(""),)),

@@ -19,8 +19,8 @@ from tests.scripts.group import (
     Group,
     Wanted,
     index_key,
-    marker_key,
-    official_marker_key,
+    official_unique_key,
+    unique_key,
 )
 from tests.support.server import RedisServer
 
@@ -39,7 +39,7 @@ def envelope(job_id: str) -> bytes:
 def delay_officially(group: Group, job_id: str, delay_ms: int) -> bytes:
     """Delays a job as an official producer does. Returns the member."""
     member = join_member("mail", envelope(job_id))
-    group.client.set(official_marker_key(job_id), "1", ex=max(1, delay_ms // 1000) + 3600)
+    group.client.set(official_unique_key(job_id), "1", ex=max(1, delay_ms // 1000) + 3600)
     group.client.zadd(KEYS.delayed, {member: group.now_ms + delay_ms})
     group.client.set(index_key(job_id), member)
     return member
@@ -55,9 +55,9 @@ def promote_officially(group: Group, *, cleans: bool = True) -> None:
         group.client.delete(index_key("job"))
 
 
-def leave_marker(group: Group, job_id: str, due_ms: int) -> None:
+def leave_official_key(group: Group, job_id: str, due_ms: int) -> None:
     """Leaves the official key of a job of ours that an official promoter has moved since."""
-    group.client.set(marker_key(job_id), "d", px=due_ms + KEPT_MS - group.now_ms)
+    group.client.set(unique_key(job_id), "d", px=due_ms + KEPT_MS - group.now_ms)
 
 
 def fill(group: Group, count: int, from_ms: int) -> None:
@@ -137,7 +137,7 @@ class TestStreamOrDelayed:
         jobs = [Wanted("", b"%d" % number, "job") for number in range(3)]
         assert group.add_with_options(*jobs) == "nnn"
         assert group.envelopes == [b"0", b"1", b"2"]
-        assert group.marker("job") is None
+        assert group.uniqueness_key("job") is None
 
     def test_any_envelope_and_any_id_pass_unchanged(self, group: Group) -> None:
         for number, envelope in enumerate([bytes(range(256)), b"", b"\0", b"\r\n", b"7"]):
@@ -161,7 +161,7 @@ class TestStreamOrDelayed:
         jobs = (Wanted("", b"1", "1", never), only(b"2", due=never), only(b"3", job_id="3"))
         assert group.add_with_options(*jobs) == "nnn"
         assert (len(group.delayed), group.envelopes) == (2, [b"3"])
-        assert (group.index("1"), group.marker("job")) == (join_member("", b"1"), "d")
+        assert (group.index("1"), group.uniqueness_key("job")) == (join_member("", b"1"), "d")
 
 
 class TestUniquenessKey:
@@ -169,21 +169,21 @@ class TestUniquenessKey:
 
     def test_the_first_is_new_and_leaves_a_uniqueness_key_that_says_where_it_is(self, group: Group) -> None:
         assert group.add_with_options(only(b"x")) == "n"
-        assert group.marker("job") == group.stream[0].decode()
-        assert KEPT_MS - 1000 < group.client.pttl(marker_key("job")) <= KEPT_MS
+        assert group.uniqueness_key("job") == group.stream[0].decode()
+        assert KEPT_MS - 1000 < group.client.pttl(unique_key("job")) <= KEPT_MS
 
     def test_the_key_of_a_delayed_job_says_so_and_outlives_its_due_time(self, group: Group) -> None:
         assert group.add_with_options(only(b"x", due="+5000")) == "n"
-        assert group.marker("job") == "d"
-        assert KEPT_MS + 4000 < group.client.pttl(marker_key("job")) <= KEPT_MS + 5000
+        assert group.uniqueness_key("job") == "d"
+        assert KEPT_MS + 4000 < group.client.pttl(unique_key("job")) <= KEPT_MS + 5000
 
     @pytest.mark.parametrize("first", ("", LATER))
     @pytest.mark.parametrize("second", ("", LATER, "0"))
     def test_a_second_one_is_kept_out_whether_delayed_or_not(self, group: Group, first: str, second: str) -> None:
         group.add_with_options(only(b"first", due=first))
-        stored = (group.entries, group.delayed, group.marker("job"))
+        stored = (group.entries, group.delayed, group.uniqueness_key("job"))
         assert group.add_with_options(only(b"second", due=second)) == "d"
-        assert (group.entries, group.delayed, group.marker("job")) == stored
+        assert (group.entries, group.delayed, group.uniqueness_key("job")) == stored
 
     def test_a_second_one_is_kept_out(self, group: Group) -> None:
         assert group.add_with_options(only(b"first", due=LATER), only(b"second")) == "nd"
@@ -192,9 +192,9 @@ class TestUniquenessKey:
 
     def test_a_job_that_need_not_be_unique_is_added_beside_a_unique_one(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
-        marker = group.marker("job")
+        marker = group.uniqueness_key("job")
         assert group.add_with_options(Wanted("", b"second", "job"), Wanted("", b"third", "job", LATER)) == "nn"
-        assert group.marker("job") == marker
+        assert group.uniqueness_key("job") == marker
 
     def test_jobs_of_different_ids_are_different_jobs(self, group: Group) -> None:
         assert group.add_with_options(only(b"1", job_id="1"), only(b"2", job_id="2"), only(b"1", job_id="1")) == "nnd"
@@ -214,13 +214,13 @@ class TestUniquenessKey:
     def test_a_job_that_waits_for_its_retry_keeps_its_id(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
         (entry_id,) = group.read("a", 1)
-        group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1)
+        group.reschedule("a", (entry_id, 5000, b"member"), may_be_unique=1)
         assert group.add_with_options(only(b"second")) == "d"
 
     def test_a_finished_job_frees_its_id(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
         (entry_id,) = group.read("a", 1)
-        group.finish((entry_id, "job"))
+        group.ack_unique((entry_id, "job"))
         assert group.add_with_options(only(b"second")) == "n"
 
     def test_a_job_whose_entry_is_gone_frees_its_id(self, group: Group) -> None:
@@ -229,9 +229,9 @@ class TestUniquenessKey:
         (entry_id,) = group.read("official", 1)
         group.client.xack(KEYS.stream, GROUP, entry_id)
         group.client.xdel(KEYS.stream, entry_id)
-        assert group.marker("job") == entry_id.decode()
+        assert group.uniqueness_key("job") == entry_id.decode()
         assert group.add_with_options(only(b"second")) == "n"
-        assert group.marker("job") == group.stream[0].decode()
+        assert group.uniqueness_key("job") == group.stream[0].decode()
 
     def test_a_missing_stream_frees_the_id(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
@@ -242,10 +242,10 @@ class TestUniquenessKey:
         due_ms, member = group.now_ms + HOUR_MS, join_member("mail", b"theirs")
         group.client.zadd(KEYS.delayed, {member: due_ms})
         group.client.set(index_key("job"), member)
-        group.client.set(official_marker_key("job"), "1")
+        group.client.set(official_unique_key("job"), "1")
         assert group.add_with_options(only(b"ours", "replace")) == "r"
         assert group.delayed == {join_member("mail", b"ours"): due_ms}
-        assert group.marker("job") == "d"
+        assert group.uniqueness_key("job") == "d"
 
     def test_an_id_like_ours_shows_in_the_entry_that_it_has_a_uniqueness_key(self, group: Group) -> None:
         group.add_with_options(only(b"x", job_id=ULID), Wanted("", b"y", ULID[:-1] + "W", "", "keep"))
@@ -269,11 +269,11 @@ class TestOfficial:
 
     def test_official_producers_do_not_see_a_job_in_the_stream(self, group: Group) -> None:
         group.add_with_options(only(b"x"))
-        assert not group.client.exists(official_marker_key("job"))
+        assert not group.client.exists(official_unique_key("job"))
 
     def test_official_producers_see_a_short_delay_as_one_second(self, group: Group) -> None:
         group.add_with_options(only(b"x", due="+1"))
-        assert HOUR_MS < group.client.pttl(official_marker_key("job")) <= HOUR_MS + 1000
+        assert HOUR_MS < group.client.pttl(official_unique_key("job")) <= HOUR_MS + 1000
 
     def test_a_job_of_theirs_that_was_promoted_is_found_in_the_stream(self, group: Group) -> None:
         delay_officially(group, "job", 1)
@@ -283,13 +283,13 @@ class TestOfficial:
     @pytest.mark.parametrize("delay_ms", (1, 999, 1500, 5000, 2 * HOUR_MS))
     def test_official_producers_see_a_delayed_job_as_long_as_their_own(self, group: Group, delay_ms: int) -> None:
         group.add_with_options(only(b"x", due=f"+{delay_ms}"))
-        ttl_ms = group.client.pttl(official_marker_key("job"))
+        ttl_ms = group.client.pttl(official_unique_key("job"))
         theirs_ms = 1000 * (max(1, delay_ms // 1000) + 3600)
         assert theirs_ms - 900 < ttl_ms <= theirs_ms
 
     def test_official_producers_see_a_job_no_longer_than_its_window(self, group: Group) -> None:
         group.add_with_options(only(b"x", due=LATER, window_ms=60_000))
-        assert 59_000 < group.client.pttl(official_marker_key("job")) <= 60_000
+        assert 59_000 < group.client.pttl(official_unique_key("job")) <= 60_000
 
     def test_a_delayed_job_of_theirs_keeps_ours_out(self, group: Group) -> None:
         member = delay_officially(group, "job", HOUR_MS)
@@ -313,26 +313,26 @@ class TestOfficial:
         assert group.add_with_options(only(b"second")) == "d"
         group.client.xtrim(KEYS.stream, maxlen=0, approximate=False)
         assert group.add_with_options(only(b"second")) == "n"
-        assert not group.client.exists(official_marker_key("job"))
+        assert not group.client.exists(official_unique_key("job"))
 
     def test_a_job_that_an_official_promoter_moved_can_be_replaced_while_it_waits(self, group: Group) -> None:
         group.add_with_options(only(envelope("job"), due="+1"))
         promote_officially(group)
         assert group.add_with_options(only(b"second", "replace")) == "r"
-        assert (group.envelopes, group.marker("job")) == ([b"second"], group.stream[0].decode())
+        assert (group.envelopes, group.uniqueness_key("job")) == ([b"second"], group.stream[0].decode())
 
     def test_a_job_that_an_official_worker_ran_frees_its_id_there_too(self, group: Group) -> None:
         group.add_with_options(only(b"first", due="+1"))
         group.wait_ms(3)
         group.promote()
-        assert group.client.exists(official_marker_key("job"))
+        assert group.client.exists(official_unique_key("job"))
         end(group)
         assert group.add_with_options(only(b"second")) == "n"
-        assert not group.client.exists(official_marker_key("job"))
+        assert not group.client.exists(official_unique_key("job"))
 
     def test_a_job_that_an_official_producer_cancelled_frees_its_id(self, group: Group) -> None:
         group.add_with_options(only(b"first", due=LATER))
-        group.client.delete(KEYS.delayed, index_key("job"), official_marker_key("job"))
+        group.client.delete(KEYS.delayed, index_key("job"), official_unique_key("job"))
         assert group.add_with_options(only(b"second")) == "n"
 
     def test_a_job_behind_more_entries_than_are_searched_keeps_its_id(self, group: Group) -> None:
@@ -345,12 +345,12 @@ class TestOfficial:
     def test_a_job_due_long_before_the_searched_entries_frees_its_id(self, group: Group) -> None:
         """A live promoter is not late by more than a minute."""
         fill(group, 2100, from_ms=group.now_ms - 600_000)
-        leave_marker(group, "job", due_ms=group.now_ms - 700_000)
-        leave_marker(group, "late", due_ms=group.now_ms - 630_000)
+        leave_official_key(group, "job", due_ms=group.now_ms - 700_000)
+        leave_official_key(group, "late", due_ms=group.now_ms - 630_000)
         assert group.add_with_options(only(b"second"), only(b"late", job_id="late")) == "nd"
 
     def test_a_job_due_more_than_an_hour_ago_frees_its_id(self, group: Group) -> None:
-        leave_marker(group, "job", due_ms=group.now_ms - HOUR_MS - 10_000)
+        leave_official_key(group, "job", due_ms=group.now_ms - HOUR_MS - 10_000)
         fill(group, 2100, from_ms=group.now_ms - HOUR_MS)
         assert group.add_with_options(only(b"second")) == "n"
 
@@ -359,8 +359,8 @@ class TestOfficial:
         start_ms = group.now_ms - 500_000
         for number in range(400):
             group.client.xadd(KEYS.stream, {"d": envelope(f"job {number}")}, f"{start_ms + 1000 * number}-1")
-            leave_marker(group, f"job {number}", due_ms=start_ms + 1000 * number - 100)
-            leave_marker(group, f"gone {number}", due_ms=start_ms + 1000 * number - 100)
+            leave_official_key(group, f"job {number}", due_ms=start_ms + 1000 * number - 100)
+            leave_official_key(group, f"gone {number}", due_ms=start_ms + 1000 * number - 100)
         jobs = [only(b"x", job_id=f"{kind} {number}") for number in reversed(range(400)) for kind in ("job", "gone")]
         assert group.add_with_options(*jobs) == "dn" * 400
 
@@ -383,7 +383,7 @@ class TestPoison:
         "value",
         (b"", b"odd", b"\xff", b"-", b"1-", b"w", b"d1", b"9-" + b"9" * 40, b"9" * 40 + b"-1", b"1-1 ", b"w-1", b"0-0"),
     )
-    @pytest.mark.parametrize("key_of", (marker_key, index_key, official_marker_key))
+    @pytest.mark.parametrize("key_of", (unique_key, index_key, official_unique_key))
     @pytest.mark.parametrize("if_exists", ("keep", "replace"))
     def test_a_key_with_any_value_stops_no_job(self, group: Group, key_of: Any, value: bytes, if_exists: str) -> None:
         group.client.set(key_of("job"), value, ex=4000)
@@ -392,7 +392,7 @@ class TestPoison:
         assert answers in ("nnnnnnnnn", "nnnndnnnn")
         assert len(group.stream) == answers.count("n")
 
-    @pytest.mark.parametrize("key_of", (marker_key, index_key, official_marker_key))
+    @pytest.mark.parametrize("key_of", (unique_key, index_key, official_unique_key))
     @pytest.mark.parametrize("due", ("", LATER))
     def test_a_key_of_any_type_stops_no_job(self, group: Group, key_of: Any, due: str) -> None:
         group.client.rpush(key_of("job"), "a list")
@@ -411,7 +411,7 @@ class TestPoison:
         jobs = (only(b"1", due=LATER), only(b"2", job_id="2"), Wanted("", b"3", "3"), only(b"4", "replace"))
         assert group.add_with_options(*jobs) == "nffr"
         assert list(group.delayed) == [join_member("mail", b"4")]
-        assert group.marker("2") is None
+        assert group.uniqueness_key("2") is None
 
     def test_a_replacement_that_is_refused_leaves_the_first_as_it_is(self, group: Group) -> None:
         group.add_with_options(only(b"first", due=LATER))
@@ -419,7 +419,7 @@ class TestPoison:
         with pytest.raises(redis.ResponseError, match=r"exhausted|equal or smaller"):
             group.add_with_options(only(b"second", "postpone"))
         assert list(group.delayed) == [join_member("mail", b"first")]
-        assert group.marker("job") == "d"
+        assert group.uniqueness_key("job") == "d"
 
 
 def use_up(group: Group) -> None:
@@ -431,13 +431,13 @@ class TestWindow:
     def test_the_window_has_its_length_for_immediate_and_delayed_jobs(self, group: Group) -> None:
         group.add_with_options(only(b"x", window_ms=60_000), only(b"y", due=LATER, window_ms=60_000, job_id="later"))
         for job_id in ("job", "later"):
-            assert 59_000 < group.client.pttl(marker_key(job_id)) <= 60_000
-        assert (group.marker("job"), group.marker("later")) == ("w" + group.stream[0].decode(), "wd")
+            assert 59_000 < group.client.pttl(unique_key(job_id)) <= 60_000
+        assert (group.uniqueness_key("job"), group.uniqueness_key("later")) == ("w" + group.stream[0].decode(), "wd")
 
     def test_within_it_the_next_is_kept_out_though_the_job_is_done(self, group: Group) -> None:
         group.add_with_options(only(b"first", window_ms=60_000))
         (entry_id,) = group.read("a", 1)
-        group.finish((entry_id, "job"))
+        group.ack_unique((entry_id, "job"))
         for if_exists in ("keep", "replace", "postpone"):
             assert group.add_with_options(only(b"second", if_exists)) == "d"
         assert group.stream == []
@@ -455,18 +455,18 @@ class TestWindow:
     def test_a_rebuilt_group_does_not_end_the_window(self, group: Group) -> None:
         group.add_with_options(only(b"first", window_ms=60_000))
         (entry_id,) = group.read("a", 1)
-        group.finish((entry_id, "job"))
-        group.make_anew()
+        group.ack_unique((entry_id, "job"))
+        group.recreate()
         assert group.add_with_options(only(b"second", "replace")) == "d"
         assert group.stream == []
 
     def test_a_replacing_job_begins_its_own_window(self, group: Group) -> None:
         group.add_with_options(only(b"first", window_ms=60_000))
         assert group.add_with_options(only(b"second", "replace", window_ms=90_000)) == "r"
-        assert group.marker("job") == "w" + group.stream[0].decode()
-        assert group.client.pttl(marker_key("job")) > 60_000
+        assert group.uniqueness_key("job") == "w" + group.stream[0].decode()
+        assert group.client.pttl(unique_key("job")) > 60_000
         assert group.add_with_options(only(b"third", "replace")) == "r"
-        assert group.marker("job") == group.stream[0].decode()
+        assert group.uniqueness_key("job") == group.stream[0].decode()
 
 
 class TestReplace:
@@ -476,26 +476,26 @@ class TestReplace:
         assert group.add_with_options(only(b"second", "replace", due=LATER)) == "r"
         assert group.delayed == {join_member("mail", b"second"): due_ms}
         assert group.index("job") == join_member("mail", b"second")
-        assert group.marker("job") == "d"
+        assert group.uniqueness_key("job") == "d"
 
     def test_a_job_that_waits_in_the_stream_gets_the_new_data(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
         assert group.add_with_options(only(b"second", "replace", due=LATER)) == "r"
         assert (group.envelopes, group.delayed) == ([b"second"], {})
-        assert group.marker("job") == group.stream[0].decode()
+        assert group.uniqueness_key("job") == group.stream[0].decode()
 
     def test_a_due_job_that_is_not_promoted_yet_joins_the_stream(self, group: Group) -> None:
         group.add_with_options(only(b"first", due="+1"))
         group.wait_ms(3)
         assert group.add_with_options(only(b"second", "replace")) == "r"
         assert (group.envelopes, group.delayed) == ([b"second"], {})
-        assert group.marker("job") == group.stream[0].decode()
+        assert group.uniqueness_key("job") == group.stream[0].decode()
 
     def test_a_delivered_job_is_left_to_its_worker(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
         (entry_id,) = group.read("a", 1)
         assert group.add_with_options(only(b"second", "replace")) == "d"
-        assert (group.stream, group.marker("job")) == ([entry_id], entry_id.decode())
+        assert (group.stream, group.uniqueness_key("job")) == ([entry_id], entry_id.decode())
 
     def test_a_job_delivered_to_another_group_is_left_to_its_worker(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
@@ -512,7 +512,7 @@ class TestReplace:
             group.create()
             group.read("a", 1)
             group.client.xadd(KEYS.stream, {"d": b"first"}, id=waiting)
-            group.client.set(marker_key("job"), waiting)
+            group.client.set(unique_key("job"), waiting)
             assert group.add_with_options(only(b"second", "replace")) == "r"
             assert group.envelopes == [b"delivered", b"second"]
 
@@ -520,14 +520,14 @@ class TestReplace:
         group.client.xadd(KEYS.stream, {"d": b"first"}, id="5-9")
         group.client.xadd(KEYS.stream, {"d": b"last"}, id="5-10")
         group.read("a", 2)
-        group.client.set(marker_key("job"), "5-9")
+        group.client.set(unique_key("job"), "5-9")
         assert group.add_with_options(only(b"second", "replace")) == "d"
 
     def test_an_entry_of_an_earlier_millisecond_was_delivered(self, group: Group) -> None:
         group.client.xadd(KEYS.stream, {"d": b"first"}, id="5-9")
         group.client.xadd(KEYS.stream, {"d": b"last"}, id="6-1")
         group.read("a", 2)
-        group.client.set(marker_key("job"), "5-9")
+        group.client.set(unique_key("job"), "5-9")
         assert group.add_with_options(only(b"second", "replace")) == "d"
 
     def test_a_replacing_job_with_a_ulid_is_flagged_too(self, group: Group) -> None:
@@ -568,12 +568,12 @@ class TestPostpone:
         assert group.add_with_options(only(b"second", "postpone", due=LATER)) == "r"
         assert list(group.delayed) == [join_member("mail", b"second")]
         assert group.delayed[join_member("mail", b"second")] >= before + HOUR_MS
-        assert group.client.pttl(marker_key("job")) > KEPT_MS + HOUR_MS - 1000
+        assert group.client.pttl(unique_key("job")) > KEPT_MS + HOUR_MS - 1000
 
     def test_a_job_that_waits_in_the_stream_is_delayed(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
         assert group.add_with_options(only(b"second", "postpone", due=LATER)) == "r"
-        assert (group.stream, group.marker("job")) == ([], "d")
+        assert (group.stream, group.uniqueness_key("job")) == ([], "d")
         assert group.index("job") == join_member("mail", b"second")
 
     def test_a_job_without_a_time_is_due_now(self, group: Group) -> None:
@@ -596,7 +596,7 @@ class TestLedger:
     def test_the_answer_is_what_it_was_though_the_job_is_done_by_now(self, group: Group) -> None:
         group.add_with_options(only(b"x"), number=7)
         (entry_id,) = group.read("a", 1)
-        group.finish((entry_id, "job"))
+        group.ack_unique((entry_id, "job"))
         assert group.add_with_options(only(b"x"), number=7) == "n"
         assert group.stream == []
 
@@ -662,13 +662,13 @@ class TestRoom:
         group.add(1)
         jobs = (Wanted("", b"1", "1", LATER), Wanted("", b"2", "2"), only(b"3", due=LATER), only(b"4", job_id="4"))
         assert group.add_with_options(*jobs, room=1) == "nfnf"
-        assert (len(group.delayed), group.marker("4")) == (2, None)
+        assert (len(group.delayed), group.uniqueness_key("4")) == (2, None)
 
     def test_a_batch_that_asks_for_more_than_there_is_is_refused_whole(self, group: Group) -> None:
         group.add(3)
         jobs = (Wanted("", b"1", "1"), only(b"2", due=LATER), Wanted("", b"3", "3"))
         assert group.add_with_options(*jobs, room=4, needed=2) == "fff"
-        assert (len(group.stream), group.delayed, group.marker("job")) == (3, {}, None)
+        assert (len(group.stream), group.delayed, group.uniqueness_key("job")) == (3, {}, None)
 
     def test_a_batch_that_asks_and_fits_is_taken_whole(self, group: Group) -> None:
         """This holds also if more of its jobs are due than the producer knew: a time may have passed meanwhile."""
@@ -685,7 +685,7 @@ class TestRoom:
         group.add_with_options(only(b"first", due=LATER))
         group.add(1)
         assert group.add_with_options(only(b"second", "postpone"), room=1) == "r"
-        assert (len(group.stream), group.marker("job")) == (2, group.stream[1].decode())
+        assert (len(group.stream), group.uniqueness_key("job")) == (2, group.stream[1].decode())
 
     def test_replacing_a_delayed_job_makes_no_room_for_others(self, group: Group) -> None:
         group.add_with_options(only(b"first", due=LATER))
@@ -701,13 +701,13 @@ class TestRoom:
 
 class TestDueMessages:
     def test_promoters_hear_of_the_first_delayed_job(self, group: Group) -> None:
-        with group.heard(KEYS.due_channel) as heard:
+        with group.published(KEYS.due_channel) as heard:
             group.add_with_options(Wanted("", b"x", "job", "+5000"))
         assert heard == [5000]
 
     def test_a_job_due_before_all_others_is_published(self, group: Group) -> None:
         group.add_with_options(Wanted("", b"1", "1", "+5000"))
-        with group.heard(KEYS.due_channel) as heard:
+        with group.published(KEYS.due_channel) as heard:
             group.add_with_options(Wanted("", b"2", "2", "+4000"))
             group.add_with_options(Wanted("", b"3", "3", "+6000"))
             group.add_with_options(
@@ -718,12 +718,12 @@ class TestDueMessages:
     def test_a_job_due_together_with_the_first_is_published(self, group: Group) -> None:
         at_ms = group.now_ms + 5000
         group.add_with_options(Wanted("", b"1", "1", str(at_ms)))
-        with group.heard(KEYS.due_channel) as heard:
+        with group.published(KEYS.due_channel) as heard:
             group.add_with_options(Wanted("", b"2", "2", str(at_ms)))
         assert len(heard) == 1
 
     def test_jobs_that_are_due_now_are_not_published(self, group: Group) -> None:
-        with group.heard(KEYS.due_channel) as heard:
+        with group.published(KEYS.due_channel) as heard:
             group.add_with_options(Wanted("", b"1", "1"), only(b"2"))
             group.add_with_options(only(b"3", due=LATER))
         assert heard == []
@@ -796,8 +796,8 @@ class TestTrouble:
     def test_the_script_touches_only_its_own_keys(self, group: Group) -> None:
         group.add_with_options(only(b"1", due=LATER), only(b"2", job_id="2"), Wanted("", b"3", "3"))
         assert group.keys == {
-            KEYS.stream, KEYS.delayed, LEDGER, index_key("job"), marker_key("job"), marker_key("2"),
-            official_marker_key("job"),
+            KEYS.stream, KEYS.delayed, LEDGER, index_key("job"), unique_key("job"), unique_key("2"),
+            official_unique_key("job"),
         }  # fmt: skip
 
     def test_every_key_beside_the_jobs_ends_by_itself(self, group: Group) -> None:

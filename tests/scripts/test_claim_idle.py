@@ -9,8 +9,8 @@ from tests.scripts.group import GROUP, HOUR_MS, KEYS, Group, Hold, Taken
 
 
 def leave_lying(group: Group, count: int, consumer: str = "official") -> list[bytes]:
-    entry_ids = group.hand_to(consumer, count)
-    group.let_lie(HOUR_MS, *entry_ids)
+    entry_ids = group.deliver_to(consumer, count)
+    group.make_idle(HOUR_MS, *entry_ids)
     return entry_ids
 
 
@@ -24,7 +24,7 @@ def test_each_entry_comes_with_its_fields_and_earlier_deliveries(group: Group) -
     (entry_id,) = leave_lying(group, 1)
     assert group.claim_idle("a") == [Taken(entry_id, {b"d": b"job 0", b"n": b"mail"}, 1)]
     group.steal(entry_id, "another")
-    group.let_lie(HOUR_MS, entry_id)
+    group.make_idle(HOUR_MS, entry_id)
     assert [entry.deliveries for entry in group.claim_idle("a")] == [3]
 
 
@@ -35,8 +35,8 @@ def test_claimed_entries_look_fresh(group: Group) -> None:
 
 
 def test_an_entry_that_is_not_idle_for_long_enough_is_left_alone(group: Group) -> None:
-    (entry_id,) = group.hand_to("official")
-    group.let_lie(10_000, entry_id)
+    (entry_id,) = group.deliver_to("official")
+    group.make_idle(10_000, entry_id)
     assert group.claim_idle("a", min_idle_ms=30_000) == []
     assert group.holds == {entry_id: Hold("official", 1)}
     assert [entry.id for entry in group.claim_idle("a", min_idle_ms=10_000)] == [entry_id]
@@ -44,7 +44,7 @@ def test_an_entry_that_is_not_idle_for_long_enough_is_left_alone(group: Group) -
 
 def test_a_worker_with_a_lease_is_spared(group: Group) -> None:
     (entry_id,) = leave_lying(group, 1, "b")
-    group.keep("b")
+    group.renew_lease("b")
     assert group.claim_idle("a") == []
     assert group.holds == {entry_id: Hold("b", 1)}
 
@@ -66,9 +66,9 @@ def test_our_own_idle_entries_are_not_delivered_to_us_again(group: Group) -> Non
 def test_the_idle_entries_of_official_consumers_are_taken_from_a_mixture(group: Group) -> None:
     (ours,) = leave_lying(group, 1, "a")
     (leased,) = leave_lying(group, 1, "b")
-    group.keep("b")
+    group.renew_lease("b")
     (lying,) = leave_lying(group, 1)
-    (fresh,) = group.hand_to("official")
+    (fresh,) = group.deliver_to("official")
     (unread,) = group.add(1)
     assert [entry.id for entry in group.claim_idle("a")] == [lying]
     assert group.holds == {
@@ -88,14 +88,14 @@ def test_a_count_bounds_one_call(group: Group) -> None:
 
 def test_idle_entries_of_leased_workers_do_not_hide_later_ones(group: Group) -> None:
     leave_lying(group, 3, "b")
-    group.keep("b")
+    group.renew_lease("b")
     (lying,) = leave_lying(group, 1)
     assert [entry.id for entry in group.claim_idle("a", count=1)] == [lying]
 
 
 def test_many_pages_of_protected_entries_hide_no_idle_entry(group: Group) -> None:
     leave_lying(group, 1700, "b")
-    group.keep("b")
+    group.renew_lease("b")
     lying = leave_lying(group, 3)
     leave_lying(group, 600, "a")
     lying += leave_lying(group, 2)
@@ -138,7 +138,7 @@ def test_10_000_entries_in_one_call(group: Group) -> None:
 def test_the_bytes_bound_one_call_and_the_other_entries_stay(group: Group) -> None:
     entry_ids = [group.client.xadd(KEYS.stream, {"d": b"x" * 999}) for _ in range(5)]
     group.read("dead", 5)
-    group.let_lie(HOUR_MS, *entry_ids)
+    group.make_idle(HOUR_MS, *entry_ids)
     first = group.claim_idle("a", bounds=(2001, 2**30))
     assert [entry.id for entry in first] == entry_ids[:3]
     assert [entry_id for entry_id, hold in group.holds.items() if hold.owner == "dead"] == entry_ids[3:]
@@ -149,14 +149,14 @@ def test_the_bytes_bound_one_call_and_the_other_entries_stay(group: Group) -> No
 def test_a_too_large_entry_comes_as_its_size(group: Group) -> None:
     entry_ids = [group.client.xadd(KEYS.stream, {"d": b"x" * (size - 1)}) for size in (5001, 5000)]
     group.read("dead", 2)
-    group.let_lie(HOUR_MS, *entry_ids)
+    group.make_idle(HOUR_MS, *entry_ids)
     large, fits = group.claim_idle("a", bounds=(1, 5000))
     assert (large.fields, isinstance(fits.fields, dict)) == (5001, True)
     assert set(group.holds) == set(entry_ids)
 
 
 def test_each_consumer_is_judged_by_its_own_lease(group: Group) -> None:
-    official, (leased,), later = group.hand_to("official"), group.hand_to("b"), group.hand_to("official")
-    group.keep("b")
-    group.let_lie(HOUR_MS, *official, leased, *later)
+    official, (leased,), later = group.deliver_to("official"), group.deliver_to("b"), group.deliver_to("official")
+    group.renew_lease("b")
+    group.make_idle(HOUR_MS, *official, leased, *later)
     assert [entry.id for entry in group.claim_idle("a")] == [*official, *later]

@@ -21,7 +21,7 @@ def test_a_stream_whose_groups_have_no_consumers_goes(group: Group) -> None:
 
 
 def test_a_group_that_a_consumer_is_in_stays_with_nothing_to_read(group: Group) -> None:
-    group.hand_to("official", 2)
+    group.deliver_to("official", 2)
     group.add(2)
     assert group.empty_stream() == 1
     assert (group.stream, group.holds) == ([], {})
@@ -30,14 +30,14 @@ def test_a_group_that_a_consumer_is_in_stays_with_nothing_to_read(group: Group) 
 
 
 def test_entries_added_later_are_read(group: Group) -> None:
-    group.hand_to("official", 2)
+    group.deliver_to("official", 2)
     group.empty_stream()
     added = group.add(3)
     assert group.read("official", 10) == added
 
 
 def test_groups_without_consumers_go(group: Group) -> None:
-    group.hand_to("official")
+    group.deliver_to("official")
     group.client.xgroup_create(KEYS.stream, "empty", "0")
     group.empty_stream()
     assert [each["name"] for each in group.client.xinfo_groups(KEYS.stream)] == [GROUP.encode()]
@@ -45,7 +45,7 @@ def test_groups_without_consumers_go(group: Group) -> None:
 
 def test_ids_go_on_where_they_were(group: Group) -> None:
     """The ack of a job that still runs must not remove a new one."""
-    group.hand_to("official")
+    group.deliver_to("official")
     group.client.xadd(KEYS.stream, {"d": "x"}, f"{group.now_ms + 60_000}-7")
     last = group.client.xinfo_stream(KEYS.stream)["last-generated-id"]
     group.empty_stream()
@@ -54,7 +54,7 @@ def test_ids_go_on_where_they_were(group: Group) -> None:
 
 
 def test_a_stream_whose_ids_are_used_up_begins_again(group: Group) -> None:
-    group.hand_to("official")
+    group.deliver_to("official")
     group.client.xadd(KEYS.stream, {"d": "last"}, f"{2**64 - 1}-{2**64 - 1}")
     group.empty_stream()
     assert group.read("official", 10) == []
@@ -69,13 +69,13 @@ def test_a_key_of_another_type_goes(group: Group) -> None:
 
 
 def test_a_second_sending_changes_nothing(group: Group) -> None:
-    group.hand_to("official", 2)
+    group.deliver_to("official", 2)
     assert [group.empty_stream() for _ in range(3)] == [1, 1, 1]
     assert (group.exists, group.stream, group.consumers) == (True, [], {"official"})
 
 
 def test_a_user_without_group_commands_removes_no_entry(group: Group) -> None:
-    entry_ids = group.hand_to("official", 2)
+    entry_ids = group.deliver_to("official", 2)
     for rule in ("-xgroup", "-xsetid"):
         refused = pytest.raises(redis.ResponseError, match=r"NOPERM|permission|can.t run|ACL")
         with group.as_user("allkeys", "+@all", rule) as narrow, refused:

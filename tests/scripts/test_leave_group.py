@@ -6,121 +6,121 @@ from tests.scripts.group import GROUP, KEYS, Group, Hold
 
 
 def test_the_consumer_goes_if_no_entry_is_pending(group: Group) -> None:
-    (entry_id,) = group.hand_to("a")
-    group.keep("a")
+    (entry_id,) = group.deliver_to("a")
+    group.renew_lease("a")
     group.client.xack(KEYS.stream, GROUP, entry_id)
-    assert group.leave("a") == 1
+    assert group.leave_group("a") == 1
     assert group.consumers == set()
     assert group.workers == {}
 
 
 def test_entries_keep_the_name(group: Group) -> None:
-    (entry_id,) = group.hand_to("a")
-    group.keep("a")
-    assert group.leave("a") == 0
+    (entry_id,) = group.deliver_to("a")
+    group.renew_lease("a")
+    assert group.leave_group("a") == 0
     assert group.holds == {entry_id: Hold("a", 1)}
     assert group.consumers == {"a"}
 
 
 def test_a_name_that_stays_is_marked_as_having_left(group: Group) -> None:
-    group.hand_to("a")
-    group.keep("a")
-    group.leave("a")
+    group.deliver_to("a")
+    group.renew_lease("a")
+    group.leave_group("a")
     assert group.lease("a") == 0
 
 
 def test_the_entries_of_a_leaving_worker_can_be_taken_over_at_once(group: Group) -> None:
-    entry_ids = group.hand_to("a", 3)
-    group.keep("a")
-    group.leave("a")
-    taken = group.takeover("b", "a", lease=0)
+    entry_ids = group.deliver_to("a", 3)
+    group.renew_lease("a")
+    group.leave_group("a")
+    taken = group.take_over("b", "a", lease=0)
     assert taken is not None
     assert [entry.id for entry in taken] == entry_ids
     assert group.consumers == {"b"}
 
 
 def test_the_others_stay(group: Group) -> None:
-    (entry_id,) = group.hand_to("b")
-    group.keep("a")
-    group.keep("b")
+    (entry_id,) = group.deliver_to("b")
+    group.renew_lease("a")
+    group.renew_lease("b")
     lease = group.lease("b")
-    assert group.leave("a") == 1
+    assert group.leave_group("a") == 1
     assert group.holds == {entry_id: Hold("b", 1)}
     assert group.consumers == {"b"}
     assert group.workers == {b"b": lease}
 
 
 def test_the_same_call_again_says_the_same(group: Group) -> None:
-    group.hand_to("a")
-    group.keep("a")
-    assert [group.leave("a") for _ in range(3)] == [0, 0, 0]
+    group.deliver_to("a")
+    group.renew_lease("a")
+    assert [group.leave_group("a") for _ in range(3)] == [0, 0, 0]
     assert len(group.holds) == 1
-    assert group.keep("b") == []
-    assert [group.leave("b") for _ in range(3)] == [1, 1, 1]
+    assert group.renew_lease("b") == []
+    assert [group.leave_group("b") for _ in range(3)] == [1, 1, 1]
 
 
 def test_a_second_arrival_after_all_was_taken_over_removes_the_mark(group: Group) -> None:
-    group.hand_to("a")
-    group.keep("a")
-    group.leave("a")
-    group.takeover("b", "a", lease=0)
-    assert group.leave("a") == 1
+    group.deliver_to("a")
+    group.renew_lease("a")
+    group.leave_group("a")
+    group.take_over("b", "a", lease=0)
+    assert group.leave_group("a") == 1
     assert (group.consumers, group.workers) == ({"b"}, {})
 
 
 def test_an_unknown_name_leaves_no_trace(group: Group) -> None:
-    assert group.leave("nobody") == 1
+    assert group.leave_group("nobody") == 1
     assert group.keys == {KEYS.stream}
 
 
 def test_entries_deleted_while_pending_keep_the_consumer_until_a_takeover(group: Group) -> None:
-    (entry_id,) = group.hand_to("a")
-    group.keep("a")
+    (entry_id,) = group.deliver_to("a")
+    group.renew_lease("a")
     group.client.xdel(KEYS.stream, entry_id)
-    assert group.leave("a") == 0
-    assert group.takeover("b", "a", lease=0) == []
+    assert group.leave_group("a") == 0
+    assert group.take_over("b", "a", lease=0) == []
     assert group.holds == {}
     assert group.workers == {}
 
 
 def test_the_worker_goes_from_the_list_without_the_group(group: Group) -> None:
-    group.hand_to("a")
-    group.keep("a")
+    group.deliver_to("a")
+    group.renew_lease("a")
     group.client.xgroup_destroy(KEYS.stream, GROUP)
-    assert group.leave("a") == 1
+    assert group.leave_group("a") == 1
     assert group.workers == {}
 
 
 def test_no_stream_is_created(group: Group) -> None:
-    group.keep("a")
+    group.renew_lease("a")
     group.client.delete(KEYS.stream)
-    assert group.leave("a") == 1
+    assert group.leave_group("a") == 1
     assert group.keys == set()
 
 
 def test_10_000_pending_entries_stay(group: Group) -> None:
-    group.hand_to("a", 10_000)
-    assert group.leave("a") == 0
+    group.deliver_to("a", 10_000)
+    assert group.leave_group("a") == 0
     assert len(group.holds) == 10_000
 
 
 def test_the_list_of_workers_has_an_end_also_if_it_begins_here(group: Group) -> None:
-    group.hand_to("a")
-    assert group.leave("a") == 0
+    group.deliver_to("a")
+    assert group.leave_group("a") == 0
     assert group.client.pttl(KEYS.workers) > 0
 
 
 def test_a_mark_that_stands_has_an_end_again(group: Group) -> None:
-    group.hand_to("a")
-    group.keep("a")
+    group.deliver_to("a")
+    group.renew_lease("a")
     for _ in range(2):
-        group.leave("a")
+        group.leave_group("a")
         assert group.client.pttl(KEYS.workers) > 0
 
 
 def test_a_consumer_that_stays_is_marked_without_memory_too(group: Group) -> None:
-    group.hand_to("a")
+    group.deliver_to("a")
     with group.full_memory():
-        assert group.leave("a") == 0
+        assert group.leave_group("a") == 0
     assert group.lease("a") == 0
     assert group.client.pttl(KEYS.workers) > 0

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from pychasqui._wire.envelope import join_member
-from tests.scripts.group import HOUR_MS, KEPT_MS, KEYS, Group, Wanted, index_key, marker_key, official_marker_key
+from tests.scripts.group import HOUR_MS, KEPT_MS, KEYS, Group, Wanted, index_key, official_unique_key, unique_key
 
 ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
@@ -32,7 +32,7 @@ class TestCancel:
         delay(group, "1", "2", "3")
         assert group.move_delayed("cancel", "3", "none", "1") == [1, 0, 1]
         assert list(group.delayed) == [member("2")]
-        assert (group.index("2"), group.marker("2")) == (member("2"), "d")
+        assert (group.index("2"), group.uniqueness_key("2")) == (member("2"), "d")
 
     def test_the_same_call_again_finds_nothing(self, group: Group) -> None:
         delay(group, "job")
@@ -46,17 +46,17 @@ class TestCancel:
         delay(group, "job", due="+1")
         group.wait_ms(3)
         assert group.promote().promoted == 1
-        connector = group.marker("job")
+        connector = group.uniqueness_key("job")
         assert group.move_delayed("cancel", "job") == [0]
-        assert (group.envelopes, group.marker("job")) == ([b"data of job"], connector)
+        assert (group.envelopes, group.uniqueness_key("job")) == ([b"data of job"], connector)
 
     def test_promotion_came_first_and_left_the_index(self, group: Group) -> None:
         """As an official promoter may do."""
         delay(group, "job")
         group.client.zrem(KEYS.delayed, member("job"))
-        group.client.set(marker_key("job"), "5-5")
+        group.client.set(unique_key("job"), "5-5")
         assert group.move_delayed("cancel", "job") == [0]
-        assert group.marker("job") == "5-5"
+        assert group.uniqueness_key("job") == "5-5"
 
     def test_promotion_came_second(self, group: Group) -> None:
         delay(group, "job", due="+1")
@@ -68,15 +68,15 @@ class TestCancel:
     def test_a_job_that_waits_for_its_retry_is_cancelled_too(self, group: Group) -> None:
         group.add_with_options(Wanted("mail", b"x", "job", only="keep"))
         (entry_id,) = group.read("a", 1)
-        group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1)
+        group.reschedule("a", (entry_id, 5000, b"member"), may_be_unique=1)
         assert group.move_delayed("cancel", "job") == [1]
-        assert (group.delayed, group.marker("job"), group.index("job")) == ({}, None, None)
+        assert (group.delayed, group.uniqueness_key("job"), group.index("job")) == ({}, None, None)
 
     def test_a_window_ends_with_the_job(self, group: Group) -> None:
         """The job never ran."""
         delay(group, "job", window_ms=60_000)
         assert group.move_delayed("cancel", "job") == [1]
-        assert group.marker("job") is None
+        assert group.uniqueness_key("job") is None
 
     def test_a_job_id_may_be_any_text(self, group: Group) -> None:
         for job_id in ("ü", "a b", "x" * 500, "%s%d", "{chasqui:q}:stream"):
@@ -108,33 +108,33 @@ class TestPostpone:
     def test_index_and_uniqueness_key_live_as_long_as_the_job_may(self, group: Group) -> None:
         delay(group, "job", due="+5000")
         group.move_delayed("postpone", "job", delay_ms=HOUR_MS)
-        for key in (index_key("job"), marker_key("job")):
+        for key in (index_key("job"), unique_key("job")):
             assert KEPT_MS + HOUR_MS - 1000 < group.client.pttl(key) <= KEPT_MS + HOUR_MS
-        assert group.marker("job") == "d"
+        assert group.uniqueness_key("job") == "d"
 
     def test_a_uniqueness_key_that_lived_longer_ends_with_the_new_time(self, group: Group) -> None:
         """How long it lasts says when its job is due."""
         delay(group, "job", due=f"+{HOUR_MS}")
         group.move_delayed("postpone", "job", delay_ms=5000)
-        assert KEPT_MS + 4000 < group.client.pttl(marker_key("job")) <= KEPT_MS + 5000
+        assert KEPT_MS + 4000 < group.client.pttl(unique_key("job")) <= KEPT_MS + 5000
 
     def test_the_official_uniqueness_key_ends_an_hour_past_the_new_time(self, group: Group) -> None:
         for delay_ms, seconds in ((5000, 5), (1, 1), (HOUR_MS, 3600)):
             delay(group, f"job {delay_ms}", due=f"+{2 * HOUR_MS}")
             group.move_delayed("postpone", f"job {delay_ms}", delay_ms=delay_ms)
-            ttl_ms = group.client.pttl(official_marker_key(f"job {delay_ms}"))
+            ttl_ms = group.client.pttl(official_unique_key(f"job {delay_ms}"))
             assert HOUR_MS + 1000 * (seconds - 1) < ttl_ms <= HOUR_MS + 1000 * seconds
 
     def test_a_window_keeps_its_end(self, group: Group) -> None:
         delay(group, "job", window_ms=60_000)
         group.move_delayed("postpone", "job", delay_ms=2 * HOUR_MS)
-        assert (group.marker("job"), 0 < group.client.pttl(marker_key("job")) <= 60_000) == ("wd", True)
-        assert 0 < group.client.pttl(official_marker_key("job")) <= 60_000
+        assert (group.uniqueness_key("job"), 0 < group.client.pttl(unique_key("job")) <= 60_000) == ("wd", True)
+        assert 0 < group.client.pttl(official_unique_key("job")) <= 60_000
 
     def test_a_job_without_a_uniqueness_key_gets_none(self, group: Group) -> None:
         delay(group, "job", only="")
         assert group.move_delayed("postpone", "job", delay_ms=5000) == [1]
-        assert group.marker("job") is None
+        assert group.uniqueness_key("job") is None
 
     def test_a_job_that_is_no_longer_delayed_is_left_alone(self, group: Group) -> None:
         group.add_with_options(Wanted("mail", b"x", "job", only="keep"))
@@ -143,7 +143,7 @@ class TestPostpone:
 
     def test_promoters_hear_of_it(self, group: Group) -> None:
         delay(group, "job")
-        with group.heard(KEYS.due_channel) as heard:
+        with group.published(KEYS.due_channel) as heard:
             group.move_delayed("postpone", "job", delay_ms=5000)
         assert heard == [5000]
 
@@ -160,20 +160,20 @@ class TestRun:
         delay(group, "job", only="")
         assert group.move_delayed("run", "job") == [1]
         assert group.entries == [{b"d": b"data of job", b"n": b"mail"}]
-        assert (group.delayed, group.index("job"), group.marker("job")) == ({}, None, None)
+        assert (group.delayed, group.index("job"), group.uniqueness_key("job")) == ({}, None, None)
 
     def test_the_uniqueness_key_names_the_new_entry(self, group: Group) -> None:
         delay(group, "job")
-        ttl_ms = group.client.pttl(marker_key("job"))
+        ttl_ms = group.client.pttl(unique_key("job"))
         group.move_delayed("run", "job")
-        assert group.marker("job") == group.stream[0].decode()
-        assert ttl_ms - 1000 < group.client.pttl(marker_key("job")) <= ttl_ms
+        assert group.uniqueness_key("job") == group.stream[0].decode()
+        assert ttl_ms - 1000 < group.client.pttl(unique_key("job")) <= ttl_ms
 
     def test_a_window_stays_one(self, group: Group) -> None:
         delay(group, "job", window_ms=60_000)
         group.move_delayed("run", "job")
-        assert group.marker("job") == "w" + group.stream[0].decode()
-        assert 0 < group.client.pttl(marker_key("job")) <= 60_000
+        assert group.uniqueness_key("job") == "w" + group.stream[0].decode()
+        assert 0 < group.client.pttl(unique_key("job")) <= 60_000
 
     def test_a_job_without_a_name_has_no_field_for_one(self, group: Group) -> None:
         group.add_with_options(Wanted("", b"envelope", "job", "+5000"))
@@ -256,8 +256,8 @@ class TestTrouble:
 
     def test_a_uniqueness_key_of_another_type_holds_up_no_other_job(self, group: Group) -> None:
         delay(group, "1", "2")
-        group.client.delete(marker_key("1"))
-        group.client.rpush(marker_key("1"), "a list")
+        group.client.delete(unique_key("1"))
+        group.client.rpush(unique_key("1"), "a list")
         assert group.move_delayed("postpone", "1", "2", delay_ms=HOUR_MS) == [1, 1]
         assert group.move_delayed("run", "1", "2") == [1, 1]
         assert group.envelopes == [b"data of 1", b"data of 2"]

@@ -10,7 +10,7 @@ from tests.scripts.group import HOUR_MS, KEYS, Group
 
 def store(group: Group, *keys: str) -> None:
     for key in keys:
-        group.upsert(key, 5000, b"spec of " + key.encode())
+        group.upsert_repeatable(key, 5000, b"spec of " + key.encode())
 
 
 class TestRemove:
@@ -59,7 +59,7 @@ class TestPause:
         assert group.move_repeatable("pause", "nightly") == 1
         assert (group.repeatables, group.paused) == ({}, {b"nightly": 5000})
         assert group.spec("nightly")[b"spec"] == b"spec of nightly"
-        assert group.due().specs == []
+        assert group.due_repeatables().specs == []
 
     def test_the_same_call_again_finds_nothing(self, group: Group) -> None:
         store(group, "nightly")
@@ -73,7 +73,7 @@ class TestPause:
 
     def test_schedulers_need_not_hear_of_it(self, group: Group) -> None:
         store(group, "nightly")
-        with group.heard(KEYS.repeat_channel) as heard:
+        with group.published(KEYS.repeat_channel) as heard:
             group.move_repeatable("pause", "nightly")
         assert heard == []
 
@@ -124,7 +124,7 @@ class TestResume:
     def test_schedulers_hear_in_how_many_ms_it_is_due(self, group: Group) -> None:
         store(group, "nightly")
         group.move_repeatable("pause", "nightly")
-        with group.heard(KEYS.repeat_channel) as heard:
+        with group.published(KEYS.repeat_channel) as heard:
             group.move_repeatable("resume", "nightly", group.now_ms + HOUR_MS)
             group.move_repeatable("resume", "nightly", group.now_ms + HOUR_MS)
         assert len(heard) == 1

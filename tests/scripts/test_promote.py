@@ -10,7 +10,7 @@ import redis
 
 from pychasqui._wire.envelope import encode_envelope, encode_extras, join_member
 from pychasqui.retry import RetryOverride
-from tests.scripts.group import HOUR_MS, KEYS, Group, Promoted, index_key, marker_key, official_marker_key
+from tests.scripts.group import HOUR_MS, KEYS, Group, Promoted, index_key, official_unique_key, unique_key
 from tests.support.server import RedisServer
 
 
@@ -305,27 +305,27 @@ class TestIndex:
         for number in range(5):
             delay(group, join_member("mail", envelope(str(number))), number - 100)
             group.client.set(index_key(str(number)), "member")
-            group.client.set(marker_key(str(number)), "d" if number % 2 else "wd")
+            group.client.set(unique_key(str(number)), "d" if number % 2 else "wd")
         delay(group, b"bad", -20_000)
         group.promote(batch=5)
         assert [group.index(str(number)) for number in range(5)] == [None] * 4 + [b"member"]
         places = [entry_id.decode() for entry_id in group.stream]
-        assert [group.marker(str(number)) for number in range(5)] == [
+        assert [group.uniqueness_key(str(number)) for number in range(5)] == [
             "w" + places[0], places[1], "w" + places[2], places[3], "wd",
         ]  # fmt: skip
 
     def test_a_job_without_an_id_has_no_uniqueness_key(self, group: Group) -> None:
         delay(group, join_member("", b"no envelope"))
-        group.client.set(marker_key(""), "d")
+        group.client.set(unique_key(""), "d")
         group.promote()
-        assert (group.marker(""), group.entries) == ("d", [{b"d": b"no envelope"}])
+        assert (group.uniqueness_key(""), group.entries) == ("d", [{b"d": b"no envelope"}])
 
     def test_the_index_of_another_job_stays(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))
         group.client.set(index_key("other"), "member")
-        group.client.set(marker_key("other"), "d")
+        group.client.set(unique_key("other"), "d")
         group.promote()
-        assert (group.index("other"), group.marker("other")) == (b"member", "d")
+        assert (group.index("other"), group.uniqueness_key("other")) == (b"member", "d")
 
     def test_a_job_that_is_not_due_keeps_its_index(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")), HOUR_MS)
@@ -360,39 +360,39 @@ class TestIndex:
 class TestUniquenessKey:
     def test_the_key_names_the_new_entry_and_keeps_its_expiry(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))
-        group.client.set(marker_key("job"), "d", px=60_000)
+        group.client.set(unique_key("job"), "d", px=60_000)
         group.promote()
-        assert group.marker("job") == group.stream[0].decode()
-        assert 59_000 < group.client.pttl(marker_key("job")) <= 60_000
+        assert group.uniqueness_key("job") == group.stream[0].decode()
+        assert 59_000 < group.client.pttl(unique_key("job")) <= 60_000
 
     def test_a_window_stays_one(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))
-        group.client.set(marker_key("job"), "wd", px=60_000)
+        group.client.set(unique_key("job"), "wd", px=60_000)
         group.promote()
-        assert group.marker("job") == "w" + group.stream[0].decode()
+        assert group.uniqueness_key("job") == "w" + group.stream[0].decode()
 
     def test_an_official_key_stays_as_it_is(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))
-        group.client.set(official_marker_key("job"), "1", px=60_000)
+        group.client.set(official_unique_key("job"), "1", px=60_000)
         group.promote()
-        assert (group.marker("job"), group.client.get(official_marker_key("job"))) == (None, b"1")
-        assert 59_000 < group.client.pttl(official_marker_key("job")) <= 60_000
+        assert (group.uniqueness_key("job"), group.client.get(official_unique_key("job"))) == (None, b"1")
+        assert 59_000 < group.client.pttl(official_unique_key("job")) <= 60_000
 
     def test_no_key_is_created(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))
         group.promote()
-        assert group.marker("job") is None
+        assert group.uniqueness_key("job") is None
         assert group.entries == [{b"d": envelope("job"), b"n": b"mail"}]
 
     def test_a_key_of_another_type_holds_no_job_up(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))
-        group.client.rpush(marker_key("job"), "a list")
+        group.client.rpush(unique_key("job"), "a list")
         assert group.promote().promoted == 1
 
     def test_an_id_like_ours_shows_in_the_entry_that_it_has_one(self, group: Group) -> None:
         delay(group, join_member("mail", envelope(ULID)), -2)
         delay(group, join_member("", envelope(ULID)), -1)
-        group.client.set(marker_key(ULID), "d")
+        group.client.set(unique_key(ULID), "d")
         assert group.promote().promoted == 2
         assert group.entries == [
             {b"d": envelope(ULID), b"n": b"mail", b"u": b"1"},
@@ -401,7 +401,7 @@ class TestUniquenessKey:
 
     def test_an_id_of_26_characters_is_flagged_for_any_bytes(self, group: Group) -> None:
         delay(group, join_member("", envelope("ü" * 26)))
-        group.client.set(marker_key("ü" * 26), "d")
+        group.client.set(unique_key("ü" * 26), "d")
         group.promote()
         assert group.entries[0][b"u"] == b"1"
 
@@ -412,7 +412,7 @@ class TestUniquenessKey:
 
     def test_an_id_of_another_length_needs_no_flag(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))
-        group.client.set(marker_key("job"), "d")
+        group.client.set(unique_key("job"), "d")
         group.promote()
         assert group.entries == [{b"d": envelope("job"), b"n": b"mail"}]
 

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from pychasqui._wire.envelope import encode_data, encode_envelope, join_member
-from tests.scripts.group import HOUR_MS, KEYS, Group, Wanted, index_key, marker_key
+from tests.scripts.group import HOUR_MS, KEYS, Group, Wanted, index_key, unique_key
 
 
 def job(job_id: str, name: str = "mail") -> Wanted:
@@ -37,7 +37,7 @@ def test_a_job_that_waits_for_its_retry_goes(group: Group) -> None:
     group.add_with_options(job("1")._replace(due=""))
     (entry_id,) = group.read("a", 1)
     member = join_member("mail", job("1").envelope)
-    group.reschedule("a", (entry_id, HOUR_MS, member), job_id="1", is_marked=1)
+    group.reschedule("a", (entry_id, HOUR_MS, member), job_id="1", may_be_unique=1)
     assert group.purge_delayed() == 1
     assert (group.delayed, leftovers(group)) == ({}, [])
 
@@ -76,7 +76,7 @@ def test_ids_and_names_of_any_length_are_found(group: Group) -> None:
 def test_the_id_is_read_from_envelopes_of_three_to_five_fields(group: Group) -> None:
     for array in (0x92, 0x93, 0x95, 0x96):
         group.client.zadd(KEYS.delayed, {join_member("mail", bytes([array, 0xA4]) + b"id%x" % array): 1})
-        group.client.set(marker_key(f"id{array:x}"), "d")
+        group.client.set(unique_key(f"id{array:x}"), "d")
     assert group.purge_delayed() == 4
     assert sorted(key[-4:] for key in leftovers(group)) == ["id92", "id96"]
 
@@ -90,16 +90,16 @@ def test_a_member_of_any_shape_goes(group: Group) -> None:
 
 
 def test_waiting_and_running_jobs_stay(group: Group) -> None:
-    entry_ids = group.hand_to("a", 1) + group.add(1)
+    entry_ids = group.deliver_to("a", 1) + group.add(1)
     group.add_with_options(job("1"), job("2")._replace(due=""))
     assert group.purge_delayed() == 1
     assert group.stream[:2] == entry_ids
-    assert group.marker("2") == group.stream[2].decode()
+    assert group.uniqueness_key("2") == group.stream[2].decode()
 
 
 def test_an_index_or_a_uniqueness_key_of_another_type_stops_no_job(group: Group) -> None:
     group.add_with_options(job("1"), job("2"))
-    for key in (index_key("1"), marker_key("1")):
+    for key in (index_key("1"), unique_key("1")):
         group.client.delete(key)
         group.client.rpush(key, "a list")
     assert group.purge_delayed() == 2

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from pychasqui._wire.envelope import encode_data, encode_envelope
-from tests.scripts.group import GROUP, KEYS, Group, Hold, Wanted, index_key, marker_key
+from tests.scripts.group import GROUP, KEYS, Group, Hold, Wanted, index_key, unique_key
 
 
 def job(job_id: str) -> Wanted:
@@ -32,7 +32,7 @@ def test_no_key_is_created_without_a_stream(group: Group) -> None:
 
 
 def test_every_entry_waits_without_a_group(group: Group) -> None:
-    group.hand_to("a", 2)
+    group.deliver_to("a", 2)
     group.add(1)
     group.client.xgroup_destroy(KEYS.stream, GROUP)
     assert group.purge_waiting() == 3
@@ -40,7 +40,7 @@ def test_every_entry_waits_without_a_group(group: Group) -> None:
 
 
 def test_a_delivered_entry_stays_with_its_worker(group: Group) -> None:
-    held = group.hand_to("a", 2)
+    held = group.deliver_to("a", 2)
     group.add(3)
     assert group.purge_waiting() == 3
     assert (group.stream, group.holds) == (held, dict.fromkeys(held, Hold("a", 1)))
@@ -94,7 +94,7 @@ def test_an_entry_newer_than_the_given_one_stays(group: Group) -> None:
 def test_the_next_of_its_id_is_let_in(group: Group) -> None:
     group.add_with_options(job("1"), job("2"))
     assert group.purge_waiting() == 2
-    assert (group.marker("1"), group.marker("2")) == (None, None)
+    assert (group.uniqueness_key("1"), group.uniqueness_key("2")) == (None, None)
     assert group.add_with_options(job("1")) == "n"
 
 
@@ -108,45 +108,45 @@ def test_ids_of_any_length_are_found(group: Group) -> None:
 @pytest.mark.parametrize("array", (0x93, 0x94, 0x95))
 def test_envelopes_of_any_length_are_read(group: Group, array: int) -> None:
     (entry_id,) = (group.client.xadd(KEYS.stream, {"d": bytes([array, 0xA1]) + b"x"}),)
-    group.client.set(marker_key("x"), entry_id)
+    group.client.set(unique_key("x"), entry_id)
     group.purge_waiting()
-    assert group.marker("x") is None
+    assert group.uniqueness_key("x") is None
 
 
 def test_the_id_is_read_from_envelopes_of_three_to_five_fields(group: Group) -> None:
     for array in (0x92, 0x93, 0x95, 0x96):
         entry_id = group.client.xadd(KEYS.stream, {"n": "mail", "d": bytes([array, 0xA4]) + b"id%x" % array})
-        group.client.set(marker_key(f"id{array:x}"), entry_id)
+        group.client.set(unique_key(f"id{array:x}"), entry_id)
     group.purge_waiting()
     assert sorted(key[-4:] for key in group.keys if ":unique:" in key) == ["id92", "id96"]
 
 
 def test_a_window_of_a_job_that_is_gone_is_over(group: Group) -> None:
     group.add_with_options(job("job")._replace(window_ms=60_000))
-    assert group.marker("job") == "w" + group.stream[0].decode()
+    assert group.uniqueness_key("job") == "w" + group.stream[0].decode()
     group.purge_waiting()
-    assert group.marker("job") is None
+    assert group.uniqueness_key("job") is None
 
 
 def test_a_uniqueness_key_of_another_entry_is_left_alone(group: Group) -> None:
     for position in ("5-5", "w5-5", "wd"):
         group.add_with_options(job("job"))
-        group.client.set(marker_key("job"), position)
+        group.client.set(unique_key("job"), position)
         assert group.purge_waiting() == 1
-        assert group.marker("job") == position
-        group.client.delete(marker_key("job"))
+        assert group.uniqueness_key("job") == position
+        group.client.delete(unique_key("job"))
 
 
 def test_a_uniqueness_key_without_a_place_goes_unless_a_job_of_its_id_is_delayed(group: Group) -> None:
     for is_delayed, left in ((True, "d"), (False, None)):
         group.add_with_options(job("job"))
-        group.client.set(marker_key("job"), "d")
+        group.client.set(unique_key("job"), "d")
         group.client.set(index_key("job"), b"member")
         if is_delayed:
             group.client.zadd(KEYS.delayed, {b"member": 1})
         group.purge_waiting()
-        assert group.marker("job") == left
-        group.client.delete(marker_key("job"), index_key("job"), KEYS.delayed)
+        assert group.uniqueness_key("job") == left
+        group.client.delete(unique_key("job"), index_key("job"), KEYS.delayed)
 
 
 def test_uniqueness_keys_of_what_runs_stay(group: Group) -> None:
@@ -154,7 +154,7 @@ def test_uniqueness_keys_of_what_runs_stay(group: Group) -> None:
     (entry_id,) = group.read("a", 1)
     group.add_with_options(job("waiting"))
     group.purge_waiting()
-    assert (group.marker("running"), group.marker("waiting")) == (entry_id.decode(), None)
+    assert (group.uniqueness_key("running"), group.uniqueness_key("waiting")) == (entry_id.decode(), None)
 
 
 def test_an_entry_of_any_shape_goes(group: Group) -> None:
@@ -167,10 +167,10 @@ def test_an_entry_of_any_shape_goes(group: Group) -> None:
 
 def test_a_uniqueness_key_of_another_type_stops_no_job(group: Group) -> None:
     group.add_with_options(job("job"), job("other"))
-    group.client.delete(marker_key("job"))
-    group.client.rpush(marker_key("job"), "a list")
+    group.client.delete(unique_key("job"))
+    group.client.rpush(unique_key("job"), "a list")
     assert group.purge_waiting() == 2
-    assert (group.stream, group.marker("other")) == ([], None)
+    assert (group.stream, group.uniqueness_key("other")) == ([], None)
 
 
 def test_a_stream_of_another_type_is_an_error_and_stays(group: Group) -> None:
@@ -188,7 +188,7 @@ def test_waiting_jobs_go_without_memory_too(group: Group) -> None:
 
 
 def test_10_000_in_one_call(group: Group) -> None:
-    held = group.hand_to("a", 1)
+    held = group.deliver_to("a", 1)
     group.add_with_options(*(job(f"job-{number}") for number in range(10_000)))
     assert group.purge_waiting(10_000) == 10_000
     assert (group.stream, [key for key in group.keys if ":unique:" in key]) == (held, [])

@@ -22,7 +22,7 @@ def test_new_entries_come_in_their_order_and_are_ours(group: Group) -> None:
 
 
 def test_an_entry_is_read_once(group: Group) -> None:
-    group.hand_to("b")
+    group.deliver_to("b")
     (fresh,) = group.add(1)
     assert [entry.id for entry in group.read_within("a")] == [fresh]
     assert group.read_within("a") == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from tests.scripts.group import HEIR, KEPT_MS, KEYS, LEASE_MS, RELEASED_IDLE_MS, WORDS, Group, Hold
+from tests.scripts.group import HEIR, KEPT_MS, KEYS, LEASE_MS, RELEASED_IDLE_MS, REPORTS, Group, Hold
 from tests.support.server import RedisServer
 
 
@@ -18,9 +18,9 @@ def lose_group(group: Group, *living: str) -> None:
 
 class TestExistingGroup:
     def test_an_existing_group_is_left_as_it_is(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
+        (entry_id,) = group.deliver_to("a")
         group.add(1)
-        assert group.regroup("b", {entry_id: 5}) == 1
+        assert group.rebuild_group("b", {entry_id: 5}) == 1
         assert group.holds == {entry_id: Hold("a", 1)}
         assert len(group.read("b", 9)) == 1
         assert group.workers == {}
@@ -29,137 +29,137 @@ class TestExistingGroup:
         """As when an official process has created the group: in a later round the reports would be out of date."""
         group.add(1)
         lose_group(group, "a", "b")
-        assert group.regroup("a") == 0
+        assert group.rebuild_group("a") == 0
         group.create()
-        assert group.regroup("a") == 1
-        assert WORDS not in group.keys
+        assert group.rebuild_group("a") == 1
+        assert REPORTS not in group.keys
 
 
 class TestNoLiveWorker:
     def test_the_group_of_a_fresh_queue_is_created_at_once(self, group: Group) -> None:
         group.client.delete(KEYS.stream)
-        assert group.regroup("a") == 1
+        assert group.rebuild_group("a") == 1
         assert group.exists
         assert group.keys == {KEYS.stream}
 
     def test_jobs_that_came_before_the_first_worker_are_read(self, group: Group) -> None:
         group.client.delete(KEYS.stream)
         added = group.add(3)
-        assert group.regroup("a") == 1
+        assert group.rebuild_group("a") == 1
         assert group.read("a", 9) == added
-        assert WORDS not in group.keys
+        assert REPORTS not in group.keys
 
     def test_an_empty_stream_needs_no_reports(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("b")
+        (entry_id,) = group.deliver_to("b")
         group.client.xdel(KEYS.stream, entry_id)
         lose_group(group, "b")
-        assert group.regroup("a", {entry_id: 1}) == 1
+        assert group.rebuild_group("a", {entry_id: 1}) == 1
         added = group.add(1)
         assert group.read("a", 9) == added
 
     def test_the_list_of_workers_still_expires(self, group: Group) -> None:
-        group.keep("b")
+        group.renew_lease("b")
         group.destroy()
-        assert group.regroup("a") == 1
+        assert group.rebuild_group("a") == 1
         assert group.client.pttl(KEYS.workers) > 0
 
     def test_no_report_is_left_when_the_stream_is_empty(self, group: Group) -> None:
         (entry_id,) = group.add(1)
         lose_group(group, "b")
-        assert group.regroup("a") == 0
+        assert group.rebuild_group("a") == 0
         group.client.xdel(KEYS.stream, entry_id)
-        assert group.regroup("a") == 1
-        assert WORDS not in group.keys
+        assert group.rebuild_group("a") == 1
+        assert REPORTS not in group.keys
 
     def test_no_worker_is_waited_for_after_a_flush(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
-        group.keep("a", entry_id)
+        (entry_id,) = group.deliver_to("a")
+        group.renew_lease("a", entry_id)
         group.client.flushall()
         group.wait_ms(2)  # else the new ids begin where the old ones did
         added = group.add(2)
-        assert group.regroup("a", {entry_id: 1}) == 1
+        assert group.rebuild_group("a", {entry_id: 1}) == 1
         assert group.read("b", 9) == added
 
     def test_the_list_of_workers_ends_by_itself_also_if_it_begins_here(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
+        (entry_id,) = group.deliver_to("a")
         group.destroy()
-        assert group.regroup("a", {entry_id: 1}) == 1
+        assert group.rebuild_group("a", {entry_id: 1}) == 1
         assert group.client.pttl(KEYS.workers) > 0
 
     def test_workers_that_are_dead_or_have_left_are_not_waited_for(self, group: Group) -> None:
         group.add(1)
         lose_group(group)
         group.client.zadd(KEYS.workers, {"dead": group.now_ms - 1, HEIR: 0})
-        assert group.regroup("a") == 1
+        assert group.rebuild_group("a") == 1
 
     def test_a_single_live_worker_rebuilds_the_group_at_once(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
+        (entry_id,) = group.deliver_to("a")
         lose_group(group, "a")
-        assert group.regroup("a", {entry_id: 1}) == 1
+        assert group.rebuild_group("a", {entry_id: 1}) == 1
         assert group.holds == {entry_id: Hold("a", 1)}
 
 
 class TestWaiting:
     def test_the_group_is_rebuilt_when_the_last_live_worker_has_reported(self, group: Group) -> None:
-        first, second = group.hand_to("a")[0], group.hand_to("b")[0]
+        first, second = group.deliver_to("a")[0], group.deliver_to("b")[0]
         lose_group(group, "a", "b", "c")
-        assert group.regroup("a", {first: 1}) == 0
-        assert group.regroup("b", {second: 1}) == 0
+        assert group.rebuild_group("a", {first: 1}) == 0
+        assert group.rebuild_group("b", {second: 1}) == 0
         assert not group.exists
-        assert group.regroup("c") == 1
+        assert group.rebuild_group("c") == 1
         assert group.holds == {first: Hold("a", 1), second: Hold("b", 1)}
-        assert WORDS not in group.keys
+        assert REPORTS not in group.keys
 
     def test_the_same_report_again_changes_nothing(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
+        (entry_id,) = group.deliver_to("a")
         lose_group(group, "a", "b")
-        assert [group.regroup("a", {entry_id: 1}) for _ in range(3)] == [0, 0, 0]
-        assert [group.regroup("b") for _ in range(3)] == [1, 1, 1]
-        assert [group.regroup("a", {entry_id: 1}) for _ in range(3)] == [1, 1, 1]
+        assert [group.rebuild_group("a", {entry_id: 1}) for _ in range(3)] == [0, 0, 0]
+        assert [group.rebuild_group("b") for _ in range(3)] == [1, 1, 1]
+        assert [group.rebuild_group("a", {entry_id: 1}) for _ in range(3)] == [1, 1, 1]
         assert group.holds == {entry_id: Hold("a", 1)}
 
     def test_the_last_report_of_each_worker_counts(self, group: Group) -> None:
-        done, held = group.hand_to("a", 2)
+        done, held = group.deliver_to("a", 2)
         lose_group(group, "a", "b")
-        group.regroup("a", {done: 1, held: 1})
-        group.regroup("a", {held: 1})
-        group.regroup("b")
+        group.rebuild_group("a", {done: 1, held: 1})
+        group.rebuild_group("a", {held: 1})
+        group.rebuild_group("b")
         assert group.holds == {done: Hold(HEIR, 0), held: Hold("a", 1)}
 
     def test_no_worker_is_waited_for_past_the_lease_it_had_at_the_first_report(self, group: Group) -> None:
         """As a worker of another group, which renews its lease and never reports here."""
         group.add(1)
         lose_group(group, "other")
-        assert group.regroup("a") == 0
-        until = float(group.client.hget(WORDS, "until"))
+        assert group.rebuild_group("a") == 0
+        until = float(group.client.hget(REPORTS, "until"))
         assert until == group.lease("other")
         group.client.zadd(KEYS.workers, {"other": until + LEASE_MS})
-        assert group.regroup("a") == 0
-        assert float(group.client.hget(WORDS, "until")) == until
-        group.client.hset(WORDS, "until", group.now_ms)
-        assert group.regroup("a") == 1
+        assert group.rebuild_group("a") == 0
+        assert float(group.client.hget(REPORTS, "until")) == until
+        group.client.hset(REPORTS, "until", group.now_ms)
+        assert group.rebuild_group("a") == 1
 
     def test_a_worker_that_dies_meanwhile_is_not_waited_for_and_the_others_still_are(self, group: Group) -> None:
         group.add(1)
         lose_group(group, "lives", "dies")
         group.end_lease("dead")
-        assert group.regroup("a") == 0
+        assert group.rebuild_group("a") == 0
         group.end_lease("dies")
-        assert group.regroup("a") == 0
-        assert group.regroup("lives") == 1
+        assert group.rebuild_group("a") == 0
+        assert group.rebuild_group("lives") == 1
 
     def test_a_worker_that_comes_later_is_waited_for_too(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
+        (entry_id,) = group.deliver_to("a")
         lose_group(group, "a")
-        assert group.regroup("new") == 0
-        assert group.regroup("a", {entry_id: 1}) == 1
+        assert group.rebuild_group("new") == 0
+        assert group.rebuild_group("a", {entry_id: 1}) == 1
         assert group.holds == {entry_id: Hold("a", 1)}
 
     def test_a_report_renews_the_lease(self, group: Group) -> None:
         group.add(1)
         lose_group(group, "b")
         before = group.now_ms
-        group.regroup("a")
+        group.rebuild_group("a")
         lease = group.lease("a")
         assert lease is not None
         assert before + LEASE_MS <= lease <= group.now_ms + LEASE_MS
@@ -168,53 +168,53 @@ class TestWaiting:
     def test_a_report_does_not_outlive_its_lease(self, group: Group) -> None:
         group.add(1)
         lose_group(group, "b")
-        group.regroup("a", lease_ms=5000)
-        assert 0 < group.client.pttl(WORDS) <= 5000
+        group.rebuild_group("a", lease_ms=5000)
+        assert 0 < group.client.pttl(REPORTS) <= 5000
 
     def test_a_report_of_a_worker_that_died_or_left_since_does_not_count(self, group: Group) -> None:
-        died, left = group.hand_to("a")[0], group.hand_to("b")[0]
+        died, left = group.deliver_to("a")[0], group.deliver_to("b")[0]
         lose_group(group, "a", "b", "c")
-        group.regroup("a", {died: 1})
-        group.regroup("b", {left: 1})
+        group.rebuild_group("a", {died: 1})
+        group.rebuild_group("b", {left: 1})
         group.end_lease("a")
-        group.leave("b")
-        assert group.regroup("c", {left: 0}) == 1
+        group.leave_group("b")
+        assert group.rebuild_group("c", {left: 0}) == 1
         assert group.holds == {died: Hold(HEIR, 0), left: Hold("c", 0)}
 
     def test_a_worker_may_be_called_anything(self, group: Group) -> None:
         names = ("until", "of until", "of ", "1-1 1")
-        held = group.hand_to("a", len(names))
+        held = group.deliver_to("a", len(names))
         lose_group(group, *names)
-        replies = [group.regroup(name, {entry_id: 1}) for name, entry_id in zip(names, held, strict=True)]
+        replies = [group.rebuild_group(name, {entry_id: 1}) for name, entry_id in zip(names, held, strict=True)]
         assert replies == [0, 0, 0, 1]
         assert group.holds == {entry_id: Hold(name, 1) for name, entry_id in zip(names, held, strict=True)}
 
     def test_each_group_has_its_own_reports(self, group: Group) -> None:
         assert KEYS.regroup("one") != KEYS.regroup("two")
-        assert WORDS.startswith(KEYS.prefix)
+        assert REPORTS.startswith(KEYS.prefix)
 
 
 class TestHeldEntries:
     def test_a_held_entry_is_pending_for_its_holder_by_its_delivery_and_fresh(self, group: Group) -> None:
-        first, second = group.hand_to("a", 2)
+        first, second = group.deliver_to("a", 2)
         lose_group(group, "a")
-        group.regroup("a", {first: 1, second: 3})
+        group.rebuild_group("a", {first: 1, second: 3})
         assert group.holds == {first: Hold("a", 1), second: Hold("a", 3)}
         assert group.idle_ms(first) < 10_000
-        assert group.keep_each("a", {first: 1, second: 3}) == []
+        assert group.renew_lease_of("a", {first: 1, second: 3}) == []
 
     def test_an_entry_that_is_gone_from_the_stream_is_not_brought_back(self, group: Group) -> None:
-        done, held = group.hand_to("a", 2)
+        done, held = group.deliver_to("a", 2)
         lose_group(group, "a")
         group.client.xdel(KEYS.stream, done)
-        group.regroup("a", {done: 1, held: 1})
+        group.rebuild_group("a", {done: 1, held: 1})
         assert group.holds == {held: Hold("a", 1)}
 
     def test_the_last_entry_is_not_brought_back_if_it_is_gone(self, group: Group) -> None:
-        held, done = group.hand_to("a", 2)
+        held, done = group.deliver_to("a", 2)
         lose_group(group, "a")
         group.client.xdel(KEYS.stream, done)
-        group.regroup("a", {held: 1, done: 1})
+        group.rebuild_group("a", {held: 1, done: 1})
         assert group.holds == {held: Hold("a", 1)}
 
     @pytest.mark.parametrize("order", (("a", "b", "c"), ("b", "c", "a"), ("c", "a", "b")))
@@ -228,57 +228,57 @@ class TestHeldEntries:
         self.check_last_delivery(group, ("a", "c", "b"))
 
     def check_last_delivery(self, group: Group, order: tuple[str, ...]) -> None:
-        entry_ids = group.hand_to("a", 6)
+        entry_ids = group.deliver_to("a", 6)
         lose_group(group, *order)
         for name in order:
             number = "abc".index(name)
-            group.regroup(name, {entry_id: 1 + (number + shift) % 3 for shift, entry_id in enumerate(entry_ids)})
+            group.rebuild_group(name, {entry_id: 1 + (number + shift) % 3 for shift, entry_id in enumerate(entry_ids)})
         assert group.holds == {entry_id: Hold("abc"[(2 - shift) % 3], 3) for shift, entry_id in enumerate(entry_ids)}
 
     def test_an_empty_report_leaves_every_entry_unread(self, group: Group) -> None:
-        added = group.hand_to("dead", 2)
+        added = group.deliver_to("dead", 2)
         lose_group(group)
-        group.regroup("a")
+        group.rebuild_group("a")
         assert group.holds == {}
         assert group.read("a", 9) == added
 
     def test_an_invalid_entry_id_is_skipped(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
+        (entry_id,) = group.deliver_to("a")
         lose_group(group)
-        assert group.regroup("a", {b"not an id": 1, entry_id: 1}) == 1
+        assert group.rebuild_group("a", {b"not an id": 1, entry_id: 1}) == 1
         assert group.holds == {entry_id: Hold("a", 1)}
 
 
 class TestEntriesWithoutHolder:
     def test_an_entry_before_the_last_held_one_goes_to_the_heir(self, group: Group) -> None:
-        left, held = group.hand_to("dead")[0], group.hand_to("a")[0]
+        left, held = group.deliver_to("dead")[0], group.deliver_to("a")[0]
         (waiting,) = group.add(1)
         lose_group(group, "a")
-        assert group.regroup("a", {held: 1}) == 1
+        assert group.rebuild_group("a", {held: 1}) == 1
         assert group.holds == {left: Hold(HEIR, 0), held: Hold("a", 1)}
         assert group.idle_ms(left) >= RELEASED_IDLE_MS
         assert group.lease(HEIR) == 0
         assert group.read("b", 9) == [waiting]
 
     def test_any_worker_takes_such_an_entry_at_once_as_its_first_delivery(self, group: Group) -> None:
-        left, held = group.hand_to("dead")[0], group.hand_to("a")[0]
+        left, held = group.deliver_to("dead")[0], group.deliver_to("a")[0]
         lose_group(group, "a")
-        group.regroup("a", {held: 1})
-        taken = group.takeover("a", HEIR)
+        group.rebuild_group("a", {held: 1})
+        taken = group.take_over("a", HEIR)
         assert taken is not None
         assert [(entry.id, entry.deliveries) for entry in taken] == [(left, 0)]
         assert group.lease(HEIR) is None
 
     def test_the_heir_is_not_listed_without_entries(self, group: Group) -> None:
-        (held,) = group.hand_to("a")
+        (held,) = group.deliver_to("a")
         lose_group(group, "a")
-        group.regroup("a", {held: 1})
+        group.rebuild_group("a", {held: 1})
         assert set(group.workers) == {b"a"}
 
     def test_more_than_a_page_of_entries_goes_to_the_heir(self, group: Group) -> None:
-        entry_ids = group.hand_to("dead", 251)
+        entry_ids = group.deliver_to("dead", 251)
         lose_group(group)
-        group.regroup("a", {entry_ids[0]: 1, entry_ids[-2]: 1})
+        group.rebuild_group("a", {entry_ids[0]: 1, entry_ids[-2]: 1})
         assert len(group.holds) == 250
         assert {entry_id for entry_id, hold in group.holds.items() if hold.owner == "a"} == {
             entry_ids[0],
@@ -294,14 +294,14 @@ class TestEntriesWithoutHolder:
             for entry_id in ids:
                 group.client.xadd(KEYS.stream, {"d": "x"}, id=entry_id)
             expected = [entry_id.encode() for entry_id in ids]
-            group.regroup("a", dict.fromkeys(expected[: held + 1], 1))
+            group.rebuild_group("a", dict.fromkeys(expected[: held + 1], 1))
             assert sorted(group.holds) == sorted(expected[: held + 1])
             assert group.read("b", 9) == expected[held + 1 :]
 
     def test_the_order_of_the_report_does_not_matter(self, group: Group) -> None:
-        entry_ids = group.hand_to("a", 12)
+        entry_ids = group.deliver_to("a", 12)
         lose_group(group, "a")
-        group.regroup("a", dict.fromkeys(reversed(entry_ids[:11]), 1))
+        group.rebuild_group("a", dict.fromkeys(reversed(entry_ids[:11]), 1))
         assert list(group.holds) == entry_ids[:11]
         assert group.read("b", 9) == entry_ids[11:]
 
@@ -312,10 +312,10 @@ class TestStreamThatIsBehind:
     def test_entries_added_later_are_read(self, group: Group) -> None:
         group.client.delete(KEYS.stream)
         waiting = group.client.xadd(KEYS.stream, {"d": "x"}, "5-1")
-        assert group.regroup("a", {b"9-9": 1}) == 1
+        assert group.rebuild_group("a", {b"9-9": 1}) == 1
         added = group.client.xadd(KEYS.stream, {"d": "y"}, "7-1")
         assert group.read("a", 9) == [added]
-        taken = group.takeover("a", HEIR)
+        taken = group.take_over("a", HEIR)
         assert taken is not None
         assert [entry.id for entry in taken] == [waiting]
 
@@ -324,107 +324,107 @@ class TestStreamThatIsBehind:
         for entry_id in ("5-1", "6-1"):
             group.client.xadd(KEYS.stream, {"d": "x"}, entry_id)
         group.client.xdel(KEYS.stream, "6-1")
-        assert group.regroup("a", {b"6-2": 1, b"5-1": 3}) == 1
+        assert group.rebuild_group("a", {b"6-2": 1, b"5-1": 3}) == 1
         assert group.holds == {b"5-1": Hold("a", 3)}
         assert group.client.xinfo_groups(KEYS.stream)[0]["last-delivered-id"] == b"6-1"
 
 
 class TestNarrowUser:
     def test_a_user_without_all_commands_builds_no_half_group(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
+        (entry_id,) = group.deliver_to("a")
         group.destroy()
         for command in ("xclaim", "xgroup", "xrange", "zadd", "hset", "pexpire", "zrangebyscore", "hget"):
             refused = pytest.raises(redis.ResponseError, match=r"NOPERM|permission|can.t run|ACL")
             with group.as_user("allkeys", "+@all", f"-{command}") as narrow, refused:
-                narrow.regroup("a", {entry_id: 1})
+                narrow.rebuild_group("a", {entry_id: 1})
             assert not group.exists
-            assert WORDS not in group.keys
-        assert group.regroup("a", {entry_id: 1}) == 1
+            assert REPORTS not in group.keys
+        assert group.rebuild_group("a", {entry_id: 1}) == 1
         assert group.holds == {entry_id: Hold("a", 1)}
 
 
 class TestTrouble:
-    @pytest.mark.parametrize("key", (KEYS.workers, WORDS))
+    @pytest.mark.parametrize("key", (KEYS.workers, REPORTS))
     def test_a_list_of_another_type_changes_nothing(self, group: Group, key: str) -> None:
-        (entry_id,) = group.hand_to("a")
+        (entry_id,) = group.deliver_to("a")
         group.destroy()
         group.client.delete(key)
         group.client.set(key, "odd", ex=1000)
         with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-            group.regroup("a", {entry_id: 1})
+            group.rebuild_group("a", {entry_id: 1})
         assert not group.exists
         assert group.client.ttl(key) > 0
 
     def test_malformed_reports_are_skipped(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
+        (entry_id,) = group.deliver_to("a")
         lose_group(group, "a", "b")
-        group.client.hset(WORDS, "until", "soon")
-        group.client.hset(WORDS, "of b", f"{entry_id.decode()} {'9' * 400} {'9' * 50}-1 2")
-        assert group.regroup("a", {entry_id: 1}) == 1
+        group.client.hset(REPORTS, "until", "soon")
+        group.client.hset(REPORTS, "of b", f"{entry_id.decode()} {'9' * 400} {'9' * 50}-1 2")
+        assert group.rebuild_group("a", {entry_id: 1}) == 1
         assert group.holds == {entry_id: Hold("b", 1_000_000_000)}
 
     def test_a_key_of_another_type_is_an_error(self, group: Group) -> None:
         group.client.delete(KEYS.stream)
         group.client.set(KEYS.stream, "x")
         with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-            group.regroup("a")
+            group.rebuild_group("a")
         assert group.keys == {KEYS.stream}
 
     def test_a_user_without_xpending_gets_the_error_and_changes_nothing(self, group: Group) -> None:
-        group.hand_to("a")
+        group.deliver_to("a")
         group.client.execute_command("ACL", "SETUSER", "blind", "on", "nopass", "~*", "+@all", "-xpending")
         path = group.client.connection_pool.connection_kwargs["path"]
         blind = redis.Redis(unix_socket_path=path, username="blind", password="x")
         with blind, pytest.raises(redis.ResponseError, match=r"can't run this command|no permissions"):
-            Group(blind).regroup("a")
+            Group(blind).rebuild_group("a")
         group.client.execute_command("ACL", "DELUSER", "blind")
         assert group.keys == {KEYS.stream}
 
     def test_the_group_is_rebuilt_without_memory_too(self, group: Group) -> None:
-        left, held = group.hand_to("dead")[0], group.hand_to("a")[0]
+        left, held = group.deliver_to("dead")[0], group.deliver_to("a")[0]
         lose_group(group, "a", "b")
         with group.full_memory():
-            assert group.regroup("a", {held: 1}) == 0
-            assert group.regroup("b") == 1
+            assert group.rebuild_group("a", {held: 1}) == 0
+            assert group.rebuild_group("b") == 1
         assert group.holds == {left: Hold(HEIR, 0), held: Hold("a", 1)}
 
     def test_the_group_of_a_fresh_queue_is_created_without_memory_too(self) -> None:
         with RedisServer() as server, server.client() as client:
             group = Group(client)
             client.config_set("maxmemory", 1)
-            assert group.regroup("a") == 1
+            assert group.rebuild_group("a") == 1
             assert group.exists
 
     def test_a_worker_in_another_group_reads_on(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
+        (entry_id,) = group.deliver_to("a")
         group.client.xgroup_create(KEYS.stream, "other", "0")
         lose_group(group, "a")
-        group.regroup("a", {entry_id: 1})
+        group.rebuild_group("a", {entry_id: 1})
         replies = group.client.xreadgroup("other", "x", {KEYS.stream: ">"})
         assert [found for _, entries in replies for found, _ in entries] == [entry_id]
 
     def test_a_report_may_hold_10_000_entries(self, group: Group) -> None:
-        entry_ids = group.hand_to("a", 10_000)
+        entry_ids = group.deliver_to("a", 10_000)
         lose_group(group, "a", "b")
-        group.regroup("b", dict.fromkeys(entry_ids[1::2], 1))
-        group.regroup("a", dict.fromkeys(entry_ids[::2], 2))
+        group.rebuild_group("b", dict.fromkeys(entry_ids[1::2], 1))
+        group.rebuild_group("a", dict.fromkeys(entry_ids[::2], 2))
         holds = group.holds
         assert [holds[entry_id] for entry_id in entry_ids] == [Hold("a", 2), Hold("b", 1)] * 5000
 
     def test_a_group_that_is_lost_again_and_again_is_rebuilt_each_time(self, group: Group) -> None:
-        held = {"a": dict.fromkeys(group.hand_to("a", 3), 1), "b": dict.fromkeys(group.hand_to("b", 3), 2)}
+        held = {"a": dict.fromkeys(group.deliver_to("a", 3), 1), "b": dict.fromkeys(group.deliver_to("b", 3), 2)}
         for _ in range(5):
             lose_group(group, "a", "b")
             for name, entries in held.items():
-                group.regroup(name, entries)
+                group.rebuild_group(name, entries)
             for name, entries in held.items():
-                assert group.regroup(name, entries) == 1
-                assert group.keep_each(name, entries) == []
+                assert group.rebuild_group(name, entries) == 1
+                assert group.renew_lease_of(name, entries) == []
         assert {entry_id: hold.deliveries for entry_id, hold in group.holds.items()} == {**held["a"], **held["b"]}
 
 
 def test_the_keys_of_the_script_are_all_that_it_touches(group: Group) -> None:
-    group.hand_to("a")
+    group.deliver_to("a")
     lose_group(group, "a", "b")
-    group.regroup("a")
-    assert group.keys == {KEYS.stream, KEYS.workers, WORDS}
+    group.rebuild_group("a")
+    assert group.keys == {KEYS.stream, KEYS.workers, REPORTS}

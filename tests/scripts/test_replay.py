@@ -46,7 +46,7 @@ def test_workers_read_them_as_any_other(group: Group) -> None:
 
 
 def test_neighbours_stay_where_they_are(group: Group) -> None:
-    held = group.hand_to("a")
+    held = group.deliver_to("a")
     first, second, third = group.die(3)
     group.replay((second, b"x", b"mail"))
     assert group.letter_ids == [first, third]

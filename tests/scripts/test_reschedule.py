@@ -18,35 +18,35 @@ from tests.scripts.group import (
     Group,
     Hold,
     index_key,
-    marker_key,
-    official_marker_key,
+    official_unique_key,
+    unique_key,
 )
 from tests.support.server import RedisServer
 
 
 def test_a_failed_job_leaves_the_stream_and_waits_in_the_delayed_set(group: Group) -> None:
-    (entry_id,) = group.hand_to("a")
+    (entry_id,) = group.deliver_to("a")
     assert group.reschedule("a", (entry_id, 5000, b"member")) == 1
     assert (group.stream, group.holds) == ([], {})
     assert list(group.delayed) == [b"member"]
 
 
 def test_a_rescheduled_job_is_due_by_the_servers_clock(group: Group) -> None:
-    (entry_id,) = group.hand_to("a")
+    (entry_id,) = group.deliver_to("a")
     before = group.now_ms
     group.reschedule("a", (entry_id, 5000, b"member"))
     assert before + 5000 <= group.delayed[b"member"] <= group.now_ms + 5001
 
 
 def test_a_rescheduled_job_is_never_due_early_not_even_by_a_part_of_a_millisecond(group: Group) -> None:
-    for entry_id in group.hand_to("a", 20):
+    for entry_id in group.deliver_to("a", 20):
         before = group.now_us
         group.reschedule("a", (entry_id, 5000, b"member"))
         assert group.delayed[b"member"] * 1000 >= before + 5_000_000
 
 
 def test_each_job_has_a_delay_of_its_own(group: Group) -> None:
-    first, second, third = group.hand_to("a", 3)
+    first, second, third = group.deliver_to("a", 3)
     before = group.now_ms
     assert group.reschedule("a", (first, 0, b"1"), (second, 60_000, b"2"), (third, 1000, b"3")) == 3
     assert list(group.delayed) == [b"1", b"3", b"2"]
@@ -56,8 +56,8 @@ def test_each_job_has_a_delay_of_its_own(group: Group) -> None:
 
 
 def test_neighbours_stay_where_they_are(group: Group) -> None:
-    mine, running = group.hand_to("a", 2)
-    (theirs,) = group.hand_to("b")
+    mine, running = group.deliver_to("a", 2)
+    (theirs,) = group.deliver_to("b")
     (waiting,) = group.add(1)
     assert group.reschedule("a", (mine, 10, b"member")) == 1
     assert group.stream == [running, theirs, waiting]
@@ -65,7 +65,7 @@ def test_neighbours_stay_where_they_are(group: Group) -> None:
 
 
 def test_an_entry_that_was_taken_over_is_left_to_its_new_owner(group: Group) -> None:
-    (entry_id,) = group.hand_to("a")
+    (entry_id,) = group.deliver_to("a")
     group.steal(entry_id, "b")
     assert group.reschedule("a", (entry_id, 10, b"member")) == 0
     assert group.holds == {entry_id: Hold("b", 2)}
@@ -75,15 +75,15 @@ def test_an_entry_that_was_taken_over_is_left_to_its_new_owner(group: Group) -> 
 
 def test_an_entry_that_was_handed_back_is_left_to_the_next_worker(group: Group) -> None:
     """Its count is below this run's delivery, but it is not this worker's."""
-    (entry_id,) = group.hand_to("a")
-    group.release("a", (entry_id, 0))
+    (entry_id,) = group.deliver_to("a")
+    group.release_entries("a", (entry_id, 0))
     assert group.reschedule("a", (entry_id, 10, b"member")) == 0
     assert group.holds == {entry_id: Hold(HEIR, 0)}
     assert group.delayed == {}
 
 
 def test_an_entry_that_came_back_is_left_to_its_new_run(group: Group) -> None:
-    (entry_id,) = group.hand_to("a")
+    (entry_id,) = group.deliver_to("a")
     group.lose_and_get_back("a", entry_id)
     assert [group.reschedule("a", (entry_id, 10, b"member"), delivery=delivery) for delivery in (1, 2)] == [0, 0]
     assert group.holds == {entry_id: Hold("a", 3)}
@@ -93,16 +93,16 @@ def test_an_entry_that_came_back_is_left_to_its_new_run(group: Group) -> None:
 
 def test_an_entry_that_a_rebuilt_group_delivers_to_the_same_worker_is_still_its_own(group: Group) -> None:
     """The count begins at 1 in the new group; the run began under an earlier count."""
-    (entry_id,) = group.hand_to("dead")
+    (entry_id,) = group.deliver_to("dead")
     group.steal(entry_id, "a")
-    group.make_anew()
+    group.recreate()
     group.read("a", 1)
     assert group.reschedule("a", (entry_id, 10, b"member"), delivery=2) == 1
     assert (group.stream, list(group.delayed)) == ([], [b"member"])
 
 
 def test_an_entry_that_is_finished_is_not_brought_back(group: Group) -> None:
-    (entry_id,) = group.hand_to("a")
+    (entry_id,) = group.deliver_to("a")
     group.client.xack(KEYS.stream, GROUP, entry_id)
     group.client.xdel(KEYS.stream, entry_id)
     assert group.reschedule("a", (entry_id, 10, b"member")) == 0
@@ -116,7 +116,7 @@ def test_an_unread_entry_is_not_moved(group: Group) -> None:
 
 
 def test_the_same_call_again_changes_nothing(group: Group) -> None:
-    (entry_id,) = group.hand_to("a")
+    (entry_id,) = group.deliver_to("a")
     assert group.reschedule("a", (entry_id, 5000, b"member")) == 1
     due = group.delayed
     assert [group.reschedule("a", (entry_id, 9000, b"member")) for _ in range(2)] == [0, 0]
@@ -124,7 +124,7 @@ def test_the_same_call_again_changes_nothing(group: Group) -> None:
 
 
 def test_the_same_call_again_does_not_bring_back_what_was_promoted_meanwhile(group: Group) -> None:
-    (entry_id,) = group.hand_to("a")
+    (entry_id,) = group.deliver_to("a")
     member = b"\0\0\0\0envelope"
     group.reschedule("a", (entry_id, 0, member))
     group.wait_ms(2)
@@ -135,7 +135,7 @@ def test_the_same_call_again_does_not_bring_back_what_was_promoted_meanwhile(gro
 
 
 def test_the_entries_of_a_batch_that_are_still_ours_are_moved(group: Group) -> None:
-    mine, stolen, finished = group.hand_to("a", 3)
+    mine, stolen, finished = group.deliver_to("a", 3)
     group.steal(stolen, "b")
     group.client.xack(KEYS.stream, GROUP, finished)
     group.client.xdel(KEYS.stream, finished)
@@ -145,13 +145,13 @@ def test_the_entries_of_a_batch_that_are_still_ours_are_moved(group: Group) -> N
 
 
 def test_an_invalid_entry_id_is_skipped(group: Group) -> None:
-    (entry_id,) = group.hand_to("a")
+    (entry_id,) = group.deliver_to("a")
     assert group.reschedule("a", (b"not an id", 1, b"x"), (entry_id, 1, b"member")) == 1
     assert list(group.delayed) == [b"member"]
 
 
 def test_an_entry_deleted_by_others_while_it_ran_is_kept_alive_by_its_retry(group: Group) -> None:
-    (entry_id,) = group.hand_to("a")
+    (entry_id,) = group.deliver_to("a")
     group.client.xdel(KEYS.stream, entry_id)
     assert group.reschedule("a", (entry_id, 10, b"member")) == 1
     assert (group.holds, list(group.delayed)) == ({}, [b"member"])
@@ -159,7 +159,7 @@ def test_an_entry_deleted_by_others_while_it_ran_is_kept_alive_by_its_retry(grou
 
 def test_a_missing_group_is_an_error_and_the_job_stays_in_the_stream(group: Group) -> None:
     """The owner of the job is unknown until the group is rebuilt."""
-    (entry_id,) = group.hand_to("a")
+    (entry_id,) = group.deliver_to("a")
     group.client.xgroup_destroy(KEYS.stream, GROUP)
     with pytest.raises(redis.ResponseError, match="NOGROUP"):
         group.reschedule("a", (entry_id, 10, b"member"))
@@ -167,7 +167,7 @@ def test_a_missing_group_is_an_error_and_the_job_stays_in_the_stream(group: Grou
 
 
 def test_no_key_is_created_without_the_stream(group: Group) -> None:
-    (entry_id,) = group.hand_to("a")
+    (entry_id,) = group.deliver_to("a")
     group.client.delete(KEYS.stream)
     with suppress(redis.ResponseError):
         assert group.reschedule("a", (entry_id, 10, b"member")) == 0
@@ -181,7 +181,7 @@ def test_a_batch_of_none_moves_none(group: Group) -> None:
 
 def test_any_bytes_pass_unchanged(group: Group) -> None:
     members = [bytes(range(256)), b"", b"\0", b"\r\n", b"7", b"x" * 100_000]
-    entry_ids = group.hand_to("a", len(members))
+    entry_ids = group.deliver_to("a", len(members))
     jobs = [(entry_id, 0, member) for entry_id, member in zip(entry_ids, members, strict=True)]
     assert group.reschedule("a", *jobs) == len(members)
     assert set(group.delayed) == set(members)
@@ -189,14 +189,14 @@ def test_any_bytes_pass_unchanged(group: Group) -> None:
 
 @pytest.mark.parametrize("delay_ms", (0, 1, 30 * 24 * HOUR_MS, 2**53, 2**64 - 1, 10**300))
 def test_any_delay_that_a_job_can_ask_for_is_stored(group: Group, delay_ms: int) -> None:
-    (entry_id,) = group.hand_to("a")
+    (entry_id,) = group.deliver_to("a")
     assert group.reschedule("a", (entry_id, delay_ms, b"member")) == 1
     assert group.delayed[b"member"] == pytest.approx(group.now_ms + delay_ms, abs=1000)
     assert group.index("job") == b"member"
 
 
 def test_10_000_jobs_in_batches(group: Group) -> None:
-    entry_ids = group.hand_to("a", 10_000)
+    entry_ids = group.deliver_to("a", 10_000)
     for start in range(0, 10_000, 1000):
         batch = entry_ids[start : start + 1000]
         assert group.reschedule("a", *((entry_id, 10, entry_id) for entry_id in batch)) == 1000
@@ -205,101 +205,101 @@ def test_10_000_jobs_in_batches(group: Group) -> None:
 
 
 def test_a_call_with_more_than_lua_can_unpack_costs_no_job(group: Group) -> None:
-    entry_ids = group.hand_to("a", 9000)
+    entry_ids = group.deliver_to("a", 9000)
     with pytest.raises(redis.ResponseError, match="unpack"):
         group.reschedule("a", *((entry_id, 10, entry_id) for entry_id in entry_ids))
     assert (len(group.holds), group.stream) == (9000, entry_ids)
 
 
 def test_an_entry_that_is_named_twice_is_moved_once(group: Group) -> None:
-    (entry_id,) = group.hand_to("a")
+    (entry_id,) = group.deliver_to("a")
     assert group.reschedule("a", (entry_id, 10, b"first"), (entry_id, 10, b"second")) == 1
     assert list(group.delayed) == [b"first"]
 
 
 def test_the_script_touches_only_its_own_keys(group: Group) -> None:
-    (entry_id,) = group.hand_to("a")
-    group.reschedule("a", (entry_id, 10, b"member"), is_marked=1)
+    (entry_id,) = group.deliver_to("a")
+    group.reschedule("a", (entry_id, 10, b"member"), may_be_unique=1)
     assert group.keys == {KEYS.stream, KEYS.delayed, index_key("job")}
 
 
 class TestIndex:
     def test_the_job_can_be_found_by_its_id_while_it_waits(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
+        (entry_id,) = group.deliver_to("a")
         group.reschedule("a", (entry_id, 5000, b"member"), job_id="ü 1")
         assert group.index("ü 1") == b"member"
 
     def test_the_index_outlives_the_due_time(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
+        (entry_id,) = group.deliver_to("a")
         group.reschedule("a", (entry_id, 5000, b"member"))
         assert KEPT_MS + 4000 < group.client.pttl(index_key("job")) <= KEPT_MS + 5000
 
     def test_a_run_that_lost_its_entry_changes_nothing(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
+        (entry_id,) = group.deliver_to("a")
         group.steal(entry_id, "b")
-        group.client.set(marker_key("job"), entry_id)
-        group.reschedule("a", (entry_id, 10, b"member"), is_marked=1)
-        assert (group.index("job"), group.marker("job")) == (None, entry_id.decode())
+        group.client.set(unique_key("job"), entry_id)
+        group.reschedule("a", (entry_id, 10, b"member"), may_be_unique=1)
+        assert (group.index("job"), group.uniqueness_key("job")) == (None, entry_id.decode())
 
 
 class TestUniquenessKey:
     def test_the_key_says_that_the_job_is_delayed(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
-        group.client.set(marker_key("job"), entry_id, px=1000)
-        group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1)
-        assert group.marker("job") == "d"
-        assert KEPT_MS + 4000 < group.client.pttl(marker_key("job")) <= KEPT_MS + 5000
+        (entry_id,) = group.deliver_to("a")
+        group.client.set(unique_key("job"), entry_id, px=1000)
+        group.reschedule("a", (entry_id, 5000, b"member"), may_be_unique=1)
+        assert group.uniqueness_key("job") == "d"
+        assert KEPT_MS + 4000 < group.client.pttl(unique_key("job")) <= KEPT_MS + 5000
 
     def test_a_window_keeps_its_end(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
-        group.client.set(marker_key("job"), b"w" + entry_id, px=1000)
-        group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1)
-        assert group.marker("job") == "wd"
-        assert 0 < group.client.pttl(marker_key("job")) <= 1000
+        (entry_id,) = group.deliver_to("a")
+        group.client.set(unique_key("job"), b"w" + entry_id, px=1000)
+        group.reschedule("a", (entry_id, 5000, b"member"), may_be_unique=1)
+        assert group.uniqueness_key("job") == "wd"
+        assert 0 < group.client.pttl(unique_key("job")) <= 1000
 
     def test_a_key_of_another_job_is_left_alone(self, group: Group) -> None:
         for other in ("5-5", "w5-5", "wd", "odd"):
-            group.client.set(marker_key("job"), other)
-            (entry_id,) = group.hand_to("a")
-            assert group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1) == 1
-            assert group.marker("job") == other
+            group.client.set(unique_key("job"), other)
+            (entry_id,) = group.deliver_to("a")
+            assert group.reschedule("a", (entry_id, 5000, b"member"), may_be_unique=1) == 1
+            assert group.uniqueness_key("job") == other
 
     def test_a_key_that_says_delayed_ends_with_the_new_time(self, group: Group) -> None:
         """An official promoter moved the job, and the expiry of the key says when the job is due."""
-        (entry_id,) = group.hand_to("a")
-        group.client.set(marker_key("job"), "d", px=1000)
-        group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1)
-        assert group.marker("job") == "d"
-        assert KEPT_MS + 4000 < group.client.pttl(marker_key("job")) <= KEPT_MS + 5000
+        (entry_id,) = group.deliver_to("a")
+        group.client.set(unique_key("job"), "d", px=1000)
+        group.reschedule("a", (entry_id, 5000, b"member"), may_be_unique=1)
+        assert group.uniqueness_key("job") == "d"
+        assert KEPT_MS + 4000 < group.client.pttl(unique_key("job")) <= KEPT_MS + 5000
 
     def test_a_job_of_an_official_producer_gets_one(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
-        group.client.set(official_marker_key("job"), "1", px=1000)
-        group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1)
-        assert group.marker("job") == "d"
-        assert 0 < group.client.pttl(official_marker_key("job")) <= 1000
+        (entry_id,) = group.deliver_to("a")
+        group.client.set(official_unique_key("job"), "1", px=1000)
+        group.reschedule("a", (entry_id, 5000, b"member"), may_be_unique=1)
+        assert group.uniqueness_key("job") == "d"
+        assert 0 < group.client.pttl(official_unique_key("job")) <= 1000
 
     def test_no_key_is_created(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
-        group.reschedule("a", (entry_id, 5000, b"member"), is_marked=1)
-        assert group.marker("job") is None
+        (entry_id,) = group.deliver_to("a")
+        group.reschedule("a", (entry_id, 5000, b"member"), may_be_unique=1)
+        assert group.uniqueness_key("job") is None
 
     def test_the_key_of_a_job_that_is_not_unique_is_not_read(self, group: Group) -> None:
         """This spares the server one read for nearly every job."""
-        (entry_id,) = group.hand_to("a")
-        group.client.set(marker_key("job"), entry_id)
-        group.reschedule("a", (entry_id, 5000, b"member"), is_marked=0)
-        assert group.marker("job") == entry_id.decode()
+        (entry_id,) = group.deliver_to("a")
+        group.client.set(unique_key("job"), entry_id)
+        group.reschedule("a", (entry_id, 5000, b"member"), may_be_unique=0)
+        assert group.uniqueness_key("job") == entry_id.decode()
 
     def test_a_key_of_another_type_costs_no_job(self, group: Group) -> None:
-        first, second = group.hand_to("a", 2)
-        group.client.rpush(marker_key("job"), "a list")
-        assert group.reschedule("a", (first, 10, b"1"), (second, 10, b"2"), is_marked=1) == 2
+        first, second = group.deliver_to("a", 2)
+        group.client.rpush(unique_key("job"), "a list")
+        assert group.reschedule("a", (first, 10, b"1"), (second, 10, b"2"), may_be_unique=1) == 2
         assert set(group.delayed) == {b"1", b"2"}
 
 
 def test_a_delayed_set_of_another_type_costs_no_job(group: Group) -> None:
-    (entry_id,) = group.hand_to("a")
+    (entry_id,) = group.deliver_to("a")
     group.client.set(KEYS.delayed, "a string")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         group.reschedule("a", (entry_id, 10, b"member"))
@@ -312,7 +312,7 @@ def test_no_job_is_lost_without_memory() -> None:
     with RedisServer() as server, server.client() as client:
         group = Group(client)
         group.create()
-        entry_ids = group.hand_to("a", 3)
+        entry_ids = group.deliver_to("a", 3)
         client.config_set("maxmemory", 1)
         with suppress(redis.ResponseError):
             group.reschedule("a", *((entry_id, 10, b"member of " + entry_id) for entry_id in entry_ids))
@@ -323,13 +323,13 @@ def test_no_job_is_lost_without_memory() -> None:
 
 class TestAnswers:
     def test_each_job_has_its_own_answer(self, group: Group) -> None:
-        first, lost, third = group.hand_to("a", 3)
+        first, lost, third = group.deliver_to("a", 3)
         group.steal(lost, "b")
         group.reschedule("a", (first, 10, b"1"), (lost, 10, b"2"), (third, 10, b"3"), (first, 10, b"4"))
         assert group.settled == Settled(b"1010", "", 0)
 
     def test_a_job_whose_index_is_refused_stays_pending_and_the_others_are_moved(self, group: Group) -> None:
-        first, second = group.hand_to("a", 2)
+        first, second = group.deliver_to("a", 2)
         with group.as_user("+@all", f"~{KEYS.stream}", f"~{KEYS.delayed}", f"~{KEYS.events}") as narrow:
             narrow.reschedule("a", (first, 10, b"1"), (second, 10, b"2"))
             assert narrow.settled is not None
@@ -343,14 +343,14 @@ class TestAnswers:
 
 class TestEvents:
     def test_events_are_written_for_moved_jobs_only(self, group: Group) -> None:
-        first, lost = group.hand_to("a", 2)
+        first, lost = group.deliver_to("a", 2)
         group.steal(lost, "b")
         told = ([b"e", b"failed", b"id", b"job"], [b"e", b"retry-scheduled"])
         group.reschedule("a", (first, 10, b"1"), (lost, 10, b"2"), events=told)
         assert group.events == [[b"e", b"failed", b"id", b"job"], [b"e", b"retry-scheduled"]]
 
     def test_refused_events_cost_no_job_and_are_counted(self, group: Group) -> None:
-        entry_ids = group.hand_to("a", 2)
+        entry_ids = group.deliver_to("a", 2)
         group.client.set(KEYS.events, "a string")
         group.reschedule("a", *((one, 10, one) for one in entry_ids), events=([b"e", b"failed"], [b"e", b"again"]))
         assert group.settled is not None
@@ -358,6 +358,6 @@ class TestEvents:
 
     def test_the_number_of_events_is_bounded(self, group: Group) -> None:
         for _ in range(5):
-            entry_ids = group.hand_to("a", 300)
+            entry_ids = group.deliver_to("a", 300)
             group.reschedule("a", *((one, 10, one) for one in entry_ids), events=([b"e", b"failed"],))
         assert EVENTS_MAX_LEN <= group.client.xlen(KEYS.events) < EVENTS_MAX_LEN + 200

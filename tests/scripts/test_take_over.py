@@ -10,7 +10,7 @@ from tests.scripts.group import GROUP, HOUR_MS, KEYS, Group, Hold, Taken
 
 def leave_behind(group: Group, count: int, worker: str = "dead") -> list[bytes]:
     """Entries of a worker whose lease is over."""
-    entry_ids = group.hand_to(worker, count)
+    entry_ids = group.deliver_to(worker, count)
     group.end_lease(worker)
     return entry_ids
 
@@ -18,19 +18,19 @@ def leave_behind(group: Group, count: int, worker: str = "dead") -> list[bytes]:
 class TestTaking:
     def test_entries_of_a_dead_worker_become_ours(self, group: Group) -> None:
         entry_ids = leave_behind(group, 3)
-        taken = group.takeover("a", "dead")
+        taken = group.take_over("a", "dead")
         assert taken is not None
         assert [entry.id for entry in taken] == entry_ids
         assert set(group.holds.values()) == {Hold("a", 2)}
 
     def test_each_entry_comes_with_its_fields(self, group: Group) -> None:
         (entry_id,) = leave_behind(group, 1)
-        assert group.takeover("a", "dead") == [Taken(entry_id, {b"d": b"job 0", b"n": b"mail"}, 1)]
+        assert group.take_over("a", "dead") == [Taken(entry_id, {b"d": b"job 0", b"n": b"mail"}, 1)]
 
     def test_earlier_deliveries_are_returned_and_the_new_one_is_counted(self, group: Group) -> None:
         (entry_id,) = leave_behind(group, 1, "w0")
         for earlier in range(1, 5):
-            taken = group.takeover(f"w{earlier}", f"w{earlier - 1}")
+            taken = group.take_over(f"w{earlier}", f"w{earlier - 1}")
             assert taken is not None
             assert [entry.deliveries for entry in taken] == [earlier]
             assert group.holds == {entry_id: Hold(f"w{earlier}", earlier + 1)}
@@ -38,24 +38,24 @@ class TestTaking:
 
     def test_taken_entries_look_fresh(self, group: Group) -> None:
         (entry_id,) = leave_behind(group, 1)
-        group.let_lie(HOUR_MS, entry_id)
-        group.takeover("a", "dead")
+        group.make_idle(HOUR_MS, entry_id)
+        group.take_over("a", "dead")
         assert group.idle_ms(entry_id) < 10_000
 
     def test_entries_of_the_living_are_left_alone(self, group: Group) -> None:
-        (mine,) = group.hand_to("a")
-        (theirs,) = group.hand_to("b")
+        (mine,) = group.deliver_to("a")
+        (theirs,) = group.deliver_to("b")
         (abandoned,) = leave_behind(group, 1)
         (unread,) = group.add(1)
-        group.takeover("a", "dead")
+        group.take_over("a", "dead")
         assert group.holds == {mine: Hold("a", 1), theirs: Hold("b", 1), abandoned: Hold("a", 2)}
         assert group.read("b", 10) == [unread]
 
     def test_the_entries_of_a_worker_that_has_left_are_taken_at_any_time(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("a")
-        group.keep("a")
-        group.leave("a")
-        taken = group.takeover("b", "a", lease=0)
+        (entry_id,) = group.deliver_to("a")
+        group.renew_lease("a")
+        group.leave_group("a")
+        taken = group.take_over("b", "a", lease=0)
         assert taken is not None
         assert [entry.id for entry in taken] == [entry_id]
 
@@ -63,21 +63,21 @@ class TestTaking:
 class TestName:
     def test_the_consumer_goes_once_its_entries_are_taken(self, group: Group) -> None:
         leave_behind(group, 2)
-        group.keep("a")
-        group.takeover("a", "dead")
+        group.renew_lease("a")
+        group.take_over("a", "dead")
         assert group.consumers == {"a"}
         assert set(group.workers) == {b"a"}
 
     def test_a_name_that_holds_nothing_goes_too(self, group: Group) -> None:
         group.client.xgroup_createconsumer(KEYS.stream, GROUP, "dead")
         group.end_lease("dead")
-        assert group.takeover("a", "dead") == []
+        assert group.take_over("a", "dead") == []
         assert "dead" not in group.consumers
         assert group.workers == {}
 
     def test_the_consumer_stays_while_entries_are_left(self, group: Group) -> None:
         first, second, third = leave_behind(group, 3)
-        taken = group.takeover("a", "dead", count=2)
+        taken = group.take_over("a", "dead", count=2)
         assert taken is not None
         assert [entry.id for entry in taken] == [first, second]
         assert group.holds == {first: Hold("a", 2), second: Hold("a", 2), third: Hold("dead", 1)}
@@ -88,7 +88,7 @@ class TestName:
         entry_ids = leave_behind(group, 7)
         lease = group.lease("dead")
         assert lease is not None
-        pages = [group.takeover("a", "dead", lease=lease, count=3) for _ in range(4)]
+        pages = [group.take_over("a", "dead", lease=lease, count=3) for _ in range(4)]
         assert [None if page is None else len(page) for page in pages] == [3, 3, 1, None]
         assert set(group.holds) == set(entry_ids)
         assert "dead" not in group.consumers
@@ -99,8 +99,8 @@ class TestLease:
         (entry_id,) = leave_behind(group, 1)
         judged = group.lease("dead")
         assert judged is not None
-        group.keep("dead")
-        assert group.takeover("a", "dead", lease=judged) is None
+        group.renew_lease("dead")
+        assert group.take_over("a", "dead", lease=judged) is None
         assert group.holds == {entry_id: Hold("dead", 1)}
         assert group.lease("dead") != judged
 
@@ -109,20 +109,20 @@ class TestLease:
         judged = group.lease("dead")
         assert judged is not None
         group.client.zadd(KEYS.workers, {"dead": judged + 1})
-        assert group.takeover("a", "dead", lease=judged) is None
-        assert group.takeover("a", "dead", lease=judged - 1) is None
-        assert group.takeover("a", "dead", lease=judged + 1) != []
+        assert group.take_over("a", "dead", lease=judged) is None
+        assert group.take_over("a", "dead", lease=judged - 1) is None
+        assert group.take_over("a", "dead", lease=judged + 1) != []
 
     def test_a_worker_without_a_lease_is_none_of_ours(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("official")
-        assert group.takeover("a", "official", lease=0) is None
+        (entry_id,) = group.deliver_to("official")
+        assert group.take_over("a", "official", lease=0) is None
         assert group.holds == {entry_id: Hold("official", 1)}
 
     def test_a_worker_that_left_and_came_back_keeps_its_entries(self, group: Group) -> None:
-        (entry_id,) = group.hand_to("b")
-        group.leave("b")
-        group.keep("b")
-        assert group.takeover("a", "b", lease=0) is None
+        (entry_id,) = group.deliver_to("b")
+        group.leave_group("b")
+        group.renew_lease("b")
+        assert group.take_over("a", "b", lease=0) is None
         assert group.holds == {entry_id: Hold("b", 1)}
 
 
@@ -134,37 +134,37 @@ class TestDeliveredLate:
         (old,) = leave_behind(group, 1)
         group.wait_ms(20)
         group.client.zadd(KEYS.workers, {"dead": group.now_ms - 5})
-        (running,) = group.hand_to("dead")
-        taken = group.takeover("a", "dead")
+        (running,) = group.deliver_to("dead")
+        taken = group.take_over("a", "dead")
         assert taken is not None
         assert [entry.id for entry in taken] == [old]
         assert group.holds == {old: Hold("a", 2), running: Hold("dead", 1)}
 
     def test_the_name_stays_in_the_group_and_in_the_list(self, group: Group) -> None:
         group.client.zadd(KEYS.workers, {"dead": group.now_ms - 5})
-        entry_ids = group.hand_to("dead", 3)
-        assert group.takeover("a", "dead") == []
+        entry_ids = group.deliver_to("dead", 3)
+        assert group.take_over("a", "dead") == []
         assert group.holds == dict.fromkeys(entry_ids, Hold("dead", 1))
         assert (set(group.workers), group.consumers) == ({b"dead"}, {"dead"})
 
     def test_an_idle_entry_is_taken_and_the_consumer_goes_with_the_last(self, group: Group) -> None:
         group.client.zadd(KEYS.workers, {"dead": group.now_ms - HOUR_MS})
-        idle, running = group.hand_to("dead", 2)
-        group.let_lie(40_000, idle)
-        taken = group.takeover("a", "dead", min_idle_ms=30_000)
+        idle, running = group.deliver_to("dead", 2)
+        group.make_idle(40_000, idle)
+        taken = group.take_over("a", "dead", min_idle_ms=30_000)
         assert taken is not None
         assert [entry.id for entry in taken] == [idle]
-        group.let_lie(40_000, running)
-        taken = group.takeover("a", "dead", min_idle_ms=30_000)
+        group.make_idle(40_000, running)
+        taken = group.take_over("a", "dead", min_idle_ms=30_000)
         assert taken is not None
         assert [entry.id for entry in taken] == [running]
         assert (group.workers, group.consumers) == ({}, {"a"})
 
     def test_the_name_goes_once_all_of_it_is_acked(self, group: Group) -> None:
         group.client.zadd(KEYS.workers, {"dead": group.now_ms - 5})
-        entry_ids = group.hand_to("dead", 2)
+        entry_ids = group.deliver_to("dead", 2)
         group.client.xack(KEYS.stream, GROUP, *entry_ids)
-        assert group.takeover("a", "dead") == []
+        assert group.take_over("a", "dead") == []
         assert (group.workers, group.consumers) == ({}, set())
 
 
@@ -173,15 +173,15 @@ class TestTwice:
         leave_behind(group, 2)
         lease = group.lease("dead")
         assert lease is not None
-        assert group.takeover("a", "dead", lease=lease) != []
-        assert group.takeover("a", "dead", lease=lease) is None
+        assert group.take_over("a", "dead", lease=lease) != []
+        assert group.take_over("a", "dead", lease=lease) is None
         assert set(group.holds.values()) == {Hold("a", 2)}
 
     def test_two_workers_that_take_over_at_once_get_different_entries(self, group: Group) -> None:
         leave_behind(group, 4)
         lease = group.lease("dead")
-        first = group.takeover("a", "dead", lease=lease, count=3)
-        second = group.takeover("b", "dead", lease=lease, count=3)
+        first = group.take_over("a", "dead", lease=lease, count=3)
+        second = group.take_over("b", "dead", lease=lease, count=3)
         assert first is not None
         assert second is not None
         assert (len(first), len(second)) == (3, 1)
@@ -189,16 +189,16 @@ class TestTwice:
 
     def test_entries_of_a_lost_reply_are_found_as_orphans(self, group: Group) -> None:
         entry_ids = leave_behind(group, 2)
-        group.takeover("a", "dead")
-        assert [(entry.id, entry.deliveries) for entry in group.orphans("a")] == [(i, 2) for i in entry_ids]
+        group.take_over("a", "dead")
+        assert [(entry.id, entry.deliveries) for entry in group.list_pending("a")] == [(i, 2) for i in entry_ids]
 
     def test_the_dead_worker_can_neither_keep_nor_move_what_was_taken(self, group: Group) -> None:
         (entry_id,) = leave_behind(group, 1)
-        group.takeover("a", "dead")
-        assert group.keep("dead", entry_id) == [entry_id]
+        group.take_over("a", "dead")
+        assert group.renew_lease("dead", entry_id) == [entry_id]
         assert group.reschedule("dead", (entry_id, 0, b"member")) == 0
         assert group.bury("dead", (entry_id, [b"d", b"x"])) == 0
-        assert group.release("dead", (entry_id, 0)) == 0
+        assert group.release_entries("dead", (entry_id, 0)) == 0
         assert group.holds == {entry_id: Hold("a", 2)}
 
 
@@ -206,7 +206,7 @@ class TestDeleted:
     def test_entries_deleted_while_pending_are_dropped(self, group: Group) -> None:
         first, deleted, third = leave_behind(group, 3)
         group.client.xdel(KEYS.stream, deleted)
-        taken = group.takeover("a", "dead")
+        taken = group.take_over("a", "dead")
         assert taken is not None
         assert [entry.id for entry in taken] == [first, third]
         assert set(group.holds) == {first, third}
@@ -215,7 +215,7 @@ class TestDeleted:
     def test_the_consumer_goes_also_if_all_its_entries_were_deleted(self, group: Group) -> None:
         leave_behind(group, 3)
         group.client.xtrim(KEYS.stream, maxlen=0, approximate=False)
-        assert group.takeover("a", "dead") == []
+        assert group.take_over("a", "dead") == []
         assert (group.holds, group.workers) == ({}, {})
         assert "dead" not in group.consumers
 
@@ -225,12 +225,12 @@ class TestTrouble:
         leave_behind(group, 1)
         group.client.xgroup_destroy(KEYS.stream, GROUP)
         with pytest.raises(redis.ResponseError, match="NOGROUP"):
-            group.takeover("a", "dead")
+            group.take_over("a", "dead")
         assert group.lease("dead") is not None
 
     def test_10_000_entries_in_one_call(self, group: Group) -> None:
         entry_ids = leave_behind(group, 10_000)
-        taken = group.takeover("a", "dead", count=10_000)
+        taken = group.take_over("a", "dead", count=10_000)
         assert taken is not None
         assert [entry.id for entry in taken] == entry_ids
         assert set(group.holds.values()) == {Hold("a", 2)}
@@ -240,10 +240,10 @@ def test_the_bytes_bound_one_call_and_the_other_entries_stay(group: Group) -> No
     entry_ids = [group.client.xadd(KEYS.stream, {"d": b"x" * 999}) for _ in range(5)]
     group.read("dead", 5)
     group.client.zadd(KEYS.workers, {"dead": 0})
-    first = group.takeover("a", "dead", bounds=(2001, 2**30)) or []
+    first = group.take_over("a", "dead", bounds=(2001, 2**30)) or []
     assert [entry.id for entry in first] == entry_ids[:3]
     assert [entry_id for entry_id, hold in group.holds.items() if hold.owner == "dead"] == entry_ids[3:]
-    rest = group.takeover("a", "dead", bounds=(2**30, 2**30)) or []
+    rest = group.take_over("a", "dead", bounds=(2**30, 2**30)) or []
     assert [entry.id for entry in rest] == entry_ids[3:]
 
 
@@ -251,6 +251,6 @@ def test_a_too_large_entry_comes_as_its_size(group: Group) -> None:
     entry_ids = [group.client.xadd(KEYS.stream, {"d": b"x" * (size - 1)}) for size in (5001, 5000)]
     group.read("dead", 2)
     group.client.zadd(KEYS.workers, {"dead": 0})
-    large, fits = group.takeover("a", "dead", bounds=(1, 5000)) or []
+    large, fits = group.take_over("a", "dead", bounds=(1, 5000)) or []
     assert (large.fields, isinstance(fits.fields, dict)) == (5001, True)
     assert set(group.holds) == set(entry_ids)

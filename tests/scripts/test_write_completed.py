@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from tests.scripts.group import KEYS, Group, Run
+from tests.scripts.group import KEYS, CompletedRun, Group
 
 NODE = 100  # entries of a stream node by default: streams are trimmed node by node
 
@@ -15,7 +15,7 @@ def words(text: str) -> list[bytes]:
 
 
 def test_a_job_was_active_and_then_completed(group: Group) -> None:
-    assert group.announce_done(Run("job", "mail", 2, 1000, 2000, 999_999)) == 1
+    assert group.write_completed(CompletedRun("job", "mail", 2, 1000, 2000, 999_999)) == 1
     assert group.events == [
         words("e active id job ts 1000 n mail attempt 2"),
         words("e completed id job ts 2000 n mail attempt 2 duration_us 999999 stored 0"),
@@ -23,7 +23,7 @@ def test_a_job_was_active_and_then_completed(group: Group) -> None:
 
 
 def test_a_job_without_a_name_has_no_field_for_it(group: Group) -> None:
-    assert group.announce_done(Run("job", "", 1, 1000, 2000, 5)) == 1
+    assert group.write_completed(CompletedRun("job", "", 1, 1000, 2000, 5)) == 1
     assert group.events == [
         words("e active id job ts 1000 attempt 1"),
         words("e completed id job ts 2000 attempt 1 duration_us 5 stored 0"),
@@ -31,7 +31,7 @@ def test_a_job_without_a_name_has_no_field_for_it(group: Group) -> None:
 
 
 def test_an_active_event_that_exists_is_not_written_again(group: Group) -> None:
-    assert group.announce_done(Run("1", "mail"), Run("2")) == 2
+    assert group.write_completed(CompletedRun("1", "mail"), CompletedRun("2")) == 2
     assert group.events == [
         words("e completed id 1 ts 2000 n mail attempt 1 duration_us 500 stored 0"),
         words("e completed id 2 ts 2000 attempt 1 duration_us 500 stored 0"),
@@ -39,13 +39,17 @@ def test_an_active_event_that_exists_is_not_written_again(group: Group) -> None:
 
 
 def test_the_event_says_whether_results_are_stored(group: Group) -> None:
-    group.announce_done(Run("1", "mail"), Run("2"), stored=1)
+    group.write_completed(CompletedRun("1", "mail"), CompletedRun("2"), stored=1)
     assert [event[-2:] for event in group.events] == [[b"stored", b"1"]] * 2
 
 
 def test_each_job_of_a_batch_has_its_own_events(group: Group) -> None:
-    runs = [Run("1", "a", 1, 10, 20, 30), Run("2", "", 2, "", 21, 31), Run("3", "c", 3, 12, 22, 32)]
-    assert group.announce_done(*runs) == 3
+    runs = [
+        CompletedRun("1", "a", 1, 10, 20, 30),
+        CompletedRun("2", "", 2, "", 21, 31),
+        CompletedRun("3", "c", 3, 12, 22, 32),
+    ]
+    assert group.write_completed(*runs) == 3
     assert group.events == [
         words("e active id 1 ts 10 n a attempt 1"),
         words("e completed id 1 ts 20 n a attempt 1 duration_us 30 stored 0"),
@@ -56,19 +60,19 @@ def test_each_job_of_a_batch_has_its_own_events(group: Group) -> None:
 
 
 def test_an_empty_batch_writes_no_event(group: Group) -> None:
-    assert group.announce_done() == 0
+    assert group.write_completed() == 0
     assert group.keys == {KEYS.stream}
 
 
 def test_the_same_call_again_writes_them_again(group: Group) -> None:
-    assert (group.announce_done(Run("job")), group.announce_done(Run("job"))) == (1, 1)
+    assert (group.write_completed(CompletedRun("job")), group.write_completed(CompletedRun("job"))) == (1, 1)
     assert len(group.events) == 2
 
 
 def test_the_oldest_go_when_there_are_too_many(group: Group) -> None:
     """Node by node, so that a few more may stay."""
     for number in range(10):
-        group.announce_done(*(Run(str(NODE * number + each)) for each in range(NODE)), max_len=3 * NODE)
+        group.write_completed(*(CompletedRun(str(NODE * number + each)) for each in range(NODE)), max_len=3 * NODE)
     assert 3 * NODE <= len(group.events) <= 4 * NODE
     assert group.events[-1][3] == b"%d" % (10 * NODE - 1)
 
@@ -78,37 +82,37 @@ def test_the_stream_is_trimmed_node_by_node(group: Group) -> None:
     left = []
     for max_len in (301, 303, 307):
         group.client.delete(KEYS.events)
-        group.announce_done(*(Run(str(number)) for number in range(1000)), max_len=max_len)
+        group.write_completed(*(CompletedRun(str(number)) for number in range(1000)), max_len=max_len)
         left.append(len(group.events) - max_len)
     assert min(left) >= 0
     assert max(left) > 0
 
 
 def test_all_events_stay_below_the_bound(group: Group) -> None:
-    group.announce_done(*(Run(str(number), "", 1, 1) for number in range(300)), max_len=600)
+    group.write_completed(*(CompletedRun(str(number), "", 1, 1) for number in range(300)), max_len=600)
     assert len(group.events) == 600
 
 
 def test_other_keys_are_left_alone(group: Group) -> None:
-    entry_ids = group.hand_to("a", 3)
-    group.announce_done(Run("job"), max_len=1)
+    entry_ids = group.deliver_to("a", 3)
+    group.write_completed(CompletedRun("job"), max_len=1)
     assert (group.stream, group.keys) == (entry_ids, {KEYS.stream, KEYS.events})
 
 
 def test_a_key_of_another_type_is_an_error_and_stays(group: Group) -> None:
     group.client.set(KEYS.events, "a string")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-        group.announce_done(Run("job"))
+        group.write_completed(CompletedRun("job"))
     assert group.client.get(KEYS.events) == b"a string"
 
 
 def test_no_event_is_written_without_memory(group: Group) -> None:
     with group.full_memory(), pytest.raises(redis.ResponseError, match="maxmemory"):
-        group.announce_done(Run("job"))
+        group.write_completed(CompletedRun("job"))
     assert group.keys == {KEYS.stream}
 
 
 def test_10_000_jobs_in_one_call(group: Group) -> None:
-    runs = (Run(f"job-{number}", "mail", 1, 1000) for number in range(10_000))
-    assert group.announce_done(*runs, max_len=100_000) == 10_000
+    runs = (CompletedRun(f"job-{number}", "mail", 1, 1000) for number in range(10_000))
+    assert group.write_completed(*runs, max_len=100_000) == 10_000
     assert [event[3] for event in group.events[1::2]] == [b"job-%d" % number for number in range(10_000)]

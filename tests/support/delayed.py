@@ -1,32 +1,8 @@
-"""Delayed jobs as an independent client sees them, and when they ran."""
+"""Delayed jobs as an independent client sees them."""
 
 from __future__ import annotations
 
-import time
-from typing import Any
-
 import redis.asyncio
-
-from pychasqui import Job
-
-
-class Runs:
-    """A handler that records its jobs and their arrival times."""
-
-    def __init__(self) -> None:
-        self.jobs: list[Job] = []
-        self.at_ms: dict[Any, float] = {}
-
-    async def __call__(self, job: Job) -> None:
-        self.at_ms[job.data] = time.time() * 1000
-        self.jobs.append(job)
-
-    def has_run(self, data: Any) -> bool:
-        return data in self.at_ms
-
-    @property
-    def data(self) -> list[Any]:
-        return [job.data for job in self.jobs]
 
 
 class Delayed:

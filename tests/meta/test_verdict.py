@@ -7,24 +7,26 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.diary import Added, DeadLetter, Diary, Mishap, MishapKind, Run
+from tests.chaos.diary import Added, DeadLetter, Diary, Mishap, MishapKind, RunRecord
 from tests.chaos.verdict import CLOSED, CUT_OFF, KILLED, KILLED_LATE, STOPPED, UNEXPLAINED, Figures, judge
 
 LEASE_S = 1.5
 
 
-def a_diary(*runs: Run, dead: int = 0, **more: Any) -> Diary:
+def a_diary(*runs: RunRecord, dead: int = 0, **more: Any) -> Diary:
     added = {1: Added(1, "ok", 0.0, max_attempts=3)}
     return replace(
         Diary(added=added, runs=list(runs), dead=[DeadLetter(1, "x")] * dead, lease_s=LEASE_S, healed_at=5.0), **more
     )
 
 
-def run(start: float, end: float | None = None, *, attempt: int = 0, worker: str = "a", ending: str = "ok") -> Run:
-    return Run(1, attempt, worker, start, end, "none" if end is None else ending)  # type: ignore[arg-type]
+def run(
+    start: float, end: float | None = None, *, attempt: int = 0, worker: str = "a", ending: str = "ok"
+) -> RunRecord:
+    return RunRecord(1, attempt, worker, start, end, "none" if end is None else ending)  # type: ignore[arg-type]
 
 
-def reruns(former: Run, later: Run, *mishaps: Mishap) -> dict[str, int]:
+def reruns(former: RunRecord, later: RunRecord, *mishaps: Mishap) -> dict[str, int]:
     return dict(judge(a_diary(former, later, mishaps=list(mishaps))).reruns)
 
 
@@ -114,7 +116,7 @@ class TestAnExcuse:
         ),
     )
     def test_an_excuse_is_accepted_only_if_it_fits(
-        self, former: Run, later_start: float, mishap: tuple[MishapKind, float, float], reason: str
+        self, former: RunRecord, later_start: float, mishap: tuple[MishapKind, float, float], reason: str
     ) -> None:
         later = run(later_start, 9.0, attempt=1, worker="b")
         assert reruns(former, later, Mishap(*mishap, "" if mishap[0] in ("server away", "group deleted") else "a")) == {
