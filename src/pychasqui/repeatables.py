@@ -8,21 +8,14 @@ from typing import Any
 
 from ._core.checks import check_int, check_job_name
 from ._core.defaults import MAX_PAYLOAD_BYTES
+from ._core.fire_plan import RepeatSpec, first_fire
 from ._core.options import Backoff
 from ._redis.repeatables import RepeatablesBroker, Stored
 from ._wire.envelope import decode_data, decode_retry, encode_data, encode_retry
 from ._wire.repeatable import decode_spec, encode_spec
 from .errors import DecodeError, InvalidArgument, InvalidType, PayloadTooLarge, RedisTrouble
 from .retry import RetryOverride, retry_override
-from .schedule import (
-    MissedFiresPolicy,
-    RepeatPattern,
-    RepeatSpec,
-    first_fire,
-    next_fires,
-    read_missed_fires,
-    read_pattern,
-)
+from .schedule import MissedFiresPolicy, RepeatPattern, next_fires, read_missed_fires, read_pattern
 
 MAX_KEY_BYTES = 1024
 STORE_ATTEMPTS = 20

@@ -26,9 +26,9 @@ import pytest
 
 from pychasqui import InvalidArgument, MissedFiresPolicy, RepeatPattern, next_fire
 from pychasqui._core.cron import parse_cron
+from pychasqui._core.fire_plan import RepeatSpec
 from pychasqui._core.zones import find_zone
 from pychasqui._wire.repeatable import decode_spec, encode_spec
-from pychasqui.schedule import RepeatSpec
 from tests.interop.official import PYTHON
 from tests.support.server import PROJECT, RedisServer
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pychasqui import MissedFiresPolicy, RepeatPattern, next_fire
-from pychasqui.schedule import GRACE_MS, MAX_CATCHUP, MAX_FIRES, FirePlan, RepeatSpec, first_fire, plan_fires
+from pychasqui._core.fire_plan import GRACE_MS, MAX_CATCHUP, MAX_FIRES, FirePlan, RepeatSpec, first_fire, plan_fires
 
 every, cron = RepeatPattern.every, RepeatPattern.cron
 skip, fire_once, fire_all = MissedFiresPolicy.skip, MissedFiresPolicy.fire_once, MissedFiresPolicy.fire_all

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from pychasqui import MissedFiresPolicy, RepeatPattern
+from pychasqui._core.fire_plan import GRACE_MS, MAX_FIRES, RepeatSpec
 from pychasqui._redis.repeatables import MAX_SPEC_BYTES, Due, DueSpec, Fires, RepeatablesBroker
 from pychasqui._redis.replies import OtherLeader
 from pychasqui._wire.envelope import decode_envelope, encode_data, encode_retry, read_extra
@@ -19,7 +20,6 @@ from pychasqui._worker import scheduler as module
 from pychasqui._worker.scheduler import BYTES_A_CALL, DECIDE_S, GATHER_S, JOBS_A_CALL, SchedulerService, _plan, in_calls
 from pychasqui.errors import DecodeError
 from pychasqui.retry import BackoffSpec, RetryOverride
-from pychasqui.schedule import GRACE_MS, MAX_FIRES, RepeatSpec
 from tests.support.worker_parts import ignore_death
 
 NOW = 1_800_000_000_000

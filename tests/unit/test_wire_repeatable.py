@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pychasqui import DecodeError, InvalidArgument, MissedFiresPolicy, RepeatPattern
+from pychasqui._core.fire_plan import RepeatSpec
 from pychasqui._wire.repeatable import decode_spec, encode_spec
-from pychasqui.schedule import RepeatSpec
 
 DATA = bytes.fromhex("81a17001")  # {"p": 1}
 every, cron = RepeatPattern.every, RepeatPattern.cron

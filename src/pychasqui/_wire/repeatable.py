@@ -13,8 +13,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from .._core.fire_plan import RepeatSpec
 from ..errors import DecodeError, InvalidArgument, InvalidType
-from ..schedule import MAX_U32, MAX_U64, MissedFiresPolicy, RepeatPattern, RepeatSpec
+from ..schedule import MAX_U32, MAX_U64, MissedFiresPolicy, RepeatPattern
 from .msgpack import MAX_DEPTH, decode_data, encode, end_of_value, is_array, is_map, read_head
 
 _FIELDS = (

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 
 from .._core import ids as _ids
+from .._core.fire_plan import GRACE_MS, MAX_FIRES, plan_fires
 from .._core.limits import SCHEDULER_LEASE_MS
 from .._redis.repeatables import MAX_SPEC_BYTES, Due, DueSpec, Fires, RepeatablesBroker
 from .._wire.envelope import decode_retry, encode_envelope, encode_extras
@@ -21,7 +22,6 @@ from .._wire.repeatable import decode_spec
 from ..errors import DecodeError
 from ..job import SCHEDULED_AT
 from ..metrics import JobsAdded, Record
-from ..schedule import GRACE_MS, MAX_FIRES, plan_fires
 from .leader import LeaderService, until_free_s
 from .outage import Outage
 from .shared import OnDeath

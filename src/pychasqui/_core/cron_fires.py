@@ -1,0 +1,73 @@
+"""When a cron pattern fires in a time zone: the wall-clock times of `cron.py` as instants, by the clocks of `zones.py`.
+
+- Fires are whole seconds, strictly after the instant asked about.
+- A time that the clock skips does not exist. A pattern with a single time of day fires as the clock jumps instead,
+  so that a daily job is not lost; one with several times goes on with those that exist.
+- A time that the clock shows twice counts once, the first time. A pattern for all 24 hours fires both times, so that an
+  hourly job has no hole.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .cron import DAY_S, LAST_WALL, Cron
+from .zones import Zone
+
+# Further ahead than this no change of a clock can show a time again: clocks are less than two days apart.
+_NEAR_S = 3 * DAY_S
+# A pattern whose every time is skipped by a change of the clock has none: calendar and rules repeat after 400 years.
+_MOST_CHANGES = 500
+
+
+class _Position(NamedTuple):
+    """How far the search has come."""
+
+    instant: int  # in UTC
+    offset: int  # of the wall clock at that instant
+    ruled_out: int  # the last time on the wall clock that cannot be the answer
+
+
+def next_cron_fire(cron: Cron, zone: Zone, after: int) -> int | None:
+    """Returns the first second after that instant at which the pattern fires; None if there is none."""
+    if after >= LAST_WALL + DAY_S:  # no zone is a day away from UTC
+        return None
+    position = _start(cron, zone, after)
+    changes = 0
+    while changes < _MOST_CHANGES and (wall := cron.next_after(position.ruled_out)) is not None:
+        fire = wall - position.offset  # unless the clock is changed before
+        if _is_far(zone, position, fire):
+            position = _at(zone, fire - _NEAR_S)
+            continue
+        change = zone.first_change(position.instant, fire)
+        if change is None:
+            return fire
+        changes += 1
+        offset = zone.offset(change)
+        before, behind = change + position.offset, change + offset  # what the clock shows before and after the change
+        is_skipped = before <= wall < behind
+        if is_skipped and cron.is_one_time_of_day:
+            return change
+        # A clock that is put back shows the times from `behind` to `before` again.
+        resume = behind if cron.is_every_hour else max(before, behind)
+        position = _Position(change, offset, resume - 1)
+    return None
+
+
+def _start(cron: Cron, zone: Zone, after: int) -> _Position:
+    position = _at(zone, after)
+    if cron.is_every_hour:
+        return position
+    shown = zone.shown_before(after)  # this time is shown again: all times up to `shown` were there before
+    return position if shown is None else position._replace(ruled_out=shown - 1)
+
+
+def _at(zone: Zone, instant: int) -> _Position:
+    offset = zone.offset(instant)
+    return _Position(instant, offset, instant + offset)
+
+
+def _is_far(zone: Zone, position: _Position, fire: int) -> bool:
+    """Whether the search may jump to shortly before `fire`, because nothing that the clocks show until then matches."""
+    is_long = fire - position.instant > 2 * _NEAR_S
+    return is_long and zone.first_change(position.instant, position.instant + _NEAR_S) is None

@@ -1,0 +1,145 @@
+"""What a scheduler does about a repeatable whose window is due. Pure: no I/O, no clock.
+
+If a window comes late by no more than the grace, every window up to now is fired: an interval shorter than the tick
+loses nothing. If it comes later than that, and a further window has passed meanwhile, no scheduler was there to fire:
+those windows are *missed*, and the repeatable's policy says which of them to make up for. A window without a successor
+is fired however late.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..errors import InvalidType
+from ..schedule import MAX_U64, MissedFiresPolicy, RepeatPattern, next_fire
+from .checks import check_int
+
+# Twice what it takes until another leader fires after one has died, and less than an outage that anybody plans.
+GRACE_MS = 15_000
+MAX_FIRES = 500  # in one plan, which takes 10 ms; the rest follows with the next
+MAX_CATCHUP = 10_000  # missed windows, whatever the policy says; the official bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatSpec:
+    """A stored repeatable. `payload` is the encoded data of its jobs."""
+
+    job_name: str
+    pattern: RepeatPattern
+    payload: bytes
+    key: str = ""
+    limit: int | None = None
+    start_after_ms: int | None = None
+    end_before_ms: int | None = None
+    missed_fires: MissedFiresPolicy = field(default_factory=MissedFiresPolicy.skip)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, str):
+            raise InvalidType(f"key must be a str, not {type(self.key).__name__}")
+        if self.limit is not None:
+            check_int("limit", self.limit, 1, MAX_U64)
+        for bound in ("start_after_ms", "end_before_ms"):
+            if getattr(self, bound) is not None:
+                check_int(bound, getattr(self, bound), 0, MAX_U64)
+        if not self.key:
+            object.__setattr__(self, "key", default_key(self.job_name, self.pattern))
+
+
+def default_key(job_name: str, pattern: RepeatPattern) -> str:
+    """The key of a repeatable for which the user gave none."""
+    if pattern.kind == "every":
+        return f"{job_name}::every:{pattern.interval_ms}"
+    return f"{job_name}::cron:{pattern.expression}:{'UTC' if pattern.tz is None else pattern.tz}"
+
+
+def first_fire(spec: RepeatSpec, now_ms: int) -> int | None:
+    """Returns the first window of a repeatable that is stored now; None if it would never fire."""
+    return _within_end(spec, next_fire(spec.pattern, max(now_ms, spec.start_after_ms or 0)))
+
+
+@dataclass(frozen=True, slots=True)
+class FirePlan:
+    """What to do now: add jobs for these windows, and set the next score; None removes the repeatable."""
+
+    fires_ms: tuple[int, ...]
+    next_ms: int | None
+    has_missed: bool = False  # no scheduler fired in time, and the policy has decided
+    goes_on: bool = False  # the next score was missed as well: plan it at once, with `made_up`
+    given_up: int = 0  # windows past the cap of fire-all, counted up to MAX_FIRES
+
+
+def plan_fires(
+    spec: RepeatSpec, due_ms: int, *, fired: int, now_ms: int, grace_ms: int = GRACE_MS, made_up: int | None = None
+) -> FirePlan:
+    """Decides about a repeatable whose score is `due_ms` and that has fired `fired` times.
+
+    The bounds and the limit hold for all fires. If more than MAX_FIRES are due in time, the next score is due as well.
+    With `made_up` it goes on with windows that were missed, after this number of them has been made up for.
+    """
+    if due_ms > now_ms:
+        return FirePlan((), due_ms)
+    following = _following(spec, due_ms)
+    is_late = now_ms - due_ms > grace_ms and following is not None and following < now_ms
+    if is_late or made_up is not None:
+        return _plan_missed(spec, due_ms, fired, now_ms, made_up or 0)
+    fires = _due(spec, due_ms, now_ms, MAX_FIRES)
+    allowed, may_go_on = _allowed(spec, fires, fired)
+    return FirePlan(allowed, _following(spec, fires[-1]) if may_go_on else None)
+
+
+def _plan_missed(spec: RepeatSpec, due_ms: int, fired: int, now_ms: int, made_up: int) -> FirePlan:
+    cap = _most_made_up(spec.missed_fires) - made_up
+    fires = _due(spec, due_ms, now_ms, min(cap, MAX_FIRES)) if cap > 0 else []
+    allowed, may_go_on = _allowed(spec, fires, fired)
+    if not may_go_on:
+        return FirePlan(allowed, None, has_missed=True)
+    next_missed = _following(spec, fires[-1]) if fires else due_ms
+    is_missed = next_missed is not None and next_missed <= now_ms
+    if is_missed and cap > len(fires):
+        return FirePlan(allowed, next_missed, has_missed=True, goes_on=True)
+    given_up = 0
+    if is_missed and spec.missed_fires.kind == "fire-all":
+        assert next_missed is not None
+        given_up = len(_due(spec, next_missed, now_ms, MAX_FIRES))
+    return FirePlan(allowed, _first_to_come(spec, due_ms, now_ms), has_missed=True, given_up=given_up)
+
+
+def _allowed(spec: RepeatSpec, fires: list[int], fired: int) -> tuple[tuple[int, ...], bool]:
+    """Returns the fires within the bounds and the limit, and whether the limit allows more."""
+    earliest = spec.start_after_ms or 0
+    left = MAX_U64 if spec.limit is None else max(0, spec.limit - fired)
+    allowed = tuple(fire for fire in fires if fire >= earliest and _within_end(spec, fire))[:left]
+    return allowed, len(allowed) < left
+
+
+def _most_made_up(policy: MissedFiresPolicy) -> int:
+    if policy.kind == "fire-all":
+        return min(policy.max_catchup or 0, MAX_CATCHUP)
+    return 1 if policy.kind == "fire-once" else 0
+
+
+def _due(spec: RepeatSpec, due_ms: int, now_ms: int, most: int) -> list[int]:
+    fires = [due_ms]
+    while len(fires) < most and (following := _following(spec, fires[-1])) is not None and following <= now_ms:
+        fires.append(following)
+    return fires
+
+
+def _following(spec: RepeatSpec, window_ms: int) -> int | None:
+    return _within_end(spec, next_fire(spec.pattern, max(window_ms, spec.start_after_ms or 0)))
+
+
+def _first_to_come(spec: RepeatSpec, due_ms: int, now_ms: int) -> int | None:
+    """Returns the first window after now. Intervals keep their beat."""
+    interval_ms = spec.pattern.interval_ms
+    if interval_ms is None:
+        return _following(spec, now_ms)
+    start_ms = max(due_ms, spec.start_after_ms or 0)
+    beats = max(0, now_ms - start_ms) // interval_ms
+    return _following(spec, start_ms + beats * interval_ms)
+
+
+def _within_end(spec: RepeatSpec, window_ms: int | None) -> int | None:
+    if window_ms is None or (spec.end_before_ms is not None and window_ms > spec.end_before_ms):
+        return None
+    return window_ms
