@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from ._core.printable import printable
+from ._core.printable import printable as printable  # for programs that show an error
 
 
 class ChasquiError(RuntimeError):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 import click
 from click.core import ParameterSource
-
-from .._redis.url import read_url
-from ..errors import InvalidArgument
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,6 +40,12 @@ def redis_url_option(*, variables: list[str], default: str | None, about: str) -
 
 def _holds_password(url: str) -> bool:
     try:
-        return read_url(url).password is not None
-    except InvalidArgument:
-        return False  # the command says so itself, and ends
+        parts = urlsplit(url)
+        return bool(parts.password) or "password" in parse_qs(parts.query)
+    except ValueError:
+        return False  # the command itself refuses the URL
+
+
+def default_of(constructor: Callable[..., Any], option: str) -> Any:
+    """The default of an option that the command passes on."""
+    return inspect.signature(constructor).parameters[option].default

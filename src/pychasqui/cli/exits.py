@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from .._core.printable import printable
-from ..errors import ChasquiError, RedisTrouble, ServerNotFound
+from ..errors import ChasquiError, RedisTrouble, ServerNotFound, printable
 
 MAX_ERROR_CHARS = 4000
 LINE_END = "\n"  # an error of several lines is ours: what others have written in it is escaped before

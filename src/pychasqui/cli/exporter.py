@@ -1,20 +1,19 @@
-"""`chasqui exporter`: tells Prometheus how queues are, until a signal ends it."""
+"""`chasqui exporter`: serves the state of queues to Prometheus until a signal ends it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from contextlib import AsyncExitStack
 
 import click
 
 from .. import __version__
-from .._core import defaults
-from .._worker.signals import caught_signals
 from ..errors import CommandTimeout, ConnectionLost, InvalidArgument
 from ..exporter import QueueExporter
 from ..queue import Queue
-from .addresses import redis_url_option
+from .addresses import default_of, redis_url_option
 from .loops import choose_loop
 
 log = logging.getLogger("chasqui.exporter")
@@ -26,16 +25,19 @@ TIMEOUT_S = 3.0  # less than a page may take: a scrape is answered also while Re
 @click.command()
 @click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
 @redis_url_option(
-    variables=["CHASQUI_REDIS_URL", "REDIS_URL"], default=defaults.REDIS_URL, about="Where the queues are."
+    variables=["CHASQUI_REDIS_URL", "REDIS_URL"], default=default_of(Queue, "redis_url"), about="Where the queues are."
 )
 @click.option(
-    "--host", default=defaults.METRICS_HOST, show_default=True, help="The address to listen on; 0.0.0.0 for all."
+    "--host",
+    default=default_of(QueueExporter, "metrics_host"),
+    show_default=True,
+    help="The address to listen on; 0.0.0.0 for all.",
 )
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="The port; 0 for any that is free."
 )
 def exporter(queues: tuple[str, ...], redis_url: str, host: str, port: int) -> None:
-    """Tell Prometheus how queues are.
+    """Serve the state of queues to Prometheus.
 
     Serves /metrics: jobs in each state, the age of the oldest, pauses, workers, repeatables. Redis is asked when a page
     is, but not more than once a second. /healthz answers as long as the process does, /readyz as long as Redis does.
@@ -58,14 +60,15 @@ async def _serve(queues: list[Queue], host: str, port: int) -> None:
         for queue in queues:
             await stack.enter_async_context(queue)
         exporter = await stack.enter_async_context(QueueExporter(queues, metrics_host=host, metrics_port=port))
-        stack.enter_context(caught_signals(lambda _: ended.set()))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
         await _greet(queues[0])
         click.echo(banner(queues, f"http://{host}:{exporter.metrics_port}"), err=True)
         await ended.wait()
 
 
 async def _greet(queue: Queue) -> None:
-    """A Redis that is away is waited for, one that will never do is an error."""
+    """Logs that Redis is away, which may pass; raises errors that do not pass."""
     try:
         await queue.is_paused()
     except (ConnectionLost, CommandTimeout) as error:

@@ -23,7 +23,7 @@ class Entry:
 
 COMMANDS = {
     "worker": Entry("pychasqui.cli.worker", "worker", "Run a worker."),
-    "exporter": Entry("pychasqui.cli.exporter", "exporter", "Tell Prometheus how queues are."),
+    "exporter": Entry("pychasqui.cli.exporter", "exporter", "Serve the state of queues to Prometheus."),
     "demo": Entry("pychasqui.cli.demo", "demo", "Watch 100,000 jobs go through a queue."),
     "version": Entry("pychasqui.cli.version", "version", "Show the versions of everything involved."),
 }

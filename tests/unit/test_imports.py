@@ -1,0 +1,62 @@
+"""`import pychasqui` loads a name's module when the name is used, and every list of names is the same."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pychasqui
+
+
+def loaded_by(code: str) -> set[str]:
+    """The modules that a new process has loaded after the code."""
+    program = f"{code}\nimport sys\nsys.stderr.write(' '.join(sys.modules))"
+    ended = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    return set(ended.stderr.split())
+
+
+def names_for_type_checkers() -> set[str]:
+    assert pychasqui.__file__ is not None
+    tree = ast.parse(Path(pychasqui.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If) and isinstance(node.test, ast.Name))
+    return {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+
+
+def test_the_lists_of_public_names_are_the_same() -> None:
+    assert names_for_type_checkers() | {"__version__"} == set(pychasqui.__all__)
+    assert set(pychasqui._MODULE_OF) | {"__version__"} == set(pychasqui.__all__)
+    assert len(pychasqui.__all__) == len(set(pychasqui.__all__))
+
+
+@pytest.mark.parametrize("name", pychasqui.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(pychasqui, name) is not None
+    assert name in dir(pychasqui)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'pychasqui' has no attribute 'Queu'"):
+        pychasqui.Queu  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_an_import_of_the_package_loads_none_of_its_parts() -> None:
+    loaded = loaded_by("import pychasqui")
+    assert {name for name in loaded if name.startswith("pychasqui")} == {"pychasqui", "pychasqui._version"}
+    assert not loaded & {"asyncio", "hiredis", "msgspec", "ssl"}
+
+
+def test_a_queue_does_not_load_the_worker() -> None:
+    loaded = loaded_by("from pychasqui import Queue")
+    assert not loaded & {"pychasqui.worker", "pychasqui._worker.wiring", "pychasqui._http.server"}
+
+
+def test_the_help_of_the_command_loads_neither_asyncio_nor_redis() -> None:
+    loaded = loaded_by(
+        "import sys; sys.argv = ['chasqui', '--help']\nfrom pychasqui.cli.main import main\nassert main() == 0"
+    )
+    assert "click" in loaded
+    assert not loaded & {"asyncio", "hiredis", "msgspec", "ssl", "pychasqui.queue", "pychasqui.worker"}
