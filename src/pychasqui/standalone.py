@@ -76,7 +76,7 @@ class _StandaloneLeader(Lifecycle):
             await broker.close()
 
     async def _find_redis(self, broker: Broker) -> None:
-        """Raise what trying again would not mend; wait for nothing else, the service does that by itself."""
+        """Raise an error that another try would not solve; the service itself waits for a Redis that is away."""
         try:
             await broker.now_ms()
         except RedisTrouble as error:

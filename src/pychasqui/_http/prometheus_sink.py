@@ -31,7 +31,7 @@ SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 SHORT_SECONDS = (0.0001, 0.00025, 0.0005, *SECONDS[:12])
 LONG_SECONDS = (*SECONDS, 1800.0, 7200.0, 86400.0)
 SIZES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
-SAMPLED = 64  # of so many jobs that are acked together, one's wait is looked at
+SAMPLED = 64  # of this many jobs that are acked together, the wait of one is recorded
 
 
 class PrometheusSink(MetricsSink):

@@ -1,8 +1,8 @@
 """Answers GET and HEAD on a port: enough of HTTP/1.1 for a scraper and a probe, and nothing that could hold it up.
 
-One request a connection, bounded in size and time. Connections are bounded, too, and who has not asked yet makes room
-for who comes: clients that connect and say nothing cost a probe nothing. Of each page only so many are answered at a
-time, so that slow readers of one never take the place of another.
+One request a connection, bounded in size and time. The number of connections is bounded, too, and a new one replaces
+the oldest that has sent no request: clients that connect and say nothing do not keep a probe out. Each page has a bound
+of its own, so that slow readers of one page never keep out readers of another.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Page = Callable[[], Awaitable[Answer]]
 
 
 class SharedPage:
-    """A page that is made once for all who ask while it is made and for a while after."""
+    """A page that is made once for all requests that come while it is made and for a while after."""
 
     def __init__(self, page: Page, served_for_s: float) -> None:
         self._page = page
@@ -48,7 +48,7 @@ class SharedPage:
         is_over = self._made is not None and self._made.done() and monotonic() >= self._made_at + self._served_for_s
         if self._made is None or is_over or (self._made.done() and self._made.cancelled()):
             self._made = asyncio.ensure_future(self._make())
-        return await asyncio.shield(self._made)  # the others go on waiting when one who asked is gone
+        return await asyncio.shield(self._made)  # the other requests go on waiting when one is cancelled
 
     async def _make(self) -> Answer:
         try:
@@ -123,7 +123,7 @@ class HttpServer:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 await self._answer(reader, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
-            pass  # whoever asked has gone, or is too slow
+            pass  # the client has gone, or is too slow
         finally:
             writer.transport.abort()
 

@@ -1,4 +1,4 @@
-"""Numbers kept in plain ints, and Prometheus' text format for whoever asks for them. Nothing here knows a job."""
+"""Metric: numbers kept in plain ints, rendered in Prometheus' text format. Nothing here knows a job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .._core.printable import printable
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST_NAMES = 200
 MAX_LABEL_CHARS = 100  # of a name that a job or a repeatable brings along: it stands in each of its lines
-OTHER = "_other"  # stands for all names past the first so many: whoever makes them up must not fill our memory
+OTHER = "_other"  # stands for all names past the bound: a producer that makes up names must not fill our memory
 
 LabelValues = tuple[str, ...]
 
@@ -101,7 +101,7 @@ class Histogram:
 
 
 class Names:
-    """The first so many job names, cut to a bound, and one word for all others."""
+    """The first job names up to a bound, each cut to a length, and one word for all others."""
 
     def __init__(self, most: int = MOST_NAMES) -> None:
         self._most = most

@@ -18,7 +18,7 @@ from .text_format import CONTENT_TYPE, Metric
 class WorkerSinks(NamedTuple):
     """Where a worker records its metrics."""
 
-    guarded: GuardedSinks | None  # None: nobody wants any
+    guarded: GuardedSinks | None  # None: no sink wants any
     served: PrometheusSink | None  # the one that /metrics shows
 
 

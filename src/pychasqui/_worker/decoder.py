@@ -1,4 +1,4 @@
-"""Entries become deliveries. What cannot be read, or has used up its attempts, is dead here."""
+"""Decodes entries into deliveries. An entry that cannot be read, or has no attempts left, goes to the dead letters."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Decoder:
         self._on_rejected(entry_id, deliveries + 1, None, "oversize_payload", f"{size} bytes")
 
     def _remember_name(self, raw: bytes | None) -> str:
-        if len(self._names) >= MAX_NAMES:  # names are few; whoever makes them up as they go must not fill our memory
+        if len(self._names) >= MAX_NAMES:  # names are few; a producer that makes up new ones must not fill our memory
             self._names.clear()
         name = self._names[raw] = decode_name(raw)
         return name

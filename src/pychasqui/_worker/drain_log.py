@@ -22,7 +22,7 @@ def log_what_runs(
     if not running:
         log.info("%s: worker %s stops, no job is running", by, consumer)
         return
-    # To who has pressed Ctrl-C, a program that does not end is a surprise; to who has called close(), it is none.
+    # A user that has pressed Ctrl-C does not expect a program that goes on; a program that has called close() does.
     log.log(
         logging.WARNING if stopped_by else logging.INFO,
         "%s: worker %s waits for %d running job%s (%s) for up to %g s%s",

@@ -1,8 +1,8 @@
-"""What a worker says it holds while its group is gone, so that the group can be made anew around it.
+"""Reports what this worker holds while its group is gone, so that the group is made again with those entries in it.
 
-Entries may be on their way to the worker when it speaks: in the buffer of a socket, where nobody has seen them yet.
-They are not in what it says, so they are somebody else's from then on and must not be started. It is the keeper's
-thread that speaks and the worker's loop that receives; the lock keeps the two apart.
+Entries may be on their way to the worker when it reports, in the buffer of a socket. They are not in the report, so
+they belong to other workers from then on and must not be started. The heartbeat's thread sends the report and the
+worker's loop receives entries; the lock keeps the two apart.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NEVER = -1
 
 
 class GroupRecovery:
-    """One report at a time. Whoever asks for entries notes the moment, and starts none if there was a report since."""
+    """Sends one report at a time. The intake drops entries that were asked for before the last report."""
 
     def __init__(self, group: str, consumer: str, lease_ms: int, holdings: Holdings) -> None:
         self._holdings = holdings
@@ -31,7 +31,7 @@ class GroupRecovery:
         self._is_under_way = False
 
     async def report(self, broker: Broker) -> bool:
-        """Say what is held, if the group is gone; that renews the lease as well. Returns whether the group is there."""
+        """Report what is held, if the group is gone, which also renews the lease. Returns whether the group exists."""
         await self.cap_leases(broker)
         with self.lock:
             self.reports += 1
@@ -43,7 +43,7 @@ class GroupRecovery:
             self._is_under_way = False
 
     async def cap_leases(self, broker: Broker) -> None:
-        """Nobody is waited for until the end of a lease that no worker can have taken."""
+        """Shorten leases that no worker can have taken, so that nothing waits for their end."""
         for name in await broker.cap_leases(self._group, self._lease_ms):
             log.warning(
                 "%r has a lease that ends more than %d h from now, which no worker takes: it ends in %d ms",
@@ -53,6 +53,6 @@ class GroupRecovery:
             )
 
     def moment(self) -> int:
-        """Now; never, while a report is under way: what comes meanwhile may be of the group before it arrives."""
+        """Now; NEVER while a report is on its way: entries that come meanwhile may be of the group as it was before."""
         with self.lock:
             return NEVER if self._is_under_way else self.reports

@@ -134,7 +134,7 @@ class Heartbeat:
         self._wakes.set()
 
     async def _begin(self) -> None:
-        """Until the first lease holds. What trying again would not mend is raised."""
+        """Until the first lease holds. Raises an error that another try would not solve."""
         while True:
             wait_s = await self._renew(is_first=True)
             if lease_clock() < self._until:

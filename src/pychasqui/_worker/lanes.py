@@ -3,7 +3,7 @@
 The lanes are tasks that live as long as the worker; a job gets no task of its own. Handlers that never await would
 keep the event loop for as long as the inbox holds jobs, so the lanes share a time slice: once it is used up they let
 the loop turn, and the next turn brings the next slice. Nothing is started while the worker's lease is over: the job
-may be somebody else's by then. A job that comes alone does not wait for its lane to wake up: its first step is taken
+may be another worker's by then. A job that comes alone does not wait for its lane to wake up: its first step is taken
 where it arrives, in the lane's name, and the lane goes on from there.
 """
 
@@ -86,7 +86,7 @@ class Lanes:
         self._inbox.extend(jobs)
 
     def begin(self) -> None:
-        """wake() for who is outside of any task: a job that is alone starts here and now."""
+        """wake() for a caller outside of any task: a job that is alone starts here and now."""
         # hot: that is a turn of the loop earlier, 15 us on an idle machine
         now, idle = monotonic(), self._idle
         inbox = self._inbox
@@ -106,7 +106,7 @@ class Lanes:
             job.ended_at = monotonic()
             try:
                 self._on_done(job, result)
-            except Exception as defect:  # noqa: BLE001  it is the lane that dies of it, not who brought the job
+            except Exception as defect:  # noqa: BLE001  the lane dies of it, not the caller
                 if not me.done():
                     me.set_exception(defect)
                 return
@@ -132,7 +132,7 @@ class Lanes:
 
     @property
     def waiting_bytes(self) -> int:
-        """What the waiting jobs weigh, encoded."""
+        """How many bytes the waiting jobs take, encoded."""
         return sum(len(job.payload) for job in self._inbox)
 
     def ask_for_more_at(self, low_water: int) -> None:
@@ -147,7 +147,7 @@ class Lanes:
         self._next_turn()
 
     def lose(self, ids: set[bytes]) -> bool:
-        """Forget jobs that somebody else has by now. One that runs already goes on: it can finish, but not disturb.
+        """Forget jobs that another worker has by now. One that runs goes on, and its outcome does not count.
 
         Returns whether any of them was still here.
         """
@@ -160,7 +160,7 @@ class Lanes:
         return were_here
 
     def take_unstarted(self, keep: int = 0) -> list[Delivery]:
-        """Take all but the first so many out of the inbox, for somebody else to run them."""
+        """Take all but the first `keep` jobs out of the inbox, for other workers to run them."""
         return [self._inbox.pop() for _ in range(len(self._inbox) - keep)][::-1]
 
     async def drain(self) -> None:
@@ -172,7 +172,7 @@ class Lanes:
     async def stop(self, hurried: asyncio.Event | None = None) -> list[Delivery]:
         """End the lanes; returns the jobs whose handlers were cancelled.
 
-        A handler is cancelled once and has CLEANUP_S to roll back what it has begun, less if somebody is in a hurry.
+        A handler is cancelled once and has CLEANUP_S to roll back what it has begun, less once `hurried` is set.
         One that has swallowed that is cancelled once more, and left behind if it goes on all the same.
         """
         self._is_stopping = True
@@ -262,7 +262,7 @@ class Lanes:
         return True
 
     def _leave(self, number: int) -> None:
-        """The lane's job does not run: it is settled already, waits again, or is somebody else's."""
+        """The lane's job does not run: it is settled already, waits again, or is another worker's."""
         self._running[number] = None
         self.finished += 1
         if len(self._inbox) == self._low_water:
@@ -301,7 +301,7 @@ class Lanes:
         try:
             await me
         except asyncio.CancelledError as error:
-            if (begun := self._begun.pop(number, None)) is not None:  # it is the handler who is meant
+            if (begun := self._begun.pop(number, None)) is not None:  # the handler is meant
                 return begun if begun.error is not None else begun._replace(error=error)
             if self._is_stopping or self._is_abandoned():
                 raise
@@ -317,7 +317,7 @@ class Lanes:
                 self._end_drain()
 
     def _end_drain(self) -> None:
-        if self._drained is not None and not self._drained.done():  # who waited may have given up
+        if self._drained is not None and not self._drained.done():  # the waiting drain() may have been cancelled
             self._drained.set_result(None)
 
     def _see_end(self, lane: asyncio.Task[None]) -> None:

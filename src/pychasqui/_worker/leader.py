@@ -1,9 +1,9 @@
-"""What promoter and scheduler have in common: of all processes one leads, and sleeps until the next thing is due.
+"""LeaderService: the loop of promoter and scheduler. Of all processes one leads, and sleeps until the next job is due.
 
-It hears of what is due sooner, and looks by itself besides, because messages can get lost. A message is a hint: what is
-due stands in Redis, and a flood of messages makes nobody look more often than every HINTS_APART_S. The lease only
-spares the server the polling of the others: what they do is safe without it. Whatever happens to Redis, or goes wrong
-in one look, the next look goes on; only end() ends it.
+A message wakes the leader for a job that is due sooner, and it looks by itself as well, because messages can get lost.
+A message is only a hint: Redis says what is due, and a flood of messages causes one look per HINTS_APART_S. The lease
+only saves the server the polling of the other processes: promoting and firing are safe without it. Whatever goes wrong
+in one look, the next look comes; only end() ends the loop.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .shared import OnDeath
 log = logging.getLogger("chasqui.leaders")
 
 HINTS_APART_S = 0.005
-STALLED_S = 5.0  # what has been due for so long, while another leads, is not late but stopped
+STALLED_S = 5.0  # what has been due for this long, while another process leads, is not late but stuck
 
 
 class LeaderService(Service):
     """_look() does what is due and returns when to look again; _let_go() ends the lease."""
 
     role: Literal["promoter", "scheduler"]
-    what_waits: str  # while nobody leads
+    what_waits: str  # while no process leads
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class LeaderService(Service):
         super().__init__(on_death)
         self._leases = broker
         self._outage = outage
-        self._record = record  # None: nobody wants metrics
+        self._record = record  # None: no sink wants metrics
         self._logged_lead: bool | None = None  # whether this one led when that was last logged
         self._leads = False
         self._next_due = float("inf")  # when the leader knows the next one to be due, monotonic
@@ -60,7 +60,7 @@ class LeaderService(Service):
 
     @property
     def trouble(self) -> str | None:
-        """Why what this part should see to stands still."""
+        """Why delayed jobs or repeatables are not moved."""
         if self._outage.trouble is not None:
             return f"{self.what_waits} wait: {self._outage.trouble}"
         if self._stalled_by is not None:
@@ -68,7 +68,7 @@ class LeaderService(Service):
         return None
 
     def hear(self, seconds: float) -> None:
-        """Somebody says that something is due in this many seconds."""
+        """A message says that something is due in this many seconds."""
         due = max(monotonic() + seconds, self._looked_at + HINTS_APART_S)
         if self._leads and due < self._next_due:
             self._next_due = due

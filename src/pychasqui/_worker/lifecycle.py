@@ -1,4 +1,4 @@
-"""Program: what runs until it is closed. The worker is one, and so are promoter and scheduler on their own."""
+"""Lifecycle: a program that runs until it is closed, as Worker and the standalone Promoter and Scheduler."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .signals import caught_signals
 class Lifecycle:
     """`await run()` until it is closed, or `async with` beside other things.
 
-    It lives once: _begin() -> _live() in a task of its own, until _stop_wanted -> ended. What kills it is raised by
-    whoever waits for its end.
+    It lives once: _begin() -> _live() in a task of its own, until _stop_wanted -> ended. run() and `async with` raise
+    what kills it.
     """
 
     def __init__(self, kind: str, queue_name: str, connector: Connector) -> None:
@@ -55,7 +55,7 @@ class Lifecycle:
             try:
                 await asyncio.shield(main)
             except asyncio.CancelledError:
-                self._stopped_by = self._stopped_by or "run() is cancelled"  # as by Ctrl-C, if nobody handles it
+                self._stopped_by = self._stopped_by or "run() is cancelled"  # as by Ctrl-C, if no handler catches it
                 await self.close()
                 raise
 
@@ -108,7 +108,7 @@ class Lifecycle:
             raise self._death
 
     async def _live(self) -> None:
-        """Start, say so by _has_started(), wait for _stop_wanted, and stop."""
+        """Start, call _has_started(), wait for _stop_wanted, and stop."""
         raise NotImplementedError
 
     def _has_started(self) -> None:

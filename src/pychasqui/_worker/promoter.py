@@ -1,9 +1,9 @@
 """Moves due delayed jobs to the stream.
 
-One process leads. It sleeps until the next job is due, and hears of one that is due sooner: who adds or reschedules it
-publishes that. Because messages can get lost, and official producers publish nothing, it looks by itself, too: every
-half second while anything is delayed, and ten times a second for a minute after a job came unannounced. The others look
-only whether somebody leads.
+One process leads. It sleeps until the next job is due. Producers and workers publish when they add or reschedule a job
+that is due sooner. Because messages can get lost, and official producers publish nothing, the leader looks by itself,
+too: every half second while anything is delayed, and ten times a second for a minute after a job came unannounced. The
+other processes look only whether one leads.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PromoterService(LeaderService):
         self._batch = batch
         self._lease_ms = lease_ms
         self._rest_s = lease_ms / 1500  # while nothing is delayed: often enough to keep the lease
-        self._hinted_due = 0.0  # when the soonest job is due that the leader was told of, monotonic
+        self._hinted_due = 0.0  # when the soonest job is due that was published to the leader, monotonic
         self._alert_until = 0.0
         self._refusals = Outage(
             "Redis refuses some delayed jobs that are due: they stay delayed and are tried again",
@@ -60,13 +60,13 @@ class PromoterService(LeaderService):
         )
 
     def expect(self, delay_ms: int) -> None:
-        """This worker has rescheduled a job that is due in this many ms: the leader is told, unless it will know."""
+        """This worker has rescheduled a job that is due in this many ms: publish that, unless the leader will know."""
         if self._leads:
             self.hear(delay_ms / 1000)
             return
         now = monotonic()
         due = now + delay_ms / 1000
-        # It looks at least every rest_s, and at what it was told of, and learns then what is due next.
+        # The leader looks at least every rest_s, and at each published time, and learns then what is due next.
         if delay_ms / 1000 < 2 * self._rest_s and (due < self._hinted_due or self._hinted_due <= now):
             self._hinted_due = due
             self._broker.publish_due(delay_ms)

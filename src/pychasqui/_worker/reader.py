@@ -34,7 +34,7 @@ log = logging.getLogger("chasqui.worker")
 UNBLOCK_EVERY_S = 0.05
 UNBLOCK_FOR_S = 2.0
 IDLE_S = 0.02  # a read that waits for longer, beside free lanes, ends what was known of the pace
-STALE_S = 0.5  # jobs that wait here while the lanes take none for so long are better off elsewhere
+STALE_S = 0.5  # jobs that wait here for this long while the lanes take none are better off elsewhere
 LEASE_AWAITED_S = 1.0  # after an outage the heartbeat may take that much longer to reach Redis again
 
 
@@ -160,11 +160,12 @@ class Reader(Service):
             if not has_backlog and self._lanes.free > 0:
                 count = min(count, self._lanes.free)
             try:
-                if await self._has_taken_in_old(count):
+                has_old = self._may_have_orphans.is_set or self._reclaimer.has_work
+                if has_old and await self._take_in_old(count):
                     continue
                 came, has_backlog = await self._read(count, None if has_backlog else self._block_ms)
             except RedisTrouble as error:
-                await self._mend(error)
+                await self._recover(error)
                 continue
             if came:
                 was_empty = False
@@ -193,7 +194,7 @@ class Reader(Service):
         """Hand back what waits here for longer than it should, because the handler has become slower."""
         await self._releaser.release_unstarted(keep=self._prefetch.count_to_keep())
 
-    async def _has_taken_in_old(self, count: int) -> bool:
+    async def _take_in_old(self, count: int) -> bool:
         """Take in orphans and claims, which go before new entries. Returns whether to look at the room again."""
         if self._may_have_orphans.is_set:
             is_full = await self._orphans.adopt()
@@ -262,8 +263,8 @@ class Reader(Service):
             return 0
         return self._prefetch.room_behind(coming)
 
-    async def _mend(self, error: RedisTrouble) -> None:
-        """Wait, or put right what can be put right; the loop then reads again."""
+    async def _recover(self, error: RedisTrouble) -> None:
+        """Wait, or do what the error asks for; the loop then reads again."""
         if action_for(error) is ErrorAction.NO_GROUP:  # the heartbeat logs it
             self._group_gone.send()
             await asyncio.sleep(REGROUP_S)

@@ -1,8 +1,8 @@
-"""Takes over what dead workers held, and what this one was sent but never got.
+"""Takes over the entries of dead workers.
 
-Workers of our kind hold a lease. One that has left is relieved at once; one whose lease is over only after it has been
-seen so for a while, and after an outage of Redis not before everybody could renew: every lease is over then. Consumers
-of other kinds have no lease and are judged by how long their entries lie idle.
+Workers of our kind hold a lease. The entries of one that has left are taken over at once; those of one whose lease is
+over only after that was seen for a while, and after an outage of Redis not before every worker could renew: every lease
+is over then. Official consumers have no lease and are judged by how long their entries lie idle.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from .shared import Shared
 log = logging.getLogger("chasqui.worker")
 
 PAGE = 500
-LEASELESS = b""  # stands for all consumers of other kinds
+LEASELESS = b""  # stands for all consumers without a lease
+LEFT = 0  # the lease of a worker that has left
 SWEEP_S = 10.0
 
 
@@ -59,7 +60,7 @@ class Reclaimer(Service):
         self._claim_min_idle_ms = claim_min_idle_ms
         self._lease_s = lease_s
         self._suspects: dict[bytes, tuple[float, float]] = {}  # consumer -> lease, when it was first seen over
-        self._sources: dict[bytes, float | None] = {}  # whose entries are there to be taken -> the lease that is over
+        self._sources: dict[bytes, float | None] = {}  # consumer whose entries can be taken -> its lease, which is over
         self._sweep_at = monotonic() + SWEEP_S
 
     async def _run(self) -> None:
@@ -74,6 +75,7 @@ class Reclaimer(Service):
             await self._sleep(SCAN_S * random.uniform(0.8, 1.0))
 
     async def _scan(self) -> None:
+        """Find consumers whose entries can be taken over, and take them over while there is room."""
         holders = await self._broker.holders(self._group)
         holders.pop(self._consumer.encode(), None)
         sweeps = monotonic() >= self._sweep_at  # also for names that hold nothing, so that they do not pile up
@@ -83,35 +85,43 @@ class Reclaimer(Service):
         if sweeps:
             self._sweep_at = monotonic() + SWEEP_S
             await self._recovery.cap_leases(self._broker)
-        watched = leases.keys() | holders.keys() if sweeps or self._suspects else set(holders)
-        watched -= {self._consumer.encode()}  # whatever its own lease says: it lives
         now_ms = await self._broker.now_ms()
-        if not self._says_a_lease_anything(leases.get(self._consumer.encode(), now_ms), now_ms):
-            watched = {name for name in watched if leases.get(name) == 0}
+        watched = leases.keys() | holders.keys() if sweeps or self._suspects else set(holders)
+        watched = self._that_can_be_judged(watched, leases, now_ms)
         self._suspects = over_leases(watched, leases, now_ms, self._suspects, monotonic())
-        patience_s = max(self._lease_s / 2, LONGEST_PAUSE_S)
-        for consumer, (lease, since) in self._suspects.items():
-            if lease == 0 or monotonic() - since >= patience_s:
-                self._sources[consumer] = lease
-        if holders.keys() - leases.keys():
-            self._sources[LEASELESS] = None
+        self._note_sources(has_leaseless=bool(holders.keys() - leases.keys()))
         while self._sources and (room := self._prefetch.room_for_claims()) > 0:
             with self._intake.expecting():
                 self._intake.take_claimed(await self.claim(room, self._prefetch.bounds()))
 
-    def _says_a_lease_anything(self, own_lease: float, now_ms: int) -> bool:
-        """After an outage every lease is over, and the living renew theirs first: nobody is judged before all could do
-        so, which takes up to the longest pause between two attempts to connect, and a lease more for the slow."""
+    def _that_can_be_judged(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> set[bytes]:
+        """All but this worker, which lives; only those that have left, while leases do not show who lives."""
+        me = self._consumer.encode()
+        if self._leases_can_be_trusted(leases.get(me, now_ms), now_ms):
+            return watched - {me}
+        return {name for name in watched - {me} if leases.get(name) == LEFT}
+
+    def _leases_can_be_trusted(self, own_lease: float, now_ms: int) -> bool:
+        """After an outage every lease is over, and living workers renew theirs first. No worker is judged before all
+        could do so: up to the longest pause between two attempts to connect, and a lease more for slow ones."""
         is_calm = lease_clock() >= self._lease.troubled_at + self._lease_s + LONGEST_PAUSE_S
-        return is_calm and own_lease >= now_ms  # not even our own could be renewed: Redis takes no writes
+        return is_calm and own_lease >= now_ms  # if not even our own could be renewed, Redis takes no writes
+
+    def _note_sources(self, *, has_leaseless: bool) -> None:
+        patience_s = max(self._lease_s / 2, LONGEST_PAUSE_S)
+        for consumer, (lease, since) in self._suspects.items():
+            if lease == LEFT or monotonic() - since >= patience_s:
+                self._sources[consumer] = lease
+        if has_leaseless:
+            self._sources[LEASELESS] = None
 
     @property
     def has_work(self) -> bool:
-        """Somebody has left entries behind that are not all taken yet."""
+        """Whether a consumer has left entries behind that are not all taken yet."""
         return bool(self._sources)
 
     async def claim(self, count: int, bounds: Bounds) -> list[Claimed]:
-        """Up to that many entries of the first who has left some. Also for the reader: they come before new ones."""
+        """Up to that many entries of the first consumer that has left some. The reader calls it before it reads."""
         consumer, lease = next(iter(self._sources.items()))
         count = min(count, PAGE)
         if lease is None:

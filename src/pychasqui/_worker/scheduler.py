@@ -1,9 +1,9 @@
 """Fires due repeatables.
 
-One process leads. It sleeps until the next repeatable is due, by the server's clock, and hears of one that is due
-sooner; because messages can get lost, and official producers publish nothing, it looks every tick, too. What to fire is
-decided in `repeat.plan_fires`; the script that does it compares what the decision was made by, so that two who decide
-about the same window fire it once.
+One process leads. It sleeps until the next repeatable is due, by the server's clock, and a message wakes it for one
+that is due sooner. Because messages can get lost, and official producers publish nothing, it also looks every tick.
+`plan_fires` decides what to fire. The script that fires compares what the decision was based on, so that two processes
+that decide about the same window fire it once.
 """
 
 from __future__ import annotations

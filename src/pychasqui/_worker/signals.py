@@ -36,7 +36,7 @@ class _Catcher:
             self._before[number] = signal.signal(number, self._hear)
 
     def restore(self) -> None:
-        """What was there before, unless somebody has put something else there meanwhile."""
+        """What was there before, unless other code has put something else there meanwhile."""
         for number, before in self._before.items():
             if signal.getsignal(number) == self._hear:
                 signal.signal(number, signal.SIG_DFL if before is None else before)

@@ -1,7 +1,7 @@
-"""Outcomes of one kind that Redis does not know of yet, and the trouble that Redis has with them.
+"""Unsettled: outcomes of one kind that Redis does not know of yet, with their own pauses after an error.
 
-Each kind has its own trouble: what refuses retries must hold up neither acks nor burials, and a job that is refused
-alone must not hold up the others of its kind.
+A refusal of retries must hold up neither acks nor burials, and a job that is refused alone must not hold up the others
+of its kind.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Unsettled(Generic[T]):
         self.waiting: list[T] = []
         self.refused: list[T] = []
         self.bytes = 0  # what all of them take, as far as that is counted
-        self.is_refused = False  # the last call was refused in a way that another try does not mend
+        self.is_refused = False  # the last call was refused in a way that another try does not solve
         self._outage = Outage(
             f"worker {consumer} cannot {what}, keeps trying, and leaves them pending meanwhile",
             f"worker {consumer} can {what} again",

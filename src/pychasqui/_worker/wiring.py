@@ -248,7 +248,7 @@ def _event_writer(config: WorkerConfig, broker: Broker, on_death: OnDeath) -> Ev
 
 
 def _observed(config: WorkerConfig, connector: Connector, handler: RunHandler) -> RunHandler:
-    """The handler with a trace around it and its job known to its logs, each only if somebody looks at them."""
+    """The handler with a trace around it and its job known to its logs, each only if it is wanted."""
     tracing = find_tracing(config.tracing)
     if tracing is not None:
         me = (config.group, config.consumer_id)
