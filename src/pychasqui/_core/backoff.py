@@ -1,4 +1,4 @@
-"""Backoff: the pauses of a loop that tries again until an attempt succeeds."""
+"""The pauses of a loop that tries again until an attempt succeeds: each is twice the last, up to a longest one."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 
 
-class Backoff:
-    """Each pause is twice the last, from the first up to the longest; a success starts over."""
+def longer_pause_s(pause_s: float, first_s: float = FIRST_PAUSE_S) -> float:
+    """The pause behind one of `pause_s`; 0 has the first one behind it."""
+    return min(max(2 * pause_s, first_s), LONGEST_PAUSE_S)
 
-    def __init__(self, first_s: float = FIRST_PAUSE_S, longest_s: float = LONGEST_PAUSE_S) -> None:
-        self.pause_s = 0.0  # the last one; 0 after a success
-        self._first_s = first_s
-        self._longest_s = longest_s
+
+class Backoff:
+    """Keeps the pause between attempts; a success starts over."""
+
+    def __init__(self) -> None:
+        self.pause_s = 0.0  # 0 after a success
 
     def next_pause_s(self) -> float:
         """How long to wait after an attempt that has failed."""
-        self.pause_s = min(max(2 * self.pause_s, self._first_s), self._longest_s)
+        self.pause_s = longer_pause_s(self.pause_s)
         return self.pause_s
 
     def reset(self) -> None:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from .._core.backoff import longer_pause_s
 from .._core.limits import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
 from .._core.options import PLAIN, AddOptions
 from .._redis.adding import read_added, read_added_with_options, read_numbered_add
@@ -29,7 +30,6 @@ NEW, DUPLICATE, REPLACED, FULL = "n", "d", "r", "f"  # what became of a job, as 
 
 GATHER_S = 0.05  # how much of its time an add may lose by sharing a batch's deadline
 FIRST_PAUSE_S = 0.01
-LONGEST_PAUSE_S = 1.0
 REMEMBERED_S = 50.0  # a server remembers numbers for 100 s unless it is told otherwise
 
 
@@ -325,7 +325,7 @@ class Adder:
         while self._stuck:
             deadline = min(batch.deadline for batch in self._unanswered())
             await asyncio.sleep(min(self._pause, max(0.0, deadline - asyncio.get_running_loop().time())))
-            self._pause = min(max(self._pause * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+            self._pause = longer_pause_s(self._pause, FIRST_PAUSE_S)
             try:
                 await self._adds.connect(min(batch.deadline for batch in self._unanswered()))
             except ConnectionLost as error:

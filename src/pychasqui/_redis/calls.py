@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from .._core.backoff import longer_pause_s
 from ..errors import ConnectionLost, ReplyError
 from .connection import Connection
 from .error_actions import ErrorAction, action_for, is_refused_unheard
@@ -19,8 +20,6 @@ from .keys import Keys
 from .scripts import Script
 from .socket import OnReply, pack
 
-FIRST_PAUSE_S = 0.05  # before a script is called for a third time
-LONGEST_PAUSE_S = 1.0
 MAX_HINT_BYTES = 32  # of a message that says in how many ms something is due
 
 
@@ -87,7 +86,7 @@ class RedisCalls:
                 if not may_try_again or asyncio.get_running_loop().time() >= give_up_at:
                     raise
             await asyncio.sleep(pause_s)
-            pause_s = min(max(2 * pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+            pause_s = longer_pause_s(pause_s)  # the second call comes at once
 
     def send(self, words: tuple[Any, ...], on_reply: OnReply) -> None:
         """Send one command in this turn's write. `on_reply` gets its reply, or at once why it cannot be sent."""

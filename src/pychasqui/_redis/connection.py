@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from .._core.backoff import Backoff
 from ..errors import (
     AuthenticationFailed,
     ChasquiError,
@@ -34,8 +35,6 @@ from .error_actions import ErrorAction, action_for, is_refused_unheard
 from .socket import ReplyTooLarge, Socket, pack
 
 CONNECT_TIMEOUT_S = 5.0
-FIRST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 1.0
 STEADY_S = 2.0  # a socket that was taken for this long was a good one: the pauses begin small again
 
 # Refused as a write by whatever server refuses writes, and writes nothing. Redis 6.2 knows no such line and refuses the
@@ -79,7 +78,7 @@ class Connection:
         self._opening: asyncio.Task[ChasquiError | None] | None = None
         self._trouble: ChasquiError | None = None  # why the last attempt failed
         self._master_search = master_search or MasterSearch()
-        self._pause_s = 0.0  # before the next attempt
+        self._backoff = Backoff()
         self._opened_at = 0.0
         self._untried: Endpoint | None = None  # where the very first attempt goes
         self._is_closed = False
@@ -168,8 +167,8 @@ class Connection:
         if self.socket is not None and self.socket.lost is not None:
             self._see_loss(self.socket)
         while True:
-            await asyncio.sleep(self._pause_s * random.uniform(0.5, 1.0))
-            self._pause_s = min(max(self._pause_s * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+            await asyncio.sleep(self._backoff.pause_s * random.uniform(0.5, 1.0))
+            self._backoff.next_pause_s()
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     socket = await self._open()
@@ -201,7 +200,7 @@ class Connection:
         if not isinstance(socket.lost, ReplyTooLarge):  # that one is told of by who asked
             self._is_down(socket.lost)
         if socket.refused_by is None or asyncio.get_running_loop().time() - self._opened_at >= STEADY_S:
-            self._pause_s = 0.0
+            self._backoff.reset()
         if socket.refused_by is not None and action_for(socket.refused_by) is ErrorAction.RECONNECT:
             self._master_search.is_on = True
 
