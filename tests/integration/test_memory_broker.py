@@ -1,0 +1,293 @@
+"""The broker that unit tests use answers as the one that speaks to a real server."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+from pychasqui._core.limits import RELEASED
+from pychasqui._redis.broker import Broker
+from pychasqui._redis.connector import Connector
+from pychasqui._redis.event_batch import EventBatch
+from pychasqui._redis.events import EventsBroker
+from pychasqui._redis.inspector import InspectorBroker
+from pychasqui._redis.keys import Keys
+from pychasqui._redis.reading import ReadRequest
+from pychasqui._redis.replies import Bounds
+from pychasqui._redis.results import ResultsBroker
+from pychasqui._wire.envelope import encode_data, encode_envelope
+from pychasqui._wire.event import Event, read_event
+from pychasqui.errors import ReplyError
+from tests.support.memory_broker import MemoryBroker
+from tests.support.outcomes import buried, rescheduled
+
+GROUP, ME, OTHER = "default", "me", "other"
+LEASE_MS = 60_000
+BOUNDS = Bounds(2**20, 2**20)
+MEMBER = len(b"mail").to_bytes(4, "little") + b"mail" + encode_envelope("job", encode_data(1), 0, 0, None)
+
+pytestmark = pytest.mark.leaves_keys("what the calls have written")
+
+
+class Bench:
+    """A broker, and what each of the two kinds needs to be filled and looked at from outside."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        add: Callable[[], Awaitable[bytes]],
+        kinds: Callable[[], Awaitable[list[str]]],
+        result_of: Callable[[str], Awaitable[bytes | None]],
+        counts: Callable[[], Awaitable[tuple[int, int, int]]],
+    ) -> None:
+        self.broker = broker
+        self.add = add
+        self.event_kinds = kinds
+        self.result_of = result_of
+        self.counts = counts  # how many entries are in the stream, delayed, dead
+        self.arrived: list[list[bytes]] = []
+
+    async def fill(self, count: int) -> list[bytes]:
+        await self.broker.rebuild_group(GROUP, ME, LEASE_MS, [])
+        return [await self.add() for _ in range(count)]
+
+    async def read(self, consumer: str = ME, count: int = 10, small: int = 100) -> list[bytes]:
+        def arrive(entries: list[Any], reply_bytes: int) -> None:
+            assert reply_bytes > 0
+            self.arrived.append([entry_id for entry_id, _ in entries])
+
+        request = ReadRequest(count, None, math.inf, arrive, small)
+        return [entry_id for entry_id, _ in await (await self.broker.read(GROUP, consumer, request))]
+
+
+def memory_bench() -> Bench:
+    broker = MemoryBroker()
+
+    async def add() -> bytes:
+        return broker.add_entry(b"d", b"x")
+
+    async def kinds() -> list[str]:
+        return [event.kind for event in broker.events]
+
+    async def result_of(job_id: str) -> bytes | None:
+        return broker.results.get(job_id)
+
+    async def counts() -> tuple[int, int, int]:
+        return len(broker.stream), len(broker.delayed), len(broker.dead)
+
+    return Bench(broker, add, kinds, result_of, counts)
+
+
+def real_bench(broker: Broker, witness: redis.asyncio.Redis, keys: Keys) -> Bench:
+    async def add() -> bytes:
+        added: bytes = await witness.xadd(keys.stream, {b"d": b"x"})
+        return added
+
+    async def kinds() -> list[str]:
+        return [read_event(entry).name for entry in await EventsBroker(broker, keys).recent_events(100)]
+
+    async def result_of(job_id: str) -> bytes | None:
+        return (await ResultsBroker(broker, keys).results([job_id]))[0]
+
+    async def counts() -> tuple[int, int, int]:
+        found = await InspectorBroker(broker, keys, GROUP).counts()
+        return found.waiting + found.active, found.delayed, found.dead
+
+    return Bench(broker, add, kinds, result_of, counts)
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def bench(
+    request: pytest.FixtureRequest, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
+) -> AsyncIterator[Bench]:
+    if request.param == "memory":
+        yield memory_bench()
+        return
+    keys = Keys(queue_name)
+    connector = Connector(redis_url, tls=False, client_name="conformance")
+    broker = connector.broker(keys, timeout_s=5)
+    yield real_bench(broker, witness, keys)
+    await broker.close()
+    connector.leave()
+
+
+class TestReading:
+    async def test_entries_come_once_and_in_order(self, bench: Bench) -> None:
+        ids = await bench.fill(3)
+        assert [await bench.read(count=2), await bench.read(), await bench.read()] == [ids[:2], ids[2:], []]
+
+    async def test_a_small_batch_arrives_by_its_callback_and_a_large_one_does_not(self, bench: Bench) -> None:
+        ids = await bench.fill(3)
+        await bench.read(count=1, small=2)
+        await bench.read(count=2, small=2)
+        assert bench.arrived == [ids[:1]]
+
+    async def test_a_read_by_bytes_brings_new_entries(self, bench: Bench) -> None:
+        ids = await bench.fill(2)
+        found = await bench.broker.read_within(GROUP, ME, 10, BOUNDS)
+        assert [(entry.id, entry.fields, entry.deliveries) for entry in found] == [
+            (one, [b"d", b"x"], 0) for one in ids
+        ]
+
+    async def test_no_call_finds_a_group_that_is_gone(self, bench: Bench) -> None:
+        await bench.add()
+        for call in (bench.read(), bench.broker.renew_lease(GROUP, ME, LEASE_MS, []), bench.broker.holders(GROUP)):
+            with pytest.raises(ReplyError, match="NOGROUP"):
+                await call
+
+
+class TestSettling:
+    async def test_an_acked_entry_is_gone_and_a_second_ack_is_harmless(self, bench: Bench) -> None:
+        ids = await bench.fill(2)
+        await bench.read()
+        for _ in range(2):
+            await bench.broker.ack(GROUP, ids[:1])
+        assert await bench.broker.holders(GROUP) == {b"me": 1}
+        assert await bench.counts() == (1, 0, 0)
+
+    async def test_events_are_written_with_the_ack(self, bench: Bench) -> None:
+        ids = await bench.fill(1)
+        await bench.read()
+        written: list[tuple[int, object]] = []
+        batch = EventBatch(
+            1000,
+            lambda count, trouble: written.append((count, trouble)),
+            [Event("drained")],
+            [("first", "mail", 1, 1000, 1250, 250), ("second", "mail", 1, "", 1250, 250)],
+        )
+        await bench.broker.ack_unique(GROUP, [(ids[0], "first")], events=lambda: batch)
+        assert await bench.event_kinds() == ["drained", "active", "completed", "completed"]
+
+    async def test_results_are_stored_with_the_ack(self, bench: Bench) -> None:
+        ids = await bench.fill(1)
+        await bench.read()
+        assert await bench.broker.ack_with_results(GROUP, LEASE_MS, ids, [("job", b"result")], []) == 0
+        assert (await bench.result_of("job"), await bench.result_of("other")) == (b"result", None)
+        assert await bench.counts() == (0, 0, 0)
+
+    async def test_only_an_entry_that_is_held_by_that_delivery_is_moved(self, bench: Bench) -> None:
+        """A lower count than the delivery's is of a group that was rebuilt since."""
+        ids = await bench.fill(4)
+        await bench.read(count=3)
+        await bench.broker.count_delivery(GROUP, ME, [(ids[1], 1)])
+        failed = [rescheduled(ids[0], 1, delay_ms=60_000), rescheduled(ids[1], 1), rescheduled(ids[3], 1)]
+        assert (await bench.broker.reschedule(GROUP, ME, failed, 0)).answers == b"100"
+        dead = [buried(ids[1], 1), buried(ids[2], 7)]
+        assert (await bench.broker.bury(GROUP, ME, 0, dead, 0)).answers == b"01"
+        assert await bench.counts() == (2, 1, 1)
+
+
+class TestLeases:
+    async def test_a_renewal_returns_the_entries_that_are_lost(self, bench: Bench) -> None:
+        ids = await bench.fill(3)
+        await bench.read(count=1)
+        await bench.read(OTHER, count=1)
+        await bench.broker.count_delivery(GROUP, ME, [(ids[0], 1)])
+        assert await bench.broker.renew_lease(GROUP, ME, LEASE_MS, [(ids[0], 2)]) == []
+        lost = await bench.broker.renew_lease(GROUP, ME, LEASE_MS, [(one, 1) for one in ids])
+        assert lost == ids
+        now_ms = await bench.broker.now_ms()
+        assert 0 < (await bench.broker.leases(GROUP))[b"me"] - now_ms <= LEASE_MS
+
+    async def test_a_worker_that_holds_nothing_leaves_without_a_trace(self, bench: Bench) -> None:
+        await bench.fill(1)
+        await bench.broker.renew_lease(GROUP, ME, LEASE_MS, [])
+        assert await bench.broker.leave_group(GROUP, ME)
+        assert await bench.broker.leases(GROUP) == {}
+
+    async def test_a_worker_that_holds_entries_leaves_them_to_be_taken_over(self, bench: Bench) -> None:
+        ids = await bench.fill(2)
+        await bench.read()
+        await bench.broker.renew_lease(GROUP, ME, LEASE_MS, [])
+        assert not await bench.broker.leave_group(GROUP, ME)
+        assert await bench.broker.leases(GROUP) == {b"me": 0.0}
+        take_over = partial(bench.broker.take_over, GROUP, OTHER, b"me")
+        assert await take_over(1.0, 0, 10, BOUNDS) is None
+        assert [(one.id, one.deliveries) for one in await take_over(0.0, 0, 1, BOUNDS) or []] == [(ids[0], 1)]
+        assert [(one.id, one.deliveries) for one in await take_over(0.0, 0, 10, BOUNDS) or []] == [(ids[1], 1)]
+        assert await take_over(0.0, 0, 10, BOUNDS) is None
+        assert await bench.broker.list_pending_ids(GROUP, OTHER, b"", b"+", 10) == [(ids[0], 2), (ids[1], 2)]
+
+    async def test_entries_of_consumers_without_a_lease_are_claimed(self, bench: Bench) -> None:
+        ids = await bench.fill(3)
+        await bench.read(OTHER, count=2)
+        await bench.read(ME, count=1)
+        assert [one.id for one in await bench.broker.claim_idle(GROUP, ME, 0, 10, BOUNDS)] == ids[:2]
+        assert await bench.broker.holders(GROUP) == {b"me": 3}
+
+    async def test_a_group_that_is_gone_is_rebuilt_around_what_is_held(self, bench: Bench) -> None:
+        ids = [await bench.add() for _ in range(3)]
+        assert await bench.broker.rebuild_group(GROUP, ME, LEASE_MS, [(ids[1], 2)])
+        assert await bench.broker.list_pending_ids(GROUP, ME, b"", b"+", 10) == [(ids[1], 2)]
+        assert await bench.broker.holders(GROUP) == {b"me": 1, RELEASED.encode(): 1}
+        assert await bench.read() == ids[2:]
+
+
+class TestPending:
+    async def test_pending_entries_are_listed_page_by_page(self, bench: Bench) -> None:
+        ids = await bench.fill(3)
+        await bench.read()
+        assert await bench.broker.last_pending_id(GROUP) == ids[-1]
+        page = await bench.broker.list_pending(GROUP, ME, ids[0], b"+", 1, BOUNDS)
+        assert [(one.id, one.fields, one.deliveries) for one in page] == [(ids[1], [b"d", b"x"], 1)]
+        assert await bench.broker.list_pending(GROUP, OTHER, b"", b"+", 10, BOUNDS) == []
+
+    async def test_a_group_that_holds_nothing_has_no_last_pending_entry(self, bench: Bench) -> None:
+        await bench.fill(1)
+        assert await bench.broker.last_pending_id(GROUP) is None
+
+    async def test_one_more_delivery_is_counted_once(self, bench: Bench) -> None:
+        ids = await bench.fill(1)
+        await bench.read()
+        for _ in range(2):
+            await bench.broker.count_delivery(GROUP, ME, [(ids[0], 1)])
+        assert await bench.broker.list_pending_ids(GROUP, ME, b"", b"+", 10) == [(ids[0], 2)]
+
+    async def test_released_entries_are_there_for_any_worker(self, bench: Bench) -> None:
+        ids = await bench.fill(2)
+        await bench.read()
+        assert [await bench.broker.release_entries(GROUP, ME, [(one, 0) for one in ids]) for _ in range(2)] == [2, 0]
+        taken = await bench.broker.take_over(GROUP, OTHER, RELEASED.encode(), 0.0, 0, 10, BOUNDS)
+        assert taken is not None
+        assert [(one.id, one.deliveries) for one in taken] == [(one, 0) for one in ids]
+
+
+class TestDelayed:
+    async def test_due_jobs_join_the_stream(self, bench: Bench) -> None:
+        ids = await bench.fill(2)
+        await bench.read()
+        late, due = (
+            rescheduled(ids[0], delay_ms=60_000, member=MEMBER + b"late"),
+            rescheduled(ids[1], delay_ms=0, member=MEMBER),
+        )
+        await bench.broker.reschedule(GROUP, ME, [late, due], 0)
+        depth, _ = await bench.broker.count_delayed()
+        done = await bench.broker.promote(ME, LEASE_MS, 10, events_max_len=0)
+        assert (depth, done.leads, done.promoted, done.other) == (2, True, 1, None)
+        assert 0 < done.next_due_ms <= 60_000
+        assert await bench.counts() == (1, 1, 0)
+
+    async def test_one_holder_leads_until_it_lets_go(self, bench: Bench) -> None:
+        assert (await bench.broker.promote(ME, 5000, 10, events_max_len=0)).next_due_ms == -1
+        followed = await bench.broker.promote(OTHER, 5000, 10, events_max_len=0)
+        assert followed.other is not None
+        assert (followed.leads, followed.other.name) == (False, ME)
+        assert 0 < followed.next_due_ms <= 5000
+        await bench.broker.release_promoter_lease(OTHER)
+        assert not (await bench.broker.promote(OTHER, 5000, 10, events_max_len=0)).leads
+        await bench.broker.release_promoter_lease(ME)
+        assert (await bench.broker.promote(OTHER, 5000, 10, events_max_len=0)).leads
+
+
+async def test_a_connected_broker_says_so_until_it_is_closed(bench: Bench) -> None:
+    await bench.broker.now_ms()
+    assert bench.broker.is_connected
+    assert bench.broker.client_id is not None
+    assert not await bench.broker.is_paused()
+    await bench.broker.close()
+    assert not bench.broker.is_connected

@@ -1,0 +1,440 @@
+"""A Broker that keeps one queue in memory: for tests of the parts that speak to Redis.
+
+tests/integration/test_memory_broker.py holds that it answers as a real server does. Beside that it has hooks:
+
+    calls        what was asked, in order; asked("ack") has the arguments of one method's calls
+    troubles     errors that the next calls raise, one each, whichever method they are of
+    trouble_of   by method: an error that every call of it raises, for as long as it stands there
+    answer_with  by method: a function, plain or async, that answers in place of what is in memory
+    line         while this event is cleared, calls are sent and not answered
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar, cast
+
+from pychasqui._core.limits import RELEASED
+from pychasqui._redis.broker import Broker
+from pychasqui._redis.commands import Buried, Rescheduled
+from pychasqui._redis.event_batch import EventBatch, EventsOnSend
+from pychasqui._redis.reading import Reading, ReadRequest
+from pychasqui._redis.replies import Bounds, Claimed, OtherLeader, Promotion, Settled
+from pychasqui._wire.event import Event
+from pychasqui.errors import ReplyError
+
+F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
+
+
+class Call(NamedTuple):
+    method: str
+    arguments: tuple[Any, ...]
+
+
+@dataclass
+class Held:
+    """An entry that a consumer holds."""
+
+    consumer: str
+    deliveries: int
+
+
+@dataclass
+class MemoryGroup:
+    last_read: tuple[int, int] = (0, 0)
+    pending: dict[bytes, Held] = field(default_factory=dict)
+
+
+class MemoryReading:
+    """`await reading`, as of a Reading."""
+
+    def __init__(self, entries: Awaitable[list[Any]], reply_bytes: int) -> None:
+        self.reply_bytes = reply_bytes
+        self._entries = entries
+
+    def __await__(self) -> Generator[Any, None, list[Any]]:
+        return self._entries.__await__()
+
+
+def _answered(method: F) -> F:
+    """Record the call, and let the hooks come first."""
+
+    @wraps(method)
+    async def answer(self: MemoryBroker, *arguments: Any, **options: Any) -> Any:
+        await self._send(method.__name__, *arguments, *options.values())
+        self._raise_trouble(method.__name__)
+        if method.__name__ in self.answer_with:
+            answer = self.answer_with[method.__name__](*arguments, *options.values())
+            return await answer if inspect.isawaitable(answer) else answer
+        return await method(self, *arguments, **options)
+
+    return cast(F, answer)
+
+
+class MemoryBroker(Broker):
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.troubles: list[Exception] = []
+        self.trouble_of: dict[str, Exception] = {}
+        self.answer_with: dict[str, Callable[..., Any]] = {}
+        self.line = asyncio.Event()
+        self.line.set()
+        self.connected_as: int | None = 1  # None: the connection is lost
+        self.timeout_s = 10.0
+        self.now = 1_000_000  # the server's clock in ms
+        self.stream: dict[bytes, list[bytes]] = {}
+        self.groups: dict[str, MemoryGroup] = {}
+        self.lease_ends: dict[str, dict[bytes, float]] = defaultdict(dict)  # by group and consumer
+        self.delayed: list[tuple[int, bytes]] = []  # due time and member
+        self.dead: list[list[bytes]] = []
+        self.results: dict[str, bytes] = {}
+        self.progress: dict[str, int] = {}
+        self.logs: dict[str, list[str]] = defaultdict(list)
+        self.events: list[Event] = []
+        self.worker_records: dict[str, bytes] = {}
+        self.is_queue_paused = False
+        self.leader: tuple[str, int] | None = None  # who promotes, and until when
+        self.hints: list[int] = []  # what was published of due jobs, in ms
+        self.on_due: Callable[[float], None] | None = None
+        self.on_pause: Callable[[], None] | None = None
+        self._last_id = 0
+
+    # Hooks ----------------------------------------------------------------------------------------------------------
+
+    def asked(self, method: str) -> list[tuple[Any, ...]]:
+        return [call.arguments for call in self.calls if call.method == method]
+
+    async def _send(self, method: str, *arguments: Any) -> None:
+        self.calls.append(Call(method, arguments))
+        if not self.line.is_set():
+            await self.line.wait()
+
+    def _raise_trouble(self, method: str) -> None:
+        if method in self.trouble_of:
+            raise self.trouble_of[method]
+        if self.troubles:
+            raise self.troubles.pop(0)
+
+    # The connection -------------------------------------------------------------------------------------------------
+
+    @property
+    def is_connected(self) -> bool:
+        return self.connected_as is not None
+
+    @property
+    def client_id(self) -> int | None:
+        return self.connected_as
+
+    def set_timeout(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+
+    async def close(self) -> None:
+        self.connected_as = None
+
+    # Reading --------------------------------------------------------------------------------------------------------
+
+    def add_entry(self, *fields: bytes) -> bytes:
+        """Put an entry into the stream; returns its id."""
+        self._last_id += 1
+        entry_id = b"%d-0" % self._last_id
+        self.stream[entry_id] = list(fields)
+        return entry_id
+
+    def add_group(self, group: str) -> None:
+        self.groups[group] = MemoryGroup()
+
+    def _group(self, group: str) -> MemoryGroup:
+        if group not in self.groups:
+            raise ReplyError(f"NOGROUP No such consumer group '{group}'")
+        return self.groups[group]
+
+    async def read(self, group: str, consumer: str, request: ReadRequest) -> Reading:
+        await self._send("read", group, consumer, request)
+        reply_bytes = 100 * request.max_count
+
+        async def arrive() -> list[Any]:
+            self._raise_trouble("read")
+            if "read" in self.answer_with:
+                answer = self.answer_with["read"](group, consumer, request)
+                entries = cast(list[Any], await answer if inspect.isawaitable(answer) else answer)
+            else:
+                entries = self._deliver(group, consumer, request.max_count)
+            if 0 < len(entries) < request.small:
+                request.on_small_batch(entries, reply_bytes)
+            return entries
+
+        return cast(Reading, MemoryReading(arrive(), reply_bytes))
+
+    def _deliver(self, group: str, consumer: str, count: int) -> list[Any]:
+        own = self._group(group)
+        fresh = [entry_id for entry_id in self.stream if _number(entry_id) > own.last_read][:count]
+        for entry_id in fresh:
+            own.last_read = _number(entry_id)
+            own.pending[entry_id] = Held(consumer, 1)
+        return [[entry_id, self.stream[entry_id]] for entry_id in fresh]
+
+    @_answered
+    async def read_within(self, group: str, consumer: str, count: int, bounds: Bounds) -> list[Claimed]:
+        return [Claimed(entry_id, fields, 0) for entry_id, fields in self._deliver(group, consumer, count)]
+
+    @_answered
+    async def unblock(self, client_id: int) -> None:
+        """A read here does not block."""
+
+    # Acking and settling --------------------------------------------------------------------------------------------
+
+    def _finish(self, group: str, ids: list[bytes]) -> None:
+        for entry_id in ids:
+            self.stream.pop(entry_id, None)
+            if group in self.groups:
+                self.groups[group].pending.pop(entry_id, None)
+
+    async def _ack(self, method: str, events: EventsOnSend | None, group: str, *arguments: Any) -> None:
+        """Events leave with the ack, also if its reply is lost."""
+        await self._send(method, group, *arguments)
+        if events is not None:
+            self._take_events(events())
+        self._raise_trouble(method)
+
+    async def ack(self, group: str, ids: list[bytes], events: EventsOnSend | None = None) -> None:
+        await self._ack("ack", events, group, ids)
+        self._finish(group, ids)
+
+    async def ack_unique(
+        self, group: str, entries: list[tuple[bytes, str]], events: EventsOnSend | None = None
+    ) -> None:
+        await self._ack("ack_unique", events, group, entries)
+        self._finish(group, [entry_id for entry_id, _ in entries])
+
+    async def ack_with_results(
+        self,
+        group: str,
+        ttl_ms: int,
+        ids: list[bytes],
+        results: list[tuple[str, bytes]],
+        unique: list[tuple[bytes, str]],
+        events: EventsOnSend | None = None,
+    ) -> int:
+        await self._ack("ack_with_results", events, group, ttl_ms, ids, results, unique)
+        if "ack_with_results" in self.answer_with:
+            return int(self.answer_with["ack_with_results"](group, ttl_ms, ids, results, unique))
+        self._finish(group, ids)
+        self.results.update(results)
+        return 0
+
+    def _is_held(self, group: str, consumer: str, entry_id: bytes, delivery: int) -> bool:
+        """A lower count is of a group that was rebuilt: the same run has the entry."""
+        held = self._group(group).pending.get(entry_id)
+        return held is not None and held.consumer == consumer and held.deliveries <= delivery
+
+    @_answered
+    async def reschedule(self, group: str, consumer: str, jobs: list[Rescheduled], events_max_len: int) -> Settled:
+        held = [self._is_held(group, consumer, job.entry_id, job.delivery) for job in jobs]
+        for job, is_held in zip(jobs, held, strict=True):
+            if is_held:
+                self._finish(group, [job.entry_id])
+                self.delayed.append((self.now + job.delay_ms, job.member))
+        return Settled(b"".join(b"1" if is_held else b"0" for is_held in held))
+
+    @_answered
+    async def bury(self, group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int) -> Settled:
+        held = [self._is_held(group, consumer, job.entry_id, job.delivery) for job in jobs]
+        for job, is_held in zip(jobs, held, strict=True):
+            if is_held:
+                self._finish(group, [job.entry_id])
+                self.dead.append(job.letter)
+        return Settled(b"".join(b"1" if is_held else b"0" for is_held in held))
+
+    # Reporting ------------------------------------------------------------------------------------------------------
+
+    def write_events(self, batch: EventBatch) -> None:
+        self.calls.append(Call("write_events", (batch,)))
+        self._take_events(batch)
+
+    def _take_events(self, batch: EventBatch) -> None:
+        self.events += batch.others
+        for job_id, name, _, started, *_ in batch.completed:
+            self.events += [Event("active", job_id, name)] if started != "" else []
+            self.events.append(Event("completed", job_id, name))
+
+    def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: Callable[[Any], None]) -> None:
+        self.calls.append(Call("set_progress", (job_id, percent, kept_ms, on_reply)))
+        self.progress[job_id] = percent
+
+    def add_log_line(
+        self, job_id: str, line: str, max_lines: int, kept_ms: int, on_reply: Callable[[Any], None]
+    ) -> None:
+        self.calls.append(Call("add_log_line", (job_id, line, max_lines, kept_ms, on_reply)))
+        self.logs[job_id] = [*self.logs[job_id], line][-max_lines:]
+
+    # Workers and their leases ---------------------------------------------------------------------------------------
+
+    @_answered
+    async def now_ms(self) -> int:
+        return self.now
+
+    @_answered
+    async def renew_lease(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
+        self._group(group)
+        self.lease_ends[group][consumer.encode()] = self.now + lease_ms
+        return [entry_id for entry_id, delivery in held if not self._is_held(group, consumer, entry_id, delivery)]
+
+    @_answered
+    async def rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
+        """Without other workers the first report is the last."""
+        if group not in self.groups:
+            own = self.groups[group] = MemoryGroup(max([(0, 0), *(_number(entry_id) for entry_id, _ in held)]))
+            for entry_id in self.stream:
+                if _number(entry_id) <= own.last_read:
+                    deliveries = dict(held).get(entry_id)
+                    own.pending[entry_id] = Held(RELEASED, 0) if deliveries is None else Held(consumer, deliveries)
+        return True
+
+    @_answered
+    async def leave_group(self, group: str, consumer: str) -> bool:
+        self.worker_records.pop(consumer, None)
+        own = self.groups.get(group, MemoryGroup())
+        if any(held.consumer == consumer for held in own.pending.values()):
+            self.lease_ends[group][consumer.encode()] = 0.0
+            return False
+        self.lease_ends[group].pop(consumer.encode(), None)
+        return True
+
+    @_answered
+    async def leases(self, group: str) -> dict[bytes, float]:
+        return dict(self.lease_ends[group])
+
+    @_answered
+    async def cap_leases(self, group: str, lease_ms: int) -> list[bytes]:
+        return []
+
+    @_answered
+    async def write_worker_record(self, consumer: str, record: bytes, kept_ms: int) -> None:
+        self.worker_records[consumer] = record
+
+    @_answered
+    async def is_paused(self) -> bool:
+        return self.is_queue_paused
+
+    @_answered
+    async def subscribe_to_pause(self, on_hint: Callable[[], None]) -> bool:
+        """Messages come in the loop that has subscribed."""
+        loop = asyncio.get_running_loop()
+        self.on_pause = lambda: cast(None, loop.call_soon_threadsafe(on_hint))
+        return True
+
+    # Pending entries ------------------------------------------------------------------------------------------------
+
+    @_answered
+    async def holders(self, group: str) -> dict[bytes, int]:
+        return dict(Counter(held.consumer.encode() for held in self._group(group).pending.values()))
+
+    @_answered
+    async def last_pending_id(self, group: str) -> bytes | None:
+        return max(self._group(group).pending, key=_number, default=None)
+
+    def _pending(self, group: str, consumer: str, after: bytes, last: bytes, count: int) -> list[tuple[bytes, Held]]:
+        low, high = _number(after), (2**64, 0) if last == b"+" else _number(last)
+        own = sorted(self._group(group).pending.items(), key=lambda item: _number(item[0]))
+        return [one for one in own if one[1].consumer == consumer and low < _number(one[0]) <= high][:count]
+
+    @_answered
+    async def list_pending(
+        self, group: str, consumer: str, after: bytes, last: bytes, count: int, bounds: Bounds
+    ) -> list[Claimed]:
+        page = self._pending(group, consumer, after, last, count)
+        return [Claimed(entry_id, self.stream.get(entry_id), held.deliveries) for entry_id, held in page]
+
+    @_answered
+    async def list_pending_ids(
+        self, group: str, consumer: str, after: bytes, last: bytes, count: int
+    ) -> list[tuple[bytes, int]]:
+        return [(entry_id, held.deliveries) for entry_id, held in self._pending(group, consumer, after, last, count)]
+
+    def _claim(self, group: str, consumer: str, dead: str, count: int) -> list[Claimed]:
+        claimed: list[Claimed] = []
+        for entry_id, held in self._pending(group, dead, b"", b"+", count):
+            claimed.append(Claimed(entry_id, self.stream.get(entry_id), held.deliveries))
+            self._group(group).pending[entry_id] = Held(consumer, held.deliveries + 1)
+        return claimed
+
+    @_answered
+    async def take_over(
+        self, group: str, consumer: str, dead: bytes, lease: float, min_idle_ms: int, count: int, bounds: Bounds
+    ) -> list[Claimed] | None:
+        """Nothing is idle here: what a worker without a lease holds is taken at once."""
+        if self.lease_ends[group].get(dead) != lease:
+            return None
+        claimed = self._claim(group, consumer, dead.decode(), count)
+        if not self._pending(group, dead.decode(), b"", b"+", 1):
+            del self.lease_ends[group][dead]
+        return claimed
+
+    @_answered
+    async def claim_idle(
+        self, group: str, consumer: str, min_idle_ms: int, count: int, bounds: Bounds
+    ) -> list[Claimed]:
+        claimed: list[Claimed] = []
+        for holder in await self.holders(group):
+            if holder != consumer.encode() and holder not in self.lease_ends[group]:
+                claimed += self._claim(group, consumer, holder.decode(), count - len(claimed))
+        return claimed
+
+    @_answered
+    async def count_delivery(self, group: str, consumer: str, seen: list[tuple[bytes, int]]) -> None:
+        for entry_id, delivery in seen:
+            held = self._group(group).pending.get(entry_id)
+            if held is not None and (held.consumer, held.deliveries) == (consumer, delivery):
+                held.deliveries += 1
+
+    @_answered
+    async def release_entries(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
+        mine = [(one, earlier) for one, earlier in held if self._is_held(group, consumer, one, earlier + 1)]
+        for entry_id, earlier in mine:
+            self._group(group).pending[entry_id] = Held(RELEASED, earlier)
+            self.lease_ends[group][RELEASED.encode()] = 0.0
+        return len(mine)
+
+    # Delayed jobs ---------------------------------------------------------------------------------------------------
+
+    @_answered
+    async def promote(self, holder: str, lease_ms: int, batch: int, *, events_max_len: int) -> Promotion:
+        if self.leader is not None and self.leader[0] != holder and self.leader[1] > self.now:
+            return Promotion(False, 0, 0, self.leader[1] - self.now, OtherLeader(self.leader[0], False, 0))
+        self.leader = (holder, self.now + lease_ms)
+        due = sorted(one for one in self.delayed if one[0] <= self.now)[:batch]
+        for one in due:
+            self.delayed.remove(one)
+            end = 4 + int.from_bytes(one[1][:4], "little")
+            self.add_entry(b"d", one[1][end:], *((b"n", one[1][4:end]) if end > 4 else ()))
+        left = min((due_ms for due_ms, _ in self.delayed), default=None)
+        return Promotion(True, len(due), 0, -1 if left is None else max(0, left - self.now))
+
+    @_answered
+    async def release_promoter_lease(self, holder: str) -> None:
+        if self.leader is not None and self.leader[0] == holder:
+            self.leader = None
+
+    @_answered
+    async def count_delayed(self) -> tuple[int, int]:
+        first = min((due_ms for due_ms, _ in self.delayed), default=self.now)
+        return len(self.delayed), max(0, self.now - first)
+
+    @_answered
+    async def subscribe_to_due(self, on_due: Callable[[float], None]) -> bool:
+        self.on_due = on_due
+        return True
+
+    def publish_due(self, delay_ms: int) -> None:
+        self.calls.append(Call("publish_due", (delay_ms,)))
+        self.hints.append(delay_ms)
+
+
+def _number(entry_id: bytes) -> tuple[int, int]:
+    ms, _, sequence = entry_id.partition(b"-")
+    return int(ms or 0), int(sequence or 0)
