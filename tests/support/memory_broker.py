@@ -6,6 +6,7 @@ tests/integration/test_memory_broker.py holds that it answers as a real server d
     troubles     errors that the next calls raise, one each, whichever method they are of
     trouble_of   by method: an error that every call of it raises, for as long as it stands there
     answer_with  by method: a function, plain or async, that answers in place of what is in memory
+    meanwhile    by method: a function, plain or async, that runs while a call is on its way
     line         while this event is cleared, calls are sent and not answered
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
@@ -26,7 +28,7 @@ from pychasqui._redis.event_batch import EventBatch, EventsOnSend
 from pychasqui._redis.reading import Reading, ReadRequest
 from pychasqui._redis.replies import Bounds, Claimed, OtherLeader, Promotion, Settled
 from pychasqui._wire.event import Event
-from pychasqui.errors import ReplyError
+from pychasqui.errors import RedisTrouble, ReplyError
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 
@@ -34,6 +36,7 @@ F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 class Call(NamedTuple):
     method: str
     arguments: tuple[Any, ...]
+    thread: int  # where it was made
 
 
 @dataclass
@@ -82,6 +85,7 @@ class MemoryBroker(Broker):
         self.troubles: list[Exception] = []
         self.trouble_of: dict[str, Exception] = {}
         self.answer_with: dict[str, Callable[..., Any]] = {}
+        self.meanwhile: dict[str, Callable[..., object]] = {}
         self.line = asyncio.Event()
         self.line.set()
         self.connected_as: int | None = 1  # None: the connection is lost
@@ -109,10 +113,17 @@ class MemoryBroker(Broker):
     def asked(self, method: str) -> list[tuple[Any, ...]]:
         return [call.arguments for call in self.calls if call.method == method]
 
+    def _record(self, method: str, *arguments: Any) -> None:
+        self.calls.append(Call(method, arguments, threading.get_ident()))
+
     async def _send(self, method: str, *arguments: Any) -> None:
-        self.calls.append(Call(method, arguments))
+        self._record(method, *arguments)
         if not self.line.is_set():
             await self.line.wait()
+        if method in self.meanwhile:
+            happens = self.meanwhile[method](*arguments)
+            if inspect.isawaitable(happens):
+                await happens
 
     def _raise_trouble(self, method: str) -> None:
         if method in self.trouble_of:
@@ -253,8 +264,11 @@ class MemoryBroker(Broker):
     # Reporting ------------------------------------------------------------------------------------------------------
 
     def write_events(self, batch: EventBatch) -> None:
-        self.calls.append(Call("write_events", (batch,)))
-        self._take_events(batch)
+        self._record("write_events", batch)
+        if (trouble := self.trouble_of.get("write_events")) is not None:
+            batch.on_written(len(batch.others) + len(batch.completed), cast(RedisTrouble, trouble))
+        else:
+            self._take_events(batch)
 
     def _take_events(self, batch: EventBatch) -> None:
         self.events += batch.others
@@ -263,13 +277,13 @@ class MemoryBroker(Broker):
             self.events.append(Event("completed", job_id, name))
 
     def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: Callable[[Any], None]) -> None:
-        self.calls.append(Call("set_progress", (job_id, percent, kept_ms, on_reply)))
+        self._record("set_progress", job_id, percent, kept_ms, on_reply)
         self.progress[job_id] = percent
 
     def add_log_line(
         self, job_id: str, line: str, max_lines: int, kept_ms: int, on_reply: Callable[[Any], None]
     ) -> None:
-        self.calls.append(Call("add_log_line", (job_id, line, max_lines, kept_ms, on_reply)))
+        self._record("add_log_line", job_id, line, max_lines, kept_ms, on_reply)
         self.logs[job_id] = [*self.logs[job_id], line][-max_lines:]
 
     # Workers and their leases ---------------------------------------------------------------------------------------
@@ -431,7 +445,7 @@ class MemoryBroker(Broker):
         return True
 
     def publish_due(self, delay_ms: int) -> None:
-        self.calls.append(Call("publish_due", (delay_ms,)))
+        self._record("publish_due", delay_ms)
         self.hints.append(delay_ms)
 
 

@@ -6,58 +6,40 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
-from functools import partial
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from pychasqui._core.delivery import Delivery
-from pychasqui._redis.broker import Broker
 from pychasqui._redis.event_batch import EventBatch
 from pychasqui._wire.event import Event
 from pychasqui._worker.event_writer import GATHER_S, SETTLED_IN_S, EventWriter
 from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
+from tests.support.memory_broker import MemoryBroker
 from tests.support.worker_parts import ignore_death
 
 PATIENCE_S = 2.0
 DROPPED = "events are dropped, jobs go on"
 
 
-class FakeBroker:
-    """Keeps what is written, each batch as one call, and the callbacks that wait for answers."""
+class Office:
+    def __init__(self, *, stores_results: bool = False) -> None:
+        self.broker = MemoryBroker()
+        self.event_writer = EventWriter(self.broker, on_death=ignore_death, max_len=1000, stores_results=stores_results)
 
-    def __init__(self) -> None:
-        self.trouble: RedisTrouble | None = None
-        self.calls: list[EventBatch] = []
-        self.answers: list[Callable[[RedisTrouble | None], None]] = []
-
-    def write_events(self, batch: EventBatch) -> None:
-        count = len(batch.others) + len(batch.completed)
-        if self.trouble is not None:
-            batch.on_written(count, self.trouble)
-            return
-        self.calls.append(batch)
-        self.answers.append(partial(batch.on_written, count))
+    @property
+    def batches(self) -> list[EventBatch]:
+        return [batch for (batch,) in self.broker.asked("write_events")]
 
     @property
     def kinds(self) -> list[tuple[str, str]]:
-        """What the calls so far say, in their order: kinds of events and job ids."""
-        kinds: list[tuple[str, str]] = []
-        for batch in self.calls:
-            kinds += [(event.kind, event.job_id) for event in batch.others]
-            for job_id, _, _, started, *_ in batch.completed:
-                kinds += [("active", job_id)] if started != "" else []
-                kinds.append(("completed", job_id))
-        return kinds
+        """Kinds of events and job ids, as they are in the event stream."""
+        return [(event.kind, event.job_id) for event in self.broker.events]
 
-
-class Office:
-    def __init__(self, *, stores_results: bool = False) -> None:
-        self.broker = FakeBroker()
-        self.event_writer = EventWriter(
-            cast(Broker, self.broker), on_death=ignore_death, max_len=1000, stores_results=stores_results
-        )
+    def answer_last(self, trouble: RedisTrouble | None) -> None:
+        batch = self.batches[-1]
+        batch.on_written(len(batch.others) + len(batch.completed), trouble)
 
     def start(self, number: int, **fields: Any) -> Delivery:
         job = Delivery(f"job-{number}", "mail", number, **fields)
@@ -84,32 +66,32 @@ def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 class TestOrder:
     def test_both_events_of_a_quick_job_are_written_with_its_ack(self, office: Office) -> None:
         office.end(office.start(1))
-        assert office.broker.kinds == [("active", "job-1"), ("completed", "job-1")]
-        assert len(office.broker.calls) == 1
+        assert office.kinds == [("active", "job-1"), ("completed", "job-1")]
+        assert len(office.batches) == 1
 
     def test_an_active_event_is_written_once(self, office: Office) -> None:
         job = office.start(1)
         office.event_writer.tell_started()
         office.end(job)
         office.event_writer.tell_started()
-        assert office.broker.kinds == [("active", "job-1"), ("completed", "job-1")]
-        assert [len(batch.completed) for batch in office.broker.calls] == [0, 1]
+        assert office.kinds == [("active", "job-1"), ("completed", "job-1")]
+        assert [len(batch.completed) for batch in office.batches] == [0, 1]
 
     def test_no_active_event_is_written_after_the_end_of_the_job(self, office: Office) -> None:
         office.end(office.start(1))
         office.event_writer.tell_started()
-        assert len(office.broker.calls) == 1
+        assert len(office.batches) == 1
 
     def test_the_failed_event_comes_after_the_active_event(self, office: Office) -> None:
         job = office.start(1)
         office.event_writer.tell([Event("failed", job.id, job.name)])
-        assert office.broker.kinds == [("active", "job-1"), ("failed", "job-1")]
+        assert office.kinds == [("active", "job-1"), ("failed", "job-1")]
 
     def test_an_ack_that_is_sent_again_writes_the_active_event_once(self, office: Office) -> None:
         job = office.start(1)
         office.end(job)
         office.end(job)
-        assert office.broker.kinds == [("active", "job-1"), ("completed", "job-1"), ("completed", "job-1")]
+        assert office.kinds == [("active", "job-1"), ("completed", "job-1"), ("completed", "job-1")]
 
     async def test_starts_are_gathered_for_a_moment_and_written_at_once(self, office: Office) -> None:
         office.event_writer.start()
@@ -117,12 +99,12 @@ class TestOrder:
         for number in range(5):
             office.start(number)
             await asyncio.sleep(0)
-        assert office.broker.calls == []
+        assert office.batches == []
         async with asyncio.timeout(PATIENCE_S):
-            while not office.broker.calls:
+            while not office.batches:
                 await asyncio.sleep(0.001)
-        assert office.broker.kinds == [("active", f"job-{number}") for number in range(5)]
-        assert len(office.broker.calls) == 1
+        assert office.kinds == [("active", f"job-{number}") for number in range(5)]
+        assert len(office.batches) == 1
         await office.event_writer.end(patience_s=PATIENCE_S)
 
     async def test_the_active_event_of_an_ended_job_is_written_with_its_ack(self, office: Office) -> None:
@@ -130,19 +112,19 @@ class TestOrder:
         job.started_at, job.ended_at = monotonic() - 0.1, monotonic()
         office.event_writer.start()
         await asyncio.sleep(3 * GATHER_S)
-        assert office.broker.calls == []
+        assert office.batches == []
         office.broker.write_events(office.event_writer.completed([job]))
         await office.event_writer.end(patience_s=PATIENCE_S)
-        assert office.broker.kinds == [("active", "job-1"), ("completed", "job-1")]
-        assert len(office.broker.calls) == 1
+        assert office.kinds == [("active", "job-1"), ("completed", "job-1")]
+        assert len(office.batches) == 1
 
     async def test_the_active_event_is_written_before_a_late_ack(self, office: Office) -> None:
         office.start(1).ended_at = monotonic() - SETTLED_IN_S
         office.event_writer.start()
         async with asyncio.timeout(PATIENCE_S):
-            while not office.broker.calls:
+            while not office.batches:
                 await asyncio.sleep(0.001)
-        assert office.broker.kinds == [("active", "job-1")]
+        assert office.kinds == [("active", "job-1")]
         await office.event_writer.end(patience_s=PATIENCE_S)
 
     async def test_no_active_event_is_left_unwritten_at_the_end(self, office: Office) -> None:
@@ -150,14 +132,14 @@ class TestOrder:
         await asyncio.sleep(0)
         office.start(1)
         await office.event_writer.end(patience_s=PATIENCE_S)
-        assert office.broker.kinds == [("active", "job-1")]
+        assert office.kinds == [("active", "job-1")]
 
 
 class TestWords:
     def test_the_completed_event_has_attempt_times_and_duration(self, office: Office) -> None:
         job = office.start(1, attempt=2)
         office.end(job)
-        (batch,) = office.broker.calls
+        (batch,) = office.batches
         ((job_id, name, attempt, started, ended, duration_us),) = batch.completed
         assert (batch.max_len, batch.has_results, job_id, name, attempt) == (1000, False, "job-1", "mail", 3)
         assert abs(int(duration_us) - 250_000) <= 1
@@ -167,10 +149,10 @@ class TestWords:
         office = Office(stores_results=True)
         unstored = office.start(2, why_not_stored="a set is in it")
         office.end(office.start(1, result=b"x"), unstored, office.start(3, result=b"y"))
-        (batch,) = office.broker.calls
+        (batch,) = office.batches
         assert batch.has_results
         assert batch.others[-1].extras[-4:] == ("stored", 0, "why", "a set is in it")
-        assert sorted(job_id for kind, job_id in office.broker.kinds if kind == "completed") == [
+        assert sorted(job_id for kind, job_id in office.kinds if kind == "completed") == [
             "job-1",
             "job-2",
             "job-3",
@@ -179,7 +161,7 @@ class TestWords:
     def test_completed_events_with_stored_results_go_in_one_call(self) -> None:
         office = Office(stores_results=True)
         office.end(office.start(1, result=b"x"), office.start(2, result=b"y"))
-        (batch,) = office.broker.calls
+        (batch,) = office.batches
         assert (len(batch.completed), batch.others) == (2, [])
 
 
@@ -187,10 +169,10 @@ class TestDropping:
     def test_events_that_the_broker_does_not_take_are_counted_and_logged_once(
         self, office: Office, lines: Callable[[], list[str]]
     ) -> None:
-        office.broker.trouble = ConnectionLost("the connection is lost")
+        office.broker.trouble_of["write_events"] = ConnectionLost("the connection is lost")
         office.end(office.start(1), office.start(2))
         office.event_writer.tell([Event("drained")])
-        assert (office.broker.calls, office.event_writer.dropped) == ([], 3)
+        assert (office.broker.events, office.event_writer.dropped) == ([], 3)
         assert lines() == [f"{DROPPED}: the connection is lost"]
 
     @pytest.mark.parametrize("trouble", (ReplyError("OOM command not allowed"), ConnectionLost("cut")))
@@ -198,8 +180,8 @@ class TestDropping:
         office.event_writer.tell([Event("drained")])
         office.end(office.start(1), office.start(2))
         assert office.event_writer.dropped == 0
-        for answer in office.broker.answers:
-            answer(trouble)
+        for batch in office.batches:
+            batch.on_written(len(batch.others) + len(batch.completed), trouble)
         assert office.event_writer.dropped == 3
 
     def test_a_line_is_written_once_until_events_are_taken_again(
@@ -215,7 +197,7 @@ class TestDropping:
             ReplyError("OOM no"),
         ):
             office.event_writer.tell([Event("drained")])
-            office.broker.answers[-1](reply)
+            office.answer_last(reply)
         assert lines() == [f"{DROPPED}: OOM no", f"{DROPPED}: cut"]
         assert office.event_writer.dropped == 4
 

@@ -5,55 +5,42 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from pychasqui._redis.broker import Broker
 from pychasqui._wire.event import MAX_REASON_CHARS, Event
 from pychasqui._worker.job_reporter import MAX_LINE_BYTES, MAX_LINES, JobReporter
 from pychasqui.errors import ConnectionLost, InvalidArgument
 from pychasqui.job import Job
+from tests.support.memory_broker import MemoryBroker
 
 KEPT_MS = 60_000
 
 
-class FakeBroker:
-    def __init__(self) -> None:
-        self.progress: list[tuple[str, int, int]] = []
-        self.lines: list[tuple[str, str, int, int]] = []
-        self.threads: set[int] = set()
-        self.on_reply: Callable[[Any], None] = lambda _: None
-
-    def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: Callable[[Any], None]) -> None:
-        self.progress.append((job_id, percent, kept_ms))
-        self.threads.add(threading.get_ident())
-        self.on_reply = on_reply
-
-    def add_log_line(
-        self, job_id: str, line: str, max_lines: int, kept_ms: int, on_reply: Callable[[Any], None]
-    ) -> None:
-        self.lines.append((job_id, line, max_lines, kept_ms))
-        self.threads.add(threading.get_ident())
-        self.on_reply = on_reply
-
-
 class Office:
     def __init__(self, *, has_events: bool = True) -> None:
-        self.broker = FakeBroker()
+        self.broker = MemoryBroker()
         self.events: list[Event] = []
-        self.reporter = JobReporter(
-            cast(Broker, self.broker), kept_ms=KEPT_MS, tell=self.events.extend if has_events else None
-        )
+        self.reporter = JobReporter(self.broker, kept_ms=KEPT_MS, tell=self.events.extend if has_events else None)
         self.reporter.open()
         self.job = Job("job-1", "mail", 1, _reporter=self.reporter, _own_id="job-1", _own_name="mail")
+
+    @property
+    def progress(self) -> list[tuple[str, int, int]]:
+        """Job id, per cent, and how long it is kept."""
+        return [arguments[:3] for arguments in self.broker.asked("set_progress")]
+
+    @property
+    def lines(self) -> list[tuple[str, str, int, int]]:
+        """Job id, line, how many are kept, and how long."""
+        return [arguments[:4] for arguments in self.broker.asked("add_log_line")]
 
 
 async def test_progress_is_kept_and_told() -> None:
     office = Office()
     office.job.progress(1, 3, "a third")
-    assert office.broker.progress == [("job-1", 33, KEPT_MS)]
+    assert office.progress == [("job-1", 33, KEPT_MS)]
     said = ("progress", 33, "done", "1", "total", "3", "note", "a third")
     assert office.events == [Event("progress", "job-1", "mail", said)]
 
@@ -61,7 +48,7 @@ async def test_progress_is_kept_and_told() -> None:
 async def test_progress_is_kept_also_without_events() -> None:
     office = Office(has_events=False)
     office.job.progress(50)
-    assert office.broker.progress == [("job-1", 50, KEPT_MS)]
+    assert office.progress == [("job-1", 50, KEPT_MS)]
 
 
 async def test_progress_and_log_may_be_awaited_and_wait_for_nothing() -> None:
@@ -75,14 +62,14 @@ async def test_progress_and_log_may_be_awaited_and_wait_for_nothing() -> None:
     counting = asyncio.ensure_future(count())
     await office.job.progress(10)
     await office.job.log("a line")
-    assert (turns, len(office.broker.progress), len(office.broker.lines)) == (0, 1, 1)
+    assert (turns, len(office.progress), len(office.lines)) == (0, 1, 1)
     await counting
 
 
 async def test_more_than_the_total_is_100_percent() -> None:
     office = Office()
     office.job.progress(7, 5)
-    assert office.broker.progress[0][1] == 100
+    assert office.progress[0][1] == 100
 
 
 @pytest.mark.parametrize("arguments", ((-1,), (1, 0), (float("nan"),), (float("inf"),), ("1",), (True,), (1, -1)))
@@ -90,7 +77,7 @@ async def test_a_value_that_is_no_progress_is_refused_and_not_sent(arguments: tu
     office = Office()
     with pytest.raises(InvalidArgument):
         office.job.progress(*arguments)
-    assert (office.broker.progress, office.events) == ([], [])
+    assert (office.progress, office.events) == ([], [])
 
 
 async def test_a_note_is_cut() -> None:
@@ -102,20 +89,20 @@ async def test_a_note_is_cut() -> None:
 async def test_a_line_is_kept_with_its_bounds() -> None:
     office = Office()
     office.job.log("a line")
-    assert office.broker.lines == [("job-1", "a line", MAX_LINES, KEPT_MS)]
+    assert office.lines == [("job-1", "a line", MAX_LINES, KEPT_MS)]
 
 
 async def test_a_long_line_is_cut_between_two_letters() -> None:
     office = Office()
     office.job.log("x" + "ü" * MAX_LINE_BYTES)
-    ((_, line, _, _),) = office.broker.lines
+    ((_, line, _, _),) = office.lines
     assert line == "x" + "ü" * ((MAX_LINE_BYTES - 1) // 2)
 
 
 async def test_a_line_that_is_no_unicode_is_kept() -> None:
     office = Office()
     office.job.log("a\ud800b")
-    assert office.broker.lines[0][1] == "a\\ud800b"
+    assert office.lines[0][1] == "a\\ud800b"
 
 
 async def test_a_call_from_another_thread_is_sent_in_the_workers_loop() -> None:
@@ -127,8 +114,8 @@ async def test_a_call_from_another_thread_is_sent_in_the_workers_loop() -> None:
 
     await asyncio.to_thread(handler)
     await asyncio.sleep(0)
-    assert (len(office.broker.progress), len(office.broker.lines)) == (1, 1)
-    assert office.broker.threads == {threading.get_ident()}
+    assert (len(office.progress), len(office.lines)) == (1, 1)
+    assert {call.thread for call in office.broker.calls} == {threading.get_ident()}
 
 
 async def test_a_call_from_another_loop_is_sent_in_the_workers_loop() -> None:
@@ -139,16 +126,17 @@ async def test_a_call_from_another_loop_is_sent_in_the_workers_loop() -> None:
 
     await asyncio.to_thread(lambda: asyncio.run(handler()))
     await asyncio.sleep(0)
-    assert office.broker.threads == {threading.get_ident()}
+    assert {call.thread for call in office.broker.calls} == {threading.get_ident()}
 
 
 async def test_a_refused_write_is_a_line_of_the_workers_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "chasqui.worker")
     office = Office()
     office.job.progress(10)
-    office.broker.on_reply(b"OK")
+    ((*_, on_reply),) = office.broker.asked("set_progress")
+    on_reply(b"OK")
     assert caplog.records == []
-    office.broker.on_reply(ConnectionLost("away"))
+    on_reply(ConnectionLost("away"))
     assert [record.getMessage() for record in caplog.records] == ["what a job said of itself was not kept: away"]
 
 
@@ -166,4 +154,4 @@ async def test_a_job_that_has_lost_its_own_id_cannot_say_anything_either(field: 
     for say in (lambda: office.job.progress(1), lambda: office.job.log("a line")):
         with pytest.raises(RuntimeError, match="only a handler"):
             say()
-    assert (office.broker.progress, office.broker.lines, office.events) == ([], [], [])
+    assert (office.progress, office.lines, office.events) == ([], [], [])

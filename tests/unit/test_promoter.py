@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple, cast
 
 import pytest
 
 from pychasqui._core.limits import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
-from pychasqui._redis.broker import Broker
 from pychasqui._redis.replies import OtherLeader, Promotion
 from pychasqui._worker import leader
 from pychasqui._worker import promoter as module
 from pychasqui._worker.promoter import ALERT_EVERY_S, ALERT_FOR_S, PromoterService
-from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
+from pychasqui.errors import ConnectionLost, ReplyError
+from tests.support.memory_broker import MemoryBroker
 from tests.support.worker_parts import ignore_death
 
 NEVER = float("inf")
@@ -27,65 +26,21 @@ def followed(lease_left_ms: int, overdue_ms: int = 0, *, name: str = "other", wa
     return Promotion(False, 0, 0, lease_left_ms, OtherLeader(name, was_cut, overdue_ms))
 
 
-class Call(NamedTuple):
-    holder: str
-    lease_ms: int
-    batch: int
-    events_max_len: int
-
-
-class FakeBroker:
-    """Gives the prepared answers, the last one for ever; `meanwhile` is called before the answer arrives."""
-
-    def __init__(self) -> None:
-        self.connection = self
-        self.replies: list[Promotion | RedisTrouble] = [Promotion(True, 0, 0, -1)]
-        self.meanwhile: Callable[[], None] = lambda: None
-        self.calls: list[Call] = []
-        self.told: list[int] = []
-        self.hears = True
-        self.yielded: list[str] = []
-        self.is_live = True
-        self.on_due: Callable[[float], None] | None = None
-
-    async def subscribe_to_due(self, on_due: Callable[[float], None]) -> bool:
-        self.on_due = on_due
-        return self.hears
-
-    async def promote(self, holder: str, lease_ms: int, batch: int, *, events_max_len: int) -> Promotion:
-        self.calls.append(Call(holder, lease_ms, batch, events_max_len))
-        self.meanwhile()
-        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
-        if isinstance(reply, RedisTrouble):
-            raise reply
-        return reply
-
-    def publish_due(self, delay_ms: int) -> None:
-        self.told.append(delay_ms)
-
-    async def release_promoter_lease(self, holder: str) -> None:
-        self.yielded.append(holder)
-
-    @property
-    def is_connected(self) -> bool:
-        return self.is_live
-
-
-def promoter_of(broker: FakeBroker) -> PromoterService:
-    return PromoterService(cast(Broker, broker), "me", on_death=ignore_death)
+def promoter_of(broker: MemoryBroker) -> PromoterService:
+    return PromoterService(broker, "me", on_death=ignore_death)
 
 
 class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        self.broker = FakeBroker()
-        self.promoter = PromoterService(cast(Broker, self.broker), "me", on_death=ignore_death, events_max_len=7)
+        self.broker = MemoryBroker()
+        self.promoter = PromoterService(self.broker, "me", on_death=ignore_death, events_max_len=7)
         for patched in (module, leader):
             monkeypatch.setattr(patched, "monotonic", lambda: self.now)
 
     async def tick(self, reply: Promotion | None = None, *, hears: bool = True) -> float:
         if reply is not None:
-            self.broker.replies = [reply]
+            self.broker.answer_with["promote"] = lambda *_: reply
         return await self.promoter._tick(hears=hears)
 
     @property
@@ -102,7 +57,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 class TestLeading:
     async def test_the_promoter_asks_for_the_lease_and_promotes_in_one_call(self, bench: Bench) -> None:
         await bench.tick()
-        assert bench.broker.calls == [Call("me", PROMOTER_LEASE_MS, PROMOTE_BATCH, 7)]
+        assert bench.broker.asked("promote") == [("me", PROMOTER_LEASE_MS, PROMOTE_BATCH, 7)]
 
     async def test_an_empty_delayed_set_is_looked_at_often_enough_to_keep_the_lease(self, bench: Bench) -> None:
         assert await bench.tick(Promotion(True, 0, 0, -1)) == LOOK_S
@@ -148,7 +103,7 @@ class TestHearing:
     async def test_a_message_right_behind_the_reply_is_not_forgotten(self, bench: Bench) -> None:
         """The message stood right behind the reply, and was handled first."""
         await bench.tick(Promotion(True, 0, 0, 5000))
-        bench.broker.meanwhile = lambda: bench.promoter.hear(0.05)
+        bench.broker.meanwhile["promote"] = lambda *_: bench.promoter.hear(0.05)
         await bench.tick(Promotion(True, 0, 0, 5000))
         assert bench.looks_at == pytest.approx(0.05)
 
@@ -183,26 +138,26 @@ class TestRescheduled:
         for delay_ms in (500, 200, 900):
             bench.promoter.expect(delay_ms)
         assert bench.looks_at == pytest.approx(0.2)
-        assert bench.broker.told == []
+        assert bench.broker.hints == []
 
     async def test_a_follower_publishes_the_due_time_and_follows_nothing(self, bench: Bench) -> None:
         await bench.tick(followed(1000))
         bench.promoter.expect(200)
-        assert (bench.broker.told, bench.looks_at) == ([200], NEVER)
+        assert (bench.broker.hints, bench.looks_at) == ([200], NEVER)
 
     async def test_no_message_is_published_for_a_leader_that_looks_sooner(self, bench: Bench) -> None:
         await bench.tick(followed(1000))
         for delay_ms in (500, 700, 600, 200, 300):
             bench.promoter.expect(delay_ms)
-        assert bench.broker.told == [500, 200]
+        assert bench.broker.hints == [500, 200]
         bench.now += 0.2
         bench.promoter.expect(300)
-        assert bench.broker.told == [500, 200, 300]
+        assert bench.broker.hints == [500, 200, 300]
 
     async def test_a_follower_does_not_publish_a_time_that_the_leader_finds_by_itself(self, bench: Bench) -> None:
         await bench.tick(followed(1000))
         bench.promoter.expect(int(2000 * LOOK_S))
-        assert bench.broker.told == []
+        assert bench.broker.hints == []
 
 
 class TestHints:
@@ -273,44 +228,40 @@ class TestLife:
         await promoter.end(patience_s=1)
 
     async def test_a_message_wakes_the_promoter(self) -> None:
-        broker = FakeBroker()
+        broker = MemoryBroker()
         promoter = promoter_of(broker)
         promoter.start()
         async with asyncio.timeout(2):
-            while not broker.calls:
+            while not broker.asked("promote"):
                 await asyncio.sleep(0)
             await asyncio.sleep(0.01)
             assert broker.on_due is not None
             broker.on_due(0.02)
             started = asyncio.get_running_loop().time()
-            while len(broker.calls) < 2:
+            while len(broker.asked("promote")) < 2:
                 await asyncio.sleep(0.002)
         assert 0.01 < asyncio.get_running_loop().time() - started < 0.4
         await promoter.end(patience_s=1)
 
     async def test_a_leader_lets_go_of_its_lease_at_the_end(self) -> None:
-        broker = FakeBroker()
-        await self.run_until(promoter_of(broker), lambda: bool(broker.calls))
-        assert broker.yielded == ["me"]
+        broker = MemoryBroker()
+        await self.run_until(promoter_of(broker), lambda: bool(broker.asked("promote")))
+        assert broker.asked("release_promoter_lease") == [("me",)]
 
     async def test_a_follower_releases_no_lease(self) -> None:
-        broker = FakeBroker()
-        broker.replies = [followed(1000)]
-        await self.run_until(promoter_of(broker), lambda: bool(broker.calls))
-        assert broker.yielded == []
+        broker = MemoryBroker()
+        broker.answer_with["promote"] = lambda *_: followed(1000)
+        await self.run_until(promoter_of(broker), lambda: bool(broker.asked("promote")))
+        assert broker.asked("release_promoter_lease") == []
 
     async def test_the_lease_is_left_to_expire_without_a_connection(self) -> None:
-        broker = FakeBroker()
-        broker.is_live = False
-        await self.run_until(promoter_of(broker), lambda: bool(broker.calls))
-        assert broker.yielded == []
+        broker = MemoryBroker()
+        broker.connected_as = None
+        await self.run_until(promoter_of(broker), lambda: bool(broker.asked("promote")))
+        assert broker.asked("release_promoter_lease") == []
 
     async def test_the_promoter_outlasts_any_trouble(self) -> None:
-        broker = FakeBroker()
+        broker = MemoryBroker()
         troubles = [ConnectionLost("cut"), ReplyError("OOM full"), ReplyError("READONLY replica"), ReplyError("NOAUTH")]
-        broker.replies = [*troubles, Promotion(True, 0, 0, -1)]
-        await self.run_until(
-            promoter_of(broker),
-            lambda: len(broker.calls) > len(troubles),
-        )
-        assert len(broker.calls) > len(troubles)
+        broker.troubles = list(troubles)
+        await self.run_until(promoter_of(broker), lambda: bool(broker.asked("promote")) and not broker.troubles)

@@ -15,6 +15,7 @@ from pychasqui._redis.keys import Keys
 from pychasqui._redis.replies import Bounds, Claimed
 from pychasqui._worker import reclaimer as module
 from pychasqui._worker.reclaimer import Reclaimer, over_leases
+from tests.support.memory_broker import Held, MemoryBroker
 from tests.support.worker_parts import make_shared
 
 BOUNDS = Bounds(2**20, 2**20)
@@ -63,33 +64,29 @@ class TestOverLeases:
             assert since == (before[consumer][1] if before.get(consumer, (None,))[0] == lease else 10.0)
 
 
-class FakeBroker:
+class Bench:
+    """A broker in whose group consumers hold entries. take_over() answers with `taken`, a page a call."""
+
     def __init__(self, holders: dict[bytes, int], leases: dict[bytes, float]) -> None:
-        self._holders, self._leases = holders, leases
-        self.relieved: list[tuple[bytes, float, int]] = []
-        self.claims: list[int] = []
+        self.broker = MemoryBroker()
+        self.broker.now = NOW_MS
+        self.broker.lease_ends["default"] = dict(leases)
+        self.broker.add_group("default")
+        for consumer, count in holders.items():
+            for _ in range(count):
+                self.broker.groups["default"].pending[self.broker.add_entry()] = Held(consumer.decode(), 1)
         self.taken: list[list[Claimed]] = []
+        self.broker.answer_with["take_over"] = lambda *_: self.taken.pop(0) if self.taken else None
+        self.broker.answer_with["claim_idle"] = lambda *_: []
 
-    async def holders(self, group: str) -> dict[bytes, int]:
-        return dict(self._holders)
+    @property
+    def relieved(self) -> list[tuple[bytes, float, int]]:
+        """Whose entries were asked for, under which lease, and how many."""
+        return [(dead, lease, count) for _, _, dead, lease, _, count, _ in self.broker.asked("take_over")]
 
-    async def leases(self, group: str) -> dict[bytes, float]:
-        return dict(self._leases)
-
-    async def now_ms(self) -> int:
-        return NOW_MS
-
-    async def take_over(
-        self, group: str, consumer: str, dead: bytes, lease: float, min_idle_ms: int, count: int, bounds: Bounds
-    ) -> list[Claimed] | None:
-        self.relieved.append((dead, lease, count))
-        return self.taken.pop(0) if self.taken else None
-
-    async def claim_idle(
-        self, group: str, consumer: str, min_idle_ms: int, count: int, bounds: Bounds
-    ) -> list[Claimed]:
-        self.claims.append(count)
-        return []
+    @property
+    def claims(self) -> list[int]:
+        return [count for _, _, _, count, _ in self.broker.asked("claim_idle")]
 
 
 class FakeIntake:
@@ -133,12 +130,12 @@ class FakeRecovery:
         """No lease is too long."""
 
 
-def reclaimer(broker: FakeBroker, intake: FakeIntake | None = None, last_trouble: float = float("-inf")) -> Reclaimer:
+def reclaimer(bench: Bench, intake: FakeIntake | None = None, last_trouble: float = float("-inf")) -> Reclaimer:
     shared = make_shared(consumer="me")
     shared.lease.troubled_at = last_trouble
     intake = intake or FakeIntake()
     return Reclaimer(
-        cast(Broker, broker),
+        bench.broker,
         shared,
         intake=cast(Any, intake),
         prefetch=cast(Any, intake),
@@ -158,48 +155,48 @@ class TestScan:
         self, clock: Clock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """That is a lease, and the longest pause between two attempts to connect."""
-        broker = FakeBroker({b"b": 3, b"left": 1}, {b"b": OVER, b"left": 0})
-        mine = reclaimer(broker, last_trouble=1000.0)
+        bench = Bench({b"b": 3, b"left": 1}, {b"b": OVER, b"left": 0})
+        mine = reclaimer(bench, last_trouble=1000.0)
         monkeypatch.setattr(module, "lease_clock", clock)
         for now in range(1000, 1007):
             clock.now = now
             await mine._scan()
-        assert {dead for dead, _, _ in broker.relieved} == {b"left"}
+        assert {dead for dead, _, _ in bench.relieved} == {b"left"}
         for now in range(1007, 1012):
             clock.now = now
             await mine._scan()
-        assert {dead for dead, _, _ in broker.relieved} == {b"left", b"b"}
+        assert {dead for dead, _, _ in bench.relieved} == {b"left", b"b"}
 
     async def test_a_worker_whose_lease_is_over_is_taken_over_after_a_renewal_and_a_half(self, clock: Clock) -> None:
-        broker = FakeBroker({b"b": 3}, {b"b": OVER})
-        mine = reclaimer(broker)
+        bench = Bench({b"b": 3}, {b"b": OVER})
+        mine = reclaimer(bench)
         for now, relieved in ((1000, 0), (1001, 0), (1002.9, 0), (1003, 1)):
             clock.now = now
             await mine._scan()
-            assert len(broker.relieved) == relieved
-        assert broker.relieved == [(b"b", OVER, 10)]
+            assert len(bench.relieved) == relieved
+        assert bench.relieved == [(b"b", OVER, 10)]
 
     async def test_a_worker_that_renews_in_between_is_left_alone(self, clock: Clock) -> None:
-        broker = FakeBroker({b"b": 3}, {b"b": OVER})
-        mine = reclaimer(broker)
+        bench = Bench({b"b": 3}, {b"b": OVER})
+        mine = reclaimer(bench)
         await mine._scan()
-        broker._leases[b"b"] = OVER + 0.5
+        bench.broker.lease_ends["default"][b"b"] = OVER + 0.5
         clock.now += 3
         await mine._scan()
-        assert broker.relieved == []
+        assert bench.relieved == []
 
     async def test_a_worker_that_has_left_is_taken_over_at_once(self, clock: Clock) -> None:
-        broker = FakeBroker({b"b": 3}, {b"b": 0})
-        await reclaimer(broker)._scan()
-        assert broker.relieved == [(b"b", 0, 10)]
+        bench = Bench({b"b": 3}, {b"b": 0})
+        await reclaimer(bench)._scan()
+        assert bench.relieved == [(b"b", 0, 10)]
 
     async def test_no_more_is_taken_than_there_is_room_for(self, clock: Clock) -> None:
-        broker = FakeBroker({b"b": 9}, {b"b": 0})
-        broker.taken = [[Claimed(b"%d-0" % number, [], 1) for number in range(6)], [Claimed(b"6-0", [], 1)]]
+        bench = Bench({b"b": 9}, {b"b": 0})
+        bench.taken = [[Claimed(b"%d-0" % number, [], 1) for number in range(6)], [Claimed(b"6-0", [], 1)]]
         intake = FakeIntake(room=6)
-        mine = reclaimer(broker, intake)
+        mine = reclaimer(bench, intake)
         await mine._scan()
-        assert [count for _, _, count in broker.relieved] == [6]
+        assert [count for _, _, count in bench.relieved] == [6]
         assert mine.has_work
         assert [entry.id for entry in await mine.claim(4, BOUNDS)] == [b"6-0"]
         assert await mine.claim(4, BOUNDS) == []
@@ -207,49 +204,49 @@ class TestScan:
 
     async def test_a_worker_with_a_lapsed_lease_relieves_only_those_that_have_left(self, clock: Clock) -> None:
         """Redis was away or refuses writes: every lease is over, so none is a proof of death."""
-        broker = FakeBroker({b"b": 1, b"c": 1}, {b"me": OVER, b"b": OVER, b"c": 0})
-        mine = reclaimer(broker)
+        bench = Bench({b"b": 1, b"c": 1}, {b"me": OVER, b"b": OVER, b"c": 0})
+        mine = reclaimer(bench)
         for _ in range(5):
             await mine._scan()
             clock.now += 2
-        assert {dead for dead, _, _ in broker.relieved} == {b"c"}
+        assert {dead for dead, _, _ in bench.relieved} == {b"c"}
 
     async def test_no_entry_is_asked_for_without_room(self, clock: Clock) -> None:
-        broker = FakeBroker({b"b": 9, b"official": 1}, {b"b": 0})
-        await reclaimer(broker, FakeIntake(room=0))._scan()
-        assert (broker.relieved, broker.claims) == ([], [])
+        bench = Bench({b"b": 9, b"official": 1}, {b"b": 0})
+        await reclaimer(bench, FakeIntake(room=0))._scan()
+        assert (bench.relieved, bench.claims) == ([], [])
 
     async def test_consumers_without_a_lease_alone_are_asked_for_idle_entries(self, clock: Clock) -> None:
-        with_lease = FakeBroker({b"b": 1}, {b"b": GOOD})
+        with_lease = Bench({b"b": 1}, {b"b": GOOD})
         await reclaimer(with_lease)._scan()
-        without = FakeBroker({b"b": 1, b"official": 1}, {b"b": GOOD})
+        without = Bench({b"b": 1, b"official": 1}, {b"b": GOOD})
         await reclaimer(without)._scan()
         assert (with_lease.claims, without.claims) == ([], [10])
 
     async def test_names_that_hold_nothing_are_swept_now_and_then(self, clock: Clock) -> None:
-        broker = FakeBroker({}, {b"ghost": OVER})
-        mine = reclaimer(broker)
+        bench = Bench({}, {b"ghost": OVER})
+        mine = reclaimer(bench)
         for _ in range(12):
             await mine._scan()
             clock.now += 2
-        assert broker.relieved
-        assert {dead for dead, _, _ in broker.relieved} == {b"ghost"}
+        assert bench.relieved
+        assert {dead for dead, _, _ in bench.relieved} == {b"ghost"}
 
     async def test_a_worker_whose_own_lease_is_over_does_not_relieve_itself(self, clock: Clock) -> None:
-        broker = FakeBroker({b"me": 3, b"b": 1}, {b"me": OVER, b"b": GOOD})
-        mine = reclaimer(broker)
+        bench = Bench({b"me": 3, b"b": 1}, {b"me": OVER, b"b": GOOD})
+        mine = reclaimer(bench)
         for _ in range(12):
             await mine._scan()
             clock.now += 2
-        assert broker.relieved == []
+        assert bench.relieved == []
 
     async def test_a_name_from_redis_cannot_forge_a_line_in_the_log(
         self, clock: Clock, caplog: pytest.LogCaptureFixture
     ) -> None:
-        broker = FakeBroker({b"b\r\n\x1b[31mERROR": 1}, {b"b\r\n\x1b[31mERROR": 0})
-        broker.taken = [[Claimed(b"1-0", [], 1)]]
+        bench = Bench({b"b\r\n\x1b[31mERROR": 1}, {b"b\r\n\x1b[31mERROR": 0})
+        bench.taken = [[Claimed(b"1-0", [], 1)]]
         caplog.set_level(logging.DEBUG)
-        await reclaimer(broker)._scan()
+        await reclaimer(bench)._scan()
         (line,) = caplog.messages
         assert line.isprintable()
 
