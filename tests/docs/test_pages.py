@@ -48,3 +48,15 @@ def test_links_between_pages_lead_somewhere() -> None:
         if not (page.parent / link).exists()
     ]
     assert missing == []
+
+
+def test_contributing_lists_the_folders_of_the_tests() -> None:
+    listed = re.findall(r"^\| `tests/(\w+)/`", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    there = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    assert set(listed) == there
+
+
+def test_contributing_lists_the_targets_of_make() -> None:
+    listed = re.findall(r"^\| `make (\w+)`", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    targets = re.findall(r"^(\w+):.*  ## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(set(targets) - {"help"})
