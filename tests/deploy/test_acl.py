@@ -175,8 +175,10 @@ async def test_each_role_does_all_of_its_work_and_is_refused_nothing(tenants: Te
 @pytest.mark.parametrize("role", ROLES)
 async def test_no_role_does_what_it_must_not(tenants: Tenants, role: str) -> None:
     lines = {"producer": (*FORBIDDEN, *NOT_A_PRODUCERS), "worker": FORBIDDEN, "reader": (*FORBIDDEN, *NOT_A_READERS)}
-    failures = {line: await tenants.verdict(role, line, "{chasqui:a}:stream") for line in lines[role]}
-    assert {line: said for line, said in failures.items() if "no permissions" not in said.lower()} == {}
+    answers = {line: await tenants.verdict(role, line, "{chasqui:a}:stream") for line in lines[role]}
+    refusals = ("no permissions", "unknown command")  # Redis 6.2 knows no FUNCTION
+    allowed = [line for line, said in answers.items() if not any(refusal in said.lower() for refusal in refusals)]
+    assert allowed == []
 
 
 @pytest.mark.parametrize("role", ROLES)
