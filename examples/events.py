@@ -35,7 +35,7 @@ async def main() -> None:
         await queue.add("send", "bo", backoff=10)
         await events.run()  # until it is closed
 
-    # Whoever was away goes on behind the last event that was seen.
+    # A reader that was away goes on behind the last event that it saw.
     async with QueueEvents("mail", redis_url=URL, last_event_id=start, names=["active"]) as later:
         print("again:", [(await anext(later)).fields["attempt"] for _ in range(2)])
 

@@ -19,7 +19,7 @@ async def handle(job: Job) -> None:
 
 async def main() -> None:
     async with Queue("shop", redis_url=URL) as queue:
-        # Whoever adds it, however often: one job, until it is done.
+        # Whichever process adds it, however often: one job, until it is done.
         first = await queue.add("charge", {"amount": 10}, job_id="order-17")
         second = await queue.add("charge", {"amount": 10}, job_id="order-17")
         print("new:", first.is_new, second.is_new)
