@@ -603,16 +603,16 @@ class Group:
 
 
 def unique_key(job_id: str) -> str:
-    return f"{KEYS.prefix}:unique:{job_id}"
+    return KEYS.unique(job_id)
 
 
 def official_unique_key(job_id: str) -> str:
     """The key that official producers read."""
-    return f"{KEYS.prefix}:dlid:{job_id}"
+    return KEYS.official(job_id)
 
 
 def index_key(job_id: str) -> str:
-    return f"{KEYS.prefix}:didx:{job_id}"
+    return KEYS.index(job_id)
 
 
 def _rendered(events: tuple[list[bytes], ...]) -> list[bytes | int]:

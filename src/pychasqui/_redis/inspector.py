@@ -142,7 +142,7 @@ class InspectorBroker:
 
     async def entry_of(self, job_id: str) -> Entry | None:
         """The entry of a job that is the only one of its id, as its marker says."""
-        (marker,) = read_blobs(await self._call("MGET", self._keys.marker(job_id)), 1)
+        (marker,) = read_blobs(await self._call("MGET", self._keys.unique(job_id)), 1)
         entry_id = b"" if marker is None else marker.removeprefix(b"w")
         if not _ENTRY_ID.fullmatch(entry_id):  # "d", "1", or what somebody else has put there
             return None

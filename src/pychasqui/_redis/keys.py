@@ -1,9 +1,7 @@
 """Every key that pychasqui uses. The braces make one queue one slot of a Redis Cluster.
 
-Three kinds are spelled by scripts, from the prefix and a job's id. `:didx:<id>` is the job's member of the delayed set.
-`:unique:<id>` is the marker that keeps others of its id out and says where it is: an entry's id, "d" for delayed, with
-a "w" before it if it does so for a window rather than until it is done. `:dlid:<id>` is what official producers look at
-before they delay a job of that id: there is one while a job of ours is delayed, and it lasts no longer than theirs do.
+Scripts get these keys in KEYS. Those that are named by the id of a job, and the specs of repeatables that are due, they
+spell themselves (lua/lib/job_keys.lua), and touch before their first write; tests/scripts/test_keys.py has the list.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ class Keys:
         self.stream = f"{self.prefix}:stream"
         self.delayed = f"{self.prefix}:delayed"
         self.dead = f"{self.prefix}:dlq"
-        self.dead_dropped = f"{self.prefix}:dlq:dropped"  # how many its bound has pushed out
+        self.dead_dropped = f"{self.prefix}:dlq:dropped"  # counts what its bound has pushed out
         self.workers = f"{self.prefix}:workers"  # of the usual group: see workers_of()
         self.events = f"{self.prefix}:events"
         self.due_channel = f"{self.prefix}:due"  # what is published there: in how many ms a job is due
@@ -32,41 +30,52 @@ class Keys:
         self.scheduler_lease = f"{self.prefix}:scheduler:lock"
 
     def index(self, job_id: str) -> str:
-        """A delayed job's member of the delayed set."""
+        """Holds the member of the delayed set of a delayed job."""
         return f"{self.prefix}:didx:{job_id}"
 
-    def marker(self, job_id: str) -> str:
-        """Where a job is that is the only one of its id."""
+    def unique(self, job_id: str) -> str:
+        """The uniqueness key, which keeps other jobs of this id out and says where the job is.
+
+        It holds an entry's id, or "d" while the job is delayed; with a "w" before it if it keeps others out for a
+        window rather than until the job is done.
+        """
         return f"{self.prefix}:unique:{job_id}"
 
+    def official(self, job_id: str) -> str:
+        """What official producers check before they delay a job of this id.
+
+        It is there while a job of ours is delayed, and lasts no longer than theirs do.
+        """
+        return f"{self.prefix}:dlid:{job_id}"
+
     def result(self, job_id: str) -> str:
-        """What a job's handler returned."""
+        """Holds what a job's handler returned."""
         return f"{self.prefix}:result:{job_id}"
 
     def progress(self, job_id: str) -> str:
-        """How far a job is, from 0 to 100."""
+        """Holds how far a job is, from 0 to 100."""
         return f"{self.prefix}:progress:{job_id}"
 
     def log(self, job_id: str) -> str:
-        """The lines that a job has logged."""
+        """Holds the lines that a job has logged."""
         return f"{self.prefix}:log:{job_id}"
 
     def worker(self, consumer: str) -> str:
-        """What a worker tells of itself with each renewal of its lease."""
+        """Holds what a worker writes about itself with each renewal of its lease."""
         return f"{self.prefix}:worker:{consumer}"
 
     def workers_of(self, group: str) -> str:
-        """Who of a group's workers lives until when; kept a week past the last renewal. A group knows only its own."""
+        """Holds the end of the lease of each worker of a group, for a week past the last renewal."""
         return self.workers if group == GROUP else f"{self.workers}:{group}"
 
     def regroup(self, group: str) -> str:
-        """What each worker has said it holds while the group is gone. Lives as long as a lease."""
+        """Holds what each worker has reported that it holds while the group is missing. Lives as long as a lease."""
         return f"{self.prefix}:regroup:{group}"
 
     def repeat_spec(self, key: str) -> str:
-        """A repeatable: its spec, how often it was fired, and its jobs' retry override."""
+        """Holds a repeatable: its spec, how often it has fired, and its jobs' retry override."""
         return f"{self.prefix}:repeat:spec:{key}"
 
     def ledger(self, producer: str) -> str:
-        """What a producer's last batches were and how they ended. Lives as long as an add may be sent again."""
+        """Holds a producer's last batches and their answers. Lives as long as an add may be sent again."""
         return f"{self.prefix}:ledger:{producer}"

@@ -2,7 +2,8 @@
 -- read is read before anything is written and need not be tried. A stream without ids left cannot be found out before:
 -- see add_to_stream.
 local function refusal_to_add()
-  local has_unique, may_replace, keys = false, false, {}
+  local no_job = unique_key('')  -- no id is empty: whatever is tried with this key changes nothing
+  local has_unique, may_replace, keys = false, false, {no_job}
   for i = first_job, #ARGV, 6 do
     local only = ARGV[i + 4]
     has_unique = has_unique or only ~= ''
@@ -11,7 +12,7 @@ local function refusal_to_add()
   end
   local refused = touch(keys)
     or refusal('XLEN', stream)
-    or refusal('SET', unique_key(''), '', 'XX')
+    or refusal('SET', no_job, '', 'XX')
     or refusal('ZADD', delayed, 'XX', 'GT', '-inf', 'none')
   if may_replace then refused = refused or refusal('XDEL', stream, '0-0') or refusal('ZREM', delayed, '') end
   local is_alone = #ARGV < first_job + 6
@@ -23,8 +24,8 @@ local function refusal_to_add()
   if may_replace and redis.call('EXISTS', stream) == 1 then refused = refusal('XINFO', 'GROUPS', stream) end
   if not has_unique then return refused end
   return refused
-    or refusal('MGET', unique_key(''))
-    or refusal('PTTL', unique_key(''))
+    or refusal('MGET', no_job)
+    or refusal('PTTL', no_job)
     or refusal('ZSCORE', delayed, '')
     or refusal('XRANGE', stream, '-', '-')
 end
