@@ -418,7 +418,8 @@ class Group:
     def renew_lease_of(self, consumer: str, held: dict[bytes, int]) -> list[bytes]:
         """By deliveries of their own."""
         words = [word for entry in held.items() for word in entry]
-        lost = self.run(scripts.RENEW_LEASE, [KEYS.stream, KEYS.workers], GROUP, consumer, LEASE_MS, KEPT_MS, *words)
+        keys = [KEYS.stream, KEYS.workers, REPORTS]
+        lost = self.run(scripts.RENEW_LEASE, keys, GROUP, consumer, LEASE_MS, KEPT_MS, *words)
         assert isinstance(lost, list)
         return lost
 

@@ -274,6 +274,14 @@ def _regroup(group: Group) -> Call:
     return lambda by: by.rebuild_group("a", dict.fromkeys(held.values(), 1))
 
 
+def _hand_over(group: Group) -> Call:
+    ids = [group.client.xadd(KEYS.stream, {"d": envelope(job)}) for job in JOBS]
+    group.destroy()
+    group.client.xgroup_create(KEYS.stream, GROUP, ids[-1])
+    group.client.hset(REPORTS, mapping={"start": "-", "last": ids[-1]})
+    return lambda by: by.rebuild_group("a")
+
+
 # Repeatables --------------------------------------------------------------------------------------------------------
 
 
@@ -375,6 +383,7 @@ SCENARIOS = [
     Scenario("count_delivery", _recount),
     Scenario("list_pending", _orphans, writes=False),
     Scenario("rebuild_group", _regroup, best_effort=(REPORTS,)),
+    Scenario("rebuild_group", _hand_over, "handing over", best_effort=(REPORTS,), stands_on=(REPORTS,)),
     Scenario("due_repeatables", _due_repeatables),
     Scenario("fire", _fire),
     Scenario("fire", _fire_last, "for the last time", best_effort=(KEYS.repeat_spec(""),)),

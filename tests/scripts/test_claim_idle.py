@@ -130,9 +130,26 @@ def test_a_missing_group_is_an_error(group: Group) -> None:
         group.claim_idle("a")
 
 
-def test_10_000_entries_in_one_call(group: Group) -> None:
+def test_10_000_entries_come_in_calls_of_5_000(group: Group) -> None:
     entry_ids = leave_lying(group, 10_000)
-    assert [entry.id for entry in group.claim_idle("a", count=10_000)] == entry_ids
+    taken = [[entry.id for entry in group.claim_idle("a", count=10_000)] for _ in range(3)]
+    assert taken == [entry_ids[:5000], entry_ids[5000:], []]
+
+
+def test_the_entries_of_workers_with_a_lease_are_not_looked_at(group: Group) -> None:
+    """However many there are, and however idle: the server is held no longer."""
+    group.deliver_to("b", 5000)
+    group.client.zadd(KEYS.workers, {"b": 1})
+    (entry_id,) = leave_lying(group, 1)
+    group.client.config_resetstat()
+    assert [entry.id for entry in group.claim_idle("a", min_idle_ms=0)] == [entry_id]
+    assert group.client.info("commandstats")["cmdstat_xpending"]["calls"] == 2
+
+
+def test_many_consumers_are_each_looked_at(group: Group) -> None:
+    names = [f"official {number}" for number in range(700)]
+    lying = [leave_lying(group, 1, name)[0] for name in names]
+    assert {entry.id for entry in group.claim_idle("a", count=1000)} == set(lying)
 
 
 def test_the_bytes_bound_one_call_and_the_other_entries_stay(group: Group) -> None:

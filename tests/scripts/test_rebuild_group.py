@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from tests.scripts.group import HEIR, KEPT_MS, KEYS, LEASE_MS, RELEASED_IDLE_MS, REPORTS, Group, Hold
+from tests.scripts.group import GROUP, HEIR, KEPT_MS, KEYS, LEASE_MS, RELEASED_IDLE_MS, REPORTS, Group, Hold
 from tests.support.server import RedisServer
 
 
@@ -428,3 +428,96 @@ def test_the_keys_of_the_script_are_all_that_it_touches(group: Group) -> None:
     lose_group(group, "a", "b")
     group.rebuild_group("a")
     assert group.keys == {KEYS.stream, KEYS.workers, REPORTS}
+
+
+class TestBounds:
+    """A call hands over a bounded number of entries: the server is not held while a large group is recreated."""
+
+    @staticmethod
+    def _lose_group(group: Group, count: int) -> tuple[list[bytes], bytes]:
+        """Entries that a dead worker held, and behind them one that a living worker holds."""
+        abandoned = group.deliver_to("dead", count)
+        (held,) = group.deliver_to("a")
+        group.destroy()
+        return abandoned, held
+
+    def test_a_large_group_is_recreated_in_several_calls(self, group: Group) -> None:
+        abandoned, held = self._lose_group(group, 2500)
+        answers: list[int] = []
+        while not answers or not answers[-1]:
+            group.client.config_resetstat()
+            answers.append(group.rebuild_group("a", {held: 1}))
+            assert group.client.info("commandstats")["cmdstat_xclaim"]["calls"] <= 1012
+        assert answers == [0, 0, 1]
+        assert group.holds == dict.fromkeys(abandoned, Hold(HEIR, 0)) | {held: Hold("a", 1)}
+        assert group.lease(HEIR) == 0
+        assert not group.client.exists(REPORTS)
+
+    def test_what_a_worker_holds_is_its_own_from_the_first_call_on(self, group: Group) -> None:
+        _, held = self._lose_group(group, 1500)
+        assert group.rebuild_group("a", {held: 1}) == 0
+        assert group.holds[held] == Hold("a", 1)
+
+    def test_large_entries_are_handed_over_in_smaller_numbers(self, group: Group) -> None:
+        for _ in range(40):
+            group.client.xadd(KEYS.stream, {"d": b"x" * 2**20})
+        group.read("dead", 40)
+        (held,) = group.deliver_to("a")
+        group.destroy()
+        assert group.rebuild_group("a", {held: 1}) == 0
+        assert len(group.holds) == 21
+        assert [group.rebuild_group("a", {held: 1}) for _ in range(2)] == [0, 1]
+        assert len(group.holds) == 41
+
+    def test_no_worker_renews_until_the_group_is_complete(self, group: Group) -> None:
+        _, held = self._lose_group(group, 1500)
+        group.rebuild_group("a", {held: 1})
+        with pytest.raises(redis.ResponseError, match="NOGROUP"):
+            group.renew_lease("a", held)
+        assert group.rebuild_group("a", {held: 1}) == 1
+        assert group.renew_lease("a", held) == []
+
+    def test_the_lease_goes_on_meanwhile(self, group: Group) -> None:
+        _, held = self._lose_group(group, 2500)
+        group.rebuild_group("a", {held: 1})
+        group.client.zadd(KEYS.workers, {"a": 5})
+        group.rebuild_group("a", {held: 1})
+        assert (group.lease("a") or 0) > group.now_ms
+
+    def test_a_worker_that_starts_later_goes_on_where_others_died(self, group: Group) -> None:
+        abandoned, held = self._lose_group(group, 1500)
+        group.rebuild_group("a", {held: 1})
+        assert group.client.pttl(REPORTS) > 10 * LEASE_MS
+        assert group.rebuild_group("newcomer") == 1
+        assert group.holds.keys() == {*abandoned, held}
+
+    def test_an_entry_that_is_done_meanwhile_does_not_come_back(self, group: Group) -> None:
+        abandoned, held = self._lose_group(group, 1500)
+        group.rebuild_group("a", {held: 1})
+        group.client.xack(KEYS.stream, GROUP, held)
+        group.client.xdel(KEYS.stream, held)
+        assert group.rebuild_group("a") == 1
+        assert group.holds.keys() == set(abandoned)
+
+    def test_a_group_that_is_lost_again_meanwhile_is_recreated_from_the_start(self, group: Group) -> None:
+        abandoned, held = self._lose_group(group, 1500)
+        group.rebuild_group("a", {held: 1})
+        group.destroy()
+        answers = [group.rebuild_group("a", {held: 1}) for _ in range(2)]
+        assert answers == [0, 1]
+        assert group.holds == dict.fromkeys(abandoned, Hold(HEIR, 0)) | {held: Hold("a", 1)}
+
+    def test_what_is_added_meanwhile_is_read_as_new(self, group: Group) -> None:
+        _, held = self._lose_group(group, 1500)
+        group.rebuild_group("a", {held: 1})
+        added = group.add(3)
+        assert group.read("b", 10) == added
+        assert group.rebuild_group("a", {held: 1}) == 1
+        assert [group.holds[entry_id].owner for entry_id in added] == ["b", "b", "b"]
+
+    @pytest.mark.parametrize(("start", "last"), (("junk", "5-0"), ("-", "junk"), ("(9" * 30, "9-9"), ("-", "")))
+    def test_junk_in_the_reports_holds_no_worker_up(self, group: Group, start: str, last: str) -> None:
+        (held,) = group.deliver_to("a")
+        group.client.hset(REPORTS, mapping={"start": start, "last": last})
+        assert group.rebuild_group("a", {held: 1}) == 1
+        assert group.renew_lease("a", held) == []

@@ -26,9 +26,9 @@ class LeaseCalls(RedisCalls):
     async def renew_lease(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
         """Renew this worker's lease and its hold on entries, each with its delivery; returns those it has lost.
 
-        While the group is gone this call fails, and rebuild_group() renews the lease.
+        While the group is missing or not complete this call fails, and rebuild_group() renews the lease.
         """
-        keys = (self._keys.stream, self._keys.workers_of(group))
+        keys = (self._keys.stream, self._keys.workers_of(group), self._keys.regroup(group))
         arguments = (word for entry in held for word in entry)
         return read_ids(
             await self.run(scripts.RENEW_LEASE, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments))

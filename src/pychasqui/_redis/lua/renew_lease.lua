@@ -5,13 +5,13 @@
 -- paused must not steal it back. An entry that has come back since counts as lost, too: it is another delivery, with another
 -- attempt. Sent twice, it renews again.
 --
--- KEYS  stream, workers (sorted set: consumer -> end of its lease in ms, 0 if it has left)
+-- KEYS  stream, workers (sorted set: consumer -> end of its lease in ms, 0 if it has left), reports (of rebuild_group)
 -- ARGV  group, consumer, lease_ms, workers_kept_ms (how long the list of workers outlives this), then entry id, delivery for
 --       each entry
--- Fails with NOGROUP while the group is missing, and renews nothing: then rebuild_group renews the leases of workers that
--- report what they hold
+-- Fails with NOGROUP while the group is missing or not complete, and renews nothing: then rebuild_group renews the leases of
+-- workers that report what they hold
 -- Returns the ids that are no longer this consumer's by that delivery
-local stream, workers = KEYS[1], KEYS[2]
+local stream, workers, reports = KEYS[1], KEYS[2], KEYS[3]
 local group, consumer, lease_ms, workers_kept_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
 -- include lib/is_held.lua
@@ -19,6 +19,10 @@ local group, consumer, lease_ms, workers_kept_ms = ARGV[1], ARGV[2], tonumber(AR
 
 local first = redis.pcall('XPENDING', stream, group, '-', '+', 1)
 if first.err and string.find(first.err, 'NOGROUP', 1, true) then return first end
+local start = redis.pcall('HGET', reports, 'start')
+if type(start) == 'string' and start ~= '' then
+  return redis.error_reply('NOGROUP rebuild_group has not completed ' .. group)
+end
 
 -- PERSIST needs no memory, and what follows a write passes without memory: a full server must not end a lease.
 redis.call('PERSIST', workers)
