@@ -2,7 +2,8 @@
 
 tests/integration/test_memory_broker.py holds that it answers as a real server does. Beside that it has hooks:
 
-    calls        what was asked, in order; asked("ack") has the arguments of one method's calls
+    calls        what was asked, in order; asked("ack") has the arguments of one method's calls, answered("ack") of
+                 those that did not raise
     troubles     errors that the next calls raise, one each, whichever method they are of
     trouble_of   by method: an error that every call of it raises, for as long as it stands there
     answer_with  by method: a function, plain or async, that answers in place of what is in memory
@@ -70,7 +71,7 @@ def _answered(method: F) -> F:
     @wraps(method)
     async def answer(self: MemoryBroker, *arguments: Any, **options: Any) -> Any:
         await self._send(method.__name__, *arguments, *options.values())
-        self._raise_trouble(method.__name__)
+        self._raise_trouble(method.__name__, *arguments, *options.values())
         if method.__name__ in self.answer_with:
             answer = self.answer_with[method.__name__](*arguments, *options.values())
             return await answer if inspect.isawaitable(answer) else answer
@@ -82,6 +83,7 @@ def _answered(method: F) -> F:
 class MemoryBroker(Broker):
     def __init__(self) -> None:
         self.calls: list[Call] = []
+        self._answered_calls: list[tuple[str, tuple[Any, ...]]] = []
         self.troubles: list[Exception] = []
         self.trouble_of: dict[str, Exception] = {}
         self.answer_with: dict[str, Callable[..., Any]] = {}
@@ -113,6 +115,9 @@ class MemoryBroker(Broker):
     def asked(self, method: str) -> list[tuple[Any, ...]]:
         return [call.arguments for call in self.calls if call.method == method]
 
+    def answered(self, method: str) -> list[tuple[Any, ...]]:
+        return [arguments for name, arguments in self._answered_calls if name == method]
+
     def _record(self, method: str, *arguments: Any) -> None:
         self.calls.append(Call(method, arguments, threading.get_ident()))
 
@@ -125,11 +130,12 @@ class MemoryBroker(Broker):
             if inspect.isawaitable(happens):
                 await happens
 
-    def _raise_trouble(self, method: str) -> None:
+    def _raise_trouble(self, method: str, *arguments: Any) -> None:
         if method in self.trouble_of:
             raise self.trouble_of[method]
         if self.troubles:
             raise self.troubles.pop(0)
+        self._answered_calls.append((method, arguments))
 
     # The connection -------------------------------------------------------------------------------------------------
 
@@ -169,7 +175,7 @@ class MemoryBroker(Broker):
         reply_bytes = 100 * request.max_count
 
         async def arrive() -> list[Any]:
-            self._raise_trouble("read")
+            self._raise_trouble("read", group, consumer, request)
             if "read" in self.answer_with:
                 answer = self.answer_with["read"](group, consumer, request)
                 entries = cast(list[Any], await answer if inspect.isawaitable(answer) else answer)
@@ -210,7 +216,7 @@ class MemoryBroker(Broker):
         await self._send(method, group, *arguments)
         if events is not None:
             self._take_events(events())
-        self._raise_trouble(method)
+        self._raise_trouble(method, group, *arguments)
 
     async def ack(self, group: str, ids: list[bytes], events: EventsOnSend | None = None) -> None:
         await self._ack("ack", events, group, ids)

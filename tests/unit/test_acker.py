@@ -10,9 +10,8 @@ import pytest
 
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.limits import ACK_BATCH, OUTCOME_BATCH, RESULT_BATCH_BYTES
-from pychasqui._redis.broker import Broker
 from pychasqui._redis.commands import Buried, Rescheduled
-from pychasqui._redis.event_batch import EventBatch, EventsOnSend
+from pychasqui._redis.event_batch import EventBatch
 from pychasqui._redis.replies import Settled
 from pychasqui._wire.envelope import encode_data
 from pychasqui._worker.acker import MOVES_AT_ONCE, Acker
@@ -20,79 +19,12 @@ from pychasqui._worker.event_writer import EventWriter
 from pychasqui._worker.unsettled import REFUSED_BYTES
 from pychasqui.errors import CommandTimeout, ConnectionLost, ReplyError
 from pychasqui.metrics import DlqRouted, GuardedSinks, InMemorySink, JobOutcome, RetryScheduled
+from tests.support.memory_broker import MemoryBroker
 from tests.support.outcomes import buried, rescheduled
 from tests.support.waiting import eventually
 from tests.support.worker_parts import make_shared
 
 PATIENCE_S = 2.0
-
-
-class FakeBroker:
-    """Moves what is not in `fenced`. While `line` is closed nothing is answered."""
-
-    def __init__(self) -> None:
-        self.connection = self
-        self.fenced: set[bytes] = set()
-        self.troubles: list[Exception] = []
-        self.line = asyncio.Event()
-        self.line.set()
-        self.acked: list[bytes] = []
-        self.finished: list[tuple[bytes, str]] = []
-        self.rescheduled: list[Rescheduled] = []
-        self.buried: list[Buried] = []
-        self.stored: list[tuple[list[bytes], list[tuple[str, bytes]], list[tuple[bytes, str]]]] = []
-        self.ttls: set[int] = set()
-        self.refused = 0
-        self.refused_jobs: set[bytes] = set()
-        self.untold = 0
-        self.refuses_retries: ReplyError | None = None
-
-    async def _answer(self, events: EventsOnSend | None = None) -> None:
-        await self.line.wait()
-        if events is not None:
-            events()
-        if self.troubles:
-            raise self.troubles.pop(0)
-
-    def _answers(self, jobs: list[Rescheduled] | list[Buried]) -> Settled:
-        letters = ("x" if job.entry_id in self.refused_jobs else "10"[job.entry_id in self.fenced] for job in jobs)
-        return Settled("".join(letters).encode(), "ERR not that one", self.untold)
-
-    async def ack(self, group: str, ids: list[bytes], events: EventsOnSend | None = None) -> None:
-        await self._answer(events)
-        self.acked += ids
-
-    async def ack_unique(
-        self, group: str, entries: list[tuple[bytes, str]], events: EventsOnSend | None = None
-    ) -> None:
-        await self._answer(events)
-        self.finished += entries
-
-    async def ack_with_results(
-        self,
-        group: str,
-        ttl_ms: int,
-        ids: list[bytes],
-        results: list[tuple[str, bytes]],
-        unique: list[tuple[bytes, str]],
-        events: EventsOnSend | None = None,
-    ) -> int:
-        await self._answer(events)
-        self.stored.append((ids, results, unique))
-        self.ttls.add(ttl_ms)
-        return self.refused
-
-    async def reschedule(self, group: str, consumer: str, jobs: list[Rescheduled], events_max_len: int) -> Settled:
-        await self._answer()
-        if self.refuses_retries is not None:
-            raise self.refuses_retries
-        self.rescheduled += [job for job in jobs if job.entry_id not in self.refused_jobs]
-        return self._answers(jobs)
-
-    async def bury(self, group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int) -> Settled:
-        await self._answer()
-        self.buried += [job for job in jobs if job.entry_id not in self.refused_jobs]
-        return self._answers(jobs)
 
 
 class FakeAnnouncer:
@@ -119,7 +51,18 @@ class Office:
         result_ttl_ms: int = 0,
         metrics: GuardedSinks | None = None,
     ) -> None:
-        self.broker = FakeBroker()
+        self.broker = MemoryBroker()
+        self.broker.answer_with = {
+            "reschedule": self._reschedule,
+            "bury": self._bury,
+            "ack_with_results": lambda *_: self.refused_results,
+        }
+        self.fenced: set[bytes] = set()  # entries that are no longer this worker's
+        self.refused_jobs: set[bytes] = set()
+        self.unwritten_events = 0
+        self.refused_results = 0
+        self.rescheduled: list[Rescheduled] = []
+        self.buried: list[Buried] = []
         self.told = [] if event_writer is None else event_writer.told
         self.expected: list[int] = []
         self.group_gone = 0
@@ -127,7 +70,7 @@ class Office:
         self.shared.group_gone.listen(self._on_group_gone)
         self.unsettled = self.shared.holdings.unsettled
         self.acker = Acker(
-            cast(Broker, self.broker),
+            self.broker,
             self.shared,
             dlq_max_len=0,
             on_rescheduled=self.expected.append,
@@ -142,6 +85,31 @@ class Office:
 
     def _on_group_gone(self) -> None:
         self.group_gone += 1
+
+    @property
+    def acked(self) -> list[bytes]:
+        return [entry_id for _, ids in self.broker.answered("ack") for entry_id in ids]
+
+    @property
+    def acked_unique(self) -> list[tuple[bytes, str]]:
+        return [entry for _, entries in self.broker.answered("ack_unique") for entry in entries]
+
+    @property
+    def stored(self) -> list[tuple[list[bytes], list[tuple[str, bytes]], list[tuple[bytes, str]]]]:
+        """Entry ids, results and unique entries of each call."""
+        return [arguments[2:] for arguments in self.broker.answered("ack_with_results")]
+
+    def _reschedule(self, group: str, consumer: str, jobs: list[Rescheduled], events_max_len: int) -> Settled:
+        self.rescheduled += [job for job in jobs if job.entry_id not in self.refused_jobs]
+        return self._answers(jobs)
+
+    def _bury(self, group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int) -> Settled:
+        self.buried += [job for job in jobs if job.entry_id not in self.refused_jobs]
+        return self._answers(jobs)
+
+    def _answers(self, jobs: list[Rescheduled] | list[Buried]) -> Settled:
+        letters = ("x" if job.entry_id in self.refused_jobs else "10"[job.entry_id in self.fenced] for job in jobs)
+        return Settled("".join(letters).encode(), "ERR not that one", self.unwritten_events)
 
     async def settle(self) -> None:
         self.acker.start()
@@ -184,9 +152,9 @@ def give_one_of_each(office: Office) -> None:
 async def test_each_outcome_is_sent_with_its_delivery(office: Office) -> None:
     give_one_of_each(office)
     await office.settle()
-    assert office.broker.acked == [b"1-0"]
-    assert office.broker.rescheduled == [failed(2, delivery=2)]
-    assert office.broker.buried == [dead(3, delivery=3)]
+    assert office.acked == [b"1-0"]
+    assert office.rescheduled == [failed(2, delivery=2)]
+    assert office.buried == [dead(3, delivery=3)]
     assert office.expected == [100]
 
 
@@ -194,7 +162,7 @@ async def test_a_unique_job_frees_its_id(office: Office) -> None:
     office.acker.done(job(1, may_be_unique=True), None)
     office.acker.done(job(2), None)
     await office.settle()
-    assert (office.broker.finished, office.broker.acked) == ([(b"1-0", "job-1")], [b"2-0"])
+    assert (office.acked_unique, office.acked) == ([(b"1-0", "job-1")], [b"2-0"])
 
 
 class TestEvents:
@@ -221,7 +189,7 @@ class TestEvents:
         await office.acker.end(patience_s=PATIENCE_S)
 
     async def test_events_that_redis_refused_are_counted(self, office: Office) -> None:
-        office.broker.untold = 2
+        office.unwritten_events = 2
         office.acker.bury(dead(3))
         await office.settle()
         assert office.told == ["active", "missed 2"]
@@ -242,27 +210,31 @@ class TestResults:
         office.acker.done(job(1), {"a": 1})
         office.acker.done(job(2, may_be_unique=True), None)
         await office.settle()
-        assert office.broker.stored == [
+        assert office.stored == [
             (
                 [b"1-0", b"2-0"],
                 [("job-1", encode_data({"a": 1})), ("job-2", encode_data(None))],
                 [(b"2-0", "job-2")],
             )
         ]
-        assert (office.broker.ttls, office.broker.acked, office.broker.finished) == ({5000}, [], [])
+        assert (
+            {ttl_ms for _, ttl_ms, *_ in office.broker.asked("ack_with_results")},
+            office.acked,
+            office.acked_unique,
+        ) == ({5000}, [], [])
 
     async def test_a_result_that_cannot_be_stored_does_not_fail_its_job(
         self, office: Office, caplog: pytest.LogCaptureFixture
     ) -> None:
         office.acker.done(job(1), object())
         await office.settle()
-        assert office.broker.stored == [([b"1-0"], [], [])]
+        assert office.stored == [([b"1-0"], [], [])]
         assert "cannot be stored, the job is done" in caplog.text
 
     async def test_refused_results_are_one_line_of_the_log(
         self, office: Office, caplog: pytest.LogCaptureFixture
     ) -> None:
-        office.broker.refused = 2
+        office.refused_results = 2
         office.acker.done(job(1), 1)
         office.acker.done(job(2), 2)
         await office.settle()
@@ -275,7 +247,7 @@ class TestResults:
         office.acker.done(job(1, deliveries=2), 7)
         assert office.unsettled.held() == {b"1-0": 3}
         await office.settle()
-        assert office.broker.stored == [([b"1-0"], [("job-1", encode_data(7))], [])]
+        assert office.stored == [([b"1-0"], [("job-1", encode_data(7))], [])]
 
     async def test_a_thousand_share_a_call_unless_they_are_large(self, office: Office) -> None:
         for number in range(ACK_BATCH + 1):
@@ -285,14 +257,14 @@ class TestResults:
         office.acker.done(job(4), b"x" * (2 * RESULT_BATCH_BYTES))
         office.acker.done(job(5), 5)
         await office.settle()
-        assert [len(ids) for ids, _, _ in office.broker.stored] == [ACK_BATCH, 2, 1, 1, 1, 1]
+        assert [len(ids) for ids, _, _ in office.stored] == [ACK_BATCH, 2, 1, 1, 1, 1]
 
 
 async def test_a_result_is_not_encoded_without_results_and_events(office: Office) -> None:
     done = job(1)
     office.acker.done(done, object())
     await office.settle()
-    assert (done.ended_at, done.result, office.broker.acked) == (0.0, None, [b"1-0"])
+    assert (done.ended_at, done.result, office.acked) == (0.0, None, [b"1-0"])
 
 
 async def test_an_outcome_without_an_answer_is_held_by_its_delivery(office: Office) -> None:
@@ -312,7 +284,7 @@ async def test_an_outcome_without_an_answer_is_sent_again_as_it_was(office: Offi
     office.broker.troubles = [ConnectionLost("cut"), CommandTimeout("late")]
     office.acker.reschedule(failed(2, delivery=2))
     await office.settle()
-    assert office.broker.rescheduled == [failed(2, delivery=2)]
+    assert office.rescheduled == [failed(2, delivery=2)]
     assert not office.has_news_of_orphans
 
 
@@ -321,13 +293,13 @@ async def test_a_missing_group_is_reported_and_the_outcome_is_sent_again_soon(of
     office.acker.reschedule(failed(2))
     began = monotonic()
     await office.settle()
-    assert (office.group_gone, office.broker.rescheduled) == (8, [failed(2)])
+    assert (office.group_gone, office.rescheduled) == (8, [failed(2)])
     assert monotonic() - began < 1.5, "an outage's pauses would have grown to 4 s"
 
 
 async def test_a_failure_that_did_not_count_is_told(office: Office) -> None:
     """The entry may have come back by another delivery, and wait for us."""
-    office.broker.fenced = {b"2-0"}
+    office.fenced = {b"2-0"}
     office.acker.reschedule(failed(2))
     office.acker.reschedule(failed(4))
     await office.settle()
@@ -335,7 +307,7 @@ async def test_a_failure_that_did_not_count_is_told(office: Office) -> None:
 
 
 async def test_a_burial_in_vain_is_counted(office: Office) -> None:
-    office.broker.fenced = {b"3-0"}
+    office.fenced = {b"3-0"}
     office.acker.bury(dead(3))
     await office.settle()
     assert office.has_news_of_orphans
@@ -358,24 +330,19 @@ async def test_on_settled_is_called_after_each_batch(office: Office) -> None:
 
 
 async def test_a_few_batches_of_the_dead_are_on_their_way_at_once_and_more_wait(office: Office) -> None:
-    sent: list[int] = []
-    bury = office.broker.bury
+    def sent() -> list[int]:
+        return [len(jobs) for _, _, _, jobs, _ in office.broker.asked("bury")]
 
-    async def count(group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int) -> Settled:
-        sent.append(len(jobs))
-        return await bury(group, consumer, max_len, jobs, events_max_len)
-
-    office.broker.bury = count  # type: ignore[method-assign]
     office.broker.line.clear()
     for number in range(MOVES_AT_ONCE * OUTCOME_BATCH + 1):
         office.acker.bury(dead(number))
     office.acker.start()
     await asyncio.sleep(0.01)
-    assert sent == [OUTCOME_BATCH] * MOVES_AT_ONCE
+    assert sent() == [OUTCOME_BATCH] * MOVES_AT_ONCE
     office.broker.line.set()
     await office.acker.end(patience_s=PATIENCE_S)
-    assert sent == [*[OUTCOME_BATCH] * MOVES_AT_ONCE, 1]
-    assert len(office.broker.buried) == MOVES_AT_ONCE * OUTCOME_BATCH + 1
+    assert sent() == [*[OUTCOME_BATCH] * MOVES_AT_ONCE, 1]
+    assert len(office.buried) == MOVES_AT_ONCE * OUTCOME_BATCH + 1
 
 
 async def test_a_batch_without_an_answer_is_sent_again_and_the_others_are_not(office: Office) -> None:
@@ -384,7 +351,7 @@ async def test_a_batch_without_an_answer_is_sent_again_and_the_others_are_not(of
     for one in jobs:
         office.acker.reschedule(one)
     await office.settle()
-    assert office.broker.rescheduled == [*jobs[OUTCOME_BATCH:], *jobs[:OUTCOME_BATCH]]
+    assert office.rescheduled == [*jobs[OUTCOME_BATCH:], *jobs[:OUTCOME_BATCH]]
     assert not office.has_news_of_orphans
     assert office.unsettled.held() == {}
 
@@ -393,45 +360,45 @@ class TestKinds:
     async def test_acks_and_burials_go_on_while_retries_are_refused(
         self, office: Office, caplog: pytest.LogCaptureFixture
     ) -> None:
-        office.broker.refuses_retries = ReplyError("WRONGTYPE delayed is a string")
+        office.broker.trouble_of["reschedule"] = ReplyError("WRONGTYPE delayed is a string")
         office.acker.reschedule(failed(1))
         office.acker.start()
         for number in range(2, 5):
             office.acker.done(job(10 * number), None)
             office.acker.bury(dead(number))
             await eventually(lambda: not office.unsettled.count())
-        assert (len(office.broker.acked), len(office.broker.buried)) == (3, 3)
+        assert (len(office.acked), len(office.buried)) == (3, 3)
         assert office.unsettled.held() == {b"1-0": 1}
         assert [record.getMessage() for record in caplog.records] == [
             "worker a cannot reschedule failed jobs, keeps trying, and leaves them pending meanwhile: "
             "WRONGTYPE delayed is a string"
         ]
-        office.broker.refuses_retries = None
+        del office.broker.trouble_of["reschedule"]
         await eventually(lambda: not office.unsettled.held())
-        assert office.broker.rescheduled == [failed(1)]
+        assert office.rescheduled == [failed(1)]
         await office.acker.end(patience_s=PATIENCE_S)
 
     async def test_a_refused_outcome_holds_up_no_other_of_its_kind(
         self, office: Office, caplog: pytest.LogCaptureFixture
     ) -> None:
-        office.broker.refused_jobs = {b"1-0"}
+        office.refused_jobs = {b"1-0"}
         office.acker.start()
         for number in range(1, 5):
             office.acker.bury(dead(number))
             await eventually(lambda: not office.unsettled.count())
-        assert office.broker.buried == [dead(2), dead(3), dead(4)]
+        assert office.buried == [dead(2), dead(3), dead(4)]
         assert office.unsettled.held() == {b"1-0": 1}
         assert len(caplog.records) == 1
         assert "ERR not that one" in caplog.text
-        office.broker.refused_jobs = set()
+        office.refused_jobs = set()
         await eventually(lambda: not office.unsettled.held())
-        assert office.broker.buried[-1] == dead(1)
+        assert office.buried[-1] == dead(1)
         await office.acker.end(patience_s=PATIENCE_S)
 
     async def test_jobs_that_are_refused_keep_no_others_from_being_read_until_they_take_too_much(
         self, office: Office
     ) -> None:
-        office.broker.refuses_retries = ReplyError("WRONGTYPE delayed is a string")
+        office.broker.trouble_of["reschedule"] = ReplyError("WRONGTYPE delayed is a string")
         for number in range(5000):
             office.acker.reschedule(failed(number))
         assert office.unsettled.count() == 5000
@@ -442,7 +409,7 @@ class TestKinds:
         await office.acker.end(patience_s=PATIENCE_S)
 
     async def test_an_end_does_not_wait_for_what_is_refused(self, office: Office) -> None:
-        office.broker.refuses_retries = ReplyError("WRONGTYPE delayed is a string")
+        office.broker.trouble_of["reschedule"] = ReplyError("WRONGTYPE delayed is a string")
         office.acker.reschedule(failed(1))
         office.acker.start()
         await eventually(lambda: not office.unsettled.count())
@@ -456,7 +423,7 @@ class TestMetrics:
     async def test_each_job_is_counted_by_its_own_answer(self) -> None:
         sink = InMemorySink()
         office = Office(metrics=GuardedSinks([sink]))
-        office.broker.fenced = {b"2-0", b"4-0"}
+        office.fenced = {b"2-0", b"4-0"}
         for number in (1, 2):
             office.acker.reschedule(failed(number))
         for number in (3, 4):
@@ -469,12 +436,12 @@ class TestMetrics:
     async def test_a_job_that_is_refused_is_counted_once_it_is_moved(self) -> None:
         sink = InMemorySink()
         office = Office(metrics=GuardedSinks([sink]))
-        office.broker.refused_jobs = {b"1-0"}
+        office.refused_jobs = {b"1-0"}
         office.acker.bury(dead(1))
         office.acker.start()
         await eventually(lambda: len(office.unsettled.held()) == 1 and not office.unsettled.count())
         assert (sink.job_outcomes, sink.dlq_routes) == ([], [])
-        office.broker.refused_jobs = set()
+        office.refused_jobs = set()
         await eventually(lambda: not office.unsettled.held())
         assert (len(sink.job_outcomes), len(sink.dlq_routes)) == (1, 1)
         await office.acker.end(patience_s=PATIENCE_S)

@@ -9,11 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 from unittest.mock import AsyncMock
 
 from pychasqui._core.delivery import Delivery
-from pychasqui._redis.broker import Broker
 from pychasqui._wire.worker_record import read_worker
 from pychasqui._worker.group_recovery import GroupRecovery
 from pychasqui._worker.heartbeat import Heartbeat, HeartbeatTimes
@@ -25,16 +24,22 @@ from pychasqui._worker.round_trips import RoundTrips
 from pychasqui._worker.shared import OnDeath, Shared
 from pychasqui._worker.worker_record_writer import WorkerRecordWriter
 from pychasqui.errors import ConnectionLost, ReplyError
+from tests.support.memory_broker import MemoryBroker
 from tests.support.worker_parts import ignore_death, make_shared
 
 PATIENCE_S = 2.0
 
 
-class FakeBroker:
-    """Answers keep() from the keeper's thread: what is in `stolen` is not ours any more."""
+class Redis:
+    """A broker that answers as the test says: entries in `stolen` are no longer ours."""
 
     def __init__(self) -> None:
-        self.connection = self
+        self.broker = MemoryBroker()
+        self.broker.answer_with = {
+            "renew_lease": self._renew_lease,
+            "rebuild_group": self._rebuild_group,
+            "leave_group": lambda *_: True,
+        }
         self.kept: list[list[bytes]] = []
         self.deliveries: list[dict[bytes, int]] = []
         self.stolen: set[bytes] = set()
@@ -42,59 +47,26 @@ class FakeBroker:
         self.has_group = True
         self.reports: list[dict[bytes, int]] = []
         self.reports_wanted = 1  # before the group is back
-        self.is_mute = False  # it answers keep(), and no more than that
-        self.has_pause = False
-        self.on_pause: Callable[[], object] = lambda: None
-        self.told: list[tuple[str, bytes, int]] = []
-        self.called = threading.Semaphore(0)
-        self.timeout_s = 60.0
-        self.left = 0
 
-    async def renew_lease(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
+    def publish_pause(self) -> None:
+        assert self.broker.on_pause is not None
+        self.broker.on_pause()
+
+    def _renew_lease(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
         if self.is_away:
             raise ConnectionLost("away")
         if not self.has_group:
             raise ReplyError("NOGROUP No such key")
         self.deliveries.append(dict(held))
         self.kept.append(sorted(dict(held)))
-        self.called.release()
         return [entry_id for entry_id, _ in held if entry_id in self.stolen]
 
-    async def rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
+    def _rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
         if self.is_away:
             raise ConnectionLost("away")
         self.reports.append(dict(held))
         self.has_group = len(self.reports) >= self.reports_wanted
         return self.has_group
-
-    async def write_worker_record(self, consumer: str, about: bytes, kept_ms: int) -> None:
-        self.told.append((consumer, about, kept_ms))
-
-    async def subscribe_to_pause(self, on_pause: Callable[[], None]) -> bool:
-        loop = asyncio.get_running_loop()  # messages come in the keeper's thread
-        self.on_pause = lambda: loop.call_soon_threadsafe(on_pause)
-        return True
-
-    async def is_paused(self) -> bool:
-        if self.is_mute:
-            raise ConnectionLost("away again")
-        return self.has_pause
-
-    async def now_ms(self) -> int:
-        return 0
-
-    async def leave_group(self, group: str, consumer: str) -> bool:
-        self.left += 1
-        return True
-
-    async def cap_leases(self, group: str, lease_ms: int) -> list[bytes]:
-        return []
-
-    def set_timeout(self, timeout_s: float) -> None:
-        self.timeout_s = timeout_s
-
-    async def close(self) -> None:
-        pass
 
 
 class FakeHoldings:
@@ -132,26 +104,26 @@ class Keeping:
 
     def __init__(
         self,
-        broker: FakeBroker,
+        redis: Redis,
         lanes: Any,
         shared: Shared,
         times: HeartbeatTimes,
         on_pause: Callable[[bool], None],
     ) -> None:
         self.shared, self.lease = shared, shared.lease
-        redis = cast(Broker, broker)
+        broker = redis.broker
         thread = LoopThread("heartbeat", shared.on_death)
         self.heartbeat = Heartbeat(
-            redis,
+            broker,
             shared,
             times,
             thread=thread,
             lanes=lanes,
             recovery=GroupRecovery("default", "a", times.lease_ms, shared.holdings),
-            round_trips=RoundTrips(redis, "a", shared.lease, times.lease_ms),
+            round_trips=RoundTrips(broker, "a", shared.lease, times.lease_ms),
             loop_watch=LoopWatch("a", shared.holdings, call_in_worker_loop=thread.call_in_worker_loop),
-            pause_watch=PauseWatch(redis, partial(thread.call_in_worker_loop, on_pause)),
-            record_writer=WorkerRecordWriter(redis, shared, lease_ms=times.lease_ms),
+            pause_watch=PauseWatch(broker, partial(thread.call_in_worker_loop, on_pause)),
+            record_writer=WorkerRecordWriter(broker, shared, lease_ms=times.lease_ms),
         )
 
     @property
@@ -161,7 +133,7 @@ class Keeping:
 
 @asynccontextmanager
 async def keeping(
-    broker: FakeBroker,
+    redis: Redis,
     lanes: Any,
     held: Callable[[], dict[bytes, int]],
     *,
@@ -175,7 +147,7 @@ async def keeping(
     if shared is None:
         shared = make_shared(holdings=FakeHoldings(held), on_death=on_death)
     times = HeartbeatTimes(lease_ms, every_s, every_s if hold_s is None else hold_s)
-    keeping = Keeping(broker, lanes, shared, times, on_pause)
+    keeping = Keeping(redis, lanes, shared, times, on_pause)
     async with asyncio.timeout(PATIENCE_S):
         await keeping.heartbeat.start()
     yield keeping
@@ -191,81 +163,81 @@ async def until(condition: Callable[[], Any]) -> None:
 
 def test_the_lease_begins_before_start_returns() -> None:
     async def check() -> None:
-        broker, lanes = FakeBroker(), FakeLanes()
+        redis, lanes = Redis(), FakeLanes()
         before = monotonic()
-        async with keeping(broker, lanes, dict, lease_ms=6000) as mine:
-            assert broker.kept == [[]]
+        async with keeping(redis, lanes, dict, lease_ms=6000) as mine:
+            assert redis.kept == [[]]
             assert before + 6 <= mine.lease.until <= monotonic() + 6
 
     asyncio.run(check())
 
 
 async def test_an_entry_held_from_one_renewal_to_the_next_is_renewed() -> None:
-    broker = FakeBroker()
-    async with keeping(broker, FakeLanes(), lambda: first(b"1-0", b"2-0"), every_s=0.01):
-        await until(lambda: len(broker.kept) >= 3)
-    assert broker.kept[:3] == [[], [b"1-0", b"2-0"], [b"1-0", b"2-0"]]
+    redis = Redis()
+    async with keeping(redis, FakeLanes(), lambda: first(b"1-0", b"2-0"), every_s=0.01):
+        await until(lambda: len(redis.kept) >= 3)
+    assert redis.kept[:3] == [[], [b"1-0", b"2-0"], [b"1-0", b"2-0"]]
 
 
 async def test_an_entry_that_has_ended_meanwhile_is_not_renewed() -> None:
-    broker = FakeBroker()
+    redis = Redis()
     held = first(b"1-0", b"2-0")
-    async with keeping(broker, FakeLanes(), lambda: dict(held), every_s=0.01):
-        await until(lambda: len(broker.kept) >= 2)
+    async with keeping(redis, FakeLanes(), lambda: dict(held), every_s=0.01):
+        await until(lambda: len(redis.kept) >= 2)
         del held[b"1-0"]
-        broker.kept.clear()
-        await until(lambda: len(broker.kept) >= 3)
-    assert broker.kept[-1] == [b"2-0"]
+        redis.kept.clear()
+        await until(lambda: len(redis.kept) >= 3)
+    assert redis.kept[-1] == [b"2-0"]
 
 
 async def test_a_renewal_larger_than_one_call_goes_in_several() -> None:
-    broker = FakeBroker()
+    redis = Redis()
     held = first(*(b"%d-0" % number for number in range(1200)))
-    async with keeping(broker, FakeLanes(), lambda: held, every_s=0.01):
-        await until(lambda: len(broker.kept) >= 4)
-    assert [len(ids) for ids in broker.kept[:4]] == [0, 500, 500, 200]
+    async with keeping(redis, FakeLanes(), lambda: held, every_s=0.01):
+        await until(lambda: len(redis.kept) >= 4)
+    assert [len(ids) for ids in redis.kept[:4]] == [0, 500, 500, 200]
 
 
 async def test_lost_entries_are_passed_to_the_lanes() -> None:
-    broker, lanes = FakeBroker(), FakeLanes()
-    broker.stolen = {b"2-0"}
-    async with keeping(broker, lanes, lambda: first(b"1-0", b"2-0"), every_s=0.01):
+    redis, lanes = Redis(), FakeLanes()
+    redis.stolen = {b"2-0"}
+    async with keeping(redis, lanes, lambda: first(b"1-0", b"2-0"), every_s=0.01):
         await until(lambda: lanes.lost)
     assert lanes.lost == {b"2-0"}
 
 
 async def test_each_entry_is_renewed_by_its_delivery() -> None:
-    broker = FakeBroker()
+    redis = Redis()
     held = {b"1-0": 1, b"2-0": 3}
-    async with keeping(broker, FakeLanes(), lambda: held, every_s=0.01):
-        await until(lambda: len(broker.deliveries) >= 2)
-    assert broker.deliveries[1] == held
+    async with keeping(redis, FakeLanes(), lambda: held, every_s=0.01):
+        await until(lambda: len(redis.deliveries) >= 2)
+    assert redis.deliveries[1] == held
 
 
 async def test_an_entry_that_has_come_back_by_another_delivery_is_new() -> None:
     """The last renewal was about the earlier delivery."""
-    broker = FakeBroker()
+    redis = Redis()
     held = first(b"1-0", b"2-0")
-    async with keeping(broker, FakeLanes(), lambda: dict(held), every_s=0.05):
-        await until(lambda: len(broker.kept) >= 2)
+    async with keeping(redis, FakeLanes(), lambda: dict(held), every_s=0.05):
+        await until(lambda: len(redis.kept) >= 2)
         held[b"1-0"] = 3
-        await until(lambda: len(broker.kept) >= 4)
-    assert broker.deliveries[2:4] == [{b"2-0": 1}, {b"1-0": 3, b"2-0": 1}]
+        await until(lambda: len(redis.kept) >= 4)
+    assert redis.deliveries[2:4] == [{b"2-0": 1}, {b"1-0": 3, b"2-0": 1}]
 
 
 async def test_a_lost_entry_starts_a_search_for_orphans() -> None:
-    broker = FakeBroker()
-    broker.stolen = {b"2-0"}
-    async with keeping(broker, FakeLanes(), lambda: first(b"1-0", b"2-0"), every_s=0.01) as mine:
+    redis = Redis()
+    redis.stolen = {b"2-0"}
+    async with keeping(redis, FakeLanes(), lambda: first(b"1-0", b"2-0"), every_s=0.01) as mine:
         await until(lambda: mine.has_news_of_orphans)
     assert mine.has_news_of_orphans
 
 
 async def test_an_entry_found_lost_after_a_lapse_is_reported() -> None:
-    broker, lanes = FakeBroker(), FakeLanes()
-    async with keeping(broker, lanes, lambda: first(b"1-0"), every_s=0.05) as mine:
-        await until(lambda: len(broker.kept) >= 2)
-        broker.stolen = {b"1-0"}
+    redis, lanes = Redis(), FakeLanes()
+    async with keeping(redis, lanes, lambda: first(b"1-0"), every_s=0.05) as mine:
+        await until(lambda: len(redis.kept) >= 2)
+        redis.stolen = {b"1-0"}
         mine.lease.renew(monotonic() - 1)
         await until(lambda: mine.has_news_of_orphans)
         assert lanes.renewals == 1
@@ -273,33 +245,33 @@ async def test_an_entry_found_lost_after_a_lapse_is_reported() -> None:
 
 
 async def test_a_lost_entry_that_is_settled_by_then_is_not_reported() -> None:
-    broker, lanes = FakeBroker(), FakeLanes()
-    broker.stolen = {b"2-0"}
+    redis, lanes = Redis(), FakeLanes()
+    redis.stolen = {b"2-0"}
     lanes.has_them = False
-    async with keeping(broker, lanes, lambda: first(b"1-0", b"2-0"), every_s=0.01) as mine:
+    async with keeping(redis, lanes, lambda: first(b"1-0", b"2-0"), every_s=0.01) as mine:
         await until(lambda: lanes.lost)
     assert not mine.has_news_of_orphans
 
 
 async def test_the_lease_ends_while_redis_is_away_and_begins_again() -> None:
-    broker, lanes = FakeBroker(), FakeLanes()
-    async with keeping(broker, lanes, dict, lease_ms=30, every_s=0.01) as mine:
-        broker.is_away = True
+    redis, lanes = Redis(), FakeLanes()
+    async with keeping(redis, lanes, dict, lease_ms=30, every_s=0.01) as mine:
+        redis.is_away = True
         await until(lambda: monotonic() > mine.lease.until)
         renewals, ran_out = lanes.renewals, mine.lease.until
-        broker.is_away = False
+        redis.is_away = False
         await until(lambda: lanes.renewals > renewals)
         assert mine.lease.until > ran_out
 
 
 async def test_every_held_entry_is_checked_after_a_lapse_before_it_may_start() -> None:
     """As after a pause of the whole process: an entry that was read just before may have another owner by now."""
-    broker, lanes = FakeBroker(), FakeLanes()
+    redis, lanes = Redis(), FakeLanes()
     held: dict[bytes, int] = {}
-    async with keeping(broker, lanes, lambda: dict(held), lease_ms=60_000, every_s=0.05) as mine:
-        await until(lambda: len(broker.kept) >= 2)
+    async with keeping(redis, lanes, lambda: dict(held), lease_ms=60_000, every_s=0.05) as mine:
+        await until(lambda: len(redis.kept) >= 2)
         held[b"1-0"] = 1
-        broker.stolen = {b"1-0"}
+        redis.stolen = {b"1-0"}
         mine.lease.renew(monotonic() - 1)
         await until(lambda: mine.lease.until > monotonic())
         await asyncio.sleep(0.005)
@@ -324,13 +296,13 @@ async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the
         decode=AsyncMock(),
         is_abandoned=bool,
     )
-    broker = FakeBroker()
-    async with keeping(broker, lanes, dict, shared=shared, lease_ms=60_000, every_s=0.05) as mine:
+    redis = Redis()
+    async with keeping(redis, lanes, dict, shared=shared, lease_ms=60_000, every_s=0.05) as mine:
         lanes.start()
         lanes.offer([Delivery("j1", "", 1, entry_id=b"1-0"), Delivery("j2", "", 2, entry_id=b"2-0")])
         await until(lambda: started)
-        await until(lambda: broker.kept[-1] == [b"1-0", b"2-0"])
-        broker.stolen = {b"2-0"}
+        await until(lambda: redis.kept[-1] == [b"1-0", b"2-0"])
+        redis.stolen = {b"2-0"}
         mine.lease.renew(monotonic() - 1)
 
         gate.set()  # the lane's next step now stands in the loop's queue, before anything that the keeper adds
@@ -344,175 +316,165 @@ async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the
 
 class TestGroupGone:
     async def test_held_entries_are_reported_until_the_group_is_back(self) -> None:
-        broker = FakeBroker()
-        broker.reports_wanted = 3
-        async with keeping(broker, FakeLanes(), lambda: {b"1-0": 1, b"2-0": 3}, every_s=0.2):
-            broker.has_group = False
-            await until(lambda: len(broker.kept) >= 2)
-        assert broker.reports == [{b"1-0": 1, b"2-0": 3}] * 3
+        redis = Redis()
+        redis.reports_wanted = 3
+        async with keeping(redis, FakeLanes(), lambda: {b"1-0": 1, b"2-0": 3}, every_s=0.2):
+            redis.has_group = False
+            await until(lambda: len(redis.kept) >= 2)
+        assert redis.reports == [{b"1-0": 1, b"2-0": 3}] * 3
 
     async def test_hurry_reports_before_the_next_renewal(self) -> None:
-        broker = FakeBroker()
-        async with keeping(broker, FakeLanes(), lambda: first(b"1-0"), every_s=60) as mine:
-            broker.has_group = False
+        redis = Redis()
+        async with keeping(redis, FakeLanes(), lambda: first(b"1-0"), every_s=60) as mine:
+            redis.has_group = False
             mine.shared.group_gone.send()
-            await until(lambda: len(broker.kept) >= 2)
-        assert broker.reports == [first(b"1-0")]
+            await until(lambda: len(redis.kept) >= 2)
+        assert redis.reports == [first(b"1-0")]
 
     async def test_held_entries_are_reported_also_while_the_loop_is_blocked(self) -> None:
-        broker = FakeBroker()
-        broker.reports_wanted = 1000
-        async with keeping(broker, FakeLanes(), lambda: first(b"1-0"), every_s=0.01):
-            broker.has_group = False
+        redis = Redis()
+        redis.reports_wanted = 1000
+        async with keeping(redis, FakeLanes(), lambda: first(b"1-0"), every_s=0.01):
+            redis.has_group = False
             time.sleep(0.3)
-            assert len(broker.reports) >= 2
+            assert len(redis.reports) >= 2
 
     async def test_the_lease_goes_on_during_the_reports(self) -> None:
-        broker, lanes = FakeBroker(), FakeLanes()
-        broker.reports_wanted = 1000
-        async with keeping(broker, lanes, dict, lease_ms=200, every_s=0.01) as mine:
-            broker.has_group = False
-            await until(lambda: len(broker.reports) >= 8)
+        redis, lanes = Redis(), FakeLanes()
+        redis.reports_wanted = 1000
+        async with keeping(redis, lanes, dict, lease_ms=200, every_s=0.01) as mine:
+            redis.has_group = False
+            await until(lambda: len(redis.reports) >= 8)
             assert mine.lease.until > monotonic()
         assert lanes.renewals == 0
 
     async def test_a_lapsed_lease_begins_again_only_when_every_owner_is_known(self) -> None:
-        broker, lanes = FakeBroker(), FakeLanes()
-        broker.reports_wanted = 4
-        async with keeping(broker, lanes, lambda: first(b"1-0"), every_s=0.05) as mine:
-            await until(lambda: len(broker.kept) >= 2)
-            broker.stolen = {b"1-0"}
+        redis, lanes = Redis(), FakeLanes()
+        redis.reports_wanted = 4
+        async with keeping(redis, lanes, lambda: first(b"1-0"), every_s=0.05) as mine:
+            await until(lambda: len(redis.kept) >= 2)
+            redis.stolen = {b"1-0"}
             mine.lease.renew(monotonic() - 1)
-            broker.has_group = False
-            await until(lambda: len(broker.reports) >= 3)
+            redis.has_group = False
+            await until(lambda: len(redis.reports) >= 3)
             assert mine.lease.until < monotonic()
             await until(lambda: lanes.renewals)
-            assert (lanes.lost, len(broker.reports)) == ({b"1-0"}, 4)
+            assert (lanes.lost, len(redis.reports)) == ({b"1-0"}, 4)
 
     async def test_orphans_are_searched_for_when_the_group_is_back(self) -> None:
         """An entry handed back since the last report is pending for this worker, by that report."""
-        broker = FakeBroker()
-        async with keeping(broker, FakeLanes(), dict) as mine:
+        redis = Redis()
+        async with keeping(redis, FakeLanes(), dict) as mine:
             assert not mine.has_news_of_orphans
-            broker.has_group = False
+            redis.has_group = False
             mine.shared.group_gone.send()
             await until(lambda: mine.has_news_of_orphans)
         assert mine.has_news_of_orphans
 
     async def test_a_redis_that_is_away_then_is_asked_again(self) -> None:
-        broker = FakeBroker()
-        async with keeping(broker, FakeLanes(), dict, every_s=0.05):
-            broker.has_group = False
-            broker.is_away = True
+        redis = Redis()
+        async with keeping(redis, FakeLanes(), dict, every_s=0.05):
+            redis.has_group = False
+            redis.is_away = True
             await asyncio.sleep(0.1)
-            broker.is_away = False
-            await until(lambda: len(broker.kept) >= 2)
-        assert len(broker.reports) == 1
+            redis.is_away = False
+            await until(lambda: len(redis.kept) >= 2)
+        assert len(redis.reports) == 1
 
 
 async def test_the_worker_record_is_written_with_each_renewal() -> None:
-    broker = FakeBroker()
-    async with keeping(broker, FakeLanes(), dict, lease_ms=6000, every_s=0.01):
-        await until(lambda: len(broker.told) >= 2)
-    (first_told, _) = broker.told[:2]
+    redis = Redis()
+    async with keeping(redis, FakeLanes(), dict, lease_ms=6000, every_s=0.01):
+        await until(lambda: len(redis.broker.asked("write_worker_record")) >= 2)
+    (first_told, _) = redis.broker.asked("write_worker_record")[:2]
     consumer, about, kept_ms = first_told
     assert (consumer, read_worker("a", about).concurrency, kept_ms) == ("a", 1, 12_000)
 
 
 async def test_a_pause_is_read_at_each_renewal_and_at_each_message() -> None:
-    broker, heard = FakeBroker(), list[bool]()
-    broker.has_pause = True
-    async with keeping(broker, FakeLanes(), dict, on_pause=heard.append):
+    redis, heard = Redis(), list[bool]()
+    redis.broker.is_queue_paused = True
+    async with keeping(redis, FakeLanes(), dict, on_pause=heard.append):
         await until(lambda: heard == [True])
-        broker.on_pause()
+        redis.publish_pause()
         await until(lambda: len(heard) > 1)
-        broker.has_pause = False
-        broker.on_pause()
+        redis.broker.is_queue_paused = False
+        redis.publish_pause()
         await until(lambda: len(heard) > 2)
     assert heard[:3] == [True, True, False]
 
 
 async def test_the_pause_callback_runs_in_the_thread_of_the_worker() -> None:
-    broker, threads = FakeBroker(), set[int]()
-    async with keeping(broker, FakeLanes(), dict, on_pause=lambda _: threads.add(threading.get_ident())):
+    redis, threads = Redis(), set[int]()
+    async with keeping(redis, FakeLanes(), dict, on_pause=lambda _: threads.add(threading.get_ident())):
         await until(lambda: threads)
     assert threads == {threading.get_ident()}
 
 
 async def test_the_lease_holds_also_if_the_pause_cannot_be_read() -> None:
-    broker, lanes, heard = FakeBroker(), FakeLanes(), list[bool]()
-    broker.is_mute = True
-    async with keeping(broker, lanes, dict, on_pause=heard.append, every_s=0.01) as mine:
-        await until(lambda: len(broker.kept) >= 3)
+    redis, lanes, heard = Redis(), FakeLanes(), list[bool]()
+    redis.broker.trouble_of["is_paused"] = ConnectionLost("away again")
+    async with keeping(redis, lanes, dict, on_pause=heard.append, every_s=0.01) as mine:
+        await until(lambda: len(redis.kept) >= 3)
         assert mine.lease.until > monotonic()
     assert heard == []
 
 
 async def test_stopping_ends_a_renewal_that_waits() -> None:
-    class Hanging(FakeBroker):
-        waits: bool = False
+    redis, waiting = Redis(), list[bool]()
 
-        async def renew_lease(
-            self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]
-        ) -> list[bytes]:
-            if self.kept:
-                self.waits = True
-                try:
-                    await asyncio.sleep(60)
-                finally:
-                    self.waits = False
-            return await super().renew_lease(group, consumer, lease_ms, held)
+    async def hang(*_: object) -> None:
+        if redis.kept:
+            waiting.append(True)
+            try:
+                await asyncio.sleep(60)
+            finally:
+                waiting.clear()
 
-    broker = Hanging()
-    async with keeping(broker, FakeLanes(), dict, every_s=0.01):
-        await until(lambda: broker.waits)
+    redis.broker.meanwhile["renew_lease"] = hang
+    async with keeping(redis, FakeLanes(), dict, every_s=0.01):
+        await until(lambda: waiting)
         stopping_at = monotonic()
     assert monotonic() - stopping_at < PATIENCE_S
-    assert not broker.waits
-    assert broker.kept == [[]]
+    assert not waiting
+    assert redis.kept == [[]]
 
 
 async def test_the_hold_on_entries_is_renewed_less_often_than_the_lease() -> None:
     """A thousand sleeping jobs would otherwise fill the append-only file."""
-    broker = FakeBroker()
-    async with keeping(broker, FakeLanes(), lambda: first(b"1-0"), every_s=0.01, hold_s=0.2):
-        await until(lambda: len(broker.kept) >= 30)
-    held = [position for position, ids in enumerate(broker.kept[:30]) if ids]
+    redis = Redis()
+    async with keeping(redis, FakeLanes(), lambda: first(b"1-0"), every_s=0.01, hold_s=0.2):
+        await until(lambda: len(redis.kept) >= 30)
+    held = [position for position, ids in enumerate(redis.kept[:30]) if ids]
     assert 1 <= len(held) <= 3
 
 
 async def test_a_renewal_is_sent_while_the_last_is_on_its_way() -> None:
     """Else no lease would hold where a round trip takes a good part of it."""
+    redis, lanes, under_way, most = Redis(), FakeLanes(), list[bool](), list[int]()
 
-    class Far(FakeBroker):
-        most = 0
-        under_way = 0
+    async def travel(*_: object) -> None:
+        under_way.append(True)
+        most.append(len(under_way))
+        await asyncio.sleep(0.25)
+        under_way.pop()
 
-        async def renew_lease(
-            self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]
-        ) -> list[bytes]:
-            self.under_way += 1
-            self.most = max(self.most, self.under_way)
-            await asyncio.sleep(0.25)
-            self.under_way -= 1
-            return await super().renew_lease(group, consumer, lease_ms, held)
-
-    broker, lanes = Far(), FakeLanes()
-    async with keeping(broker, lanes, dict, lease_ms=600, every_s=0.2) as mine:
-        await until(lambda: len(broker.kept) >= 4)
+    redis.broker.meanwhile["renew_lease"] = travel
+    async with keeping(redis, lanes, dict, lease_ms=600, every_s=0.2) as mine:
+        await until(lambda: len(redis.kept) >= 4)
         assert mine.lease.until > monotonic()
     assert lanes.renewals == 0
-    assert broker.most == 2
+    assert max(most) == 2
 
 
-async def test_a_death_of_the_thread_is_told() -> None:
-    class Broken(FakeBroker):
-        async def is_paused(self) -> bool:
-            if len(self.kept) > 1:
-                raise AssertionError("a defect")
-            return False
+async def test_a_death_of_the_thread_is_reported() -> None:
+    redis, deaths = Redis(), list[str]()
 
-    deaths: list[str] = []
-    async with keeping(Broken(), FakeLanes(), dict, every_s=0.01, on_death=lambda title, _: deaths.append(title)):
+    def fail(*_: object) -> None:
+        if len(redis.kept) > 1:
+            raise AssertionError("a defect")
+
+    redis.broker.meanwhile["is_paused"] = fail
+    async with keeping(redis, FakeLanes(), dict, every_s=0.01, on_death=lambda title, _: deaths.append(title)):
         await until(lambda: deaths)
     assert deaths == ["heartbeat"]
