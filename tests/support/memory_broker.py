@@ -92,6 +92,7 @@ class MemoryBroker(Broker):
         self.line.set()
         self.connected_as: int | None = 1  # None: the connection is lost
         self.timeout_s = 10.0
+        self.reply_bytes = 100  # what each reply to read() takes on the line
         self.now = 1_000_000  # the server's clock in ms
         self.stream: dict[bytes, list[bytes]] = {}
         self.groups: dict[str, MemoryGroup] = {}
@@ -172,7 +173,6 @@ class MemoryBroker(Broker):
 
     async def read(self, group: str, consumer: str, request: ReadRequest) -> Reading:
         await self._send("read", group, consumer, request)
-        reply_bytes = 100 * request.max_count
 
         async def arrive() -> list[Any]:
             self._raise_trouble("read", group, consumer, request)
@@ -182,10 +182,10 @@ class MemoryBroker(Broker):
             else:
                 entries = self._deliver(group, consumer, request.max_count)
             if 0 < len(entries) < request.small:
-                request.on_small_batch(entries, reply_bytes)
+                request.on_small_batch(entries, self.reply_bytes)
             return entries
 
-        return cast(Reading, MemoryReading(arrive(), reply_bytes))
+        return cast(Reading, MemoryReading(arrive(), self.reply_bytes))
 
     def _deliver(self, group: str, consumer: str, count: int) -> list[Any]:
         own = self._group(group)

@@ -6,15 +6,13 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
 
 from pychasqui._core.defaults import READ_COUNT
 from pychasqui._core.delivery import Delivery
-from pychasqui._redis.broker import Broker
-from pychasqui._redis.reading import ReadRequest
 from pychasqui._redis.replies import Bounds, Claimed
 from pychasqui._redis.socket import ReplyTooLarge
 from pychasqui._wire.envelope import encode_data, encode_envelope, encode_extras
@@ -30,6 +28,7 @@ from pychasqui._worker.release import Releaser
 from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
 from pychasqui.metrics import ReaderBatch
 from pychasqui.retry import RetryOverride
+from tests.support.memory_broker import MemoryBroker
 from tests.support.worker_parts import make_shared
 
 PATIENCE_S = 2.0
@@ -94,107 +93,63 @@ class FakeReclaimer:
     has_work = False
 
 
-async def _nothing() -> None:
-    """Nothing happens while the read is on its way."""
-
-
-async def _noted(held: dict[bytes, int]) -> None:
-    """Ignores the report."""
-
-
-class FakeReading:
-    reply_bytes = 100
-
-    def __init__(self, answer: Awaitable[list[Any]]) -> None:
-        self._answer = answer
-
-    def __await__(self) -> Generator[Any, None, list[Any]]:
-        return self._answer.__await__()
-
-
-class FakeBroker:
-    """Plays back one answer a read, then waits; an answer may be an error."""
+class Redis:
+    """A broker that plays back one answer a read, then waits; an answer may be an error."""
 
     def __init__(self) -> None:
-        self.connection = self
-        self.read_bytes = 100
+        self.broker = MemoryBroker()
+        self.broker.connected_as = None
+        self.broker.answer_with = {
+            "read": self._read,
+            "read_within": lambda *_: [],
+            "last_pending_id": lambda *_: b"999999-0",
+            "list_pending": self._list_pending,
+            "release_entries": lambda group, consumer, held: len(held),
+            "rebuild_group": lambda *_: True,
+        }
         self.answers: list[list[Any] | RedisTrouble] = []
-        self.asked: list[tuple[int, int | None]] = []  # count and block_ms of each read
         self.pages: list[list[Claimed]] = []
-        self.on_page: Callable[[], None] = lambda: None
-        self.on_read: Callable[[], Awaitable[object]] = _nothing
-        self.on_ack: Callable[[], None] = lambda: None
-        self.on_report: Callable[[dict[bytes, int]], Awaitable[None]] = _noted
-        self.on_release: Callable[[], Awaitable[object]] = _nothing
-        self.released: list[bytes] = []
-        self.client_id: int | None = None
-        self.unblocked: list[int] = []
-        self.unblock_trouble: RedisTrouble | None = None
         self.is_idle = asyncio.Event()
+        self.on_read: Callable[[], Awaitable[object]] | None = None  # runs before a read is answered
+        self.on_page: Callable[[], object] | None = None  # runs before a page of orphans is answered
 
     @property
-    def is_connected(self) -> bool:
-        return self.client_id is not None
+    def asked(self) -> list[tuple[int, int | None]]:
+        """Count and block_ms of each read."""
+        return [(request.max_count, request.block_ms) for _, _, request in self.broker.asked("read")]
 
-    async def unblock(self, client_id: int) -> None:
-        if self.unblock_trouble is not None:
-            raise self.unblock_trouble
-        self.unblocked.append(client_id)
+    @property
+    def released(self) -> list[bytes]:
+        return [entry_id for _, _, held in self.broker.asked("release_entries") for entry_id, _ in held]
 
-    def drop(self, reason: BaseException) -> None:
-        pass
+    @property
+    def unblocked(self) -> list[int]:
+        return [client_id for (client_id,) in self.broker.answered("unblock")]
 
-    async def read(self, group: str, consumer: str, request: ReadRequest) -> FakeReading:
-        self.asked.append((request.max_count, request.block_ms))
-        return FakeReading(self._answer(request))
-
-    async def _answer(self, request: ReadRequest) -> list[Any]:
+    async def _read(self, *_: Any) -> list[Any]:
         if not self.answers:
             self.is_idle.set()
             await asyncio.sleep(60)
-        await self.on_read()
+        if self.on_read is not None:
+            await self.on_read()
         answer = self.answers.pop(0)
         if isinstance(answer, RedisTrouble):
             raise answer
-        if len(answer) < request.small:
-            request.on_small_batch(answer, self.read_bytes)
         return answer
 
-    async def read_within(self, group: str, consumer: str, count: int, bounds: Bounds) -> list[Claimed]:
-        return []
-
-    async def last_pending_id(self, group: str) -> bytes | None:
-        return b"999999-0"
-
-    async def list_pending(
-        self, group: str, consumer: str, after: bytes, last: bytes, count: int, bounds: Bounds
-    ) -> list[Claimed]:
+    async def _list_pending(self, *_: Any) -> list[Claimed]:
         await asyncio.sleep(0)
         page = self.pages.pop(0) if self.pages else []
-        self.on_page()
+        if self.on_page is not None:
+            self.on_page()
         return page
-
-    async def ack(self, group: str, ids: list[bytes]) -> None:
-        self.on_ack()
-
-    async def release_entries(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
-        await self.on_release()
-        self.released += [entry_id for entry_id, _ in held]
-        return len(held)
-
-    async def cap_leases(self, group: str, lease_ms: int) -> list[bytes]:
-        return []
-
-    async def rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
-        await self.on_report(dict(held))
-        return True
 
 
 class ReaderBench:
     """A reader with everything around it faked."""
 
     def __init__(self, max_attempts: int = 3) -> None:
-        self.broker, self.lanes = FakeBroker(), FakeLanes()
+        self.redis, self.lanes = Redis(), FakeLanes()
         self.rejected: list[tuple[bytes, int, str]] = []
         self.exhausted: list[int] = []
         self.group_gone = 0
@@ -209,7 +164,7 @@ class ReaderBench:
             on_rejected=lambda entry_id, delivery, _, reason, __: self.rejected.append((entry_id, delivery, reason)),
             on_exhausted=lambda job: self.exhausted.append(job.data),
         )
-        broker, lanes = cast(Broker, self.broker), cast(Lanes, self.lanes)
+        broker, lanes = self.redis.broker, cast(Lanes, self.lanes)
         self.prefetch = Prefetch(self.shared, lanes, read_count=100, max_bytes=16 * 2**20, max_entry_bytes=2**20)
         self.intake = Intake(self.shared, lanes, decoder, self.recovery, self.prefetch, on_batch=self._note_batch)
         releaser = Releaser(broker, self.shared, lanes)
@@ -231,21 +186,21 @@ class ReaderBench:
         )
 
     def _note_batch(self, batch: ReaderBatch) -> None:
-        self.asked_before.append(len(self.broker.asked))
+        self.asked_before.append(len(self.redis.asked))
 
     def _see_group_gone(self) -> None:
         self.group_gone += 1
 
     async def report(self) -> None:
-        await self.recovery.report(cast(Broker, self.broker))
+        await self.recovery.report(self.redis.broker)
 
     async def read(self, *answers: list[Any] | RedisTrouble) -> None:
         """Let the reader have these answers, one after another."""
-        self.broker.answers += answers
-        self.broker.is_idle.clear()
+        self.redis.answers += answers
+        self.redis.is_idle.clear()
         self.reader.start()
         async with asyncio.timeout(PATIENCE_S):
-            await self.broker.is_idle.wait()
+            await self.redis.is_idle.wait()
         await self.reader.end(patience_s=0)
         self.reader._is_stopping = False
 
@@ -325,7 +280,7 @@ class TestAttempts:
         bench = ReaderBench(max_attempts=9)
         await bench.read([entry(1)])
         bench.intake.take_claimed([claimed(2, deliveries=2)])
-        bench.broker.pages = [[claimed(3, deliveries=4)]]
+        bench.redis.pages = [[claimed(3, deliveries=4)]]
         await bench.orphans.adopt()
         assert bench.lanes.held() == {b"1-0": 1, b"2-0": 3, b"3-0": 4}
 
@@ -351,34 +306,34 @@ class TestAttempts:
 class TestLostReplies:
     async def test_the_reader_finds_the_entries_of_a_lost_reply(self) -> None:
         bench = ReaderBench()
-        bench.broker.pages = [[claimed(1), claimed(2)], [claimed(3, deliveries=3)]]
+        bench.redis.pages = [[claimed(1), claimed(2)], [claimed(3, deliveries=3)]]
         await bench.read(ConnectionLost("cut"), [entry(4)])
         assert bench.lanes.numbers == [1, 2, 3, 4]
         assert [job.attempt for job in bench.lanes.jobs] == [0, 0, 2, 0]
 
     async def test_an_entry_that_is_held_already_is_not_offered_again(self) -> None:
         bench = ReaderBench()
-        bench.broker.pages = [[claimed(1), claimed(2)]]
+        bench.redis.pages = [[claimed(1), claimed(2)]]
         await bench.read([entry(1)], ConnectionLost("cut"))
         assert sorted(bench.lanes.numbers) == [1, 2]
 
     async def test_the_reader_searches_once_for_each_loss(self) -> None:
         bench = ReaderBench()
-        bench.broker.pages = [[claimed(1)], [], [claimed(1)]]
+        bench.redis.pages = [[claimed(1)], [], [claimed(1)]]
         await bench.read(ConnectionLost("cut"), [entry(2)], [entry(3)])
         assert bench.lanes.numbers == [1, 2, 3]
 
     async def test_an_entry_claimed_while_the_reader_searches_is_offered_once(self) -> None:
         bench = ReaderBench()
-        bench.broker.pages = [[claimed(1, deliveries=2)]]
-        bench.broker.on_page = lambda: bench.intake.take_claimed([claimed(1)]) if not bench.lanes.jobs else None
+        bench.redis.pages = [[claimed(1, deliveries=2)]]
+        bench.redis.on_page = lambda: bench.intake.take_claimed([claimed(1)]) if not bench.lanes.jobs else None
         await bench.read(ConnectionLost("cut"))
         assert bench.lanes.numbers == [1]
 
     async def test_an_entry_that_was_found_and_is_claimed_later_is_offered_once(self) -> None:
         """The takeover came before the search in Redis, and its reply after it."""
         bench = ReaderBench()
-        bench.broker.pages = [[claimed(1, deliveries=2)]]
+        bench.redis.pages = [[claimed(1, deliveries=2)]]
         await bench.read(ConnectionLost("cut"))
         bench.intake.take_claimed([claimed(1)])
         assert bench.lanes.numbers == [1]
@@ -386,8 +341,8 @@ class TestLostReplies:
     async def test_an_entry_found_while_its_delivery_is_on_its_way_is_offered_once(self) -> None:
         """The reclaimer searches for orphans too, at the start and after its own losses, while the reader reads."""
         bench = ReaderBench()
-        bench.broker.pages = [[claimed(1)]]
-        bench.broker.on_read = bench.orphans.adopt
+        bench.redis.pages = [[claimed(1)]]
+        bench.redis.on_read = bench.orphans.adopt
         await bench.read([entry(1), entry(2)])
         assert sorted(bench.lanes.numbers) == [1, 2]
 
@@ -399,15 +354,15 @@ class TestLostReplies:
             assert bench.lanes.numbers == [1]
             bench.lanes.jobs.clear()
 
-        bench.broker.pages = [[claimed(1)]]
-        bench.broker.on_read = find_and_finish
+        bench.redis.pages = [[claimed(1)]]
+        bench.redis.on_read = find_and_finish
         await bench.read([entry(1), entry(2)])
         assert bench.lanes.numbers == [2]
 
     async def test_an_entry_that_arrives_while_deleted_orphans_are_acked_is_offered_once(self) -> None:
         bench = ReaderBench()
-        bench.broker.pages = [[Claimed(b"9-0", None, 1), claimed(1)]]
-        bench.broker.on_ack = lambda: bench.intake.take_fresh([entry(1)])
+        bench.redis.pages = [[Claimed(b"9-0", None, 1), claimed(1)]]
+        bench.redis.broker.meanwhile["ack"] = lambda *_: bench.intake.take_fresh([entry(1)])
         await bench.read(ConnectionLost("cut"))
         assert bench.lanes.numbers == [1]
 
@@ -422,7 +377,7 @@ class TestComingBack:
     async def test_an_entry_that_still_runs_here_is_no_orphan(self) -> None:
         bench = ReaderBench()
         bench.intake.take_claimed([claimed(1, deliveries=0)])
-        bench.broker.pages = [[claimed(1, deliveries=3)]]
+        bench.redis.pages = [[claimed(1, deliveries=3)]]
         await bench.orphans.adopt()
         assert [job.number for job in bench.lanes.jobs] == [1]
 
@@ -431,7 +386,7 @@ class TestComingBack:
         bench.intake.take_claimed([claimed(1, deliveries=0)])
         bench.intake.take_claimed([claimed(1, deliveries=2)])
         bench.lanes.jobs.clear()
-        bench.broker.pages = [[claimed(1, deliveries=3)]]
+        bench.redis.pages = [[claimed(1, deliveries=3)]]
         await bench.orphans.adopt()
         assert [(job.number, job.attempt) for job in bench.lanes.jobs] == [(3, 2)]
 
@@ -441,16 +396,16 @@ class TestShedding:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2), entry(3)])
         await bench.reader._shed()
-        assert (bench.lanes.numbers, bench.broker.released) == ([1], [b"2-0", b"3-0"])
+        assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
 
     async def test_an_entry_that_is_being_handed_back_is_no_orphan(self) -> None:
         """Another worker takes it as soon as it is released, so it must not run here as well."""
         bench = ReaderBench()
         await bench.read([entry(1), entry(2), entry(3)])
-        bench.broker.pages = [[claimed(1), claimed(2), claimed(3)]]
-        bench.broker.on_release = bench.orphans.adopt
+        bench.redis.pages = [[claimed(1), claimed(2), claimed(3)]]
+        bench.redis.broker.meanwhile["release_entries"] = lambda *_: bench.orphans.adopt()
         await bench.reader._shed()
-        assert (bench.lanes.numbers, bench.broker.released) == ([1], [b"2-0", b"3-0"])
+        assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
 
 
 class TestReadingAhead:
@@ -459,7 +414,7 @@ class TestReadingAhead:
     @pytest.fixture
     async def bench(self) -> ReaderBench:
         bench = ReaderBench()
-        bench.broker.client_id = 7
+        bench.redis.broker.connected_as = 7
         bench.lanes.free = bench.prefetch._read_count = WORTH_READING
         bench.prefetch._estimate.rate = 1e6
         bench.prefetch._estimate._at = float("inf")  # nothing is measured: it stays so
@@ -473,11 +428,11 @@ class TestReadingAhead:
         await bench.read(self.batch(0), self.batch(1000), self.batch(2000, 3))
         assert len(bench.lanes.jobs) == 2 * WORTH_READING + 3
         assert bench.asked_before == [2, 3, 3]
-        assert [block_ms for _, block_ms in bench.broker.asked] == [100, None, None, 100]
+        assert [block_ms for _, block_ms in bench.redis.asked] == [100, None, None, 100]
 
     async def test_a_read_that_brings_less_ends_it(self, bench: ReaderBench) -> None:
         await bench.read(self.batch(0, WORTH_READING - 1), self.batch(1000, 3))
-        assert [block_ms for _, block_ms in bench.broker.asked] == [100, 100, 100]
+        assert [block_ms for _, block_ms in bench.redis.asked] == [100, 100, 100]
 
     @pytest.mark.parametrize(
         "why",
@@ -509,7 +464,7 @@ class TestReadingAhead:
         if why == "slow handler":
             bench.prefetch._estimate.rate = 10 * WORTH_READING - 11
         if why == "no connection":
-            bench.broker.client_id = None
+            bench.redis.broker.connected_as = None
         if why == "little room":
             bench.lanes.free = -3 * READ_COUNT
         if why == "weight":
@@ -531,21 +486,21 @@ class TestReadingAhead:
             if answered == 2:
                 await bench.report()
 
-        bench.broker.on_read = report_at_the_second
+        bench.redis.on_read = report_at_the_second
         await bench.read(self.batch(0), self.batch(1000), self.batch(2000, 3), self.batch(3000, 3))
         assert {job.data // 1000 for job in bench.lanes.jobs} == {0, 3}
         assert len(bench.lanes.jobs) == WORTH_READING + 3
 
     async def test_no_entry_is_read_while_too_many_outcomes_are_unsettled(self, bench: ReaderBench) -> None:
         bench.lanes.unsettled = MAX_UNSETTLED + 1
-        bench.broker.answers = [[entry(1)]]
+        bench.redis.answers = [[entry(1)]]
         bench.reader.start()
         await asyncio.sleep(0.05)
-        assert bench.broker.asked == []
+        assert bench.redis.asked == []
         bench.lanes.unsettled = MAX_UNSETTLED
         bench.shared.settled.send()
         async with asyncio.timeout(PATIENCE_S):
-            await bench.broker.is_idle.wait()
+            await bench.redis.is_idle.wait()
         assert bench.lanes.numbers == [1]
         await bench.reader.end(patience_s=0)
 
@@ -555,7 +510,7 @@ class TestReport:
 
     async def test_an_entry_asked_for_before_the_report_that_comes_after_it_is_not_started(self) -> None:
         bench = ReaderBench()
-        bench.broker.on_read = bench.report
+        bench.redis.on_read = bench.report
         await bench.read([entry(1)])
         assert bench.lanes.numbers == []
 
@@ -563,11 +518,11 @@ class TestReport:
         bench = ReaderBench()
 
         async def report_once() -> None:
-            bench.broker.on_read = _nothing
+            bench.redis.on_read = None
             await bench.report()
 
-        bench.broker.on_read = report_once
-        bench.broker.pages = [[claimed(1)]]
+        bench.redis.on_read = report_once
+        bench.redis.pages = [[claimed(1)]]
         await bench.read([entry(1)], [entry(2)])
         assert bench.lanes.numbers == [1, 2]
 
@@ -583,15 +538,15 @@ class TestReport:
 
     async def test_a_page_of_orphans_from_before_the_report_is_not_started(self) -> None:
         bench = ReaderBench()
-        bench.broker.pages = [[claimed(1)], [claimed(2)], [claimed(1)]]
+        bench.redis.pages = [[claimed(1)], [claimed(2)], [claimed(1)]]
         reports = iter([False, True])
 
         async def page(*_: Any) -> list[Claimed]:
             if next(reports, False):
                 await bench.report()
-            return bench.broker.pages.pop(0) if bench.broker.pages else []
+            return bench.redis.pages.pop(0) if bench.redis.pages else []
 
-        bench.broker.list_pending = page  # type: ignore[assignment, method-assign]
+        bench.redis.broker.answer_with["list_pending"] = page
         await bench.orphans.adopt()
         assert bench.lanes.numbers == [1]
         assert bench.orphan_flag.is_set
@@ -605,7 +560,7 @@ class TestReport:
             asked.set()
             await arrived.wait()
 
-        bench.broker.on_report = under_way
+        bench.redis.broker.meanwhile["rebuild_group"] = lambda *arguments: under_way(dict(arguments[-1]))
         reporting = asyncio.create_task(bench.report())
         await asked.wait()
         with bench.intake.expecting():
@@ -622,7 +577,7 @@ class TestReport:
         async def fails(held: dict[bytes, int]) -> None:
             raise ConnectionLost("cut")
 
-        bench.broker.on_report = fails
+        bench.redis.broker.meanwhile["rebuild_group"] = lambda *arguments: fails(dict(arguments[-1]))
         with pytest.raises(ConnectionLost):
             await bench.report()
         await bench.read([entry(1)])
@@ -646,7 +601,7 @@ class TestReport:
             asyncio.run(bench.report())
 
         bench.lanes.offer = slowly  # type: ignore[method-assign]
-        bench.broker.on_report = note
+        bench.redis.broker.meanwhile["rebuild_group"] = lambda *arguments: note(dict(arguments[-1]))
         speaking = threading.Thread(target=speak)
         speaking.start()
         bench.intake.take_claimed([claimed(1, deliveries=2), claimed(2)])
@@ -677,30 +632,30 @@ class TestRebuiltGroup:
 class TestPause:
     async def test_no_entry_is_read_while_the_queue_is_paused(self) -> None:
         bench = ReaderBench()
-        bench.broker.answers = [[entry(1)]]
+        bench.redis.answers = [[entry(1)]]
         bench.reader.pause(True)
         bench.reader.start()
         await asyncio.sleep(0.01)
         assert bench.lanes.numbers == []
         bench.reader.pause(False)
         async with asyncio.timeout(PATIENCE_S):
-            await bench.broker.is_idle.wait()
+            await bench.redis.is_idle.wait()
         assert bench.lanes.numbers == [1]
         await bench.reader.end(patience_s=0)
 
     async def wait_in_a_read(self) -> ReaderBench:
         bench = ReaderBench()
-        bench.broker.client_id = 7
+        bench.redis.broker.connected_as = 7
         bench.reader.start()
         async with asyncio.timeout(PATIENCE_S):
-            await bench.broker.is_idle.wait()
+            await bench.redis.is_idle.wait()
         return bench
 
     async def test_a_read_that_waits_ends_when_the_queue_is_paused(self) -> None:
         bench = await self.wait_in_a_read()
         bench.reader.pause(True)
         await asyncio.sleep(0)
-        assert bench.broker.unblocked == [7]
+        assert bench.redis.unblocked == [7]
         await bench.reader.end(patience_s=0)
 
     async def test_hearing_the_same_again_changes_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -709,7 +664,7 @@ class TestPause:
         for is_paused in (False, True, True, False, False):
             bench.reader.pause(is_paused)
             await asyncio.sleep(0)
-        assert bench.broker.unblocked == [7]
+        assert bench.redis.unblocked == [7]
         assert [record.getMessage() for record in caplog.records] == [
             "the queue is paused for worker a",
             "the queue is resumed for worker a",
@@ -718,7 +673,7 @@ class TestPause:
 
     async def test_a_server_that_cannot_end_the_read_harms_nothing(self) -> None:
         bench = await self.wait_in_a_read()
-        bench.broker.unblock_trouble = ConnectionLost("away")
+        bench.redis.broker.trouble_of["unblock"] = ConnectionLost("away")
         bench.reader.pause(True)
         await asyncio.sleep(0)
         await bench.reader.end(patience_s=0)
@@ -731,9 +686,9 @@ class TestPause:
         bench.reader.pause(True)
         bench.reader.start()
         async with asyncio.timeout(PATIENCE_S):
-            while not bench.broker.released:
+            while not bench.redis.released:
                 await asyncio.sleep(0)
-        assert (bench.lanes.numbers, bench.broker.released) == ([], [b"1-0", b"2-0"])
+        assert (bench.lanes.numbers, bench.redis.released) == ([], [b"1-0", b"2-0"])
         await bench.reader.end(patience_s=0)
 
     async def test_a_paused_reader_stops(self) -> None:
@@ -775,7 +730,7 @@ class TestHeldEntries:
         bench = ReaderBench()
         with bench.intake.expecting():
             bench.intake.take_claimed([claimed(5)])
-        bench.broker.pages = [[claimed(7)]]
+        bench.redis.pages = [[claimed(7)]]
         await bench.orphans.adopt()
         await bench.read([entry(5), entry(6), entry(7)])
         assert bench.lanes.numbers == [5, 7, 6]
@@ -836,11 +791,11 @@ class TestBytes:
             read.append((count, bounds))
             return waiting.pop(0) if waiting else []
 
-        bench.broker.read_within = read_within  # type: ignore[method-assign]
+        bench.redis.broker.answer_with["read_within"] = read_within
         bench.prefetch._entry_size.bytes = 2.0**28
         await bench.read([entry(3)], [entry(4)])
         assert bench.lanes.numbers == [1, 2, 3, 4]
-        assert [count for count, _ in bench.broker.asked] == [1, 1, 1]
+        assert [count for count, _ in bench.redis.asked] == [1, 1, 1]
         assert {bounds.max_bytes for _, bounds in read} == {2**20}
 
     async def test_a_reply_that_is_too_large_makes_it_read_by_bytes(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -848,7 +803,7 @@ class TestBytes:
         bench = ReaderBench()
         await bench.read([entry(1)])
         assert bench.prefetch._entry_size.bytes < 1000
-        bench.broker.pages = [[claimed(2)]]
+        bench.redis.pages = [[claimed(2)]]
         await bench.read(ReplyTooLarge("a reply takes more than 9 bytes"), [entry(3)])
         assert bench.lanes.numbers == [1, 2, 3]
         assert bench.prefetch._entry_size.bytes > 2**22
@@ -856,22 +811,22 @@ class TestBytes:
 
     async def test_orphans_are_adopted_as_there_is_room_for_them(self) -> None:
         bench = ReaderBench()
-        bench.broker.pages = [[claimed(1)], [claimed(2)], [claimed(3)]]
+        bench.redis.pages = [[claimed(1)], [claimed(2)], [claimed(3)]]
         bench.prefetch._entry_size.bytes, bench.lanes.waiting = 2.0**28, 1
 
         def fill_up() -> None:
             bench.lanes.waiting_bytes = 2**30
 
-        bench.broker.on_page = fill_up
+        bench.redis.on_page = fill_up
         assert await bench.orphans.adopt()
         assert (bench.lanes.numbers, bench.orphan_flag.is_set) == ([1], True)
-        bench.broker.on_page, bench.lanes.waiting_bytes = lambda: None, 0
+        bench.redis.on_page, bench.lanes.waiting_bytes = None, 0
         assert not await bench.orphans.adopt()
         assert (bench.lanes.numbers, bench.orphan_flag.is_set) == ([1, 2, 3], False)
 
     async def test_an_orphan_that_is_too_large_is_rejected_by_its_size(self) -> None:
         bench = ReaderBench()
-        bench.broker.pages = [[Claimed(b"1-0", None, 3, size=2**27), claimed(2)]]
+        bench.redis.pages = [[Claimed(b"1-0", None, 3, size=2**27), claimed(2)]]
         await bench.orphans.adopt()
         assert (bench.lanes.numbers, bench.rejected) == ([2], [(b"1-0", 3, "oversize_payload")])
 

@@ -20,7 +20,9 @@ from tests.support.waiting import eventually
 PATIENCE_S = 2.0
 
 
-class FakeBroker:
+class FakeResults:
+    """Stored results and recent events, as ResultsBroker and EventsBroker read them."""
+
     def __init__(self) -> None:
         self.stored: dict[str, bytes] = {}
         self.recent: list[list[Any]] = []
@@ -95,7 +97,7 @@ def dead(job_id: str, **fields: Any) -> QueueEvent:
 
 class Hub:
     def __init__(self) -> None:
-        self.broker, self.events = FakeBroker(), FakeEvents()
+        self.broker, self.events = FakeResults(), FakeEvents()
         self.look = FakeLook()
         self.results = Results(
             lambda: cast(ResultsBroker, self.broker),
