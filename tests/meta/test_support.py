@@ -14,6 +14,8 @@ import pytest
 import redis
 import redis.asyncio
 
+from pychasqui._core import clock
+from tests.support.clock import FakeClock
 from tests.support.leaks import leaked_keys
 from tests.support.proxy import Proxy, _Frames
 from tests.support.server import PROJECT, RedisServer
@@ -303,3 +305,15 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+class TestFakeClock:
+    def test_a_fake_clock_stands_still_until_the_test_moves_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        fake = FakeClock(5.0).install(monkeypatch)
+        assert [clock.monotonic(), clock.lease_clock(), clock.monotonic()] == [5.0] * 3
+        fake.now = 7.5
+        assert clock.monotonic() == 7.5
+
+    def test_a_fake_clock_with_a_step_moves_on_at_each_reading(self) -> None:
+        fake = FakeClock(1.0, step_s=0.5)
+        assert [fake(), fake(), fake()] == [1.0, 1.5, 2.0]

@@ -11,11 +11,11 @@ import pytest
 from pychasqui._core.delivery import Delivery
 from pychasqui._redis.commands import Buried, Rescheduled
 from pychasqui._wire.envelope import decode_envelope, encode_data, encode_extras, read_extra, split_member
-from pychasqui._worker import failures as module
 from pychasqui._worker.failure_log import MAX_KINDS, FailureLog
 from pychasqui._worker.failures import LINES_A_SECOND, MAX_UNKNOWN_KINDS, FailureHandler, next_run
 from pychasqui.errors import RetryLater, UnrecoverableError
 from pychasqui.retry import BackoffSpec, RetryOverride, RetryPolicy
+from tests.support.clock import FakeClock
 
 POLICY = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=0)
 
@@ -303,13 +303,12 @@ class TestLog:
     def test_a_burst_of_deaths_is_summed_up(
         self, bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        now = 1000.0
+        clock = FakeClock().install(monkeypatch)
         caplog.set_level(logging.WARNING, "chasqui.worker")
-        monkeypatch.setattr(module, "monotonic", lambda: now)
         for _ in range(101):
             bench.handler.failed(job(attempt=2), LookupError())
         assert len(caplog.messages) == 1 + LINES_A_SECOND
-        now = 1001.0
+        clock.now = 1001.0
         bench.handler.failed(job(attempt=2), LookupError())
         assert len(caplog.messages) == 1 + LINES_A_SECOND + 2
         assert "90 more" in caplog.messages[1 + LINES_A_SECOND]

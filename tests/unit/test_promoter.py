@@ -11,9 +11,9 @@ import pytest
 from pychasqui._core.limits import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
 from pychasqui._redis.replies import OtherLeader, Promotion
 from pychasqui._worker import leader
-from pychasqui._worker import promoter as module
 from pychasqui._worker.promoter import ALERT_EVERY_S, ALERT_FOR_S, PromoterService
 from pychasqui.errors import ConnectionLost, ReplyError
+from tests.support.clock import FakeClock
 from tests.support.memory_broker import MemoryBroker
 from tests.support.worker_parts import ignore_death
 
@@ -30,13 +30,11 @@ def promoter_of(broker: MemoryBroker) -> PromoterService:
     return PromoterService(broker, "me", on_death=ignore_death)
 
 
-class Bench:
+class PromoterBench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
+        self.clock = FakeClock().install(monkeypatch)
         self.broker = MemoryBroker()
         self.promoter = PromoterService(self.broker, "me", on_death=ignore_death, events_max_len=7)
-        for patched in (module, leader):
-            monkeypatch.setattr(patched, "monotonic", lambda: self.now)
 
     async def tick(self, reply: Promotion | None = None, *, hears: bool = True) -> float:
         if reply is not None:
@@ -46,38 +44,38 @@ class Bench:
     @property
     def looks_at(self) -> float:
         """In how many seconds it looks because of a job that it knows of."""
-        return self.promoter._next_due - self.now
+        return self.promoter._next_due - self.clock.now
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(monkeypatch)
+def bench(monkeypatch: pytest.MonkeyPatch) -> PromoterBench:
+    return PromoterBench(monkeypatch)
 
 
 class TestLeading:
-    async def test_the_promoter_asks_for_the_lease_and_promotes_in_one_call(self, bench: Bench) -> None:
+    async def test_the_promoter_asks_for_the_lease_and_promotes_in_one_call(self, bench: PromoterBench) -> None:
         await bench.tick()
         assert bench.broker.asked("promote") == [("me", PROMOTER_LEASE_MS, PROMOTE_BATCH, 7)]
 
-    async def test_an_empty_delayed_set_is_looked_at_often_enough_to_keep_the_lease(self, bench: Bench) -> None:
+    async def test_an_empty_delayed_set_is_looked_at_often_enough_to_keep_the_lease(self, bench: PromoterBench) -> None:
         assert await bench.tick(Promotion(True, 0, 0, -1)) == LOOK_S
         assert LOOK_S * 1000 < PROMOTER_LEASE_MS
         assert bench.looks_at == NEVER
 
-    async def test_the_promoter_sleeps_until_the_next_job_is_due(self, bench: Bench) -> None:
+    async def test_the_promoter_sleeps_until_the_next_job_is_due(self, bench: PromoterBench) -> None:
         assert await bench.tick(Promotion(True, 0, 0, 200)) == PROMOTE_EVERY_S
         assert bench.looks_at == pytest.approx(0.2)
 
-    async def test_the_promoter_looks_at_once_after_a_full_batch(self, bench: Bench) -> None:
+    async def test_the_promoter_looks_at_once_after_a_full_batch(self, bench: PromoterBench) -> None:
         assert await bench.tick(Promotion(True, PROMOTE_BATCH, 0, 0)) == 0.0
         assert await bench.tick(Promotion(True, PROMOTE_BATCH - 1, 1, 0)) == 0.0
         assert await bench.tick(Promotion(True, 1, 0, 0)) == 0.0  # full by its bytes
         assert await bench.tick(Promotion(True, 0, 1, 0)) == 0.0
 
-    async def test_a_due_job_that_cannot_be_moved_is_asked_for_after_a_pause(self, bench: Bench) -> None:
+    async def test_a_due_job_that_cannot_be_moved_is_asked_for_after_a_pause(self, bench: PromoterBench) -> None:
         assert await bench.tick(Promotion(True, 0, 0, 0)) > 0.0
 
-    async def test_a_follower_tries_again_when_the_lease_ends(self, bench: Bench) -> None:
+    async def test_a_follower_tries_again_when_the_lease_ends(self, bench: PromoterBench) -> None:
         assert await bench.tick(followed(300)) == pytest.approx(0.301)
         assert await bench.tick(followed(60_000)) == LOOK_S
         assert await bench.tick(followed(1000)) == LOOK_S
@@ -85,76 +83,78 @@ class TestLeading:
 
 
 class TestHearing:
-    async def test_a_leader_looks_when_an_announced_job_is_due(self, bench: Bench) -> None:
+    async def test_a_leader_looks_when_an_announced_job_is_due(self, bench: PromoterBench) -> None:
         await bench.tick(Promotion(True, 0, 0, 5000))
         bench.promoter.hear(0.05)
         assert bench.looks_at == pytest.approx(0.05)
 
-    async def test_a_message_about_a_later_job_changes_nothing(self, bench: Bench) -> None:
+    async def test_a_message_about_a_later_job_changes_nothing(self, bench: PromoterBench) -> None:
         await bench.tick(Promotion(True, 0, 0, 5000))
         bench.promoter.hear(9)
         assert bench.looks_at == pytest.approx(5)
 
-    async def test_a_follower_ignores_the_message(self, bench: Bench) -> None:
+    async def test_a_follower_ignores_the_message(self, bench: PromoterBench) -> None:
         await bench.tick(followed(1000))
         bench.promoter.hear(0.05)
         assert bench.looks_at == NEVER
 
-    async def test_a_message_right_behind_the_reply_is_not_forgotten(self, bench: Bench) -> None:
+    async def test_a_message_right_behind_the_reply_is_not_forgotten(self, bench: PromoterBench) -> None:
         """The message stood right behind the reply, and was handled first."""
         await bench.tick(Promotion(True, 0, 0, 5000))
         bench.broker.meanwhile["promote"] = lambda *_: bench.promoter.hear(0.05)
         await bench.tick(Promotion(True, 0, 0, 5000))
         assert bench.looks_at == pytest.approx(0.05)
 
-    async def test_a_job_that_came_unannounced_makes_it_alert_for_a_while(self, bench: Bench) -> None:
+    async def test_a_job_that_came_unannounced_makes_it_alert_for_a_while(self, bench: PromoterBench) -> None:
         assert await bench.tick(Promotion(True, 1, 0, -1)) == ALERT_EVERY_S
-        bench.now += ALERT_FOR_S - 1
+        bench.clock.now += ALERT_FOR_S - 1
         assert await bench.tick(Promotion(True, 0, 0, -1)) == ALERT_EVERY_S
-        bench.now += 2
+        bench.clock.now += 2
         assert await bench.tick(Promotion(True, 0, 0, -1)) == LOOK_S
 
-    async def test_a_job_that_was_known_makes_the_promoter_no_more_alert(self, bench: Bench) -> None:
+    async def test_a_job_that_was_known_makes_the_promoter_no_more_alert(self, bench: PromoterBench) -> None:
         await bench.tick(Promotion(True, 0, 0, 200))
-        bench.now += 0.2
+        bench.clock.now += 0.2
         assert await bench.tick(Promotion(True, 1, 0, -1)) == LOOK_S
 
-    async def test_a_buried_member_that_was_not_announced_makes_the_promoter_alert(self, bench: Bench) -> None:
+    async def test_a_buried_member_that_was_not_announced_makes_the_promoter_alert(self, bench: PromoterBench) -> None:
         assert await bench.tick(Promotion(True, 0, 1, -1)) == ALERT_EVERY_S
 
-    async def test_a_promoter_without_messages_is_alert_while_jobs_are_delayed(self, bench: Bench) -> None:
+    async def test_a_promoter_without_messages_is_alert_while_jobs_are_delayed(self, bench: PromoterBench) -> None:
         assert await bench.tick(Promotion(True, 0, 0, 5000), hears=False) == ALERT_EVERY_S
         assert await bench.tick(Promotion(True, 0, 0, 5000), hears=True) == ALERT_EVERY_S
 
-    async def test_a_promoter_without_messages_is_at_rest_while_none_is_delayed(self, bench: Bench) -> None:
+    async def test_a_promoter_without_messages_is_at_rest_while_none_is_delayed(self, bench: PromoterBench) -> None:
         assert await bench.tick(Promotion(True, 0, 0, -1), hears=False) == LOOK_S
 
 
 class TestRescheduled:
     """The leader promotes jobs that this worker has rescheduled, and gets their due times by message."""
 
-    async def test_a_leader_looks_when_it_is_due(self, bench: Bench) -> None:
+    async def test_a_leader_looks_when_it_is_due(self, bench: PromoterBench) -> None:
         await bench.tick(Promotion(True, 0, 0, -1))
         for delay_ms in (500, 200, 900):
             bench.promoter.expect(delay_ms)
         assert bench.looks_at == pytest.approx(0.2)
         assert bench.broker.hints == []
 
-    async def test_a_follower_publishes_the_due_time_and_follows_nothing(self, bench: Bench) -> None:
+    async def test_a_follower_publishes_the_due_time_and_follows_nothing(self, bench: PromoterBench) -> None:
         await bench.tick(followed(1000))
         bench.promoter.expect(200)
         assert (bench.broker.hints, bench.looks_at) == ([200], NEVER)
 
-    async def test_no_message_is_published_for_a_leader_that_looks_sooner(self, bench: Bench) -> None:
+    async def test_no_message_is_published_for_a_leader_that_looks_sooner(self, bench: PromoterBench) -> None:
         await bench.tick(followed(1000))
         for delay_ms in (500, 700, 600, 200, 300):
             bench.promoter.expect(delay_ms)
         assert bench.broker.hints == [500, 200]
-        bench.now += 0.2
+        bench.clock.now += 0.2
         bench.promoter.expect(300)
         assert bench.broker.hints == [500, 200, 300]
 
-    async def test_a_follower_does_not_publish_a_time_that_the_leader_finds_by_itself(self, bench: Bench) -> None:
+    async def test_a_follower_does_not_publish_a_time_that_the_leader_finds_by_itself(
+        self, bench: PromoterBench
+    ) -> None:
         await bench.tick(followed(1000))
         bench.promoter.expect(int(2000 * LOOK_S))
         assert bench.broker.hints == []
@@ -163,26 +163,28 @@ class TestRescheduled:
 class TestHints:
     """Any client can publish any message: the due times are in Redis."""
 
-    async def test_a_flood_of_messages_causes_a_look_every_few_ms_only(self, bench: Bench) -> None:
-        bench.promoter._looked_at = bench.now
+    async def test_a_flood_of_messages_causes_a_look_every_few_ms_only(self, bench: PromoterBench) -> None:
+        bench.promoter._looked_at = bench.clock.now
         await bench.tick(Promotion(True, 0, 0, 5000))
         for seconds in (0.0, -1.0, -NEVER, -1e308):
             bench.promoter.hear(seconds)
         assert bench.looks_at == pytest.approx(leader.HINTS_APART_S)
 
     @pytest.mark.parametrize("seconds", (float("nan"), NEVER, 1e308))
-    async def test_a_message_that_is_no_time_changes_nothing(self, bench: Bench, seconds: float) -> None:
+    async def test_a_message_that_is_no_time_changes_nothing(self, bench: PromoterBench, seconds: float) -> None:
         await bench.tick(Promotion(True, 0, 0, 5000))
         bench.promoter.hear(seconds)
         assert bench.looks_at == pytest.approx(5)
 
-    async def test_a_due_job_that_cannot_be_moved_causes_no_busy_loop(self, bench: Bench) -> None:
+    async def test_a_due_job_that_cannot_be_moved_causes_no_busy_loop(self, bench: PromoterBench) -> None:
         assert await bench.tick(Promotion(True, 0, 0, 0)) >= ALERT_EVERY_S
         assert bench.looks_at == NEVER
 
 
 class TestOtherLeader:
-    async def test_a_lease_that_was_cut_is_named_once(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_a_lease_that_was_cut_is_named_once(
+        self, bench: PromoterBench, caplog: pytest.LogCaptureFixture
+    ) -> None:
         for _ in range(3):
             await bench.tick(followed(10_000, name="x", was_cut=True))
         (record,) = caplog.records
@@ -190,11 +192,11 @@ class TestOtherLeader:
         assert bench.promoter.trouble is None
 
     async def test_a_leader_that_moves_nothing_is_trouble_until_it_does(
-        self, bench: Bench, caplog: pytest.LogCaptureFixture
+        self, bench: PromoterBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         await bench.tick(followed(1000, 60_000, name="x"))
         assert bench.promoter.trouble is None  # it may have been stored a moment ago
-        bench.now += leader.STALLED_S
+        bench.clock.now += leader.STALLED_S
         for _ in range(3):
             await bench.tick(followed(1000, 65_000, name="x"))
         assert bench.promoter.trouble == "delayed jobs wait: 'x' holds the promoter's lease and moves nothing"
@@ -203,14 +205,14 @@ class TestOtherLeader:
         await bench.tick(Promotion(True, 1, 0, -1))
         assert bench.promoter.trouble is None
 
-    async def test_a_leader_that_is_a_little_late_is_no_trouble(self, bench: Bench) -> None:
+    async def test_a_leader_that_is_a_little_late_is_no_trouble(self, bench: PromoterBench) -> None:
         for _ in range(20):
-            bench.now += 1
+            bench.clock.now += 1
             await bench.tick(followed(1000, 4000))
         assert bench.promoter.trouble is None
 
 
-async def test_bad_members_are_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_bad_members_are_logged(bench: PromoterBench, caplog: pytest.LogCaptureFixture) -> None:
     await bench.tick(Promotion(True, 3, 2, -1))
     (record,) = caplog.records
     assert record.levelno == logging.ERROR

@@ -28,6 +28,7 @@ from pychasqui._worker.release import Releaser
 from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
 from pychasqui.metrics import ReaderBatch
 from pychasqui.retry import RetryOverride
+from tests.support.clock import FakeClock
 from tests.support.memory_broker import MemoryBroker
 from tests.support.worker_parts import make_shared
 
@@ -870,14 +871,7 @@ class TestDecodingLater:
         assert rejected == ["oversize_payload"]
 
     async def test_a_batch_that_takes_long_is_decoded_in_part(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        now = 0.0
-
-        def monotonic() -> float:
-            nonlocal now
-            now += 0.001
-            return now
-
-        monkeypatch.setattr("pychasqui._worker.decoder.monotonic", monotonic)
+        monkeypatch.setattr("pychasqui._worker.decoder.monotonic", FakeClock(step_s=0.001))
         monkeypatch.setattr("pychasqui._worker.decoder.SLICE_S", 0.01)
         rejected: list[str] = []
         decoder = self.decoder(rejected)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.replies import Bounds, Claimed
-from pychasqui._worker import reclaimer as module
 from pychasqui._worker.reclaimer import Reclaimer, over_leases
+from tests.support.clock import FakeClock
 from tests.support.memory_broker import Held, MemoryBroker
 from tests.support.worker_parts import make_shared
 
@@ -64,7 +64,7 @@ class TestOverLeases:
             assert since == (before[consumer][1] if before.get(consumer, (None,))[0] == lease else 10.0)
 
 
-class Bench:
+class ReclaimerBench:
     """A broker in whose group consumers hold entries. take_over() answers with `taken`, a page a call."""
 
     def __init__(self, holders: dict[bytes, int], leases: dict[bytes, float]) -> None:
@@ -110,19 +110,9 @@ class FakeIntake:
         self.left -= len(entries)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(module, "monotonic", clock)
-    return clock
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    return FakeClock().install(monkeypatch)
 
 
 class FakeRecovery:
@@ -130,7 +120,9 @@ class FakeRecovery:
         """No lease is too long."""
 
 
-def reclaimer(bench: Bench, intake: FakeIntake | None = None, last_trouble: float = float("-inf")) -> Reclaimer:
+def reclaimer(
+    bench: ReclaimerBench, intake: FakeIntake | None = None, last_trouble: float = float("-inf")
+) -> Reclaimer:
     shared = make_shared(consumer="me")
     shared.lease.troubled_at = last_trouble
     intake = intake or FakeIntake()
@@ -151,13 +143,10 @@ GOOD = NOW_MS + 6000.0
 
 
 class TestScan:
-    async def test_no_worker_is_judged_after_an_outage_before_all_could_renew(
-        self, clock: Clock, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_no_worker_is_judged_after_an_outage_before_all_could_renew(self, clock: FakeClock) -> None:
         """That is a lease, and the longest pause between two attempts to connect."""
-        bench = Bench({b"b": 3, b"left": 1}, {b"b": OVER, b"left": 0})
+        bench = ReclaimerBench({b"b": 3, b"left": 1}, {b"b": OVER, b"left": 0})
         mine = reclaimer(bench, last_trouble=1000.0)
-        monkeypatch.setattr(module, "lease_clock", clock)
         for now in range(1000, 1007):
             clock.now = now
             await mine._scan()
@@ -167,8 +156,10 @@ class TestScan:
             await mine._scan()
         assert {dead for dead, _, _ in bench.relieved} == {b"left", b"b"}
 
-    async def test_a_worker_whose_lease_is_over_is_taken_over_after_a_renewal_and_a_half(self, clock: Clock) -> None:
-        bench = Bench({b"b": 3}, {b"b": OVER})
+    async def test_a_worker_whose_lease_is_over_is_taken_over_after_a_renewal_and_a_half(
+        self, clock: FakeClock
+    ) -> None:
+        bench = ReclaimerBench({b"b": 3}, {b"b": OVER})
         mine = reclaimer(bench)
         for now, relieved in ((1000, 0), (1001, 0), (1002.9, 0), (1003, 1)):
             clock.now = now
@@ -176,8 +167,8 @@ class TestScan:
             assert len(bench.relieved) == relieved
         assert bench.relieved == [(b"b", OVER, 10)]
 
-    async def test_a_worker_that_renews_in_between_is_left_alone(self, clock: Clock) -> None:
-        bench = Bench({b"b": 3}, {b"b": OVER})
+    async def test_a_worker_that_renews_in_between_is_left_alone(self, clock: FakeClock) -> None:
+        bench = ReclaimerBench({b"b": 3}, {b"b": OVER})
         mine = reclaimer(bench)
         await mine._scan()
         bench.broker.lease_ends["default"][b"b"] = OVER + 0.5
@@ -185,13 +176,13 @@ class TestScan:
         await mine._scan()
         assert bench.relieved == []
 
-    async def test_a_worker_that_has_left_is_taken_over_at_once(self, clock: Clock) -> None:
-        bench = Bench({b"b": 3}, {b"b": 0})
+    async def test_a_worker_that_has_left_is_taken_over_at_once(self, clock: FakeClock) -> None:
+        bench = ReclaimerBench({b"b": 3}, {b"b": 0})
         await reclaimer(bench)._scan()
         assert bench.relieved == [(b"b", 0, 10)]
 
-    async def test_no_more_is_taken_than_there_is_room_for(self, clock: Clock) -> None:
-        bench = Bench({b"b": 9}, {b"b": 0})
+    async def test_no_more_is_taken_than_there_is_room_for(self, clock: FakeClock) -> None:
+        bench = ReclaimerBench({b"b": 9}, {b"b": 0})
         bench.taken = [[Claimed(b"%d-0" % number, [], 1) for number in range(6)], [Claimed(b"6-0", [], 1)]]
         intake = FakeIntake(room=6)
         mine = reclaimer(bench, intake)
@@ -202,29 +193,29 @@ class TestScan:
         assert await mine.claim(4, BOUNDS) == []
         assert not mine.has_work
 
-    async def test_a_worker_with_a_lapsed_lease_relieves_only_those_that_have_left(self, clock: Clock) -> None:
+    async def test_a_worker_with_a_lapsed_lease_relieves_only_those_that_have_left(self, clock: FakeClock) -> None:
         """Redis was away or refuses writes: every lease is over, so none is a proof of death."""
-        bench = Bench({b"b": 1, b"c": 1}, {b"me": OVER, b"b": OVER, b"c": 0})
+        bench = ReclaimerBench({b"b": 1, b"c": 1}, {b"me": OVER, b"b": OVER, b"c": 0})
         mine = reclaimer(bench)
         for _ in range(5):
             await mine._scan()
             clock.now += 2
         assert {dead for dead, _, _ in bench.relieved} == {b"c"}
 
-    async def test_no_entry_is_asked_for_without_room(self, clock: Clock) -> None:
-        bench = Bench({b"b": 9, b"official": 1}, {b"b": 0})
+    async def test_no_entry_is_asked_for_without_room(self, clock: FakeClock) -> None:
+        bench = ReclaimerBench({b"b": 9, b"official": 1}, {b"b": 0})
         await reclaimer(bench, FakeIntake(room=0))._scan()
         assert (bench.relieved, bench.claims) == ([], [])
 
-    async def test_consumers_without_a_lease_alone_are_asked_for_idle_entries(self, clock: Clock) -> None:
-        with_lease = Bench({b"b": 1}, {b"b": GOOD})
+    async def test_consumers_without_a_lease_alone_are_asked_for_idle_entries(self, clock: FakeClock) -> None:
+        with_lease = ReclaimerBench({b"b": 1}, {b"b": GOOD})
         await reclaimer(with_lease)._scan()
-        without = Bench({b"b": 1, b"official": 1}, {b"b": GOOD})
+        without = ReclaimerBench({b"b": 1, b"official": 1}, {b"b": GOOD})
         await reclaimer(without)._scan()
         assert (with_lease.claims, without.claims) == ([], [10])
 
-    async def test_names_that_hold_nothing_are_swept_now_and_then(self, clock: Clock) -> None:
-        bench = Bench({}, {b"ghost": OVER})
+    async def test_names_that_hold_nothing_are_swept_now_and_then(self, clock: FakeClock) -> None:
+        bench = ReclaimerBench({}, {b"ghost": OVER})
         mine = reclaimer(bench)
         for _ in range(12):
             await mine._scan()
@@ -232,8 +223,8 @@ class TestScan:
         assert bench.relieved
         assert {dead for dead, _, _ in bench.relieved} == {b"ghost"}
 
-    async def test_a_worker_whose_own_lease_is_over_does_not_relieve_itself(self, clock: Clock) -> None:
-        bench = Bench({b"me": 3, b"b": 1}, {b"me": OVER, b"b": GOOD})
+    async def test_a_worker_whose_own_lease_is_over_does_not_relieve_itself(self, clock: FakeClock) -> None:
+        bench = ReclaimerBench({b"me": 3, b"b": 1}, {b"me": OVER, b"b": GOOD})
         mine = reclaimer(bench)
         for _ in range(12):
             await mine._scan()
@@ -241,9 +232,9 @@ class TestScan:
         assert bench.relieved == []
 
     async def test_a_name_from_redis_cannot_forge_a_line_in_the_log(
-        self, clock: Clock, caplog: pytest.LogCaptureFixture
+        self, clock: FakeClock, caplog: pytest.LogCaptureFixture
     ) -> None:
-        bench = Bench({b"b\r\n\x1b[31mERROR": 1}, {b"b\r\n\x1b[31mERROR": 0})
+        bench = ReclaimerBench({b"b\r\n\x1b[31mERROR": 1}, {b"b\r\n\x1b[31mERROR": 0})
         bench.taken = [[Claimed(b"1-0", [], 1)]]
         caplog.set_level(logging.DEBUG)
         await reclaimer(bench)._scan()

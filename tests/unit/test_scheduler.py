@@ -15,11 +15,11 @@ from pychasqui._redis.repeatables import MAX_SPEC_BYTES, Due, DueSpec, Fires, Re
 from pychasqui._redis.replies import OtherLeader
 from pychasqui._wire.envelope import decode_envelope, encode_data, encode_retry, read_extra
 from pychasqui._wire.repeatable import encode_spec
-from pychasqui._worker import leader
 from pychasqui._worker import scheduler as module
 from pychasqui._worker.scheduler import BYTES_A_CALL, DECIDE_S, GATHER_S, JOBS_A_CALL, SchedulerService, _plan, in_calls
 from pychasqui.errors import DecodeError
 from pychasqui.retry import BackoffSpec, RetryOverride
+from tests.support.clock import FakeClock
 from tests.support.worker_parts import ignore_death
 
 NOW = 1_800_000_000_000
@@ -137,7 +137,7 @@ def fires_of(count: int, size: int = 1) -> Fires:
 class TestCalls:
     @pytest.fixture(autouse=True)
     def _standing_clock(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "monotonic", lambda: 50.0)
+        FakeClock().install(monkeypatch)
 
     def test_small_ones_travel_together(self) -> None:
         decisions = [fires_of(1) for _ in range(JOBS_A_CALL)]
@@ -160,14 +160,12 @@ class TestCalls:
         assert [len(call or ()) for call in in_calls(iter(decisions))] == [3, 3, 1]
 
     def test_the_event_loop_turns_between_decisions_that_take_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        clock = iter(range(100))
-        monkeypatch.setattr(module, "monotonic", lambda: next(clock) * 0.9 * DECIDE_S)
+        FakeClock(step_s=0.9 * DECIDE_S).install(monkeypatch)
         calls = list(in_calls(iter([fires_of(1) for _ in range(5)])))
         assert [call and len(call) for call in calls] == [None, None, 5]
 
     def test_decisions_that_take_very_long_travel_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        clock = iter(range(100))
-        monkeypatch.setattr(module, "monotonic", lambda: next(clock) * 0.6 * GATHER_S)
+        FakeClock(step_s=0.6 * GATHER_S).install(monkeypatch)
         calls = [call for call in in_calls(iter([fires_of(1) for _ in range(5)])) if call]
         assert [len(call) for call in calls] == [1, 2, 2]
 
@@ -214,13 +212,11 @@ def scheduler_of(repeats: FakeRepeats, *, tick_s: float) -> SchedulerService:
     return SchedulerService(cast(RepeatablesBroker, repeats), "me", on_death=ignore_death, tick_s=tick_s)
 
 
-class Bench:
+class SchedulerBench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 50.0
+        self.clock = FakeClock().install(monkeypatch)
         self.repeats = FakeRepeats()
         self.scheduler = scheduler_of(self.repeats, tick_s=1.5)
-        for patched in (module, leader):
-            monkeypatch.setattr(patched, "monotonic", lambda: self.now)
 
     async def tick(self, next_due_ms: int = -1, *specs: DueSpec, leads: bool = True) -> float:
         other = None if leads else OtherLeader("other", was_cut=False, overdue_ms=0)
@@ -229,36 +225,36 @@ class Bench:
 
     @property
     def looks_at(self) -> float:
-        return self.scheduler._next_due - self.now
+        return self.scheduler._next_due - self.clock.now
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(monkeypatch)
+def bench(monkeypatch: pytest.MonkeyPatch) -> SchedulerBench:
+    return SchedulerBench(monkeypatch)
 
 
 class TestTick:
-    async def test_the_scheduler_looks_every_tick_without_repeatables(self, bench: Bench) -> None:
+    async def test_the_scheduler_looks_every_tick_without_repeatables(self, bench: SchedulerBench) -> None:
         assert (await bench.tick(), bench.looks_at) == (1.5, NEVER)
 
-    async def test_the_scheduler_sleeps_until_the_next_is_due(self, bench: Bench) -> None:
+    async def test_the_scheduler_sleeps_until_the_next_is_due(self, bench: SchedulerBench) -> None:
         await bench.tick(250)
         assert bench.looks_at == pytest.approx(0.25)
 
-    async def test_the_scheduler_sleeps_until_the_next_fire_of_a_fired_one(self, bench: Bench) -> None:
+    async def test_the_scheduler_sleeps_until_the_next_fire_of_a_fired_one(self, bench: SchedulerBench) -> None:
         await bench.tick(9000, due(NOW - 20, pattern=RepeatPattern.every(100)))
         assert bench.looks_at == pytest.approx(0.08)
 
-    async def test_the_scheduler_waits_for_nothing_after_the_last_fire(self, bench: Bench) -> None:
+    async def test_the_scheduler_waits_for_nothing_after_the_last_fire(self, bench: SchedulerBench) -> None:
         await bench.tick(-1, due(fired=2, limit=3))
         assert bench.looks_at == NEVER
 
-    async def test_a_full_batch_may_not_be_all(self, bench: Bench) -> None:
+    async def test_a_full_batch_may_not_be_all(self, bench: SchedulerBench) -> None:
         await bench.tick(0, due())
         assert bench.looks_at <= 0
 
     async def test_a_broken_one_is_set_aside_and_the_others_go_on(
-        self, bench: Bench, caplog: pytest.LogCaptureFixture
+        self, bench: SchedulerBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         await bench.tick(-1, due(), due(raw=b"\xc1"), due())
         assert [len(call) for call in bench.repeats.fired] == [2]
@@ -267,7 +263,7 @@ class TestTick:
         assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
     async def test_a_repeatable_that_the_dead_letters_refuse_is_logged_and_the_others_go_on(
-        self, bench: Bench, caplog: pytest.LogCaptureFixture
+        self, bench: SchedulerBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         bench.repeats.refusal = "ERR no ids left"
         await bench.tick(-1, due(raw=b"\xc1"), due())
@@ -276,7 +272,7 @@ class TestTick:
         assert bench.scheduler.set_aside == 0
 
     async def test_decisions_in_vain_are_logged_and_cause_no_busy_loop(
-        self, bench: Bench, caplog: pytest.LogCaptureFixture
+        self, bench: SchedulerBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.DEBUG, "chasqui.scheduler")
         bench.repeats.moves = False
@@ -284,24 +280,24 @@ class TestTick:
         assert bench.looks_at == pytest.approx(module.IN_VAIN_S)
         assert "repeatable 'k' is not what was decided about any more" in caplog.text
 
-    async def test_a_follower_fires_nothing_and_tries_again_when_the_lease_ends(self, bench: Bench) -> None:
+    async def test_a_follower_fires_nothing_and_tries_again_when_the_lease_ends(self, bench: SchedulerBench) -> None:
         assert await bench.tick(300, leads=False) == pytest.approx(0.301)
         assert await bench.tick(60_000, leads=False) == 1.5
         assert await bench.tick(-1, leads=False) == 1.5
         assert (bench.repeats.fired, bench.looks_at) == ([], NEVER)
 
-    async def test_a_message_brings_the_next_look_forward(self, bench: Bench) -> None:
+    async def test_a_message_brings_the_next_look_forward(self, bench: SchedulerBench) -> None:
         await bench.tick(5000)
         bench.scheduler.hear(0.05)
         bench.scheduler.hear(9)
         assert bench.looks_at == pytest.approx(0.05)
 
-    async def test_a_follower_ignores_the_message(self, bench: Bench) -> None:
+    async def test_a_follower_ignores_the_message(self, bench: SchedulerBench) -> None:
         await bench.tick(-1, leads=False)
         bench.scheduler.hear(0.05)
         assert bench.looks_at == NEVER
 
-    async def test_a_message_during_a_fire_is_not_forgotten(self, bench: Bench) -> None:
+    async def test_a_message_during_a_fire_is_not_forgotten(self, bench: SchedulerBench) -> None:
         await bench.tick()
         bench.repeats.meanwhile = lambda: bench.scheduler.hear(0.05)
         await bench.tick(9000, due())

@@ -1,4 +1,7 @@
-"""The clock by which a worker judges its own lease."""
+"""The clocks of a worker: `lease_clock` for its own lease, `monotonic` for pauses and deadlines.
+
+Cold modules call `clock.monotonic()`, so that a test can replace it in this one place. Hot ones import it from `time`.
+"""
 
 from __future__ import annotations
 
@@ -10,3 +13,5 @@ from functools import partial
 lease_clock: Callable[[], float] = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 )
+
+monotonic: Callable[[], float] = time.monotonic

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from time import monotonic
 
+from .._core import clock
 from .._core.delivery import Delivery
 from .._core.failure import Failure, read_failure
 from .._core.outcome import Retry, failed_run, judge
@@ -108,7 +108,7 @@ class FailureHandler:
 
     def _may_warn(self) -> bool:
         """Whether there is room for another line about a dead job within this second."""
-        second = int(monotonic())
+        second = int(clock.monotonic())
         if second != self._second:
             if self._lines > LINES_A_SECOND:
                 log.warning("and %d more dead jobs in the same second", self._lines - LINES_A_SECOND)

@@ -12,9 +12,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from time import monotonic
 from typing import Literal
 
+from .._core import clock
 from .._core.limits import MAX_LEASE_MS
 from .._redis.broker import Broker
 from .._redis.repeatables import RepeatablesBroker
@@ -69,7 +69,7 @@ class LeaderService(Service):
 
     def hear(self, seconds: float) -> None:
         """A message says that something is due in this many seconds."""
-        due = max(monotonic() + seconds, self._looked_at + HINTS_APART_S)
+        due = max(clock.monotonic() + seconds, self._looked_at + HINTS_APART_S)
         if self._leads and due < self._next_due:
             self._next_due = due
             self.wake()
@@ -90,7 +90,7 @@ class LeaderService(Service):
 
     async def _run(self) -> None:
         while not self._is_stopping:
-            self._looked_at = monotonic()
+            self._looked_at = clock.monotonic()
             try:
                 wait_s = await self._look()
             except Exception as error:  # noqa: BLE001  the border of this part: a look can be made again, whatever it was
@@ -98,8 +98,8 @@ class LeaderService(Service):
                 self._next_due = float("inf")
             else:
                 self._outage.end()
-            look_at = monotonic() + wait_s
-            while not self._is_stopping and (left := min(look_at, self._soonest()) - monotonic()) > 0:
+            look_at = clock.monotonic() + wait_s
+            while not self._is_stopping and (left := min(look_at, self._soonest()) - clock.monotonic()) > 0:
                 await self._sleep(left)
 
     def _soonest(self) -> float:
@@ -132,8 +132,8 @@ class LeaderService(Service):
             self._overdue_from = self._stalled_by = None
             return
         if self._overdue_from is None:  # it may have been stored this moment, and in the past
-            self._overdue_from = monotonic()
-        if self._stalled_by is None and monotonic() - self._overdue_from >= STALLED_S:
+            self._overdue_from = clock.monotonic()
+        if self._stalled_by is None and clock.monotonic() - self._overdue_from >= STALLED_S:
             self._stalled_by = other.name
             log.warning(
                 "%s have been due for %d s, but %r holds the %s's lease and moves nothing: end that process, or delete "

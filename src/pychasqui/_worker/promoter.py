@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from time import monotonic
 
+from .._core import clock
 from .._core.limits import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
 from .._redis.broker import Broker
 from .._redis.replies import Promotion
@@ -64,7 +64,7 @@ class PromoterService(LeaderService):
         if self._leads:
             self.hear(delay_ms / 1000)
             return
-        now = monotonic()
+        now = clock.monotonic()
         due = now + delay_ms / 1000
         # The leader looks at least every rest_s, and at each published time, and learns then what is due next.
         if delay_ms / 1000 < 2 * self._rest_s and (due < self._hinted_due or self._hinted_due <= now):
@@ -79,7 +79,7 @@ class PromoterService(LeaderService):
 
     async def _tick(self, *, hears: bool) -> float:
         """Promote what is due; returns how long to wait for the next look."""
-        now = monotonic()
+        now = clock.monotonic()
         was_expected = now >= self._next_due
         self._next_due = float("inf")
         done = await self._broker.promote(
@@ -109,8 +109,8 @@ class PromoterService(LeaderService):
             return 0.0
         if done.next_due_ms > 0:  # if it is 0, what is due was refused: that can wait
             # It may have heard of one that came since.
-            self._next_due = min(self._next_due, monotonic() + done.next_due_ms / 1000)
-        if monotonic() < self._alert_until:
+            self._next_due = min(self._next_due, clock.monotonic() + done.next_due_ms / 1000)
+        if clock.monotonic() < self._alert_until:
             return min(ALERT_EVERY_S, self._every_s)
         return min(self._every_s, self._rest_s) if done.next_due_ms >= 0 else self._rest_s
 

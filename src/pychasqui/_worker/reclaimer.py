@@ -10,10 +10,9 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterable, Mapping
-from time import monotonic
 
+from .._core import clock
 from .._core.backoff import LONGEST_PAUSE_S
-from .._core.clock import lease_clock
 from .._core.limits import SCAN_S
 from .._redis.broker import Broker
 from .._redis.replies import Bounds, Claimed
@@ -61,7 +60,7 @@ class Reclaimer(Service):
         self._lease_s = lease_s
         self._suspects: dict[bytes, tuple[float, float]] = {}  # consumer -> lease, when it was first seen over
         self._sources: dict[bytes, float | None] = {}  # consumer whose entries can be taken -> its lease, which is over
-        self._sweep_at = monotonic() + SWEEP_S
+        self._sweep_at = clock.monotonic() + SWEEP_S
 
     async def _run(self) -> None:
         while not self._is_stopping:
@@ -78,17 +77,17 @@ class Reclaimer(Service):
         """Find consumers whose entries can be taken over, and take them over while there is room."""
         holders = await self._broker.holders(self._group)
         holders.pop(self._consumer.encode(), None)
-        sweeps = monotonic() >= self._sweep_at  # also for names that hold nothing, so that they do not pile up
+        sweeps = clock.monotonic() >= self._sweep_at  # also for names that hold nothing, so that they do not pile up
         if not (holders or sweeps):
             return
         leases = await self._broker.leases(self._group)
         if sweeps:
-            self._sweep_at = monotonic() + SWEEP_S
+            self._sweep_at = clock.monotonic() + SWEEP_S
             await self._recovery.cap_leases(self._broker)
         now_ms = await self._broker.now_ms()
         watched = leases.keys() | holders.keys() if sweeps or self._suspects else set(holders)
         watched = self._that_can_be_judged(watched, leases, now_ms)
-        self._suspects = over_leases(watched, leases, now_ms, self._suspects, monotonic())
+        self._suspects = over_leases(watched, leases, now_ms, self._suspects, clock.monotonic())
         self._note_sources(has_leaseless=bool(holders.keys() - leases.keys()))
         while self._sources and (room := self._prefetch.room_for_claims()) > 0:
             with self._intake.expecting():
@@ -104,13 +103,13 @@ class Reclaimer(Service):
     def _leases_can_be_trusted(self, own_lease: float, now_ms: int) -> bool:
         """After an outage every lease is over, and living workers renew theirs first. No worker is judged before all
         could do so: up to the longest pause between two attempts to connect, and a lease more for slow ones."""
-        is_calm = lease_clock() >= self._lease.troubled_at + self._lease_s + LONGEST_PAUSE_S
+        is_calm = clock.lease_clock() >= self._lease.troubled_at + self._lease_s + LONGEST_PAUSE_S
         return is_calm and own_lease >= now_ms  # if not even our own could be renewed, Redis takes no writes
 
     def _note_sources(self, *, has_leaseless: bool) -> None:
         patience_s = max(self._lease_s / 2, LONGEST_PAUSE_S)
         for consumer, (lease, since) in self._suspects.items():
-            if lease == LEFT or monotonic() - since >= patience_s:
+            if lease == LEFT or clock.monotonic() - since >= patience_s:
                 self._sources[consumer] = lease
         if has_leaseless:
             self._sources[LEASELESS] = None

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from time import monotonic
 
+from .._core import clock
 from .._core import ids as _ids
 from .._core.fire_plan import GRACE_MS, MAX_FIRES, plan_fires
 from .._core.limits import SCHEDULER_LEASE_MS
@@ -71,7 +71,7 @@ class SchedulerService(LeaderService):
     async def _tick(self) -> float:
         """Fire what is due; returns how long to wait for the next look."""
         self._next_due = float("inf")
-        asked_at = monotonic()
+        asked_at = clock.monotonic()
         due = await self._repeats.due(self._holder, self._lease_ms, self._batch)
         self._see_lead(due.other)
         if due.other is not None:
@@ -184,21 +184,21 @@ def in_calls(
     """
     # hot: calls that were sent after DECIDE_S, half full, cost 15 % of the rate; benchmarks fire
     call: list[Fires] = []
-    jobs, size, begun = 0, 0, monotonic()
+    jobs, size, begun = 0, 0, clock.monotonic()
     turned = begun
     for decision in decisions:
         if not isinstance(decision, Fires):
             yield decision
             continue
-        now = monotonic()
+        now = clock.monotonic()
         is_full = jobs + len(decision.envelopes) > JOBS_A_CALL or size > BYTES_A_CALL
         if call and (is_full or now - begun > GATHER_S):
             yield call
             call, jobs, size = [], 0, 0
-            begun = turned = monotonic()
+            begun = turned = clock.monotonic()
         elif now - turned > DECIDE_S:
             yield None
-            turned = monotonic()
+            turned = clock.monotonic()
         call.append(decision)
         jobs += len(decision.envelopes)
         size += sum(map(len, decision.envelopes))
