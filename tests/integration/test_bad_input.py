@@ -365,7 +365,7 @@ class TestTime:
             await queue.cancel_delayed_bulk(["good", bad])
 
     @pytest.mark.parametrize("bad", ("order-17", None, 7))
-    async def test_ids_that_are_not_several_are_refused(self, queue: Queue, bad: Any) -> None:
+    async def test_a_single_id_in_the_place_of_several_is_refused(self, queue: Queue, bad: Any) -> None:
         with pytest.raises(InvalidType, match=rf"job_ids must be several ids, not {type(bad).__name__}"):
             await queue.cancel_delayed_bulk(bad)
 

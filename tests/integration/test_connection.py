@@ -281,7 +281,7 @@ class TestOtherServers:
 
 class TestReplies:
     @pytest.mark.parametrize("protocol", (2, 3))
-    async def test_fragmented_to_single_bytes_they_are_read_right(self, proxy: Proxy, protocol: int) -> None:
+    async def test_replies_in_single_bytes_are_read_right(self, proxy: Proxy, protocol: int) -> None:
         proxy.fragment(1)
         async with connected(f"{proxy.url}?protocol={protocol}") as connection:
             calls = [connection.call("ECHO", f"{number}\r\n$5\r\n") for number in range(100)]
@@ -384,7 +384,9 @@ class TestLosses:
             proxy.thaw()
             assert await connection.call("PING", timeout_s=5) == b"PONG"
 
-    async def test_killed_by_the_server_it_comes_back(self, redis_url: str, witness: redis.asyncio.Redis) -> None:
+    async def test_a_connection_that_the_server_kills_comes_back(
+        self, redis_url: str, witness: redis.asyncio.Redis
+    ) -> None:
         async with connected(redis_url) as connection:
             await connection.call("PING")
             for _ in range(5):
@@ -430,7 +432,7 @@ class TestEnd:
         with pytest.raises(Closed):
             await connection.call("PING")
 
-    async def test_close_fails_what_is_on_its_way(self, proxy: Proxy) -> None:
+    async def test_close_fails_the_calls_on_their_way(self, proxy: Proxy) -> None:
         async with connected(proxy.url) as connection:
             await connection.call("PING")
             proxy.freeze()
@@ -440,7 +442,7 @@ class TestEnd:
             with pytest.raises(Closed):
                 await call
 
-    async def test_close_fails_what_waits_for_a_connection(self) -> None:
+    async def test_close_fails_the_calls_that_wait_for_a_connection(self) -> None:
         async with FakeServer() as fake, connected(fake.url) as connection:
             call = asyncio.ensure_future(connection.call("PING"))
             await eventually(lambda: fake.accepted)

@@ -39,7 +39,7 @@ class TestAdds:
             assert queue._on_loop().broker._connection.writes - writes == 1
             assert len(proxy.requests) - commands == 1
 
-    async def test_200_adds_of_one_turn_are_two_writes_and_two_commands_at_the_most(
+    async def test_200_adds_of_one_turn_take_at_most_two_writes_and_two_commands(
         self, proxy: Proxy, queue_name: str, stream: Stream
     ) -> None:
         """The first may leave at once, so that a lone add need not wait for company."""

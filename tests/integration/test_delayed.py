@@ -161,7 +161,7 @@ class TestBulk:
         assert await delayed.count() == 0
         assert await stream.is_settled()
 
-    async def test_delayed_and_immediate_ones_travel_together(
+    async def test_delayed_and_immediate_jobs_travel_together(
         self, redis_url: str, queue_name: str, delayed: Delayed, stream: Stream
     ) -> None:
         async with Proxy(redis_url) as proxy, Queue(queue_name, redis_url=proxy.url) as queue:

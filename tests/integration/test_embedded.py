@@ -192,7 +192,7 @@ class TestEnd:
         await asyncio.sleep(LINGER_MS / 1000 * 2)
         assert ask(stay, "PING")
 
-    async def test_ctrl_c_in_the_terminal_that_started_it_does_not_reach_it(self, folder, users, stays) -> None:
+    async def test_ctrl_c_in_its_terminal_does_not_reach_the_server(self, folder, users, stays) -> None:
         user = users(folder)
         pid = server_pid(url_of(user))
         stay = stays(folder)
@@ -201,7 +201,7 @@ class TestEnd:
         await asyncio.sleep(LINGER_MS / 1000)
         assert server_pid(stay) == pid
 
-    async def test_data_survives(self, folder, stays) -> None:
+    async def test_data_survives_the_end_of_the_server(self, folder, stays) -> None:
         stay = stays(folder)
         ask(stay, "SET", "key", "value")
         stay.leave()
@@ -321,11 +321,11 @@ class TestPrivacy:
             try_lock(tmp_path / "link")
         assert not (tmp_path / "target").exists()
 
-    def test_has_no_tcp_port(self, folder, stays) -> None:
+    def test_the_server_has_no_tcp_port(self, folder, stays) -> None:
         with redis.Redis.from_url(stays(folder).url) as client:
             assert client.config_get("port") == {"port": "0"}
 
-    def test_writes_an_append_only_file_and_syncs_it_every_second(self, folder, stays) -> None:
+    def test_the_server_syncs_an_append_only_file_every_second(self, folder, stays) -> None:
         with redis.Redis.from_url(stays(folder).url) as client:
             assert client.config_get("appendonly") == {"appendonly": "yes"}
             assert client.config_get("appendfsync") == {"appendfsync": "everysec"}

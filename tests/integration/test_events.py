@@ -257,7 +257,7 @@ class TestWrittenEvents:
         assert not await witness.exists(written.key)
         assert await queue.purge("dead") == 1
 
-    async def test_producers_write_none(self, queue: Queue, witness: redis.asyncio.Redis, written: Log) -> None:
+    async def test_producers_write_no_events(self, queue: Queue, witness: redis.asyncio.Redis, written: Log) -> None:
         job = await queue.add("later", delay_ms=50_000)
         await queue.add("now")
         await queue.cancel_delayed(job.id)

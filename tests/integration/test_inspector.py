@@ -141,7 +141,7 @@ class TestPages:
         assert sorted(job.id or "" for job in found) == sorted(job.id for job in jobs)
         assert {(job.state, job.reason) for job in found} == {("dead", "retries_exhausted")}
 
-    async def test_show_also_what_cannot_be_read(
+    async def test_pages_show_unreadable_entries_too(
         self, queue: Queue, queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
         prefix = f"{{chasqui:{queue_name}}}"
@@ -325,7 +325,7 @@ class TestWorkers:
 
 
 class TestRemoving:
-    async def test_waiting_jobs_go_and_what_runs_stays(self, queue: Queue, redis_url: str, queue_name: str) -> None:
+    async def test_waiting_jobs_go_and_running_jobs_stay(self, queue: Queue, redis_url: str, queue_name: str) -> None:
         gate = Gate()
         async with Worker(queue_name, gate, redis_url=redis_url, concurrency=1):
             await queue.add("hold")

@@ -132,7 +132,9 @@ async def test_a_paused_worker_can_be_closed_at_once(queue: Queue, redis_url: st
     assert monotonic() - started < 1
 
 
-async def test_twice_is_as_good_as_once(queue: Queue, witness: redis.asyncio.Redis, queue_name: str) -> None:
+async def test_a_second_pause_or_resume_changes_nothing(
+    queue: Queue, witness: redis.asyncio.Redis, queue_name: str
+) -> None:
     for _ in range(2):
         await queue.pause()
         assert await queue.is_paused()

@@ -237,9 +237,7 @@ class TestAddBulk:
         assert max(sizes) < 6_000_000
         assert await stream.length() == 20
 
-    async def test_very_many_are_not_all_on_their_way_at_once(
-        self, redis_url: str, queue_name: str, stream: Stream
-    ) -> None:
+    async def test_a_large_bulk_is_sent_in_parts(self, redis_url: str, queue_name: str, stream: Stream) -> None:
         async with Proxy(redis_url) as proxy, Queue(queue_name, redis_url=proxy.url) as queue:
             await queue.add("first")
             proxy.freeze("replies")
@@ -253,7 +251,7 @@ class TestAddBulk:
 
 
 class TestBounds:
-    async def test_past_the_bound_an_add_is_refused_and_nothing_is_trimmed(
+    async def test_an_add_past_the_bound_is_refused_and_no_job_is_trimmed(
         self, redis_url: str, queue_name: str, stream: Stream
     ) -> None:
         async with Queue(queue_name, redis_url=redis_url, max_stream_len=10) as queue:

@@ -320,7 +320,7 @@ class TestFiring:
             await asyncio.sleep(0.3)
         assert len(fired.jobs) == 4
 
-    async def test_removed_it_fires_no_more(
+    async def test_a_removed_repeatable_fires_no_more(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         fired = Fired()
@@ -353,7 +353,7 @@ class TestFiring:
         assert fired.jobs == []
         await queue.remove_repeatable_by_key("tick::every:20")
 
-    async def test_1000_due_at_once_fire_once_each(
+    async def test_1000_repeatables_due_at_once_fire_once_each(
         self, queue: Queue, make_worker: Callable[..., Worker], repeats: Repeats
     ) -> None:
         fired = Fired()

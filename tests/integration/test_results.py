@@ -186,7 +186,7 @@ class TestStored:
             await eventually(lambda: is_done(queue))
         assert await queue.get_job_result("order-17") == 2  # the last one's
 
-    async def test_256_that_end_together_are_stored_by_two_commands_at_the_most(
+    async def test_256_results_of_one_moment_are_stored_by_at_most_two_commands(
         self, queue: Queue, proxy: Proxy, queue_name: str
     ) -> None:
         gate, running = asyncio.Event(), 0

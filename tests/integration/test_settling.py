@@ -152,7 +152,7 @@ class TestRefusals:
         async with make_worker(dying):
             await eventually(lambda: has_length(witness, keys.dead, 1), timeout=10)
 
-    async def test_delayed_members_that_cannot_be_set_aside_hold_up_no_job_and_run_none_twice(
+    async def test_bad_members_that_cannot_be_buried_hold_up_no_job_and_run_none_twice(
         self, queue: Queue, make_worker: Callable[..., Worker], witness: Any, keys: Keys, stream: Stream
     ) -> None:
         gate = Gate()

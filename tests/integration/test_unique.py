@@ -1,7 +1,7 @@
 """One job per id: P10.
 
 same id twice, three times, at once     TestOneJob
-delayed and immediate, mixed            TestOneJob.test_delayed_or_not_there_is_one
+delayed and immediate, mixed            TestOneJob.test_an_id_has_one_job_with_and_without_a_delay
 distinct ids, bulks, empty              TestBulk
 until it is done, dead or cancelled     TestEnds
 a window of time                        TestWindow
@@ -50,7 +50,7 @@ async def stored(stream: Stream, witness: Any) -> int:
 class TestOneJob:
     @pytest.mark.parametrize("job_id", ("order-17", ULID, "ü" * 13, "x" * 26, "a:b}c{d", "y" * 256, "z" * 4096))
     @pytest.mark.parametrize("delays", ((0, 0, 0), (LATER_MS, LATER_MS, 5), (0, LATER_MS, 0), (LATER_MS, 0, LATER_MS)))
-    async def test_delayed_or_not_there_is_one(
+    async def test_an_id_has_one_job_with_and_without_a_delay(
         self, queue: Queue, other: Queue, stream: Stream, witness: Any, job_id: str, delays: tuple[int, ...]
     ) -> None:
         answers = [
@@ -139,7 +139,7 @@ class TestBulk:
         assert [job.has_replaced for job in jobs] == [False, False, False, True, False]
         assert await stored(stream, witness) == 3
 
-    async def test_thousands_at_once(self, queue: Queue, stream: Stream, witness: Any) -> None:
+    async def test_a_bulk_of_thousands_adds_each_id_once(self, queue: Queue, stream: Stream, witness: Any) -> None:
         def bulk() -> list[dict[str, Any]]:
             return [{"name": "a", "data": n, "job_id": f"id-{n % 2000}", "delay_ms": n % 2} for n in range(4000)]
 
@@ -293,7 +293,7 @@ class TestWindow:
         assert 0 < await witness.pttl(f"{{chasqui:{queue.name}}}:unique:one") <= LATER_MS
         assert not (await queue.add("send", job_id="one")).is_new
 
-    async def test_cancelling_ends_it(self, queue: Queue) -> None:
+    async def test_cancelling_ends_the_window(self, queue: Queue) -> None:
         await queue.add("send", job_id="one", unique_for=LATER_MS, delay_ms=LATER_MS)
         assert await queue.cancel_delayed("one")
         assert (await queue.add("send", job_id="one", delay_ms=LATER_MS)).is_new
@@ -323,7 +323,7 @@ class TestReplacing:
         assert [(job.name, job.data) for job in gate.jobs] == [("final", 3)]
         assert await stream.found_by_id() == []
 
-    async def test_postpone_moves_the_time_as_well(self, queue: Queue, stream: Stream, witness: Any) -> None:
+    async def test_postpone_moves_the_due_time_too(self, queue: Queue, stream: Stream, witness: Any) -> None:
         await queue.add("draft", 1, job_id="one", delay_ms=10_000)
         assert (await queue.add("draft", 2, job_id="one", delay_ms=30_000, if_exists="postpone")).has_replaced
         assert 25_000 < await self.due_in_ms(witness, queue) <= 30_001

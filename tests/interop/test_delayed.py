@@ -109,7 +109,9 @@ class TestCancel:
             assert (await queue.add("later", delay_ms=LATER, job_id=job.id)).is_new
             assert await queue.cancel_delayed(job.id)
 
-    async def test_ours_works_on_ids_that_were_given_there(self, official: Official, queue: Queue, wire: Wire) -> None:
+    async def test_our_queue_moves_and_cancels_official_jobs_with_chosen_ids(
+        self, official: Official, queue: Queue, wire: Wire
+    ) -> None:
         for job_id in ("order-17", ULID):
             await official.add("later", 1, f"delay_ms={LATER}, job_id={job_id!r}")
             assert await queue.reschedule(job_id, 2 * LATER)
@@ -352,7 +354,7 @@ class TestRepeatables:
         (meta,) = await queue.get_repeatable_jobs()
         assert meta.is_paused
 
-    async def test_our_override_does_not_outlive_what_it_was_stored_with(
+    async def test_our_override_does_not_outlive_its_spec(
         self, official: Official, queue: Queue, redis_url: str, queue_name: str, handler: Handler, repeats: str
     ) -> None:
         await queue.upsert_repeatable_job("tick", "ours", repeat=RepeatPattern.every(300), attempts=1)

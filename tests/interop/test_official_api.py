@@ -103,7 +103,7 @@ def test_the_options_of_a_worker_may_be_none() -> None:
     assert worker._config == Worker("emails", handle, consumer_id=worker.consumer_id)._config
 
 
-def test_small_things_are_there_too() -> None:
+def test_small_helpers_exist_too() -> None:
     assert pychasqui.version() == pychasqui.__version__
     assert QueueEvents("emails").name == "emails"
     assert BackoffSpec.fixed(5).to_dict() == {"kind": "fixed", "delay_ms": 5}
@@ -187,7 +187,7 @@ class TestScheduler:
         with pytest.raises(TypeError, match="queue_name"):
             Scheduler()
 
-    async def test_shutdown_ends_its_run(self, redis_url: str, queue_name: str) -> None:
+    async def test_shutdown_ends_the_run(self, redis_url: str, queue_name: str) -> None:
         scheduler = Scheduler(redis_url, queue_name, tick_interval_ms=20)
         running = asyncio.create_task(scheduler.run())
         await eventually(lambda: scheduler.is_running)

@@ -37,12 +37,12 @@ async def client(proxy: Proxy) -> AsyncIterator[redis.asyncio.Redis]:
 
 
 class TestServer:
-    def test_answers_on_its_socket_and_its_port(self, own_server: RedisServer) -> None:
+    def test_a_server_answers_on_its_socket_and_its_port(self, own_server: RedisServer) -> None:
         own_server.execute("SET", "key", "value")
         with redis.Redis.from_url(own_server.tcp_url) as client:
             assert client.get("key") == b"value"
 
-    def test_takes_another_port_if_its_own_was_taken_meanwhile(self) -> None:
+    def test_a_server_takes_another_port_if_its_own_was_taken_meanwhile(self) -> None:
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))
             other.listen()
@@ -52,13 +52,13 @@ class TestServer:
                 assert server.port != taken
                 assert server.execute("PING")
 
-    def test_reports_the_version_that_it_runs(self, own_server: RedisServer) -> None:
+    def test_a_server_reports_its_version(self, own_server: RedisServer) -> None:
         with own_server.client() as client:
             info = client.info("server")
         text = info.get("valkey_version") or info["redis_version"]
         assert ".".join(map(str, own_server.version)) == text
 
-    def test_keeps_its_addresses_and_data_over_a_restart_and_a_kill(self, own_server: RedisServer) -> None:
+    def test_a_server_keeps_its_addresses_and_data_over_a_restart_and_a_kill(self, own_server: RedisServer) -> None:
         own_server.execute("SET", "key", "value")
         own_server.restart()
         own_server.kill()
@@ -67,7 +67,7 @@ class TestServer:
         with redis.Redis.from_url(own_server.tcp_url) as client:
             assert client.get("key") == b"value"
 
-    def test_does_not_answer_while_paused(self, own_server: RedisServer) -> None:
+    def test_a_paused_server_does_not_answer(self, own_server: RedisServer) -> None:
         own_server.pause()
         with (
             redis.Redis.from_url(own_server.url, socket_timeout=0.1, retry=None) as client,
@@ -77,7 +77,7 @@ class TestServer:
         own_server.resume()
         assert own_server.execute("PING")
 
-    def test_stops_while_paused(self, own_server: RedisServer) -> None:
+    def test_a_paused_server_can_be_stopped(self, own_server: RedisServer) -> None:
         own_server.pause()
         own_server.stop()
         assert not own_server.is_running
@@ -105,14 +105,16 @@ class TestServer:
 
 
 class TestProxy:
-    async def test_passes_everything_on_and_counts_it(self, proxy: Proxy, client: redis.asyncio.Redis) -> None:
+    async def test_the_proxy_passes_all_bytes_on_and_counts_requests(
+        self, proxy: Proxy, client: redis.asyncio.Redis
+    ) -> None:
         big = os.urandom(300_000)
         await client.set("big", big, ex=60)
         assert await client.get("big") == big
         assert proxy.count(b"GET") == 1
         assert (proxy.accepted, proxy.connections) == (1, 1)
 
-    async def test_works_over_tcp(self, server: RedisServer, redis_url: str) -> None:
+    async def test_the_proxy_works_over_tcp(self, server: RedisServer, redis_url: str) -> None:
         async with Proxy(server.tcp_url, tcp=True) as proxy, redis.asyncio.Redis.from_url(proxy.url) as client:
             assert await client.ping()
 
@@ -167,7 +169,7 @@ class TestProxy:
         await client.delete("counter")
 
     @pytest.mark.parametrize("direction", ("requests", "replies", None))
-    async def test_frozen_it_holds_bytes_and_closes_nothing(
+    async def test_a_frozen_proxy_holds_bytes_and_closes_no_connection(
         self, proxy: Proxy, client: redis.asyncio.Redis, direction: str | None, witness: redis.asyncio.Redis
     ) -> None:
         await client.ping()
@@ -179,7 +181,7 @@ class TestProxy:
         proxy.thaw()
         assert await waiting
 
-    async def test_bytes_held_when_it_cuts_are_lost(
+    async def test_bytes_held_at_a_cut_are_lost(
         self, proxy: Proxy, client: redis.asyncio.Redis, witness: redis.asyncio.Redis
     ) -> None:
         await client.ping()
@@ -192,7 +194,7 @@ class TestProxy:
         proxy.thaw()
         assert not await witness.exists("key")
 
-    async def test_refuses_new_connections_and_keeps_old_ones(self, proxy: Proxy, client: redis.asyncio.Redis) -> None:
+    async def test_a_refusing_proxy_keeps_old_connections(self, proxy: Proxy, client: redis.asyncio.Redis) -> None:
         await client.ping()
         proxy.refuse()
         async with redis.asyncio.Redis.from_url(proxy.url, retry=None) as late:
@@ -202,7 +204,7 @@ class TestProxy:
             proxy.admit()
             assert await late.ping()
 
-    async def test_delays(self, proxy: Proxy, client: redis.asyncio.Redis) -> None:
+    async def test_the_proxy_delays_each_direction(self, proxy: Proxy, client: redis.asyncio.Redis) -> None:
         await client.ping()
         proxy.delay(50)
         loop = asyncio.get_running_loop()
@@ -210,7 +212,7 @@ class TestProxy:
         await client.ping()
         assert loop.time() - start >= 0.1
 
-    async def test_fragments_replies(self, proxy: Proxy) -> None:
+    async def test_the_proxy_fragments_replies(self, proxy: Proxy) -> None:
         proxy.fragment(1)
         reader, writer = await asyncio.open_unix_connection(proxy.url.removeprefix("unix://"))
         writer.write(b"*1\r\n$4\r\nPING\r\n")
@@ -220,7 +222,9 @@ class TestProxy:
         writer.close()
         assert len(pieces) > 1
 
-    async def test_limits_the_bytes_of_a_second_either_way(self, proxy: Proxy, client: redis.asyncio.Redis) -> None:
+    async def test_the_proxy_limits_the_bytes_of_a_second_either_way(
+        self, proxy: Proxy, client: redis.asyncio.Redis
+    ) -> None:
         proxy.limit(1_000_000)
         loop = asyncio.get_running_loop()
         start = loop.time()
@@ -230,13 +234,15 @@ class TestProxy:
         assert sent - start >= 0.2
         assert loop.time() - sent >= 0.2
 
-    async def test_goes_to_a_new_target(self, proxy: Proxy, client: redis.asyncio.Redis) -> None:
+    async def test_a_new_connection_goes_to_the_new_target(self, proxy: Proxy, client: redis.asyncio.Redis) -> None:
         with RedisServer() as other:
             other.execute("SET", "here", "other")
             proxy.target = other.url
             assert await client.get("here") == b"other"
 
-    async def test_closes_the_client_when_the_server_is_away(self, proxy: Proxy, client: redis.asyncio.Redis) -> None:
+    async def test_the_proxy_closes_the_client_when_the_server_is_away(
+        self, proxy: Proxy, client: redis.asyncio.Redis
+    ) -> None:
         proxy.target = "unix:///nowhere/at/all.sock"
         with pytest.raises(redis.ConnectionError):
             await client.ping()
@@ -264,7 +270,9 @@ def test_frames_are_split_where_they_end_however_they_arrive(step: int) -> None:
 
 class TestLeakCheck:
     @pytest.mark.leaves_keys("to show that they are found")
-    async def test_names_keys_without_an_end(self, server: RedisServer, witness: redis.asyncio.Redis) -> None:
+    async def test_the_leak_check_names_keys_without_an_expiry(
+        self, server: RedisServer, witness: redis.asyncio.Redis
+    ) -> None:
         await witness.set("with an end", 1, ex=60)
         await witness.set("without", 1)
         await witness.xadd("full", {"d": b"x"})
@@ -273,7 +281,7 @@ class TestLeakCheck:
         assert [line.partition(":")[0] for line in leaked] == ["b'full'", "b'without'"]
 
     @pytest.mark.leaves_keys("to show that they are found")
-    async def test_counts_entries_that_are_pending_but_deleted(
+    async def test_the_leak_check_counts_pending_entries_that_are_deleted(
         self, server: RedisServer, witness: redis.asyncio.Redis
     ) -> None:
         await witness.xgroup_create("stream", "default", mkstream=True)
@@ -284,17 +292,17 @@ class TestLeakCheck:
 
 
 class TestEventually:
-    async def test_returns_what_came_true(self) -> None:
+    async def test_eventually_returns_the_true_value(self) -> None:
         values = iter([0, None, 7])
         assert await eventually(lambda: next(values)) == 7
 
-    async def test_awaits_an_async_predicate(self) -> None:
+    async def test_eventually_awaits_an_async_predicate(self) -> None:
         async def yes() -> str:
             return "yes"
 
         assert await eventually(yes) == "yes"
 
-    async def test_shows_the_last_value_when_it_gives_up(self) -> None:
+    async def test_eventually_shows_the_last_value_when_it_gives_up(self) -> None:
         with pytest.raises(AssertionError, match=r"within 0 s; the last value was \[\]"):
             await eventually(list, timeout=0)
 

@@ -86,7 +86,7 @@ class TestABrokenPromise:
 
 
 class TestARunThatNeedsNoExcuse:
-    def test_a_retry(self) -> None:
+    def test_a_retry_needs_no_excuse(self) -> None:
         figures = judge(a_diary(run(1, 2, ending="failed"), run(3, 4, attempt=1)))
         assert (figures.problems(), figures.run_twice) == ([], 0)
 

@@ -136,7 +136,7 @@ def test_the_largest_batch_that_is_ever_sent(acking: Acking) -> None:
     assert acking.state == (0, 0)
 
 
-def test_10_000_entries_in_batches(acking: Acking) -> None:
+def test_10_000_entries_are_acked_in_batches(acking: Acking) -> None:
     acking.add(10_000)
     ids = acking.read(10_000)
     assert sum(acking(*ids[start : start + ACK_BATCH]) for start in range(0, 10_000, ACK_BATCH)) == 10_000

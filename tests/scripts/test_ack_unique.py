@@ -173,7 +173,7 @@ def test_a_stream_of_another_type_is_an_error_and_costs_no_uniqueness_key(group:
     assert group.uniqueness_key("job") == "1-1"
 
 
-def test_10_000_entries_in_one_call(group: Group) -> None:
+def test_10_000_entries_are_acked_in_one_call(group: Group) -> None:
     entry_ids = group.deliver_to("a", 10_000)
     for number, entry_id in enumerate(entry_ids):
         group.client.set(unique_key(f"job-{number}"), entry_id)

@@ -250,7 +250,7 @@ def test_a_stream_of_another_type_is_an_error_and_nothing_is_kept(group: Group) 
     assert (group.uniqueness_key("job"), group.result("job")) == ("1-1", None)
 
 
-def test_10_000_entries_in_batches(group: Group) -> None:
+def test_10_000_entries_are_acked_in_batches(group: Group) -> None:
     jobs = [Stored(entry_id, f"job-{number}", 1) for number, entry_id in enumerate(group.deliver_to("a", 10_000))]
     for job in jobs:
         group.client.set(unique_key(job.job_id), job.entry_id)

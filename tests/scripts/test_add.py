@@ -88,11 +88,11 @@ class TestEntries:
         assert adding(("2", [b"3", b"4"]), ("1", [b"5"])) == 3
         assert adding.envelopes == [b"3", b"4", b"5"]
 
-    def test_10_000_jobs_in_one_batch(self, adding: Adding) -> None:
+    def test_10_000_jobs_are_added_in_one_batch(self, adding: Adding) -> None:
         assert adding(("mail", many(10_000))) == 10_000
         assert adding.envelopes == many(10_000)
 
-    def test_10_000_names_in_one_batch(self, adding: Adding) -> None:
+    def test_10_000_names_are_added_in_one_batch(self, adding: Adding) -> None:
         assert adding(*((f"name-{number}", [b"%d" % number]) for number in range(10_000))) == 10_000
         assert adding.envelopes == many(10_000)
 
@@ -209,7 +209,7 @@ class TestRoom:
         assert adding(("mail", many(5)), number=1, room=3) == 3
         assert adding.stream == []
 
-    def test_10_000_jobs_that_find_room_for_some(self, adding: Adding) -> None:
+    def test_10_000_jobs_fill_the_room_and_the_rest_is_refused(self, adding: Adding) -> None:
         assert adding(*((f"{number % 7}", [b"%d" % number]) for number in range(10_000)), room=9_999) == 9_999
         assert adding.envelopes == many(9_999)
 

@@ -406,7 +406,7 @@ class TestPoison:
         assert LEDGER not in group.keys
         assert [key for key in group.keys if ":unique:" in key] == []
 
-    def test_beside_what_can_be_stored_there_is_no_room_for_it(self, group: Group) -> None:
+    def test_jobs_that_the_stream_refuses_are_full_and_the_others_are_stored(self, group: Group) -> None:
         use_up(group)
         jobs = (only(b"1", due=LATER), only(b"2", job_id="2"), Wanted("", b"3", "3"), only(b"4", "replace"))
         assert group.add_with_options(*jobs) == "nffr"
@@ -434,7 +434,7 @@ class TestWindow:
             assert 59_000 < group.client.pttl(unique_key(job_id)) <= 60_000
         assert (group.uniqueness_key("job"), group.uniqueness_key("later")) == ("w" + group.stream[0].decode(), "wd")
 
-    def test_within_it_the_next_is_kept_out_though_the_job_is_done(self, group: Group) -> None:
+    def test_the_window_keeps_the_id_though_the_job_is_done(self, group: Group) -> None:
         group.add_with_options(only(b"first", window_ms=60_000))
         (entry_id,) = group.read("a", 1)
         group.ack_unique((entry_id, "job"))
@@ -658,7 +658,7 @@ class TestRoom:
         assert group.add_with_options(*jobs, room=5) == "nnff"
         assert len(group.stream) == 5
 
-    def test_delayed_jobs_need_none(self, group: Group) -> None:
+    def test_delayed_jobs_need_no_room(self, group: Group) -> None:
         group.add(1)
         jobs = (Wanted("", b"1", "1", LATER), Wanted("", b"2", "2"), only(b"3", due=LATER), only(b"4", job_id="4"))
         assert group.add_with_options(*jobs, room=1) == "nfnf"
@@ -692,7 +692,7 @@ class TestRoom:
         group.add(1)
         assert group.add_with_options(only(b"second", "replace"), Wanted("", b"x", "other"), room=1) == "rf"
 
-    def test_postponing_one_that_waits_in_the_stream_does(self, group: Group) -> None:
+    def test_postponing_a_job_in_the_stream_makes_room(self, group: Group) -> None:
         group.add_with_options(only(b"first"))
         jobs = (only(b"second", "postpone", due=LATER), Wanted("", b"x", "1"), Wanted("", b"y", "2"))
         assert group.add_with_options(*jobs, room=1) == "rnf"
@@ -812,7 +812,7 @@ class TestTrouble:
             assert group.keys == set()
             assert group.add_with_options(only(b"x", due=LATER), number=1) == "n"
 
-    def test_10_000_of_each_kind_in_one_batch(self, group: Group) -> None:
+    def test_10_000_jobs_of_each_kind_are_added_in_one_batch(self, group: Group) -> None:
         jobs = [
             Wanted("mail", b"%d" % number, f"job-{number}", LATER if number % 2 else "", "keep" if number % 3 else "")
             for number in range(10_000)
@@ -821,6 +821,6 @@ class TestTrouble:
         assert (len(group.stream), len(group.delayed)) == (5000, 5000)
         assert group.add_with_options(*jobs) == "".join("d" if number % 3 else "n" for number in range(10_000))
 
-    def test_10_000_of_one_id_in_one_batch(self, group: Group) -> None:
+    def test_10_000_jobs_of_one_id_in_one_batch_are_one_job(self, group: Group) -> None:
         assert group.add_with_options(*(only(b"%d" % number) for number in range(10_000))) == "n" + "d" * 9999
         assert group.envelopes == [b"0"]

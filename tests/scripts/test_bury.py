@@ -39,7 +39,7 @@ def test_fields_keep_their_order(group: Group) -> None:
     assert list(group.letters[0]) == [b"d", b"n", b"source_id", b"reason", b"worker"]
 
 
-def test_letters_of_different_lengths_in_one_call(group: Group) -> None:
+def test_letters_of_different_lengths_are_written_in_one_call(group: Group) -> None:
     first, second, third = group.deliver_to("a", 3)
     assert group.bury("a", (first, [b"d", b"1"]), (second, [*letter(b"2"), b"e", b"f"]), (third, letter(b"3"))) == 3
     assert [fields[b"d"] for fields in group.letters] == [b"1", b"2", b"3"]
@@ -185,7 +185,7 @@ def test_a_call_with_more_than_lua_can_unpack_costs_no_job(group: Group) -> None
     assert (len(group.holds), group.stream) == (9000, entry_ids)
 
 
-def test_10_000_jobs_in_batches(group: Group) -> None:
+def test_10_000_jobs_are_buried_in_batches(group: Group) -> None:
     entry_ids = group.deliver_to("a", 10_000)
     for start in range(0, 10_000, 1000):
         batch = entry_ids[start : start + 1000]

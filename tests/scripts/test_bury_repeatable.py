@@ -114,7 +114,7 @@ def test_letters_that_are_there_stay(group: Group) -> None:
     assert group.letter_ids[:3] == letters
 
 
-def test_10_000_in_one_call(group: Group) -> None:
+def test_10_000_repeatables_are_buried_in_one_call(group: Group) -> None:
     group.client.zadd(KEYS.repeat, {f"key-{number}": DUE for number in range(10_000)})
     with group.client.pipeline(transaction=False) as pipeline:
         for number in range(10_000):

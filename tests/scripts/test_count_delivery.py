@@ -110,12 +110,12 @@ def test_no_stream_is_created(group: Group) -> None:
     assert group.keys == set()
 
 
-def test_counting_none_counts_none(group: Group) -> None:
+def test_an_empty_call_counts_none(group: Group) -> None:
     assert group.count_delivery("a") == 0
     assert group.keys == {KEYS.stream}
 
 
-def test_10_000_entries_in_one_call(group: Group) -> None:
+def test_10_000_entries_are_counted_in_one_call(group: Group) -> None:
     entry_ids = group.deliver_to("a", 10_000)
     assert group.count_delivery("a", *((entry_id, 1) for entry_id in entry_ids)) == 10_000
     assert set(group.holds.values()) == {Hold("a", 2)}

@@ -98,7 +98,7 @@ class TestDue:
         assert group.due_repeatables()[2:4] == (-1, [])
         assert group.keys == {KEYS.stream, KEYS.scheduler_lease}
 
-    def test_10_000_that_are_due(self, group: Group) -> None:
+    def test_10_000_due_repeatables_are_listed_in_one_call(self, group: Group) -> None:
         with group.client.pipeline(transaction=False) as pipeline:
             for number in range(10_000):
                 pipeline.zadd(KEYS.repeat, {f"key-{number}": number})

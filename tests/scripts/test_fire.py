@@ -65,7 +65,7 @@ class TestFiring:
         group.fire(fire_of(b"x", key="1", next_score=""))
         assert (group.repeatables, group.spec("2")) == ({b"2": DUE}, {b"spec": b"spec"})
 
-    def test_several_in_one_call(self, group: Group) -> None:
+    def test_several_repeatables_fire_in_one_call(self, group: Group) -> None:
         for key in ("1", "2", "3"):
             store(group, key)
         fires = (fire_of(b"a", b"b", key="1"), fire_of(key="2", next_score=""), fire_of(b"c", key="3", name=""))
@@ -142,7 +142,7 @@ class TestOnce:
         assert group.fire(fire_of(b"mine"), fire_of(b"theirs")) == [1, 0]
         assert group.envelopes == [b"mine"]
 
-    def test_10_000_in_one_call_each_fire_once(self, group: Group) -> None:
+    def test_10_000_repeatables_in_one_call_fire_once_each(self, group: Group) -> None:
         with group.client.pipeline(transaction=False) as pipeline:
             for number in range(10_000):
                 pipeline.zadd(KEYS.repeat, {f"key-{number}": DUE})
@@ -153,7 +153,7 @@ class TestOnce:
         assert group.fire(*fires) == [0] * 10_000
         assert group.envelopes == [b"%d" % number for number in range(10_000)]
 
-    def test_10_000_jobs_of_one(self, group: Group) -> None:
+    def test_10_000_jobs_of_one_repeatable_are_added(self, group: Group) -> None:
         store(group)
         assert group.fire(fire_of(*(b"%d" % number for number in range(10_000)))) == [1]
         assert (len(group.stream), group.spec("nightly")[b"fired"]) == (10_000, b"10000")

@@ -41,7 +41,7 @@ def test_an_entry_that_was_deleted_is_listed_without_fields(group: Group) -> Non
     assert [(entry.id, entry.fields is None) for entry in group.list_pending("a")] == [(deleted, True), (kept, False)]
 
 
-def test_page_by_page_each_is_listed_once(group: Group) -> None:
+def test_each_entry_is_on_one_page(group: Group) -> None:
     entry_ids = group.deliver_to("a", 7)
     found, start = [], b"-"
     for _ in range(3):
@@ -69,7 +69,7 @@ def test_a_missing_group_is_an_error(group: Group) -> None:
         group.list_pending("a")
 
 
-def test_10_000_entries_on_one_page(group: Group) -> None:
+def test_10_000_entries_fit_on_one_page(group: Group) -> None:
     entry_ids = group.deliver_to("a", 10_000)
     assert [entry.id for entry in group.list_pending("a", count=10_000)] == entry_ids
 

@@ -42,7 +42,7 @@ class TestCancel:
         delay(group, "job")
         assert group.move_delayed("cancel", "job", "job") == [1, 0]
 
-    def test_promotion_came_first(self, group: Group) -> None:
+    def test_a_promoted_job_is_left_alone(self, group: Group) -> None:
         delay(group, "job", due="+1")
         group.wait_ms(3)
         assert group.promote().promoted == 1
@@ -50,7 +50,7 @@ class TestCancel:
         assert group.move_delayed("cancel", "job") == [0]
         assert (group.envelopes, group.uniqueness_key("job")) == ([b"data of job"], connector)
 
-    def test_promotion_came_first_and_left_the_index(self, group: Group) -> None:
+    def test_a_promoted_job_with_an_index_is_left_alone(self, group: Group) -> None:
         """As an official promoter may do."""
         delay(group, "job")
         group.client.zrem(KEYS.delayed, member("job"))
@@ -58,7 +58,7 @@ class TestCancel:
         assert group.move_delayed("cancel", "job") == [0]
         assert group.uniqueness_key("job") == "5-5"
 
-    def test_promotion_came_second(self, group: Group) -> None:
+    def test_a_cancelled_job_is_not_promoted(self, group: Group) -> None:
         delay(group, "job", due="+1")
         assert group.move_delayed("cancel", "job") == [1]
         group.wait_ms(3)
@@ -141,7 +141,7 @@ class TestPostpone:
         assert group.move_delayed("postpone", "job", delay_ms=5000) == [0]
         assert (group.delayed, len(group.stream)) == ({}, 1)
 
-    def test_promoters_hear_of_it(self, group: Group) -> None:
+    def test_the_new_due_time_is_published(self, group: Group) -> None:
         delay(group, "job")
         with group.published(KEYS.due_channel) as heard:
             group.move_delayed("postpone", "job", delay_ms=5000)
@@ -195,7 +195,7 @@ class TestRun:
         group.move_delayed("run", "job")
         assert group.entries == [{b"d": b"data of job", b"n": b"mail"}]
 
-    def test_nameless_as_well(self, group: Group) -> None:
+    def test_a_unique_job_without_a_name_is_flagged_too(self, group: Group) -> None:
         group.add_with_options(Wanted("", b"x", ULID, "+5000", "keep"))
         group.move_delayed("run", ULID)
         assert group.entries == [{b"d": b"x", b"u": b"1"}]
@@ -215,7 +215,7 @@ class TestRun:
         assert [group.move_delayed("run", "job") for _ in range(3)] == [[1], [0], [0]]
         assert len(group.stream) == 1
 
-    def test_promotion_came_first(self, group: Group) -> None:
+    def test_a_promoted_job_is_left_alone(self, group: Group) -> None:
         delay(group, "job", due="+1")
         group.wait_ms(3)
         group.promote()
@@ -275,7 +275,7 @@ class TestTrouble:
         assert group.keys == {KEYS.stream}
 
     @pytest.mark.parametrize("what", ("cancel", "postpone", "run"))
-    def test_10_000_in_one_call(self, group: Group, what: str) -> None:
+    def test_10_000_jobs_are_moved_in_one_call(self, group: Group, what: str) -> None:
         ids = [f"job-{number}" for number in range(10_000)]
         for start in range(0, 10_000, 1000):
             delay(group, *ids[start : start + 1000])

@@ -71,7 +71,7 @@ class TestPause:
         assert group.move_repeatable("pause", "other") == 0
         assert (group.repeatables, group.paused) == ({b"nightly": 5000}, {})
 
-    def test_schedulers_need_not_hear_of_it(self, group: Group) -> None:
+    def test_no_message_is_published(self, group: Group) -> None:
         store(group, "nightly")
         with group.published(KEYS.repeat_channel) as heard:
             group.move_repeatable("pause", "nightly")

@@ -101,7 +101,7 @@ class TestMoving:
         assert group.promote() == Promoted(1, 0, 0, -1)
         assert group.keys == {KEYS.stream, KEYS.promoter_lease}
 
-    def test_10_000_jobs_in_one_call(self, group: Group) -> None:
+    def test_10_000_jobs_are_promoted_in_one_call(self, group: Group) -> None:
         due = group.now_ms
         members = {join_member("mail", b"%d" % number): due - 10_000 + number for number in range(10_000)}
         group.client.zadd(KEYS.delayed, members)
@@ -189,7 +189,7 @@ class TestBadMembers:
         assert group.envelopes == [b"1", b"2"]
         assert [letter[b"d"] for letter in group.letters] == bad
 
-    def test_the_same_call_again_sets_nothing_aside(self, group: Group) -> None:
+    def test_the_same_call_again_buries_nothing(self, group: Group) -> None:
         delay(group, b"bad")
         assert [group.promote().set_aside for _ in range(2)] == [1, 0]
         assert len(group.letters) == 1
@@ -432,7 +432,7 @@ class TestEvents:
         assert before <= int(first[b"ts"]) <= group.now_ms
         assert (second[b"id"], b"n" in second) == (b"2", False)
 
-    def test_otherwise_none_is(self, group: Group) -> None:
+    def test_no_event_is_written_unless_asked_for(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("1")))
         group.promote(events=0)
         assert KEYS.events not in group.keys

@@ -53,7 +53,7 @@ def test_an_empty_delayed_set_gives_zero(group: Group) -> None:
     assert group.keys == {KEYS.stream}
 
 
-def test_no_more_than_asked_for_the_soonest_first(group: Group) -> None:
+def test_the_given_number_of_jobs_goes_the_soonest_first(group: Group) -> None:
     for number in range(5):
         group.add_with_options(job(str(number))._replace(due=f"+{HOUR_MS - 60_000 * number}"))
     assert group.purge_delayed(2) == 2
@@ -119,7 +119,7 @@ def test_delayed_jobs_go_without_memory_too(group: Group) -> None:
         assert group.purge_delayed() == 1
 
 
-def test_10_000_in_one_call(group: Group) -> None:
+def test_10_000_jobs_go_in_one_call(group: Group) -> None:
     group.add_with_options(*(job(f"job-{number}") for number in range(10_000)))
     assert group.purge_delayed(10_000) == 10_000
     assert (group.delayed, leftovers(group)) == ({}, [])

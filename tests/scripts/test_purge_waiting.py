@@ -74,7 +74,7 @@ def test_times_are_compared_as_numbers(group: Group) -> None:
     assert group.stream == [b"9-1", b"10-1"]
 
 
-def test_no_more_than_asked_for_the_oldest_first(group: Group) -> None:
+def test_the_given_number_of_jobs_goes_the_oldest_first(group: Group) -> None:
     entry_ids = group.add(5)
     assert group.purge_waiting(2) == 2
     assert group.stream == entry_ids[2:]
@@ -149,7 +149,7 @@ def test_a_uniqueness_key_without_a_place_goes_unless_a_job_of_its_id_is_delayed
         group.client.delete(unique_key("job"), index_key("job"), KEYS.delayed)
 
 
-def test_uniqueness_keys_of_what_runs_stay(group: Group) -> None:
+def test_uniqueness_keys_of_running_jobs_stay(group: Group) -> None:
     group.add_with_options(job("running"))
     (entry_id,) = group.read("a", 1)
     group.add_with_options(job("waiting"))
@@ -187,7 +187,7 @@ def test_waiting_jobs_go_without_memory_too(group: Group) -> None:
         assert group.purge_waiting() == 3
 
 
-def test_10_000_in_one_call(group: Group) -> None:
+def test_10_000_jobs_go_in_one_call(group: Group) -> None:
     held = group.deliver_to("a", 1)
     group.add_with_options(*(job(f"job-{number}") for number in range(10_000)))
     assert group.purge_waiting(10_000) == 10_000

@@ -176,7 +176,7 @@ def test_releasing_none_releases_none(group: Group) -> None:
     assert group.keys == {KEYS.stream}
 
 
-def test_10_000_entries_in_one_call(group: Group) -> None:
+def test_10_000_entries_are_released_in_one_call(group: Group) -> None:
     entry_ids = group.deliver_to("a", 10_000)
     assert group.release_entries("a", *((entry_id, 0) for entry_id in entry_ids)) == 10_000
     assert set(group.holds.values()) == {Hold(HEIR, 0)}

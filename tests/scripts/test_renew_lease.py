@@ -171,7 +171,7 @@ class TestTrouble:
         assert group.renew_lease("a", *entry_ids) == []
         assert max(group.idle_ms(entry_id) for entry_id in entry_ids) < 10_000
 
-    def test_10_000_entries_in_batches(self, group: Group) -> None:
+    def test_10_000_entries_are_renewed_in_batches(self, group: Group) -> None:
         entry_ids = group.deliver_to("a", 10_000)
         for entry_id in entry_ids[::2]:
             group.steal(entry_id, "b")

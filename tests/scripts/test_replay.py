@@ -38,7 +38,7 @@ def test_replayed_jobs_come_behind_waiting_ones(group: Group) -> None:
     assert group.envelopes[3] == b"x"
 
 
-def test_workers_read_them_as_any_other(group: Group) -> None:
+def test_workers_read_replayed_jobs_like_any_other(group: Group) -> None:
     letters = group.die(2)
     group.replay(*((letter, b"x", b"mail") for letter in letters))
     assert group.read("a", 10) == group.stream
@@ -117,7 +117,7 @@ def test_any_bytes_pass_unchanged(group: Group) -> None:
     assert stored == [{b"d": value, b"n": value} if value else {b"d": value} for value in values]
 
 
-def test_10_000_jobs_in_one_call(group: Group) -> None:
+def test_10_000_jobs_are_replayed_in_one_call(group: Group) -> None:
     letters = group.die(10_000)
     assert group.replay(*((letter, letter, b"mail") for letter in letters)) == 10_000
     assert group.client.xlen(KEYS.dead) == 0

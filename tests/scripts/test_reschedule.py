@@ -195,7 +195,7 @@ def test_any_delay_that_a_job_can_ask_for_is_stored(group: Group, delay_ms: int)
     assert group.index("job") == b"member"
 
 
-def test_10_000_jobs_in_batches(group: Group) -> None:
+def test_10_000_jobs_are_rescheduled_in_batches(group: Group) -> None:
     entry_ids = group.deliver_to("a", 10_000)
     for start in range(0, 10_000, 1000):
         batch = entry_ids[start : start + 1000]

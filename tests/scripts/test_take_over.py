@@ -84,7 +84,7 @@ class TestName:
         assert group.lease("dead") is not None
         assert group.consumers == {"a", "dead"}
 
-    def test_page_by_page_everything_comes(self, group: Group) -> None:
+    def test_every_entry_comes_page_by_page(self, group: Group) -> None:
         entry_ids = leave_behind(group, 7)
         lease = group.lease("dead")
         assert lease is not None
@@ -228,7 +228,7 @@ class TestTrouble:
             group.take_over("a", "dead")
         assert group.lease("dead") is not None
 
-    def test_10_000_entries_in_one_call(self, group: Group) -> None:
+    def test_10_000_entries_are_taken_in_one_call(self, group: Group) -> None:
         entry_ids = leave_behind(group, 10_000)
         taken = group.take_over("a", "dead", count=10_000)
         assert taken is not None

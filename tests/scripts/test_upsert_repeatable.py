@@ -93,7 +93,7 @@ class TestKept:
         group.client.hset(KEYS.repeat_spec("nightly"), "spec", "old")
         assert group.upsert_repeatable_after(b"old", "nightly", 9000, b"new", keeps=True) == [0, b"5000", b"0", 0]
 
-    def test_schedulers_need_not_hear_of_it(self, group: Group) -> None:
+    def test_no_message_is_published(self, group: Group) -> None:
         group.upsert_repeatable("nightly", 5000)
         with group.published(KEYS.repeat_channel) as heard:
             group.upsert_repeatable("nightly", 5000, keeps=True)
@@ -145,7 +145,7 @@ def test_a_key_of_another_type_is_an_error_and_nothing_is_stored(group: Group, k
     assert len(group.due_repeatables().specs) == 1
 
 
-def test_10_000_of_them(group: Group) -> None:
+def test_10_000_repeatables_can_be_stored(group: Group) -> None:
     for number in range(10_000):
         group.upsert_repeatable_after(b"", f"key-{number}", number)
     assert len(group.repeatables) == 10_000

@@ -112,7 +112,7 @@ def test_no_event_is_written_without_memory(group: Group) -> None:
     assert group.keys == {KEYS.stream}
 
 
-def test_10_000_jobs_in_one_call(group: Group) -> None:
+def test_events_of_10_000_jobs_are_written_in_one_call(group: Group) -> None:
     runs = (CompletedRun(f"job-{number}", "mail", 1, 1000) for number in range(10_000))
     assert group.write_completed(*runs, max_len=100_000) == 10_000
     assert [event[3] for event in group.events[1::2]] == [b"job-%d" % number for number in range(10_000)]

@@ -94,6 +94,6 @@ def test_no_event_is_written_without_memory(group: Group) -> None:
     assert group.keys == {KEYS.stream}
 
 
-def test_10_000_events_in_one_call(group: Group) -> None:
+def test_10_000_events_are_written_in_one_call(group: Group) -> None:
     assert group.write_events(*(event(number) for number in range(10_000)), max_len=100_000) == 10_000
     assert group.events == [as_bytes(event(number)) for number in range(10_000)]

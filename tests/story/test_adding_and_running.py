@@ -135,7 +135,7 @@ async def test_workers_share_the_jobs_of_a_queue(redis_url: str, queue_name: str
     assert done.empty()
 
 
-async def test_leaving_a_workers_block_lets_what_runs_finish(redis_url: str, queue_name: str) -> None:
+async def test_running_jobs_finish_at_the_end_of_a_workers_block(redis_url: str, queue_name: str) -> None:
     started, finished = asyncio.Event(), asyncio.Event()
 
     async def handle(job: Job) -> None:

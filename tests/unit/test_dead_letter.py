@@ -97,7 +97,7 @@ class TestDeadLetter:
         assert trace.endswith("LookupError: no such customer: ünknown\n")
         assert "_worker" not in trace
 
-    async def test_causes_are_told(self) -> None:
+    async def test_the_traceback_shows_the_cause(self) -> None:
         async def chained(_: None) -> None:
             try:
                 raise KeyError("the first")
@@ -109,7 +109,7 @@ class TestDeadLetter:
         assert b"direct cause" in trace
         assert trace.endswith(b"LookupError: the second\n")
 
-    async def test_notes_are_told(self) -> None:
+    async def test_the_traceback_shows_notes(self) -> None:
         error = LookupError("x")
         error.add_note("and this is why")
         trace = fields_of(letter_of(job(), "unrecoverable", error, 1, "w"))[b"traceback"]
@@ -201,14 +201,14 @@ class TestRejectedLetter:
         assert fields[b"n"] == b"mail"
         assert [bytes.fromhex(word.decode()) for word in fields[b"raw"].split()] == [b"a", b"\0b", b"n", b"mail"]
 
-    def test_very_many_of_them_are_cut(self) -> None:
+    def test_a_large_number_of_fields_is_cut(self) -> None:
         fields = fields_of(rejected_letter(b"5-1", [b"x" * 10_000] * 4, "malformed", "why", "w"))
         assert len(fields[b"raw"]) == MAX_TRACEBACK_CHARS
 
     def test_an_entry_that_was_not_sent_here_leaves_its_bytes_to_the_script(self) -> None:
         assert rejected_letter(b"5-1", None, "malformed", "why", "w")[:3] == [b"", b"", b"source_id"]
 
-    def test_an_entry_with_nothing_in_it(self) -> None:
+    def test_an_entry_without_fields_becomes_a_letter(self) -> None:
         letter = fields_of(rejected_letter(b"5-1", [], "malformed", "why", "w"))
         assert letter[b"d"] == b""
         assert b"raw" not in letter

@@ -76,7 +76,7 @@ def test_an_error_inside_a_script_of_redis_7_is_judged_by_its_own_code(answer: s
         (RedisTrouble("what"), ErrorAction.FATAL),
     ),
 )
-def test_trouble_on_the_way_has_one_remedy(error: RedisTrouble, action: ErrorAction) -> None:
+def test_an_error_of_the_connection_has_one_action(error: RedisTrouble, action: ErrorAction) -> None:
     assert action_for(error) is action
 
 

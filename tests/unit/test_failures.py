@@ -177,7 +177,7 @@ class TestUnknownKinds:
             bench.handler.failed(job(backoff=BackoffSpec(kind, 5)), LookupError())
         assert len(self.warnings(caplog)) == 2
 
-    def test_known_kinds_are_not(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def test_known_kinds_are_not_logged(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
         for backoff in (None, BackoffSpec("fixed", 5), BackoffSpec("exponential", 5)):
             bench.handler.failed(job(backoff=backoff), LookupError())
         assert self.warnings(caplog) == []

@@ -37,7 +37,7 @@ class Office:
         return [arguments[:4] for arguments in self.broker.asked("add_log_line")]
 
 
-async def test_progress_is_kept_and_told() -> None:
+async def test_progress_is_stored_and_has_an_event() -> None:
     office = Office()
     office.job.progress(1, 3, "a third")
     assert office.progress == [("job-1", 33, KEPT_MS)]

@@ -247,7 +247,7 @@ class TestFailing:
 class TestLoneJob:
     """A job that comes alone, and not through a task, does not wait for its lane."""
 
-    async def test_takes_its_first_step_at_once(self) -> None:
+    async def test_a_lone_job_takes_its_first_step_at_once(self) -> None:
         begun: list[int] = []
 
         async def handler(job: Delivery) -> None:
@@ -291,7 +291,7 @@ class TestLoneJob:
             assert tasks[0] is tasks[1]
             assert record.lanes.is_lane(tasks[0])
 
-    async def test_gets_what_it_has_waited_for(self) -> None:
+    async def test_a_lone_job_gets_the_values_that_it_awaits(self) -> None:
         answers: list[str] = []
         question: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -305,7 +305,7 @@ class TestLoneJob:
             await record.until(lambda: record.done == [1])
             assert answers == ["in the turn before the lane is awake", "later"]
 
-    async def test_fails_by_what_it_raises_in_its_first_step(self) -> None:
+    async def test_a_lone_job_fails_by_an_error_in_its_first_step(self) -> None:
         async def handler(job: Delivery) -> None:
             raise LookupError(job.data)
 
@@ -387,7 +387,7 @@ class TestLoneJob:
             record.lanes.offer([job(2)])
             await record.until(lambda: record.done == [1, 2])
 
-    async def test_waits_for_its_turn_if_others_wait_or_the_worker_stops(self) -> None:
+    async def test_a_lone_job_waits_if_others_wait_or_the_worker_stops(self) -> None:
         async with running(succeed) as record:
             record.lanes.put([job(1), job(2)])
             record.lanes.begin()
@@ -572,7 +572,7 @@ class TestStopping:
         assert await stopped(record.lanes) == []
         assert [number for number, _ in record.failed] == [1]
 
-    async def test_draining_waits_for_what_was_offered(self) -> None:
+    async def test_draining_waits_for_the_offered_jobs(self) -> None:
         async with running(lambda _: asyncio.sleep(0.01), 2) as record:
             record.lanes.offer([job(number) for number in range(6)])
             async with asyncio.timeout(PATIENCE_S):
@@ -666,7 +666,7 @@ class TestLease:
             assert not record.lanes.lose({b"1-0", b"2-0"})
             assert not record.lanes.lose(set())
 
-    async def test_room_that_a_loss_has_made_is_told(self) -> None:
+    async def test_a_lost_job_signals_free_room(self) -> None:
         async with running(succeed) as record:
             record.lease.renew(monotonic() - 1)
             record.lanes.offer([job(1)])

@@ -99,7 +99,7 @@ def test_a_sink_that_takes_batches_gets_no_outcome_for_each_job_that_is_done() -
     assert whole.outcomes == [JobOutcome("err", 1, 20)]
 
 
-def test_methods_that_a_sink_lacks_are_not_missed() -> None:
+def test_a_sink_may_lack_any_method() -> None:
     sinks = GuardedSinks([object()])
     sinks.tell_all(RECORDS)
     sinks.jobs_done([job_done()])

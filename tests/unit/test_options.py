@@ -111,11 +111,11 @@ class TestCap:
             {"delay_ms": naive("9999-12-31")},
         ),
     )
-    def test_longer_is_refused(self, asked: dict[str, Any]) -> None:
+    def test_a_longer_delay_is_refused(self, asked: dict[str, Any]) -> None:
         with pytest.raises(InvalidArgument, match="max_delay_secs=2592000"):
             options(**asked)
 
-    def test_zero_lifts_it(self) -> None:
+    def test_a_cap_of_zero_allows_any_delay(self) -> None:
         assert options(delay_ms=CAP_MS + 1, cap_ms=0).due == f"+{CAP_MS + 1}"
 
     def test_a_delay_past_100_years_is_refused_without_a_cap(self) -> None:
@@ -144,7 +144,7 @@ class TestOnly:
         assert options("job", if_exists=if_exists).only == if_exists
 
     @pytest.mark.parametrize("window", (5000, 5000.5, timedelta(seconds=5)))
-    def test_a_window(self, window: Any) -> None:
+    def test_a_unique_job_may_have_a_window(self, window: Any) -> None:
         assert options("job", unique_for=window) == AddOptions("", "keep", 5000)
 
     @pytest.mark.parametrize("wrong", ("", "KEEP", "update", 1, ["keep"], b"keep"))

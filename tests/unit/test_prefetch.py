@@ -38,7 +38,7 @@ def test_a_slow_worker_reads_nothing_ahead() -> None:
         assert estimate.ahead() == 0
 
 
-def test_however_fast_what_is_read_ahead_is_bounded() -> None:
+def test_the_estimate_of_a_very_fast_worker_is_bounded() -> None:
     estimate = PrefetchEstimate(0.0)
     run_steadily(estimate, 10_000_000, 1.0)
     assert estimate.ahead() == 3 * READ_COUNT
@@ -85,7 +85,7 @@ class TestEntrySize:
         size.measure(10, 1000)
         assert (size.of(7), size.count_within(1000), size.count_within(1)) == (700.0, 10, 1)
 
-    def test_large_ones_are_remembered_for_a_while(self) -> None:
+    def test_large_entries_are_remembered_for_a_while(self) -> None:
         size = EntrySizeEstimate()
         size.measure(1, 2**20)
         size.measure(1000, 100_000)

@@ -659,7 +659,7 @@ class TestPause:
         assert bench.redis.unblocked == [7]
         await bench.reader.end(patience_s=0)
 
-    async def test_hearing_the_same_again_changes_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_a_repeated_pause_or_resume_changes_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO, "chasqui.worker")
         bench = await self.wait_in_a_read()
         for is_paused in (False, True, True, False, False):
@@ -704,7 +704,7 @@ class TestPause:
 
 class TestRoom:
     @pytest.mark.parametrize("why", ("paused", "no lease"))
-    def test_there_is_no_room_for_claims_while_no_job_may_start(self, why: str) -> None:
+    def test_claims_have_no_room_while_no_job_may_start(self, why: str) -> None:
         bench = ReaderBench()
         assert bench.prefetch.room_for_claims() == 10
         if why == "paused":

@@ -89,11 +89,11 @@ class TestExponential:
 
 class TestExtremes:
     @pytest.mark.parametrize("attempt", (50, 1000, 1100, 10_000, MAX_U32))
-    def test_however_many_attempts_the_bound_holds(self, attempt: int) -> None:
+    def test_the_bound_holds_for_any_number_of_attempts(self, attempt: int) -> None:
         assert retry_delay_ms(POLICY, None, attempt, no_jitter) == 30_000
         assert retry_delay_ms(POLICY, BackoffSpec("exponential", 1, multiplier=1e300), attempt, no_jitter) == 30_000
 
-    def test_zero_stays_zero(self) -> None:
+    def test_a_delay_of_zero_stays_zero(self) -> None:
         assert delays(BackoffSpec("exponential", 0, jitter_ms=0)) == [0] * 6
         assert delays(BackoffSpec("fixed", 0, jitter_ms=0)) == [0] * 6
         assert delays(BackoffSpec("exponential", 100, max_delay_ms=0)) == [0] * 6

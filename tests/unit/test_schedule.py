@@ -360,7 +360,7 @@ FAR_ZONES = ("UTC", "+14:00", "-12:00", "Europe/Berlin", "Asia/Tokyo", "Pacific/
 
 @pytest.mark.parametrize("zone", FAR_ZONES)
 @pytest.mark.parametrize("after_ms", (ms("9999-01-01"), LAST_MS - 1, LAST_MS, LAST_MS + 1, 2**63, 2**64 - 1))
-def test_past_the_last_year_of_a_calendar_there_is_no_window(zone: str, after_ms: int) -> None:
+def test_a_cron_has_no_window_past_the_last_year_of_a_calendar(zone: str, after_ms: int) -> None:
     for expression in ("* * * * * *", "0 0 1 1 *", "0 0 0 1 1 * 5000"):
         assert next_fire(cron(expression, zone), after_ms) is None
 
@@ -469,7 +469,7 @@ CHANGES = (
 
 @settings(max_examples=80)
 @given(_part(0, 59), _part(0, 4), st.sampled_from(CHANGES), st.integers(-200, 200))
-def test_around_a_change_windows_are_what_the_wall_clock_shows(
+def test_windows_around_a_clock_change_follow_the_wall_clock(
     minute: str, hour: str, change: tuple[str, int], offset_minutes: int
 ) -> None:
     """Minute by minute: a time of day counts when the clock shows it, again only for all hours, or as it jumps."""

@@ -139,7 +139,7 @@ class TestCalls:
     def _standing_clock(self, monkeypatch: pytest.MonkeyPatch) -> None:
         FakeClock().install(monkeypatch)
 
-    def test_small_ones_travel_together(self) -> None:
+    def test_small_decisions_travel_together(self) -> None:
         decisions = [fires_of(1) for _ in range(JOBS_A_CALL)]
         assert list(in_calls(iter(decisions))) == [decisions]
 

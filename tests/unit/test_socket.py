@@ -324,7 +324,7 @@ class TestWriting:
         assert [str(answer) for answer in answers] == ["gone"]
         assert line.written == []
 
-    async def test_unanswered_past_its_deadline_it_ends_the_socket(self) -> None:
+    async def test_a_command_without_an_answer_at_its_deadline_ends_the_socket(self) -> None:
         socket, line = open_socket()
         answers: list[Any] = []
         self.send_now(socket, "ADD", answers, within_s=0.01)
