@@ -56,7 +56,7 @@ def main() -> int:
 def _harry_leaders(arguments: argparse.Namespace) -> int:
     order = {"every_s": 5.0, "seed": arguments.seed, "faketime": arguments.faketime}
     judged = asyncio.run(harry_leaders(arguments.leaders, **order))
-    print("\n".join([*judged.told, *(judged.problems or ["each window exactly once"])]))
+    print("\n".join([*judged.figures, *(judged.problems or ["each window exactly once"])]))
     return 1 if judged.problems else 0
 
 

@@ -42,7 +42,7 @@ def end_with_parent() -> None:
 if __name__ == "__main__":
     threading.Thread(target=end_with_parent, daemon=True).start()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s")
-    told = json.loads(sys.argv[1])
-    if told["skew_s"]:
-        skew_clock(told["skew_s"])
-    asyncio.run(lead(told))
+    order = json.loads(sys.argv[1])
+    if order["skew_s"]:
+        skew_clock(order["skew_s"])
+    asyncio.run(lead(order))

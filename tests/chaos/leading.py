@@ -122,7 +122,7 @@ class Judged:
     fires: int = 0
     late_ms: list[int] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)  # the figures in words
+    figures: list[str] = field(default_factory=list)  # the figures in words
 
 
 def judge_windows(fires: list[Fire], firsts: dict[str, int], interval_ms: int = SECOND_MS) -> Judged:
@@ -224,7 +224,7 @@ async def harry_leaders(seconds: float, *, every_s: float, seed: int, faketime: 
         judged = judge_windows(read_fires(server, queue.name), firsts)
     judged.problems += printed
     late_ms = judged.late_ms
-    judged.told = [
+    judged.figures = [
         f"{server.label}, {seconds:.0f} s, clocks {', '.join(f'{skew:+.0f} s' for skew in SKEWS_S)}",
         f"the leader was killed {done.count('kill')} times and suspended {done.count('stop')} times",
         f"{judged.fires} windows of {len(firsts)} repeatables: late by {late_ms[len(late_ms) // 2]} ms (p50), "

@@ -172,7 +172,7 @@ async def take_over(scene: CutScene) -> None:
     await scene.check_clean()
 
 
-async def live_again(scene: CutScene) -> None:
+async def restart_under_the_same_name(scene: CutScene) -> None:
     """A worker of this name was killed with all the jobs in its hands: it may have run them, and each counts once."""
     await scene.add()
     await hold(scene, "pod-0")
@@ -183,7 +183,7 @@ async def live_again(scene: CutScene) -> None:
     await scene.check_clean()
 
 
-async def claim_what_lies_idle(scene: CutScene) -> None:
+async def claim_idle(scene: CutScene) -> None:
     await scene.add()
     await hold(scene, "official")
     pending = await scene.witness.xpending_range(f"{scene.prefix}:stream", "default", "-", "+", JOBS)
@@ -203,7 +203,7 @@ async def find_orphans(scene: CutScene) -> None:
     assert lost.done.is_set()
 
 
-async def keep(scene: CutScene) -> None:
+async def renew_lease(scene: CutScene) -> None:
     """Handlers run for five leases, while another worker waits for its chance."""
 
     async def take_long(job: Job) -> None:
@@ -329,7 +329,7 @@ async def run_now(scene: CutScene) -> None:
     assert await scene.witness.zcard(f"{scene.prefix}:delayed") == 0
 
 
-async def finish(scene: CutScene) -> None:
+async def ack_unique_jobs(scene: CutScene) -> None:
     """The end of a unique job frees its id."""
     async with scene.worker(), scene.queue(scene.direct_url) as queue, scene.until_settled():
         for number in range(JOBS):
@@ -351,7 +351,7 @@ async def fire(scene: CutScene) -> None:
     await scene.check_clean()
 
 
-async def set_aside(scene: CutScene) -> None:
+async def bury_repeatable(scene: CutScene) -> None:
     await scene.witness.zadd(f"{scene.prefix}:repeat", {"broken": 1000})
     await scene.witness.hset(f"{scene.prefix}:repeat:spec:broken", "spec", b"\xc1")
     async with scene.worker():
@@ -377,7 +377,7 @@ async def store_repeatables(scene: CutScene) -> None:
     assert await scene.stream.keys() == []
 
 
-async def tell(scene: CutScene) -> None:
+async def write_events(scene: CutScene) -> None:
     """A cut may cost events or write them twice, but it never writes an event of a state that a job did not reach."""
 
     async def fail_once(job: Job) -> None:
@@ -408,7 +408,7 @@ async def tell(scene: CutScene) -> None:
     await scene.check_clean()
 
 
-async def keep_results(scene: CutScene) -> None:
+async def store_results(scene: CutScene) -> None:
     async def answer(job: Job) -> int:
         scene.runs.append(job)
         return 100 + int(job.data)
@@ -500,10 +500,18 @@ BOUNDARIES: dict[Flow, set[str]] = {
     bury: {"bury", "XREADGROUP"},
     promote: {"promote", "XREADGROUP"},
     take_over: {"XPENDING", "ZRANGE", "TIME", "take_over", "XACKDEL"},
-    claim_what_lies_idle: {"XPENDING", "ZRANGE", "TIME", "claim_idle", "XACKDEL"},
-    live_again: {"HELLO", "rebuild_group", "list_pending", "count_delivery", "renew_lease", "XREADGROUP", "XACKDEL"},
+    claim_idle: {"XPENDING", "ZRANGE", "TIME", "claim_idle", "XACKDEL"},
+    restart_under_the_same_name: {
+        "HELLO",
+        "rebuild_group",
+        "list_pending",
+        "count_delivery",
+        "renew_lease",
+        "XREADGROUP",
+        "XACKDEL",
+    },
     find_orphans: {"list_pending", "XREADGROUP"},
-    keep: {"renew_lease"},
+    renew_lease: {"renew_lease"},
     hand_back: {"CLIENT UNBLOCK", "release_entries", "leave_group", "release_lease", "renew_lease"},
     replay: {"XREVRANGE", "XRANGE", "replay"},
     add_delayed: {"HELLO", "add_with_options", "DEL"},
@@ -512,11 +520,11 @@ BOUNDARIES: dict[Flow, set[str]] = {
     cancel: {"move_delayed"},
     reschedule: {"move_delayed"},
     run_now: {"move_delayed"},
-    finish: {"ack_unique", "XREADGROUP"},
+    ack_unique_jobs: {"ack_unique", "XREADGROUP"},
     fire: {"SUBSCRIBE", "due_repeatables", "fire", "XREADGROUP", "XACKDEL"},
-    set_aside: {"due_repeatables", "bury_repeatable"},
-    tell: {"write_events", "write_completed", "XACKDEL", "reschedule", "XREADGROUP"},
-    keep_results: {"ack_with_result", "XREADGROUP"},
+    bury_repeatable: {"due_repeatables", "bury_repeatable"},
+    write_events: {"write_events", "write_completed", "XACKDEL", "reschedule", "XREADGROUP"},
+    store_results: {"ack_with_result", "XREADGROUP"},
     wait_for_results: {"HELLO", "XREVRANGE", "XREAD", "MGET"},
     purge: {"XREVRANGE", "ZCARD", "purge_waiting", "purge_delayed"},
     obliterate: {"empty_stream"},
@@ -539,7 +547,7 @@ ALSO_SENT = WORKER | {
     "bury",
     "add",
 }
-SKIPPED: dict[Flow, int] = {keep: 2}  # the first renewals come before anything is held
+SKIPPED: dict[Flow, int] = {renew_lease: 2}  # the first renewals come before anything is held
 CASES = [
     pytest.param(
         flow,

@@ -214,13 +214,13 @@ def _weight(reason: str) -> int:
 def describe(runs: list[RunRecord], diary: Diary) -> str:
     """A job's runs, with times in seconds after the first."""
     first = runs[0].start
-    told = [
+    described = [
         f"{run.worker} attempt {run.attempt} at {run.start - first:.2f}"
         f" {run.ending}{'' if run.end is None else f' at {run.end - first:.2f}'}"
         for run in runs
     ]
     job = diary.added.get(runs[0].number)
-    return f"job {runs[0].number} ({job.plan if job else '?'}): {'; '.join(told)}"
+    return f"job {runs[0].number} ({job.plan if job else '?'}): {'; '.join(described)}"
 
 
 def _some(cases: Iterable[object]) -> str:

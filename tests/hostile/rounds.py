@@ -94,7 +94,7 @@ async def _problem_of(name: str, waiting: asyncio.Task[Any]) -> list[str]:
         await waiting
     except (ChasquiError, TimeoutError):
         return []
-    except BaseException as error:  # noqa: BLE001  whatever it is, the round tells of it
+    except BaseException as error:  # noqa: BLE001  the round reports any error
         return [f"{name} raised {type(error).__name__}: {error!s:.200}"]
     return []
 
@@ -132,14 +132,14 @@ async def _after(stage: HostileStage, patience_s: float) -> list[str]:
         added = {kind: await _add(stage, kind, deadline) for kind in KINDS}
     except ChasquiError as error:
         return [f"stuck: nothing can be added: {type(error).__name__}: {error!s:.200}"]
-    told = {job.id for kind, (_, job) in added.items() if kind != DEADLY}  # unless their events were dropped
+    expected = {job.id for kind, (_, job) in added.items() if kind != DEADLY}  # unless their events were dropped
 
     def missing() -> list[str]:
         late = [f"a job of kind {kind}" for kind, (token, _) in added.items() if not stage.ran[token]]
         return [
             *late,
             *(["a repeatable"] if not stage.ticks else []),
-            *(["events"] if not late and not (told | stage.ticks) & stage.seen else []),
+            *(["events"] if not late and not (expected | stage.ticks) & stage.seen else []),
         ]
 
     while missing() and monotonic() < deadline:

@@ -293,13 +293,13 @@ class TestWorkers:
         async with Worker(queue_name, gate, redis_url=redis_url, concurrency=30, lease_ms=300) as worker:
             jobs = await queue.add_bulk({"name": "hold"} for _ in range(25))
             await eventually(lambda: _is_busy(queue, 25))
-            (told,) = await queue.workers()
+            (listed,) = await queue.workers()
             gate.opened.set()
             await eventually(lambda: _is_busy(queue, 0))
-        assert (told.consumer_id, told.host, told.pid) == (worker.consumer_id, socket.gethostname(), os.getpid())
-        assert before - 100 <= told.started_at_ms <= time() * 1000
-        assert (told.concurrency, told.busy, len(told.job_ids)) == (30, 25, 20)
-        assert set(told.job_ids) <= {job.id for job in jobs}
+        assert (listed.consumer_id, listed.host, listed.pid) == (worker.consumer_id, socket.gethostname(), os.getpid())
+        assert before - 100 <= listed.started_at_ms <= time() * 1000
+        assert (listed.concurrency, listed.busy, len(listed.job_ids)) == (30, 25, 20)
+        assert set(listed.job_ids) <= {job.id for job in jobs}
 
     async def test_workers_are_listed_while_they_live(
         self, queue: Queue, redis_url: str, queue_name: str, witness: redis.asyncio.Redis

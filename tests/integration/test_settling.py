@@ -110,9 +110,9 @@ class TestRefusals:
             await eventually(lambda: has_length(witness, keys.dead, 300))
             await eventually(lambda: has_length(witness, keys.stream, 4000))
             assert runs["fail"] == 4000, "what is pending runs only once"
-            told = [line for line in caplog.messages if "cannot reschedule failed jobs" in line]
-            assert len(told) == 1
-            assert "WRONGTYPE" in told[0]
+            logged = [line for line in caplog.messages if "cannot reschedule failed jobs" in line]
+            assert len(logged) == 1
+            assert "WRONGTYPE" in logged[0]
             await witness.delete(keys.delayed)
             await eventually(lambda: has_length(witness, keys.stream, 0), timeout=10)
             assert await witness.zcard(keys.delayed) > 0

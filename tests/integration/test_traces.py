@@ -257,10 +257,10 @@ class TestTheWay:
         assert [attributes_of(run).get("error.type") for run in runs] == ["ValueError", "ValueError", None]
         assert [run.status.status_code for run in runs] == [StatusCode.ERROR, StatusCode.ERROR, StatusCode.UNSET]
         (error,) = runs[0].events
-        told = dict(error.attributes or {})
-        assert told["exception.type"] == "ValueError"
-        assert 4000 >= len(str(told["exception.message"])) > 100
-        assert len(str(told["exception.stacktrace"])) <= 4000
+        attributes = dict(error.attributes or {})
+        assert attributes["exception.type"] == "ValueError"
+        assert 4000 >= len(str(attributes["exception.message"])) > 100
+        assert len(str(attributes["exception.stacktrace"])) <= 4000
         assert len(runs[0].status.description or "") < 4100
 
     async def test_a_trace_survives_death_and_replay(

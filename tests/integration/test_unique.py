@@ -365,7 +365,7 @@ class TestReplacing:
     async def test_replacing_and_promotion_race_and_no_job_is_lost(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
-        """Each add is the job's last data, or comes while it runs and is told so, or is the next job."""
+        """Each add is the job's last data, or comes while it runs and is not new, or is the next job."""
         ran: list[int] = []
 
         async def handle(job: Job) -> None:

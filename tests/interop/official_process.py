@@ -1,7 +1,7 @@
 """Runs in the official package's own environment: takes orders on standard input, reports on standard output.
 
 One JSON object a line. An order is {"number", "do", ...} and is answered by {"number", "value"} or {"number", "error"}.
-In between, {"started"} and {"ended"} report each run of a handler. Values travel as Python source, because that tells
+In between, {"started"} and {"ended"} report each run of a handler. Values travel as Python source, which keeps apart
 1 from 1.0, bytes from text, and an int key from a text one, which JSON does not. Ends when its standard input does.
 """
 
@@ -48,9 +48,9 @@ class Official:
             try:
                 value = await getattr(self, order.pop("do"))(**order)
             except Exception as error:  # noqa: BLE001  the giver of the order gets any error
-                tell(number=number, error=f"{type(error).__name__}: {error}")
+                report(number=number, error=f"{type(error).__name__}: {error}")
             else:
-                tell(number=number, value=repr(value))
+                report(number=number, value=repr(value))
         os._exit(0)  # without the interpreter's own end, where the official engine sometimes crashes
 
     async def add(self, name: str, data: str, options: str) -> str:
@@ -96,10 +96,10 @@ class Official:
         self, fails: list[int], gives_up: bool, lasts_s: float, returns_data: bool, options: dict[str, Any]
     ) -> None:
         async def handle(job: Any) -> Any:
-            told = {"id": job.id, "name": job.name, "data": repr(job.data), "attempt": job.attempt}
-            tell(started={**told, "created_at_ms": job.created_at_ms, "at": time.time()})
+            seen = {"id": job.id, "name": job.name, "data": repr(job.data), "attempt": job.attempt}
+            report(started={**seen, "created_at_ms": job.created_at_ms, "at": time.time()})
             await asyncio.sleep(lasts_s)
-            tell(ended={"id": job.id})
+            report(ended={"id": job.id})
             if gives_up:
                 raise chasquimq.UnrecoverableError("gives up")
             if job.attempt in fails:
@@ -119,7 +119,7 @@ def read(source: str) -> Any:
     return eval(source, dict(WORDS))
 
 
-def tell(**message: Any) -> None:
+def report(**message: Any) -> None:
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 

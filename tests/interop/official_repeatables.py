@@ -36,7 +36,7 @@ async def main() -> None:
 async def upsert(producer: Any, spec: dict[str, Any]) -> str | None:
     try:
         await producer.upsert_repeatable({**spec, "payload": bytes.fromhex(spec["payload"])})
-    except Exception as error:  # noqa: BLE001  whatever it is, the test should know
+    except Exception as error:  # noqa: BLE001  any it is, the test should know
         return f"{type(error).__name__}: {error}"
     return None
 

@@ -12,7 +12,7 @@ from pychasqui import Job, UnrecoverableError
 
 @dataclass(frozen=True)
 class HandlerRun:
-    """One run of a job. `data` is its repr, which tells 1 from 1.0 and finds nan equal to itself."""
+    """One run of a job. `data` is its repr, which separates 1 from 1.0 and finds nan equal to itself."""
 
     id: str
     name: str

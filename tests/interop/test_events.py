@@ -51,7 +51,7 @@ def key(queue_name: str) -> str:
     return f"{{chasqui:{queue_name}}}:events"
 
 
-async def told(witness: Any, key: str) -> list[dict[str, str]]:
+async def events_of(witness: Any, key: str) -> list[dict[str, str]]:
     entries = await witness.xrange(key)
     events = [{name.decode(): value.decode() for name, value in fields.items()} for _, fields in entries]
     return [event for event in events if event["e"] != "drained"]
@@ -59,7 +59,7 @@ async def told(witness: Any, key: str) -> list[dict[str, str]]:
 
 def comparable(events: list[dict[str, str]]) -> list[Told]:
     """Sorted by kind and attempt, because the order of writing differs, and without times."""
-    told = []
+    comparable_events = []
     for event in events:
         for measured in ("ts", "duration_us", "backoff_ms"):
             if measured in event:
@@ -69,8 +69,8 @@ def comparable(events: list[dict[str, str]]) -> list[Told]:
             event = {**event, "id": "one"}
         if event["e"] == "waiting":
             event.pop("n", None)  # ours say it
-        told.append([(name, value) for name, value in event.items() if name not in OURS])
-    return sorted(told, key=lambda pairs: (pairs[0], dict(pairs).get("attempt", "")))
+        comparable_events.append([(name, value) for name, value in event.items() if name not in OURS])
+    return sorted(comparable_events, key=lambda pairs: (pairs[0], dict(pairs).get("attempt", "")))
 
 
 @pytest.mark.parametrize("kind", STORIES)
@@ -88,7 +88,7 @@ async def test_both_kinds_write_the_same_fields_and_values_in_the_same_order(
     async def end() -> list[dict[str, str]]:
         await eventually(lambda: _has(witness, key, story.last))
         await eventually(lambda: _has(witness, key, "waiting", story.waits))  # theirs may come late
-        events = await told(witness, key)
+        events = await events_of(witness, key)
         await eventually(lambda: _is_empty(queue))
         await wire.clear()
         await witness.delete(key)
@@ -125,7 +125,7 @@ async def test_both_subscribers_see_the_same_events_of_both_workers(
 
 
 async def _has(witness: Any, key: str, kind: str, times: int = 1) -> bool:
-    return [event["e"] for event in await told(witness, key)].count(kind) >= times
+    return [event["e"] for event in await events_of(witness, key)].count(kind) >= times
 
 
 async def _is_empty(queue: Queue) -> bool:

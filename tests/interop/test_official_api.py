@@ -43,8 +43,8 @@ NAMES = (
 def official_names() -> dict[str, Any]:
     if not PYTHON.exists():
         pytest.skip("the official package is not installed")
-    told = subprocess.run([PYTHON, PROGRAM], capture_output=True, text=True, check=True).stdout
-    names: dict[str, Any] = json.loads(told)
+    printed = subprocess.run([PYTHON, PROGRAM], capture_output=True, text=True, check=True).stdout
+    names: dict[str, Any] = json.loads(printed)
     return names
 
 

@@ -387,8 +387,8 @@ class Protocol:
         worker = state.workers[slot]
         if worker.news:
             kept = [record for record in worker.records if record[:2] not in worker.news or record.phase != HELD]
-            told = with_worker(with_records(state, slot, kept), slot, news=())
-            yield Step(f"worker {slot} hears what it has lost", told)
+            later = with_worker(with_records(state, slot, kept), slot, news=())
+            yield Step(f"worker {slot} hears what it has lost", later)
 
     def _takeovers(self, state: State, slot: int) -> Iterator[Step]:
         """Judging a dead worker and taking its entries are one step: no process renews its lease in between."""
@@ -414,10 +414,10 @@ class Protocol:
             after = with_entry(after, job, entry._replace(owner=slot, deliveries=entry.deliveries + 1))
             if dead != HEIR:
                 after = with_use(after, job, state.jobs[job].used + 1)
-        told = after
+        later = after
         for job, entry in taken:
-            told = self._taken(told, slot, job, entry)
-        yield Step(f"worker {slot} takes over from {dead}", told)
+            later = self._taken(later, slot, job, entry)
+        yield Step(f"worker {slot} takes over from {dead}", later)
         if taken and state.budget.lost:
             looks = "orphans are not looked for" not in self.flaws
             lost = with_worker(spend(after, "lost"), slot, orphans=looks or state.workers[slot].orphans)
@@ -432,8 +432,8 @@ class Protocol:
                 if entry.owner not in spared:
                     after = with_entry(state, job, entry._replace(owner=slot, deliveries=entry.deliveries + 1))
                     after = with_use(after, job, state.jobs[job].used + 1)
-                    told = self._taken(after, slot, job, entry)
-                    yield Step(f"worker {slot} claims job {job}, which lies idle", told)
+                    later = self._taken(after, slot, job, entry)
+                    yield Step(f"worker {slot} claims job {job}, which lies idle", later)
 
     def _searches(self, state: State, slot: int) -> Iterator[Step]:
         """What is pending for us and unknown to us was never started: its delivery does not count."""

@@ -218,11 +218,11 @@ class Group:
         events: tuple[list[bytes], ...] = (),
     ) -> int:
         """Returns how many were moved; `settled` has the answer for each. The events are each job's."""
-        told = _rendered(events)
+        event_words = _rendered(events)
         words = [
             word
             for entry_id, *job in jobs
-            for word in (entry_id, delivery, *job, job_id, may_be_unique, len(told), *told)
+            for word in (entry_id, delivery, *job, job_id, may_be_unique, len(event_words), *event_words)
         ]
         keys = [KEYS.stream, KEYS.delayed, KEYS.events]
         head = (GROUP, consumer, KEYS.prefix, KEPT_MS, EVENTS_MAX_LEN)
@@ -239,11 +239,11 @@ class Group:
         events: tuple[list[bytes], ...] = (),
     ) -> int:
         """As reschedule."""
-        told = _rendered(events)
+        event_words = _rendered(events)
         words = [
             word
             for entry_id, fields in jobs
-            for word in (entry_id, delivery, job_id, len(fields), len(told), *fields, *told)
+            for word in (entry_id, delivery, job_id, len(fields), len(event_words), *fields, *event_words)
         ]
         keys = [KEYS.stream, KEYS.dead, KEYS.dead_dropped, KEYS.events, KEYS.delayed]
         head = (GROUP, consumer, max_len, KEYS.prefix, EVENTS_MAX_LEN)
@@ -274,9 +274,9 @@ class Group:
 
     def write_completed(self, *runs: CompletedRun, max_len: int = 1000, stored: int = 0) -> int:
         words = [word for run in runs for word in run]
-        told = self.run(scripts.WRITE_COMPLETED, [KEYS.events], max_len, stored, *words)
-        assert isinstance(told, int)
-        return told
+        event_words = self.run(scripts.WRITE_COMPLETED, [KEYS.events], max_len, stored, *words)
+        assert isinstance(event_words, int)
+        return event_words
 
     def purge_waiting(self, count: int = 100, newest: bytes = b"+") -> int:
         removed = self.run(scripts.PURGE_WAITING, [KEYS.stream, KEYS.delayed], count, KEYS.prefix, newest)

@@ -374,8 +374,8 @@ class TestEvents:
     def test_events_are_written_for_buried_jobs_only(self, group: Group) -> None:
         first, lost = group.deliver_to("a", 2)
         group.steal(lost, "b")
-        told = ([b"e", b"failed", b"id", b"job"], [b"e", b"dlq"])
-        group.bury("a", (first, letter(b"1")), (lost, letter(b"2")), events=told)
+        events = ([b"e", b"failed", b"id", b"job"], [b"e", b"dlq"])
+        group.bury("a", (first, letter(b"1")), (lost, letter(b"2")), events=events)
         assert group.events == [[b"e", b"failed", b"id", b"job"], [b"e", b"dlq"]]
 
     def test_refused_events_cost_no_job_and_are_counted(self, group: Group) -> None:

@@ -345,8 +345,8 @@ class TestEvents:
     def test_events_are_written_for_moved_jobs_only(self, group: Group) -> None:
         first, lost = group.deliver_to("a", 2)
         group.steal(lost, "b")
-        told = ([b"e", b"failed", b"id", b"job"], [b"e", b"retry-scheduled"])
-        group.reschedule("a", (first, 10, b"1"), (lost, 10, b"2"), events=told)
+        events = ([b"e", b"failed", b"id", b"job"], [b"e", b"retry-scheduled"])
+        group.reschedule("a", (first, 10, b"1"), (lost, 10, b"2"), events=events)
         assert group.events == [[b"e", b"failed", b"id", b"job"], [b"e", b"retry-scheduled"]]
 
     def test_refused_events_cost_no_job_and_are_counted(self, group: Group) -> None:

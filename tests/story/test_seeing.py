@@ -66,13 +66,13 @@ async def test_the_events_of_a_job_can_be_followed(redis_url: str, queue_name: s
         Worker(queue_name, send, redis_url=redis_url),
     ):
         job = await queue.add("send", backoff=1)
-        told: list[tuple[str, int | None]] = []
+        seen: list[tuple[str, int | None]] = []
         async for event in events:
             if event.job_id == job.id:
-                told.append((event.name, event.fields.get("attempt")))
+                seen.append((event.name, event.fields.get("attempt")))
             if event.name == "completed":
                 break
-    assert told == [
+    assert seen == [
         ("active", 1),
         ("failed", 1),
         ("retry-scheduled", 2),
