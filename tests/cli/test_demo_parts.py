@@ -82,7 +82,7 @@ def test_a_plan_arrives_as_it_was_sent():
     assert read_plan(write(PLAN)) == PLAN
 
 
-def test_lines_tell_when_all_bars_of_an_act_are_full(capsys: pytest.CaptureFixture[str]):
+def test_a_line_is_printed_when_all_bars_of_an_act_are_full(capsys: pytest.CaptureFixture[str]):
     with LineScreen() as screen:
         added, done = screen.bar("added", 2), screen.bar("done", 2, has_rate=False)
         added.show(Progress(2, 0.5))

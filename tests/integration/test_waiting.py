@@ -89,7 +89,7 @@ class TestEnds:
         assert (error.error_type, error.error) == ("ValueError", "no such user")
         assert await queue.purge("dead") == 1
 
-    async def test_a_job_that_gives_up_and_a_job_without_attempts_left_are_told_apart(
+    async def test_a_job_that_gives_up_and_a_job_without_attempts_left_have_different_reasons(
         self, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
         async def gives_up(job: Job) -> None:

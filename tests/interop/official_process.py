@@ -1,7 +1,7 @@
 """Runs in the official package's own environment: takes orders on standard input, reports on standard output.
 
 One JSON object a line. An order is {"number", "do", ...} and is answered by {"number", "value"} or {"number", "error"}.
-In between, {"started"} and {"ended"} report each run of a handler. Values travel as Python source, which keeps apart
+In between, {"started"} and {"ended"} report each run of a handler. Values travel as Python source, which separates
 1 from 1.0, bytes from text, and an int key from a text one, which JSON does not. Ends when its standard input does.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,3 +62,22 @@ def test_the_check_sees_an_assignment_to_another_part() -> None:
 def test_no_two_classes_have_one_name() -> None:
     names = Counter(node.name for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1] == []
+
+
+TESTS = Path(__file__).parents[1]
+TEST_NAMES = {
+    node.name: path.relative_to(TESTS).as_posix()
+    for path in sorted(TESTS.rglob("test_*.py"))
+    for node in ast.walk(ast.parse(path.read_text()))
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+}
+NO_SUBJECT = re.compile(
+    r"test_(it|they|them|what|who|whose|that|those|nobody|somebody|nothing|something|everything|everybody|whatever|whoever"
+    r"|whichever|of|to|so|nor|also|but|and|there|if(?!_exists)|while|when|after|before|without|within|with|otherwise|however)_"
+)
+NO_WORD = re.compile(r"_(anew|whoever|whatever|nobody|somebody|anybody|told|tells?|markers?)(_|$)")
+
+
+def test_the_name_of_a_test_has_a_noun_as_its_subject() -> None:
+    found = [f"{file}::{name}" for name, file in TEST_NAMES.items() if NO_SUBJECT.match(name) or NO_WORD.search(name)]
+    assert found == []

@@ -453,7 +453,7 @@ class TestBounds:
         assert group.lease(HEIR) == 0
         assert not group.client.exists(REPORTS)
 
-    def test_what_a_worker_holds_is_its_own_from_the_first_call_on(self, group: Group) -> None:
+    def test_the_entries_of_a_worker_are_its_own_from_the_first_call_on(self, group: Group) -> None:
         _, held = self._lose_group(group, 1500)
         assert group.rebuild_group("a", {held: 1}) == 0
         assert group.holds[held] == Hold("a", 1)
@@ -507,7 +507,7 @@ class TestBounds:
         assert answers == [0, 1]
         assert group.holds == dict.fromkeys(abandoned, Hold(HEIR, 0)) | {held: Hold("a", 1)}
 
-    def test_what_is_added_meanwhile_is_read_as_new(self, group: Group) -> None:
+    def test_entries_added_meanwhile_are_read_as_new(self, group: Group) -> None:
         _, held = self._lose_group(group, 1500)
         group.rebuild_group("a", {held: 1})
         added = group.add(3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar
 
 from pychasqui._worker.job_context import first_step, go_on
@@ -16,3 +16,10 @@ async def in_own_context(function: Callable[[T], Awaitable[Any]], argument: T) -
     except StopIteration as stop:
         return stop.value
     return await go_on(*steps)
+
+
+class Suspension:
+    """An awaitable that suspends once."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield

@@ -42,7 +42,7 @@ class FakeAnnouncer:
         self.told.append(f"missed {count}")
 
 
-class Office:
+class AckerBench:
     """An acker at work."""
 
     def __init__(
@@ -120,8 +120,8 @@ class Office:
 
 
 @pytest.fixture
-async def office() -> Office:
-    return Office()
+async def bench() -> AckerBench:
+    return AckerBench()
 
 
 def job(number: int, deliveries: int = 0, *, may_be_unique: bool = False) -> Delivery:
@@ -143,74 +143,74 @@ def dead(number: int, delivery: int = 1) -> Buried:
     return buried(b"%d-0" % number, delivery, job_id=f"job-{number}")
 
 
-def give_one_of_each(office: Office) -> None:
-    office.acker.done(job(1), None)
-    office.acker.reschedule(failed(2, delivery=2))
-    office.acker.bury(dead(3, delivery=3))
+def give_one_of_each(bench: AckerBench) -> None:
+    bench.acker.done(job(1), None)
+    bench.acker.reschedule(failed(2, delivery=2))
+    bench.acker.bury(dead(3, delivery=3))
 
 
-async def test_each_outcome_is_sent_with_its_delivery(office: Office) -> None:
-    give_one_of_each(office)
-    await office.settle()
-    assert office.acked == [b"1-0"]
-    assert office.rescheduled == [failed(2, delivery=2)]
-    assert office.buried == [dead(3, delivery=3)]
-    assert office.expected == [100]
+async def test_each_outcome_is_sent_with_its_delivery(bench: AckerBench) -> None:
+    give_one_of_each(bench)
+    await bench.settle()
+    assert bench.acked == [b"1-0"]
+    assert bench.rescheduled == [failed(2, delivery=2)]
+    assert bench.buried == [dead(3, delivery=3)]
+    assert bench.expected == [100]
 
 
-async def test_a_unique_job_frees_its_id(office: Office) -> None:
-    office.acker.done(job(1, may_be_unique=True), None)
-    office.acker.done(job(2), None)
-    await office.settle()
-    assert (office.acked_unique, office.acked) == ([(b"1-0", "job-1")], [b"2-0"])
+async def test_a_unique_job_frees_its_id(bench: AckerBench) -> None:
+    bench.acker.done(job(1, may_be_unique=True), None)
+    bench.acker.done(job(2), None)
+    await bench.settle()
+    assert (bench.acked_unique, bench.acked) == ([(b"1-0", "job-1")], [b"2-0"])
 
 
 class TestEvents:
     @pytest.fixture
-    async def office(self) -> Office:
-        return Office(FakeAnnouncer())
+    async def bench(self) -> AckerBench:
+        return AckerBench(FakeAnnouncer())
 
-    async def test_completed_events_are_written_with_the_ack_and_not_before(self, office: Office) -> None:
-        office.broker.line.clear()
-        office.acker.done(job(1), None)
-        office.acker.done(job(2, may_be_unique=True), None)
-        assert office.told == []
-        office.broker.line.set()
-        await office.settle()
-        assert office.told == ["done job-1", "done job-2"]
+    async def test_completed_events_are_written_with_the_ack_and_not_before(self, bench: AckerBench) -> None:
+        bench.broker.line.clear()
+        bench.acker.done(job(1), None)
+        bench.acker.done(job(2, may_be_unique=True), None)
+        assert bench.told == []
+        bench.broker.line.set()
+        await bench.settle()
+        assert bench.told == ["done job-1", "done job-2"]
 
-    async def test_active_events_are_written_before_the_outcome(self, office: Office) -> None:
-        office.broker.line.clear()
-        office.acker.reschedule(failed(2))
-        office.acker.start()
+    async def test_active_events_are_written_before_the_outcome(self, bench: AckerBench) -> None:
+        bench.broker.line.clear()
+        bench.acker.reschedule(failed(2))
+        bench.acker.start()
         await asyncio.sleep(0.01)
-        assert office.told == ["active"]
-        office.broker.line.set()
-        await office.acker.end(patience_s=PATIENCE_S)
+        assert bench.told == ["active"]
+        bench.broker.line.set()
+        await bench.acker.end(patience_s=PATIENCE_S)
 
-    async def test_events_that_redis_refused_are_counted(self, office: Office) -> None:
-        office.unwritten_events = 2
-        office.acker.bury(dead(3))
-        await office.settle()
-        assert office.told == ["active", "missed 2"]
+    async def test_events_that_redis_refused_are_counted(self, bench: AckerBench) -> None:
+        bench.unwritten_events = 2
+        bench.acker.bury(dead(3))
+        await bench.settle()
+        assert bench.told == ["active", "missed 2"]
 
-    async def test_the_events_of_a_lost_ack_are_written_again(self, office: Office) -> None:
-        office.broker.troubles = [ConnectionLost("cut")]
-        office.acker.done(job(1), None)
-        await office.settle()
-        assert office.told == ["done job-1"] * 2
+    async def test_the_events_of_a_lost_ack_are_written_again(self, bench: AckerBench) -> None:
+        bench.broker.troubles = [ConnectionLost("cut")]
+        bench.acker.done(job(1), None)
+        await bench.settle()
+        assert bench.told == ["done job-1"] * 2
 
 
 class TestResults:
     @pytest.fixture
-    async def office(self) -> Office:
-        return Office(result_ttl_ms=5000)
+    async def bench(self) -> AckerBench:
+        return AckerBench(result_ttl_ms=5000)
 
-    async def test_results_are_stored_with_the_acks(self, office: Office) -> None:
-        office.acker.done(job(1), {"a": 1})
-        office.acker.done(job(2, may_be_unique=True), None)
-        await office.settle()
-        assert office.stored == [
+    async def test_results_are_stored_with_the_acks(self, bench: AckerBench) -> None:
+        bench.acker.done(job(1), {"a": 1})
+        bench.acker.done(job(2, may_be_unique=True), None)
+        await bench.settle()
+        assert bench.stored == [
             (
                 [b"1-0", b"2-0"],
                 [("job-1", encode_data({"a": 1})), ("job-2", encode_data(None))],
@@ -218,230 +218,230 @@ class TestResults:
             )
         ]
         assert (
-            {ttl_ms for _, ttl_ms, *_ in office.broker.asked("ack_with_results")},
-            office.acked,
-            office.acked_unique,
+            {ttl_ms for _, ttl_ms, *_ in bench.broker.asked("ack_with_results")},
+            bench.acked,
+            bench.acked_unique,
         ) == ({5000}, [], [])
 
     async def test_a_result_that_cannot_be_stored_does_not_fail_its_job(
-        self, office: Office, caplog: pytest.LogCaptureFixture
+        self, bench: AckerBench, caplog: pytest.LogCaptureFixture
     ) -> None:
-        office.acker.done(job(1), object())
-        await office.settle()
-        assert office.stored == [([b"1-0"], [], [])]
+        bench.acker.done(job(1), object())
+        await bench.settle()
+        assert bench.stored == [([b"1-0"], [], [])]
         assert "cannot be stored, the job is done" in caplog.text
 
     async def test_refused_results_are_one_line_of_the_log(
-        self, office: Office, caplog: pytest.LogCaptureFixture
+        self, bench: AckerBench, caplog: pytest.LogCaptureFixture
     ) -> None:
-        office.refused_results = 2
-        office.acker.done(job(1), 1)
-        office.acker.done(job(2), 2)
-        await office.settle()
+        bench.refused_results = 2
+        bench.acker.done(job(1), 1)
+        bench.acker.done(job(2), 2)
+        await bench.settle()
         assert [record.getMessage() for record in caplog.records] == [
             "Redis has refused 2 results; their jobs are done"
         ]
 
-    async def test_results_without_an_answer_are_held_and_sent_again(self, office: Office) -> None:
-        office.broker.troubles = [ConnectionLost("cut")]
-        office.acker.done(job(1, deliveries=2), 7)
-        assert office.unsettled.held() == {b"1-0": 3}
-        await office.settle()
-        assert office.stored == [([b"1-0"], [("job-1", encode_data(7))], [])]
+    async def test_results_without_an_answer_are_held_and_sent_again(self, bench: AckerBench) -> None:
+        bench.broker.troubles = [ConnectionLost("cut")]
+        bench.acker.done(job(1, deliveries=2), 7)
+        assert bench.unsettled.held() == {b"1-0": 3}
+        await bench.settle()
+        assert bench.stored == [([b"1-0"], [("job-1", encode_data(7))], [])]
 
-    async def test_a_thousand_share_a_call_unless_they_are_large(self, office: Office) -> None:
+    async def test_a_thousand_share_a_call_unless_they_are_large(self, bench: AckerBench) -> None:
         for number in range(ACK_BATCH + 1):
-            office.acker.done(job(number), number)
+            bench.acker.done(job(number), number)
         for number in range(3):
-            office.acker.done(job(number), b"x" * (RESULT_BATCH_BYTES // 2))
-        office.acker.done(job(4), b"x" * (2 * RESULT_BATCH_BYTES))
-        office.acker.done(job(5), 5)
-        await office.settle()
-        assert [len(ids) for ids, _, _ in office.stored] == [ACK_BATCH, 2, 1, 1, 1, 1]
+            bench.acker.done(job(number), b"x" * (RESULT_BATCH_BYTES // 2))
+        bench.acker.done(job(4), b"x" * (2 * RESULT_BATCH_BYTES))
+        bench.acker.done(job(5), 5)
+        await bench.settle()
+        assert [len(ids) for ids, _, _ in bench.stored] == [ACK_BATCH, 2, 1, 1, 1, 1]
 
 
-async def test_a_result_is_not_encoded_without_results_and_events(office: Office) -> None:
+async def test_a_result_is_not_encoded_without_results_and_events(bench: AckerBench) -> None:
     done = job(1)
-    office.acker.done(done, object())
-    await office.settle()
-    assert (done.ended_at, done.result, office.acked) == (0.0, None, [b"1-0"])
+    bench.acker.done(done, object())
+    await bench.settle()
+    assert (done.ended_at, done.result, bench.acked) == (0.0, None, [b"1-0"])
 
 
-async def test_an_outcome_without_an_answer_is_held_by_its_delivery(office: Office) -> None:
-    office.broker.line.clear()
-    give_one_of_each(office)
-    office.acker.done(job(4, deliveries=3), None)
-    office.acker.done(job(5, deliveries=4, may_be_unique=True), None)
-    office.acker.start()
+async def test_an_outcome_without_an_answer_is_held_by_its_delivery(bench: AckerBench) -> None:
+    bench.broker.line.clear()
+    give_one_of_each(bench)
+    bench.acker.done(job(4, deliveries=3), None)
+    bench.acker.done(job(5, deliveries=4, may_be_unique=True), None)
+    bench.acker.start()
     await asyncio.sleep(0.01)
-    assert office.unsettled.held() == {b"1-0": 1, b"2-0": 2, b"3-0": 3, b"4-0": 4, b"5-0": 5}
-    office.broker.line.set()
-    await office.acker.end(patience_s=PATIENCE_S)
-    assert office.unsettled.held() == {}
+    assert bench.unsettled.held() == {b"1-0": 1, b"2-0": 2, b"3-0": 3, b"4-0": 4, b"5-0": 5}
+    bench.broker.line.set()
+    await bench.acker.end(patience_s=PATIENCE_S)
+    assert bench.unsettled.held() == {}
 
 
-async def test_an_outcome_without_an_answer_is_sent_again_as_it_was(office: Office) -> None:
-    office.broker.troubles = [ConnectionLost("cut"), CommandTimeout("late")]
-    office.acker.reschedule(failed(2, delivery=2))
-    await office.settle()
-    assert office.rescheduled == [failed(2, delivery=2)]
-    assert not office.has_news_of_orphans
+async def test_an_outcome_without_an_answer_is_sent_again_as_it_was(bench: AckerBench) -> None:
+    bench.broker.troubles = [ConnectionLost("cut"), CommandTimeout("late")]
+    bench.acker.reschedule(failed(2, delivery=2))
+    await bench.settle()
+    assert bench.rescheduled == [failed(2, delivery=2)]
+    assert not bench.has_news_of_orphans
 
 
-async def test_a_missing_group_is_reported_and_the_outcome_is_sent_again_soon(office: Office) -> None:
-    office.broker.troubles = [ReplyError("NOGROUP No such key") for _ in range(8)]
-    office.acker.reschedule(failed(2))
+async def test_a_missing_group_is_reported_and_the_outcome_is_sent_again_soon(bench: AckerBench) -> None:
+    bench.broker.troubles = [ReplyError("NOGROUP No such key") for _ in range(8)]
+    bench.acker.reschedule(failed(2))
     began = monotonic()
-    await office.settle()
-    assert (office.group_gone, office.rescheduled) == (8, [failed(2)])
+    await bench.settle()
+    assert (bench.group_gone, bench.rescheduled) == (8, [failed(2)])
     assert monotonic() - began < 1.5, "an outage's pauses would have grown to 4 s"
 
 
-async def test_a_failure_that_did_not_count_is_told(office: Office) -> None:
+async def test_a_reschedule_in_vain_starts_a_search_for_orphans(bench: AckerBench) -> None:
     """The entry may have come back by another delivery, and wait for us."""
-    office.fenced = {b"2-0"}
-    office.acker.reschedule(failed(2))
-    office.acker.reschedule(failed(4))
-    await office.settle()
-    assert office.has_news_of_orphans
+    bench.fenced = {b"2-0"}
+    bench.acker.reschedule(failed(2))
+    bench.acker.reschedule(failed(4))
+    await bench.settle()
+    assert bench.has_news_of_orphans
 
 
-async def test_a_burial_in_vain_is_counted(office: Office) -> None:
-    office.fenced = {b"3-0"}
-    office.acker.bury(dead(3))
-    await office.settle()
-    assert office.has_news_of_orphans
+async def test_a_burial_in_vain_starts_a_search_for_orphans(bench: AckerBench) -> None:
+    bench.fenced = {b"3-0"}
+    bench.acker.bury(dead(3))
+    await bench.settle()
+    assert bench.has_news_of_orphans
 
 
-async def test_no_outcome_in_vain_is_counted_when_all_are_settled(office: Office) -> None:
-    give_one_of_each(office)
-    await office.settle()
-    assert not office.has_news_of_orphans
+async def test_settled_outcomes_start_no_search_for_orphans(bench: AckerBench) -> None:
+    give_one_of_each(bench)
+    await bench.settle()
+    assert not bench.has_news_of_orphans
 
 
-async def test_on_settled_is_called_after_each_batch(office: Office) -> None:
+async def test_on_settled_is_called_after_each_batch(bench: AckerBench) -> None:
     left: list[int] = []
-    office.shared.settled.listen(lambda: left.append(office.unsettled.count()))
+    bench.shared.settled.listen(lambda: left.append(bench.unsettled.count()))
     for number in range(ACK_BATCH + 10):
-        office.acker.done(job(number), None)
-    assert office.unsettled.count() == ACK_BATCH + 10
-    await office.settle()
+        bench.acker.done(job(number), None)
+    assert bench.unsettled.count() == ACK_BATCH + 10
+    await bench.settle()
     assert left == [10, 0]
 
 
-async def test_a_few_batches_of_the_dead_are_on_their_way_at_once_and_more_wait(office: Office) -> None:
+async def test_a_few_batches_of_the_dead_are_on_their_way_at_once_and_more_wait(bench: AckerBench) -> None:
     def sent() -> list[int]:
-        return [len(jobs) for _, _, _, jobs, _ in office.broker.asked("bury")]
+        return [len(jobs) for _, _, _, jobs, _ in bench.broker.asked("bury")]
 
-    office.broker.line.clear()
+    bench.broker.line.clear()
     for number in range(MOVES_AT_ONCE * OUTCOME_BATCH + 1):
-        office.acker.bury(dead(number))
-    office.acker.start()
+        bench.acker.bury(dead(number))
+    bench.acker.start()
     await asyncio.sleep(0.01)
     assert sent() == [OUTCOME_BATCH] * MOVES_AT_ONCE
-    office.broker.line.set()
-    await office.acker.end(patience_s=PATIENCE_S)
+    bench.broker.line.set()
+    await bench.acker.end(patience_s=PATIENCE_S)
     assert sent() == [*[OUTCOME_BATCH] * MOVES_AT_ONCE, 1]
-    assert len(office.buried) == MOVES_AT_ONCE * OUTCOME_BATCH + 1
+    assert len(bench.buried) == MOVES_AT_ONCE * OUTCOME_BATCH + 1
 
 
-async def test_a_batch_without_an_answer_is_sent_again_and_the_others_are_not(office: Office) -> None:
-    office.broker.troubles = [ConnectionLost("cut")]
+async def test_a_batch_without_an_answer_is_sent_again_and_the_others_are_not(bench: AckerBench) -> None:
+    bench.broker.troubles = [ConnectionLost("cut")]
     jobs = [failed(number) for number in range(2 * OUTCOME_BATCH)]
     for one in jobs:
-        office.acker.reschedule(one)
-    await office.settle()
-    assert office.rescheduled == [*jobs[OUTCOME_BATCH:], *jobs[:OUTCOME_BATCH]]
-    assert not office.has_news_of_orphans
-    assert office.unsettled.held() == {}
+        bench.acker.reschedule(one)
+    await bench.settle()
+    assert bench.rescheduled == [*jobs[OUTCOME_BATCH:], *jobs[:OUTCOME_BATCH]]
+    assert not bench.has_news_of_orphans
+    assert bench.unsettled.held() == {}
 
 
 class TestKinds:
     async def test_acks_and_burials_go_on_while_retries_are_refused(
-        self, office: Office, caplog: pytest.LogCaptureFixture
+        self, bench: AckerBench, caplog: pytest.LogCaptureFixture
     ) -> None:
-        office.broker.trouble_of["reschedule"] = ReplyError("WRONGTYPE delayed is a string")
-        office.acker.reschedule(failed(1))
-        office.acker.start()
+        bench.broker.trouble_of["reschedule"] = ReplyError("WRONGTYPE delayed is a string")
+        bench.acker.reschedule(failed(1))
+        bench.acker.start()
         for number in range(2, 5):
-            office.acker.done(job(10 * number), None)
-            office.acker.bury(dead(number))
-            await eventually(lambda: not office.unsettled.count())
-        assert (len(office.acked), len(office.buried)) == (3, 3)
-        assert office.unsettled.held() == {b"1-0": 1}
+            bench.acker.done(job(10 * number), None)
+            bench.acker.bury(dead(number))
+            await eventually(lambda: not bench.unsettled.count())
+        assert (len(bench.acked), len(bench.buried)) == (3, 3)
+        assert bench.unsettled.held() == {b"1-0": 1}
         assert [record.getMessage() for record in caplog.records] == [
             "worker a cannot reschedule failed jobs, keeps trying, and leaves them pending meanwhile: "
             "WRONGTYPE delayed is a string"
         ]
-        del office.broker.trouble_of["reschedule"]
-        await eventually(lambda: not office.unsettled.held())
-        assert office.rescheduled == [failed(1)]
-        await office.acker.end(patience_s=PATIENCE_S)
+        del bench.broker.trouble_of["reschedule"]
+        await eventually(lambda: not bench.unsettled.held())
+        assert bench.rescheduled == [failed(1)]
+        await bench.acker.end(patience_s=PATIENCE_S)
 
     async def test_a_refused_outcome_holds_up_no_other_of_its_kind(
-        self, office: Office, caplog: pytest.LogCaptureFixture
+        self, bench: AckerBench, caplog: pytest.LogCaptureFixture
     ) -> None:
-        office.refused_jobs = {b"1-0"}
-        office.acker.start()
+        bench.refused_jobs = {b"1-0"}
+        bench.acker.start()
         for number in range(1, 5):
-            office.acker.bury(dead(number))
-            await eventually(lambda: not office.unsettled.count())
-        assert office.buried == [dead(2), dead(3), dead(4)]
-        assert office.unsettled.held() == {b"1-0": 1}
+            bench.acker.bury(dead(number))
+            await eventually(lambda: not bench.unsettled.count())
+        assert bench.buried == [dead(2), dead(3), dead(4)]
+        assert bench.unsettled.held() == {b"1-0": 1}
         assert len(caplog.records) == 1
         assert "ERR not that one" in caplog.text
-        office.refused_jobs = set()
-        await eventually(lambda: not office.unsettled.held())
-        assert office.buried[-1] == dead(1)
-        await office.acker.end(patience_s=PATIENCE_S)
+        bench.refused_jobs = set()
+        await eventually(lambda: not bench.unsettled.held())
+        assert bench.buried[-1] == dead(1)
+        await bench.acker.end(patience_s=PATIENCE_S)
 
     async def test_jobs_that_are_refused_keep_no_others_from_being_read_until_they_take_too_much(
-        self, office: Office
+        self, bench: AckerBench
     ) -> None:
-        office.broker.trouble_of["reschedule"] = ReplyError("WRONGTYPE delayed is a string")
+        bench.broker.trouble_of["reschedule"] = ReplyError("WRONGTYPE delayed is a string")
         for number in range(5000):
-            office.acker.reschedule(failed(number))
-        assert office.unsettled.count() == 5000
-        office.acker.start()
-        await eventually(lambda: not office.unsettled.count())
-        office.acker.reschedule(failed(5000)._replace(member=b"x" * REFUSED_BYTES))
-        assert office.unsettled.count() == 5001
-        await office.acker.end(patience_s=PATIENCE_S)
+            bench.acker.reschedule(failed(number))
+        assert bench.unsettled.count() == 5000
+        bench.acker.start()
+        await eventually(lambda: not bench.unsettled.count())
+        bench.acker.reschedule(failed(5000)._replace(member=b"x" * REFUSED_BYTES))
+        assert bench.unsettled.count() == 5001
+        await bench.acker.end(patience_s=PATIENCE_S)
 
-    async def test_an_end_does_not_wait_for_what_is_refused(self, office: Office) -> None:
-        office.broker.trouble_of["reschedule"] = ReplyError("WRONGTYPE delayed is a string")
-        office.acker.reschedule(failed(1))
-        office.acker.start()
-        await eventually(lambda: not office.unsettled.count())
+    async def test_an_end_does_not_wait_for_what_is_refused(self, bench: AckerBench) -> None:
+        bench.broker.trouble_of["reschedule"] = ReplyError("WRONGTYPE delayed is a string")
+        bench.acker.reschedule(failed(1))
+        bench.acker.start()
+        await eventually(lambda: not bench.unsettled.count())
         began = monotonic()
-        await office.acker.end(patience_s=30)
+        await bench.acker.end(patience_s=30)
         assert monotonic() - began < 2
-        assert office.unsettled.held() == {b"1-0": 1}
+        assert bench.unsettled.held() == {b"1-0": 1}
 
 
 class TestMetrics:
     async def test_each_job_is_counted_by_its_own_answer(self) -> None:
         sink = InMemorySink()
-        office = Office(metrics=GuardedSinks([sink]))
-        office.fenced = {b"2-0", b"4-0"}
+        bench = AckerBench(metrics=GuardedSinks([sink]))
+        bench.fenced = {b"2-0", b"4-0"}
         for number in (1, 2):
-            office.acker.reschedule(failed(number))
+            bench.acker.reschedule(failed(number))
         for number in (3, 4):
-            office.acker.bury(dead(number))
-        await office.settle()
+            bench.acker.bury(dead(number))
+        await bench.settle()
         assert sink.job_outcomes == [JobOutcome("err", 1, 100, f"job-{number}") for number in (1, 2, 3, 4)]
         assert sink.retries_scheduled == [RetryScheduled(2, 100, "job-1")]
         assert sink.dlq_routes == [DlqRouted("unrecoverable", 1, "job-3")]
 
     async def test_a_job_that_is_refused_is_counted_once_it_is_moved(self) -> None:
         sink = InMemorySink()
-        office = Office(metrics=GuardedSinks([sink]))
-        office.refused_jobs = {b"1-0"}
-        office.acker.bury(dead(1))
-        office.acker.start()
-        await eventually(lambda: len(office.unsettled.held()) == 1 and not office.unsettled.count())
+        bench = AckerBench(metrics=GuardedSinks([sink]))
+        bench.refused_jobs = {b"1-0"}
+        bench.acker.bury(dead(1))
+        bench.acker.start()
+        await eventually(lambda: len(bench.unsettled.held()) == 1 and not bench.unsettled.count())
         assert (sink.job_outcomes, sink.dlq_routes) == ([], [])
-        office.refused_jobs = set()
-        await eventually(lambda: not office.unsettled.held())
+        bench.refused_jobs = set()
+        await eventually(lambda: not bench.unsettled.held())
         assert (len(sink.job_outcomes), len(sink.dlq_routes)) == (1, 1)
-        await office.acker.end(patience_s=PATIENCE_S)
+        await bench.acker.end(patience_s=PATIENCE_S)

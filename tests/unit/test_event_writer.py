@@ -23,7 +23,7 @@ PATIENCE_S = 2.0
 DROPPED = "events are dropped, jobs go on"
 
 
-class Office:
+class EventWriterBench:
     def __init__(self, *, stores_results: bool = False) -> None:
         self.broker = MemoryBroker()
         self.event_writer = EventWriter(self.broker, on_death=ignore_death, max_len=1000, stores_results=stores_results)
@@ -53,8 +53,8 @@ class Office:
 
 
 @pytest.fixture
-def office() -> Office:
-    return Office()
+def bench() -> EventWriterBench:
+    return EventWriterBench()
 
 
 @pytest.fixture
@@ -64,128 +64,128 @@ def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 
 
 class TestOrder:
-    def test_both_events_of_a_quick_job_are_written_with_its_ack(self, office: Office) -> None:
-        office.end(office.start(1))
-        assert office.kinds == [("active", "job-1"), ("completed", "job-1")]
-        assert len(office.batches) == 1
+    def test_both_events_of_a_quick_job_are_written_with_its_ack(self, bench: EventWriterBench) -> None:
+        bench.end(bench.start(1))
+        assert bench.kinds == [("active", "job-1"), ("completed", "job-1")]
+        assert len(bench.batches) == 1
 
-    def test_an_active_event_is_written_once(self, office: Office) -> None:
-        job = office.start(1)
-        office.event_writer.tell_started()
-        office.end(job)
-        office.event_writer.tell_started()
-        assert office.kinds == [("active", "job-1"), ("completed", "job-1")]
-        assert [len(batch.completed) for batch in office.batches] == [0, 1]
+    def test_an_active_event_is_written_once(self, bench: EventWriterBench) -> None:
+        job = bench.start(1)
+        bench.event_writer.tell_started()
+        bench.end(job)
+        bench.event_writer.tell_started()
+        assert bench.kinds == [("active", "job-1"), ("completed", "job-1")]
+        assert [len(batch.completed) for batch in bench.batches] == [0, 1]
 
-    def test_no_active_event_is_written_after_the_end_of_the_job(self, office: Office) -> None:
-        office.end(office.start(1))
-        office.event_writer.tell_started()
-        assert len(office.batches) == 1
+    def test_no_active_event_is_written_after_the_end_of_the_job(self, bench: EventWriterBench) -> None:
+        bench.end(bench.start(1))
+        bench.event_writer.tell_started()
+        assert len(bench.batches) == 1
 
-    def test_the_failed_event_comes_after_the_active_event(self, office: Office) -> None:
-        job = office.start(1)
-        office.event_writer.tell([Event("failed", job.id, job.name)])
-        assert office.kinds == [("active", "job-1"), ("failed", "job-1")]
+    def test_the_failed_event_comes_after_the_active_event(self, bench: EventWriterBench) -> None:
+        job = bench.start(1)
+        bench.event_writer.tell([Event("failed", job.id, job.name)])
+        assert bench.kinds == [("active", "job-1"), ("failed", "job-1")]
 
-    def test_an_ack_that_is_sent_again_writes_the_active_event_once(self, office: Office) -> None:
-        job = office.start(1)
-        office.end(job)
-        office.end(job)
-        assert office.kinds == [("active", "job-1"), ("completed", "job-1"), ("completed", "job-1")]
+    def test_an_ack_that_is_sent_again_writes_the_active_event_once(self, bench: EventWriterBench) -> None:
+        job = bench.start(1)
+        bench.end(job)
+        bench.end(job)
+        assert bench.kinds == [("active", "job-1"), ("completed", "job-1"), ("completed", "job-1")]
 
-    async def test_starts_are_gathered_for_a_moment_and_written_at_once(self, office: Office) -> None:
-        office.event_writer.start()
+    async def test_starts_are_gathered_for_a_moment_and_written_at_once(self, bench: EventWriterBench) -> None:
+        bench.event_writer.start()
         await asyncio.sleep(0)
         for number in range(5):
-            office.start(number)
+            bench.start(number)
             await asyncio.sleep(0)
-        assert office.batches == []
+        assert bench.batches == []
         async with asyncio.timeout(PATIENCE_S):
-            while not office.batches:
+            while not bench.batches:
                 await asyncio.sleep(0.001)
-        assert office.kinds == [("active", f"job-{number}") for number in range(5)]
-        assert len(office.batches) == 1
-        await office.event_writer.end(patience_s=PATIENCE_S)
+        assert bench.kinds == [("active", f"job-{number}") for number in range(5)]
+        assert len(bench.batches) == 1
+        await bench.event_writer.end(patience_s=PATIENCE_S)
 
-    async def test_the_active_event_of_an_ended_job_is_written_with_its_ack(self, office: Office) -> None:
-        job = office.start(1)
+    async def test_the_active_event_of_an_ended_job_is_written_with_its_ack(self, bench: EventWriterBench) -> None:
+        job = bench.start(1)
         job.started_at, job.ended_at = monotonic() - 0.1, monotonic()
-        office.event_writer.start()
+        bench.event_writer.start()
         await asyncio.sleep(3 * GATHER_S)
-        assert office.batches == []
-        office.broker.write_events(office.event_writer.completed([job]))
-        await office.event_writer.end(patience_s=PATIENCE_S)
-        assert office.kinds == [("active", "job-1"), ("completed", "job-1")]
-        assert len(office.batches) == 1
+        assert bench.batches == []
+        bench.broker.write_events(bench.event_writer.completed([job]))
+        await bench.event_writer.end(patience_s=PATIENCE_S)
+        assert bench.kinds == [("active", "job-1"), ("completed", "job-1")]
+        assert len(bench.batches) == 1
 
-    async def test_the_active_event_is_written_before_a_late_ack(self, office: Office) -> None:
-        office.start(1).ended_at = monotonic() - SETTLED_IN_S
-        office.event_writer.start()
+    async def test_the_active_event_is_written_before_a_late_ack(self, bench: EventWriterBench) -> None:
+        bench.start(1).ended_at = monotonic() - SETTLED_IN_S
+        bench.event_writer.start()
         async with asyncio.timeout(PATIENCE_S):
-            while not office.batches:
+            while not bench.batches:
                 await asyncio.sleep(0.001)
-        assert office.kinds == [("active", "job-1")]
-        await office.event_writer.end(patience_s=PATIENCE_S)
+        assert bench.kinds == [("active", "job-1")]
+        await bench.event_writer.end(patience_s=PATIENCE_S)
 
-    async def test_no_active_event_is_left_unwritten_at_the_end(self, office: Office) -> None:
-        office.event_writer.start()
+    async def test_no_active_event_is_left_unwritten_at_the_end(self, bench: EventWriterBench) -> None:
+        bench.event_writer.start()
         await asyncio.sleep(0)
-        office.start(1)
-        await office.event_writer.end(patience_s=PATIENCE_S)
-        assert office.kinds == [("active", "job-1")]
+        bench.start(1)
+        await bench.event_writer.end(patience_s=PATIENCE_S)
+        assert bench.kinds == [("active", "job-1")]
 
 
 class TestWords:
-    def test_the_completed_event_has_attempt_times_and_duration(self, office: Office) -> None:
-        job = office.start(1, attempt=2)
-        office.end(job)
-        (batch,) = office.batches
+    def test_the_completed_event_has_attempt_times_and_duration(self, bench: EventWriterBench) -> None:
+        job = bench.start(1, attempt=2)
+        bench.end(job)
+        (batch,) = bench.batches
         ((job_id, name, attempt, started, ended, duration_us),) = batch.completed
         assert (batch.max_len, batch.has_results, job_id, name, attempt) == (1000, False, "job-1", "mail", 3)
         assert abs(int(duration_us) - 250_000) <= 1
         assert 249 <= int(ended) - int(started) <= 251
 
     def test_the_completed_event_says_whether_the_result_is_stored(self) -> None:
-        office = Office(stores_results=True)
-        unstored = office.start(2, why_not_stored="a set is in it")
-        office.end(office.start(1, result=b"x"), unstored, office.start(3, result=b"y"))
-        (batch,) = office.batches
+        bench = EventWriterBench(stores_results=True)
+        unstored = bench.start(2, why_not_stored="a set is in it")
+        bench.end(bench.start(1, result=b"x"), unstored, bench.start(3, result=b"y"))
+        (batch,) = bench.batches
         assert batch.has_results
         assert batch.others[-1].extras[-4:] == ("stored", 0, "why", "a set is in it")
-        assert sorted(job_id for kind, job_id in office.kinds if kind == "completed") == [
+        assert sorted(job_id for kind, job_id in bench.kinds if kind == "completed") == [
             "job-1",
             "job-2",
             "job-3",
         ]
 
     def test_completed_events_with_stored_results_go_in_one_call(self) -> None:
-        office = Office(stores_results=True)
-        office.end(office.start(1, result=b"x"), office.start(2, result=b"y"))
-        (batch,) = office.batches
+        bench = EventWriterBench(stores_results=True)
+        bench.end(bench.start(1, result=b"x"), bench.start(2, result=b"y"))
+        (batch,) = bench.batches
         assert (len(batch.completed), batch.others) == (2, [])
 
 
 class TestDropping:
     def test_events_that_the_broker_does_not_take_are_counted_and_logged_once(
-        self, office: Office, lines: Callable[[], list[str]]
+        self, bench: EventWriterBench, lines: Callable[[], list[str]]
     ) -> None:
-        office.broker.trouble_of["write_events"] = ConnectionLost("the connection is lost")
-        office.end(office.start(1), office.start(2))
-        office.event_writer.tell([Event("drained")])
-        assert (office.broker.events, office.event_writer.dropped) == ([], 3)
+        bench.broker.trouble_of["write_events"] = ConnectionLost("the connection is lost")
+        bench.end(bench.start(1), bench.start(2))
+        bench.event_writer.tell([Event("drained")])
+        assert (bench.broker.events, bench.event_writer.dropped) == ([], 3)
         assert lines() == [f"{DROPPED}: the connection is lost"]
 
     @pytest.mark.parametrize("trouble", (ReplyError("OOM command not allowed"), ConnectionLost("cut")))
-    def test_events_that_are_refused_or_lost_are_counted(self, office: Office, trouble: RedisTrouble) -> None:
-        office.event_writer.tell([Event("drained")])
-        office.end(office.start(1), office.start(2))
-        assert office.event_writer.dropped == 0
-        for batch in office.batches:
+    def test_events_that_are_refused_or_lost_are_counted(self, bench: EventWriterBench, trouble: RedisTrouble) -> None:
+        bench.event_writer.tell([Event("drained")])
+        bench.end(bench.start(1), bench.start(2))
+        assert bench.event_writer.dropped == 0
+        for batch in bench.batches:
             batch.on_written(len(batch.others) + len(batch.completed), trouble)
-        assert office.event_writer.dropped == 3
+        assert bench.event_writer.dropped == 3
 
     def test_a_line_is_written_once_until_events_are_taken_again(
-        self, office: Office, lines: Callable[[], list[str]]
+        self, bench: EventWriterBench, lines: Callable[[], list[str]]
     ) -> None:
         for reply in (
             None,
@@ -196,10 +196,10 @@ class TestDropping:
             ConnectionLost("cut"),
             ReplyError("OOM no"),
         ):
-            office.event_writer.tell([Event("drained")])
-            office.answer_last(reply)
+            bench.event_writer.tell([Event("drained")])
+            bench.answer_last(reply)
         assert lines() == [f"{DROPPED}: OOM no", f"{DROPPED}: cut"]
-        assert office.event_writer.dropped == 4
+        assert bench.event_writer.dropped == 4
 
 
 def test_no_method_of_the_event_writer_can_wait() -> None:

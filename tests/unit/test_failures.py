@@ -42,7 +42,7 @@ class Outcomes:
         self.deliveries.append(job.delivery)
 
 
-class Bench:
+class FailuresBench:
     def __init__(self, max_attempts: int = 3, policy: RetryPolicy = POLICY) -> None:
         self.outcomes = Outcomes()
         self.timers: list[Callable[[], None]] = []
@@ -57,9 +57,9 @@ class Bench:
 
 
 @pytest.fixture
-def bench(caplog: pytest.LogCaptureFixture) -> Bench:
+def bench(caplog: pytest.LogCaptureFixture) -> FailuresBench:
     caplog.set_level(logging.DEBUG, "chasqui.worker")
-    return Bench()
+    return FailuresBench()
 
 
 def job(
@@ -75,47 +75,47 @@ def job(
 
 
 class TestOutcomes:
-    def test_a_failure_with_runs_left_is_rescheduled(self, bench: Bench) -> None:
+    def test_a_failure_with_runs_left_is_rescheduled(self, bench: FailuresBench) -> None:
         bench.handler.failed(job(attempt=1), LookupError("x"))
         ((entry_id, delay_ms, member),) = bench.outcomes.retries
         assert (entry_id, delay_ms) == (b"5-1", 200)
         assert decode_envelope(split_member(member)[1]).attempt == 2
 
-    def test_the_last_failure_is_buried(self, bench: Bench) -> None:
+    def test_the_last_failure_is_buried(self, bench: FailuresBench) -> None:
         bench.handler.failed(job(attempt=2), LookupError("x"))
         ((entry_id, letter),) = bench.outcomes.letters
         assert entry_id == b"5-1"
         assert (letter[b"reason"], letter[b"attempts"], letter[b"error"]) == (b"retries_exhausted", b"3", b"x")
         assert letter[b"worker"] == b"w-1"
 
-    def test_an_unrecoverable_error_buries_the_job_at_once(self, bench: Bench) -> None:
+    def test_an_unrecoverable_error_buries_the_job_at_once(self, bench: FailuresBench) -> None:
         bench.handler.failed(job(), UnrecoverableError("no"))
         assert bench.outcomes.letters[0][1][b"reason"] == b"unrecoverable"
         assert bench.outcomes.letters[0][1][b"attempts"] == b"1"
 
-    def test_a_handlers_own_delay_is_kept(self, bench: Bench) -> None:
+    def test_a_handlers_own_delay_is_kept(self, bench: FailuresBench) -> None:
         bench.handler.failed(job(), RetryLater(1.5))
         assert bench.outcomes.retries[0][1] == 1500
 
-    def test_a_job_without_attempts_left_is_buried_without_an_error(self, bench: Bench) -> None:
+    def test_a_job_without_attempts_left_is_buried_without_an_error(self, bench: FailuresBench) -> None:
         bench.handler.exhausted(job(attempt=3))
         letter = bench.outcomes.letters[0][1]
         assert (letter[b"reason"], letter[b"attempts"]) == (b"retries_exhausted", b"3")
         assert b"error" not in letter
 
-    def test_an_entry_that_is_no_job_is_buried_with_its_bytes(self, bench: Bench) -> None:
+    def test_an_entry_that_is_no_job_is_buried_with_its_bytes(self, bench: FailuresBench) -> None:
         bench.handler.rejected(b"5-1", 1, [b"d", b"\xc1"], "decode_failed", "not MessagePack")
         letter = bench.outcomes.letters[0][1]
         assert (letter[b"d"], letter[b"reason"], letter[b"detail"]) == (b"\xc1", b"decode_failed", b"not MessagePack")
 
-    def test_each_outcome_names_its_delivery(self, bench: Bench) -> None:
+    def test_each_outcome_names_its_delivery(self, bench: FailuresBench) -> None:
         bench.handler.failed(job(attempt=1, deliveries=1), LookupError())
         bench.handler.failed(job(attempt=2, deliveries=2), LookupError())
         bench.handler.exhausted(job(attempt=3, deliveries=3))
         bench.handler.rejected(b"5-1", 5, None, "malformed", "")
         assert bench.outcomes.deliveries == [2, 3, 4, 5]
 
-    def test_each_outcome_says_whether_the_job_may_be_unique(self, bench: Bench) -> None:
+    def test_each_outcome_says_whether_the_job_may_be_unique(self, bench: FailuresBench) -> None:
         for may_be_unique in (False, True):
             for attempt in (0, 2):
                 failed = job(attempt=attempt)
@@ -124,13 +124,13 @@ class TestOutcomes:
         bench.handler.rejected(b"5-1", 5, None, "malformed", "")
         assert bench.outcomes.ids == [*[("job-1", False)] * 2, *[("job-1", True)] * 2, (None, False)]
 
-    def test_an_entry_that_could_not_become_a_job_keeps_its_name_for_metrics(self, bench: Bench) -> None:
+    def test_an_entry_that_could_not_become_a_job_keeps_its_name_for_metrics(self, bench: FailuresBench) -> None:
         bench.handler.rejected(b"5-1", 1, [b"d", b"\xc1", b"n", b"mail"], "decode_failed", "not MessagePack")
         bench.handler.rejected(b"5-1", 1, None, "oversize_payload", "9 bytes")
         bench.handler.rejected(b"5-1", 1, [b"n"], "malformed", "")
         assert [dead.job_name for dead in bench.outcomes.dead] == ["mail", "", ""]
 
-    def test_the_extras_of_a_job_stay_with_it(self, bench: Bench) -> None:
+    def test_the_extras_of_a_job_stay_with_it(self, bench: FailuresBench) -> None:
         failed = job()
         failed.extras = encode_extras(s=7)
         bench.handler.failed(failed, LookupError())
@@ -139,7 +139,7 @@ class TestOutcomes:
 
     def test_jitter_is_drawn_for_each_failure(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(random, "randrange", random.Random(3).randrange)
-        bench = Bench(policy=RetryPolicy(initial_ms=100, jitter_ms=1000))
+        bench = FailuresBench(policy=RetryPolicy(initial_ms=100, jitter_ms=1000))
         for _ in range(20):
             bench.handler.failed(job(), LookupError())
         delays = {delay_ms for _, delay_ms, _ in bench.outcomes.retries}
@@ -172,28 +172,32 @@ class TestUnknownKinds:
     def warnings(self, caplog: pytest.LogCaptureFixture) -> list[str]:
         return [message for message in caplog.messages if "backoff kind" in message]
 
-    def test_each_strange_kind_is_logged_once(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def test_each_strange_kind_is_logged_once(self, bench: FailuresBench, caplog: pytest.LogCaptureFixture) -> None:
         for kind in ("linear", "linear", "fibonacci", "linear", "fibonacci"):
             bench.handler.failed(job(backoff=BackoffSpec(kind, 5)), LookupError())
         assert len(self.warnings(caplog)) == 2
 
-    def test_known_kinds_are_not_logged(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def test_known_kinds_are_not_logged(self, bench: FailuresBench, caplog: pytest.LogCaptureFixture) -> None:
         for backoff in (None, BackoffSpec("fixed", 5), BackoffSpec("exponential", 5)):
             bench.handler.failed(job(backoff=backoff), LookupError())
         assert self.warnings(caplog) == []
 
-    def test_a_strange_kind_counts_as_exponential(self, bench: Bench) -> None:
+    def test_a_strange_kind_counts_as_exponential(self, bench: FailuresBench) -> None:
         bench.handler.failed(job(attempt=1, backoff=BackoffSpec("linear", 5)), LookupError())
         assert bench.outcomes.retries[0][1] == 10
 
-    def test_a_kind_that_forges_a_line_is_escaped_and_cut(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_kind_that_forges_a_line_is_escaped_and_cut(
+        self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
+    ) -> None:
         kind = "\r\n\x1b[31m\u202e" + "x" * 10_000
         bench.handler.failed(job(backoff=BackoffSpec(kind, 5)), LookupError())
         (line,) = self.warnings(caplog)
         assert line.isprintable()
         assert len(line) < 300
 
-    def test_many_strange_kinds_cannot_fill_the_log(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def test_many_strange_kinds_cannot_fill_the_log(
+        self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
+    ) -> None:
         for _ in range(3):
             for number in range(150):
                 bench.handler.failed(job(backoff=BackoffSpec(f"kind-{number}", 5)), LookupError())
@@ -210,7 +214,7 @@ def failure(text: str = "no such customer") -> LookupError:
 
 class TestLog:
     def test_a_first_failure_is_a_warning_with_the_line_that_failed_and_what_happens_next(
-        self, bench: Bench, caplog: pytest.LogCaptureFixture
+        self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         bench.handler.failed(job(attempt=1), failure())
         (record,) = caplog.records
@@ -221,7 +225,7 @@ class TestLog:
         assert where.startswith(f'  File "{__file__}", line ')
         assert (where.endswith("in failure"), source) == (True, "    raise LookupError(text)")
 
-    def test_a_death_is_a_warning_with_its_reason(self, bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_death_is_a_warning_with_its_reason(self, bench: FailuresBench, caplog: pytest.LogCaptureFixture) -> None:
         bench.handler.failed(job(attempt=2), LookupError("no such customer"))
         (record,) = caplog.records
         assert record.levelno == logging.WARNING
@@ -229,7 +233,7 @@ class TestLog:
             assert part in record.getMessage()
 
     def test_repeats_of_one_failure_are_summed_up_once_a_period(
-        self, bench: Bench, caplog: pytest.LogCaptureFixture
+        self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         for _ in range(10_000):
             bench.handler.failed(job(), failure())
@@ -241,7 +245,7 @@ class TestLog:
         assert caplog.messages == ["'mail' has failed by LookupError: 9999 more times within 10 s"]
 
     def test_a_repeated_failure_is_logged_with_its_line_after_a_while(
-        self, bench: Bench, caplog: pytest.LogCaptureFixture
+        self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         for _ in range(2):
             bench.handler.failed(job(), failure())
@@ -250,7 +254,7 @@ class TestLog:
         assert bench.timers == []
 
     def test_other_names_and_other_errors_are_logged_separately(
-        self, bench: Bench, caplog: pytest.LogCaptureFixture
+        self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         bench.handler.failed(job(), failure())
         bench.handler.failed(job(name="video"), failure())
@@ -258,7 +262,7 @@ class TestLog:
         assert [record.levelno for record in caplog.records] == [logging.WARNING] * 3
 
     def test_names_that_are_made_up_on_the_way_cannot_fill_the_log(
-        self, bench: Bench, caplog: pytest.LogCaptureFixture
+        self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         for number in range(3 * MAX_KINDS):
             bench.handler.failed(job(name=f"name-{number}"), failure())
@@ -270,7 +274,7 @@ class TestLog:
 
     @pytest.mark.parametrize("attempt", (0, 2))
     def test_names_and_texts_cannot_forge_a_line(
-        self, bench: Bench, caplog: pytest.LogCaptureFixture, attempt: int
+        self, bench: FailuresBench, caplog: pytest.LogCaptureFixture, attempt: int
     ) -> None:
         evil = "\r\n\x1b[31m\u202eERROR all is lost"
         bench.handler.failed(job(attempt, job_id=evil, name=evil), LookupError(evil))
@@ -279,17 +283,21 @@ class TestLog:
         assert caplog.messages
 
     @pytest.mark.parametrize("attempt", (0, 2))
-    def test_the_text_of_an_error_is_cut(self, bench: Bench, caplog: pytest.LogCaptureFixture, attempt: int) -> None:
+    def test_the_text_of_an_error_is_cut(
+        self, bench: FailuresBench, caplog: pytest.LogCaptureFixture, attempt: int
+    ) -> None:
         bench.handler.failed(job(attempt), LookupError("x" * 1_000_000))
         assert len(caplog.messages[0]) < 400
 
     @pytest.mark.parametrize("attempt", (0, 2))
-    def test_ids_and_names_are_cut_too(self, bench: Bench, caplog: pytest.LogCaptureFixture, attempt: int) -> None:
+    def test_ids_and_names_are_cut_too(
+        self, bench: FailuresBench, caplog: pytest.LogCaptureFixture, attempt: int
+    ) -> None:
         bench.handler.failed(job(attempt, job_id="x" * 100_000, name="y" * 100_000), LookupError())
         assert len(caplog.messages[0]) < 1000
 
     def test_an_error_that_describes_itself_cannot_forge_a_line_either(
-        self, bench: Bench, caplog: pytest.LogCaptureFixture
+        self, bench: FailuresBench, caplog: pytest.LogCaptureFixture
     ) -> None:
         class Forger(Exception):
             def __str__(self) -> str:
@@ -301,7 +309,7 @@ class TestLog:
         assert caplog.messages[0].isprintable()
 
     def test_a_burst_of_deaths_is_summed_up(
-        self, bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+        self, bench: FailuresBench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         clock = FakeClock().install(monkeypatch)
         caplog.set_level(logging.WARNING, "chasqui.worker")

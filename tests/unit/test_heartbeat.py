@@ -25,6 +25,7 @@ from pychasqui._worker.shared import OnDeath, Shared
 from pychasqui._worker.worker_record_writer import WorkerRecordWriter
 from pychasqui.errors import ConnectionLost, ReplyError
 from tests.support.memory_broker import MemoryBroker
+from tests.support.waiting import eventually
 from tests.support.worker_parts import ignore_death, make_shared
 
 PATIENCE_S = 2.0
@@ -99,7 +100,7 @@ def first(*entry_ids: bytes) -> dict[bytes, int]:
     return dict.fromkeys(entry_ids, 1)
 
 
-class Keeping:
+class HeartbeatBench:
     """A heartbeat, and the values that it shares with the other parts."""
 
     def __init__(
@@ -132,7 +133,7 @@ class Keeping:
 
 
 @asynccontextmanager
-async def keeping(
+async def beating(
     redis: Redis,
     lanes: Any,
     held: Callable[[], dict[bytes, int]],
@@ -143,29 +144,23 @@ async def keeping(
     every_s: float = 60,
     hold_s: float | None = None,
     on_death: OnDeath = ignore_death,
-) -> AsyncIterator[Keeping]:
+) -> AsyncIterator[HeartbeatBench]:
     if shared is None:
         shared = make_shared(holdings=FakeHoldings(held), on_death=on_death)
     times = HeartbeatTimes(lease_ms, every_s, every_s if hold_s is None else hold_s)
-    keeping = Keeping(redis, lanes, shared, times, on_pause)
+    beating = HeartbeatBench(redis, lanes, shared, times, on_pause)
     async with asyncio.timeout(PATIENCE_S):
-        await keeping.heartbeat.start()
-    yield keeping
+        await beating.heartbeat.start()
+    yield beating
     async with asyncio.timeout(PATIENCE_S):
-        await keeping.heartbeat.stop()
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.001)
+        await beating.heartbeat.stop()
 
 
 def test_the_lease_begins_before_start_returns() -> None:
     async def check() -> None:
         redis, lanes = Redis(), FakeLanes()
         before = monotonic()
-        async with keeping(redis, lanes, dict, lease_ms=6000) as mine:
+        async with beating(redis, lanes, dict, lease_ms=6000) as mine:
             assert redis.kept == [[]]
             assert before + 6 <= mine.lease.until <= monotonic() + 6
 
@@ -174,43 +169,43 @@ def test_the_lease_begins_before_start_returns() -> None:
 
 async def test_an_entry_held_from_one_renewal_to_the_next_is_renewed() -> None:
     redis = Redis()
-    async with keeping(redis, FakeLanes(), lambda: first(b"1-0", b"2-0"), every_s=0.01):
-        await until(lambda: len(redis.kept) >= 3)
+    async with beating(redis, FakeLanes(), lambda: first(b"1-0", b"2-0"), every_s=0.01):
+        await eventually(lambda: len(redis.kept) >= 3, every=0.001)
     assert redis.kept[:3] == [[], [b"1-0", b"2-0"], [b"1-0", b"2-0"]]
 
 
 async def test_an_entry_that_has_ended_meanwhile_is_not_renewed() -> None:
     redis = Redis()
     held = first(b"1-0", b"2-0")
-    async with keeping(redis, FakeLanes(), lambda: dict(held), every_s=0.01):
-        await until(lambda: len(redis.kept) >= 2)
+    async with beating(redis, FakeLanes(), lambda: dict(held), every_s=0.01):
+        await eventually(lambda: len(redis.kept) >= 2, every=0.001)
         del held[b"1-0"]
         redis.kept.clear()
-        await until(lambda: len(redis.kept) >= 3)
+        await eventually(lambda: len(redis.kept) >= 3, every=0.001)
     assert redis.kept[-1] == [b"2-0"]
 
 
 async def test_a_renewal_larger_than_one_call_goes_in_several() -> None:
     redis = Redis()
     held = first(*(b"%d-0" % number for number in range(1200)))
-    async with keeping(redis, FakeLanes(), lambda: held, every_s=0.01):
-        await until(lambda: len(redis.kept) >= 4)
+    async with beating(redis, FakeLanes(), lambda: held, every_s=0.01):
+        await eventually(lambda: len(redis.kept) >= 4, every=0.001)
     assert [len(ids) for ids in redis.kept[:4]] == [0, 500, 500, 200]
 
 
 async def test_lost_entries_are_passed_to_the_lanes() -> None:
     redis, lanes = Redis(), FakeLanes()
     redis.stolen = {b"2-0"}
-    async with keeping(redis, lanes, lambda: first(b"1-0", b"2-0"), every_s=0.01):
-        await until(lambda: lanes.lost)
+    async with beating(redis, lanes, lambda: first(b"1-0", b"2-0"), every_s=0.01):
+        await eventually(lambda: lanes.lost, every=0.001)
     assert lanes.lost == {b"2-0"}
 
 
 async def test_each_entry_is_renewed_by_its_delivery() -> None:
     redis = Redis()
     held = {b"1-0": 1, b"2-0": 3}
-    async with keeping(redis, FakeLanes(), lambda: held, every_s=0.01):
-        await until(lambda: len(redis.deliveries) >= 2)
+    async with beating(redis, FakeLanes(), lambda: held, every_s=0.01):
+        await eventually(lambda: len(redis.deliveries) >= 2, every=0.001)
     assert redis.deliveries[1] == held
 
 
@@ -218,28 +213,28 @@ async def test_an_entry_that_has_come_back_by_another_delivery_is_new() -> None:
     """The last renewal was about the earlier delivery."""
     redis = Redis()
     held = first(b"1-0", b"2-0")
-    async with keeping(redis, FakeLanes(), lambda: dict(held), every_s=0.05):
-        await until(lambda: len(redis.kept) >= 2)
+    async with beating(redis, FakeLanes(), lambda: dict(held), every_s=0.05):
+        await eventually(lambda: len(redis.kept) >= 2, every=0.001)
         held[b"1-0"] = 3
-        await until(lambda: len(redis.kept) >= 4)
+        await eventually(lambda: len(redis.kept) >= 4, every=0.001)
     assert redis.deliveries[2:4] == [{b"2-0": 1}, {b"1-0": 3, b"2-0": 1}]
 
 
 async def test_a_lost_entry_starts_a_search_for_orphans() -> None:
     redis = Redis()
     redis.stolen = {b"2-0"}
-    async with keeping(redis, FakeLanes(), lambda: first(b"1-0", b"2-0"), every_s=0.01) as mine:
-        await until(lambda: mine.has_news_of_orphans)
+    async with beating(redis, FakeLanes(), lambda: first(b"1-0", b"2-0"), every_s=0.01) as mine:
+        await eventually(lambda: mine.has_news_of_orphans, every=0.001)
     assert mine.has_news_of_orphans
 
 
 async def test_an_entry_found_lost_after_a_lapse_is_reported() -> None:
     redis, lanes = Redis(), FakeLanes()
-    async with keeping(redis, lanes, lambda: first(b"1-0"), every_s=0.05) as mine:
-        await until(lambda: len(redis.kept) >= 2)
+    async with beating(redis, lanes, lambda: first(b"1-0"), every_s=0.05) as mine:
+        await eventually(lambda: len(redis.kept) >= 2, every=0.001)
         redis.stolen = {b"1-0"}
         mine.lease.renew(monotonic() - 1)
-        await until(lambda: mine.has_news_of_orphans)
+        await eventually(lambda: mine.has_news_of_orphans, every=0.001)
         assert lanes.renewals == 1
         assert mine.lease.lapses == 1
 
@@ -248,19 +243,19 @@ async def test_a_lost_entry_that_is_settled_by_then_is_not_reported() -> None:
     redis, lanes = Redis(), FakeLanes()
     redis.stolen = {b"2-0"}
     lanes.has_them = False
-    async with keeping(redis, lanes, lambda: first(b"1-0", b"2-0"), every_s=0.01) as mine:
-        await until(lambda: lanes.lost)
+    async with beating(redis, lanes, lambda: first(b"1-0", b"2-0"), every_s=0.01) as mine:
+        await eventually(lambda: lanes.lost, every=0.001)
     assert not mine.has_news_of_orphans
 
 
 async def test_the_lease_ends_while_redis_is_away_and_begins_again() -> None:
     redis, lanes = Redis(), FakeLanes()
-    async with keeping(redis, lanes, dict, lease_ms=30, every_s=0.01) as mine:
+    async with beating(redis, lanes, dict, lease_ms=30, every_s=0.01) as mine:
         redis.is_away = True
-        await until(lambda: monotonic() > mine.lease.until)
+        await eventually(lambda: monotonic() > mine.lease.until, every=0.001)
         renewals, ran_out = lanes.renewals, mine.lease.until
         redis.is_away = False
-        await until(lambda: lanes.renewals > renewals)
+        await eventually(lambda: lanes.renewals > renewals, every=0.001)
         assert mine.lease.until > ran_out
 
 
@@ -268,12 +263,12 @@ async def test_every_held_entry_is_checked_after_a_lapse_before_it_may_start() -
     """As after a pause of the whole process: an entry that was read just before may have another owner by now."""
     redis, lanes = Redis(), FakeLanes()
     held: dict[bytes, int] = {}
-    async with keeping(redis, lanes, lambda: dict(held), lease_ms=60_000, every_s=0.05) as mine:
-        await until(lambda: len(redis.kept) >= 2)
+    async with beating(redis, lanes, lambda: dict(held), lease_ms=60_000, every_s=0.05) as mine:
+        await eventually(lambda: len(redis.kept) >= 2, every=0.001)
         held[b"1-0"] = 1
         redis.stolen = {b"1-0"}
         mine.lease.renew(monotonic() - 1)
-        await until(lambda: mine.lease.until > monotonic())
+        await eventually(lambda: mine.lease.until > monotonic(), every=0.001)
         await asyncio.sleep(0.005)
         assert lanes.lost == {b"1-0"}
 
@@ -297,11 +292,11 @@ async def test_a_lost_job_is_not_started_between_the_renewal_and_the_news_of_the
         is_abandoned=bool,
     )
     redis = Redis()
-    async with keeping(redis, lanes, dict, shared=shared, lease_ms=60_000, every_s=0.05) as mine:
+    async with beating(redis, lanes, dict, shared=shared, lease_ms=60_000, every_s=0.05) as mine:
         lanes.start()
         lanes.offer([Delivery("j1", "", 1, entry_id=b"1-0"), Delivery("j2", "", 2, entry_id=b"2-0")])
-        await until(lambda: started)
-        await until(lambda: redis.kept[-1] == [b"1-0", b"2-0"])
+        await eventually(lambda: started, every=0.001)
+        await eventually(lambda: redis.kept[-1] == [b"1-0", b"2-0"], every=0.001)
         redis.stolen = {b"2-0"}
         mine.lease.renew(monotonic() - 1)
 
@@ -318,23 +313,23 @@ class TestGroupGone:
     async def test_held_entries_are_reported_until_the_group_is_back(self) -> None:
         redis = Redis()
         redis.reports_wanted = 3
-        async with keeping(redis, FakeLanes(), lambda: {b"1-0": 1, b"2-0": 3}, every_s=0.2):
+        async with beating(redis, FakeLanes(), lambda: {b"1-0": 1, b"2-0": 3}, every_s=0.2):
             redis.has_group = False
-            await until(lambda: len(redis.kept) >= 2)
+            await eventually(lambda: len(redis.kept) >= 2, every=0.001)
         assert redis.reports == [{b"1-0": 1, b"2-0": 3}] * 3
 
     async def test_hurry_reports_before_the_next_renewal(self) -> None:
         redis = Redis()
-        async with keeping(redis, FakeLanes(), lambda: first(b"1-0"), every_s=60) as mine:
+        async with beating(redis, FakeLanes(), lambda: first(b"1-0"), every_s=60) as mine:
             redis.has_group = False
             mine.shared.group_gone.send()
-            await until(lambda: len(redis.kept) >= 2)
+            await eventually(lambda: len(redis.kept) >= 2, every=0.001)
         assert redis.reports == [first(b"1-0")]
 
     async def test_held_entries_are_reported_also_while_the_loop_is_blocked(self) -> None:
         redis = Redis()
         redis.reports_wanted = 1000
-        async with keeping(redis, FakeLanes(), lambda: first(b"1-0"), every_s=0.01):
+        async with beating(redis, FakeLanes(), lambda: first(b"1-0"), every_s=0.01):
             redis.has_group = False
             time.sleep(0.3)
             assert len(redis.reports) >= 2
@@ -342,50 +337,50 @@ class TestGroupGone:
     async def test_the_lease_goes_on_during_the_reports(self) -> None:
         redis, lanes = Redis(), FakeLanes()
         redis.reports_wanted = 1000
-        async with keeping(redis, lanes, dict, lease_ms=200, every_s=0.01) as mine:
+        async with beating(redis, lanes, dict, lease_ms=200, every_s=0.01) as mine:
             redis.has_group = False
-            await until(lambda: len(redis.reports) >= 8)
+            await eventually(lambda: len(redis.reports) >= 8, every=0.001)
             assert mine.lease.until > monotonic()
         assert lanes.renewals == 0
 
     async def test_a_lapsed_lease_begins_again_only_when_every_owner_is_known(self) -> None:
         redis, lanes = Redis(), FakeLanes()
         redis.reports_wanted = 4
-        async with keeping(redis, lanes, lambda: first(b"1-0"), every_s=0.05) as mine:
-            await until(lambda: len(redis.kept) >= 2)
+        async with beating(redis, lanes, lambda: first(b"1-0"), every_s=0.05) as mine:
+            await eventually(lambda: len(redis.kept) >= 2, every=0.001)
             redis.stolen = {b"1-0"}
             mine.lease.renew(monotonic() - 1)
             redis.has_group = False
-            await until(lambda: len(redis.reports) >= 3)
+            await eventually(lambda: len(redis.reports) >= 3, every=0.001)
             assert mine.lease.until < monotonic()
-            await until(lambda: lanes.renewals)
+            await eventually(lambda: lanes.renewals, every=0.001)
             assert (lanes.lost, len(redis.reports)) == ({b"1-0"}, 4)
 
     async def test_orphans_are_searched_for_when_the_group_is_back(self) -> None:
         """An entry handed back since the last report is pending for this worker, by that report."""
         redis = Redis()
-        async with keeping(redis, FakeLanes(), dict) as mine:
+        async with beating(redis, FakeLanes(), dict) as mine:
             assert not mine.has_news_of_orphans
             redis.has_group = False
             mine.shared.group_gone.send()
-            await until(lambda: mine.has_news_of_orphans)
+            await eventually(lambda: mine.has_news_of_orphans, every=0.001)
         assert mine.has_news_of_orphans
 
     async def test_a_redis_that_is_away_then_is_asked_again(self) -> None:
         redis = Redis()
-        async with keeping(redis, FakeLanes(), dict, every_s=0.05):
+        async with beating(redis, FakeLanes(), dict, every_s=0.05):
             redis.has_group = False
             redis.is_away = True
             await asyncio.sleep(0.1)
             redis.is_away = False
-            await until(lambda: len(redis.kept) >= 2)
+            await eventually(lambda: len(redis.kept) >= 2, every=0.001)
         assert len(redis.reports) == 1
 
 
 async def test_the_worker_record_is_written_with_each_renewal() -> None:
     redis = Redis()
-    async with keeping(redis, FakeLanes(), dict, lease_ms=6000, every_s=0.01):
-        await until(lambda: len(redis.broker.asked("write_worker_record")) >= 2)
+    async with beating(redis, FakeLanes(), dict, lease_ms=6000, every_s=0.01):
+        await eventually(lambda: len(redis.broker.asked("write_worker_record")) >= 2, every=0.001)
     (first_told, _) = redis.broker.asked("write_worker_record")[:2]
     consumer, about, kept_ms = first_told
     assert (consumer, read_worker("a", about).concurrency, kept_ms) == ("a", 1, 12_000)
@@ -394,28 +389,28 @@ async def test_the_worker_record_is_written_with_each_renewal() -> None:
 async def test_a_pause_is_read_at_each_renewal_and_at_each_message() -> None:
     redis, heard = Redis(), list[bool]()
     redis.broker.is_queue_paused = True
-    async with keeping(redis, FakeLanes(), dict, on_pause=heard.append):
-        await until(lambda: heard == [True])
+    async with beating(redis, FakeLanes(), dict, on_pause=heard.append):
+        await eventually(lambda: heard == [True], every=0.001)
         redis.publish_pause()
-        await until(lambda: len(heard) > 1)
+        await eventually(lambda: len(heard) > 1, every=0.001)
         redis.broker.is_queue_paused = False
         redis.publish_pause()
-        await until(lambda: len(heard) > 2)
+        await eventually(lambda: len(heard) > 2, every=0.001)
     assert heard[:3] == [True, True, False]
 
 
 async def test_the_pause_callback_runs_in_the_thread_of_the_worker() -> None:
     redis, threads = Redis(), set[int]()
-    async with keeping(redis, FakeLanes(), dict, on_pause=lambda _: threads.add(threading.get_ident())):
-        await until(lambda: threads)
+    async with beating(redis, FakeLanes(), dict, on_pause=lambda _: threads.add(threading.get_ident())):
+        await eventually(lambda: threads, every=0.001)
     assert threads == {threading.get_ident()}
 
 
 async def test_the_lease_holds_also_if_the_pause_cannot_be_read() -> None:
     redis, lanes, heard = Redis(), FakeLanes(), list[bool]()
     redis.broker.trouble_of["is_paused"] = ConnectionLost("away again")
-    async with keeping(redis, lanes, dict, on_pause=heard.append, every_s=0.01) as mine:
-        await until(lambda: len(redis.kept) >= 3)
+    async with beating(redis, lanes, dict, on_pause=heard.append, every_s=0.01) as mine:
+        await eventually(lambda: len(redis.kept) >= 3, every=0.001)
         assert mine.lease.until > monotonic()
     assert heard == []
 
@@ -432,8 +427,8 @@ async def test_stopping_ends_a_renewal_that_waits() -> None:
                 waiting.clear()
 
     redis.broker.meanwhile["renew_lease"] = hang
-    async with keeping(redis, FakeLanes(), dict, every_s=0.01):
-        await until(lambda: waiting)
+    async with beating(redis, FakeLanes(), dict, every_s=0.01):
+        await eventually(lambda: waiting, every=0.001)
         stopping_at = monotonic()
     assert monotonic() - stopping_at < PATIENCE_S
     assert not waiting
@@ -443,8 +438,8 @@ async def test_stopping_ends_a_renewal_that_waits() -> None:
 async def test_the_hold_on_entries_is_renewed_less_often_than_the_lease() -> None:
     """A thousand sleeping jobs would otherwise fill the append-only file."""
     redis = Redis()
-    async with keeping(redis, FakeLanes(), lambda: first(b"1-0"), every_s=0.01, hold_s=0.2):
-        await until(lambda: len(redis.kept) >= 30)
+    async with beating(redis, FakeLanes(), lambda: first(b"1-0"), every_s=0.01, hold_s=0.2):
+        await eventually(lambda: len(redis.kept) >= 30, every=0.001)
     held = [position for position, ids in enumerate(redis.kept[:30]) if ids]
     assert 1 <= len(held) <= 3
 
@@ -460,8 +455,8 @@ async def test_a_renewal_is_sent_while_the_last_is_on_its_way() -> None:
         under_way.pop()
 
     redis.broker.meanwhile["renew_lease"] = travel
-    async with keeping(redis, lanes, dict, lease_ms=600, every_s=0.2) as mine:
-        await until(lambda: len(redis.kept) >= 4)
+    async with beating(redis, lanes, dict, lease_ms=600, every_s=0.2) as mine:
+        await eventually(lambda: len(redis.kept) >= 4, every=0.001)
         assert mine.lease.until > monotonic()
     assert lanes.renewals == 0
     assert max(most) == 2
@@ -475,6 +470,6 @@ async def test_a_death_of_the_thread_is_reported() -> None:
             raise AssertionError("a defect")
 
     redis.broker.meanwhile["is_paused"] = fail
-    async with keeping(redis, FakeLanes(), dict, every_s=0.01, on_death=lambda title, _: deaths.append(title)):
-        await until(lambda: deaths)
+    async with beating(redis, FakeLanes(), dict, every_s=0.01, on_death=lambda title, _: deaths.append(title)):
+        await eventually(lambda: deaths, every=0.001)
     assert deaths == ["heartbeat"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pychasqui._worker.job_context import HandlerExit
-from tests.support.contexts import in_own_context
+from tests.support.contexts import Suspension, in_own_context
 
 SEEN: ContextVar[str] = ContextVar("SEEN", default="nothing")
 
@@ -128,20 +128,13 @@ async def test_a_task_group_inside_the_handler_works() -> None:
     assert await in_own_context(handler, None) == [0, 2, 4]
 
 
-class Step:
-    """An awaitable that suspends once."""
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        yield
-
-
 def test_a_coroutine_that_is_closed_halfway_closes_its_handler() -> None:
     """As it happens to a lane whose event loop is gone."""
     steps: list[str] = []
 
     async def handler(_: None) -> None:
         try:
-            await Step()
+            await Suspension()
         finally:
             steps.append("closed")
 
@@ -153,7 +146,7 @@ def test_a_coroutine_that_is_closed_halfway_closes_its_handler() -> None:
 
 def test_a_generator_exit_raised_by_a_handler_is_an_error() -> None:
     async def handler(_: None) -> None:
-        await Step()
+        await Suspension()
         raise GeneratorExit("mine")
 
     lane = in_own_context(handler, None)

@@ -18,7 +18,7 @@ from tests.support.memory_broker import MemoryBroker
 KEPT_MS = 60_000
 
 
-class Office:
+class ReporterBench:
     def __init__(self, *, has_events: bool = True) -> None:
         self.broker = MemoryBroker()
         self.events: list[Event] = []
@@ -38,21 +38,21 @@ class Office:
 
 
 async def test_progress_is_stored_and_has_an_event() -> None:
-    office = Office()
-    office.job.progress(1, 3, "a third")
-    assert office.progress == [("job-1", 33, KEPT_MS)]
+    bench = ReporterBench()
+    bench.job.progress(1, 3, "a third")
+    assert bench.progress == [("job-1", 33, KEPT_MS)]
     said = ("progress", 33, "done", "1", "total", "3", "note", "a third")
-    assert office.events == [Event("progress", "job-1", "mail", said)]
+    assert bench.events == [Event("progress", "job-1", "mail", said)]
 
 
 async def test_progress_is_kept_also_without_events() -> None:
-    office = Office(has_events=False)
-    office.job.progress(50)
-    assert office.progress == [("job-1", 50, KEPT_MS)]
+    bench = ReporterBench(has_events=False)
+    bench.job.progress(50)
+    assert bench.progress == [("job-1", 50, KEPT_MS)]
 
 
 async def test_progress_and_log_may_be_awaited_and_wait_for_nothing() -> None:
-    office = Office()
+    bench = ReporterBench()
     turns = 0
 
     async def count() -> None:
@@ -60,80 +60,80 @@ async def test_progress_and_log_may_be_awaited_and_wait_for_nothing() -> None:
         turns += 1
 
     counting = asyncio.ensure_future(count())
-    await office.job.progress(10)
-    await office.job.log("a line")
-    assert (turns, len(office.progress), len(office.lines)) == (0, 1, 1)
+    await bench.job.progress(10)
+    await bench.job.log("a line")
+    assert (turns, len(bench.progress), len(bench.lines)) == (0, 1, 1)
     await counting
 
 
 async def test_more_than_the_total_is_100_percent() -> None:
-    office = Office()
-    office.job.progress(7, 5)
-    assert office.progress[0][1] == 100
+    bench = ReporterBench()
+    bench.job.progress(7, 5)
+    assert bench.progress[0][1] == 100
 
 
 @pytest.mark.parametrize("arguments", ((-1,), (1, 0), (float("nan"),), (float("inf"),), ("1",), (True,), (1, -1)))
 async def test_a_value_that_is_no_progress_is_refused_and_not_sent(arguments: tuple[Any, ...]) -> None:
-    office = Office()
+    bench = ReporterBench()
     with pytest.raises(InvalidArgument):
-        office.job.progress(*arguments)
-    assert (office.progress, office.events) == ([], [])
+        bench.job.progress(*arguments)
+    assert (bench.progress, bench.events) == ([], [])
 
 
 async def test_a_note_is_cut() -> None:
-    office = Office()
-    office.job.progress(1, note="x" * 10_000)
-    assert office.events[0].extras[-1] == "x" * MAX_REASON_CHARS
+    bench = ReporterBench()
+    bench.job.progress(1, note="x" * 10_000)
+    assert bench.events[0].extras[-1] == "x" * MAX_REASON_CHARS
 
 
 async def test_a_line_is_kept_with_its_bounds() -> None:
-    office = Office()
-    office.job.log("a line")
-    assert office.lines == [("job-1", "a line", MAX_LINES, KEPT_MS)]
+    bench = ReporterBench()
+    bench.job.log("a line")
+    assert bench.lines == [("job-1", "a line", MAX_LINES, KEPT_MS)]
 
 
 async def test_a_long_line_is_cut_between_two_letters() -> None:
-    office = Office()
-    office.job.log("x" + "ü" * MAX_LINE_BYTES)
-    ((_, line, _, _),) = office.lines
+    bench = ReporterBench()
+    bench.job.log("x" + "ü" * MAX_LINE_BYTES)
+    ((_, line, _, _),) = bench.lines
     assert line == "x" + "ü" * ((MAX_LINE_BYTES - 1) // 2)
 
 
 async def test_a_line_that_is_no_unicode_is_kept() -> None:
-    office = Office()
-    office.job.log("a\ud800b")
-    assert office.lines[0][1] == "a\\ud800b"
+    bench = ReporterBench()
+    bench.job.log("a\ud800b")
+    assert bench.lines[0][1] == "a\\ud800b"
 
 
 async def test_a_call_from_another_thread_is_sent_in_the_workers_loop() -> None:
-    office = Office()
+    bench = ReporterBench()
 
     def handler() -> None:
-        office.job.progress(10)
-        office.job.log("a line")
+        bench.job.progress(10)
+        bench.job.log("a line")
 
     await asyncio.to_thread(handler)
     await asyncio.sleep(0)
-    assert (len(office.progress), len(office.lines)) == (1, 1)
-    assert {call.thread for call in office.broker.calls} == {threading.get_ident()}
+    assert (len(bench.progress), len(bench.lines)) == (1, 1)
+    assert {call.thread for call in bench.broker.calls} == {threading.get_ident()}
 
 
 async def test_a_call_from_another_loop_is_sent_in_the_workers_loop() -> None:
-    office = Office()
+    bench = ReporterBench()
 
     async def handler() -> None:
-        await office.job.progress(10)
+        await bench.job.progress(10)
 
     await asyncio.to_thread(lambda: asyncio.run(handler()))
     await asyncio.sleep(0)
-    assert {call.thread for call in office.broker.calls} == {threading.get_ident()}
+    assert {call.thread for call in bench.broker.calls} == {threading.get_ident()}
 
 
 async def test_a_refused_write_is_a_line_of_the_workers_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "chasqui.worker")
-    office = Office()
-    office.job.progress(10)
-    ((*_, on_reply),) = office.broker.asked("set_progress")
+    bench = ReporterBench()
+    bench.job.progress(10)
+    ((*_, on_reply),) = bench.broker.asked("set_progress")
     on_reply(b"OK")
     assert caplog.records == []
     on_reply(ConnectionLost("away"))
@@ -149,9 +149,9 @@ async def test_a_job_that_no_handler_was_given_cannot_say_anything() -> None:
 
 @pytest.mark.parametrize("field", ("_own_id", "_own_name"))
 async def test_a_job_that_has_lost_its_own_id_cannot_say_anything_either(field: str) -> None:
-    office = Office()
-    setattr(office.job, field, None)
-    for say in (lambda: office.job.progress(1), lambda: office.job.log("a line")):
+    bench = ReporterBench()
+    setattr(bench.job, field, None)
+    for say in (lambda: bench.job.progress(1), lambda: bench.job.log("a line")):
         with pytest.raises(RuntimeError, match="only a handler"):
             say()
-    assert (office.progress, office.lines, office.events) == ([], [], [])
+    assert (bench.progress, bench.lines, bench.events) == ([], [], [])

@@ -6,7 +6,7 @@ import asyncio
 import weakref
 from asyncio.tasks import _enter_task, _leave_task
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
@@ -16,6 +16,8 @@ import pytest
 from pychasqui._core.delivery import Delivery
 from pychasqui._worker import lanes as lanes_module
 from pychasqui._worker.lanes import Lanes
+from tests.support.contexts import Suspension
+from tests.support.waiting import eventually
 from tests.support.worker_parts import make_shared
 
 PATIENCE_S = 1.0
@@ -25,7 +27,7 @@ def job(number: int, deliveries: int = 0) -> Delivery:
     return Delivery(f"job-{number}", "mail", number, entry_id=b"%d-0" % number, earlier_deliveries=deliveries)
 
 
-class Record:
+class LanesBench:
     """Lanes, and what becomes of the jobs that they are offered."""
 
     def __init__(self, handler: Callable[[Delivery], Awaitable[Any]], concurrency: int) -> None:
@@ -66,11 +68,6 @@ class Record:
     def _on_room(self) -> None:
         self.rooms += 1
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():
-                await asyncio.sleep(0.001)
-
 
 @pytest.fixture(autouse=True, params=["in batches", "one by one"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -94,8 +91,8 @@ def bring_one_by_one(lanes: Lanes, jobs: list[Delivery]) -> None:
 
 
 @asynccontextmanager
-async def running(handler: Callable[[Delivery], Awaitable[Any]], concurrency: int = 1) -> AsyncIterator[Record]:
-    record = Record(handler, concurrency)
+async def running(handler: Callable[[Delivery], Awaitable[Any]], concurrency: int = 1) -> AsyncIterator[LanesBench]:
+    record = LanesBench(handler, concurrency)
     record.lanes.start()
     await asyncio.sleep(0)
     try:
@@ -117,7 +114,7 @@ class TestRunning:
     async def test_offered_jobs_run_in_order(self) -> None:
         async with running(succeed) as record:
             record.lanes.offer([job(number) for number in range(10)])
-            await record.until(lambda: len(record.done) == 10)
+            await eventually(lambda: len(record.done) == 10, every=0.001)
             assert record.done == list(range(10))
             assert record.lanes.finished == 10
 
@@ -133,20 +130,20 @@ class TestRunning:
 
         async with running(handler, 3) as record:
             record.lanes.offer([job(number) for number in range(20)])
-            await record.until(lambda: len(record.done) == 20)
+            await eventually(lambda: len(record.done) == 20, every=0.001)
             assert most == 3
 
     async def test_waiting_and_running_jobs_are_held(self) -> None:
         async with running(lambda _: asyncio.sleep(60)) as record:
             record.lanes.offer([job(1), job(2, deliveries=2)])
-            await record.until(lambda: len(record.holdings.running_jobs()) == 1)
+            await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
             assert record.holdings.held() == {b"1-0": 1, b"2-0": 3}
             assert (record.lanes.free, record.lanes.waiting) == (-1, 1)
 
     async def test_unstarted_jobs_can_be_taken_back(self) -> None:
         async with running(lambda _: asyncio.sleep(60)) as record:
             record.lanes.offer([job(1), job(2), job(3)])
-            await record.until(lambda: len(record.holdings.running_jobs()) == 1)
+            await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
             assert [unstarted.data for unstarted in record.lanes.take_unstarted()] == [2, 3]
             assert list(record.holdings.held()) == [b"1-0"]
 
@@ -175,7 +172,7 @@ class TestFailing:
 
         async with running(handler) as record:
             record.lanes.offer([job(1), job(2)])
-            await record.until(lambda: record.done == [2])
+            await eventually(lambda: record.done == [2], every=0.001)
             assert [number for number, _ in record.failed] == [1]
             assert record.deaths == []
 
@@ -189,7 +186,7 @@ class TestFailing:
 
         async with running(handler) as record:
             record.lanes.offer([job(1), job(2)])
-            await record.until(lambda: record.done == [2])
+            await eventually(lambda: record.done == [2], every=0.001)
             assert [number for number, _ in record.failed] == [1]
 
     async def test_a_cancellation_that_one_handler_swallowed_is_forgotten_by_the_next(self) -> None:
@@ -205,7 +202,7 @@ class TestFailing:
 
         async with running(handler) as record:
             record.lanes.offer([job(1), job(2), job(3)])
-            await record.until(lambda: record.done == [1, 3])
+            await eventually(lambda: record.done == [1, 3], every=0.001)
             assert [number for number, _ in record.failed] == [2]
 
     async def test_a_cancellation_that_one_handler_swallowed_does_not_upset_the_next_ones_task_group(self) -> None:
@@ -223,7 +220,7 @@ class TestFailing:
 
         async with running(handler) as record:
             record.lanes.offer([job(1), job(2)])
-            await record.until(lambda: len(record.failed) == 1)
+            await eventually(lambda: len(record.failed) == 1, every=0.001)
             assert isinstance(record.failed[0][1], ExceptionGroup)
 
     async def test_timeouts_and_groups_inside_a_handler_leave_the_lane_alone(self) -> None:
@@ -239,7 +236,7 @@ class TestFailing:
 
         async with running(handler) as record:
             record.lanes.offer([job(1), job(2), job(3)])
-            await record.until(lambda: record.done == [1, 3])
+            await eventually(lambda: record.done == [1, 3], every=0.001)
             assert [number for number, _ in record.failed] == [2]
 
 
@@ -259,7 +256,7 @@ class TestLoneJob:
             assert begun == [1]
             assert list(record.holdings.held()) == [b"1-0"]
             assert (record.lanes.free, record.lanes.waiting, record.done) == (0, 0, [])
-            await record.until(lambda: record.done == [1])
+            await eventually(lambda: record.done == [1], every=0.001)
 
     async def test_a_lone_job_that_waits_for_nothing_is_done_at_once_and_its_lane_is_free(self) -> None:
         async def handler(_: Delivery) -> None:
@@ -287,7 +284,7 @@ class TestLoneJob:
             me = asyncio.current_task()
             record.lanes.offer([job(1)])
             assert asyncio.current_task() is me
-            await record.until(lambda: record.done == [1])
+            await eventually(lambda: record.done == [1], every=0.001)
             assert tasks[0] is tasks[1]
             assert record.lanes.is_lane(tasks[0])
 
@@ -302,7 +299,7 @@ class TestLoneJob:
         async with running(handler) as record:
             record.lanes.offer([job(1)])
             question.set_result("in the turn before the lane is awake")
-            await record.until(lambda: record.done == [1])
+            await eventually(lambda: record.done == [1], every=0.001)
             assert answers == ["in the turn before the lane is awake", "later"]
 
     async def test_a_lone_job_fails_by_an_error_in_its_first_step(self) -> None:
@@ -311,7 +308,7 @@ class TestLoneJob:
 
         async with running(handler) as record:
             record.lanes.offer([job(1)])
-            await record.until(lambda: len(record.failed) == 1)
+            await eventually(lambda: len(record.failed) == 1, every=0.001)
             number, error = record.failed[0]
             assert (number, type(error), error.args) == (1, LookupError, (1,))
             assert record.holdings.held() == {}
@@ -326,7 +323,7 @@ class TestLoneJob:
                 seen.append(type(error))
                 raise
 
-        record = Record(handler, 1)
+        record = LanesBench(handler, 1)
         record.lanes.start()
         await asyncio.sleep(0)
         record.lanes.offer([job(1)])
@@ -349,7 +346,7 @@ class TestLoneJob:
         async with running(handler) as record:
             loop = asyncio.get_running_loop()
             loop.call_soon(record.lanes.offer, [job(1)])
-            await record.until(lambda: record.done == [1])
+            await eventually(lambda: record.done == [1], every=0.001)
             assert record.failed == []
 
     @pytest.mark.parametrize("cancelled_by", ("a stop", "itself"))
@@ -365,12 +362,12 @@ class TestLoneJob:
                 task.cancel()
             raise LookupError
 
-        record = Record(handler, 1)
+        record = LanesBench(handler, 1)
         record.lanes.start()
         await asyncio.sleep(0)
         record.lanes.offer([job(1)])
         if cancelled_by == "itself":
-            await record.until(lambda: len(record.failed) == 1)
+            await eventually(lambda: len(record.failed) == 1, every=0.001)
         assert await record.lanes.stop() == []
         assert [(number, type(error)) for number, error in record.failed] == [(1, LookupError)]
         assert record.done == []
@@ -385,14 +382,14 @@ class TestLoneJob:
             record.lanes.offer([job(1)])
             await asyncio.sleep(0.001)
             record.lanes.offer([job(2)])
-            await record.until(lambda: record.done == [1, 2])
+            await eventually(lambda: record.done == [1, 2], every=0.001)
 
     async def test_a_lone_job_waits_if_others_wait_or_the_worker_stops(self) -> None:
         async with running(succeed) as record:
             record.lanes.put([job(1), job(2)])
             record.lanes.begin()
             assert record.lanes.waiting == 2
-            await record.until(lambda: record.done == [1, 2])
+            await eventually(lambda: record.done == [1, 2], every=0.001)
             await stopped(record.lanes)
             record.lanes.offer([job(3)])
             assert (record.lanes.waiting, record.holdings.running_jobs()) == (1, [])
@@ -410,24 +407,17 @@ async def stopped(lanes: Lanes) -> list[Delivery]:
     return cut_off
 
 
-class Step:
-    """An awaitable that suspends once."""
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        yield
-
-
 async def test_a_lane_that_is_closed_halfway_closes_its_handler_and_fails_nothing() -> None:
     """As it happens when its event loop is gone."""
     steps: list[str] = []
 
     async def handler(_: Delivery) -> None:
         try:
-            await Step()
+            await Suspension()
         finally:
             steps.append("closed")
 
-    record = Record(handler, 1)
+    record = LanesBench(handler, 1)
     record.lanes.put([job(1)])
     lane = record.lanes._lane(0)
     lane.send(None)
@@ -444,7 +434,7 @@ async def test_a_handler_that_raises_generator_exit_has_failed(is_late: bool) ->
 
     async with running(handler) as record:
         record.lanes.offer([job(1)])
-        await record.until(lambda: len(record.failed) == 1)
+        await eventually(lambda: len(record.failed) == 1, every=0.001)
     assert [(number, type(error)) for number, error in record.failed] == [(1, GeneratorExit)]
 
 
@@ -465,7 +455,7 @@ async def test_a_cancellation_that_is_left_behind_costs_no_job_that_is_to_be_dec
         late = job(2)
         late.is_decoded = False
         record.lanes.offer([job(1), late])
-        await record.until(lambda: record.done == [1, 2])
+        await eventually(lambda: record.done == [1, 2], every=0.001)
     assert record.failed == []
 
 
@@ -485,7 +475,7 @@ async def test_an_idle_lane_keeps_nothing_of_its_last_jobs_alive() -> None:
 
     async with running(handler, 3) as record:
         record.lanes.offer([job(number) for number in range(9)])
-        await record.until(lambda: len(record.done) == 9)
+        await eventually(lambda: len(record.done) == 9, every=0.001)
         await asyncio.sleep(0)
         assert [thing() for thing in things] == [None] * 9
 
@@ -502,10 +492,10 @@ class TestStopping:
                 steps.append("rolled back")
                 raise
 
-        record = Record(handler, 1)
+        record = LanesBench(handler, 1)
         record.lanes.start()
         record.lanes.offer([job(1)])
-        await record.until(lambda: len(record.holdings.running_jobs()) == 1)
+        await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
         assert [cut.data for cut in await record.lanes.stop()] == [1]
         assert steps == ["rolled back"]
         assert not record.lanes.has_stubborn
@@ -517,16 +507,16 @@ class TestStopping:
             except asyncio.CancelledError:
                 await asyncio.sleep(60)
 
-        record, hurried = Record(handler, 1), asyncio.Event()
+        record, hurried = LanesBench(handler, 1), asyncio.Event()
         record.lanes.start()
         record.lanes.offer([job(1)])
-        await record.until(lambda: len(record.holdings.running_jobs()) == 1)
+        await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
         asyncio.get_running_loop().call_later(0.1, hurried.set)
         async with asyncio.timeout(lanes_module.CLEANUP_S - 1):
             assert [cut.data for cut in await record.lanes.stop(hurried)] == [1]
 
     async def test_a_lane_that_has_died_is_not_waited_for(self) -> None:
-        record = Record(succeed, 2)
+        record = LanesBench(succeed, 2)
         record.lanes._on_done = broken
         record.lanes.start()
         await asyncio.sleep(0)
@@ -537,10 +527,10 @@ class TestStopping:
         assert [str(error) for error in record.deaths] == ["a defect"]
 
     async def test_cancelled_jobs_are_returned_and_neither_done_nor_failed(self) -> None:
-        record = Record(lambda _: asyncio.sleep(60), 2)
+        record = LanesBench(lambda _: asyncio.sleep(60), 2)
         record.lanes.start()
         record.lanes.offer([job(1), job(2)])
-        await record.until(lambda: len(record.holdings.running_jobs()) == 2)
+        await eventually(lambda: len(record.holdings.running_jobs()) == 2, every=0.001)
         assert sorted(cut.data for cut in await record.lanes.stop()) == [1, 2]
         assert (record.done, record.failed) == ([], [])
 
@@ -551,10 +541,10 @@ class TestStopping:
             except asyncio.CancelledError:
                 return
 
-        record = Record(handler, 1)
+        record = LanesBench(handler, 1)
         record.lanes.start()
         record.lanes.offer([job(1)])
-        await record.until(lambda: len(record.holdings.running_jobs()) == 1)
+        await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
         assert await stopped(record.lanes) == []
         assert record.done == [1]
 
@@ -565,10 +555,10 @@ class TestStopping:
             except asyncio.CancelledError:
                 raise LookupError from None
 
-        record = Record(handler, 1)
+        record = LanesBench(handler, 1)
         record.lanes.start()
         record.lanes.offer([job(1)])
-        await record.until(lambda: len(record.holdings.running_jobs()) == 1)
+        await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
         assert await stopped(record.lanes) == []
         assert [number for number, _ in record.failed] == [1]
 
@@ -598,7 +588,7 @@ class TestLease:
             assert record.done == []
             record.lease.renew(monotonic() + 60)
             record.lanes.resume()
-            await record.until(lambda: record.lanes.finished == 2)
+            await eventually(lambda: record.lanes.finished == 2, every=0.001)
             assert record.done == [1, 2]
             assert record.holdings.held() == {}
 
@@ -609,12 +599,12 @@ class TestLease:
             assert record.lanes.lose({b"2-0"})
             record.lease.renew(monotonic() + 60)
             record.lanes.resume()
-            await record.until(lambda: record.holdings.held() == {})
+            await eventually(lambda: record.holdings.held() == {}, every=0.001)
             assert record.done == [1, 3]
 
     async def test_a_job_is_never_out_of_sight_of_the_heartbeats_thread(self) -> None:
         """The thread may look between any two steps, and an entry that it does not see counts as not held."""
-        record = Record(succeed, 1)
+        record = LanesBench(succeed, 1)
         lanes, unseen = record.lanes, list[bytes]()
 
         class Watched(deque[Delivery]):
@@ -640,7 +630,7 @@ class TestLease:
         lanes.lose({b"2-0", b"3-0"})
         record.lease.renew(monotonic() + 60)
         lanes.resume()
-        await record.until(lambda: record.done == [1, 4])
+        await eventually(lambda: record.done == [1, 4], every=0.001)
         await lanes.stop()
         assert unseen == []
 
@@ -652,17 +642,17 @@ class TestLease:
 
         async with running(handler) as record:
             record.lanes.offer([job(1)])
-            await record.until(lambda: len(record.holdings.running_jobs()) == 1)
+            await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
             assert record.lanes.lose({b"1-0"})
             assert [running.data for running in record.holdings.running_jobs()] == [1]
             gate.set()
-            await record.until(lambda: record.holdings.running_jobs() == [])
+            await eventually(lambda: record.holdings.running_jobs() == [], every=0.001)
             assert (record.done, record.failed) == ([1], [])
 
     async def test_a_loss_of_what_is_not_here_any_more_is_none(self) -> None:
         async with running(succeed) as record:
             record.lanes.offer([job(1)])
-            await record.until(lambda: record.done == [1])
+            await eventually(lambda: record.done == [1], every=0.001)
             assert not record.lanes.lose({b"1-0", b"2-0"})
             assert not record.lanes.lose(set())
 
@@ -702,7 +692,7 @@ async def test_each_run_has_a_beginning_and_an_end() -> None:
     jobs, before = [job(1), job(2)], monotonic()
     async with running(handler) as record:
         record.lanes.offer(jobs)
-        await record.until(lambda: record.done == [1] and len(record.failed) == 1)
+        await eventually(lambda: record.done == [1] and len(record.failed) == 1, every=0.001)
     times = [(one.started_at, one.ended_at) for one in jobs]
     assert before <= times[0][0] < times[0][1] <= times[1][0] < times[1][1] <= monotonic()
 
@@ -719,47 +709,47 @@ class TestLateDecoding:
     async def test_a_job_that_is_decoded_late_runs_in_its_turn(self) -> None:
         async with running(succeed) as lanes:
             lanes.lanes.offer([job(1), self.undecoded(2), job(3)])
-            await lanes.until(lambda: lanes.done == [1, 2, 3])
+            await eventually(lambda: lanes.done == [1, 2, 3], every=0.001)
 
     async def test_a_job_that_cannot_be_decoded_does_not_run_and_its_lane_goes_on(self) -> None:
         async with running(succeed) as lanes:
             lanes.lanes.offer([self.undecoded(0), job(1)])
-            await lanes.until(lambda: lanes.done == [1])
+            await eventually(lambda: lanes.done == [1], every=0.001)
             assert (lanes.lanes.free, lanes.holdings.held()) == (1, {})
 
     async def test_a_job_is_held_while_it_is_decoded(self) -> None:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
             lanes.lanes.offer([self.undecoded(7)])
-            await lanes.until(lambda: lanes.lanes.waiting == 0)
+            await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
             assert lanes.holdings.held() == {b"7-0": 1}
             assert lanes.lanes.free == 0
             lanes.decoding.set()
-            await lanes.until(lambda: lanes.done == [7])
+            await eventually(lambda: lanes.done == [7], every=0.001)
 
     async def test_a_job_that_was_lost_meanwhile_does_not_start(self) -> None:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
             lanes.lanes.offer([self.undecoded(7)])
-            await lanes.until(lambda: lanes.lanes.waiting == 0)
+            await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
             assert lanes.lanes.lose({b"7-0"})
             lanes.decoding.set()
             lanes.lanes.offer([job(8)])
-            await lanes.until(lambda: lanes.done == [8])
+            await eventually(lambda: lanes.done == [8], every=0.001)
             assert lanes.holdings.held() == {}
 
     async def test_a_job_whose_lease_is_over_by_then_waits_until_the_renewal(self) -> None:
         async with running(succeed) as lanes:
             lanes.decoding.clear()
             lanes.lanes.offer([self.undecoded(7)])
-            await lanes.until(lambda: lanes.lanes.waiting == 0)
+            await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
             lanes.lease.renew(0.0)
             lanes.decoding.set()
-            await lanes.until(lambda: lanes.lanes.waiting == 1)
+            await eventually(lambda: lanes.lanes.waiting == 1, every=0.001)
             assert (lanes.done, lanes.holdings.held()) == ([], {b"7-0": 1})
             lanes.lease.renew(float("inf"))
             lanes.lanes.resume()
-            await lanes.until(lambda: lanes.done == [7])
+            await eventually(lambda: lanes.done == [7], every=0.001)
 
     async def test_a_lone_job_does_not_hold_up_the_socket(self) -> None:
         async with running(succeed) as lanes:
@@ -767,4 +757,4 @@ class TestLateDecoding:
             lanes.lanes.put([self.undecoded(7)])
             lanes.lanes.begin()
             assert lanes.done == []
-            await lanes.until(lambda: lanes.done == [7])
+            await eventually(lambda: lanes.done == [7], every=0.001)

@@ -95,7 +95,7 @@ def dead(job_id: str, **fields: Any) -> QueueEvent:
     return QueueEvent("dlq", job_id, "mail", fields)
 
 
-class Hub:
+class ResultsBench:
     def __init__(self) -> None:
         self.broker, self.events = FakeResults(), FakeEvents()
         self.look = FakeLook()
@@ -121,62 +121,64 @@ class Hub:
 
 
 @pytest.fixture
-async def hub() -> Any:
-    hub = Hub()
-    yield hub
-    await hub.results.close()
+async def bench() -> Any:
+    bench = ResultsBench()
+    yield bench
+    await bench.results.close()
 
 
-async def test_a_result_that_is_there_is_returned_at_once(hub: Hub) -> None:
-    hub.store("job", {"a": 1})
-    assert await hub.results.wait("job", PATIENCE_S) == {"a": 1}
+async def test_a_result_that_is_there_is_returned_at_once(bench: ResultsBench) -> None:
+    bench.store("job", {"a": 1})
+    assert await bench.results.wait("job", PATIENCE_S) == {"a": 1}
 
 
-async def test_a_later_result_is_returned_at_its_event(hub: Hub) -> None:
-    (waiting,) = await hub.wait("job")
+async def test_a_later_result_is_returned_at_its_event(bench: ResultsBench) -> None:
+    (waiting,) = await bench.wait("job")
     assert not waiting.done()
-    hub.store("job", 7)
-    hub.events.happen(completed("job", stored="1"))
+    bench.store("job", 7)
+    bench.events.happen(completed("job", stored="1"))
     assert await waiting == 7
 
 
-async def test_all_waiters_for_one_job_are_answered(hub: Hub) -> None:
-    waiting = await hub.wait("job", "job", "job")
-    hub.store("job", 7)
-    hub.events.happen(completed("job"))
+async def test_all_waiters_for_one_job_are_answered(bench: ResultsBench) -> None:
+    waiting = await bench.wait("job", "job", "job")
+    bench.store("job", 7)
+    bench.events.happen(completed("job"))
     assert await asyncio.gather(*waiting) == [7, 7, 7]
 
 
-async def test_results_of_jobs_that_end_together_are_read_together(hub: Hub) -> None:
+async def test_results_of_jobs_that_end_together_are_read_together(bench: ResultsBench) -> None:
     job_ids = [f"job-{number}" for number in range(100)]
-    waiting = await hub.wait(*job_ids)
-    hub.broker.asked.clear()
+    waiting = await bench.wait(*job_ids)
+    bench.broker.asked.clear()
     for job_id in job_ids:
-        hub.store(job_id, job_id)
-    hub.events.happen(*(completed(job_id) for job_id in job_ids))
+        bench.store(job_id, job_id)
+    bench.events.happen(*(completed(job_id) for job_id in job_ids))
     assert await asyncio.gather(*waiting) == job_ids
-    assert [len(asked) for asked in hub.broker.asked] == [100]
+    assert [len(asked) for asked in bench.broker.asked] == [100]
 
 
-async def test_jobs_that_are_waited_for_together_are_read_together(hub: Hub) -> None:
-    waiting = await hub.wait(*(f"job-{number}" for number in range(100)))
-    assert [len(asked) for asked in hub.broker.asked] == [100]
+async def test_jobs_that_are_waited_for_together_are_read_together(bench: ResultsBench) -> None:
+    waiting = await bench.wait(*(f"job-{number}" for number in range(100)))
+    assert [len(asked) for asked in bench.broker.asked] == [100]
     for task in waiting:
         task.cancel()
 
 
-async def test_events_of_jobs_without_waiters_cost_nothing(hub: Hub) -> None:
-    (waiting,) = await hub.wait("job")
-    hub.broker.asked.clear()
-    hub.events.happen(*(completed(f"other-{number}") for number in range(10)))
+async def test_events_of_jobs_without_waiters_cost_nothing(bench: ResultsBench) -> None:
+    (waiting,) = await bench.wait("job")
+    bench.broker.asked.clear()
+    bench.events.happen(*(completed(f"other-{number}") for number in range(10)))
     await asyncio.sleep(0.005)
-    assert hub.broker.asked == []
+    assert bench.broker.asked == []
     waiting.cancel()
 
 
-async def test_a_dead_job_is_a_failure_that_says_why(hub: Hub) -> None:
-    (waiting,) = await hub.wait("job")
-    hub.events.happen(dead("job", reason="unrecoverable", error_type="ValueError", error="no such address", attempt=3))
+async def test_a_dead_job_is_a_failure_that_says_why(bench: ResultsBench) -> None:
+    (waiting,) = await bench.wait("job")
+    bench.events.happen(
+        dead("job", reason="unrecoverable", error_type="ValueError", error="no such address", attempt=3)
+    )
     with pytest.raises(JobFailed) as caught:
         await waiting
     failure = caught.value
@@ -184,18 +186,18 @@ async def test_a_dead_job_is_a_failure_that_says_why(hub: Hub) -> None:
     assert (failure.error, failure.attempts) == ("no such address", 3)
 
 
-async def test_each_waiter_has_an_error_of_its_own(hub: Hub) -> None:
-    waiting = await hub.wait("job", "job")
-    hub.events.happen(dead("job", reason="unrecoverable"))
+async def test_each_waiter_has_an_error_of_its_own(bench: ResultsBench) -> None:
+    waiting = await bench.wait("job", "job")
+    bench.events.happen(dead("job", reason="unrecoverable"))
     errors = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(error) for error in errors] == [JobFailed, JobFailed]
     assert errors[0] is not errors[1]
 
 
-async def test_an_official_workers_death_is_explained_by_its_last_failure(hub: Hub) -> None:
-    (waiting,) = await hub.wait("job")
+async def test_an_official_workers_death_is_explained_by_its_last_failure(bench: ResultsBench) -> None:
+    (waiting,) = await bench.wait("job")
     failed = QueueEvent("failed", "job", "mail", {"reason": "boom", "attempt": 3})
-    hub.events.happen(failed, dead("job", reason="retries_exhausted", attempt=3))
+    bench.events.happen(failed, dead("job", reason="retries_exhausted", attempt=3))
     with pytest.raises(JobFailed) as caught:
         await waiting
     assert caught.value.error == "boom"
@@ -204,89 +206,91 @@ async def test_an_official_workers_death_is_explained_by_its_last_failure(hub: H
 @pytest.mark.parametrize(
     ("stored", "error"), (("1", ResultExpired), ("0", ResultNotStored)), ids=("expired", "never stored")
 )
-async def test_a_missing_result_is_an_error_that_says_why(hub: Hub, stored: str, error: type[Exception]) -> None:
-    (waiting,) = await hub.wait("job")
-    hub.events.happen(completed("job", stored=stored))
+async def test_a_missing_result_is_an_error_that_says_why(
+    bench: ResultsBench, stored: str, error: type[Exception]
+) -> None:
+    (waiting,) = await bench.wait("job")
+    bench.events.happen(completed("job", stored=stored))
     with pytest.raises(error):
         await waiting
 
 
-async def test_a_job_that_ended_before_the_wait_is_known_from_the_last_events(hub: Hub) -> None:
-    hub.broker.recent = [[b"1-1", [b"e", b"dlq", b"id", b"job", b"ts", b"1", b"reason", b"unrecoverable"]]]
+async def test_a_job_that_ended_before_the_wait_is_known_from_the_last_events(bench: ResultsBench) -> None:
+    bench.broker.recent = [[b"1-1", [b"e", b"dlq", b"id", b"job", b"ts", b"1", b"reason", b"unrecoverable"]]]
     with pytest.raises(JobFailed):
-        await hub.results.wait("job", PATIENCE_S)
+        await bench.results.wait("job", PATIENCE_S)
 
 
-async def test_a_job_that_runs_again_has_not_ended(hub: Hub) -> None:
-    hub.broker.recent = [
+async def test_a_job_that_runs_again_has_not_ended(bench: ResultsBench) -> None:
+    bench.broker.recent = [
         [b"1-1", [b"e", b"dlq", b"id", b"job", b"ts", b"1"]],
         [b"2-1", [b"e", b"active", b"id", b"job", b"ts", b"2"]],
     ]
-    (waiting,) = await hub.wait("job")
+    (waiting,) = await bench.wait("job")
     assert not waiting.done()
-    hub.store("job", 7)
-    hub.events.happen(completed("job"))
+    bench.store("job", 7)
+    bench.events.happen(completed("job"))
     assert await waiting == 7
 
 
-async def test_a_replayed_job_has_not_ended(hub: Hub) -> None:
-    (waiting,) = await hub.wait("job")
-    hub.events.happen(dead("job"))
+async def test_a_replayed_job_has_not_ended(bench: ResultsBench) -> None:
+    (waiting,) = await bench.wait("job")
+    bench.events.happen(dead("job"))
     with pytest.raises(JobFailed):
         await waiting
-    hub.results.forget(["job", "another"])
-    (waiting,) = await hub.wait("job")
+    bench.results.forget(["job", "another"])
+    (waiting,) = await bench.wait("job")
     assert not waiting.done()
-    hub.store("job", 7)
-    hub.events.happen(completed("job"))
+    bench.store("job", 7)
+    bench.events.happen(completed("job"))
     assert await waiting == 7
 
 
-async def test_ended_jobs_are_remembered_within_bounds(hub: Hub) -> None:
-    (waiting,) = await hub.wait("job")
-    hub.events.happen(*(completed(f"other-{number}") for number in range(REMEMBERED + 10)))
+async def test_ended_jobs_are_remembered_within_bounds(bench: ResultsBench) -> None:
+    (waiting,) = await bench.wait("job")
+    bench.events.happen(*(completed(f"other-{number}") for number in range(REMEMBERED + 10)))
     async with asyncio.timeout(PATIENCE_S):
-        while hub.events.inbox:
+        while bench.events.inbox:
             await asyncio.sleep(0.001)
-    assert len(hub.results._ended) == REMEMBERED
-    assert "other-9" not in hub.results._ended
+    assert len(bench.results._ended) == REMEMBERED
+    assert "other-9" not in bench.results._ended
     waiting.cancel()
 
 
-async def test_a_wait_has_an_end_and_leaves_nothing_behind(hub: Hub) -> None:
+async def test_a_wait_has_an_end_and_leaves_nothing_behind(bench: ResultsBench) -> None:
     with pytest.raises(TimeoutError):
-        await hub.results.wait("job", 0.01)
-    assert hub.results._waiting == {}
+        await bench.results.wait("job", 0.01)
+    assert bench.results._waiting == {}
 
 
-async def test_a_waiter_that_gives_up_leaves_the_others_alone(hub: Hub) -> None:
-    first, second = await hub.wait("job", "job")
+async def test_a_waiter_that_gives_up_leaves_the_others_alone(bench: ResultsBench) -> None:
+    first, second = await bench.wait("job", "job")
     first.cancel()
     await asyncio.wait({first})
-    hub.store("job", 7)
-    hub.events.happen(completed("job"))
+    bench.store("job", 7)
+    bench.events.happen(completed("job"))
     assert await second == 7
 
 
-async def test_a_result_that_cannot_be_read_is_an_error(hub: Hub) -> None:
-    hub.broker.stored["job"] = b"\xc1"
+async def test_a_result_that_cannot_be_read_is_an_error(bench: ResultsBench) -> None:
+    bench.broker.stored["job"] = b"\xc1"
     with pytest.raises(DecodeError, match="the result of job 'job' cannot be read"):
-        await hub.results.wait("job", PATIENCE_S)
+        await bench.results.wait("job", PATIENCE_S)
 
 
-async def test_closing_ends_every_wait(hub: Hub) -> None:
-    waiting = await hub.wait("1", "2")
-    await hub.results.close()
+async def test_closing_ends_every_wait(bench: ResultsBench) -> None:
+    waiting = await bench.wait("1", "2")
+    await bench.results.close()
     errors = await asyncio.gather(*waiting, return_exceptions=True)
     assert Counter(map(type, errors)) == {Closed: 2}
-    assert hub.events.is_closed
+    assert bench.events.is_closed
 
 
-async def test_trouble_at_the_beginning_does_not_last(hub: Hub) -> None:
-    hub.broker.troubles = [ReplyError("LOADING Redis is loading")]
-    (waiting,) = await hub.wait("job")
-    hub.store("job", 7)
-    hub.events.happen(completed("job"))
+async def test_trouble_at_the_beginning_does_not_last(bench: ResultsBench) -> None:
+    bench.broker.troubles = [ReplyError("LOADING Redis is loading")]
+    (waiting,) = await bench.wait("job")
+    bench.store("job", 7)
+    bench.events.happen(completed("job"))
     assert await waiting == 7
 
 
@@ -302,55 +306,57 @@ class TestOfficialWorker:
         monkeypatch.setattr("pychasqui.results.OFFICIAL_S", 0.02)
         monkeypatch.setattr("pychasqui.results.DOUBT_S", 0.005)
 
-    async def test_a_job_that_is_gone_without_a_result_returned_none(self, hub: Hub) -> None:
-        (waiting,) = await hub.wait("a")
-        hub.events.happen(completed("a"))
+    async def test_a_job_that_is_gone_without_a_result_returned_none(self, bench: ResultsBench) -> None:
+        (waiting,) = await bench.wait("a")
+        bench.events.happen(completed("a"))
         assert await waiting is None
 
-    async def test_a_job_that_is_still_held_is_waited_for(self, hub: Hub) -> None:
+    async def test_a_job_that_is_still_held_is_waited_for(self, bench: ResultsBench) -> None:
         """Its worker died between the two, and another one runs it again."""
-        hub.look.held_ids = {"a"}
-        (waiting,) = await hub.wait("a")
-        hub.events.happen(completed("a"))
+        bench.look.held_ids = {"a"}
+        (waiting,) = await bench.wait("a")
+        bench.events.happen(completed("a"))
         await asyncio.sleep(0.1)
         assert not waiting.done()
-        hub.store("a", 17)
-        hub.look.held_ids = set()
+        bench.store("a", 17)
+        bench.look.held_ids = set()
         assert await waiting == 17
 
-    async def test_a_result_that_comes_with_the_ack_is_not_missed(self, hub: Hub) -> None:
-        (waiting,) = await hub.wait("a")
-        found_held = hub.look.held
+    async def test_a_result_that_comes_with_the_ack_is_not_missed(self, bench: ResultsBench) -> None:
+        (waiting,) = await bench.wait("a")
+        found_held = bench.look.held
 
         async def held(job_ids: list[str]) -> set[str]:
-            hub.store("a", 17)  # between the look for results and the one for what is held
+            bench.store("a", 17)  # between the look for results and the one for what is held
             return await found_held(job_ids)
 
-        hub.look.held = held  # type: ignore[method-assign]
-        hub.events.happen(completed("a"))
+        bench.look.held = held  # type: ignore[method-assign]
+        bench.events.happen(completed("a"))
         assert await waiting == 17
 
 
 class TestTimeout:
-    async def test_the_timeout_says_where_the_job_is(self, hub: Hub) -> None:
+    async def test_the_timeout_says_where_the_job_is(self, bench: ResultsBench) -> None:
         with pytest.raises(TimeoutError, match=r"no result of job 'a' within 0.01 s: it is at rest in a"):
-            await hub.results.wait("a", 0.01)
+            await bench.results.wait("a", 0.01)
 
-    async def test_a_slow_search_for_the_job_is_given_up(self, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_slow_search_for_the_job_is_given_up(
+        self, bench: ResultsBench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("pychasqui.results.EXPLAIN_S", 0.01)
-        hub.look.silent = True
+        bench.look.silent = True
         with pytest.raises(TimeoutError, match="and Redis does not say where it is"):
-            await hub.results.wait("a", 0.01)
+            await bench.results.wait("a", 0.01)
 
-    async def test_a_few_of_many_timeouts_look_for_their_jobs(self, hub: Hub) -> None:
-        waits = [hub.results.wait(f"job {number}", 0.01) for number in range(100)]
+    async def test_a_few_of_many_timeouts_look_for_their_jobs(self, bench: ResultsBench) -> None:
+        waits = [bench.results.wait(f"job {number}", 0.01) for number in range(100)]
         errors = await asyncio.gather(*waits, return_exceptions=True)
         assert all(isinstance(error, TimeoutError) for error in errors)
-        assert 1 <= hub.look.asked <= 100
-        hub.look.silent, hub.look.asked = True, 0
-        waiting = [asyncio.ensure_future(hub.results.wait(f"job {number}", 0.01)) for number in range(100)]
+        assert 1 <= bench.look.asked <= 100
+        bench.look.silent, bench.look.asked = True, 0
+        waiting = [asyncio.ensure_future(bench.results.wait(f"job {number}", 0.01)) for number in range(100)]
         await eventually(lambda: sum(wait.done() for wait in waiting) >= 100 - EXPLAINED_AT_ONCE)
-        assert hub.look.asked == EXPLAINED_AT_ONCE
+        assert bench.look.asked == EXPLAINED_AT_ONCE
         assert sum(wait.done() for wait in waiting) == 100 - EXPLAINED_AT_ONCE
         for wait in waiting:
             wait.cancel()

@@ -15,7 +15,7 @@ from pychasqui._redis.socket import CONGESTED_BYTES, Socket, pack
 from pychasqui.errors import ChasquiError, CommandTimeout, ConnectionLost, NotRedis, ReplyError
 
 
-class Line(asyncio.Transport):
+class FakeTransport(asyncio.Transport):
     """A transport that records the written bytes."""
 
     def __init__(self) -> None:
@@ -38,8 +38,8 @@ class Line(asyncio.Transport):
         return self.unsent
 
 
-def open_socket() -> tuple[Socket, Line]:
-    socket, line = Socket(asyncio.get_running_loop()), Line()
+def open_socket() -> tuple[Socket, FakeTransport]:
+    socket, line = Socket(asyncio.get_running_loop()), FakeTransport()
     socket.connection_made(line)
     return socket, line
 
