@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pychasqui._core.options import AddOptions
-from pychasqui._producer.adder import DUPLICATE, FULL, NEW, REPLACED, PendingBatch
+from pychasqui._producer.pending_batch import DUPLICATE, FULL, NEW, REPLACED, PendingBatch
 from pychasqui.errors import ConnectionLost, QueueFull
 from pychasqui.metrics import JobsAdded
 

@@ -2,7 +2,7 @@
 
 A batch takes one of a few slots, is sent, and keeps the slot until it is answered or its time is up. Adds that come
 while all slots are taken gather in the next batch, so the busier Redis is, the larger the batches grow. Whatever gets
-no answer is sent again, in order, under its old number: the ledger in Redis tells the second arrival from the first.
+no answer is sent again, in order, under its old number: by it the ledger in Redis knows a second arrival.
 A job that travels alone needs no ledger where the server itself remembers numbers.
 It never waits past a batch's deadline, and it never guesses: a batch that was sent and not answered is reported as
 unknown, one that was never sent as not added.
@@ -11,7 +11,7 @@ unknown, one that was never sent as not added.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -20,106 +20,15 @@ from typing import Any
 from .._core.backoff import longer_pause_s
 from .._core.limits import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
 from .._core.options import PLAIN, AddOptions
-from .._redis.adding import read_added, read_added_with_options, read_numbered_add
 from .._redis.broker import Broker
 from .._redis.error_actions import ErrorAction, action_for
-from ..errors import AddUnknown, ChasquiError, ConnectionLost, NotRedis, QueueFull, RedisTrouble, ReplyError
-from ..metrics import JobsAdded, Record
-
-NEW, DUPLICATE, REPLACED, FULL = "n", "d", "r", "f"  # what became of a job, as add_on_terms.lua says it
+from ..errors import AddUnknown, ChasquiError, ConnectionLost, NotRedis, RedisTrouble, ReplyError
+from ..metrics import Record
+from .pending_batch import PendingBatch
 
 GATHER_S = 0.05  # how much of its time an add may lose by sharing a batch's deadline
 FIRST_PAUSE_S = 0.01
-REMEMBERED_S = 50.0  # a server remembers numbers for 100 s unless it is told otherwise
-
-
-class PendingBatch:
-    """Jobs that travel together, and who waits for them."""
-
-    __slots__ = (
-        "bytes",
-        "deadline",
-        "envelopes",
-        "ids",
-        "is_bulk",
-        "is_in_doubt",
-        "is_remembered",
-        "max_stream_len",
-        "names",
-        "needed",
-        "number",
-        "options",
-        "replicas",
-        "slot",
-        "waiters",
-    )
-
-    def __init__(self, deadline: float, needed: int, max_stream_len: int) -> None:
-        self.envelopes: list[bytes] = []
-        self.names: list[bytes] = []
-        self.ids: list[str] = []
-        self.options: list[AddOptions] | None = None  # None: all of them plain
-        self.bytes = 0
-        self.waiters: list[asyncio.Future[str]] = []  # one for each job, or a single one for all of them
-        self.deadline = deadline
-        self.needed = needed
-        self.max_stream_len = max_stream_len
-        self.slot = self.number = -1
-        self.is_bulk = False
-        self.is_in_doubt = False  # it was sent, and nobody knows whether it has arrived
-        self.replicas = 0  # how many must have it before it counts as added
-        self.is_remembered = False  # by the server: it is a single job that was sent without the ledger
-
-    def hold(self, envelope: bytes, name: bytes, job_id: str, waiter: asyncio.Future[str]) -> None:
-        self.envelopes.append(envelope)
-        self.names.append(name)
-        self.ids.append(job_id)
-        self.bytes += len(envelope)
-        self.waiters.append(waiter)
-
-    def settle(self, reply: int | bytes) -> None:
-        """How many plain jobs were taken from the front, or a letter for each job; the others found no room."""
-        letters = _letters(reply)
-        if self.is_bulk:
-            self._answer(self.waiters[0], letters if letters and FULL not in letters else FULL)
-            return
-        for position, waiter in enumerate(self.waiters):
-            self._answer(waiter, letters[position] if position < len(letters) else FULL)
-
-    def _answer(self, waiter: asyncio.Future[str], answer: str) -> None:
-        if waiter.done():
-            return
-        if answer != FULL:
-            waiter.set_result(answer)
-        else:
-            waiter.set_exception(QueueFull(f"the queue holds its max_stream_len of {self.max_stream_len} jobs"))
-
-    def added(self, reply: int | bytes) -> list[JobsAdded]:
-        """What is in Redis now that was not before, by name and mode."""
-        letters = _letters(reply)
-        if self.options is None:
-            plain = Counter(self.names[: len(letters)])
-            return [JobsAdded(count, "now", name.decode()) for name, count in plain.items()]
-        new = Counter(
-            (name, bool(options.due))
-            for letter, name, options in zip(letters, self.names, self.options, strict=True)
-            if letter == NEW
-        )
-        return [JobsAdded(count, "delayed" if due else "now", name.decode()) for (name, due), count in new.items()]
-
-    def read(self, reply: Any) -> int | bytes | None:
-        """How many plain jobs were taken, or a letter for each job; None if this is no answer to this batch."""
-        if self.is_remembered:
-            return read_numbered_add(reply)
-        if self.options is None:
-            return read_added(reply, len(self.envelopes))
-        return read_added_with_options(reply, len(self.envelopes))
-
-    def fail(self, error: ChasquiError) -> None:
-        """Each waiter gets an error of its own: a shared one would gather the tracebacks of all of them."""
-        for waiter in self.waiters:
-            if not waiter.done():
-                waiter.set_exception(type(error)(*error.args))
+REMEMBERED_S = 50.0  # a server remembers numbers for 100 s by default
 
 
 class Adder:
@@ -131,11 +40,11 @@ class Adder:
         *,
         max_stream_len: int,
         timeout_s: float,
-        tell: Callable[[Record], None] | None = None,
+        record: Callable[[Record], None] | None = None,
     ) -> None:
         # The ledger lives for longer than anything is sent again.
         self._adds = broker.adds(ledger_ttl_ms=LEDGER_TTL_MS + int(2000 * timeout_s))
-        self._tell = tell
+        self._record = record
         self._max_stream_len = max_stream_len
         self._timeout_s = timeout_s
         self._trusts_server = not max_stream_len and timeout_s <= REMEMBERED_S
@@ -286,9 +195,9 @@ class Adder:
 
     def _settle(self, batch: PendingBatch, reply: int | bytes) -> None:
         batch.settle(reply)
-        if self._tell is not None:
+        if self._record is not None:
             for record in batch.added(reply):
-                self._tell(record)
+                self._record(record)
 
     # Trouble --------------------------------------------------------------------------------------------------------
 
@@ -330,7 +239,7 @@ class Adder:
                 await self._adds.connect(min(batch.deadline for batch in self._unanswered()))
             except ConnectionLost as error:
                 self._abandon(error, by=asyncio.get_running_loop().time())
-            except ChasquiError as error:  # what no waiting would mend
+            except ChasquiError as error:  # waiting would not help
                 self._abandon(error)
             else:
                 self._abandon(ConnectionLost("the server did not answer in time"), by=asyncio.get_running_loop().time())
@@ -350,10 +259,6 @@ class Adder:
             else:
                 self._gathering = None
             self._give_up(batch, _verdict(batch, error))
-
-
-def _letters(reply: int | bytes) -> str:
-    return NEW * reply if isinstance(reply, int) else reply.decode()
 
 
 def _verdict(batch: PendingBatch, error: ChasquiError) -> ChasquiError:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from .._redis.adding import AddSession
 from ..errors import ChasquiError, NotReplicated
-from .adder import Adder, PendingBatch
+from .adder import Adder
+from .pending_batch import PendingBatch
 
 ROUND_MS = 100
 

@@ -17,8 +17,9 @@ from ..errors import AddUnknown, ChasquiError
 from ..job import AddedJob, Job
 from ..metrics import Record
 from ..tracing import SentJobs, SpanOrigin, Tracing
-from .adder import NEW, REPLACED, Adder
+from .adder import Adder
 from .encoder import EncodedJob, Encoder, JobBatch, as_jobs
+from .pending_batch import NEW, REPLACED
 from .replicas import ReplicatedAdder
 
 
@@ -26,7 +27,7 @@ class Sender:
     """send() with arrived(), and send_all() -> close(), which waits for those that are under way.
 
     waiting   a broker with a connection of its own for jobs that replicas must have: WAIT holds up what is behind it
-    tell      is told of what was added, if anybody wants to know
+    record    records metrics of what was added; None: nobody wants them
     queue     whose the jobs are that it returns
     """
 
@@ -38,13 +39,13 @@ class Sender:
         *,
         max_stream_len: int,
         timeout_s: float,
-        tell: Callable[[Record], None] | None,
+        record: Callable[[Record], None] | None,
         tracing: Tracing | None,
         scene: SpanOrigin,
         queue: object,
     ) -> None:
-        self._adder = Adder(broker, max_stream_len=max_stream_len, timeout_s=timeout_s, tell=tell)
-        self._replicated = ReplicatedAdder(waiting, max_stream_len=max_stream_len, timeout_s=timeout_s, tell=tell)
+        self._adder = Adder(broker, max_stream_len=max_stream_len, timeout_s=timeout_s, record=record)
+        self._replicated = ReplicatedAdder(waiting, max_stream_len=max_stream_len, timeout_s=timeout_s, record=record)
         self._encoder = encoder
         self._max_stream_len = max_stream_len
         self._timeout_s = timeout_s
@@ -56,7 +57,7 @@ class Sender:
         self._bulks_done: asyncio.Future[None] | None = None
 
     def send(self, encoded: EncodedJob, wait_replicas: int = 0) -> Awaitable[str]:
-        """Put one job on its way, to Redis and so many of its replicas; arrived() must be awaited."""
+        """Send one job, to Redis and `wait_replicas` of its replicas; arrived() must be awaited."""
         # hot: no coroutine before the job has left
         if self._tracing is not None:
             return self._send_traced(self._tracing, encoded, wait_replicas)

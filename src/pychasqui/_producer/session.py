@@ -50,7 +50,7 @@ class QueueSession:
             encoder,
             max_stream_len=config.max_stream_len or 0,
             timeout_s=config.timeout_s,
-            tell=tell,
+            record=tell,
             tracing=find_tracing(config.tracing),
             scene=SpanOrigin(config.name, connector.server),
             queue=queue,

@@ -177,7 +177,7 @@ class Broker(PendingCalls, DelayedCalls):
         return await self.subscribe(self._keys.pause_channel, lambda _: on_hint())
 
     async def read_server_risks(self) -> Risks:
-        """What this server's settings put at risk; nothing if it does not tell."""
+        """What this server's settings put at risk; nothing if this user may not ask."""
         try:
             memory = await self.call("INFO", "memory")
             persistence = await self.call("INFO", "persistence")

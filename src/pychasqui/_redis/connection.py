@@ -163,7 +163,7 @@ class Connection:
         self._loop, self.socket, self._opening = loop, None, None
 
     async def _open_somehow(self) -> ChasquiError | None:
-        """Try until a socket is open; give up only on what trying again would not mend."""
+        """Try until a socket is open; give up on errors that another attempt would meet, too."""
         if self.socket is not None and self.socket.lost is not None:
             self._see_loss(self.socket)
         while True:
@@ -197,7 +197,7 @@ class Connection:
     def _see_loss(self, socket: Socket) -> None:
         """The next is tried for at once, unless this one was refused as soon as it was open: so may be the next."""
         assert socket.lost is not None
-        if not isinstance(socket.lost, ReplyTooLarge):  # that one is told of by who asked
+        if not isinstance(socket.lost, ReplyTooLarge):  # the caller logs that one
             self._is_down(socket.lost)
         if socket.refused_by is None or asyncio.get_running_loop().time() - self._opened_at >= STEADY_S:
             self._backoff.reset()

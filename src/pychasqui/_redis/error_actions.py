@@ -1,12 +1,12 @@
 """What to do about an error that the server answered with: one table for the whole package.
 
-PASSING   it goes away by itself: send the same again after a pause
-REFUSING  the server takes no writes for now: loops wait for it, an add raises
-MOVED     this is not the server to talk to, or not yet: the connection has ended by that, then as PASSING
-NO_GROUP  wait until the workers have made the consumer group anew, then send again
-NO_SCRIPT send the script's text instead of its hash
-LOCKED    the credentials are not taken any more: the connection has ended by that, the next asks for new ones
-FATAL     the same command would fail for ever: raise
+RETRY           it goes away by itself: send the same again after a pause
+WRITES_REFUSED  the server takes no writes for now: loops wait for it, an add raises
+RECONNECT       this is not the server to talk to, or not yet: the connection has ended by that, then as RETRY
+NO_GROUP        wait until the workers have rebuilt the consumer group, then send again
+NO_SCRIPT       send the script's text instead of its hash
+REAUTHENTICATE  the credentials are no longer accepted: the connection has ended by that, the next asks for new ones
+FATAL           the same command would fail for ever: raise
 """
 
 from __future__ import annotations

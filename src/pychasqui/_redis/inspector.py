@@ -32,7 +32,7 @@ from .replies import Entry, read_count, read_range, reads_replies
 PURGED_A_CALL = 500
 KEYS_A_CALL = 500
 MOST_WORKERS = 1000
-READ_LATELY_MS = 15_000  # an official consumer waits for 5 s in each read, unless told otherwise
+READ_LATELY_MS = 15_000  # an official consumer waits for 5 s in each read, by default
 MOST_GROUPS = 100
 LAST_ID = (2**64 - 1, 2**64 - 1)
 _ENTRY_ID = re.compile(rb"[0-9]{1,20}-[0-9]{1,20}")

@@ -211,7 +211,7 @@ def read_ids(reply: Any) -> list[bytes]:
 
 
 def as_deliveries(value: Any) -> int:
-    """Anybody may set this number, and one beyond 2^63 is told as a negative one."""
+    """Anybody may set this number, and the server shows one beyond 2^63 as a negative one."""
     return as_int(value) if value >= 0 else 2**63
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from .._core.printable import printable
 
-LUA_HOLES = "CVE-2025-49844"  # and 46817 to 46819, mended together: whoever may send scripts may run code on the server
+LUA_HOLES = "CVE-2025-49844"  # and 46817 to 46819, fixed together: a client that may send scripts may run code there
 UNBLOCK_HOLE = "CVE-2026-23479"  # a blocked reader that is evicted may run code on the server
 STREAM_HOLE = "CVE-2026-63639"  # a snapshot with a stream made for it may run code on the server
 

@@ -1,12 +1,12 @@
 """One TCP or unix connection to the server, from its handshake to its end: many calls in flight, replies in order.
 
 What is sent during one turn of the event loop leaves in one write. Every call is answered exactly once: by its reply,
-or by the error that ended the socket. A call that stays unanswered past its deadline ends the socket, because nobody
-can tell a slow server from a dead line, and replies behind an abandoned one must never reach the wrong caller. A line
+or by the error that ended the socket. A call that stays unanswered past its deadline ends the socket, because a
+slow server looks like a dead line, and replies behind an abandoned one must never reach the wrong caller. A line
 on which bytes still move, either way, is not dead, and is looked at again a moment later.
 
-A server that says that it is not the one to talk to (see remedies.py) ends the socket as well, for every caller: the
-next one leads to wherever the address leads by then.
+A server that says that it is not the one to talk to (see error_actions.py) ends the socket as well, for every caller:
+the next one leads to wherever the address leads by then.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class ReplyTooLarge(ConnectionLost):
 
 
 class Socket(asyncio.BufferedProtocol):
-    """One connection's life. `on_reply` callbacks run inside buffer_updated: they must never raise, and be as short as
-    whoever waits for the replies behind theirs wants them."""
+    """One connection's life. `on_reply` callbacks run inside buffer_updated: they must never raise, and be
+    short: the replies behind theirs wait for them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.dialect: Dialect | None = None
@@ -185,7 +185,7 @@ class Socket(asyncio.BufferedProtocol):
             self.drop(NotRedis("the server sent a reply that nobody asked for"))
 
     def _read_error(self, message: str) -> ReplyError:
-        """The parser makes errors by this. Whoever has asked gets it first; then the socket ends, if it must."""
+        """The parser makes errors by this. The caller gets it first; then the socket ends, if it must."""
         error = ReplyError(message)
         if ends_connection(error) and self.refused_by is None:
             self.refused_by = error

@@ -2,7 +2,7 @@
 
 Nobody waits for an event. That a job was active is written within a moment; that it was completed goes out in the same
 write as its ack, behind it. If the server is slow to take what is written, or refuses it, events are dropped and
-counted. What a failed job becomes is told by the script that does it.
+counted. The script that moves a failed job writes its events.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .shared import OnDeath
 log = logging.getLogger("chasqui.worker")
 
 GATHER_S = 0.01  # how long starts are gathered
-SETTLED_IN_S = 1.0  # for so long a job that has ended may wait for its ack, and what is told of it with that
+SETTLED_IN_S = 1.0  # a job that has ended may wait this long for its ack, and for the events that go with it
 
 
 class EventWriter(Service):

@@ -1,0 +1,107 @@
+"""Jobs that are added together, from when they gather until Redis has answered for each of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from .._core.options import AddOptions
+from .._redis.adding import read_added, read_added_with_options, read_numbered_add
+from ..errors import ChasquiError, QueueFull
+from ..metrics import JobsAdded
+
+NEW, DUPLICATE, REPLACED, FULL = "n", "d", "r", "f"  # what became of a job, as add_with_options.lua says it
+
+
+class PendingBatch:
+    """Jobs that travel together, and who waits for them."""
+
+    __slots__ = (
+        "bytes",
+        "deadline",
+        "envelopes",
+        "ids",
+        "is_bulk",
+        "is_in_doubt",
+        "is_remembered",
+        "max_stream_len",
+        "names",
+        "needed",
+        "number",
+        "options",
+        "replicas",
+        "slot",
+        "waiters",
+    )
+
+    def __init__(self, deadline: float, needed: int, max_stream_len: int) -> None:
+        self.envelopes: list[bytes] = []
+        self.names: list[bytes] = []
+        self.ids: list[str] = []
+        self.options: list[AddOptions] | None = None  # None: all of them plain
+        self.bytes = 0
+        self.waiters: list[asyncio.Future[str]] = []  # one for each job, or a single one for all of them
+        self.deadline = deadline
+        self.needed = needed
+        self.max_stream_len = max_stream_len
+        self.slot = self.number = -1
+        self.is_bulk = False
+        self.is_in_doubt = False  # it was sent, and nobody knows whether it has arrived
+        self.replicas = 0  # how many must have it before it counts as added
+        self.is_remembered = False  # by the server: it is a single job that was sent without the ledger
+
+    def hold(self, envelope: bytes, name: bytes, job_id: str, waiter: asyncio.Future[str]) -> None:
+        self.envelopes.append(envelope)
+        self.names.append(name)
+        self.ids.append(job_id)
+        self.bytes += len(envelope)
+        self.waiters.append(waiter)
+
+    def settle(self, reply: int | bytes) -> None:
+        """How many plain jobs were taken from the front, or a letter for each job; the others found no room."""
+        letters = _letters(reply)
+        if self.is_bulk:
+            self._answer(self.waiters[0], letters if letters and FULL not in letters else FULL)
+            return
+        for position, waiter in enumerate(self.waiters):
+            self._answer(waiter, letters[position] if position < len(letters) else FULL)
+
+    def _answer(self, waiter: asyncio.Future[str], answer: str) -> None:
+        if waiter.done():
+            return
+        if answer != FULL:
+            waiter.set_result(answer)
+        else:
+            waiter.set_exception(QueueFull(f"the queue holds its max_stream_len of {self.max_stream_len} jobs"))
+
+    def added(self, reply: int | bytes) -> list[JobsAdded]:
+        """What is in Redis now that was not before, by name and mode."""
+        letters = _letters(reply)
+        if self.options is None:
+            plain = Counter(self.names[: len(letters)])
+            return [JobsAdded(count, "now", name.decode()) for name, count in plain.items()]
+        new = Counter(
+            (name, bool(options.due))
+            for letter, name, options in zip(letters, self.names, self.options, strict=True)
+            if letter == NEW
+        )
+        return [JobsAdded(count, "delayed" if due else "now", name.decode()) for (name, due), count in new.items()]
+
+    def read(self, reply: Any) -> int | bytes | None:
+        """How many plain jobs were taken, or a letter for each job; None if this is no answer to this batch."""
+        if self.is_remembered:
+            return read_numbered_add(reply)
+        if self.options is None:
+            return read_added(reply, len(self.envelopes))
+        return read_added_with_options(reply, len(self.envelopes))
+
+    def fail(self, error: ChasquiError) -> None:
+        """Each waiter gets an error of its own: a shared one would gather the tracebacks of all of them."""
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_exception(type(error)(*error.args))
+
+
+def _letters(reply: int | bytes) -> str:
+    return NEW * reply if isinstance(reply, int) else reply.decode()
