@@ -19,8 +19,9 @@ from ._core.checks import check_int
 from ._redis.dlq import DlqBroker
 from ._redis.replies import Entry
 from ._wire.dead_letter import DeadJob, read_dead_letter
-from ._wire.envelope import decode_envelope, encode_data
+from ._wire.envelope import decode_envelope
 from ._wire.lenient import read_int
+from ._wire.msgpack import encode_data
 from .errors import DecodeError, InvalidArgument, InvalidType
 
 __all__ = ["DeadJob", "DeadLetters"]

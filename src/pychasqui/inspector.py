@@ -13,8 +13,10 @@ from ._redis.inspector import Counts, InspectorBroker, Pending
 from ._redis.replies import Entry
 from ._wire.dead_letter import read_dead_letter
 from ._wire.entry import read_entry
-from ._wire.envelope import decode_data, decode_envelope, split_member
+from ._wire.envelope import decode_envelope
 from ._wire.lenient import read_entry_id, read_ms
+from ._wire.member import split_member
+from ._wire.msgpack import decode_data
 from ._wire.worker_record import WorkerInfo, read_worker
 from .errors import DecodeError, InvalidArgument
 

@@ -16,7 +16,7 @@ from ._core import checks
 from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
 from ._version import __version__
-from ._wire.envelope import decode_data, encode_data
+from ._wire.msgpack import decode_data, encode_data
 from .errors import DecodeError, InvalidArgument, InvalidType, NotSupportedError
 from .job import Job
 from .queue import Queue

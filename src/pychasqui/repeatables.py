@@ -11,8 +11,9 @@ from ._core.defaults import MAX_PAYLOAD_BYTES
 from ._core.fire_plan import RepeatSpec, first_fire
 from ._core.options import Backoff
 from ._redis.repeatables import RepeatablesBroker, Stored
-from ._wire.envelope import decode_data, decode_retry, encode_data, encode_retry
+from ._wire.msgpack import decode_data, encode_data
 from ._wire.repeatable import decode_spec, encode_spec
+from ._wire.retry_override import decode_retry, encode_retry
 from .errors import DecodeError, InvalidArgument, InvalidType, PayloadTooLarge, RedisTrouble
 from .retry import RetryOverride, retry_override
 from .schedule import MissedFiresPolicy, RepeatPattern, next_fires, read_missed_fires, read_pattern

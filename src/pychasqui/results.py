@@ -20,8 +20,8 @@ from typing import Any
 from ._redis.error_actions import ErrorAction, action_for
 from ._redis.events import EventsBroker
 from ._redis.results import ResultsBroker
-from ._wire.envelope import decode_data
 from ._wire.event import QueueEvent, read_event
+from ._wire.msgpack import decode_data
 from .errors import Closed, DecodeError, JobFailed, RedisTrouble, ResultExpired, ResultNotStored
 from .events import QueueEvents
 from .inspector import Inspector

@@ -12,7 +12,8 @@ import pytest
 import redis.asyncio
 
 from pychasqui import InvalidArgument, Job, Queue, UnrecoverableError, Worker
-from pychasqui._wire.envelope import encode_data, encode_envelope
+from pychasqui._wire.envelope import encode_envelope
+from pychasqui._wire.msgpack import encode_data
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
 

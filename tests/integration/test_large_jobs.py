@@ -11,7 +11,9 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, Queue, Worker
-from pychasqui._wire.envelope import encode_data, encode_envelope, join_member
+from pychasqui._wire.envelope import encode_envelope
+from pychasqui._wire.member import join_member
+from pychasqui._wire.msgpack import encode_data
 from tests.support.delayed import Delayed
 from tests.support.gate import Gate
 from tests.support.server import PROJECT

@@ -21,8 +21,9 @@ from pychasqui._redis.keys import Keys
 from pychasqui._redis.reading import ReadRequest
 from pychasqui._redis.replies import Bounds
 from pychasqui._redis.results import ResultsBroker
-from pychasqui._wire.envelope import encode_data, encode_envelope
+from pychasqui._wire.envelope import encode_envelope
 from pychasqui._wire.event import Event, read_event
+from pychasqui._wire.msgpack import encode_data
 from pychasqui.errors import ReplyError
 from tests.support.memory_broker import MemoryBroker
 from tests.support.outcomes import buried, rescheduled

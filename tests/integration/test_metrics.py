@@ -31,7 +31,9 @@ from pychasqui import (
     Worker,
 )
 from pychasqui._http import server as http
-from pychasqui._wire.envelope import encode_data, encode_envelope, join_member
+from pychasqui._wire.envelope import encode_envelope
+from pychasqui._wire.member import join_member
+from pychasqui._wire.msgpack import encode_data
 from pychasqui.metrics import DlqRouted, JobOutcome, JobsAdded, LockOutcome, PromoterTick, ReaderBatch
 from tests.support.handlers import fail_by_name
 from tests.support.proxy import Proxy

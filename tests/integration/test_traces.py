@@ -12,7 +12,8 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, Queue, QueueFull, RetryPolicy, Worker, logs, tracing
-from pychasqui._wire.envelope import decode_envelope, encode_data, encode_envelope, encode_extras, read_extra
+from pychasqui._wire.envelope import decode_envelope, encode_envelope, encode_extras, read_extra
+from pychasqui._wire.msgpack import encode_data
 from pychasqui.errors import InvalidArgument, InvalidType
 from tests.support.waiting import eventually
 

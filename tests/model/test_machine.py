@@ -32,7 +32,9 @@ from pychasqui._redis.keys import Keys
 from pychasqui._redis.reading import ReadRequest
 from pychasqui._redis.replies import Bounds, Claimed
 from pychasqui._wire.dead_letter import dead_letter
-from pychasqui._wire.envelope import decode_envelope, encode_data, encode_envelope, split_member
+from pychasqui._wire.envelope import decode_envelope, encode_envelope
+from pychasqui._wire.member import split_member
+from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.failures import next_run
 from tests.support.outcomes import buried, rescheduled
 from tests.support.server import RedisServer

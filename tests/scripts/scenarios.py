@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pychasqui._redis import scripts
-from pychasqui._wire.envelope import encode_data, encode_envelope, join_member
+from pychasqui._wire.envelope import encode_envelope
+from pychasqui._wire.member import join_member
+from pychasqui._wire.msgpack import encode_data
 from tests.scripts.group import (
     GROUP,
     HOUR_MS,

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from pychasqui._redis import scripts
-from pychasqui._wire.envelope import join_member
+from pychasqui._wire.member import join_member
 from tests.scripts.group import (
     GROUP,
     HOUR_MS,

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import redis
 
-from pychasqui._wire.envelope import join_member
+from pychasqui._wire.member import join_member
 from tests.scripts.group import HOUR_MS, KEPT_MS, KEYS, Group, Wanted, index_key, official_unique_key, unique_key
 
 ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"

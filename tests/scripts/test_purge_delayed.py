@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import redis
 
-from pychasqui._wire.envelope import encode_data, encode_envelope, join_member
+from pychasqui._wire.envelope import encode_envelope
+from pychasqui._wire.member import join_member
+from pychasqui._wire.msgpack import encode_data
 from tests.scripts.group import HOUR_MS, KEYS, Group, Wanted, index_key, unique_key
 
 

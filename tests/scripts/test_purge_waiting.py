@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import redis
 
-from pychasqui._wire.envelope import encode_data, encode_envelope
+from pychasqui._wire.envelope import encode_envelope
+from pychasqui._wire.msgpack import encode_data
 from tests.scripts.group import GROUP, KEYS, Group, Hold, Wanted, index_key, unique_key
 
 

@@ -21,14 +21,9 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 
 from pychasqui._core.defaults import MAX_PAYLOAD_BYTES
-from pychasqui._wire.envelope import (
-    decode_data,
-    decode_envelope,
-    encode_data,
-    encode_envelope,
-    join_member,
-    split_member,
-)
+from pychasqui._wire.envelope import decode_envelope, encode_envelope
+from pychasqui._wire.member import join_member, split_member
+from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui.errors import DecodeError
 from pychasqui.retry import BackoffSpec, RetryOverride
 

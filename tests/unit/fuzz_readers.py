@@ -17,9 +17,9 @@ from typing import Any
 from pychasqui._redis.dialect import read_hello
 from pychasqui._redis.replies import Entry
 from pychasqui._wire.dead_letter import read_dead_letter
-from pychasqui._wire.envelope import decode_retry
 from pychasqui._wire.event import read_event
 from pychasqui._wire.repeatable import decode_spec
+from pychasqui._wire.retry_override import decode_retry
 from pychasqui._wire.worker_record import read_worker
 from pychasqui.errors import ChasquiError
 from pychasqui.inspector import _delayed, _search, _view

@@ -18,23 +18,13 @@ import msgspec
 import pytest
 
 from pychasqui._wire import envelope as codec
-from pychasqui._wire import msgpack as _msgpack
+from pychasqui._wire import msgpack_scan
 from pychasqui._wire.entry import decode_name
-from pychasqui._wire.envelope import (
-    MAX_DEPTH,
-    Envelope,
-    decode_data,
-    decode_envelope,
-    decode_retry,
-    encode_data,
-    encode_envelope,
-    encode_extras,
-    encode_retry,
-    join_member,
-    read_extra,
-    split_member,
-)
-from pychasqui._wire.msgpack import skip_value
+from pychasqui._wire.envelope import Envelope, decode_envelope, encode_envelope, encode_extras, read_extra
+from pychasqui._wire.member import join_member, split_member
+from pychasqui._wire.msgpack import decode_data, encode_data
+from pychasqui._wire.msgpack_scan import MAX_DEPTH, skip_value
+from pychasqui._wire.retry_override import decode_retry, encode_retry
 from pychasqui.errors import DecodeError, InvalidArgument, UnsupportedData
 from pychasqui.job import Job
 from pychasqui.retry import KINDS, BackoffSpec, RetryOverride, retry_override
@@ -161,7 +151,7 @@ def test_a_large_value_is_skipped_up_to_its_end(rest: bytes, monkeypatch: pytest
     value = msgpack.packb([{"k": [n, "x" * 20]} for n in range(10_000)])
     raw = b"\xc0" + value + rest
     assert skip_value(raw, 1, max_depth=MAX_DEPTH) == 1 + len(value)
-    monkeypatch.setattr(_msgpack, "_FOLLOWED", "more data at (byte ")  # for any error text of msgspec
+    monkeypatch.setattr(msgpack_scan, "_FOLLOWED", "more data at (byte ")  # for any error text of msgspec
     assert skip_value(raw, 1, max_depth=MAX_DEPTH) == 1 + len(value)
 
 
@@ -182,14 +172,14 @@ def test_a_large_value_that_is_nested_too_deep_is_refused_or_skipped() -> None:
 @pytest.mark.parametrize("count", (10, 40, 1000))
 def test_a_scan_goes_through_runs_of_numbers_as_through_single_ones(number: float, count: int) -> None:
     raw = msgpack.packb([number] * count + ["x", number, [number] * count])
-    single = _msgpack.Scan(raw, 0, max_depth=9, max_memory=MIB)
+    single = msgpack_scan.Scan(raw, 0, max_depth=9, max_memory=MIB)
     while not single.advance(1):
         pass
-    whole = _msgpack.Scan(raw, 0, max_depth=9, max_memory=MIB)
+    whole = msgpack_scan.Scan(raw, 0, max_depth=9, max_memory=MIB)
     assert whole.advance(10**6)
     assert single.end == whole.end == len(raw)
     with pytest.raises(DecodeError, match="cut short"):
-        _msgpack.end_of_value(raw[:-1], 0, max_depth=9, max_memory=MIB)
+        msgpack_scan.end_of_value(raw[:-1], 0, max_depth=9, max_memory=MIB)
 
 
 def test_a_payload_as_array_of_ints_may_be_long() -> None:
@@ -476,7 +466,7 @@ def test_an_envelope_with_extras_is_read_the_quick_way(attempts: int | None, mon
 
 
 def test_an_envelope_with_extras_is_read_for_any_error_text_of_msgspec(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_msgpack, "_FOLLOWED", "more data at (byte ")
+    monkeypatch.setattr(msgpack_scan, "_FOLLOWED", "more data at (byte ")
     envelope = decode_envelope(encode_envelope("j", b"\x01", 5, 1, None, encode_extras(t="trace")))
     assert read_extra(envelope.extras, "t") == "trace"
 

@@ -12,21 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pychasqui._core.defaults import MAX_PAYLOAD_BYTES
-from pychasqui._wire.envelope import (
-    MAX_DEPTH,
-    Envelope,
-    _decode_unusual,
-    decode_data,
-    decode_envelope,
-    encode_data,
-    encode_envelope,
-    join_member,
-    split_member,
-)
-from pychasqui._wire.msgpack import end_of_value, is_map
+from pychasqui._wire.envelope import Envelope, _decode_unusual, decode_envelope, encode_envelope
+from pychasqui._wire.member import join_member, split_member
+from pychasqui._wire.msgpack import decode_data, encode_data
+from pychasqui._wire.msgpack_scan import MAX_DEPTH, end_of_value, is_map
 from pychasqui.errors import DecodeError, PayloadTooLarge
 from pychasqui.retry import MAX_U32, MAX_U64, BackoffSpec, RetryOverride
-from tests.unit.fuzz_envelope import BOMBS, MAX_PEAK, READABLE, check, filled, inputs, peak_of
+from tests.unit.fuzz_envelope import BOMBS, MAX_PEAK, MIB, READABLE, check, filled, inputs, peak_of
 
 TEXT = st.text(st.characters(codec="utf-8"))
 INT = st.integers(-(2**63), 2**64 - 1)
@@ -127,6 +119,18 @@ TRACED = ("empty maps", "maps of one entry", "strs of two characters", "a list t
 @pytest.mark.parametrize("bomb", TRACED)
 def test_a_megabyte_never_takes_more_than_16_megabytes_to_read_or_refuse(bomb: str) -> None:
     assert peak_of(decode_data, BOMBS[bomb]()) <= MAX_PEAK
+
+
+def test_a_megabyte_would_take_more_than_64_megabytes_without_the_estimate() -> None:
+    bomb = BOMBS["chains of maps"]()
+    assert len(bomb) <= MIB
+    assert peak_of(msgspec.msgpack.decode, bomb) > 64 * MIB
+    assert peak_of(refusal_of, bomb) < MIB
+
+
+def refusal_of(bomb: bytes) -> None:
+    with pytest.raises(DecodeError, match="more than 15 times that as objects"):
+        decode_data(bomb)
 
 
 def test_an_envelope_of_a_megabyte_never_takes_more_than_16_megabytes() -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from pychasqui._core.delivery import Delivery
 from pychasqui._redis.commands import Buried, Rescheduled
-from pychasqui._wire.envelope import decode_envelope, encode_data, encode_extras, read_extra, split_member
+from pychasqui._wire.envelope import decode_envelope, encode_extras, read_extra
+from pychasqui._wire.member import split_member
+from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.failure_log import MAX_KINDS, FailureLog
 from pychasqui._worker.failures import LINES_A_SECOND, MAX_UNKNOWN_KINDS, FailureHandler, next_run
 from pychasqui.errors import RetryLater, UnrecoverableError

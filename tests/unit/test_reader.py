@@ -15,7 +15,8 @@ from pychasqui._core.defaults import READ_COUNT
 from pychasqui._core.delivery import Delivery
 from pychasqui._redis.replies import Bounds, Claimed
 from pychasqui._redis.socket import ReplyTooLarge
-from pychasqui._wire.envelope import encode_data, encode_envelope, encode_extras
+from pychasqui._wire.envelope import encode_envelope, encode_extras
+from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.decoder import Decoder
 from pychasqui._worker.group_recovery import GroupRecovery
 from pychasqui._worker.intake import Intake

@@ -10,7 +10,7 @@ import pytest
 
 from pychasqui._redis.events import EventsBroker
 from pychasqui._redis.results import ResultsBroker
-from pychasqui._wire.envelope import encode_data
+from pychasqui._wire.msgpack import encode_data
 from pychasqui.errors import Closed, DecodeError, JobFailed, RedisTrouble, ReplyError, ResultExpired, ResultNotStored
 from pychasqui.events import QueueEvent, QueueEvents
 from pychasqui.inspector import Inspector

@@ -13,8 +13,10 @@ from pychasqui import MissedFiresPolicy, RepeatPattern
 from pychasqui._core.fire_plan import GRACE_MS, MAX_FIRES, RepeatSpec
 from pychasqui._redis.repeatables import MAX_SPEC_BYTES, Due, DueSpec, Fires, RepeatablesBroker
 from pychasqui._redis.replies import OtherLeader
-from pychasqui._wire.envelope import decode_envelope, encode_data, encode_retry, read_extra
+from pychasqui._wire.envelope import decode_envelope, read_extra
+from pychasqui._wire.msgpack import encode_data
 from pychasqui._wire.repeatable import encode_spec
+from pychasqui._wire.retry_override import encode_retry
 from pychasqui._worker import scheduler as module
 from pychasqui._worker.scheduler import BYTES_A_CALL, DECIDE_S, GATHER_S, JOBS_A_CALL, SchedulerService, _plan, in_calls
 from pychasqui.errors import DecodeError

@@ -26,8 +26,9 @@ from .._core.limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from ..errors import DecodeError
 from ..retry import MAX_U32
 from .entry import ENVELOPE, NAME, Entry, decode_name
-from .envelope import decode_data, decode_envelope, encode_envelope
+from .envelope import decode_envelope, encode_envelope
 from .lenient import LATEST_MS, read_entry_id, read_int, read_pairs, read_text
+from .msgpack import decode_data
 
 MAX_TYPE_CHARS = 200
 

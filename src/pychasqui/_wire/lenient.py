@@ -1,7 +1,7 @@
 """Reads numbers, texts and fields that anybody may have written into Redis, and never raises.
 
-Every length is looked at before any work is done: int() of a long row of digits takes time that grows with its square,
-and raises beyond 4,300 of them. What cannot be read has a value that says so: None, or the default.
+Every length is checked before any work is done: int() of many digits takes time that grows with their square, and
+raises beyond 4,300 of them. A value that cannot be read becomes None or the default.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from .._redis.commands import Buried, Rescheduled
 from .._redis.error_actions import ErrorAction, action_for
 from .._redis.event_batch import EventsOnSend
 from .._redis.replies import LOST, MOVED, REFUSED, Settled
-from .._wire.envelope import encode_data
+from .._wire.msgpack import encode_data
 from ..errors import RedisTrouble
 from ..metrics import GuardedSinks
 from .event_writer import EventWriter

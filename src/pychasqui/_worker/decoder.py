@@ -11,7 +11,8 @@ from .._core.delivery import Delivery
 from .._core.outcome import runs_allowed
 from .._redis.replies import Entry
 from .._wire.entry import ENVELOPE, NAME, decode_name, may_be_unique, read_fields
-from .._wire.envelope import decode_envelope, decode_job, decode_scanned, scan_of
+from .._wire.envelope import decode_envelope, decode_job
+from .._wire.msgpack import decode_scanned, scan_of
 from ..errors import DecodeError
 
 MAX_NAMES = 1000

@@ -13,8 +13,9 @@ from .._core.outcome import Retry, failed_run, judge
 from .._redis.commands import Buried, Rescheduled
 from .._wire.dead_letter import dead_letter, rejected_letter
 from .._wire.entry import read_name
-from .._wire.envelope import encode_envelope, join_member
+from .._wire.envelope import encode_envelope
 from .._wire.event import now_ms
+from .._wire.member import join_member
 from ..retry import KINDS, MAX_U32, RetryPolicy
 from .failure_log import FailureLog, describe
 

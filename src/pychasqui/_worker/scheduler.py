@@ -17,8 +17,9 @@ from .._core import ids as _ids
 from .._core.fire_plan import GRACE_MS, MAX_FIRES, plan_fires
 from .._core.limits import SCHEDULER_LEASE_MS
 from .._redis.repeatables import MAX_SPEC_BYTES, Due, DueSpec, Fires, RepeatablesBroker
-from .._wire.envelope import decode_retry, encode_envelope, encode_extras
+from .._wire.envelope import encode_envelope, encode_extras
 from .._wire.repeatable import decode_spec
+from .._wire.retry_override import decode_retry
 from ..errors import DecodeError
 from ..job import SCHEDULED_AT
 from ..metrics import JobsAdded, Record

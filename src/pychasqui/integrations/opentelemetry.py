@@ -24,7 +24,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from .._core.delivery import Delivery
 from .._core.user_objects import class_name, text_of
 from .._version import __version__
-from .._wire.envelope import decode_data, encode_extras
+from .._wire.envelope import encode_extras
+from .._wire.msgpack import decode_data
 from ..errors import DecodeError, InvalidArgument
 from ..tracing import RunHandler, SentJobs, SpanOrigin
 

@@ -1,0 +1,129 @@
+"""Reads structs in every shape that the official consumer accepts, for envelopes, retry overrides and repeatables.
+
+No known producer writes these: a struct as a map, keyed by field name (str or bin) or by position; text as a bin; bytes
+as an array of small ints, or as a str that is not UTF-8; an enum by its number, or as a map of it to its content; heads
+not in their shortest form; anything after the end. Raises DecodeError for everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from ..errors import DecodeError
+from ..retry import Unsigned32, Unsigned64
+from .msgpack import DECODER_REFUSALS
+from .msgpack_scan import is_array, is_bin, is_map, is_str, read_head, skip_value
+
+NIL = b"\xc0"
+# A struct has nine fields at most; reading each key of a map that fills a megabyte would take a second.
+_MAX_KEYS = 1000
+# What is skipped may be nested as deep as the official consumer follows it.
+_MAX_SKIPPED_DEPTH = 1024
+
+T = TypeVar("T")
+_decode_str = msgspec.msgpack.Decoder(str).decode
+_decode_bytes = msgspec.msgpack.Decoder(bytes).decode
+_decode_bytes_or_ints = msgspec.msgpack.Decoder(bytes | list[Annotated[int, msgspec.Meta(ge=0, le=255)]]).decode
+_decode_u32 = msgspec.msgpack.Decoder(Unsigned32).decode
+_decode_u64 = msgspec.msgpack.Decoder(Unsigned64).decode
+_decode_float = msgspec.msgpack.Decoder(float).decode
+
+
+def read_struct(data: bytes, what: str, names: tuple[str, ...], *, fewest: int) -> dict[str, bytes]:
+    """Returns the fields of the struct that `data` starts with, each still encoded."""
+    is_keyed = is_map(data[0]) if data else False
+    if not is_keyed and not (data and is_array(data[0])):
+        raise DecodeError(f"{what} is neither an array nor a map")
+    position, count = read_head(data, 0)
+    if is_keyed and count > _MAX_KEYS:
+        raise DecodeError(f"{what} is a map of {count}, more than {_MAX_KEYS}")
+    if not is_keyed and not fewest <= count <= len(names):
+        raise DecodeError(f"{what} is an array of {count}, not of {fewest} to {len(names)}")
+    fields: dict[str, bytes] = {}
+    for index in range(count):
+        if is_keyed:
+            start, position = position, end_of(data, position)
+            name = read_label(data[start:position], names, f"a key of {what}")
+        else:
+            name = names[index]
+        start, position = position, end_of(data, position)
+        if name in fields:
+            raise DecodeError(f"{what} has {name} twice")
+        if name in names:
+            fields[name] = data[start:position]
+    return fields
+
+
+def read_variant(raw: bytes, names: tuple[str, ...], what: str) -> tuple[str, bytes]:
+    """Returns the label of an enum and its content, still encoded; NIL if it has none."""
+    if not is_map(raw[0]):
+        return read_label(raw, names, what), NIL
+    start, count = read_head(raw, 0)
+    if count != 1:
+        raise DecodeError(f"{what} is a map of {count}, not of one")
+    end = end_of(raw, start)
+    return read_label(raw[start:end], names, what), raw[end:]
+
+
+def read_label(raw: bytes, names: tuple[str, ...], what: str) -> str:
+    """Returns a name written as str or bin, or as its position among `names`; it need not be one of them."""
+    first = raw[0]
+    if first < 0x80 or 0xCC <= first <= 0xCF:
+        index = read_u64(raw, what)
+        return names[index] if index < len(names) else "unknown"
+    if is_str(first) or is_bin(first):
+        return raw[read_head(raw, 0)[0] :].decode(errors="replace")
+    raise DecodeError(f"{what} is neither a str nor a bin nor an unsigned int")
+
+
+def read_text(raw: bytes, what: str) -> str:
+    """Text written as str or bin."""
+    if not is_bin(raw[0]):
+        return _read(_decode_str, raw, what)
+    try:
+        return _read(_decode_bytes, raw, what).decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"{what}: {error}") from error
+
+
+def read_bytes(raw: bytes, what: str) -> bytes:
+    """Bytes written as bin, as an array of small ints, or as a str that is not UTF-8."""
+    if is_str(raw[0]):
+        content = raw[read_head(raw, 0)[0] :]
+        try:
+            content.decode()
+        except UnicodeDecodeError:  # written by something that has only one type for text and bytes
+            return content
+    return bytes(_read(_decode_bytes_or_ints, raw, what))
+
+
+def read_u32(raw: bytes, what: str) -> int:
+    return _read(_decode_u32, raw, what)
+
+
+def read_u64(raw: bytes, what: str) -> int:
+    return _read(_decode_u64, raw, what)
+
+
+def read_float(raw: bytes, what: str) -> float:
+    return _read(_decode_float, raw, what)
+
+
+def read_optional(read: Callable[[bytes, str], T], raw: bytes, what: str) -> T | None:
+    """Reads by `read`; None for nil."""
+    return None if raw == NIL else read(raw, what)
+
+
+def end_of(data: bytes, start: int) -> int:
+    """Where the value that starts at `start` ends."""
+    return skip_value(data, start, max_depth=_MAX_SKIPPED_DEPTH)
+
+
+def _read(decode: Callable[[bytes], T], raw: bytes, what: str) -> T:
+    try:
+        return decode(raw)
+    except DECODER_REFUSALS as error:
+        raise DecodeError(f"{what}: {error}") from error
