@@ -1,8 +1,8 @@
-"""Dead letters: look at them, search them, bring jobs back, remove them.
+"""Dead letters: list, search, replay and remove them.
 
-Everything goes page by page, so that a look at a million letters costs no more memory than a look at a hundred, and
-ends with the letter that is the newest when it begins: jobs that die again while they are replayed are not replayed
-again. What cannot be decoded is shown and can be removed, but never stands in the way of what can be replayed.
+Everything is read page by page, so a million letters take no more memory than a hundred. A search ends with the letter
+that is the newest when it begins: jobs that die again while they are replayed are not replayed again. A letter that
+cannot be decoded is listed and can be removed; a replay passes over it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .errors import DecodeError, InvalidArgument, InvalidType
 __all__ = ["DeadJob", "DeadLetters"]
 
 PAGE = 200
-FIRST_PAGE = 25  # what letters weigh is known once some are there
-PAGE_BYTES = 1024 * 1024  # about so much is read, or brought back, in one call
+FIRST_PAGE = 25  # the size of letters is known after the first page
+PAGE_BYTES = 1024 * 1024  # about how much one call reads or replays
 MAX_U64 = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A choice among dead letters: all that is given must hold."""
+    """Selects dead letters: those that meet all the conditions that are given."""
 
     ids: frozenset[str] | None = None
     name: str | None = None
@@ -56,14 +56,14 @@ _CHOICES = ", ".join(Filter.__dataclass_fields__)
 
 
 class DeadLetters:
-    """`queue.dlq`. The choices `ids`, `name`, `reason`, `error_type`, `since`, `until` narrow every verb down."""
+    """`queue.dlq`. Every method takes the conditions `ids`, `name`, `reason`, `error_type`, `since`, `until`."""
 
     def __init__(self, broker: Callable[[], DlqBroker], on_replay: Callable[[list[str]], None]) -> None:
         self._broker = broker
-        self._on_replay = on_replay  # told the ids of jobs that are about to be brought back
+        self._on_replay = on_replay  # called with the ids of jobs that are about to be replayed
 
     async def search(self, *, after: str = "", **which: Any) -> AsyncIterator[DeadJob]:
-        """All dead letters of this moment that fit, oldest first, behind the letter `after`; read page by page."""
+        """Yields all dead letters of this moment that match, oldest first, after the letter `after`."""
         chosen = _choice(which)
         async for entry in self._named(chosen.ids) if chosen.ids is not None else self._between(chosen, after):
             job = read_dead_letter(entry)
@@ -79,7 +79,7 @@ class DeadLetters:
         start = "-" if chosen.since is None else str(max(0, _ms(chosen.since)))
         if after and (chosen.since is None or _order(after) > _order(start)):
             start = f"({after}"
-        # The end is fixed before the first page: whoever replays letters may make new ones as fast as they are read.
+        # The end is fixed before the first page: a replay may make new letters as fast as they are read.
         end = await self._broker().newest_id()
         if chosen.until is not None:
             end = min(end, f"{max(0, _ms(chosen.until) - 1)}-{MAX_U64}", key=_order)
@@ -93,7 +93,7 @@ class DeadLetters:
             start, count = f"({last}", _next_count(entries)
 
     async def page(self, *, limit: int = 100, after: str = "", **which: Any) -> list[DeadJob]:
-        """Up to `limit` that fit, behind the letter `after`: pass the last one's dlq_id for the next page."""
+        """Up to `limit` letters that match, after the letter `after`: pass the last one's dlq_id for the next page."""
         check_int("limit", limit, 0)
         found: list[DeadJob] = []
         async for job in self.search(after=after, **which):
@@ -111,15 +111,16 @@ class DeadLetters:
         return dict(Counter([job.reason async for job in self.search(**which)]))
 
     async def dropped(self) -> int:
-        """How many letters the bound of the dead letters has pushed out."""
+        """How many letters were lost because the stream of dead letters is bounded."""
         return await self._broker().dropped()
 
     async def replay(
         self, *, limit: int | None = None, rate: float | None = None, dry_run: bool = False, **which: Any
     ) -> int:
-        """Bring jobs back to the queue as if they had never run; at most `rate` a second. Returns how many.
+        """Adds jobs to the queue again as if they had never run, up to `rate` a second; returns how many.
 
-        Each letter is brought back once, also if others replay at the same time. What cannot be decoded stays.
+        Each letter is replayed once, even if several processes replay at the same time. Letters that cannot be decoded
+        stay.
         """
         if rate is not None and (isinstance(rate, bool) or not 0 < rate < float("inf")):
             raise InvalidArgument(f"rate is {rate!r}, must be a finite number above 0")
@@ -144,19 +145,19 @@ class DeadLetters:
         return moved + await self._move(batch, dry_run)
 
     async def replay_with(self, dlq_id: str, data: Any) -> bool:
-        """Bring one job back with other data. False if the letter is gone."""
+        """Replays one job with other data; False if the letter is gone."""
         async for job in self.search(ids=[dlq_id]):
             return await self._move([(dlq_id, job.replayed(encode_data(data)), job.name.encode())]) == 1
         return False
 
     async def remove(self, *, dry_run: bool = False, **which: Any) -> int:
-        """Remove letters for good; returns how many."""
+        """Removes letters; returns how many."""
         if not which:
             raise InvalidArgument(f"remove needs a choice ({_CHOICES}); purge() removes all")
         return await self._remove(which, dry_run)
 
     async def purge(self, *, dry_run: bool = False) -> int:
-        """Remove all letters for good; returns how many."""
+        """Removes all letters; returns how many."""
         return await self._remove({}, dry_run)
 
     async def _remove(self, which: dict[str, Any], dry_run: bool) -> int:
@@ -192,13 +193,13 @@ def _choice(which: dict[str, Any]) -> Filter:
 
 
 def _next_count(entries: list[Entry]) -> int:
-    """How many letters like these make a page."""
+    """How many letters of this size make a page."""
     size = sum(len(word) for entry in entries for word in entry[1] or ())
     return max(1, min(PAGE, PAGE_BYTES * len(entries) // max(1, size)))
 
 
 def _ms(moment: datetime) -> int:
-    """A naive datetime is taken as UTC, as everywhere in this package."""
+    """A datetime without a time zone is UTC, as everywhere in this package."""
     if not isinstance(moment, datetime):
         raise InvalidType(f"since and until must be datetimes, not {moment!r}"[:300])
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

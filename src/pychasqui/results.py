@@ -20,7 +20,7 @@ from typing import Any
 from ._redis.error_actions import ErrorAction, action_for
 from ._redis.events import EventsBroker
 from ._redis.results import ResultsBroker
-from ._wire.event import QueueEvent, read_event
+from ._wire.event import JobEnd, QueueEvent, read_end, read_event, read_failure_text
 from ._wire.msgpack import decode_data
 from .errors import Closed, DecodeError, JobFailed, RedisTrouble, ResultExpired, ResultNotStored
 from .events import QueueEvents
@@ -213,17 +213,16 @@ class Results:
 
     def _end_without(self, job_id: str, event: QueueEvent) -> bool:
         """The job has ended, and there is no result. False if it may have returned None: that is to be made sure of."""
-        stored = event.fields.get("stored")
-        if event.name == "dlq":
-            self._fail(job_id, partial(self._failure, job_id, event))
-        elif stored == "1":
+        end = read_end(event)
+        if end.is_dead:
+            self._fail(job_id, partial(self._failure, job_id, end))
+        elif end.is_stored:
             self._fail(job_id, partial(ResultExpired, f"the result of job {job_id[:100]!r} was kept no longer"))
-        elif stored == "0":
-            why = event.fields.get("why")
+        elif end.is_stored is False:
             trouble = (
-                "its worker stores no results without store_results=True"
-                if not why
-                else f"its result could not be stored: {why!s:.300}"
+                f"its result could not be stored: {end.why_not_stored:.300}"
+                if end.why_not_stored
+                else "its worker stores no results without store_results=True"
             )
             self._fail(job_id, partial(ResultNotStored, f"job {job_id[:100]!r} is done; {trouble}"))
         elif monotonic() - self._doubted.setdefault(job_id, monotonic()) < OFFICIAL_S:
@@ -242,17 +241,12 @@ class Results:
             if not future.done():
                 future.set_result(result)
 
-    def _failure(self, job_id: str, event: QueueEvent) -> JobFailed:
+    def _failure(self, job_id: str, end: JobEnd) -> JobFailed:
         last = self._reasons.get(job_id)
-        attempts = event.fields.get("attempt", 0)
-        message = str(event.fields.get("error", last.fields.get("reason", "") if last is not None else ""))
-        return JobFailed(
-            job_id,
-            reason=str(event.fields.get("reason", "")),
-            error_type=str(event.fields.get("error_type", "")),
-            error=message,
-            attempts=attempts if isinstance(attempts, int) else 0,
-        )
+        error = end.error
+        if error is None:  # an official worker writes it only into the event failed
+            error = "" if last is None else read_failure_text(last)
+        return JobFailed(job_id, reason=end.reason, error_type=end.error_type, error=error, attempts=end.attempts)
 
     def _fail(self, job_id: str, error: Callable[[], Exception]) -> None:
         for future in self._waiting.get(job_id, ()):

@@ -383,7 +383,7 @@ class TestEvents:
         group.client.set(KEYS.events, "a string")
         group.bury("a", *((one, letter(one)) for one in entry_ids), events=([b"e", b"failed"], [b"e", b"dlq"]))
         assert group.settled is not None
-        assert (group.settled.answers, group.settled.untold) == (b"11", 4)
+        assert (group.settled.answers, group.settled.refused_events) == (b"11", 4)
 
     def test_the_number_of_events_is_bounded(self, group: Group) -> None:
         for _ in range(5):

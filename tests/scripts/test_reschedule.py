@@ -354,7 +354,7 @@ class TestEvents:
         group.client.set(KEYS.events, "a string")
         group.reschedule("a", *((one, 10, one) for one in entry_ids), events=([b"e", b"failed"], [b"e", b"again"]))
         assert group.settled is not None
-        assert (group.settled.answers, group.settled.untold) == (b"11", 4)
+        assert (group.settled.answers, group.settled.refused_events) == (b"11", 4)
 
     def test_the_number_of_events_is_bounded(self, group: Group) -> None:
         for _ in range(5):

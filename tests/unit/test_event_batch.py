@@ -8,10 +8,10 @@ from typing import Any, cast
 import hiredis
 import pytest
 
-from pychasqui._redis.event_batch import CompletedEvent, EventBatch, send_events
+from pychasqui._redis.event_batch import EventBatch, send_events
 from pychasqui._redis.scripts import WRITE_COMPLETED, WRITE_EVENTS
 from pychasqui._redis.socket import Socket
-from pychasqui._wire.event import Event
+from pychasqui._wire.event import CompletedEvent, Event
 from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
 
 FIRST: CompletedEvent = ("job-1", "mail", 1, 1000, 1250, 250_000)

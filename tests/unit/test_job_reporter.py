@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pychasqui._wire.event import MAX_REASON_CHARS, Event
-from pychasqui._worker.job_reporter import MAX_LINE_BYTES, MAX_LINES, JobReporter
+from pychasqui._wire.job_log import MAX_LINE_BYTES
+from pychasqui._worker.job_reporter import MAX_LINES, JobReporter
 from pychasqui.errors import ConnectionLost, InvalidArgument
 from pychasqui.job import Job
 from tests.support.memory_broker import MemoryBroker

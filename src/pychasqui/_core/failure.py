@@ -1,4 +1,4 @@
-"""What a handler's error says, read once and with care: it is the user's, and may raise whenever it is touched."""
+"""Reads a handler's error once. The error is the user's object, and may raise whenever it is touched."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from .user_objects import class_name, text_of
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 MAX_FRAMES = 50
 
-# As the interpreter knows it: a class may put something else in its place.
+# The interpreter's own attribute: a class may define another one of that name.
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
 
 Line = tuple[CodeType, int]
 
 
 class Failure(NamedTuple):
-    """A run that has ended by an error."""
+    """What the error of a run says."""
 
-    error: BaseException  # for its traceback, which is made only if somebody wants it
+    error: BaseException  # for traceback(), which is formatted only if the job is buried
     kind: Literal["err", "panic"]  # panic: it is not an Exception
     error_type: str
     text: str  # cut
-    lines: tuple[Line, ...]  # where it was raised, without our own frames above the handler's; the last is what failed
+    lines: tuple[Line, ...]  # the handler's frames, without ours above them; the last one raised
     is_unrecoverable: bool = False
-    delay_ms: int | None = None  # what the handler has asked for by RetryLater
+    delay_ms: int | None = None  # what the handler asked for by RetryLater
 
     def traceback(self) -> str:
-        """Its end names the line that failed."""
+        """Formats the traceback; its end, which names the line that failed, is kept."""
         try:
             return _trace(self)[-MAX_TRACEBACK_CHARS:]
         except BaseException:  # noqa: BLE001  a foreign __str__ or __cause__ may raise anything
@@ -41,6 +41,7 @@ class Failure(NamedTuple):
 
 
 def read_failure(error: BaseException) -> Failure:
+    """Reads all that is needed of an error, without trusting any of its methods."""
     kind = type(error)  # not its __class__, which may lie or raise
     return Failure(
         error,
@@ -54,11 +55,12 @@ def read_failure(error: BaseException) -> Failure:
 
 
 def stack(lines: tuple[Line, ...]) -> str:
+    """Formats frames as a traceback shows them."""
     return _stack(lines[-MAX_FRAMES:])
 
 
 def _delay_ms(error: BaseException) -> int | None:
-    """None if a subclass has not set it, or not to a number: it is a failure like another then."""
+    """The delay of a RetryLater; None if a subclass has not set it to an int, and it counts as any other error."""
     try:
         delay_ms = error.delay_ms  # type: ignore[attr-defined]
     except BaseException:  # noqa: BLE001  a foreign property may raise anything
@@ -67,7 +69,7 @@ def _delay_ms(error: BaseException) -> int | None:
 
 
 def _own_frames(error: BaseException) -> TracebackType | None:
-    """The handler's own; if there are none, the last of ours."""
+    """The handler's own frames; if there are none, the last of ours."""
     frames: TracebackType | None = _traceback_of(error)
     while frames is not None and frames.tb_next is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         frames = frames.tb_next
@@ -83,7 +85,7 @@ def _trace(failure: Failure) -> str:
 
 
 def _last_line(failure: Failure) -> str:
-    # hot: a job that is buried has one; the traceback module takes ten times as long
+    # hot: each job that is buried has one; the traceback module takes ten times as long
     error, kind, text = failure.error, type(failure.error), failure.text
     if issubclass(kind, SyntaxError) or len(text) == MAX_ERROR_CHARS or getattr(error, "__notes__", None):
         return "".join(traceback.format_exception_only(error))
@@ -103,6 +105,6 @@ def _lines(frames: TracebackType | None) -> tuple[Line, ...]:
 
 @lru_cache(maxsize=256)
 def _stack(lines: tuple[Line, ...]) -> str:
-    """Jobs tend to fail in the same places, and formatting a stack takes longer than burying a job."""
+    """Formats frames. Cached: jobs fail in the same lines, and formatting takes longer than burying a job."""
     found = (traceback.FrameSummary(code.co_filename, line, code.co_name) for code, line in lines)
     return "".join(traceback.StackSummary.from_list(list(found)).format())

@@ -19,6 +19,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from .._wire.job_log import LINE
 from ..errors import ConnectionLost, ReplyError
 from . import scripts
 from .adding import Adds
@@ -164,7 +165,7 @@ class Broker(PendingCalls, DelayedCalls):
     def add_log_line(self, job_id: str, line: str, max_lines: int, kept_ms: int, on_reply: OnReply) -> None:
         """Add a line to a job's log. Nobody waits for it."""
         key = self._keys.log(job_id)
-        self.send(("XADD", key, "MAXLEN", "~", max_lines, "*", "line", line), on_reply)
+        self.send(("XADD", key, "MAXLEN", "~", max_lines, "*", LINE, line), on_reply)
         self.send(("PEXPIRE", key, kept_ms), on_reply)
 
     # Pausing and the server -----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from .._core.options import AddOptions
 from .._core.outcome import FailedRun
+from .._wire.entry import ENVELOPE, NAME
 from .._wire.event import Event, dead_event, failed_event, joined, retry_event
 
 JOB_BYTES, LETTER_BYTES = 1000, 4000  # about what an outcome takes beside its job's data
@@ -85,9 +86,10 @@ class NumberedAdd:
         def render(*words: str) -> bytes:
             return b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in map(str.encode, words))
 
-        job = render("XADD", stream, "IDMP", producer).replace(b"%", b"%%") + b"$%d\r\n%b\r\n" + render("*", "d")
+        head = render("XADD", stream, "IDMP", producer).replace(b"%", b"%%")
+        job = head + b"$%d\r\n%b\r\n" + render("*", ENVELOPE.decode())
         self._nameless = b"*8\r\n" + job + b"$%d\r\n%b\r\n"
-        self._named = b"*10\r\n" + job + b"$%d\r\n%b\r\n" + render("n") + b"$%d\r\n%b\r\n"
+        self._named = b"*10\r\n" + job + b"$%d\r\n%b\r\n" + render(NAME.decode()) + b"$%d\r\n%b\r\n"
 
     def pack(self, number: int, envelope: bytes, name: bytes) -> bytes:
         digits = b"%d" % number

@@ -10,6 +10,7 @@ import re
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from .._wire.entry import entry_of_unique
 from .._wire.lenient import read_entry_id, read_ms, read_text
 from ..errors import ReplyError
 from . import scripts
@@ -141,10 +142,10 @@ class InspectorBroker:
         return None if member is None or due is None else (member, due)
 
     async def entry_of(self, job_id: str) -> Entry | None:
-        """The entry of a job that is the only one of its id, as its marker says."""
-        (marker,) = read_blobs(await self._call("MGET", self._keys.unique(job_id)), 1)
-        entry_id = b"" if marker is None else marker.removeprefix(b"w")
-        if not _ENTRY_ID.fullmatch(entry_id):  # "d", "1", or what somebody else has put there
+        """The entry of a job that is the only one of its id, from its uniqueness key."""
+        (value,) = read_blobs(await self._call("MGET", self._keys.unique(job_id)), 1)
+        entry_id = None if value is None else entry_of_unique(value)
+        if entry_id is None:
             return None
         found = read_range(await self._call("XRANGE", self._keys.stream, entry_id, entry_id))
         return found[0] if found else None

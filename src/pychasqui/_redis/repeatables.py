@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from hashlib import sha1
 from typing import Any, NamedTuple
 
 from .._core.limits import MAX_LEASE_MS
 from .._wire.lenient import read_int, read_ms
+from .._wire.repeatable import HASH_FIELDS, bind_override, read_override
 from ..errors import ReplyError
 from . import scripts
 from .broker import Broker
@@ -140,7 +140,7 @@ class RepeatablesBroker:
         Sent twice, the second finds another spec there.
         """
         keys = (self._keys.repeat, self._keys.repeat_paused, self._spec_key(key))
-        bound = retry and _override_of(spec) + retry
+        bound = retry and bind_override(spec, retry)
         arguments = (_raw(key), score, spec, bound, self._keys.repeat_channel, now_ms, seen, int(keeps))
         reply = await self._broker.run(scripts.UPSERT_REPEATABLE, keys, arguments)
         if not reply:
@@ -174,20 +174,14 @@ class RepeatablesBroker:
     async def _read(self, key: str, *, is_paused: bool) -> Stored | None:
         zset = self._keys.repeat_paused if is_paused else self._keys.repeat
         score = await self._call("ZSCORE", zset, _raw(key))
-        spec, fired, retry = await self._call("HMGET", self._spec_key(key), "spec", "fired", "retry")
+        spec, fired, retry = await self._call("HMGET", self._spec_key(key), *HASH_FIELDS)
         if score is None or spec is None:
             return None
-        is_of_spec = retry is not None and retry.startswith(_override_of(spec))
-        override = retry[len(_override_of(spec)) :] if is_of_spec else b""
+        override = b"" if retry is None else read_override(spec, retry)
         return Stored(key, read_ms(score), spec, max(0, _count(fired or b"0")), override, is_paused)
 
     def _spec_key(self, key: str) -> bytes:
         return _raw(self._keys.repeat_spec(key))
-
-
-def _override_of(spec: bytes) -> bytes:
-    """What stands before an override, so that it counts for this spec alone: others replace specs without a word."""
-    return sha1(spec, usedforsecurity=False).hexdigest().encode()
 
 
 def _count(raw: Any) -> int:

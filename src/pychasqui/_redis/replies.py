@@ -158,15 +158,15 @@ class Settled(NamedTuple):
 
     answers: bytes  # a letter for each
     refusal: str = ""  # why those with an x were refused
-    untold: int = 0  # how many events could not be written
+    refused_events: int = 0
 
 
 @reader
 def read_settled(reply: Any, jobs: int) -> Settled:
-    answers, refusal, untold = reply
+    answers, refusal, refused_events = reply
     if len(as_bytes(answers)) != jobs or answers.strip(b"01x"):
         raise ValueError
-    return Settled(answers, as_text(refusal), as_int(untold))
+    return Settled(answers, as_text(refusal), as_int(refused_events))
 
 
 class Moved(NamedTuple):

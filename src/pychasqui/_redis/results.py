@@ -5,7 +5,8 @@ It is only read here; broker.py has what writes it. Every call can be sent again
 
 from __future__ import annotations
 
-from .._wire.lenient import read_int, read_pairs, read_text
+from .._wire.job_log import read_line
+from .._wire.lenient import read_int
 from .calls import RedisCalls
 from .command_replies import read_blobs
 from .keys import Keys
@@ -31,5 +32,5 @@ class ResultsBroker:
     async def log_of(self, job_id: str, count: int) -> list[str]:
         """The last lines of a job's log, oldest first."""
         entries = read_range(await self._call("XREVRANGE", self._keys.log(job_id), "+", "-", "COUNT", count))
-        lines = (read_text(next(iter(read_pairs(fields).values()), None)) for _, fields in reversed(entries))
+        lines = map(read_line, reversed(entries))
         return [line for line in lines if line is not None]

@@ -28,8 +28,8 @@ def encode_data(data: Any) -> bytes:
         encoded = encode(data)
     except Exception:  # noqa: BLE001  msgspec runs code of foreign objects, which may raise anything
         return _encode_unusual(data)
-    # msgspec also writes datetimes, sets, dataclasses and more, as strings, arrays and maps. Nothing in the bytes
-    # tells, so every type is looked at.
+    # msgspec also writes datetimes, sets, dataclasses and more, as strings, arrays and maps. The bytes do not show
+    # it, so every type is checked.
     # hot: 0.3 us for a dict of five scalars; a walk in Python takes 0.4, marshal as the judge 0.5.
     if type(data) in _CONTAINERS:
         for value in get_referents(data):
@@ -89,7 +89,7 @@ def _encode_unusual(data: Any) -> bytes:
         raise UnsupportedData("data is nested too deep for what is left of the stack") from None
 
 
-# Where a value sits: the place of its container, and its key or index in there. None is the data itself.
+# The path to a value: that of its container, and its key or index in there. None is the data itself.
 _Path = tuple[Any, object] | None
 
 
@@ -166,10 +166,10 @@ def _refuse_extension(code: int, _: memoryview) -> NoReturn:
     raise DecodeError(f"the data holds extension type {code}")
 
 
-# For what is known to be small; whoever calls it sees to its refusals.
+# For payloads that are known to be small; the caller handles DECODER_REFUSALS.
 decode_unchecked = msgspec.msgpack.Decoder(ext_hook=_refuse_extension).decode
-# All that a decoder may find wrong with bytes. MemoryError is not in it: msgspec grows by what it reads and not by the
-# lengths it is told, so running out is the machine's trouble and no reason to bury a job.
+# All that a decoder raises for bad bytes. MemoryError is not among them: msgspec allocates by what it reads and not by
+# the lengths in the bytes, so running out of memory is no reason to bury a job.
 DECODER_REFUSALS = (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError)
 
 
@@ -182,14 +182,14 @@ def decode_data(payload: bytes) -> Any:
 
 
 def scan_of(payload: bytes) -> Scan | None:
-    """What must come to its end before a payload of this size is decoded; None if nothing must."""
+    """The scan that must end before a payload of this size is decoded; None if it needs none."""
     if len(payload) < _SCAN_BYTES:
         return None
     return Scan(payload, 0, max_depth=MAX_DEPTH, max_memory=memory_allowed(payload))
 
 
 def decode_scanned(payload: bytes) -> Any:
-    """decode_data() for one whose scan, if it needs one, has come to its end."""
+    """decode_data() for a payload whose scan, if it needs one, has ended."""
     try:
         value = decode_unchecked(payload)
     except DECODER_REFUSALS as error:

@@ -1,15 +1,16 @@
-"""The bytes of a repeatable, as they are stored in its hash. Nothing else knows them. No I/O.
+"""The spec of a repeatable, as it is stored in its hash. No I/O.
 
     MessagePack array: key, name of its jobs, pattern, data, limit, start_after_ms, end_before_ms, 0 and, only if it is
     not the default, what to do about missed fires
 
 The data is a bin inside a bin. A pattern is {"Every": [interval_ms]} or {"Cron": [expression, tz or nil]}, a policy
-"Skip", "FireOnce" or {"FireAll": [max_catchup]}. The 0 was meant to count the fires, but nobody reads it. Whatever
-arrives, decoding returns a value or raises DecodeError; it takes the unusual shapes that the official engine takes.
+"Skip", "FireOnce" or {"FireAll": [max_catchup]}. The 0 was meant to count the fires, but nobody reads it. Decoding
+returns a value or raises DecodeError; it accepts the unusual shapes that the official engine accepts.
 """
 
 from __future__ import annotations
 
+from hashlib import sha1
 from typing import Any
 
 from .._core.fire_plan import RepeatSpec
@@ -40,6 +41,7 @@ _FIELDS = (
     "missed_fires",
 )
 _FEWEST = 7
+HASH_FIELDS = ("spec", "fired", "retry")  # of the hash of a repeatable
 # In the order in which the official engine numbers them.
 _PATTERNS = ("Cron", "Every")
 _POLICIES = ("Skip", "FireOnce", "FireAll")
@@ -71,6 +73,21 @@ def _pack_pattern(pattern: RepeatPattern) -> dict[str, list[Any]]:
     if pattern.kind == "every":
         return {"Every": [pattern.interval_ms]}
     return {"Cron": [pattern.expression, pattern.tz]}
+
+
+def bind_override(spec: bytes, retry: bytes) -> bytes:
+    """The hash field retry: an override that counts for this spec alone, because others replace specs without it."""
+    return _digest(spec) + retry
+
+
+def read_override(spec: bytes, stored: bytes) -> bytes:
+    """The override in the hash field retry; b"" if it was stored with another spec."""
+    digest = _digest(spec)
+    return stored[len(digest) :] if stored.startswith(digest) else b""
+
+
+def _digest(spec: bytes) -> bytes:
+    return sha1(spec, usedforsecurity=False).hexdigest().encode()
 
 
 def decode_spec(data: bytes) -> RepeatSpec:

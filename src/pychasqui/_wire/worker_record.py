@@ -1,4 +1,4 @@
-"""The record under which a worker shows itself: what it writes with each renewal of its lease, and how it is read."""
+"""The record that a worker writes about itself with each renewal of its lease: a MessagePack map."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..errors import DecodeError
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A worker, as it tells of itself with each renewal of its lease."""
+    """A living worker, by its own record."""
 
     consumer_id: str
     host: str
@@ -18,7 +18,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     concurrency: int
     busy: int  # handlers that run
     job_ids: list[str]  # the first of those jobs
-    error: str | None = None  # its record cannot be read; only its name is known, by its lease
+    error: str | None = None  # why its record cannot be read; then only its name is known, from its lease
 
 
 MAX_RECORD_BYTES = 65_536
@@ -28,7 +28,7 @@ _decode_worker = msgspec.msgpack.Decoder(WorkerInfo).decode
 
 
 def read_worker(name: str, raw: bytes) -> WorkerInfo:
-    """A living worker's record, whatever stands in it. Its texts are cut."""
+    """Reads a living worker's record, whatever bytes it has. Texts are cut."""
     try:
         if len(raw) > MAX_RECORD_BYTES:
             raise DecodeError(f"its record has {len(raw)} bytes, {MAX_RECORD_BYTES} are allowed")

@@ -1,8 +1,8 @@
-"""Gathers outcomes and settles them in batches: all that end while one batch is on its way share the next.
+"""Collects outcomes and sends them to Redis in batches: those that come while one batch is in flight form the next.
 
-Done is acked, failed is rescheduled, dead is buried. What Redis does not take is sent again until it does: the scripts
-make a second arrival harmless, and what is never settled would run a second time. Each kind waits for itself: while one
-of them is refused, the others are settled.
+A done job is acked, a failed one rescheduled, a dead one buried. A batch that Redis does not take is sent again until
+it does: a second arrival changes nothing, and a job whose outcome never arrives runs again. Each kind of outcome waits
+for itself: while Redis refuses one kind, the others are sent.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ T = TypeVar("T", Rescheduled, Buried)
 
 
 class Kind(NamedTuple):
-    """One of the ways to settle."""
+    """One kind of outcome, and how it is sent."""
 
     unsettled: Unsettled[Any]
     settle: Callable[[], Awaitable[None]]
 
 
 class Acker(Service):
-    """start() -> settles outcomes as they come -> end() settles what is left."""
+    """start() -> sends outcomes as they come -> end() sends what is left."""
 
     title = "acker"
 
@@ -120,23 +120,23 @@ class Acker(Service):
                     await self._settle(kind)
 
     async def _pause(self, seconds: float) -> None:
-        """Until something can be sent."""
+        """Waits until something can be sent."""
         if self._is_stopping:
             await asyncio.sleep(seconds)
         else:
             await self._sleep(None if seconds == float("inf") else seconds)
 
     def _can_stop(self) -> bool:
-        """Nothing is left but what is refused for good: it stays pending, and others take it over."""
+        """Whether only outcomes are left that Redis refuses for good: their entries stay pending."""
         return all(not kind.unsettled.waiting or kind.unsettled.is_refused for kind in self._kinds)
 
     async def _settle(self, kind: Kind) -> None:
-        """One batch of this kind, or some. It leaves its list only when Redis has answered."""
+        """Sends one batch of this kind or a few. Outcomes leave their list only when Redis has answered."""
         kind.unsettled.take_up_refused()
         try:
             await kind.settle()
         except RedisTrouble as error:
-            self._mend(kind.unsettled, error)
+            self._wait_after(kind.unsettled, error)
         self._settled.send()
 
     async def _ack(self) -> None:
@@ -148,10 +148,10 @@ class Acker(Service):
             self._metrics.jobs_done(done)
 
     async def _move(self, moves: Unsettled[T], send: Callable[[list[T]], Awaitable[Settled]]) -> None:
-        """A few calls at a time: the server is not held up for long by one, and has the next at hand."""
+        """Sends a few script calls at a time: none keeps the server busy for long, and the next one is there."""
         batches = cut_batches(moves.waiting)
         if self._event_writer is not None:
-            self._event_writer.tell_started()  # that they were active stands before what became of them
+            self._event_writer.tell_started()  # the event active comes before the others of its job
         answers = await asyncio.gather(*map(send, batches), return_exceptions=True)
         unanswered: list[T] = []
         refused: list[T] = []
@@ -162,7 +162,7 @@ class Acker(Service):
                 unanswered += batch
                 troubles.append(answer)
             else:
-                again = self._see(batch, answer)
+                again = self._record_answers(batch, answer)
                 refused += again
                 refusal = answer.refusal or refusal
                 freed_bytes += sum(job.size for job in batch) - sum(job.size for job in again)
@@ -183,7 +183,7 @@ class Acker(Service):
         return await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead, self._events_max_len)
 
     def _finish_batch(self) -> int:
-        """How many to finish with one call: of results as many as will not hold up the server for long."""
+        """How many jobs one call acks: as many as have RESULT_BATCH_BYTES of results."""
         if not self._result_ttl_ms:
             return OUTCOME_BATCH
         sizes = accumulate(len(job.result or b"") for job in self._finishing[:ACK_BATCH])
@@ -211,24 +211,24 @@ class Acker(Service):
         """The events that the broker writes right behind the ack of these jobs."""
         return None if self._event_writer is None else partial(self._event_writer.completed, jobs)
 
-    def _see(self, jobs: list[T], settled: Settled) -> list[T]:
-        """Records the metrics of each job by its own answer; returns those that were refused."""
-        if settled.untold and self._event_writer is not None:
-            self._event_writer.miss(settled.untold, "Redis has refused them")
+    def _record_answers(self, jobs: list[T], settled: Settled) -> list[T]:
+        """Records the metrics of each job by its own answer; returns the jobs that were refused."""
+        if settled.refused_events and self._event_writer is not None:
+            self._event_writer.miss(settled.refused_events, "Redis has refused them")
         each = list(zip(jobs, settled.answers, strict=True))
         if LOST in settled.answers:
             self._may_have_orphans.set()  # an entry is not ours any more, at least not by that delivery
         if self._metrics is not None:
-            # A handler has run, also if its job was not ours to move any more.
+            # The run counts also if the job was no longer this worker's to move.
             for job, answer in each:
                 if answer != REFUSED:
                     self._metrics.tell_all(records_of(job, is_moved=answer == MOVED))
         return [job for job, answer in each if answer == REFUSED] if REFUSED in settled.answers else []
 
-    def _mend(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:
-        """Put right what can be put right; this kind is settled again after a pause."""
+    def _wait_after(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:
+        """Has this kind sent again after a pause, and reports a missing group."""
         action = action_for(error)
-        if action is ErrorAction.NO_GROUP:  # of a worker that drains nobody else may notice
+        if action is ErrorAction.NO_GROUP:  # a worker that drains does not read, so no other part notices
             self._group_gone.send()
             unsettled.failed(error, REGROUP_S)
             return
@@ -236,7 +236,7 @@ class Acker(Service):
 
 
 def cut_batches(jobs: Sequence[T]) -> list[list[T]]:
-    """The first few batches of what is to be moved, each bounded by number and by bytes; one job may be more."""
+    """Returns the first few batches, each bounded by number and by bytes; a single job may be larger."""
     batches: list[list[T]] = []
     bytes_left = 0
     for job in jobs[: MOVES_AT_ONCE * OUTCOME_BATCH]:
@@ -252,10 +252,10 @@ def cut_batches(jobs: Sequence[T]) -> list[list[T]]:
 
 
 def encode_result(job: Delivery, result: Any) -> tuple[bytes | None, str]:
-    """Or None, and why: a result that cannot be stored does not fail its job."""
+    """Returns the encoded result, or None and why: a result that cannot be stored does not fail its job."""
     try:
         return encode_data(result), ""
-    except BaseException as error:  # noqa: BLE001  to look at the user's object may raise anything
+    except BaseException as error:  # noqa: BLE001  encoding touches the user's object, which may raise anything
         kind, why = class_name(result), printable(f"{class_name(error)}: {text_of(error)}")
         log.warning(
             "the result of job %.100r (%.100r), a %.100s, cannot be stored, the job is done: %s",

@@ -14,8 +14,8 @@ from time import monotonic
 
 from .._core.delivery import Delivery
 from .._redis.broker import Broker
-from .._redis.event_batch import CompletedEvent, EventBatch
-from .._wire.event import Event
+from .._redis.event_batch import EventBatch
+from .._wire.event import CompletedEvent, Event, active_event, unstored_event
 from ..errors import RedisTrouble
 from .service import Service
 from .shared import OnDeath
@@ -57,8 +57,8 @@ class EventWriter(Service):
         epoch_s = self._epoch_s
         for job in jobs:
             started_at, ended_at = job.started_at, job.ended_at
-            started = "" if job.is_told else int((started_at + epoch_s) * 1000)
-            job.is_told = True
+            started = "" if job.has_active_event else int((started_at + epoch_s) * 1000)
+            job.has_active_event = True
             duration_us = int((ended_at - started_at) * 1_000_000)
             ended = int((ended_at + epoch_s) * 1000)
             completed.append((job.id, job.name, job.attempt + 1, started, ended, duration_us))
@@ -68,12 +68,12 @@ class EventWriter(Service):
         """The events of jobs that returned what cannot be stored: they say so, and why, to callers that wait for it."""
         events: list[Event] = []
         for job in jobs:
-            if not job.is_told:
+            if not job.has_active_event:
                 events.append(self._active(job))
-            job.is_told = True
+            job.has_active_event = True
             duration_us = int((job.ended_at - job.started_at) * 1_000_000)
-            extras = ("attempt", job.attempt + 1, "duration_us", duration_us, "stored", 0, "why", job.why_not_stored)
-            events.append(Event("completed", job.id, job.name, extras, int((job.ended_at + self._epoch_s) * 1000)))
+            at_ms, why = int((job.ended_at + self._epoch_s) * 1000), job.why_not_stored
+            events.append(unstored_event(job.id, job.name, job.attempt + 1, duration_us, why, at_ms))
         return events
 
     def tell(self, events: list[Event]) -> None:
@@ -96,24 +96,25 @@ class EventWriter(Service):
     def _tell_running(self) -> None:
         """Write that those are active of which it is not written yet; of those that have ended it is said with that."""
         # hot: with short jobs that is nearly all of them, and both events in one go cost half
-        untold, lately = [job for job in self._started if not job.is_told], max(0.0, monotonic() - SETTLED_IN_S)
+        lately = max(0.0, monotonic() - SETTLED_IN_S)
+        untold = [job for job in self._started if not job.has_active_event]
         self._started = [job for job in untold if job.ended_at > lately]
         self._tell_active([job for job in untold if job.ended_at <= lately])
 
     def tell_started(self) -> None:
         """Write that those are active of which it is not written yet."""
         jobs, self._started = self._started, []
-        self._tell_active([job for job in jobs if not job.is_told])
+        self._tell_active([job for job in jobs if not job.has_active_event])
 
     def _tell_active(self, jobs: list[Delivery]) -> None:
         for job in jobs:
-            job.is_told = True
+            job.has_active_event = True
         if jobs:
             self.tell([self._active(job) for job in jobs])
 
     def _active(self, job: Delivery) -> Event:
         at_ms = int((job.started_at + self._epoch_s) * 1000)
-        return Event("active", job.id, job.name, ("attempt", job.attempt + 1), at_ms)
+        return active_event(job.id, job.name, job.attempt + 1, at_ms)
 
     def _see_written(self, count: int, trouble: RedisTrouble | None) -> None:
         if trouble is not None:

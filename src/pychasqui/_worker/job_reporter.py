@@ -12,12 +12,12 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from .._redis.broker import Broker
-from .._wire.event import Event, bounded
+from .._wire.event import Event, progress_event
+from .._wire.job_log import cut_line
 from ..errors import RedisTrouble
 
 log = logging.getLogger("chasqui.worker")
 
-MAX_LINE_BYTES = 4096
 MAX_LINES = 1000
 
 
@@ -37,15 +37,13 @@ class JobReporter:
         return AlreadyDone()
 
     def log(self, job_id: str, line: str) -> AlreadyDone:
-        cut = line.encode("utf-8", "backslashreplace")[:MAX_LINE_BYTES].decode("utf-8", "ignore")
-        self._in_loop(self._broker.add_log_line, job_id, cut, MAX_LINES, self._kept_ms, _report)
+        self._in_loop(self._broker.add_log_line, job_id, cut_line(line), MAX_LINES, self._kept_ms, _report)
         return AlreadyDone()
 
     def _send_progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> None:
         self._broker.set_progress(job_id, percent, self._kept_ms, _report)
         if self._tell is not None:
-            said = tuple(bounded(word) if isinstance(word, str) else word for word in extras)
-            self._tell([Event("progress", job_id, job_name, ("progress", percent, *said))])
+            self._tell([progress_event(job_id, job_name, percent, extras)])
 
     def _in_loop(self, function: Callable[..., None], *arguments: Any) -> None:
         assert self._loop is not None

@@ -21,16 +21,16 @@ log = logging.getLogger("chasqui.worker")
 
 T = TypeVar("T")
 
-REFUSED_BYTES = 64 * 2**20  # jobs that Redis refuses do not keep others from being read, up to that
+REFUSED_BYTES = 64 * 2**20  # up to this, jobs that Redis refuses do not stop the reading of others
 
 
 class Unsettled(Generic[T]):
-    """`waiting` is sent by the acker; `refused` joins it again after a pause."""
+    """Outcomes of one kind: the acker sends `waiting`; `refused` joins it after a pause."""
 
     def __init__(self, consumer: str, what: str) -> None:
         self.waiting: list[T] = []
         self.refused: list[T] = []
-        self.bytes = 0  # what all of them take, as far as that is counted
+        self.bytes = 0  # of both lists, for kinds that count it
         self.is_refused = False  # the last call was refused in a way that another try does not solve
         self._outage = Outage(
             f"worker {consumer} cannot {what}, keeps trying, and leaves them pending meanwhile",
@@ -47,12 +47,12 @@ class Unsettled(Generic[T]):
         return len(self.waiting) + len(self.refused)
 
     def held(self) -> list[T]:
-        """Also called from another thread: a list is copied in one step, and one of these copies has what moves."""
+        """All of them. Another thread calls it, too: a copy is one step, and one of them has an outcome that moves."""
         return [*self.refused.copy(), *self.waiting.copy(), *self.refused.copy()]
 
     @property
     def wait_s(self) -> float:
-        """How long to wait until something can be sent; 0 if it can be now, infinite if there is nothing."""
+        """Seconds until something can be sent; infinite if there is nothing."""
         if self.waiting:
             at = self._not_before
         elif self.refused:
@@ -72,13 +72,13 @@ class Unsettled(Generic[T]):
         self.waiting[:count] = unanswered  # in one step: the heartbeat's thread looks at it
 
     def take_up_refused(self) -> None:
-        """Some whose pause is over are sent again, behind the others."""
+        """Appends some of the refused to `waiting` if their pause is over."""
         if self.refused and monotonic() >= self._again_at:
             self.waiting += self.refused[:OUTCOME_BATCH]
             del self.refused[:OUTCOME_BATCH]
 
     def answered(self, refused: list[T], refusal: str) -> None:
-        """Redis has answered for each; `refused` have left `waiting`."""
+        """Redis has answered for each of a batch; `refused` are no longer in `waiting`."""
         self._outage.end()
         self.is_refused, self._not_before = False, 0.0
         if refused:
@@ -87,7 +87,7 @@ class Unsettled(Generic[T]):
             self._refusals.end()
 
     def failed(self, error: RedisTrouble, pause_s: float | None = None) -> None:
-        """Redis has answered for none of them."""
+        """Redis has answered for none of a batch."""
         if pause_s is None:
             pause_s = self._outage.pause_after(error)
             self.is_refused = action_for(error) is ErrorAction.FATAL
@@ -95,7 +95,7 @@ class Unsettled(Generic[T]):
 
 
 class UnsettledOutcomes:
-    """What has ended here and Redis does not know of yet, by the way in which it is settled."""
+    """All outcomes that Redis has not confirmed yet, by kind."""
 
     def __init__(self, consumer: str) -> None:
         self.done = Unsettled[Delivery](consumer, "ack jobs")
@@ -104,7 +104,7 @@ class UnsettledOutcomes:
         self.dead = Unsettled[Buried](consumer, "bury dead jobs")
 
     def count(self) -> int:
-        """How many there are, without those that Redis refuses."""
+        """How many there are, without those that Redis refuses, up to REFUSED_BYTES of them."""
         count = len(self.done.waiting) + len(self.finishing.waiting)
         for moves in (self.failed, self.dead):
             if moves.bytes > REFUSED_BYTES:

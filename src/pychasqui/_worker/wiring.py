@@ -15,7 +15,7 @@ from .._redis.broker import Broker
 from .._redis.connector import Connector
 from .._redis.keys import Keys
 from .._redis.repeatables import RepeatablesBroker
-from .._wire.event import Event
+from .._wire.event import drained_event
 from ..job import Job
 from ..metrics import GuardedSinks
 from ..tracing import RunHandler, SpanOrigin, find_tracing
@@ -188,7 +188,7 @@ def build(
         reclaimer=reclaimer,
         block_ms=config.read_block_ms,
         max_reply_bytes=max(2 * config.prefetch_bytes, FEWEST_REPLY_BYTES),  # twice what is expected
-        on_drained=None if event_writer is None else partial(event_writer.tell, [Event("drained")]),
+        on_drained=None if event_writer is None else partial(event_writer.tell, [drained_event()]),
     )
 
     thread = LoopThread("heartbeat", on_death)

@@ -1,0 +1,19 @@
+"""An entry of a job's log has one field, `line`, of at most MAX_LINE_BYTES."""
+
+from __future__ import annotations
+
+from .entry import Entry
+from .lenient import read_pairs, read_text
+
+LINE = "line"
+MAX_LINE_BYTES = 4096
+
+
+def cut_line(line: str) -> str:
+    """Cuts a line to its bound, at the end of a character."""
+    return line.encode("utf-8", "backslashreplace")[:MAX_LINE_BYTES].decode("utf-8", "ignore")
+
+
+def read_line(entry: Entry) -> str | None:
+    """Returns the line, whatever its field is called; None if the entry has none."""
+    return read_text(next(iter(read_pairs(entry[1]).values()), None))
