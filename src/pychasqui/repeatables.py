@@ -183,7 +183,7 @@ def _check_key(key: Any) -> str:
         return ""
     _check_given(key)
     if not key.isprintable() or len(key.encode()) > MAX_KEY_BYTES:
-        raise InvalidArgument(f"key {key[:100]!r} must be printable, not blank, and {MAX_KEY_BYTES} bytes at the most")
+        raise InvalidArgument(f"key {key[:100]!r} must be printable, not blank, and at most {MAX_KEY_BYTES} bytes")
     return str(key)
 
 
