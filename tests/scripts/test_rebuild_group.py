@@ -442,19 +442,19 @@ class TestBounds:
         return abandoned, held
 
     def test_a_large_group_is_recreated_in_several_calls(self, group: Group) -> None:
-        abandoned, held = self._lose_group(group, 2500)
+        abandoned, held = self._lose_group(group, 1200)
         answers: list[int] = []
         while not answers or not answers[-1]:
             group.client.config_resetstat()
             answers.append(group.rebuild_group("a", {held: 1}))
-            assert group.client.info("commandstats")["cmdstat_xclaim"]["calls"] <= 1012
+            assert group.client.info("commandstats")["cmdstat_xclaim"]["calls"] <= 512
         assert answers == [0, 0, 1]
         assert group.holds == dict.fromkeys(abandoned, Hold(HEIR, 0)) | {held: Hold("a", 1)}
         assert group.lease(HEIR) == 0
         assert not group.client.exists(REPORTS)
 
     def test_the_entries_of_a_worker_are_its_own_from_the_first_call_on(self, group: Group) -> None:
-        _, held = self._lose_group(group, 1500)
+        _, held = self._lose_group(group, 700)
         assert group.rebuild_group("a", {held: 1}) == 0
         assert group.holds[held] == Hold("a", 1)
 
@@ -465,12 +465,13 @@ class TestBounds:
         (held,) = group.deliver_to("a")
         group.destroy()
         assert group.rebuild_group("a", {held: 1}) == 0
-        assert len(group.holds) == 21
-        assert [group.rebuild_group("a", {held: 1}) for _ in range(2)] == [0, 1]
+        assert len(group.holds) == 5
+        while not group.rebuild_group("a", {held: 1}):
+            assert len(group.holds) % 4 == 1
         assert len(group.holds) == 41
 
     def test_no_worker_renews_until_the_group_is_complete(self, group: Group) -> None:
-        _, held = self._lose_group(group, 1500)
+        _, held = self._lose_group(group, 700)
         group.rebuild_group("a", {held: 1})
         with pytest.raises(redis.ResponseError, match="NOGROUP"):
             group.renew_lease("a", held)
@@ -478,21 +479,21 @@ class TestBounds:
         assert group.renew_lease("a", held) == []
 
     def test_the_lease_goes_on_meanwhile(self, group: Group) -> None:
-        _, held = self._lose_group(group, 2500)
+        _, held = self._lose_group(group, 1200)
         group.rebuild_group("a", {held: 1})
         group.client.zadd(KEYS.workers, {"a": 5})
         group.rebuild_group("a", {held: 1})
         assert (group.lease("a") or 0) > group.now_ms
 
     def test_a_worker_that_starts_later_goes_on_where_others_died(self, group: Group) -> None:
-        abandoned, held = self._lose_group(group, 1500)
+        abandoned, held = self._lose_group(group, 700)
         group.rebuild_group("a", {held: 1})
         assert group.client.pttl(REPORTS) > 10 * LEASE_MS
         assert group.rebuild_group("newcomer") == 1
         assert group.holds.keys() == {*abandoned, held}
 
     def test_an_entry_that_is_done_meanwhile_does_not_come_back(self, group: Group) -> None:
-        abandoned, held = self._lose_group(group, 1500)
+        abandoned, held = self._lose_group(group, 700)
         group.rebuild_group("a", {held: 1})
         group.client.xack(KEYS.stream, GROUP, held)
         group.client.xdel(KEYS.stream, held)
@@ -500,7 +501,7 @@ class TestBounds:
         assert group.holds.keys() == set(abandoned)
 
     def test_a_group_that_is_lost_again_meanwhile_is_recreated_from_the_start(self, group: Group) -> None:
-        abandoned, held = self._lose_group(group, 1500)
+        abandoned, held = self._lose_group(group, 700)
         group.rebuild_group("a", {held: 1})
         group.destroy()
         answers = [group.rebuild_group("a", {held: 1}) for _ in range(2)]
@@ -508,7 +509,7 @@ class TestBounds:
         assert group.holds == dict.fromkeys(abandoned, Hold(HEIR, 0)) | {held: Hold("a", 1)}
 
     def test_entries_added_meanwhile_are_read_as_new(self, group: Group) -> None:
-        _, held = self._lose_group(group, 1500)
+        _, held = self._lose_group(group, 700)
         group.rebuild_group("a", {held: 1})
         added = group.add(3)
         assert group.read("b", 10) == added

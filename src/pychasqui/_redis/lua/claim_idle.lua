@@ -15,7 +15,7 @@
 local stream, workers = KEYS[1], KEYS[2]
 local group, consumer, min_idle_ms, count = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local bytes_left, max_entry_bytes = tonumber(ARGV[5]), tonumber(ARGV[6])
-local most_seen = 5000  -- 5 ms
+local most_seen = 2000  -- 2 ms
 
 -- include lib/bounded_fields.lua
 -- include lib/claim_entry.lua
