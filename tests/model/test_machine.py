@@ -469,7 +469,8 @@ class Machine(RuleBasedStateMachine):
         spared = {worker.name, None, *self.model.leases}
         lying = [i for i, entry in self.model.entries.items() if entry.is_idle and entry.owner not in spared]
         taken = self.wait(self.broker.claim_idle(GROUP, worker.name, MIN_IDLE_MS, count, BOUNDS))
-        self._receive(worker, taken, sorted(lying, key=order)[:count], fault, starts=starts)
+        lying.sort(key=lambda entry_id: (self.model.entries[entry_id].owner, order(entry_id)))  # consumer by consumer
+        self._receive(worker, taken, lying[:count], fault, starts=starts)
 
     # Ends -----------------------------------------------------------------------------------------------------------
 
