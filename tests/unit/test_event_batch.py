@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import hiredis
 import pytest
 
+from pychasqui._redis.broker import Broker
+from pychasqui._redis.connection import Connection
 from pychasqui._redis.event_batch import EventBatch, send_events
+from pychasqui._redis.keys import Keys
 from pychasqui._redis.scripts import WRITE_COMPLETED, WRITE_EVENTS
 from pychasqui._redis.socket import Socket
 from pychasqui._wire.event import CompletedEvent, Event
@@ -94,3 +98,11 @@ def test_a_script_that_the_server_has_lost_is_sent_as_text_with_the_next_events(
         desk.socket.answers[-1](ReplyError("NOSCRIPT No matching script"))
     assert [words[0] for words in desk.socket.sent] == [b"EVALSHA", b"EVAL"]
     assert [count for count, _ in desk.written] == [1, 1]
+
+
+def test_events_are_dropped_while_the_connection_is_lost() -> None:
+    written: list[tuple[int, str]] = []
+    lost = cast(Connection, SimpleNamespace(live_socket=lambda: None))
+    batch = EventBatch(1000, lambda count, trouble: written.append((count, str(trouble))), [Event("drained")], [FIRST])
+    Broker(lost, Keys("q")).write_events(batch)
+    assert written == [(2, "the connection is lost")]
