@@ -20,6 +20,7 @@ from ._wire.msgpack import decode_data, encode_data
 from .errors import DecodeError, InvalidArgument, InvalidType, NotSupportedError
 from .job import Job
 from .queue import Queue
+from .standalone import Scheduler as Scheduler  # was defined here, and stays importable from here
 from .worker import Worker
 
 
