@@ -54,7 +54,7 @@ def test_the_wheel_needs_four_small_libraries_and_no_more(built: dict[str, Path]
         metadata = Parser().parsestr(wheel.read(next(name for name in names if name.endswith("/METADATA"))).decode())
     needed = metadata.get_all("Requires-Dist") or []
     assert {re.split(r"[<>=; ]", need)[0] for need in needed if "extra ==" not in need} == RUNTIME
-    assert set(metadata.get_all("Provides-Extra") or []) == {"cli", "embedded", "fast", "otel"}
+    assert set(metadata.get_all("Provides-Extra") or []) == {"cli", "embedded", "fast", "otel", "prometheus"}
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"pychasqui"}
     assert "pychasqui/py.typed" in names
     assert "pychasqui/_redis/lua/add.lua" in names

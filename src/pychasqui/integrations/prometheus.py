@@ -1,0 +1,51 @@
+"""Metrics for programs that have a `prometheus_client` registry of their own. Needs the extra `prometheus`.
+
+    sink = PrometheusSink("emails")
+    REGISTRY.register(SinkCollector(sink))
+    worker = Worker("emails", handle, metrics=sink)
+
+PrometheusSink counts in plain ints and renders them itself; SinkCollector gives a registry the same numbers. A program
+without a registry needs none of this: `Worker(metrics_port=...)` and QueueExporter serve pages by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from .._http.prometheus_sink import PrometheusSink
+from ..exporter import QueueExporter
+
+__all__ = ["PrometheusSink", "QueueExporter", "SinkCollector"]
+
+RENDER_ATTEMPTS = 5
+
+
+class SinkCollector(Collector):
+    """Gives a registry the numbers of one PrometheusSink, or of one for each queue."""
+
+    def __init__(self, *sinks: PrometheusSink) -> None:
+        self._sinks = sinks
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, Metric] = {}
+        for sink in self._sinks:
+            for family in text_string_to_metric_families(_render(sink)):
+                if family.name in families:  # a registry wants each name once
+                    families[family.name].samples.extend(family.samples)
+                else:
+                    families[family.name] = family
+        yield from families.values()
+
+
+def _render(sink: PrometheusSink) -> str:
+    """A registry may collect in a thread, while the event loop adds a label to a metric: then it renders again."""
+    for _ in range(RENDER_ATTEMPTS - 1):
+        try:
+            return sink.render()
+        except RuntimeError:  # a dict has changed its size
+            continue
+    return sink.render()
