@@ -74,8 +74,7 @@ class Adder:
         waiter = loop.create_future()
         batch.hold(envelope, name, job_id, waiter)
         if options is not PLAIN or batch.options is not None:
-            batch.options = batch.options or [PLAIN] * (len(batch.ids) - 1)
-            batch.options.append(options)
+            batch.hold_options(options)
         if len(batch.waiters) >= ADD_BATCH_JOBS or batch.bytes >= ADD_BATCH_BYTES:
             self._waiting.append(batch)
             self._gathering = None
@@ -96,10 +95,10 @@ class Adder:
             session.add_numbered(self._number, envelope, name)
         else:
             session.add_one(slot, self._number, bound, envelope, name)
-        batch, waiter = PendingBatch(loop.time() + self._timeout_s, 1, bound), loop.create_future()
-        batch.is_remembered = is_remembered
+        batch = PendingBatch(loop.time() + self._timeout_s, 1, bound, is_remembered=is_remembered)
+        waiter = loop.create_future()
         batch.hold(envelope, name, job_id, waiter)
-        batch.slot, batch.number = slot, self._number
+        batch.assign(self._number, slot)
         self._sent.add(batch)
         session.expect(batch.deadline, partial(self._answered, batch))
         return waiter
@@ -119,10 +118,8 @@ class Adder:
         The answer is a letter for each job.
         """
         batch = PendingBatch(loop.time() + self._timeout_s, room_for, self._max_stream_len if room_for else 0)
-        batch.envelopes, batch.names, batch.ids, batch.options = envelopes, names, ids, options
-        batch.is_bulk, batch.replicas = True, replicas
         waiter: asyncio.Future[str] = loop.create_future()
-        batch.waiters.append(waiter)
+        batch.hold_bulk(envelopes, names, ids, options, waiter, replicas)
         self._waiting.append(batch)
         self._flush()
         return waiter
@@ -154,7 +151,7 @@ class Adder:
             else:
                 return
             self._number += 1
-            batch.number, batch.slot = self._number, self._free_slots.pop()
+            batch.assign(self._number, self._free_slots.pop())
             self._send(batch)
 
     def _send(self, batch: PendingBatch) -> None:
@@ -203,7 +200,7 @@ class Adder:
 
     def _troubled(self, batch: PendingBatch, error: ChasquiError) -> None:
         if not isinstance(error, ReplyError):  # a refusal is an answer; whatever else there is, is none
-            batch.is_in_doubt = True
+            batch.doubt()
         action = action_for(error) if isinstance(error, RedisTrouble) else ErrorAction.FATAL
         if action is ErrorAction.NO_SCRIPT:
             self._adds.forget_scripts()

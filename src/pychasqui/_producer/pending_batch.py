@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from .._core.options import AddOptions
+from .._core.options import PLAIN, AddOptions
 from .._redis.adding import read_added, read_added_with_options, read_numbered_add
 from ..errors import ChasquiError, QueueFull
 from ..metrics import JobsAdded
@@ -35,7 +35,7 @@ class PendingBatch:
         "waiters",
     )
 
-    def __init__(self, deadline: float, needed: int, max_stream_len: int) -> None:
+    def __init__(self, deadline: float, needed: int, max_stream_len: int, *, is_remembered: bool = False) -> None:
         self.envelopes: list[bytes] = []
         self.names: list[bytes] = []
         self.ids: list[str] = []
@@ -49,7 +49,7 @@ class PendingBatch:
         self.is_bulk = False
         self.is_in_doubt = False  # it was sent, and nobody knows whether it has arrived
         self.replicas = 0  # how many must have it before it counts as added
-        self.is_remembered = False  # by the server: it is a single job that was sent without the ledger
+        self.is_remembered = is_remembered  # by the server: it is a single job that was sent without the ledger
 
     def hold(self, envelope: bytes, name: bytes, job_id: str, waiter: asyncio.Future[str]) -> None:
         self.envelopes.append(envelope)
@@ -57,6 +57,32 @@ class PendingBatch:
         self.ids.append(job_id)
         self.bytes += len(envelope)
         self.waiters.append(waiter)
+
+    def hold_options(self, options: AddOptions) -> None:
+        """The options of the last job; those before it are plain unless they have some."""
+        self.options = self.options or [PLAIN] * (len(self.ids) - 1)
+        self.options.append(options)
+
+    def hold_bulk(
+        self,
+        envelopes: list[bytes],
+        names: list[bytes],
+        ids: list[str],
+        options: list[AddOptions] | None,
+        waiter: asyncio.Future[str],
+        replicas: int,
+    ) -> None:
+        self.envelopes, self.names, self.ids, self.options = envelopes, names, ids, options
+        self.is_bulk, self.replicas = True, replicas
+        self.waiters.append(waiter)
+
+    def assign(self, number: int, slot: int) -> None:
+        """The number and the slot of the ledger under which the batch is sent."""
+        self.number, self.slot = number, slot
+
+    def doubt(self) -> None:
+        """It was sent, and its answer is lost."""
+        self.is_in_doubt = True
 
     def settle(self, reply: int | bytes) -> None:
         """How many plain jobs were taken from the front, or a letter for each job; the others found no room."""
