@@ -58,7 +58,7 @@ def prepare(peers: Iterable[Peer]) -> dict[str, str]:
 
 
 def prepare_venv(home: str, packages: tuple[str, ...]) -> Path:
-    """A virtual environment with these packages; made anew when the list has changed."""
+    """Returns a virtual environment with these packages; makes it again when the list has changed."""
     folder, stamp = BENCH / home, BENCH / home / ".packages"
     if not (stamp.exists() and stamp.read_text() == "\n".join(packages)):
         print(f"setting up .bench/{home}: {' '.join(packages)}", flush=True)

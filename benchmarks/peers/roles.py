@@ -100,7 +100,7 @@ def sum_of(*commands: tuple[str, ...]) -> Callable[[Wire], int]:
 
 
 async def all_of(calls: list[Callable[[], Awaitable[Any]]], *, at_once: int = 50) -> None:
-    """Every call, so many at a time: the best way to add many jobs with a library that has no bulk add."""
+    """Runs every call, `at_once` at a time: the best way to add many jobs with a library that has no bulk add."""
     waiting = iter(calls)
 
     async def caller() -> None:

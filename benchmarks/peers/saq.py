@@ -1,7 +1,7 @@
 """SAQ: finished jobs are kept for one second instead of ten minutes; hiredis as its documentation advises.
 
-Its `batch()` watches jobs for errors and sends them one by one, so many jobs are added by concurrent calls, and the
-limit of concurrent operations (20) is raised to what those calls use.
+Its `batch()` watches jobs for errors and sends them one by one. Many jobs are therefore added by concurrent calls,
+and the limit of concurrent operations (20) is raised to what those calls use.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Inspector:
         return None if entry is None else _view("dead", entry)
 
     async def whereabouts(self, job_id: str) -> str:
-        """Where a job is and whether anybody is there to run it, in words for whoever has waited for it in vain."""
+        """Says in a sentence where a job is and how many workers live, for the error of a wait that timed out."""
         view, alive = await self.get_job(job_id), await self._broker().readers()
         if view is None:
             state = "is done, or was never added, or is further back than the first thousand of its state"

@@ -11,15 +11,15 @@ from ._core.user_objects import plain
 from ._wire.envelope import read_extra
 from .errors import InvalidArgument
 
-MAX_PROGRESS = 1e300  # past it, arithmetic ends somewhere
-SCHEDULED_AT = "s"  # the extra that says for when a job was fired
+MAX_PROGRESS = 1e300  # 100 times a larger number may overflow
+SCHEDULED_AT = "s"  # the extra with the time for which a repeatable fired the job
 
 
 class Job(msgspec.Struct, eq=False):
     """One job: what was added, and which run of it this is.
 
-    It belongs to whoever holds it. The worker keeps a record of its own (`_core/delivery.py`) and never looks at it
-    again, so a handler may change it as it likes.
+    A handler may change its Job as it likes: the worker keeps its own record (`_core/delivery.py`) and never reads the
+    Job again.
     """
 
     # hot: a Struct takes 0.1 us to build, a frozen dataclass with slots 0.8
@@ -27,48 +27,54 @@ class Job(msgspec.Struct, eq=False):
     id: str
     name: str
     data: Any
-    attempt: int = 0  # earlier runs that failed: 0 on the first
-    created_at_ms: int = 0  # by the adding machine's clock
-    _reporter: Any = None  # where its handler says how far it is,
-    _own_id: str = ""
-    _own_name: str = ""  # and of which job, whatever becomes of the fields above
+    attempt: int = 0  # earlier runs that failed: 0 in the first run
+    created_at_ms: int = 0  # by the clock of the machine that added it
+    _reporter: Any = None  # sends progress and log lines; set while a handler runs
+    _own_id: str = ""  # the id and name that it sends, also if a handler changes the fields above
+    _own_name: str = ""
     _extras: bytes = b""
-    _queue: Any = None  # the Queue that added it, to ask for its result
-    is_new: bool = True  # as add() returns it: False if a job of this id was there already
-    has_replaced: bool = False  # and if that one was waiting and has this job's data now
+    _queue: Any = None  # the Queue that added it, for wait_for_result()
+    is_new: bool = True  # set by add(): False if a job of this id existed already
+    has_replaced: bool = False  # set by add(): True if that job was waiting and now has this job's data
 
     async def wait_for_result(self, *, timeout: float = 30.0, poll_interval: float | None = None) -> Any:  # noqa: ASYNC109
-        """What the handler returns; see Queue.wait_for_result(). Nothing is polled: poll_interval has no effect."""
+        """Waits for what the handler returns; see Queue.wait_for_result().
+
+        `poll_interval` has no effect: nothing is polled.
+        """
         if self._queue is None:
-            raise RuntimeError("this job does not come from add(): ask Queue.wait_for_result() with its id")
+            raise RuntimeError("this job was not returned by add(): call Queue.wait_for_result() with its id")
         return await self._queue.wait_for_result(self.id, timeout=timeout)
 
     def progress(self, done: float, total: float = 100, note: str = "") -> Awaitable[None]:
-        """Say how far the handler is; whoever waits or watches can see it. May be awaited, waits for nothing."""
+        """Reports the handler's progress, as an event and for Queue.get_job_progress().
+
+        Returns at once; may be awaited.
+        """
         for field, value in (("done", done), ("total", total)):
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < MAX_PROGRESS:
                 raise InvalidArgument(f"{field} is {value!r}, must be a number from 0 to {MAX_PROGRESS:g}"[:300])
         if not total:
-            raise InvalidArgument("total is 0, must be more than that")
+            raise InvalidArgument("total is 0, must be more than 0")
         done, total = _plain_number(done), _plain_number(total)
         percent = 100 if done >= total else int(100 * done / total)
         extras = ("done", f"{done:g}", "total", f"{total:g}") + (("note", plain(str(note))) if note else ())
-        said: Awaitable[None] = self._at_desk().progress(self._own_id, self._own_name, percent, extras)
-        return said
+        sent: Awaitable[None] = self._find_reporter().progress(self._own_id, self._own_name, percent, extras)
+        return sent
 
     def log(self, line: str) -> Awaitable[None]:
-        """Add a line to the job's log, which Queue.get_job_logs() shows. May be awaited, waits for nothing."""
-        said: Awaitable[None] = self._at_desk().log(self._own_id, plain(str(line)))
-        return said
+        """Adds a line to the job's log, which Queue.get_job_logs() returns. Returns at once; may be awaited."""
+        sent: Awaitable[None] = self._find_reporter().log(self._own_id, plain(str(line)))
+        return sent
 
-    def _at_desk(self) -> Any:
+    def _find_reporter(self) -> Any:
         if self._reporter is None or type(self._own_id) is not str or type(self._own_name) is not str:
-            raise RuntimeError("only a handler can say how far its job is, with the job that it was given")
+            raise RuntimeError("only a handler can report progress and log lines, on the job that it was given")
         return self._reporter
 
     @property
     def scheduled_at_ms(self) -> int | None:
-        """The time for which a repeatable fired this job; None for a job that was added."""
+        """The time for which a repeatable fired this job; None if the job was added by a call."""
         scheduled_at_ms = read_extra(self._extras, SCHEDULED_AT) if self._extras else None
         return scheduled_at_ms if isinstance(scheduled_at_ms, int) else None
 
@@ -82,11 +88,11 @@ class Job(msgspec.Struct, eq=False):
 
 
 class AddedJob(Job, gc=False):
-    """The Job that add() returns. What it holds has just been encoded, so nothing in it refers back to it."""
+    """The Job that add() returns. Its data has just been encoded, so it contains no reference cycle."""
 
-    # hot: 15 to 30 % of a bulk's time; the garbage collector does not go through thousands of them
+    # hot: saves 15 to 30 % of a bulk's time: the garbage collector skips thousands of them
 
 
 def _plain_number(number: float) -> float:
-    """The same number, without a class of its own."""
+    """The same number as a plain int or float, not of a subclass."""
     return int.__pos__(number) if isinstance(number, int) else float.__pos__(number)

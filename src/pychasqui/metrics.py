@@ -1,7 +1,7 @@
-"""Where workers and queues tell in numbers what they do: the records, who receives them, and one that keeps them.
+"""Metrics: the records that workers and queues make, the MetricsSink that receives them, and one that keeps them.
 
-A record is told once Redis has answered: what is counted has happened. Sinks are the user's, are called in the
-event loop of whoever tells, and must not wait for anything; one that raises harms nobody.
+A record is made once Redis has answered, so what is counted has happened. A sink is the user's object. It is called in
+the event loop of the worker or queue and must not block. If it raises, the error is logged and jobs go on.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ log = logging.getLogger("chasqui.worker")
 
 
 class PromoterTick(msgspec.Struct, frozen=True):
-    """The promoter has looked for due jobs."""
+    """The promoter has looked for due jobs once."""
 
     promoted: int
-    depth: int  # how many are delayed still
-    oldest_pending_lag_ms: int  # for how long the first of them has been due; 0 if it is not
+    depth: int  # jobs that are still delayed
+    oldest_pending_lag_ms: int  # for how long the first of them has been due; 0 if it is not due yet
 
 
 class LockOutcome(msgspec.Struct, frozen=True):
-    """Who leads has changed, as this process sees it: it does (acquired), or another (held)."""
+    """The leader has changed, as this process sees it: this process leads now (acquired), or another one (held)."""
 
     outcome: Literal["acquired", "held"]
     role: Literal["promoter", "scheduler"] = "promoter"
 
 
 class ReaderBatch(msgspec.Struct, frozen=True):
-    """Entries have come, those that cannot be run among them."""
+    """A worker has received a batch of entries, including entries that it cannot run."""
 
     size: int
-    reclaimed: int  # how many of them another run had begun with
+    reclaimed: int  # entries among them that were delivered before
 
 
 class JobOutcome(msgspec.Struct, frozen=True):
     """A handler has run."""
 
-    kind: Literal["ok", "err", "panic"]  # panic: it raised what is not an Exception
+    kind: Literal["ok", "err", "panic"]  # panic: it raised a BaseException that is not an Exception
     attempt: int  # 1 for the first run
     handler_duration_us: int
     name: str = ""
@@ -51,7 +51,7 @@ class JobOutcome(msgspec.Struct, frozen=True):
 class RetryScheduled(msgspec.Struct, frozen=True):
     """A failed job waits for its next run."""
 
-    attempt: int  # which that will be
+    attempt: int  # the number of that run
     backoff_ms: int
     name: str = ""
 
@@ -60,12 +60,12 @@ class DlqRouted(msgspec.Struct, frozen=True):
     """A job is in the dead letters."""
 
     reason: str
-    attempt: int  # the runs that it had; 0 if it could not be run at all
+    attempt: int  # how many runs it had; 0 if it could not be run at all
     name: str = ""
 
 
 class JobsAdded(msgspec.Struct, frozen=True):
-    """Jobs of one name are in Redis that were not there before."""
+    """Redis has added jobs of one name."""
 
     count: int
     mode: Literal["now", "delayed", "repeat"]  # repeat: a repeatable has fired
@@ -73,9 +73,9 @@ class JobsAdded(msgspec.Struct, frozen=True):
 
 
 class RedisAnswered(msgspec.Struct, frozen=True):
-    """Redis has done what a worker asked of it, or could not be asked. Of workers with a sink that wants to know."""
+    """A call of a worker to Redis has ended, in success or failure. Made only for sinks that have `redis_answered`."""
 
-    command: str  # ack, finish, store, reschedule, bury or promote; each of a whole batch
+    command: str  # ack, finish, store, reschedule, bury or promote; one call settles a whole batch
     seconds: float
 
 
@@ -83,10 +83,10 @@ Record = PromoterTick | LockOutcome | ReaderBatch | JobOutcome | RetryScheduled 
 
 
 class MetricsSink(Protocol):
-    """Receives the records. Methods that are missing are not missed: have those that you need."""
+    """Receives the records. Every method is optional."""
 
     def promoter_tick(self, tick: PromoterTick) -> None:
-        """Not told by processes that do not lead, unless they have promoted something."""
+        """Called in the process that leads, and in another one only if it has promoted jobs."""
 
     def promoter_lock_outcome(self, outcome: LockOutcome) -> None: ...
     def reader_batch(self, batch: ReaderBatch) -> None: ...
@@ -148,48 +148,50 @@ class InMemorySink(MetricsSink):
 
 
 class GuardedSinks:
-    """What workers and queues tell their sinks through. An error in one is logged once, then counted."""
+    """Passes records on to the sinks of a worker or queue. Logs the first error of a sink, and counts the others."""
 
     def __init__(self, sinks: Sequence[object]) -> None:
-        self.refused = 0  # records that a sink has raised at
-        self._told = {kind: _methods(sinks, method) for kind, method in METHODS.items()}
-        # hot: a sink that takes a batch as it is spares a record for each job
+        self.refused = 0  # calls in which a sink has raised
+        self._methods = {kind: _methods(sinks, method) for kind, method in METHODS.items()}
+        # hot: a sink with jobs_done takes the batch as it is, which saves a record for each job
         whole = [sink for sink in sinks if hasattr(sink, "jobs_done")]
-        self._told_whole = _methods(whole, "jobs_done")
-        self._told_each = _methods([sink for sink in sinks if not any(sink is other for other in whole)], "job_outcome")
+        self._for_batches = _methods(whole, "jobs_done")
+        self._for_each_job = _methods(
+            [sink for sink in sinks if not any(sink is other for other in whole)], "job_outcome"
+        )
 
     def want(self, kind: type[Record]) -> bool:
-        """Whether any of them has a method for it."""
-        return bool(self._told[kind])
+        """Whether any sink has a method for this kind of record."""
+        return bool(self._methods[kind])
 
-    def tell(self, record: Record) -> None:
-        for method in self._told[type(record)]:
+    def record(self, record: Record) -> None:
+        for method in self._methods[type(record)]:
             self._call(method, record)
 
-    def tell_all(self, records: Sequence[Record]) -> None:
+    def record_all(self, records: Sequence[Record]) -> None:
         for record in records:
-            self.tell(record)
+            self.record(record)
 
     def jobs_done(self, jobs: list[Delivery]) -> None:
-        """A batch of jobs is done and acked."""
-        for method in self._told_whole:
+        """Records a batch of jobs that are done and acked."""
+        for method in self._for_batches:
             self._call(method, jobs)
-        if self._told_each:
+        if self._for_each_job:
             for job in jobs:
                 outcome = outcome_of(job, "ok")
-                for method in self._told_each:
+                for method in self._for_each_job:
                     self._call(method, outcome)
 
-    def _call(self, method: Callable[[Any], object], told: object) -> None:
+    def _call(self, method: Callable[[Any], object], record: object) -> None:
         try:
-            method(told)
+            method(record)
         except BaseException as error:  # noqa: BLE001  a sink is the user's, and may raise anything
-            self._see(error)
+            self._log_error(error)
 
-    def _see(self, error: BaseException) -> None:
+    def _log_error(self, error: BaseException) -> None:
         self.refused += 1
         if self.refused == 1:
-            log.error("a metrics sink has raised, jobs go on; more of it is only counted", exc_info=error)
+            log.error("a metrics sink has raised; jobs go on, and further errors are only counted", exc_info=error)
         elif self.refused in (10, 1000, 100_000):
             log.warning("a metrics sink has raised %d times", self.refused)
 

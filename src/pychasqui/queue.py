@@ -58,7 +58,7 @@ class Queue(OfficialNames):
             client_name=f"chasqui-queue-{config.name}",
             credential_provider=config.credential_provider,
         )
-        self._tell = None if config.metrics is None else GuardedSinks([config.metrics]).tell
+        self._record = None if config.metrics is None else GuardedSinks([config.metrics]).record
         self._session: QueueSession | None = None
         self._results: Results | None = None
         self._is_closed = False
@@ -101,7 +101,7 @@ class Queue(OfficialNames):
 
         job_id                there is one job of this id until it is done; a second add changes nothing, and `is_new`
                               of the returned job is False
-        delay_ms              run it so many ms later, or at a time (a datetime; a naive one is UTC), by the server's
+        delay_ms              run it this many ms later, or at a time (a datetime; a naive one is UTC), by the server's
                               clock
         delay                 run it that much later
         attempts              how many runs it has in all, instead of the worker's max_attempts
@@ -281,7 +281,7 @@ class Queue(OfficialNames):
         if session is not None and not session.loop.is_closed():
             raise WrongLoop(f"queue {self.name!r} belongs to another event loop; make one per loop")
         self._results = None
-        self._session = QueueSession(self._config, self._connector, self._encoder, tell=self._tell, queue=self)
+        self._session = QueueSession(self._config, self._connector, self._encoder, record=self._record, queue=self)
         return self._session
 
     async def close(self) -> None:

@@ -50,7 +50,7 @@ class _StandaloneLeader(Lifecycle):
         self.holder_id = checks.check_consumer_name("holder_id", holder_id)
         connector = Connector(redis_url, tls=tls, client_name=client_name, credential_provider=credential_provider)
         super().__init__(kind, queue_name, connector)
-        self._record = None if metrics is None else GuardedSinks([metrics]).tell
+        self._record = None if metrics is None else GuardedSinks([metrics]).record
         lease_ms = 1000 * checks.check_int("lock_ttl_secs", lock_ttl_secs, 1, default=self._lease_ms // 1000 or 1)
         if lock_ttl_secs is not None:
             self._lease_ms = min(lease_ms, limits.MAX_LEASE_MS)

@@ -1,7 +1,7 @@
-"""Where traces come in: what a Queue and a Worker ask of whoever traces their jobs, and how they find it.
+"""The tracing interface of Queue and Worker, and how an implementation is found.
 
-A trace's context travels behind the envelope as extras: official consumers pass over them, and they go along through
-delays, retries, dead letters and replays. `integrations/opentelemetry.py` is the one that comes with this package.
+The trace context travels as extras behind the envelope. Official consumers ignore them, and they survive delays,
+retries, dead letters and replays. `integrations/opentelemetry.py` is the implementation in this package.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ RunHandler = Callable[[Delivery], Awaitable[Any]]
 
 @dataclass(frozen=True)
 class SpanOrigin:
-    """Where jobs are sent or run. The last three are known of a worker only."""
+    """The queue and server of a span. A worker's spans also have the last three fields."""
 
     queue_name: str
-    server: tuple[str, int | None] | None  # host and port, or a socket's path; None: an embedded one
+    server: tuple[str, int | None] | None  # host and port, or a socket's path; None for an embedded server
     group: str = ""
     consumer_id: str = ""
     max_attempts: int = 0
@@ -36,21 +36,23 @@ class SpanOrigin:
 
 @dataclass(frozen=True)
 class SentJobs:
-    """What one call adds."""
+    """The jobs that one call adds."""
 
     job_ids: Sequence[str]
     names: Sequence[bytes]
     is_bulk: bool = False
-    due: str = ""  # as in Terms
+    due: str = ""  # as in AddOptions
 
 
 @runtime_checkable
 class Tracing(Protocol):
-    def sending(self, scene: SpanOrigin, shipment: SentJobs) -> AbstractContextManager[bytes]:
-        """Open while the jobs are sent; gives the extras to send with each, b"" for none."""
+    """What the option `tracing` takes beside "auto" and "off"."""
 
-    def processing(self, scene: SpanOrigin, handler: RunHandler) -> RunHandler:
-        """The handler with a trace around it. It is called in a context of its own for each job."""
+    def sending(self, origin: SpanOrigin, sent_jobs: SentJobs) -> AbstractContextManager[bytes]:
+        """Opens a span while the jobs are sent; gives the extras to send with each of them, b"" for none."""
+
+    def processing(self, origin: SpanOrigin, handler: RunHandler) -> RunHandler:
+        """Wraps the handler in a span. The worker calls it in a separate context for each job."""
 
 
 TracingOption = Tracing | Literal["auto", "off"]
@@ -63,18 +65,18 @@ def check_tracing(wanted: Any) -> TracingOption:
 
 
 def find_tracing(wanted: TracingOption) -> Tracing | None:
-    """Who traces, if anybody: looked for when a worker starts, and when a queue is first used."""
+    """Returns the tracing to use, or None. Called when a worker starts, and when a queue is first used."""
     if wanted == "off":
         return None
     if wanted != "auto":
         return wanted
-    # A provider that somebody has set has brought this module; who has none is spared the import.
+    # A program that has set a provider has imported this module; any other program is spared the import.
     if "opentelemetry.trace" not in sys.modules:
         return None
     try:
         integration = importlib.import_module(f"{__package__}.integrations.opentelemetry")
     except ImportError as error:
-        log.warning("jobs are not traced: opentelemetry-api is there but too old or incomplete: %s", error)
+        log.warning("jobs are not traced: the installed opentelemetry-api is too old or incomplete: %s", error)
         return None
     found: Tracing | None = integration.detect()
     return found

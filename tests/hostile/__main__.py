@@ -66,7 +66,7 @@ async def run_rounds(
     return outcomes
 
 
-def _tell(outcome: Outcome) -> bool:
+def _print_outcome(outcome: Outcome) -> bool:
     for problem in outcome.problems:
         print(f"{outcome.seed:>7} {outcome.seconds:5.1f} s  {problem}\n        {', '.join(outcome.writes)}", flush=True)
     if outcome.seed.endswith("00"):
@@ -93,7 +93,7 @@ def main() -> int:
                 numbers,
                 stages=min(arguments.stages, arguments.rounds),
                 patience_s=arguments.patience,
-                on_outcome=_tell,
+                on_outcome=_print_outcome,
             )
         )
     bad = [outcome for outcome in outcomes if outcome.problems]

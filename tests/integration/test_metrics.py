@@ -170,7 +170,7 @@ class TestOutcomes:
     async def test_a_sink_that_raises_stops_no_job(
         self, queue: Queue, make_worker: Callable[..., Worker], queue_name: str, witness: redis.asyncio.Redis
     ) -> None:
-        def refuse(told: object) -> None:
+        def refuse(record: object) -> None:
             raise RuntimeError("no room for numbers")
 
         class Broken:
@@ -668,8 +668,8 @@ class TestDashboard:
         for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE):
             exist |= {f"{name}_bucket", f"{name}_sum", f"{name}_count"} if kind == "histogram" else {name}
         page = (DEPLOY.parent / "docs" / "how-to" / "observe.md").read_text()
-        told = re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)))
-        assert sorted(f"chasquimq_{name}" for name in told) == sorted(set(re.findall(r"^# TYPE (\w+)", text, re.M)))
+        listed = re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)))
+        assert sorted(f"chasquimq_{name}" for name in listed) == sorted(set(re.findall(r"^# TYPE (\w+)", text, re.M)))
         for file in ("grafana/chasqui.json", "prometheus/alerts.yaml"):
             named = set(re.findall(r"chasquimq_\w+", (DEPLOY / file).read_text()))
             assert len(named) >= 10

@@ -274,7 +274,7 @@ class TestEnds:
     async def test_a_job_that_did_not_come_from_a_queue_cannot_be_waited_for(
         self, queue: Queue, redis_url: str, queue_name: str
     ) -> None:
-        with pytest.raises(RuntimeError, match="does not come from add"):
+        with pytest.raises(RuntimeError, match="was not returned by add"):
             await Job("j", "send", None).wait_for_result()
 
     @pytest.mark.parametrize(

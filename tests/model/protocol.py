@@ -1,7 +1,7 @@
 """The protocol by which workers share jobs, as a pure model, and a search through all that can happen in it.
 
-Two workers, two jobs, and a budget of faults: crashes, a reply that is lost, a pause past the lease, a farewell. Each
-script is one atomic step, as it is in Redis; what a worker does between two scripts is one step too. Time is not
+Two workers, two jobs, and a budget of faults: crashes, a lost reply, a pause past the lease, a worker that leaves.
+Each script is one atomic step, as it is in Redis; what a worker does between two scripts is one step too. Time is not
 modelled: a step that waits for time to pass may happen now or later. A worker that leaves starts again under another
 name, one that crashes under another or under its own.
 

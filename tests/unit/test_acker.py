@@ -29,17 +29,17 @@ PATIENCE_S = 2.0
 
 class FakeAnnouncer:
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.written: list[str] = []
 
     def completed(self, jobs: list[Delivery]) -> EventBatch:
-        self.told += [f"done {job.id}" for job in jobs]
+        self.written += [f"done {job.id}" for job in jobs]
         return EventBatch(1000, lambda *_: None)
 
-    def tell_started(self) -> None:
-        self.told.append("active")
+    def write_started(self) -> None:
+        self.written.append("active")
 
-    def miss(self, count: int, why: str) -> None:
-        self.told.append(f"missed {count}")
+    def count_dropped(self, count: int, why: str) -> None:
+        self.written.append(f"dropped {count}")
 
 
 class AckerBench:
@@ -63,7 +63,7 @@ class AckerBench:
         self.refused_results = 0
         self.rescheduled: list[Rescheduled] = []
         self.buried: list[Buried] = []
-        self.told = [] if event_writer is None else event_writer.told
+        self.written = [] if event_writer is None else event_writer.written
         self.expected: list[int] = []
         self.group_gone = 0
         self.shared = make_shared()
@@ -174,17 +174,17 @@ class TestEvents:
         bench.broker.line.clear()
         bench.acker.done(job(1), None)
         bench.acker.done(job(2, may_be_unique=True), None)
-        assert bench.told == []
+        assert bench.written == []
         bench.broker.line.set()
         await bench.settle()
-        assert bench.told == ["done job-1", "done job-2"]
+        assert bench.written == ["done job-1", "done job-2"]
 
     async def test_active_events_are_written_before_the_outcome(self, bench: AckerBench) -> None:
         bench.broker.line.clear()
         bench.acker.reschedule(failed(2))
         bench.acker.start()
         await asyncio.sleep(0.01)
-        assert bench.told == ["active"]
+        assert bench.written == ["active"]
         bench.broker.line.set()
         await bench.acker.end(patience_s=PATIENCE_S)
 
@@ -192,13 +192,13 @@ class TestEvents:
         bench.unwritten_events = 2
         bench.acker.bury(dead(3))
         await bench.settle()
-        assert bench.told == ["active", "missed 2"]
+        assert bench.written == ["active", "dropped 2"]
 
     async def test_the_events_of_a_lost_ack_are_written_again(self, bench: AckerBench) -> None:
         bench.broker.troubles = [ConnectionLost("cut")]
         bench.acker.done(job(1), None)
         await bench.settle()
-        assert bench.told == ["done job-1"] * 2
+        assert bench.written == ["done job-1"] * 2
 
 
 class TestResults:

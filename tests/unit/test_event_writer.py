@@ -20,7 +20,7 @@ from tests.support.memory_broker import MemoryBroker
 from tests.support.worker_parts import ignore_death
 
 PATIENCE_S = 2.0
-DROPPED = "events are dropped, jobs go on"
+DROPPED = "events are dropped; jobs go on"
 
 
 class EventWriterBench:
@@ -71,20 +71,20 @@ class TestOrder:
 
     def test_an_active_event_is_written_once(self, bench: EventWriterBench) -> None:
         job = bench.start(1)
-        bench.event_writer.tell_started()
+        bench.event_writer.write_started()
         bench.end(job)
-        bench.event_writer.tell_started()
+        bench.event_writer.write_started()
         assert bench.kinds == [("active", "job-1"), ("completed", "job-1")]
         assert [len(batch.completed) for batch in bench.batches] == [0, 1]
 
     def test_no_active_event_is_written_after_the_end_of_the_job(self, bench: EventWriterBench) -> None:
         bench.end(bench.start(1))
-        bench.event_writer.tell_started()
+        bench.event_writer.write_started()
         assert len(bench.batches) == 1
 
     def test_the_failed_event_comes_after_the_active_event(self, bench: EventWriterBench) -> None:
         job = bench.start(1)
-        bench.event_writer.tell([Event("failed", job.id, job.name)])
+        bench.event_writer.write([Event("failed", job.id, job.name)])
         assert bench.kinds == [("active", "job-1"), ("failed", "job-1")]
 
     def test_an_ack_that_is_sent_again_writes_the_active_event_once(self, bench: EventWriterBench) -> None:
@@ -171,13 +171,13 @@ class TestDropping:
     ) -> None:
         bench.broker.trouble_of["write_events"] = ConnectionLost("the connection is lost")
         bench.end(bench.start(1), bench.start(2))
-        bench.event_writer.tell([Event("drained")])
+        bench.event_writer.write([Event("drained")])
         assert (bench.broker.events, bench.event_writer.dropped) == ([], 3)
         assert lines() == [f"{DROPPED}: the connection is lost"]
 
     @pytest.mark.parametrize("trouble", (ReplyError("OOM command not allowed"), ConnectionLost("cut")))
     def test_events_that_are_refused_or_lost_are_counted(self, bench: EventWriterBench, trouble: RedisTrouble) -> None:
-        bench.event_writer.tell([Event("drained")])
+        bench.event_writer.write([Event("drained")])
         bench.end(bench.start(1), bench.start(2))
         assert bench.event_writer.dropped == 0
         for batch in bench.batches:
@@ -196,7 +196,7 @@ class TestDropping:
             ConnectionLost("cut"),
             ReplyError("OOM no"),
         ):
-            bench.event_writer.tell([Event("drained")])
+            bench.event_writer.write([Event("drained")])
             bench.answer_last(reply)
         assert lines() == [f"{DROPPED}: OOM no", f"{DROPPED}: cut"]
         assert bench.event_writer.dropped == 4
@@ -204,5 +204,5 @@ class TestDropping:
 
 def test_no_method_of_the_event_writer_can_wait() -> None:
     """A plain function runs to its end before any other code of the loop."""
-    for name in ("started", "completed", "tell", "tell_started"):
+    for name in ("started", "completed", "write", "write_started"):
         assert not inspect.iscoroutinefunction(getattr(EventWriter, name))

@@ -23,7 +23,7 @@ class ReporterBench:
     def __init__(self, *, has_events: bool = True) -> None:
         self.broker = MemoryBroker()
         self.events: list[Event] = []
-        self.reporter = JobReporter(self.broker, kept_ms=KEPT_MS, tell=self.events.extend if has_events else None)
+        self.reporter = JobReporter(self.broker, kept_ms=KEPT_MS, emit=self.events.extend if has_events else None)
         self.reporter.open()
         self.job = Job("job-1", "mail", 1, _reporter=self.reporter, _own_id="job-1", _own_name="mail")
 
@@ -138,7 +138,7 @@ async def test_a_refused_write_is_a_line_of_the_workers_log(caplog: pytest.LogCa
     on_reply(b"OK")
     assert caplog.records == []
     on_reply(ConnectionLost("away"))
-    assert [record.getMessage() for record in caplog.records] == ["what a job said of itself was not kept: away"]
+    assert [record.getMessage() for record in caplog.records] == ["a job's progress or log line was not stored: away"]
 
 
 async def test_a_job_that_no_handler_was_given_cannot_say_anything() -> None:

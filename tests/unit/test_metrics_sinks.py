@@ -66,7 +66,7 @@ class Whole:
 
 def test_the_sink_in_memory_keeps_each_record_where_it_belongs() -> None:
     sink = InMemorySink()
-    GuardedSinks([sink]).tell_all(RECORDS)
+    GuardedSinks([sink]).record_all(RECORDS)
     kept = [*sink.promoter_ticks, *sink.lock_outcomes, *sink.reader_batches]
     kept += [*sink.job_outcomes, *sink.retries_scheduled, *sink.dlq_routes, *sink.additions, *sink.redis_answers]
     assert kept == RECORDS
@@ -95,13 +95,13 @@ def test_a_sink_that_takes_batches_gets_no_outcome_for_each_job_that_is_done() -
     sinks.jobs_done(jobs)
     assert (whole.batches, whole.outcomes) == ([jobs], [])
     assert len(sink.job_outcomes) == 2
-    sinks.tell(JobOutcome("err", 1, 20))
+    sinks.record(JobOutcome("err", 1, 20))
     assert whole.outcomes == [JobOutcome("err", 1, 20)]
 
 
 def test_a_sink_may_lack_any_method() -> None:
     sinks = GuardedSinks([object()])
-    sinks.tell_all(RECORDS)
+    sinks.record_all(RECORDS)
     sinks.jobs_done([job_done()])
     assert sinks.refused == 0
 
@@ -114,7 +114,7 @@ def test_a_record_without_a_method_in_any_sink_is_not_wanted() -> None:
 def test_a_sink_that_raises_does_not_keep_records_from_the_next() -> None:
     broken, sink = Broken(), InMemorySink()
     sinks = GuardedSinks([broken, sink])
-    sinks.tell_all(RECORDS)
+    sinks.record_all(RECORDS)
     sinks.jobs_done([job_done(), job_done()])
     assert (broken.calls, sinks.refused, len(sink.job_outcomes)) == (3, 3, 3)
 
@@ -124,7 +124,7 @@ def test_a_sink_that_raises_is_logged_once_with_its_traceback_and_then_counted(
 ) -> None:
     sinks = GuardedSinks([Broken()])
     for _ in range(12):
-        sinks.tell(JobOutcome("ok", 1, 1))
+        sinks.record(JobOutcome("ok", 1, 1))
     assert [record.levelno for record in caplog.records] == [logging.ERROR, logging.WARNING]
     assert caplog.records[0].exc_info is not None
     assert "10 times" in caplog.records[1].getMessage()

@@ -30,7 +30,7 @@ class JobOptions(TypedDict, total=False):
     """
 
     delay_ms: Delay | None
-    """run it so many ms later, or at a time (a datetime; a naive one is UTC), by the server's clock"""
+    """run it this many ms later, or at a time (a datetime; a naive one is UTC), by the server's clock"""
     delay: timedelta | None
     """run it that much later"""
     attempts: int | None

@@ -1,6 +1,6 @@
-"""Sends what the Encoder has made: one job or a bulk, traced if somebody traces, as far as the replicas if asked.
+"""Sends encoded jobs, one or a bulk, in a span if tracing is on; can wait until replicas have them.
 
-It lives on one event loop. It makes no envelopes; the engine's Adder sees the batches to their answers.
+A Sender belongs to one event loop. The Encoder makes the envelopes; the Adder sends the batches and retries them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .replicas import ReplicatedAdder
 
 
 class Sender:
-    """send() with arrived(), and send_all() -> close(), which waits for those that are under way.
+    """send() with arrived() for one job, send_all() for a bulk -> close(), which waits for the adds in flight.
 
-    waiting   a broker with a connection of its own for jobs that replicas must have: WAIT holds up what is behind it
-    record    records metrics of what was added; None: nobody wants them
-    queue     whose the jobs are that it returns
+    waiting   a broker with its own connection for adds with wait_replicas: WAIT blocks the commands behind it
+    record    records the metrics of added jobs; None if there is no sink
+    queue     stored on the returned jobs, for wait_for_result()
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Sender:
         timeout_s: float,
         record: Callable[[Record], None] | None,
         tracing: Tracing | None,
-        scene: SpanOrigin,
+        origin: SpanOrigin,
         queue: object,
     ) -> None:
         self._adder = Adder(broker, max_stream_len=max_stream_len, timeout_s=timeout_s, record=record)
@@ -50,15 +50,15 @@ class Sender:
         self._max_stream_len = max_stream_len
         self._timeout_s = timeout_s
         self._tracing = tracing
-        self._scene = scene
+        self._origin = origin
         self._queue = queue
         self._loop = asyncio.get_running_loop()
         self._bulks = 0
         self._bulks_done: asyncio.Future[None] | None = None
 
     def send(self, encoded: EncodedJob, wait_replicas: int = 0) -> Awaitable[str]:
-        """Send one job, to Redis and `wait_replicas` of its replicas; arrived() must be awaited."""
-        # hot: no coroutine before the job has left
+        """Sends one job to Redis and `wait_replicas` of its replicas; the caller must await arrived()."""
+        # hot: no coroutine is made before the job is written
         if self._tracing is not None:
             return self._send_traced(self._tracing, encoded, wait_replicas)
         if wait_replicas:
@@ -66,14 +66,14 @@ class Sender:
         return self._adder.add(self._loop, encoded.envelope, encoded.name, encoded.id, encoded.options)
 
     async def arrived(self, sent: Awaitable[str], encoded: EncodedJob, name: str, data: Any) -> Job:
-        """The job that was sent, once Redis has it."""
+        """Returns the job that was sent, once Redis has it."""
         try:
             answer = await sent
         except AddUnknown as error:
             raise AddUnknown(f"{error} (job {encoded.id})", [encoded.id]) from None
         job = AddedJob(encoded.id, name, data, 0, encoded.created_at_ms, _queue=self._queue)
         if answer != NEW:
-            _tell(job, answer)
+            _mark_as(job, answer)
         return job
 
     def _send_to_replicas(self, envelope: bytes, encoded: EncodedJob, wanted: int) -> Awaitable[str]:
@@ -82,8 +82,8 @@ class Sender:
         return self._replicated.add_all(self._loop, [envelope], [encoded.name], [encoded.id], options, room_for, wanted)
 
     async def _send_traced(self, tracing: Tracing, encoded: EncodedJob, wait_replicas: int) -> str:
-        shipment = SentJobs([encoded.id], [encoded.name], due=encoded.options.due)
-        with tracing.sending(self._scene, shipment) as extras:
+        sent_jobs = SentJobs([encoded.id], [encoded.name], due=encoded.options.due)
+        with tracing.sending(self._origin, sent_jobs) as extras:
             (envelope,) = self._encoder.extend([encoded.envelope], extras)
             if wait_replicas:
                 return await self._send_to_replicas(envelope, encoded, wait_replicas)
@@ -93,7 +93,7 @@ class Sender:
         with self._unfinished():
             if self._tracing is None or not given:
                 return await self._send_batches(encoded, given, wait_replicas)
-            with self._tracing.sending(self._scene, SentJobs(encoded.ids, encoded.names, is_bulk=True)) as extras:
+            with self._tracing.sending(self._origin, SentJobs(encoded.ids, encoded.names, is_bulk=True)) as extras:
                 encoded.envelopes = self._encoder.extend(encoded.envelopes, extras)
                 return await self._send_batches(encoded, given, wait_replicas)
 
@@ -101,26 +101,26 @@ class Sender:
         batches = encoded.cut()
         room_for = encoded.due_now() if self._max_stream_len else 0
         answers = await self._give_to_adder(batches, room_for, wait_replicas)
-        added = as_jobs(encoded, given, self._queue)  # hot: while Redis is at work
-        # hot: nearly always there is one; gather takes 20 us
+        added = as_jobs(encoded, given, self._queue)  # hot: built while Redis works
+        # hot: there is nearly always one; gather takes 20 us
         results = [await _outcome(answers[0])] if len(answers) == 1 else await asyncio.gather(*map(_outcome, answers))
         if any(isinstance(result, ChasquiError) for result in results):
             _raise_trouble(results, batches)
         if encoded.options is not None:
-            for job, letter in zip(added, "".join(map(str, results)), strict=True):
-                _tell(job, letter)
+            for job, answer in zip(added, "".join(map(str, results)), strict=True):
+                _mark_as(job, answer)
         return added
 
     async def _give_to_adder(
         self, batches: list[JobBatch], room_for: int, wait_replicas: int
     ) -> list[asyncio.Future[str]]:
-        """A few at a time, and no more once one of them has failed."""
+        """Starts a few batches at a time, and no more of them once one has failed."""
         adder = self._replicated if wait_replicas else self._adder
         answers: list[asyncio.Future[str]] = []
         for batch in batches:
             jobs = (batch.envelopes, batch.names, batch.ids, batch.options)
             answers.append(adder.add_all(self._loop, *jobs, room_for, wait_replicas))
-            # The first batch asks for room for all of them, so it goes alone; the others need not ask.
+            # The first batch checks that the stream has room for all, so it goes alone; the others skip the check.
             behind = len(answers) - (1 if room_for else limits.ADD_WINDOW)
             if behind >= 0 and len(batches) > 1:
                 await asyncio.wait({answers[behind]})
@@ -138,7 +138,7 @@ class Sender:
 
     @contextmanager
     def _unfinished(self) -> Iterator[None]:
-        """A bulk of several batches: close() waits for the last of them."""
+        """Counts a bulk as in flight while inside: close() waits for the last one."""
         self._bulks += 1
         try:
             yield
@@ -148,9 +148,9 @@ class Sender:
                 self._bulks_done.set_result(None)
 
 
-def _tell(job: Job, letter: str) -> None:
-    """Have a job say what became of it."""
-    job.is_new, job.has_replaced = letter == NEW, letter == REPLACED
+def _mark_as(job: Job, answer: str) -> None:
+    """Sets `is_new` and `has_replaced` from the script's answer for this job."""
+    job.is_new, job.has_replaced = answer == NEW, answer == REPLACED
 
 
 async def _outcome(answer: asyncio.Future[str]) -> str | ChasquiError:
@@ -161,7 +161,7 @@ async def _outcome(answer: asyncio.Future[str]) -> str | ChasquiError:
 
 
 def _raise_trouble(results: list[str | ChasquiError], batches: list[JobBatch]) -> NoReturn:
-    """A batch's own error if nothing of the bulk was added, else AddUnknown with the ids in doubt."""
+    """Raises a batch's own error if nothing of the bulk was added, else AddUnknown with the ids in doubt."""
     trouble = next(result for result in results if isinstance(result, ChasquiError))
     confirmed = {position for position, result in enumerate(results) if isinstance(result, str)}
     if not confirmed and not any(isinstance(result, AddUnknown) for result in results):

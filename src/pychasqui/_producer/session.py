@@ -31,7 +31,7 @@ class QueueSession:
         connector: Connector,
         encoder: Encoder,
         *,
-        tell: Callable[[Record], None] | None,
+        record: Callable[[Record], None] | None,
         queue: object,
     ) -> None:
         keys = Keys(config.name)
@@ -50,9 +50,9 @@ class QueueSession:
             encoder,
             max_stream_len=config.max_stream_len or 0,
             timeout_s=config.timeout_s,
-            record=tell,
+            record=record,
             tracing=find_tracing(config.tracing),
-            scene=SpanOrigin(config.name, connector.server),
+            origin=SpanOrigin(config.name, connector.server),
             queue=queue,
         )
 

@@ -62,7 +62,7 @@ def read_holders(reply: Any) -> dict[bytes, int]:
     return {as_bytes(name): int(count) for name, count in holders or ()}
 
 
-class Hold(NamedTuple):
+class PendingEntry(NamedTuple):
     """A line of XPENDING."""
 
     entry_id: bytes
@@ -72,9 +72,9 @@ class Hold(NamedTuple):
 
 
 @reader
-def read_holds(reply: Any) -> list[Hold]:
+def read_pending_entries(reply: Any) -> list[PendingEntry]:
     return [
-        Hold(as_bytes(entry_id), as_bytes(consumer), as_int(idle_ms), as_deliveries(deliveries))
+        PendingEntry(as_bytes(entry_id), as_bytes(consumer), as_int(idle_ms), as_deliveries(deliveries))
         for entry_id, consumer, idle_ms, deliveries in as_list(reply)
     ]
 

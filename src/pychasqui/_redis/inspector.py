@@ -16,12 +16,12 @@ from ..errors import ReplyError
 from . import scripts
 from .broker import Broker
 from .command_replies import (
-    Hold,
+    PendingEntry,
     read_blobs,
     read_consumers,
     read_groups,
-    read_holds,
     read_pending_count,
+    read_pending_entries,
     read_scan,
     read_score,
     read_scores,
@@ -99,7 +99,7 @@ class InspectorBroker:
         if read_entry_id(after) == LAST_ID:
             return []
         start = f"({after}" if after else "-"
-        held = read_holds(
+        held = read_pending_entries(
             await self._unless_no_group("XPENDING", self._keys.stream, self._group, start, "+", count) or []
         )
         entries = await self._entries([hold.entry_id for hold in held])
@@ -152,7 +152,7 @@ class InspectorBroker:
 
     async def pending_of(self, entry_id: bytes) -> Pending | None:
         held = await self._unless_no_group("XPENDING", self._keys.stream, self._group, entry_id, entry_id, 1)
-        return _pending(read_holds(held)[0], None) if held else None
+        return _pending(read_pending_entries(held)[0], None) if held else None
 
     async def oldest(self) -> tuple[bytes, int] | None:
         """The oldest entry that is not done, and the server's time in ms."""
@@ -259,5 +259,5 @@ class InspectorBroker:
             raise
 
 
-def _pending(hold: Hold, entry: Entry | None) -> Pending:
+def _pending(hold: PendingEntry, entry: Entry | None) -> Pending:
     return Pending(entry, hold.consumer.decode("utf-8", "replace"), hold.idle_ms, hold.deliveries)

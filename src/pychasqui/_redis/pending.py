@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .._core.limits import RELEASED
 from . import scripts
-from .command_replies import read_holders, read_holds, read_last_pending
+from .command_replies import read_holders, read_last_pending, read_pending_entries
 from .leases import RELEASED_IDLE_MS, WORKERS_KEPT_MS, LeaseCalls
 from .replies import Bounds, Claimed, read_claimed, read_count
 
@@ -30,7 +30,7 @@ class PendingCalls(LeaseCalls):
     ) -> list[tuple[bytes, int]]:
         """A page of the ids of what is pending for this consumer, each with how often it was delivered."""
         page = await self.call("XPENDING", self._keys.stream, group, _start(after), last, count, consumer)
-        return [(hold.entry_id, hold.deliveries) for hold in read_holds(page)]
+        return [(entry.entry_id, entry.deliveries) for entry in read_pending_entries(page)]
 
     async def take_over(
         self, group: str, consumer: str, dead: bytes, lease: float, min_idle_ms: int, count: int, bounds: Bounds

@@ -62,4 +62,4 @@ class TimedBroker(Broker):
         try:
             yield
         finally:  # a call that fails may take longest of all
-            self._sinks.tell(RedisAnswered(command, monotonic() - begun))
+            self._sinks.record(RedisAnswered(command, monotonic() - begun))

@@ -39,7 +39,7 @@ MOVES_AT_ONCE = 4
 T = TypeVar("T", Rescheduled, Buried)
 
 
-class Kind(NamedTuple):
+class SettlingKind(NamedTuple):
     """One kind of outcome, and how it is sent."""
 
     unsettled: Unsettled[Any]
@@ -84,10 +84,10 @@ class Acker(Service):
         )  # hot: appended to by each job
         self._failed, self._dead = unsettled.failed, unsettled.dead
         self._kinds = (
-            Kind(unsettled.done, self._ack),
-            Kind(unsettled.finishing, self._finish),
-            Kind(self._failed, lambda: self._move(self._failed, self._reschedule)),
-            Kind(self._dead, lambda: self._move(self._dead, self._bury)),
+            SettlingKind(unsettled.done, self._ack),
+            SettlingKind(unsettled.finishing, self._finish),
+            SettlingKind(self._failed, lambda: self._move(self._failed, self._reschedule)),
+            SettlingKind(self._dead, lambda: self._move(self._dead, self._bury)),
         )
 
     def _done_plainly(self, job: Delivery, result: Any) -> None:
@@ -130,7 +130,7 @@ class Acker(Service):
         """Whether only outcomes are left that Redis refuses for good: their entries stay pending."""
         return all(not kind.unsettled.waiting or kind.unsettled.is_refused for kind in self._kinds)
 
-    async def _settle(self, kind: Kind) -> None:
+    async def _settle(self, kind: SettlingKind) -> None:
         """Sends one batch of this kind or a few. Outcomes leave their list only when Redis has answered."""
         kind.unsettled.take_up_refused()
         try:
@@ -151,7 +151,7 @@ class Acker(Service):
         """Sends a few script calls at a time: none keeps the server busy for long, and the next one is there."""
         batches = cut_batches(moves.waiting)
         if self._event_writer is not None:
-            self._event_writer.tell_started()  # the event active comes before the others of its job
+            self._event_writer.write_started()  # the event active comes before the others of its job
         answers = await asyncio.gather(*map(send, batches), return_exceptions=True)
         unanswered: list[T] = []
         refused: list[T] = []
@@ -214,7 +214,7 @@ class Acker(Service):
     def _record_answers(self, jobs: list[T], settled: Settled) -> list[T]:
         """Records the metrics of each job by its own answer; returns the jobs that were refused."""
         if settled.refused_events and self._event_writer is not None:
-            self._event_writer.miss(settled.refused_events, "Redis has refused them")
+            self._event_writer.count_dropped(settled.refused_events, "Redis has refused them")
         each = list(zip(jobs, settled.answers, strict=True))
         if LOST in settled.answers:
             self._may_have_orphans.set()  # an entry is not ours any more, at least not by that delivery
@@ -222,7 +222,7 @@ class Acker(Service):
             # The run counts also if the job was no longer this worker's to move.
             for job, answer in each:
                 if answer != REFUSED:
-                    self._metrics.tell_all(records_of(job, is_moved=answer == MOVED))
+                    self._metrics.record_all(records_of(job, is_moved=answer == MOVED))
         return [job for job, answer in each if answer == REFUSED] if REFUSED in settled.answers else []
 
     def _wait_after(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:

@@ -1,8 +1,8 @@
-"""Writes the event stream in batches; drops rather than delays.
+"""Writes the worker's events to the event stream, in batches. Drops events rather than delay jobs.
 
-Nobody waits for an event. That a job was active is written within a moment; that it was completed goes out in the same
-write as its ack, behind it. If the server is slow to take what is written, or refuses it, events are dropped and
-counted. The script that moves a failed job writes its events.
+The event active is written a moment after the job has started. The event completed goes out in the same write as the
+job's ack, behind it. If the server is slow to take events or refuses them, they are dropped and counted. The events of
+a failed job are written by the script that moves the job.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .shared import OnDeath
 
 log = logging.getLogger("chasqui.worker")
 
-GATHER_S = 0.01  # how long starts are gathered
+GATHER_S = 0.01  # started jobs are gathered for this long
 SETTLED_IN_S = 1.0  # a job that has ended may wait this long for its ack, and for the events that go with it
 
 
 class EventWriter(Service):
-    """start() -> writes that jobs are active; the others call it with what they have done -> end()."""
+    """start() -> writes active events by itself, and the events that other parts pass to it -> end()."""
 
     title = "event writer"
 
@@ -42,13 +42,13 @@ class EventWriter(Service):
         self._epoch_s = time.time() - monotonic()
 
     def started(self, job: Delivery) -> None:
-        """A handler is about to be called."""
+        """Notes a job whose handler is about to be called; its event active follows."""
         self._started.append(job)  # hot: everything else is done once per batch
         if self._sleeper is not None:
             self.wake()
 
     def completed(self, jobs: list[Delivery]) -> EventBatch:
-        """The events of jobs that are done. The broker asks for them as it sends the ack, and writes them behind it."""
+        """Returns the events of jobs that are done. The broker calls this as it sends the ack, and writes them then."""
         others: list[Event] = []
         if self._stores_results and any(job.result is None for job in jobs):
             others = self._without_result([job for job in jobs if job.result is None])
@@ -65,7 +65,7 @@ class EventWriter(Service):
         return EventBatch(self._max_len, self._see_written, others, completed, self._stores_results)
 
     def _without_result(self, jobs: list[Delivery]) -> list[Event]:
-        """The events of jobs that returned what cannot be stored: they say so, and why, to callers that wait for it."""
+        """Returns the events of jobs whose result cannot be stored; they carry the reason, for callers that wait."""
         events: list[Event] = []
         for job in jobs:
             if not job.has_active_event:
@@ -76,9 +76,9 @@ class EventWriter(Service):
             events.append(unstored_event(job.id, job.name, job.attempt + 1, duration_us, why, at_ms))
         return events
 
-    def tell(self, events: list[Event]) -> None:
-        """Write what has become of jobs, behind the events that they are active."""
-        self.tell_started()
+    def write(self, events: list[Event]) -> None:
+        """Writes these events, behind the active events that are not written yet."""
+        self.write_started()
         self._broker.write_events(EventBatch(self._max_len, self._see_written, events))
 
     async def _run(self) -> None:
@@ -87,30 +87,30 @@ class EventWriter(Service):
                 if self._is_stopping:
                     return
                 await self._sleep()
-            await asyncio.sleep(GATHER_S)  # not to be woken by those who start meanwhile
+            await asyncio.sleep(GATHER_S)  # not _sleep(): jobs that start meanwhile must not end it
             if self._is_stopping:
-                self.tell_started()
+                self.write_started()
             else:
-                self._tell_running()
+                self._write_running()
 
-    def _tell_running(self) -> None:
-        """Write that those are active of which it is not written yet; of those that have ended it is said with that."""
-        # hot: with short jobs that is nearly all of them, and both events in one go cost half
+    def _write_running(self) -> None:
+        """Writes the active events of jobs that still run. A job that has just ended gets both events with its ack."""
+        # hot: short jobs have nearly all ended by now, and writing both events at once costs half
         lately = max(0.0, monotonic() - SETTLED_IN_S)
-        untold = [job for job in self._started if not job.has_active_event]
-        self._started = [job for job in untold if job.ended_at > lately]
-        self._tell_active([job for job in untold if job.ended_at <= lately])
+        unwritten = [job for job in self._started if not job.has_active_event]
+        self._started = [job for job in unwritten if job.ended_at > lately]
+        self._write_active([job for job in unwritten if job.ended_at <= lately])
 
-    def tell_started(self) -> None:
-        """Write that those are active of which it is not written yet."""
+    def write_started(self) -> None:
+        """Writes all active events that are not written yet."""
         jobs, self._started = self._started, []
-        self._tell_active([job for job in jobs if not job.has_active_event])
+        self._write_active([job for job in jobs if not job.has_active_event])
 
-    def _tell_active(self, jobs: list[Delivery]) -> None:
+    def _write_active(self, jobs: list[Delivery]) -> None:
         for job in jobs:
             job.has_active_event = True
         if jobs:
-            self.tell([self._active(job) for job in jobs])
+            self.write([self._active(job) for job in jobs])
 
     def _active(self, job: Delivery) -> Event:
         at_ms = int((job.started_at + self._epoch_s) * 1000)
@@ -118,13 +118,13 @@ class EventWriter(Service):
 
     def _see_written(self, count: int, trouble: RedisTrouble | None) -> None:
         if trouble is not None:
-            self.miss(count, str(trouble))
+            self.count_dropped(count, str(trouble))
         else:
             self._is_dropping = False
 
-    def miss(self, count: int, why: str) -> None:
-        """Events are lost."""
+    def count_dropped(self, count: int, why: str) -> None:
+        """Counts events that are lost, and logs the first loss of a series."""
         self.dropped += count
         if not self._is_dropping:
             self._is_dropping = True
-            log.warning("events are dropped, jobs go on: %s", why)
+            log.warning("events are dropped; jobs go on: %s", why)

@@ -20,8 +20,8 @@ PERIOD_S = 10.0
 MAX_KINDS = 200  # a producer that invents names must fill neither our memory nor the log
 MAX_FRAMES_SHOWN = 5
 
-Kind = tuple[object, ...]
-_OTHERS: Kind = ("others",)
+FailureKind = tuple[object, ...]
+_OTHERS: FailureKind = ("others",)
 
 
 @dataclass
@@ -37,11 +37,11 @@ class FailureLog:
 
     def __init__(self, call_later: Callable[[float, Callable[[], None]], Any]) -> None:
         self._call_later = call_later
-        self._repeats: dict[Kind, _Repeats] = {}
+        self._repeats: dict[FailureKind, _Repeats] = {}
 
     def log(self, job: Delivery, failure: Failure, what_next: str, *arguments: object) -> bool:
         """Logs the failure if it is the first of its kind, else counts it; returns whether it was the first."""
-        kind: Kind = (job.name, failure.error_type, failure.lines[-1:])
+        kind: FailureKind = (job.name, failure.error_type, failure.lines[-1:])
         repeats = self._repeats.get(kind)
         if repeats is None and len(self._repeats) >= MAX_KINDS:
             kind = _OTHERS
@@ -60,7 +60,7 @@ class FailureLog:
         runs, why = job.attempt + 1, describe(failure)
         log.log(level, "job %.100r (%.100r) failed in run %d, %s: %s%s", job.id, job.name, runs, what_next, why, frames)
 
-    def _begin(self, kind: Kind, job: Delivery, failure: Failure) -> None:
+    def _begin(self, kind: FailureKind, job: Delivery, failure: Failure) -> None:
         if not self._repeats:
             self._call_later(PERIOD_S, self._look_back)
         others = "failures of other kinds"

@@ -1,7 +1,7 @@
-"""What a handler can say about its job while it runs: how far it is, and lines of a log.
+"""Sends what a handler reports about its running job: its progress, and lines of its log.
 
-Both are sent without waiting, from whichever thread the handler runs in, and kept for a while. They are bounded, and
-nothing that matters depends on them.
+Both are sent without waiting for Redis, from the event loop or from a handler's thread. Redis keeps them for `kept_ms`
+and up to MAX_LINES lines. No guarantee depends on them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ MAX_LINES = 1000
 
 
 class JobReporter:
-    def __init__(self, broker: Broker, *, kept_ms: int, tell: Callable[[list[Event]], None] | None) -> None:
+    """`emit` writes events; None if the worker writes none."""
+
+    def __init__(self, broker: Broker, *, kept_ms: int, emit: Callable[[list[Event]], None] | None) -> None:
         self._broker = broker
         self._kept_ms = kept_ms
-        self._tell = tell
+        self._emit = emit
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self) -> None:
-        """From the worker's loop, before the first job runs."""
+        """Remembers the worker's event loop. Called in it, before the first job runs."""
         self._loop = asyncio.get_running_loop()
 
     def progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> AlreadyDone:
@@ -42,8 +44,8 @@ class JobReporter:
 
     def _send_progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> None:
         self._broker.set_progress(job_id, percent, self._kept_ms, _report)
-        if self._tell is not None:
-            self._tell([progress_event(job_id, job_name, percent, extras)])
+        if self._emit is not None:
+            self._emit([progress_event(job_id, job_name, percent, extras)])
 
     def _in_loop(self, function: Callable[..., None], *arguments: Any) -> None:
         assert self._loop is not None
@@ -58,7 +60,7 @@ class JobReporter:
 
 
 class AlreadyDone:
-    """There is nothing to wait for, but who awaits it may."""
+    """An awaitable that is done at once, so that a handler may await progress() and log()."""
 
     def __await__(self) -> Generator[Any, None, None]:
         yield from ()
@@ -66,4 +68,4 @@ class AlreadyDone:
 
 def _report(reply: Any) -> None:
     if isinstance(reply, RedisTrouble):
-        log.info("what a job said of itself was not kept: %s", reply)
+        log.info("a job's progress or log line was not stored: %s", reply)

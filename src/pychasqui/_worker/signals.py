@@ -1,8 +1,8 @@
-"""SIGINT and SIGTERM, for programs that ask for them. All programs of an event loop hear each signal.
+"""Catches SIGINT and SIGTERM for the workers of an event loop; each of them gets each signal.
 
-They are caught by signal.signal() and not by the event loop: a loop hears of signals through a pipe that forked
-children inherit, so that a signal to a child would be heard here. What belongs to this process ends at a fork: a child
-has the handlers that were there before.
+Signals are caught by signal.signal() and not by the event loop: a loop learns of signals through a pipe that forked
+children inherit, so a signal to a child would arrive here. A forked child gets back the handlers that were installed
+before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Catcher:
-    """Catches for one loop, from the first listener to the last."""
+    """Catches the signals for one loop, from its first listener to its last."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.listeners: list[OnSignal] = []
@@ -33,24 +33,24 @@ class _Catcher:
 
     def catch(self) -> None:
         for number in SIGNALS:
-            self._before[number] = signal.signal(number, self._hear)
+            self._before[number] = signal.signal(number, self._on_signal)
 
     def restore(self) -> None:
-        """What was there before, unless other code has put something else there meanwhile."""
+        """Installs the previous handlers again, unless other code has installed its own meanwhile."""
         for number, before in self._before.items():
-            if signal.getsignal(number) == self._hear:
+            if signal.getsignal(number) == self._on_signal:
                 signal.signal(number, signal.SIG_DFL if before is None else before)
         self._before.clear()
 
-    def _hear(self, number: int, _: FrameType | None) -> None:
-        if os.getpid() != self._process_id:  # a child that was forked a moment ago
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if os.getpid() != self._process_id:  # in a child that was forked a moment ago
             self.restore()
             signal.raise_signal(number)
             return
         with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._tell, signal.Signals(number).name)
+            self._loop.call_soon_threadsafe(self._call_listeners, signal.Signals(number).name)
 
-    def _tell(self, name: str) -> None:
+    def _call_listeners(self, name: str) -> None:
         for on_signal in self.listeners.copy():
             on_signal(name)
 
@@ -60,10 +60,10 @@ _catchers: dict[asyncio.AbstractEventLoop, _Catcher] = {}
 
 @contextmanager
 def caught_signals(on_signal: OnSignal) -> Iterator[None]:
-    """Call `on_signal` with the signal's name while inside; what was there before is restored behind it."""
+    """Calls `on_signal` with the name of each signal while inside; restores the previous handlers at the end."""
     loop = asyncio.get_running_loop()
     if threading.current_thread() is not threading.main_thread():
-        raise InvalidArgument("handle_signals is True outside of the main thread, where signals cannot be handled")
+        raise InvalidArgument("handle_signals is True outside of the main thread; Python handles signals only there")
     catcher = _catchers.get(loop)
     if catcher is None:
         catcher = _catchers[loop] = _Catcher(loop)
@@ -78,12 +78,12 @@ def caught_signals(on_signal: OnSignal) -> Iterator[None]:
             catcher.restore()
 
 
-def _let_go() -> None:
-    """In a child that was forked: its signals are not ours."""
+def _restore_in_child() -> None:
+    """Runs in a forked child, whose signals are not for the parent's workers."""
     for catcher in _catchers.values():
         catcher.restore()
     _catchers.clear()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing is forked
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_restore_in_child)

@@ -94,7 +94,7 @@ def build(
 ) -> Components:
     """Make the parts of a worker, from the end of a job to its beginning: settling, running, reading, renewing."""
     group, consumer, lease_ms = config.group, config.consumer_id, config.lease_ms
-    record = None if metrics is None else metrics.tell
+    record = None if metrics is None else metrics.record
     keys = Keys(config.queue_name)
     shared = Shared(group=group, consumer=consumer, holdings=Holdings(config.concurrency, consumer), on_death=on_death)
 
@@ -116,7 +116,7 @@ def build(
     reporter = JobReporter(
         broker,
         kept_ms=config.stored_result_ttl_ms or defaults.RESULT_TTL_MS,
-        tell=None if event_writer is None else event_writer.tell,
+        emit=None if event_writer is None else event_writer.write,
     )
 
     acker = Acker(
@@ -188,7 +188,7 @@ def build(
         reclaimer=reclaimer,
         block_ms=config.read_block_ms,
         max_reply_bytes=max(2 * config.prefetch_bytes, FEWEST_REPLY_BYTES),  # twice what is expected
-        on_drained=None if event_writer is None else partial(event_writer.tell, [drained_event()]),
+        on_drained=None if event_writer is None else partial(event_writer.write, [drained_event()]),
     )
 
     thread = LoopThread("heartbeat", on_death)

@@ -7,8 +7,8 @@ within milliseconds; that is why it imports nothing of the package.
 Three locks in the folder say who is there. The kernel frees each when its last holder is gone, however it went:
 
     users.lock       shared by every process that uses the server; exclusive once the caretaker has decided to end it
-    caretaker.lock   held by the caretaker from its birth, with its pid inside: whoever starts one takes the lock and
-                     hands it down
+    caretaker.lock   held by the supervisor from its start, with its pid inside: the process that starts it takes
+                     the lock and passes it on
     server.lock      held by the server itself, which inherits it: two servers never write to one folder, even if the
                      caretaker was killed. The next caretaker then looks after the server that it finds.
 """
@@ -85,7 +85,7 @@ class Supervisor:
 
     def run(self) -> None:
         self._stay_while_used()
-        # Held until this process is gone: whoever arrives meanwhile waits for that, then starts afresh.
+        # Held until this process is gone: a user that arrives meanwhile waits for that, then starts a new supervisor.
         while try_lock(self._files.users_lock) is None:
             self._stay_while_used()
         self.end_server()

@@ -69,8 +69,8 @@ class OpenTelemetry:
         self._said: set[str] = set()
 
     @contextmanager
-    def sending(self, scene: SpanOrigin, shipment: SentJobs) -> Iterator[bytes]:
-        span = self._start(scene, "send", SpanKind.PRODUCER, _of_shipment(shipment))
+    def sending(self, origin: SpanOrigin, sent_jobs: SentJobs) -> Iterator[bytes]:
+        span = self._start(origin, "send", SpanKind.PRODUCER, _sent_jobs_attributes(sent_jobs))
         try:
             yield self._extras(span)
         except (Exception, asyncio.CancelledError) as error:
@@ -79,9 +79,9 @@ class OpenTelemetry:
         finally:
             self._end(span)
 
-    def processing(self, scene: SpanOrigin, handler: RunHandler) -> RunHandler:
+    def processing(self, origin: SpanOrigin, handler: RunHandler) -> RunHandler:
         async def run(job: Delivery) -> Any:
-            span = self._start_run(scene, job)
+            span = self._start_run(origin, job)
             # The context is this job's own and ends with it, so there is nothing to detach.
             contexts.attach(trace.set_span_in_context(span))
             try:
@@ -94,16 +94,16 @@ class OpenTelemetry:
 
         return run
 
-    def _start_run(self, scene: SpanOrigin, job: Delivery) -> Span:
+    def _start_run(self, origin: SpanOrigin, job: Delivery) -> Span:
         sender = self._sender(job)
         links = [] if sender is None or self._is_child else [Link(trace.get_current_span(sender).get_span_context())]
         # Without a sender a trace of its own: what the worker was started in has nothing to do with it.
         parent = sender if sender is not None and self._is_child else Context()
-        return self._start(scene, "process", SpanKind.CONSUMER, _of_run(scene, job), parent, links)
+        return self._start(origin, "process", SpanKind.CONSUMER, _run_attributes(origin, job), parent, links)
 
     def _start(
         self,
-        scene: SpanOrigin,
+        origin: SpanOrigin,
         operation: str,
         kind: SpanKind,
         attributes: Attributes,
@@ -111,9 +111,9 @@ class OpenTelemetry:
         links: list[Link] | None = None,
     ) -> Span:
         try:
-            attributes = _of_scene(scene, operation) | attributes
+            attributes = _origin_attributes(origin, operation) | attributes
             return self._tracer.start_span(
-                f"{operation} {scene.queue_name}", parent, kind, attributes, links=links or ()
+                f"{operation} {origin.queue_name}", parent, kind, attributes, links=links or ()
             )
         except BaseException:  # noqa: BLE001  a foreign sampler or processor may raise anything
             self._complain("a span could not be started; jobs go on without, and this is said once")
@@ -167,46 +167,46 @@ class OpenTelemetry:
             log.warning(text, exc_info=True)
 
 
-def _of_scene(scene: SpanOrigin, operation: str) -> Attributes:
+def _origin_attributes(origin: SpanOrigin, operation: str) -> Attributes:
     attributes: Attributes = {
         "messaging.system": "chasquimq",
         "messaging.operation.name": operation,
         "messaging.operation.type": operation,
-        "messaging.destination.name": scene.queue_name,
+        "messaging.destination.name": origin.queue_name,
     }
-    if scene.server is not None:
-        address, port = scene.server
+    if origin.server is not None:
+        address, port = origin.server
         attributes["server.address"] = address
         if port is not None:
             attributes["server.port"] = port
     return attributes
 
 
-def _of_shipment(shipment: SentJobs) -> Attributes:
+def _sent_jobs_attributes(sent_jobs: SentJobs) -> Attributes:
     attributes: Attributes = {}
-    if shipment.is_bulk:
-        attributes["messaging.batch.message_count"] = len(shipment.job_ids)
+    if sent_jobs.is_bulk:
+        attributes["messaging.batch.message_count"] = len(sent_jobs.job_ids)
     else:
-        attributes["messaging.message.id"] = shipment.job_ids[0]
-    names = set(shipment.names)
+        attributes["messaging.message.id"] = sent_jobs.job_ids[0]
+    names = set(sent_jobs.names)
     if len(names) == 1:
         attributes["messaging.chasquimq.job.name"] = names.pop().decode()
-    if shipment.due.startswith("+"):
-        attributes["messaging.chasquimq.job.delay_ms"] = int(shipment.due)
+    if sent_jobs.due.startswith("+"):
+        attributes["messaging.chasquimq.job.delay_ms"] = int(sent_jobs.due)
     return attributes
 
 
-def _of_run(scene: SpanOrigin, job: Delivery) -> Attributes:
+def _run_attributes(origin: SpanOrigin, job: Delivery) -> Attributes:
     own = job.retry.max_attempts if job.retry is not None else None
     return {
         "messaging.message.id": job.id[:MAX_TEXT_CHARS],
-        "messaging.consumer.group.name": scene.group,
-        "messaging.client.id": scene.consumer_id,
+        "messaging.consumer.group.name": origin.group,
+        "messaging.client.id": origin.consumer_id,
         "messaging.chasquimq.job.name": job.name[:MAX_TEXT_CHARS],
         "messaging.chasquimq.job.attempt": job.attempt,
-        "messaging.chasquimq.job.max_attempts": scene.max_attempts if own is None else own,
+        "messaging.chasquimq.job.max_attempts": origin.max_attempts if own is None else own,
         "messaging.chasquimq.stream.id": job.entry_id.decode(),
-        "messaging.chasquimq.worker.id": scene.consumer_id,
+        "messaging.chasquimq.worker.id": origin.consumer_id,
     }
 
 
