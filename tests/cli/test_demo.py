@@ -1,4 +1,4 @@
-"""`chasqui demo`: what it prints, how it fails, and that it leaves nothing behind."""
+"""`chasqui demo`: what it prints, how it fails, and that no process and no file is left."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import subprocess
 import sys
 import tempfile
 import termios
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
+from pychasqui.cli.demo.jobs import Runs, conclusion, count_done, judge, outcome_of
+from pychasqui.cli.exits import CommandFailure
 from tests.cli.conftest import COMMAND, Chasqui, Finished, plain_environment
 from tests.cli.processes import Process, children_of, mentioning, still_running
 from tests.support.server import RedisServer
@@ -31,11 +33,6 @@ WITHOUT_RICH = (
 )
 
 
-class Children(NamedTuple):
-    working: Process
-    adding: Process
-
-
 @pytest.fixture
 def temporary() -> Iterator[Path]:
     """Where the demo makes its folder. Not in tmp_path, whose name is too long for a socket."""
@@ -44,49 +41,34 @@ def temporary() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-async def test_all_jobs_run_and_a_table_says_so(chasqui: Finished, temporary: Path):
+async def test_each_job_runs_once_although_a_worker_process_is_killed(chasqui: Finished, temporary: Path):
     ended = chasqui("demo", "--jobs", "3000", TMPDIR=str(temporary))
     assert ended.returncode == 0, ended.stderr
-    rows = [re.split(r" {2,}", line) for line in ended.stdout.splitlines()]
-    assert rows[0] == ["", "jobs", "jobs/s", "add to start, p50", "p99"]
-    assert rows[1][:2] == ["burst, added", "3,000"]
-    assert rows[2][:2] == ["burst, done", "3,000"]
-    assert rows[3][:2] == ["one by one, idle queue", "2,000"]
-    assert all(re.fullmatch(r"[\d.]+ m?s", cell) for cell in [*rows[2][3:], *rows[3][2:]])
-    assert rows[-1] == ["All 5,000 jobs ran, each exactly once."]
+    header, *rows, times, last = [re.split(r" {2,}", line) for line in ended.stdout.splitlines()]
+    assert header == ["jobs", "count", "once", "again after the kill", "twice", "missing"]
+    assert [row[:2] for row in rows] == [
+        ["plain", "2,700"],
+        ["take 0.3 s", "150"],
+        ["fail once, then succeed", "60"],
+        ["delayed by 1 s", "60"],
+        ["fail twice, then dead", "30"],
+        ["all jobs", "3,000"],
+    ]
+    assert all(row[4:] == ["0", "0"] for row in rows)
+    assert re.fullmatch(
+        r"3,000 jobs took [\d.]+ s; up to the kill [\d,]+ took [\d.]+ s: [\d,]+ jobs a second.", times[0]
+    )
+    again = rows[-1][3]
+    assert last == [f"Each job ran exactly once, except for {again} that the killed process had begun: they ran again."]
+    assert mentioning(str(temporary)) == []
+    assert list(temporary.iterdir()) == []
 
 
 async def test_progress_goes_to_standard_error_in_plain_lines(chasqui: Finished, temporary: Path):
-    lines = chasqui("demo", "--jobs", "1500", TMPDIR=str(temporary)).stderr.splitlines()
-    assert re.fullmatch(r"pychasqui \S+ on \w+ [\d.]+, a private server", lines[0])
-    assert any(
-        re.fullmatch(r"added 1,500 of 1,500 \([\d,]+/s\), done 1,500 of 1,500 \([\d,]+/s\)", line) for line in lines
-    )
-    assert lines[-6] == "one by one 1,500 of 1,500"
-
-
-async def test_small_scenes_after_the_numbers_show_the_other_features(chasqui: Finished, temporary: Path):
-    ended = chasqui("demo", "--jobs", "100", TMPDIR=str(temporary))
-    assert ended.returncode == 0, ended.stderr
-    retried, delayed, replayed, scheduled, results = ended.stderr.splitlines()[-5:]
-    assert re.fullmatch(r"ok +retried: failed twice, done in run 3, \d+ ms after its add", retried)
-    assert re.fullmatch(r"ok +delayed: due in 300 ms, done after \d+ ms", delayed)
-    assert replayed.split(maxsplit=1) == [
-        "ok",
-        "dead, replayed: died of 'nothing there', 1 brought back, and it was done",
-    ]
-    assert re.fullmatch(r"ok +schedule: every 100 ms, 5 times, in \d+ ms", scheduled)
-    assert re.fullmatch(r"ok +results: 100 came back in \d+ ms", results)
-
-
-async def test_no_process_or_file_is_left_when_the_demo_is_over(start: Chasqui, temporary: Path):
-    process = start("demo", "--jobs", "1000", TMPDIR=str(temporary))
-    children = await _two_children(process)
-    process.communicate(timeout=40)
-    assert process.returncode == 0
-    assert still_running(children) == []
-    assert mentioning(str(temporary)) == []
-    assert list(temporary.iterdir()) == []
+    lines = chasqui("demo", "--jobs", "100", TMPDIR=str(temporary)).stderr.splitlines()
+    assert re.fullmatch(r"pychasqui \S+ on a private server", lines[0])
+    assert any(re.fullmatch(r"killed worker process [12]; the other one takes over its jobs", line) for line in lines)
+    assert re.fullmatch(r"added 100 of 100, ended 100 after [\d.]+ s", lines[-1])
 
 
 @pytest.mark.parametrize(("number", "code"), ((signal.SIGINT, 130), (signal.SIGTERM, 143)))
@@ -112,13 +94,13 @@ async def test_the_processes_of_a_demo_that_was_killed_end_by_themselves(start: 
     await eventually(lambda: not still_running(children) and not mentioning(str(temporary)), timeout=20, every=0.1)
 
 
-async def test_a_process_of_the_demo_that_dies_fails_the_demo(start: Chasqui, temporary: Path):
+async def test_a_worker_process_that_ends_by_itself_fails_the_demo(start: Chasqui, temporary: Path):
     process = start("demo", "--jobs", MANY, TMPDIR=str(temporary))
     children = await _two_children(process)
-    os.kill(children.working.pid, signal.SIGKILL)
+    os.kill(children[0].pid, signal.SIGKILL)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 1
-    assert err.splitlines()[-1] == "Error: the working process ended with status -9"
+    assert re.fullmatch(r"Error: worker process [12] ended with status -9", err.splitlines()[-1])
     assert out == ""
     assert still_running(children) == []
 
@@ -164,41 +146,67 @@ async def test_a_terminal_of_80_columns_gets_bars_and_a_table_that_fit(temporary
     assert code == 0
     assert "━" in text
     assert "\x1b[3" in text
-    assert "one by one, idle queue" in text
     plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", text)
-    assert max(len(line) for line in re.split(r"[\r\n]+", plain)) <= 80
-
-
-async def test_no_color_means_none(temporary: Path):
-    pytest.importorskip("rich")
-    _, text = _run_on_terminal(COMMAND, temporary, columns=80, NO_COLOR="1")
-    assert "━" in text
-    assert "\x1b[3" not in text
-
-
-async def test_a_narrow_terminal_gets_the_table_whole(temporary: Path):
-    _, text = _run_on_terminal(COMMAND, temporary, columns=50)
-    assert "add to start, p50" in text
-    assert "…" not in text
+    bars_and_table = plain[: plain.index(" jobs took ")]
+    assert max(len(line) for line in re.split(r"[\r\n]+", bars_and_table)) <= 80
 
 
 async def test_a_terminal_without_rich_gets_plain_lines(temporary: Path):
     code, text = _run_on_terminal(WITHOUT_RICH, temporary, columns=80)
     assert code == 0
-    assert "\x1b" not in text
+    assert "━" not in text
     assert "added 200 of 200" in text
-    assert "All 400 jobs ran, each exactly once." in text
+    assert "Each job ran exactly once" in text
 
 
-async def _two_children(process: subprocess.Popen[str]) -> Children:
-    """The processes that add and work, as soon as both are there and show their own commands."""
+@pytest.mark.parametrize(
+    ("planned_runs", "ends", "killed_runs", "other_runs", "outcome"),
+    (
+        (1, 1, 0, 1, "once"),
+        (2, 1, 1, 1, "once"),  # failed in one process, was retried in the other
+        (2, 1, 0, 1, "once"),  # taken over before it began
+        (1, 1, 1, 1, "again"),  # cut off by the kill
+        (1, 2, 1, 1, "again"),  # done, and killed before its ack
+        (1, 2, 0, 2, "repeated"),
+        (1, 2, 2, 0, "repeated"),
+        (1, 2, 1, 2, "repeated"),
+        (1, 0, 1, 0, "missing"),
+        (1, 0, 0, 0, "missing"),
+    ),
+)
+def test_the_outcome_of_a_job_follows_from_its_runs(
+    planned_runs: int, ends: int, killed_runs: int, other_runs: int, outcome: str
+):
+    assert outcome_of(planned_runs, ends, killed_runs, other_runs) == outcome
 
-    def find() -> Children | None:
+
+def test_a_record_counts_each_job_once_and_is_shared_through_its_file(tmp_path: Path):
+    killed, other = Runs(tmp_path / "1", 40), Runs(tmp_path / "2", 40)
+    for number in range(39):  # all but the last
+        other.begun[number] = 1
+        other.done[number] = number != 30
+    other.begun[30] = 2  # it fails twice
+    killed.begun[7] = killed.done[7] = 1
+    assert count_done([Runs(tmp_path / "1", 40), Runs(tmp_path / "2", 40)]) == 38
+    tally = judge(40, killed, other, Counter([30]))
+    assert {outcome: tally["all", outcome] for outcome in ("once", "again", "repeated", "missing")} == {
+        "once": 38,
+        "again": 1,
+        "repeated": 0,
+        "missing": 1,
+    }
+    with pytest.raises(CommandFailure, match="1 jobs are missing, and 0 ran twice") as failure:
+        conclusion(tally)
+    assert failure.value.code == 1
+
+
+async def _two_children(process: subprocess.Popen[str]) -> list[Process]:
+    """The worker processes, as soon as both are there and show their own commands."""
+
+    def find() -> list[Process] | None:
         assert process.poll() is None, f"the demo has ended: {process.communicate()}"
-        children = children_of(process.pid)
-        working = [child for child in children if child.command.endswith(" pychasqui.cli.demo.working")]
-        adding = [child for child in children if child.command.endswith(" pychasqui.cli.demo.adding")]
-        return Children(working[0], adding[0]) if working and adding else None
+        found = [child for child in children_of(process.pid) if "pychasqui.cli.demo.process" in child.command]
+        return found if len(found) == 2 else None
 
     found = await eventually(find, timeout=20, every=0.02)
     assert found is not None

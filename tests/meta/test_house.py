@@ -64,6 +64,34 @@ def test_no_two_classes_have_one_name() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def private_imports(tree: ast.Module) -> Iterator[str]:
+    """Each module of the package that is imported and has a name with an underscore, but for the version's."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module or ''}.{alias.name}" for alias in node.names]
+            names = names if node.level or (node.module or "").split(".")[0] == "pychasqui" else []
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name.split(".")[0] == "pychasqui"]
+        else:
+            continue
+        yield from (name for name in names if any(re.match(r"_(?!_|version$)", part) for part in name.split(".")))
+
+
+def test_the_command_line_imports_no_private_module() -> None:
+    files = {file: tree for file, tree in TREES.items() if file.startswith("cli/")}
+    assert len(files) >= 10
+    assert [f"{file}: {name}" for file, tree in files.items() for name in private_imports(tree)] == []
+
+
+def test_the_check_sees_the_import_of_a_private_module() -> None:
+    tree = ast.parse(
+        "from __future__ import annotations\nimport _thread\nimport pychasqui._core.ids\nfrom .._redis import keys\n"
+        "from ... import _wire, Queue, __version__\nfrom .._version import __version__\n"
+        "from pychasqui._http.server import A\n"
+    )
+    assert list(private_imports(tree)) == ["pychasqui._core.ids", "_redis.keys", "._wire", "pychasqui._http.server.A"]
+
+
 TESTS = Path(__file__).parents[1]
 TEST_NAMES = {
     node.name: path.relative_to(TESTS).as_posix()

@@ -1,93 +1,66 @@
-"""What is seen while the demo runs, all of it on standard error: bars on a terminal, elsewhere a line a second."""
+"""What the demo shows: progress on standard error while it runs, and a table on standard output at the end."""
 
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import Protocol, Self
+from collections import Counter
+from typing import Self
 
 import click
 
 from ..terminal import live_console
-from .messages import Progress
+from .jobs import KINDS
 
 LINE_EVERY_S = 1.0
+HEADER = ("jobs", "count", "once", "again after the kill", "twice", "missing")
 
 
-class Bar(Protocol):
-    def show(self, progress: Progress) -> None: ...
+class Screen:
+    """Shows bars on a terminal where rich is installed, and elsewhere a line a second."""
 
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._console = live_console()
+        self._next_line_at = 0.0
+        if self._console is not None:
+            from rich.progress import BarColumn, Progress, TextColumn
 
-class Screen(Protocol):
-    """A bar is shown from its making until the screen is left."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-    def say(self, line: str) -> None: ...
-    def bar(self, name: str, goal: int, *, has_rate: bool = True) -> Bar: ...
-
-
-def make_screen() -> Screen:
-    console = live_console()
-    if console is None:
-        return LineScreen()
-    from .bars import BarScreen  # here, because it needs rich
-
-    return BarScreen(console)
-
-
-class LineScreen:
-    """Prints where the bars of the present act stand: once a second, and when all have reached their goals."""
-
-    def __init__(self) -> None:
-        self._bars: list[LineBar] = []
-        self._next_at = 0.0
+            text = TextColumn("{task.completed:>10,.0f}", style="cyan")
+            bar = BarColumn(max(10, min(40, self._console.width - 24)))
+            self._bars = Progress(TextColumn("{task.description:<6}"), bar, text, console=self._console)
+            self._added = self._bars.add_task("added", total=jobs)
+            self._ended = self._bars.add_task("ended", total=jobs)
 
     def __enter__(self) -> Self:
+        if self._console is not None:
+            self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
+    def __exit__(self, *_: object) -> None:
+        if self._console is not None:
+            self._bars.stop()
 
     def say(self, line: str) -> None:
-        click.echo(line, err=True)
+        if self._console is not None:
+            self._console.print(line, style="bold", markup=False)
+        else:
+            click.echo(line, err=True)
 
-    def bar(self, name: str, goal: int, *, has_rate: bool = True) -> LineBar:
-        if all(bar.is_full for bar in self._bars):
-            self._bars = []
-            self._next_at = time.monotonic() + LINE_EVERY_S
-        bar = LineBar(self, name, goal, has_rate)
-        self._bars.append(bar)
-        return bar
-
-    def refresh(self) -> None:
-        is_over = all(bar.is_full for bar in self._bars)
-        if is_over or time.monotonic() >= self._next_at:
-            self.say(", ".join(str(bar) for bar in self._bars))
-            self._next_at = float("inf") if is_over else time.monotonic() + LINE_EVERY_S
+    def show(self, added: int, ended: int, seconds: float, *, is_last: bool) -> None:
+        if self._console is not None:
+            self._bars.update(self._added, completed=added)
+            self._bars.update(self._ended, completed=ended)
+        elif time.monotonic() >= self._next_line_at or is_last:
+            self._next_line_at = time.monotonic() + LINE_EVERY_S
+            self.say(f"added {added:,} of {self._jobs:,}, ended {ended:,} after {seconds:.1f} s")
 
 
-class LineBar:
-    def __init__(self, screen: LineScreen, name: str, goal: int, has_rate: bool) -> None:
-        self._screen = screen
-        self._name = name
-        self._goal = goal
-        self._has_rate = has_rate
-        self._progress = Progress()
-
-    @property
-    def is_full(self) -> bool:
-        return self._progress.count >= self._goal
-
-    def show(self, progress: Progress) -> None:
-        if progress != self._progress:
-            self._progress = progress
-            self._screen.refresh()
-
-    def __str__(self) -> str:
-        text = f"{self._name} {self._progress.count:,} of {self._goal:,}"
-        return f"{text} ({self._progress.rate:,.0f}/s)" if self._has_rate and self._progress.rate else text
+def print_table(tally: Counter[tuple[str, str]]) -> None:
+    rows: list[tuple[str, ...]] = [HEADER]
+    for kind, title in [*((name, kind.title) for name, kind in KINDS.items()), ("all", "all jobs")]:
+        counts = [tally[kind, outcome] for outcome in ("once", "again", "repeated", "missing")]
+        rows.append((title, *(f"{count:,}" for count in (sum(counts), *counts))))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        click.secho("  ".join([row[0].ljust(len(first)), *others]), bold=row is HEADER)
