@@ -33,6 +33,7 @@ BULK_JOBS = 1000
 CONNECT_TIMEOUT_S = 2.0
 LOOK_EVERY_S = 0.02
 STUCK_S = 20.0  # longer than an add takes to fail, whose error says more
+EMPTY_S = 2.0  # counts are read one after the other, and may miss a job that moves meanwhile
 SERVER_ENDS_S = 5.0
 LINGER_MS = 200  # how long the private server outlives the demo
 
@@ -58,13 +59,18 @@ def demo(jobs: int, redis_url: str | None) -> None:
         try:
             server = _private_server(Path(folder, "server")) if redis_url is None else contextlib.nullcontext(redis_url)
             with server as url:
-                queue = Queue(f"demo-{uuid4().hex[:12]}", redis_url=url)
+                queue = _make_queue(url)
                 click.echo(f"pychasqui {__version__} on {'a private server' if redis_url is None else queue}", err=True)
                 asyncio.run(_run(jobs, queue, url, Path(folder)))
-        except InvalidArgument as error:
-            raise click.BadParameter(str(error), param_hint="'--redis-url'") from None
         except asyncio.CancelledError:
             raise CommandFailure("terminated", ExitCode.TERMINATED) from None
+
+
+def _make_queue(url: str) -> Queue:
+    try:
+        return Queue(f"demo-{uuid4().hex[:12]}", redis_url=url)
+    except InvalidArgument as error:
+        raise click.BadParameter(str(error), param_hint="'--redis-url'") from None
 
 
 async def _run(jobs: int, queue: Queue, url: str, folder: Path) -> None:
@@ -123,8 +129,8 @@ class DemoRun:
     async def _watch(self, goal: int) -> tuple[int, float]:
         """Shows the progress until `goal` jobs are done or dead and, if that is all, until Redis holds no other job.
 
-        Returns how many have ended, and after how many seconds. Gives up if nothing changes for STUCK_S: the table then
-        shows that jobs are missing.
+        Returns how many have ended, and after how many seconds. Gives up if nothing changes for STUCK_S, or for EMPTY_S
+        while Redis holds no job: the table then shows that jobs are missing.
         """
         before, changed_at = None, time.monotonic()
         while True:
@@ -137,9 +143,10 @@ class DemoRun:
             now = time.monotonic()
             if (self._added, ended, counts) != before:
                 before, changed_at = (self._added, ended, counts), now
-            is_there = ended >= goal and (goal < self._jobs or not (counts.waiting or counts.active or counts.delayed))
+            is_empty = self._added == self._jobs and not (counts.waiting or counts.active or counts.delayed)
+            is_there = ended >= goal and (goal < self._jobs or is_empty)
             self._screen.show(self._added, ended, now - self._began, is_last=is_there)
-            if is_there or now - changed_at > STUCK_S:
+            if is_there or now - changed_at > (EMPTY_S if is_empty else STUCK_S):
                 return ended, now - self._began
             await asyncio.sleep(LOOK_EVERY_S)
 
