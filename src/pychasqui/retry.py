@@ -1,4 +1,4 @@
-"""How a failed job is retried: what the user asked for, checked, as values.
+"""How a failed job is retried: what the user asked for, checked, as values, and the delay before the next run.
 
 Owns BackoffSpec and the per-job override that travels in the envelope. Pure: no I/O, no clock, no randomness.
 """

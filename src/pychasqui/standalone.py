@@ -53,7 +53,7 @@ class _StandaloneLeader(Lifecycle):
         self._record = None if metrics is None else GuardedSinks([metrics]).record
         lease_ms = 1000 * checks.check_int("lock_ttl_secs", lock_ttl_secs, 1, default=self._lease_ms // 1000 or 1)
         if lock_ttl_secs is not None:
-            self._lease_ms = min(lease_ms, limits.MAX_LEASE_MS)
+            self._lease_ms = min(lease_ms, limits.MAX_LEADER_LEASE_MS)
 
     def _service(self, broker: Broker, keys: Keys) -> Service:
         raise NotImplementedError

@@ -203,7 +203,7 @@ async def find_orphans(scene: CutScene) -> None:
     assert lost.done.is_set()
 
 
-async def renew_lease(scene: CutScene) -> None:
+async def renew_worker_lease(scene: CutScene) -> None:
     """Handlers run for five leases, while another worker waits for its chance."""
 
     async def take_long(job: Job) -> None:
@@ -489,8 +489,8 @@ async def pause(scene: CutScene) -> None:
 
 # The commands of each flow. The first set has those that any worker sends.
 WORKER = {
-    "HELLO", "INFO", "SUBSCRIBE", "rebuild_group", "renew_lease", "read", "XREADGROUP", "promote", "due_repeatables",
-    "XPENDING", "CLIENT UNBLOCK", "leave_group", "release_lease", "SET", "EXISTS", "DEL",
+    "HELLO", "INFO", "SUBSCRIBE", "rebuild_group", "renew_worker_lease", "read", "XREADGROUP", "promote",
+    "due_repeatables", "XPENDING", "CLIENT UNBLOCK", "leave_group", "release_leader_lease", "SET", "EXISTS", "DEL",
 }  # fmt: skip
 BOUNDARIES: dict[Flow, set[str]] = {
     add: {"HELLO", "add", "XADD", "DEL"},
@@ -506,13 +506,13 @@ BOUNDARIES: dict[Flow, set[str]] = {
         "rebuild_group",
         "list_pending",
         "count_delivery",
-        "renew_lease",
+        "renew_worker_lease",
         "XREADGROUP",
         "XACKDEL",
     },
     find_orphans: {"list_pending", "XREADGROUP"},
-    renew_lease: {"renew_lease"},
-    hand_back: {"CLIENT UNBLOCK", "release_entries", "leave_group", "release_lease", "renew_lease"},
+    renew_worker_lease: {"renew_worker_lease"},
+    hand_back: {"CLIENT UNBLOCK", "release_entries", "leave_group", "release_leader_lease", "renew_worker_lease"},
     replay: {"XREVRANGE", "XRANGE", "replay"},
     add_delayed: {"HELLO", "add_with_options", "DEL"},
     add_unique: {"add_with_options"},
@@ -547,7 +547,7 @@ ALSO_SENT = WORKER | {
     "bury",
     "add",
 }
-SKIPPED: dict[Flow, int] = {renew_lease: 2}  # the first renewals come before anything is held
+SKIPPED: dict[Flow, int] = {renew_worker_lease: 2}  # the first renewals come before anything is held
 CASES = [
     pytest.param(
         flow,

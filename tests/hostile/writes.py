@@ -22,7 +22,7 @@ BY_JOB = ("didx", "dlid", "unique", "result", "progress")
 STRINGS = ("paused", "dlq:dropped", "promoter:lock", "scheduler:lock", "worker", *BY_JOB)
 PLACES = (*STREAMS, *ZSETS, *HASHES, *STRINGS)
 GROUP = "default"
-MAX_LEASE_MS = 3_600_000  # the longest that a worker may have
+MAX_LEADER_LEASE_MS = 3_600_000  # the longest that a worker may have
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def member(rng: random.Random, target: Target) -> Write:
     named = rng.choice((make(rng), make(rng), b"k", b"other", b"ghost"))
     score = values.score(rng)
     # A lease that a worker could have taken is believed: while it lasts, others wait for its holder's report.
-    is_believed = place == "workers" and abs(float(score) - time.time() * 1000) < MAX_LEASE_MS
+    is_believed = place == "workers" and abs(float(score) - time.time() * 1000) < MAX_LEADER_LEASE_MS
     ruins = {place} if is_believed else set[str]()
     return Write(f"member {place} {score}", [("ZADD", target.key(place, rng), "NX", score, named)], frozenset(ruins))
 

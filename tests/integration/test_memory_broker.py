@@ -138,7 +138,11 @@ class TestReading:
 
     async def test_no_call_finds_a_group_that_is_gone(self, bench: Bench) -> None:
         await bench.add()
-        for call in (bench.read(), bench.broker.renew_lease(GROUP, ME, LEASE_MS, []), bench.broker.holders(GROUP)):
+        for call in (
+            bench.read(),
+            bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, []),
+            bench.broker.holders(GROUP),
+        ):
             with pytest.raises(ReplyError, match="NOGROUP"):
                 await call
 
@@ -190,22 +194,22 @@ class TestLeases:
         await bench.read(count=1)
         await bench.read(OTHER, count=1)
         await bench.broker.count_delivery(GROUP, ME, [(ids[0], 1)])
-        assert await bench.broker.renew_lease(GROUP, ME, LEASE_MS, [(ids[0], 2)]) == []
-        lost = await bench.broker.renew_lease(GROUP, ME, LEASE_MS, [(one, 1) for one in ids])
+        assert await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [(ids[0], 2)]) == []
+        lost = await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [(one, 1) for one in ids])
         assert lost == ids
         now_ms = await bench.broker.now_ms()
         assert 0 < (await bench.broker.leases(GROUP))[b"me"] - now_ms <= LEASE_MS
 
     async def test_a_worker_that_holds_nothing_leaves_without_a_trace(self, bench: Bench) -> None:
         await bench.fill(1)
-        await bench.broker.renew_lease(GROUP, ME, LEASE_MS, [])
+        await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
         assert await bench.broker.leave_group(GROUP, ME)
         assert await bench.broker.leases(GROUP) == {}
 
     async def test_a_worker_that_holds_entries_leaves_them_to_be_taken_over(self, bench: Bench) -> None:
         ids = await bench.fill(2)
         await bench.read()
-        await bench.broker.renew_lease(GROUP, ME, LEASE_MS, [])
+        await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
         assert not await bench.broker.leave_group(GROUP, ME)
         assert await bench.broker.leases(GROUP) == {b"me": 0.0}
         take_over = partial(bench.broker.take_over, GROUP, OTHER, b"me")

@@ -193,7 +193,7 @@ class TestLease:
         kind: str,
     ) -> None:
         for module in (delayed, repeats):
-            monkeypatch.setattr(module, "MAX_LEASE_MS", 500)
+            monkeypatch.setattr(module, "MAX_LEADER_LEASE_MS", 500)
         key = f"{{chasqui:{queue.name}}}:{LOCKS[leader]}"
         if kind == "of another type":
             await witness.rpush(key, "x")

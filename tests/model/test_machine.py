@@ -49,7 +49,7 @@ GROUP, OFFICIAL = "default", "official"
 LEDGER = KEYS.ledger("producer")
 MAX_ATTEMPTS = 3
 LEASE_MS, MIN_IDLE_MS, LONG_MS = 600_000, 300_000, 3_600_000
-vars(delayed_module)["MAX_LEASE_MS"] = LONG_MS  # the model's leader leads until the end
+vars(delayed_module)["MAX_LEADER_LEASE_MS"] = LONG_MS  # the model's leader leads until the end
 OVER_MS = 1000  # for how long a lease that is over has been so
 SLACK_MS = 60_000  # far more than passes between two commands, far less than makes an entry idle
 FAILURE = read_failure(LookupError("the handler failed"))
@@ -181,7 +181,7 @@ class Machine(RuleBasedStateMachine):
 
     def _renew(self, worker: ModelWorker, held: list[tuple[bytes, int]]) -> list[bytes]:
         before = self._now_ms()
-        lost = self.wait(self.broker.renew_lease(GROUP, worker.name, LEASE_MS, held))
+        lost = self.wait(self.broker.renew_worker_lease(GROUP, worker.name, LEASE_MS, held))
         lease = self.model.leases[worker.name] = float(self.client.zscore(KEYS.workers, worker.name))
         assert before + LEASE_MS <= lease <= self._now_ms() + LEASE_MS
         return lost

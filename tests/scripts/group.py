@@ -53,7 +53,7 @@ class Promoted(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A job as add_on_terms takes it."""
+    """A job as add_with_options takes it."""
 
     name: str
     envelope: bytes
@@ -407,19 +407,19 @@ class Group:
         assert isinstance(moved, int)
         return moved
 
-    def release_lease(self, holder: str) -> int:
-        gone = self.run(scripts.RELEASE_LEASE, [KEYS.promoter_lease], holder)
+    def release_leader_lease(self, holder: str) -> int:
+        gone = self.run(scripts.RELEASE_LEADER_LEASE, [KEYS.promoter_lease], holder)
         assert isinstance(gone, int)
         return gone
 
-    def renew_lease(self, consumer: str, *entry_ids: bytes, delivery: int = 1) -> list[bytes]:
+    def renew_worker_lease(self, consumer: str, *entry_ids: bytes, delivery: int = 1) -> list[bytes]:
         return self.renew_lease_of(consumer, dict.fromkeys(entry_ids, delivery))
 
     def renew_lease_of(self, consumer: str, held: dict[bytes, int]) -> list[bytes]:
         """By deliveries of their own."""
         words = [word for entry in held.items() for word in entry]
         keys = [KEYS.stream, KEYS.workers, REPORTS]
-        lost = self.run(scripts.RENEW_LEASE, keys, GROUP, consumer, LEASE_MS, KEPT_MS, *words)
+        lost = self.run(scripts.RENEW_WORKER_LEASE, keys, GROUP, consumer, LEASE_MS, KEPT_MS, *words)
         assert isinstance(lost, list)
         return lost
 

@@ -212,7 +212,7 @@ def _empty_stream(group: Group) -> Call:
 
 def _yield(group: Group) -> Call:
     group.client.set(KEYS.promoter_lease, "a", px=HOUR_MS)
-    return lambda by: by.release_lease("a")
+    return lambda by: by.release_leader_lease("a")
 
 
 # Held entries -------------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def _yield(group: Group) -> Call:
 def _keep(group: Group) -> Call:
     held = hold(group)
     group.make_idle(HOUR_MS, *held.values())
-    return lambda by: by.renew_lease("a", *held.values())
+    return lambda by: by.renew_worker_lease("a", *held.values())
 
 
 def _release(group: Group) -> Call:
@@ -344,11 +344,11 @@ def _remove(group: Group) -> Call:
 # Events -------------------------------------------------------------------------------------------------------------
 
 
-def _announce(group: Group) -> Call:
+def _write_events(group: Group) -> Call:
     return lambda by: by.write_events(*(["e", "active", "id", job] for job in JOBS))
 
 
-def _announce_done(group: Group) -> Call:
+def _write_completed(group: Group) -> Call:
     return lambda by: by.write_completed(*(CompletedRun(job, started=1) for job in JOBS))
 
 
@@ -374,8 +374,8 @@ SCENARIOS = [
     Scenario("purge_delayed", _purge_delayed, best_effort=(*MARKERS, *INDEXES)),
     Scenario("purge_waiting", _purge_waiting, best_effort=MARKERS),
     Scenario("empty_stream", _empty_stream),
-    Scenario("release_lease", _yield),
-    Scenario("renew_lease", _keep),
+    Scenario("release_leader_lease", _yield),
+    Scenario("renew_worker_lease", _keep),
     Scenario("release_entries", _release),
     Scenario("leave_group", _leave),
     Scenario("leave_group", _leave_with_nothing, "with nothing"),
@@ -394,6 +394,6 @@ SCENARIOS = [
     Scenario("move_repeatable", _pause, "pausing"),
     Scenario("move_repeatable", _resume, "resuming"),
     Scenario("move_repeatable", _remove, "removing"),
-    Scenario("write_events", _announce, best_effort=(KEYS.events,)),
-    Scenario("write_completed", _announce_done, best_effort=(KEYS.events,)),
+    Scenario("write_events", _write_events, best_effort=(KEYS.events,)),
+    Scenario("write_completed", _write_completed, best_effort=(KEYS.events,)),
 ]

@@ -44,7 +44,7 @@ def test_an_entry_that_is_not_idle_for_long_enough_is_left_alone(group: Group) -
 
 def test_a_worker_with_a_lease_is_spared(group: Group) -> None:
     (entry_id,) = leave_lying(group, 1, "b")
-    group.renew_lease("b")
+    group.renew_worker_lease("b")
     assert group.claim_idle("a") == []
     assert group.holds == {entry_id: Hold("b", 1)}
 
@@ -66,7 +66,7 @@ def test_our_own_idle_entries_are_not_delivered_to_us_again(group: Group) -> Non
 def test_the_idle_entries_of_official_consumers_are_taken_from_a_mixture(group: Group) -> None:
     (ours,) = leave_lying(group, 1, "a")
     (leased,) = leave_lying(group, 1, "b")
-    group.renew_lease("b")
+    group.renew_worker_lease("b")
     (lying,) = leave_lying(group, 1)
     (fresh,) = group.deliver_to("official")
     (unread,) = group.add(1)
@@ -88,14 +88,14 @@ def test_a_count_bounds_one_call(group: Group) -> None:
 
 def test_idle_entries_of_leased_workers_do_not_hide_later_ones(group: Group) -> None:
     leave_lying(group, 3, "b")
-    group.renew_lease("b")
+    group.renew_worker_lease("b")
     (lying,) = leave_lying(group, 1)
     assert [entry.id for entry in group.claim_idle("a", count=1)] == [lying]
 
 
 def test_many_pages_of_protected_entries_hide_no_idle_entry(group: Group) -> None:
     leave_lying(group, 1700, "b")
-    group.renew_lease("b")
+    group.renew_worker_lease("b")
     lying = leave_lying(group, 3)
     leave_lying(group, 600, "a")
     lying += leave_lying(group, 2)
@@ -175,6 +175,6 @@ def test_a_too_large_entry_comes_as_its_size(group: Group) -> None:
 
 def test_each_consumer_is_judged_by_its_own_lease(group: Group) -> None:
     official, (leased,), later = group.deliver_to("official"), group.deliver_to("b"), group.deliver_to("official")
-    group.renew_lease("b")
+    group.renew_worker_lease("b")
     group.make_idle(HOUR_MS, *official, leased, *later)
     assert [entry.id for entry in group.claim_idle("a")] == [*official, *later]

@@ -42,7 +42,7 @@ def test_a_former_process_can_settle_nothing_after_the_count(group: Group) -> No
     assert group.reschedule("a", (entry_id, 0, b"member")) == 0
     assert group.bury("a", (entry_id, [b"d", b"x"])) == 0
     assert group.release_entries("a", (entry_id, 0)) == 0
-    assert group.renew_lease("a", entry_id) == [entry_id]
+    assert group.renew_worker_lease("a", entry_id) == [entry_id]
     assert group.reschedule("a", (entry_id, 0, b"member"), delivery=2) == 1
 
 

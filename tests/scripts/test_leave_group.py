@@ -7,7 +7,7 @@ from tests.scripts.group import GROUP, KEYS, Group, Hold
 
 def test_the_consumer_goes_if_no_entry_is_pending(group: Group) -> None:
     (entry_id,) = group.deliver_to("a")
-    group.renew_lease("a")
+    group.renew_worker_lease("a")
     group.client.xack(KEYS.stream, GROUP, entry_id)
     assert group.leave_group("a") == 1
     assert group.consumers == set()
@@ -16,7 +16,7 @@ def test_the_consumer_goes_if_no_entry_is_pending(group: Group) -> None:
 
 def test_entries_keep_the_name(group: Group) -> None:
     (entry_id,) = group.deliver_to("a")
-    group.renew_lease("a")
+    group.renew_worker_lease("a")
     assert group.leave_group("a") == 0
     assert group.holds == {entry_id: Hold("a", 1)}
     assert group.consumers == {"a"}
@@ -24,14 +24,14 @@ def test_entries_keep_the_name(group: Group) -> None:
 
 def test_a_name_that_stays_is_marked_as_having_left(group: Group) -> None:
     group.deliver_to("a")
-    group.renew_lease("a")
+    group.renew_worker_lease("a")
     group.leave_group("a")
     assert group.lease("a") == 0
 
 
 def test_the_entries_of_a_leaving_worker_can_be_taken_over_at_once(group: Group) -> None:
     entry_ids = group.deliver_to("a", 3)
-    group.renew_lease("a")
+    group.renew_worker_lease("a")
     group.leave_group("a")
     taken = group.take_over("b", "a", lease=0)
     assert taken is not None
@@ -41,8 +41,8 @@ def test_the_entries_of_a_leaving_worker_can_be_taken_over_at_once(group: Group)
 
 def test_the_others_stay(group: Group) -> None:
     (entry_id,) = group.deliver_to("b")
-    group.renew_lease("a")
-    group.renew_lease("b")
+    group.renew_worker_lease("a")
+    group.renew_worker_lease("b")
     lease = group.lease("b")
     assert group.leave_group("a") == 1
     assert group.holds == {entry_id: Hold("b", 1)}
@@ -52,16 +52,16 @@ def test_the_others_stay(group: Group) -> None:
 
 def test_the_same_call_again_says_the_same(group: Group) -> None:
     group.deliver_to("a")
-    group.renew_lease("a")
+    group.renew_worker_lease("a")
     assert [group.leave_group("a") for _ in range(3)] == [0, 0, 0]
     assert len(group.holds) == 1
-    assert group.renew_lease("b") == []
+    assert group.renew_worker_lease("b") == []
     assert [group.leave_group("b") for _ in range(3)] == [1, 1, 1]
 
 
 def test_a_second_arrival_after_all_was_taken_over_removes_the_mark(group: Group) -> None:
     group.deliver_to("a")
-    group.renew_lease("a")
+    group.renew_worker_lease("a")
     group.leave_group("a")
     group.take_over("b", "a", lease=0)
     assert group.leave_group("a") == 1
@@ -75,7 +75,7 @@ def test_an_unknown_name_leaves_no_trace(group: Group) -> None:
 
 def test_entries_deleted_while_pending_keep_the_consumer_until_a_takeover(group: Group) -> None:
     (entry_id,) = group.deliver_to("a")
-    group.renew_lease("a")
+    group.renew_worker_lease("a")
     group.client.xdel(KEYS.stream, entry_id)
     assert group.leave_group("a") == 0
     assert group.take_over("b", "a", lease=0) == []
@@ -85,14 +85,14 @@ def test_entries_deleted_while_pending_keep_the_consumer_until_a_takeover(group:
 
 def test_the_worker_goes_from_the_list_without_the_group(group: Group) -> None:
     group.deliver_to("a")
-    group.renew_lease("a")
+    group.renew_worker_lease("a")
     group.client.xgroup_destroy(KEYS.stream, GROUP)
     assert group.leave_group("a") == 1
     assert group.workers == {}
 
 
 def test_no_stream_is_created(group: Group) -> None:
-    group.renew_lease("a")
+    group.renew_worker_lease("a")
     group.client.delete(KEYS.stream)
     assert group.leave_group("a") == 1
     assert group.keys == set()
@@ -112,7 +112,7 @@ def test_the_list_of_workers_has_an_end_also_if_it_begins_here(group: Group) -> 
 
 def test_a_mark_that_stands_has_an_end_again(group: Group) -> None:
     group.deliver_to("a")
-    group.renew_lease("a")
+    group.renew_worker_lease("a")
     for _ in range(2):
         group.leave_group("a")
         assert group.client.pttl(KEYS.workers) > 0

@@ -58,7 +58,7 @@ class TestNoLiveWorker:
         assert group.read("a", 9) == added
 
     def test_the_list_of_workers_still_expires(self, group: Group) -> None:
-        group.renew_lease("b")
+        group.renew_worker_lease("b")
         group.destroy()
         assert group.rebuild_group("a") == 1
         assert group.client.pttl(KEYS.workers) > 0
@@ -73,7 +73,7 @@ class TestNoLiveWorker:
 
     def test_no_worker_is_waited_for_after_a_flush(self, group: Group) -> None:
         (entry_id,) = group.deliver_to("a")
-        group.renew_lease("a", entry_id)
+        group.renew_worker_lease("a", entry_id)
         group.client.flushall()
         group.wait_ms(2)  # else the new ids begin where the old ones did
         added = group.add(2)
@@ -474,9 +474,9 @@ class TestBounds:
         _, held = self._lose_group(group, 700)
         group.rebuild_group("a", {held: 1})
         with pytest.raises(redis.ResponseError, match="NOGROUP"):
-            group.renew_lease("a", held)
+            group.renew_worker_lease("a", held)
         assert group.rebuild_group("a", {held: 1}) == 1
-        assert group.renew_lease("a", held) == []
+        assert group.renew_worker_lease("a", held) == []
 
     def test_the_lease_goes_on_meanwhile(self, group: Group) -> None:
         _, held = self._lose_group(group, 1200)
@@ -521,4 +521,4 @@ class TestBounds:
         (held,) = group.deliver_to("a")
         group.client.hset(REPORTS, mapping={"start": start, "last": last})
         assert group.rebuild_group("a", {held: 1}) == 1
-        assert group.renew_lease("a", held) == []
+        assert group.renew_worker_lease("a", held) == []

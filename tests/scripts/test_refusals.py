@@ -96,5 +96,5 @@ def test_every_script_has_a_scenario() -> None:
 
 
 def test_the_commands_of_a_script_are_found_in_its_text() -> None:
-    assert commands_of(scripts.RELEASE_LEASE) == ["DEL", "GET"]
+    assert commands_of(scripts.RELEASE_LEADER_LEASE) == ["DEL", "GET"]
     assert {"XADD", "XACK", "XDEL", "XPENDING", "XTRIM", "INCRBY", "MGET"} <= set(commands_of(scripts.BURY))

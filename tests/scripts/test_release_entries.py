@@ -42,7 +42,7 @@ def test_the_next_owner_counts_the_first_delivery(group: Group) -> None:
 
 def test_another_worker_can_take_a_released_entry_while_the_releasing_one_still_drains(group: Group) -> None:
     unstarted, running = group.deliver_to("a", 2)
-    group.renew_lease("a", unstarted, running)
+    group.renew_worker_lease("a", unstarted, running)
     group.release_entries("a", (unstarted, 0))
     taken = group.take_over("b", HEIR)
     assert taken is not None
@@ -52,7 +52,7 @@ def test_another_worker_can_take_a_released_entry_while_the_releasing_one_still_
 
 def test_the_heir_is_forgotten_once_all_entries_are_taken(group: Group) -> None:
     entry_ids = group.deliver_to("a", 2)
-    group.renew_lease("a")
+    group.renew_worker_lease("a")
     group.release_entries("a", *((entry_id, 0) for entry_id in entry_ids))
     group.take_over("b", HEIR)
     assert HEIR not in group.consumers
@@ -68,7 +68,7 @@ def test_an_official_consumer_can_take_it_at_once(group: Group) -> None:
 
 def test_a_consumer_that_released_all_can_leave(group: Group) -> None:
     (entry_id,) = group.deliver_to("a")
-    group.renew_lease("a")
+    group.renew_worker_lease("a")
     group.release_entries("a", (entry_id, 0))
     assert group.leave_group("a") == 1
     assert group.holds == {entry_id: Hold(HEIR, 0)}

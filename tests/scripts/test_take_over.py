@@ -53,7 +53,7 @@ class TestTaking:
 
     def test_the_entries_of_a_worker_that_has_left_are_taken_at_any_time(self, group: Group) -> None:
         (entry_id,) = group.deliver_to("a")
-        group.renew_lease("a")
+        group.renew_worker_lease("a")
         group.leave_group("a")
         taken = group.take_over("b", "a", lease=0)
         assert taken is not None
@@ -63,7 +63,7 @@ class TestTaking:
 class TestName:
     def test_the_consumer_goes_once_its_entries_are_taken(self, group: Group) -> None:
         leave_behind(group, 2)
-        group.renew_lease("a")
+        group.renew_worker_lease("a")
         group.take_over("a", "dead")
         assert group.consumers == {"a"}
         assert set(group.workers) == {b"a"}
@@ -99,7 +99,7 @@ class TestLease:
         (entry_id,) = leave_behind(group, 1)
         judged = group.lease("dead")
         assert judged is not None
-        group.renew_lease("dead")
+        group.renew_worker_lease("dead")
         assert group.take_over("a", "dead", lease=judged) is None
         assert group.holds == {entry_id: Hold("dead", 1)}
         assert group.lease("dead") != judged
@@ -121,7 +121,7 @@ class TestLease:
     def test_a_worker_that_left_and_came_back_keeps_its_entries(self, group: Group) -> None:
         (entry_id,) = group.deliver_to("b")
         group.leave_group("b")
-        group.renew_lease("b")
+        group.renew_worker_lease("b")
         assert group.take_over("a", "b", lease=0) is None
         assert group.holds == {entry_id: Hold("b", 1)}
 
@@ -195,7 +195,7 @@ class TestTwice:
     def test_the_dead_worker_can_neither_keep_nor_move_what_was_taken(self, group: Group) -> None:
         (entry_id,) = leave_behind(group, 1)
         group.take_over("a", "dead")
-        assert group.renew_lease("dead", entry_id) == [entry_id]
+        assert group.renew_worker_lease("dead", entry_id) == [entry_id]
         assert group.reschedule("dead", (entry_id, 0, b"member")) == 0
         assert group.bury("dead", (entry_id, [b"d", b"x"])) == 0
         assert group.release_entries("dead", (entry_id, 0)) == 0

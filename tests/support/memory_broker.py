@@ -299,7 +299,9 @@ class MemoryBroker(Broker):
         return self.now
 
     @_answered
-    async def renew_lease(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
+    async def renew_worker_lease(
+        self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]
+    ) -> list[bytes]:
         self._group(group)
         self.lease_ends[group][consumer.encode()] = self.now + lease_ms
         return [entry_id for entry_id, delivery in held if not self._is_held(group, consumer, entry_id, delivery)]

@@ -37,7 +37,7 @@ class Redis:
     def __init__(self) -> None:
         self.broker = MemoryBroker()
         self.broker.answer_with = {
-            "renew_lease": self._renew_lease,
+            "renew_worker_lease": self._renew_lease,
             "rebuild_group": self._rebuild_group,
             "leave_group": lambda *_: True,
         }
@@ -426,7 +426,7 @@ async def test_stopping_ends_a_renewal_that_waits() -> None:
             finally:
                 waiting.clear()
 
-    redis.broker.meanwhile["renew_lease"] = hang
+    redis.broker.meanwhile["renew_worker_lease"] = hang
     async with beating(redis, FakeLanes(), dict, every_s=0.01):
         await eventually(lambda: waiting, every=0.001)
         stopping_at = monotonic()
@@ -454,7 +454,7 @@ async def test_a_renewal_is_sent_while_the_last_is_on_its_way() -> None:
         await asyncio.sleep(0.25)
         under_way.pop()
 
-    redis.broker.meanwhile["renew_lease"] = travel
+    redis.broker.meanwhile["renew_worker_lease"] = travel
     async with beating(redis, lanes, dict, lease_ms=600, every_s=0.2) as mine:
         await eventually(lambda: len(redis.kept) >= 4, every=0.001)
         assert mine.lease.until > monotonic()

@@ -850,7 +850,7 @@ class TestDecodingLater:
         decoder, data = self.decoder([]), ["x" * 50_000, {"k": 1}]
         (late,) = decoder.decode([self.large(encode_data(data), attempt=1)], 1)
         assert (late.is_decoded, late.entry_id, late.number, len(late.payload) > 50_000) == (False, b"1-0", 2, True)
-        assert await decoder.finish(late)
+        assert await decoder.decode_late(late)
         assert (late.is_decoded, late.id, late.name, late.data, late.attempt) == (True, "x", "mail", data, 2)
         assert (late.payload, late.created_at_ms, late.may_be_unique) == (encode_data(data), 5, True)
 
@@ -863,7 +863,7 @@ class TestDecodingLater:
         decoder = self.decoder(rejected)
         (late,) = decoder.decode([self.large(payload, attempt)], 0)
         assert rejected == []
-        assert not await decoder.finish(late)
+        assert not await decoder.decode_late(late)
         assert rejected == [reason]
 
     async def test_an_entry_larger_than_any_job_is_rejected_at_once(self) -> None:
@@ -882,13 +882,13 @@ class TestDecodingLater:
         jobs = decoder.decode([*small, [b"2-0", None], [b"3-0", [b"odd"]]], 0)
         assert len(jobs) == 3002
         assert 500 <= sum(job.is_decoded for job in jobs) <= 1500
-        assert [await decoder.finish(job) for job in jobs[-3:]] == [True, False, False]
+        assert [await decoder.decode_late(job) for job in jobs[-3:]] == [True, False, False]
         assert rejected == ["malformed", "malformed"]
 
     async def test_the_loop_turns_while_a_hostile_job_is_looked_through(self) -> None:
         decoder = self.decoder([])
         (late,) = decoder.decode([self.large(b"\xdd\x00\x03\x00\x00" + b"\x91\x01\xa1x\xcc\xff" * 65536)], 0)
-        finishing = asyncio.ensure_future(decoder.finish(late))
+        finishing = asyncio.ensure_future(decoder.decode_late(late))
         turns = 0
         while not finishing.done():
             await asyncio.sleep(0)

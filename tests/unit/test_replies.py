@@ -118,7 +118,7 @@ FAILED, DEAD = rescheduled(b"1-1"), buried(b"1-1")
 ASKS: dict[str, Callable[[Broker], Any]] = {
     "reschedule": lambda broker: broker.reschedule("g", "c", [FAILED], 0),
     "bury": lambda broker: broker.bury("g", "c", 0, [DEAD], 0),
-    "keep": lambda broker: broker.renew_lease("g", "c", 1000, HELD),
+    "keep": lambda broker: broker.renew_worker_lease("g", "c", 1000, HELD),
     "regroup": lambda broker: broker.rebuild_group("g", "c", 1000, HELD),
     "release": lambda broker: broker.release_entries("g", "c", HELD),
     "leave": lambda broker: broker.leave_group("g", "c"),

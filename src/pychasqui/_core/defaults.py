@@ -1,4 +1,4 @@
-"""Defaults that several constructors share. All others stand beside their option, in the two config.py."""
+"""Defaults that several constructors share. The others stand beside their option, in a config.py of its package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that bound the engine. None of them is an option; what a user can set is in the two config.py."""
+"""Numbers that bound the engine. None is an option, though some bound one: options stand in the config.py files."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ MAX_TRACEBACK_CHARS = 8000
 MAX_RESULT_TTL_MS = 100 * 365 * 24 * 3600 * 1000  # 100 years: the server's arithmetic ends somewhere beyond
 
 # Leases and recovery
-MIN_LEASE_MS = 300  # a shorter lease ends by a hiccup
+MIN_WORKER_LEASE_MS = 300  # a shorter lease ends by a hiccup
 MAX_WORKER_LEASE_MS = 3_600_000  # an hour: the jobs of a killed worker wait that long
-MAX_LEASE_MS = 10_000  # of a leader; a longer lease, or one without an end, is cut to this. Official leases last 5 s
+MAX_LEADER_LEASE_MS = (
+    10_000  # of a leader; a longer lease, or one without an end, is cut to this. Official leases last 5 s
+)
 REGROUP_S = 0.05  # how often a worker checks whether a missing consumer group is back
 SCAN_S = 0.5  # how often a worker looks for entries that other workers have left behind
 

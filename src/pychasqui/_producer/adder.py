@@ -17,9 +17,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from .._core.backoff import longer_pause_s
 from .._core.limits import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
 from .._core.options import PLAIN, AddOptions
+from .._core.pauses import longer_pause_s
 from .._redis.broker import Broker
 from .._redis.error_actions import ErrorAction, action_for
 from ..errors import AddUnknown, ChasquiError, ConnectionLost, NotRedis, RedisTrouble, ReplyError
@@ -60,7 +60,7 @@ class Adder:
     def add(
         self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes, job_id: str, options: AddOptions
     ) -> asyncio.Future[str]:
-        """Add one job together with whatever else is added in this turn; the answer is one of the letters above."""
+        """Add one job together with the others of this turn. The answer is NEW, DUPLICATE or REPLACED."""
         if self._gathering is None and options is PLAIN and not (self._sent or self._stuck or self._waiting):
             waiter = self._add_alone(loop, envelope, name, job_id)
             if waiter is not None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from .._core.backoff import longer_pause_s
+from .._core.pauses import longer_pause_s
 from ..errors import ConnectionLost, ReplyError
 from .connection import Connection
 from .error_actions import ErrorAction, action_for, is_refused_unheard

@@ -115,7 +115,7 @@ def job_arguments(envelopes: list[bytes], names: list[bytes]) -> list[bytes | in
 def options_arguments(
     envelopes: list[bytes], names: list[bytes], ids: list[str], options: list[AddOptions]
 ) -> list[bytes | str | int]:
-    """Jobs as add_on_terms.lua takes them."""
+    """Returns the jobs as add_with_options.lua takes them."""
     arguments: list[bytes | str | int] = []
     for envelope, name, job_id, own in zip(envelopes, names, ids, options, strict=True):
         arguments += (name, envelope, job_id, *own)

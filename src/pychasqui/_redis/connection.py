@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from .._core.backoff import Backoff
+from .._core.pauses import GrowingPause
 from ..errors import (
     AuthenticationFailed,
     ChasquiError,
@@ -78,7 +78,7 @@ class Connection:
         self._opening: asyncio.Task[ChasquiError | None] | None = None
         self._trouble: ChasquiError | None = None  # why the last attempt failed
         self._master_search = master_search or MasterSearch()
-        self._backoff = Backoff()
+        self._backoff = GrowingPause()
         self._opened_at = 0.0
         self._untried: Endpoint | None = None  # where the very first attempt goes
         self._is_closed = False

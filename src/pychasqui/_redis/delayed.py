@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from .._core.limits import MAX_LEASE_MS, PROMOTE_BYTES
+from .._core.limits import MAX_LEADER_LEASE_MS, PROMOTE_BYTES
 from ..errors import ReplyError
 from . import scripts
 from .command_replies import read_scores
@@ -22,12 +22,12 @@ class DelayedCalls(LeaseCalls):
         Sent twice it moves what is due then, each job once.
         """
         keys = (self._keys.delayed, self._keys.stream, self._keys.promoter_lease, self._keys.dead, self._keys.events)
-        arguments = (holder, lease_ms, batch, MAX_LEASE_MS, events_max_len, self._keys.prefix, PROMOTE_BYTES)
+        arguments = (holder, lease_ms, batch, MAX_LEADER_LEASE_MS, events_max_len, self._keys.prefix, PROMOTE_BYTES)
         return read_promotion(await self.run(scripts.PROMOTE, keys, arguments))
 
     async def release_promoter_lease(self, holder: str) -> None:
         """End the promoter's lease, if this holder has it."""
-        await self.run(scripts.RELEASE_LEASE, (self._keys.promoter_lease,), (holder,))
+        await self.run(scripts.RELEASE_LEADER_LEASE, (self._keys.promoter_lease,), (holder,))
 
     async def count_delayed(self) -> tuple[int, int]:
         """How many jobs are delayed, and for how many ms the first of them has been due; 0 if it is not."""

@@ -23,7 +23,9 @@ class LeaseCalls(RedisCalls):
         """The server's clock, the only one that leases are judged by."""
         return read_time_ms(await self.call("TIME"))
 
-    async def renew_lease(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
+    async def renew_worker_lease(
+        self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]
+    ) -> list[bytes]:
         """Renew this worker's lease and its hold on entries, each with its delivery; returns those it has lost.
 
         While the group is missing or not complete this call fails, and rebuild_group() renews the lease.
@@ -31,7 +33,7 @@ class LeaseCalls(RedisCalls):
         keys = (self._keys.stream, self._keys.workers_of(group), self._keys.regroup(group))
         arguments = (word for entry in held for word in entry)
         return read_ids(
-            await self.run(scripts.RENEW_LEASE, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments))
+            await self.run(scripts.RENEW_WORKER_LEASE, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments))
         )
 
     async def rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from .._core.limits import MAX_LEASE_MS
+from .._core.limits import MAX_LEADER_LEASE_MS
 from .._wire.lenient import read_int, read_ms
 from .._wire.repeatable import HASH_FIELDS, bind_override, read_override
 from ..errors import ReplyError
@@ -89,7 +89,7 @@ class RepeatablesBroker:
     async def due(self, holder: str, lease_ms: int, batch: int) -> Due:
         """Lead for another while, and list what is due. Sending it again asks again."""
         keys = (self._keys.repeat, self._keys.scheduler_lease, self._keys.repeat_paused)
-        arguments = (holder, lease_ms, batch, self._keys.prefix, MAX_LEASE_MS, MAX_SPEC_BYTES, SPECS_BYTES)
+        arguments = (holder, lease_ms, batch, self._keys.prefix, MAX_LEADER_LEASE_MS, MAX_SPEC_BYTES, SPECS_BYTES)
         leads, now_ms, next_due_ms, *rest = await self._broker.run(scripts.DUE_REPEATABLES, keys, arguments)
         if not leads:
             return Due(False, now_ms, next_due_ms, [], OtherLeader.read(rest))
@@ -121,7 +121,7 @@ class RepeatablesBroker:
         return str(refusal.decode("utf-8", "replace"))
 
     async def release_scheduler_lease(self, holder: str) -> None:
-        await self._broker.run(scripts.RELEASE_LEASE, (self._keys.scheduler_lease,), (holder,))
+        await self._broker.run(scripts.RELEASE_LEADER_LEASE, (self._keys.scheduler_lease,), (holder,))
 
     async def subscribe_to_due(self, on_due: Callable[[float], None]) -> bool:
         """As Broker.subscribe_to_due, for repeatables."""

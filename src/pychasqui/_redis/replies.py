@@ -131,7 +131,7 @@ class OtherLeader(NamedTuple):
     """Who leads instead of us."""
 
     name: str  # of the holder, as far as it is shown
-    was_cut: bool  # its lease had no end, or one beyond MAX_LEASE_MS, which it has now
+    was_cut: bool  # its lease had no end, or one beyond MAX_LEADER_LEASE_MS, which it has now
     overdue_ms: int  # for how long the first thing that it should move has been due
 
     @staticmethod

@@ -78,26 +78,26 @@ class Acker(Service):
         self.done = self._done_with_result if result_ttl_ms else self._done_plainly
         self._events_max_len = events_max_len
         unsettled = shared.holdings.unsettled
-        self._done, self._finishing = (
+        self._done, self._done_by_script = (
             unsettled.done.waiting,
-            unsettled.finishing.waiting,
+            unsettled.done_by_script.waiting,
         )  # hot: appended to by each job
         self._failed, self._dead = unsettled.failed, unsettled.dead
         self._kinds = (
             SettlingKind(unsettled.done, self._ack),
-            SettlingKind(unsettled.finishing, self._finish),
+            SettlingKind(unsettled.done_by_script, self._ack_by_script),
             SettlingKind(self._failed, lambda: self._move(self._failed, self._reschedule)),
             SettlingKind(self._dead, lambda: self._move(self._dead, self._bury)),
         )
 
     def _done_plainly(self, job: Delivery, result: Any) -> None:
-        (self._finishing if job.may_be_unique else self._done).append(job)
+        (self._done_by_script if job.may_be_unique else self._done).append(job)
         if self._sleeper is not None:
             self.wake()
 
     def _done_with_result(self, job: Delivery, result: Any) -> None:
         job.result, job.why_not_stored = encode_result(job, result)
-        self._finishing.append(job)
+        self._done_by_script.append(job)
         if self._sleeper is not None:
             self.wake()
 
@@ -182,15 +182,15 @@ class Acker(Service):
     async def _bury(self, dead: list[Buried]) -> Settled:
         return await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead, self._events_max_len)
 
-    def _finish_batch(self) -> int:
+    def _script_batch(self) -> int:
         """How many jobs one call acks: as many as have RESULT_BATCH_BYTES of results."""
         if not self._result_ttl_ms:
             return OUTCOME_BATCH
-        sizes = accumulate(len(job.result or b"") for job in self._finishing[:ACK_BATCH])
+        sizes = accumulate(len(job.result or b"") for job in self._done_by_script[:ACK_BATCH])
         return max(1, bisect_right(list(sizes), RESULT_BATCH_BYTES))
 
-    async def _finish(self) -> None:
-        jobs = self._finishing[: self._finish_batch()]
+    async def _ack_by_script(self) -> None:
+        jobs = self._done_by_script[: self._script_batch()]
         events = self._events_of(jobs)
         if self._result_ttl_ms:
             ids = [job.entry_id for job in jobs]
@@ -202,7 +202,7 @@ class Acker(Service):
                 log.warning("Redis has refused %d results; their jobs are done", refused)
         else:
             await self._broker.ack_unique(self._group, [(job.entry_id, job.id) for job in jobs], events)
-        del self._finishing[: len(jobs)]
+        del self._done_by_script[: len(jobs)]
         self._kinds[1].unsettled.answered([], "")
         if self._metrics is not None:
             self._metrics.jobs_done(jobs)

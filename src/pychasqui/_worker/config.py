@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from .._core import checks, defaults
 from .._core.config import Option, at_least, between, optional, unchecked
-from .._core.limits import MAX_RESULT_TTL_MS, MAX_TICK_MS, MAX_WORKER_LEASE_MS, MIN_LEASE_MS
+from .._core.limits import MAX_RESULT_TTL_MS, MAX_TICK_MS, MAX_WORKER_LEASE_MS, MIN_WORKER_LEASE_MS
 from .._redis.endpoint import CredentialProvider
 from ..metrics import MetricsSink
 from ..retry import MAX_U32, RetryPolicy
@@ -60,10 +60,10 @@ class WorkerConfig:
     read_count: Option[int | None, int] = Option(defaults.READ_COUNT, at_least(1), none_is_default=True)
     """how many entries one read brings at most"""
     # The default is the official consumers' own: they have no lease, idleness is all they show.
-    claim_min_idle_ms: Option[int | None, int] = Option(30_000, at_least(MIN_LEASE_MS), none_is_default=True)
+    claim_min_idle_ms: Option[int | None, int] = Option(30_000, at_least(MIN_WORKER_LEASE_MS), none_is_default=True)
     """how long an official consumer's entry lies idle before this worker takes it over"""
     # The default lets a killed worker's jobs run again within 10 s.
-    lease_ms: Option[int, int] = Option(6000, between(MIN_LEASE_MS, MAX_WORKER_LEASE_MS))
+    lease_ms: Option[int, int] = Option(6000, between(MIN_WORKER_LEASE_MS, MAX_WORKER_LEASE_MS))
     """how long this worker counts as alive after its last heartbeat"""
     max_payload_bytes: Option[int | None, int] = Option(defaults.MAX_PAYLOAD_BYTES, at_least(1), none_is_default=True)
     """a larger encoded job is buried instead of run"""

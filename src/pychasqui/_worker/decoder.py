@@ -45,7 +45,7 @@ class Decoder:
     def decode(self, entries: list[Entry], deliveries: int) -> list[Delivery]:
         """Those of them that are to run; `deliveries` is how often they were delivered before.
 
-        Large ones, and those that are still left when SLICE_S is over, are decoded by finish() when they are to start.
+        Large ones, and those that are left when SLICE_S is over, are decoded by decode_late() when they are to start.
         """
         jobs: list[Delivery] = []
         ends_at = monotonic() + SLICE_S
@@ -103,14 +103,14 @@ class Decoder:
     def _is_not_for_now(self, raw: bytes, ends_at: float) -> bool:
         return len(raw) > min(LARGE_BYTES, self._max_payload_bytes) or monotonic() >= ends_at
 
-    async def finish(self, job: Delivery) -> bool:
+    async def decode_late(self, job: Delivery) -> bool:
         """Decode a job that was put off, in parts between which the loop turns; whether it is to run."""
         if len(job.payload) <= LARGE_BYTES:
-            return await self._finish(job)
+            return await self._decode_late(job)
         async with self._large:  # one at a time: many lanes would each take their part of every turn
-            return await self._finish(job)
+            return await self._decode_late(job)
 
-    async def _finish(self, job: Delivery) -> bool:
+    async def _decode_late(self, job: Delivery) -> bool:
         fields = job.data
         try:
             raw, raw_name, is_unique = read_fields(fields)
@@ -149,7 +149,7 @@ class Decoder:
 
 
 def _put_off(entry_id: bytes, fields: list[Any], deliveries: int) -> Delivery:
-    """A delivery that finish() decodes when it is to start."""
+    """A delivery that decode_late() decodes when it is to start."""
     envelope = max((word for word in fields or () if isinstance(word, bytes)), key=len, default=b"")
     return Delivery(
         "", "", fields, payload=envelope, entry_id=entry_id, earlier_deliveries=deliveries, is_decoded=False

@@ -201,7 +201,7 @@ class Heartbeat:
         """Returns the entries that are lost."""
         batches = [entries[start : start + IDS_A_CALL] for start in range(0, max(len(entries), 1), IDS_A_CALL)]
         me = (self._group, self._consumer, self._lease_ms)
-        lost = await asyncio.gather(*(self._broker.renew_lease(*me, batch) for batch in batches))
+        lost = await asyncio.gather(*(self._broker.renew_worker_lease(*me, batch) for batch in batches))
         return {entry_id for some in lost for entry_id in some}
 
     async def _hold_without_a_lease(self) -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Literal
 
 from .._core import clock
-from .._core.limits import MAX_LEASE_MS
+from .._core.limits import MAX_LEADER_LEASE_MS
 from .._redis.broker import Broker
 from .._redis.repeatables import RepeatablesBroker
 from .._redis.replies import OtherLeader
@@ -121,7 +121,7 @@ class LeaderService(Service):
                 "unless it is renewed, another leads then",
                 self.role,
                 other.name,
-                MAX_LEASE_MS // 1000,
+                MAX_LEADER_LEASE_MS // 1000,
             )
         self._see_stall(other)
 

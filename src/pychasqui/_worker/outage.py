@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from .._core.backoff import Backoff
+from .._core.pauses import GrowingPause
 from .._core.printable import printable
 from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
 
@@ -21,7 +21,7 @@ class Outage:
         self.trouble: str | None = None  # what was logged
         self._cannot = cannot
         self._again = again
-        self._backoff = Backoff()
+        self._backoff = GrowingPause()
         self._is_logged = False
 
     @property

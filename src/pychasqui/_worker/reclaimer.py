@@ -12,8 +12,8 @@ import random
 from collections.abc import Iterable, Mapping
 
 from .._core import clock
-from .._core.backoff import LONGEST_PAUSE_S
 from .._core.limits import SCAN_S
+from .._core.pauses import LONGEST_PAUSE_S
 from .._redis.broker import Broker
 from .._redis.replies import Bounds, Claimed
 from ..errors import RedisTrouble

@@ -99,13 +99,13 @@ class UnsettledOutcomes:
 
     def __init__(self, consumer: str) -> None:
         self.done = Unsettled[Delivery](consumer, "ack jobs")
-        self.finishing = Unsettled[Delivery](consumer, "finish jobs")
+        self.done_by_script = Unsettled[Delivery](consumer, "ack jobs by a script")
         self.failed = Unsettled[Rescheduled](consumer, "reschedule failed jobs")
         self.dead = Unsettled[Buried](consumer, "bury dead jobs")
 
     def count(self) -> int:
         """How many there are, without those that Redis refuses, up to REFUSED_BYTES of them."""
-        count = len(self.done.waiting) + len(self.finishing.waiting)
+        count = len(self.done.waiting) + len(self.done_by_script.waiting)
         for moves in (self.failed, self.dead):
             if moves.bytes > REFUSED_BYTES:
                 count += len(moves)
@@ -115,7 +115,7 @@ class UnsettledOutcomes:
 
     def held(self) -> dict[bytes, int]:
         """The entry id of each, with the number of its delivery. Also called from the heartbeat's thread."""
-        held = {job.entry_id: job.number for job in (*self.done.waiting.copy(), *self.finishing.waiting.copy())}
+        held = {job.entry_id: job.number for job in (*self.done.waiting.copy(), *self.done_by_script.waiting.copy())}
         held.update((job.entry_id, job.delivery) for job in self.failed.held())
         held.update((job.entry_id, job.delivery) for job in self.dead.held())
         return held

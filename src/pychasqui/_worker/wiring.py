@@ -151,7 +151,7 @@ def build(
         on_start=None if event_writer is None else event_writer.started,
         on_done=acker.done,
         on_failed=logs.known_meanwhile(config.queue_name, failures.failed),
-        decode=decoder.finish,
+        decode=decoder.decode_late,
         is_abandoned=is_abandoned,
     )
 

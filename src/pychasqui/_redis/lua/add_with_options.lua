@@ -33,11 +33,11 @@ if last and tonumber(last) >= number then return answered end
 -- include lib/longest_ttl.lua
 -- include lib/find_unique.lua
 -- include lib/remove_waiting.lua
--- include lib/refusal_to_add.lua
+-- include lib/server_refusal_of_add.lua
 -- include lib/add_entry.lua
 
 -- Whatever could be refused must be refused before the first job is added.
-local refused = refusal_to_add()
+local refused = server_refusal_of_add()
 if refused then return refused end
 
 local now_ms = server_time_ms(math.ceil)
@@ -48,7 +48,7 @@ if needed > 0 then room = math.huge end  -- such a batch is taken whole
 local soonest, answers, failure = math.huge, {}, nil
 
 -- include lib/store_job.lua
--- include lib/add_job.lua
+-- include lib/add_unless_taken.lua
 
 for i = first_job, #ARGV, 6 do
   local due_ms, relative = 0, string.match(ARGV[i + 3], '^%+(%d+)$')
@@ -56,7 +56,7 @@ for i = first_job, #ARGV, 6 do
   if is_full then
     answers[#answers + 1] = 'f'
   else
-    answers[#answers + 1] = add_job(ARGV[i], ARGV[i + 1], ARGV[i + 2], due_ms, ARGV[i + 4], tonumber(ARGV[i + 5]))
+    answers[#answers + 1] = add_unless_taken(ARGV[i], ARGV[i + 1], ARGV[i + 2], due_ms, ARGV[i + 4], tonumber(ARGV[i + 5]))
   end
 end
 local answer = table.concat(answers)

@@ -2,12 +2,12 @@
 --
 -- While the group is missing nobody can read, so nobody gets further entries: that closes the race between a worker that
 -- reports what it holds and one that would be handed it. Atomically: this worker's report is stored and its lease renewed,
--- which renew_lease does not do meanwhile; so every worker that outlives the leases at the time of the first report has
+-- which renew_worker_lease does not do meanwhile; so every worker that outlives the leases at the time of the first report has
 -- reported. When there is no worker left to wait for, the group begins behind the last entry that a worker holds, but never
 -- behind the stream's last id: a stream that was restored or begun again may be behind what is held, and what is added up
 -- to there would never be read. What a worker holds is pending for it again, by its delivery; what comes behind is read as
 -- new. Entries before it that nobody holds go to a consumer that counts as having left, as release_entries hands them back:
--- a bounded number in one call. Until all have gone this returns 0 and renew_lease fails with NOGROUP, so that each living
+-- a bounded number in one call. Until all have gone this returns 0 and renew_worker_lease fails with NOGROUP, so that each living
 -- worker, or the next one that starts, calls again. Sent twice, it changes nothing.
 --
 -- KEYS  stream, workers, reports (hash: `until`; `of <consumer>` for each report; `start` and `last` of what is to be handed
@@ -26,7 +26,7 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/holders_of.lua
 -- include lib/hand_over.lua
 -- include lib/complete_group.lua
--- include lib/refusal_to_rebuild.lua
+-- include lib/server_refusal_of_rebuild.lua
 
 local pending = pcall('XPENDING', stream, group, '-', '+', 1)
 if pending.err and not string.find(pending.err, 'NOGROUP', 1, true) then return pending end
@@ -45,7 +45,7 @@ if length == 0 then
   pcall('DEL', reports)
   return 1
 end
-local refused = refusal_to_rebuild()
+local refused = server_refusal_of_rebuild()
 if refused then return refused end
 
 local now_ms = server_time_ms(math.floor)

@@ -1,7 +1,7 @@
 -- Returns the error if one of the commands of add_with_options would be refused, nil if none. For a single job, what is only
 -- read is read before anything is written and need not be tried. A stream without ids left cannot be found out before:
 -- see add_to_stream.
-local function refusal_to_add()
+local function server_refusal_of_add()
   local no_job = unique_key('')  -- no id is empty: whatever is tried with this key changes nothing
   local has_unique, may_replace, keys = false, false, {no_job}
   for i = first_job, #ARGV, 6 do

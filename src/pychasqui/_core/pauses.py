@@ -11,7 +11,7 @@ def longer_pause_s(pause_s: float, first_s: float = FIRST_PAUSE_S) -> float:
     return min(max(2 * pause_s, first_s), LONGEST_PAUSE_S)
 
 
-class Backoff:
+class GrowingPause:
     """Keeps the pause between attempts; a success starts over."""
 
     def __init__(self) -> None:

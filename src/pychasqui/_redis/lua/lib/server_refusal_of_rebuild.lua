@@ -1,5 +1,5 @@
 -- Returns the error if one of the commands of rebuild_group would be refused, nil if none.
-local function refusal_to_rebuild()
+local function server_refusal_of_rebuild()
   local claim = refusal('XCLAIM', stream, group, consumer, 0, '0-0')
   if string.find(claim.err, 'NOGROUP', 1, true) then claim = nil end
   return claim

@@ -1,4 +1,4 @@
-"""renew_lease.lua alone: a worker renews its lease and its entries, and claims no lost entry back."""
+"""renew_worker_lease.lua alone: a worker renews its lease and its entries, and claims no lost entry back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.server import RedisServer
 class TestLease:
     def test_the_lease_ends_by_the_servers_clock(self, group: Group) -> None:
         before = group.now_ms
-        assert group.renew_lease("a") == []
+        assert group.renew_worker_lease("a") == []
         lease = group.lease("a")
         assert lease is not None
         assert before + LEASE_MS <= lease <= group.now_ms + LEASE_MS
@@ -21,7 +21,7 @@ class TestLease:
     def test_each_renewal_extends_the_lease(self, group: Group) -> None:
         group.end_lease("a")
         ended = group.lease("a")
-        group.renew_lease("a")
+        group.renew_worker_lease("a")
         lease = group.lease("a")
         assert lease is not None
         assert ended is not None
@@ -29,23 +29,23 @@ class TestLease:
 
     def test_a_worker_that_had_left_is_back(self, group: Group) -> None:
         group.client.zadd(KEYS.workers, {"a": 0})
-        group.renew_lease("a")
+        group.renew_worker_lease("a")
         assert (group.lease("a") or 0) >= group.now_ms
 
     def test_the_others_keep_theirs(self, group: Group) -> None:
         group.client.zadd(KEYS.workers, {"b": 12345, "c": 0})
-        group.renew_lease("a")
+        group.renew_worker_lease("a")
         assert (group.lease("b"), group.lease("c")) == (12345, 0)
 
     def test_the_list_of_workers_ends_by_itself(self, group: Group) -> None:
-        group.renew_lease("a")
+        group.renew_worker_lease("a")
         assert 0 < group.client.pttl(KEYS.workers) <= KEPT_MS
         group.client.pexpire(KEYS.workers, 1000)
-        group.renew_lease("a")
+        group.renew_worker_lease("a")
         assert group.client.pttl(KEYS.workers) > 1000
 
     def test_the_lease_is_renewed_also_while_every_entry_is_lost(self, group: Group) -> None:
-        assert group.renew_lease("a", b"1-1") == [b"1-1"]
+        assert group.renew_worker_lease("a", b"1-1") == [b"1-1"]
         assert group.lease("a") is not None
 
 
@@ -53,26 +53,26 @@ class TestHold:
     def test_an_entry_that_lay_idle_looks_fresh(self, group: Group) -> None:
         (entry_id,) = group.deliver_to("a")
         group.make_idle(HOUR_MS, entry_id)
-        assert group.renew_lease("a", entry_id) == []
+        assert group.renew_worker_lease("a", entry_id) == []
         assert group.idle_ms(entry_id) < 10_000
 
     def test_no_delivery_is_counted(self, group: Group) -> None:
         (entry_id,) = group.deliver_to("a")
         for _ in range(5):
-            group.renew_lease("a", entry_id)
+            group.renew_worker_lease("a", entry_id)
         assert group.holds == {entry_id: Hold("a", 1)}
 
     def test_an_entry_that_is_not_named_grows_older(self, group: Group) -> None:
         named, unnamed = group.deliver_to("a", 2)
         group.make_idle(HOUR_MS, named, unnamed)
-        group.renew_lease("a", named)
+        group.renew_worker_lease("a", named)
         assert group.idle_ms(unnamed) >= HOUR_MS
 
     def test_an_entry_that_was_taken_over_is_not_stolen_back(self, group: Group) -> None:
         (entry_id,) = group.deliver_to("a")
         group.steal(entry_id, "b")
         group.make_idle(HOUR_MS, entry_id)
-        assert group.renew_lease("a", entry_id) == [entry_id]
+        assert group.renew_worker_lease("a", entry_id) == [entry_id]
         assert group.holds == {entry_id: Hold("b", 2)}
         assert group.idle_ms(entry_id) >= HOUR_MS
 
@@ -80,9 +80,9 @@ class TestHold:
         (entry_id,) = group.deliver_to("a")
         group.lose_and_get_back("a", entry_id)
         group.make_idle(HOUR_MS, entry_id)
-        assert [group.renew_lease("a", entry_id, delivery=delivery) for delivery in (1, 2)] == [[entry_id]] * 2
+        assert [group.renew_worker_lease("a", entry_id, delivery=delivery) for delivery in (1, 2)] == [[entry_id]] * 2
         assert group.idle_ms(entry_id) >= HOUR_MS
-        assert group.renew_lease("a", entry_id, delivery=3) == []
+        assert group.renew_worker_lease("a", entry_id, delivery=3) == []
         assert group.idle_ms(entry_id) < 10_000
         assert group.holds == {entry_id: Hold("a", 3)}
 
@@ -91,7 +91,7 @@ class TestHold:
         group.steal(entry_id, "a")
         group.recreate()
         group.read("a", 1)
-        assert group.renew_lease("a", entry_id, delivery=2) == []
+        assert group.renew_worker_lease("a", entry_id, delivery=2) == []
         assert group.holds == {entry_id: Hold("a", 1)}
 
     def test_each_entry_is_judged_by_its_own_delivery(self, group: Group) -> None:
@@ -103,14 +103,14 @@ class TestHold:
 
     def test_an_unread_entry_is_not_claimed(self, group: Group) -> None:
         (entry_id,) = group.add(1)
-        assert group.renew_lease("a", entry_id) == [entry_id]
+        assert group.renew_worker_lease("a", entry_id) == [entry_id]
         assert group.holds == {}
         assert group.read("b", 1) == [entry_id]
 
     def test_an_entry_that_is_finished_is_not_brought_back(self, group: Group) -> None:
         (entry_id,) = group.deliver_to("a")
         group.client.xack(KEYS.stream, GROUP, entry_id)
-        assert group.renew_lease("a", entry_id) == [entry_id]
+        assert group.renew_worker_lease("a", entry_id) == [entry_id]
         assert group.holds == {}
 
     def test_the_lost_entries_are_named_and_the_others_are_kept(self, group: Group) -> None:
@@ -118,7 +118,7 @@ class TestHold:
         group.steal(second, "b")
         group.client.xack(KEYS.stream, GROUP, fourth)
         group.make_idle(HOUR_MS, first, second, third)
-        assert group.renew_lease("a", first, second, third, fourth, b"1-1") == [second, fourth, b"1-1"]
+        assert group.renew_worker_lease("a", first, second, third, fourth, b"1-1") == [second, fourth, b"1-1"]
         assert group.idle_ms(first) < 10_000
         assert group.idle_ms(third) < 10_000
         assert group.idle_ms(second) >= HOUR_MS
@@ -126,13 +126,13 @@ class TestHold:
     def test_the_same_call_again_answers_the_same(self, group: Group) -> None:
         mine, theirs = group.deliver_to("a", 2)
         group.steal(theirs, "b")
-        assert [group.renew_lease("a", mine, theirs) for _ in range(3)] == [[theirs]] * 3
+        assert [group.renew_worker_lease("a", mine, theirs) for _ in range(3)] == [[theirs]] * 3
         assert group.holds == {mine: Hold("a", 1), theirs: Hold("b", 2)}
 
     def test_a_released_entry_that_is_kept_by_mistake_stays_released(self, group: Group) -> None:
         (entry_id,) = group.deliver_to("a")
         group.release_entries("a", (entry_id, 0))
-        assert group.renew_lease("a", entry_id) == [entry_id]
+        assert group.renew_worker_lease("a", entry_id) == [entry_id]
         assert group.holds == {entry_id: Hold(HEIR, 0)}
         assert group.idle_ms(entry_id) >= HOUR_MS
 
@@ -140,12 +140,12 @@ class TestHold:
         deleted, mine = group.deliver_to("a", 2)
         group.make_idle(HOUR_MS, deleted, mine)
         group.client.xdel(KEYS.stream, deleted)
-        assert group.renew_lease("a", deleted, mine) in ([], [deleted])
+        assert group.renew_worker_lease("a", deleted, mine) in ([], [deleted])
         assert group.idle_ms(mine) < 10_000
 
     def test_an_invalid_entry_id_is_lost(self, group: Group) -> None:
         (entry_id,) = group.deliver_to("a")
-        assert group.renew_lease("a", b"not an id", entry_id) == [b"not an id"]
+        assert group.renew_worker_lease("a", b"not an id", entry_id) == [b"not an id"]
 
 
 class TestTrouble:
@@ -156,19 +156,19 @@ class TestTrouble:
         group.destroy()
         for held in ([], [entry_id]):
             with pytest.raises(redis.ResponseError, match="NOGROUP"):
-                group.renew_lease("a", *held)
+                group.renew_worker_lease("a", *held)
         assert group.workers == {b"a": 12345}
 
     def test_no_stream_is_created(self, group: Group) -> None:
         group.client.delete(KEYS.stream)
         with pytest.raises(redis.ResponseError, match="NOGROUP"):
-            group.renew_lease("a", b"1-1")
+            group.renew_worker_lease("a", b"1-1")
         assert group.keys == set()
 
     def test_the_largest_batch_that_is_ever_sent(self, group: Group) -> None:
         entry_ids = group.deliver_to("a", IDS_A_CALL)
         group.make_idle(HOUR_MS, *entry_ids)
-        assert group.renew_lease("a", *entry_ids) == []
+        assert group.renew_worker_lease("a", *entry_ids) == []
         assert max(group.idle_ms(entry_id) for entry_id in entry_ids) < 10_000
 
     def test_10_000_entries_are_renewed_in_batches(self, group: Group) -> None:
@@ -177,13 +177,13 @@ class TestTrouble:
             group.steal(entry_id, "b")
         lost = []
         for start in range(0, 10_000, IDS_A_CALL):
-            lost += group.renew_lease("a", *entry_ids[start : start + IDS_A_CALL])
+            lost += group.renew_worker_lease("a", *entry_ids[start : start + IDS_A_CALL])
         assert lost == entry_ids[::2]
 
     def test_a_batch_larger_than_lua_can_unpack_is_an_error_and_costs_no_lease(self, group: Group) -> None:
         entry_ids = group.deliver_to("a", 10_000)
         with pytest.raises(redis.ResponseError, match="too many results to unpack"):
-            group.renew_lease("a", *entry_ids)
+            group.renew_worker_lease("a", *entry_ids)
         assert group.lease("a") is not None
         assert len(group.holds) == 10_000
 
@@ -194,7 +194,7 @@ class TestTrouble:
             (entry_id,) = group.deliver_to("a")
             group.make_idle(HOUR_MS, entry_id)
             client.config_set("maxmemory", 1)
-            assert group.renew_lease("a", entry_id) == []
-            assert group.renew_lease("b") == []
+            assert group.renew_worker_lease("a", entry_id) == []
+            assert group.renew_worker_lease("b") == []
             assert set(group.workers) == {b"a", b"b"}
             assert group.idle_ms(entry_id) < 10_000

@@ -1,5 +1,5 @@
 -- Adds one job of a batch of add_with_options, unless another of its id is there. Returns the character of its answer.
-local function add_job(name, envelope, job_id, due_ms, only, window_ms)
+local function add_unless_taken(name, envelope, job_id, due_ms, only, window_ms)
   local found, is_official
   if only ~= '' then found, is_official = find_unique(job_id, now_ms, kept_ms) end
   if found and (only == 'keep' or not is_waiting(found)) then return 'd' end
