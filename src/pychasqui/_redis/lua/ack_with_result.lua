@@ -23,8 +23,10 @@ local last_result = last_entry + 2 * results
 -- include lib/job_keys.lua
 -- include lib/release_id.lua
 
+-- A new result is a key that does not exist, and every such key shows a slot that moves: the first shows it, or the last if
+-- this is sent again behind further jobs.
 local keys = {}
-for i = last_entry + 1, last_result, 2 do keys[#keys + 1] = ARGV[i] end
+if results > 0 then keys = {ARGV[last_entry + 1], ARGV[last_result - 1]} end
 for i = last_result + 1, #ARGV, 2 do append_job_keys(keys, ARGV[i + 1]) end
 local refusing = touch(keys) or refusal('XACK', stream, group, '0-0') or refusal('XDEL', stream, '0-0')
 if refusing then return refusing end
