@@ -1,4 +1,4 @@
-"""A reminder that is due later, moved, and cancelled. Run it: python examples/delays.py"""
+"""Delays jobs, reschedules one and cancels one. Run it: python examples/delays.py"""
 
 from __future__ import annotations
 

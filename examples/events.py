@@ -1,4 +1,4 @@
-"""What happens in a queue, told as it happens, also to who comes back later. Run it: python examples/events.py"""
+"""Reads the events of a queue as they happen, and again later. Run it: python examples/events.py"""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ async def main() -> None:
 
     events.on("failed", on_failed)
     events.on("completed", on_completed)
-    await events.start()  # from here on nothing is missed
+    await events.start()  # no event from here on is missed
     start = events.last_event_id
 
     async with Queue("mail", redis_url=URL) as queue, Worker("mail", send, redis_url=URL):
         await queue.add("send", "bo", backoff=10)
-        await events.run()  # until it is closed
+        await events.run()  # returns when `events` is closed
 
-    # A reader that was away goes on behind the last event that it saw.
+    # A reader that was away continues after the last event that it saw.
     async with QueueEvents("mail", redis_url=URL, last_event_id=start, names=["active"]) as later:
         print("again:", [(await anext(later)).fields["attempt"] for _ in range(2)])
 

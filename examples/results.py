@@ -1,4 +1,4 @@
-"""What handlers return, waited for: results, a failure, and how far a job is. Run it: python examples/results.py"""
+"""Waits for results, and reads the progress, log and failure of jobs. Run it: python examples/results.py"""
 
 from __future__ import annotations
 

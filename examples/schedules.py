@@ -1,4 +1,4 @@
-"""Jobs that come back: by an interval and by the wall clock. Run it: python examples/schedules.py"""
+"""Repeats jobs by an interval and by a cron expression. Run it: python examples/schedules.py"""
 
 from __future__ import annotations
 

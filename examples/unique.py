@@ -1,4 +1,4 @@
-"""One job per id: a double click charges once, a burst of edits is indexed once. Run it: python examples/unique.py"""
+"""Adds one job per id: a double click charges once, many edits are indexed once. Run it: python examples/unique.py"""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ async def handle(job: Job) -> None:
 
 async def main() -> None:
     async with Queue("shop", redis_url=URL) as queue:
-        # Whichever process adds it, however often: one job, until it is done.
+        # Until this job is done, further adds of its id change nothing, in any process.
         first = await queue.add("charge", {"amount": 10}, job_id="order-17")
         second = await queue.add("charge", {"amount": 10}, job_id="order-17")
         print("new:", first.is_new, second.is_new)
 
-        # One newsletter a day, also if the first one is done already.
+        # One newsletter a day, even after the first one is done.
         await queue.add("newsletter", job_id="newsletter-ada", unique_for=24 * 3600 * 1000)
 
         # Debounce: run when nobody has edited for 200 ms, with the last data.

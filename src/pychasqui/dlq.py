@@ -1,8 +1,8 @@
-"""Dead letters: list, search, replay and remove them.
+"""Dead letters: lists, searches, replays and removes them.
 
-Everything is read page by page, so a million letters take no more memory than a hundred. A search ends with the letter
-that is the newest when it begins: jobs that die again while they are replayed are not replayed again. A letter that
-cannot be decoded is listed and can be removed; a replay passes over it.
+Letters are read page by page, so a million of them take no more memory than a hundred. A search ends at the letter that
+is the newest when it begins, so a job that dies again during a replay is not replayed twice. A letter that cannot be
+decoded is listed and can be removed; a replay skips it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .errors import DecodeError, InvalidArgument, InvalidType
 __all__ = ["DeadJob", "DeadLetters"]
 
 PAGE = 200
-FIRST_PAGE = 25  # the size of letters is known after the first page
+FIRST_PAGE = 25  # later pages depend on the size of the letters on this one
 PAGE_BYTES = 1024 * 1024  # about how much one call reads or replays
 MAX_U64 = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Selects dead letters: those that meet all the conditions that are given."""
+    """Selects the dead letters that meet all given conditions."""
 
     ids: frozenset[str] | None = None
     name: str | None = None
@@ -44,6 +44,7 @@ class Filter:
     until: datetime | None = None
 
     def includes(self, job: DeadJob) -> bool:
+        """Whether the letter meets all conditions but `since` and `until`, which bound the range that is read."""
         return (
             (self.ids is None or job.dlq_id in self.ids)
             and (self.name is None or job.name == self.name)
@@ -52,7 +53,7 @@ class Filter:
         )
 
 
-_CHOICES = ", ".join(Filter.__dataclass_fields__)
+_CONDITIONS = ", ".join(Filter.__dataclass_fields__)
 
 
 class DeadLetters:
@@ -63,8 +64,8 @@ class DeadLetters:
         self._on_replay = on_replay  # called with the ids of jobs that are about to be replayed
 
     async def search(self, *, after: str = "", **which: Any) -> AsyncIterator[DeadJob]:
-        """Yields all dead letters of this moment that match, oldest first, after the letter `after`."""
-        chosen = _choice(which)
+        """Yields the dead letters that match, oldest first; starts after the letter with the id `after`."""
+        chosen = _read_filter(which)
         async for entry in self._named(chosen.ids) if chosen.ids is not None else self._between(chosen, after):
             job = read_dead_letter(entry)
             if chosen.includes(job) and (not after or _order(job.dlq_id) > _order(after)):
@@ -79,7 +80,7 @@ class DeadLetters:
         start = "-" if chosen.since is None else str(max(0, _ms(chosen.since)))
         if after and (chosen.since is None or _order(after) > _order(start)):
             start = f"({after}"
-        # The end is fixed before the first page: a replay may make new letters as fast as they are read.
+        # The end is fixed before the first page: a replay may produce new letters as fast as they are read.
         end = await self._broker().newest_id()
         if chosen.until is not None:
             end = min(end, f"{max(0, _ms(chosen.until) - 1)}-{MAX_U64}", key=_order)
@@ -93,7 +94,7 @@ class DeadLetters:
             start, count = f"({last}", _next_count(entries)
 
     async def page(self, *, limit: int = 100, after: str = "", **which: Any) -> list[DeadJob]:
-        """Up to `limit` letters that match, after the letter `after`: pass the last one's dlq_id for the next page."""
+        """Returns up to `limit` letters that match. For the next page pass the dlq_id of the last one as `after`."""
         check_int("limit", limit, 0)
         found: list[DeadJob] = []
         async for job in self.search(after=after, **which):
@@ -103,21 +104,27 @@ class DeadLetters:
         return found
 
     async def count(self, **which: Any) -> int:
+        """Counts the letters that match."""
         if not which:
             return await self._broker().count()
         return sum([1 async for _ in self.search(**which)])
 
     async def count_by_reason(self, **which: Any) -> dict[str, int]:
+        """Counts the letters that match, by their reason."""
         return dict(Counter([job.reason async for job in self.search(**which)]))
 
     async def dropped(self) -> int:
-        """How many letters were lost because the stream of dead letters is bounded."""
+        """Returns how many letters were dropped because the stream of dead letters was full."""
         return await self._broker().dropped()
 
     async def replay(
         self, *, limit: int | None = None, rate: float | None = None, dry_run: bool = False, **which: Any
     ) -> int:
-        """Adds jobs to the queue again as if they had never run, up to `rate` a second; returns how many.
+        """Adds the matching jobs to the queue again as if they had never run; returns how many.
+
+        limit     how many jobs to replay
+        rate      how many jobs to replay per second
+        dry_run   count them only
 
         Each letter is replayed once, even if several processes replay at the same time. Letters that cannot be decoded
         stay.
@@ -145,19 +152,19 @@ class DeadLetters:
         return moved + await self._move(batch, dry_run)
 
     async def replay_with(self, dlq_id: str, data: Any) -> bool:
-        """Replays one job with other data; False if the letter is gone."""
+        """Replays one job with other data; False if the letter does not exist."""
         async for job in self.search(ids=[dlq_id]):
             return await self._move([(dlq_id, job.replayed(encode_data(data)), job.name.encode())]) == 1
         return False
 
     async def remove(self, *, dry_run: bool = False, **which: Any) -> int:
-        """Removes letters; returns how many."""
+        """Removes the matching letters; returns how many. With `dry_run` it only counts them."""
         if not which:
-            raise InvalidArgument(f"remove needs a choice ({_CHOICES}); purge() removes all")
+            raise InvalidArgument(f"remove needs a condition ({_CONDITIONS}); purge() removes all")
         return await self._remove(which, dry_run)
 
     async def purge(self, *, dry_run: bool = False) -> int:
-        """Removes all letters; returns how many."""
+        """Removes all letters; returns how many. With `dry_run` it only counts them."""
         return await self._remove({}, dry_run)
 
     async def _remove(self, which: dict[str, Any], dry_run: bool) -> int:
@@ -182,24 +189,24 @@ class DeadLetters:
         return moved
 
 
-def _choice(which: dict[str, Any]) -> Filter:
+def _read_filter(which: dict[str, Any]) -> Filter:
     ids = which.pop("ids", None)
     if ids is not None and (isinstance(ids, str) or not isinstance(ids, Collection)):
         raise InvalidType(f"ids must be a collection of dead letter ids, not {ids!r}"[:300])
     try:
         return Filter(ids=None if ids is None else frozenset(ids), **which)
     except TypeError:
-        raise InvalidArgument(f"unknown choice among {sorted(which)}: choose by {_CHOICES}") from None
+        raise InvalidArgument(f"unknown condition among {sorted(which)}: the conditions are {_CONDITIONS}") from None
 
 
 def _next_count(entries: list[Entry]) -> int:
-    """How many letters of this size make a page."""
+    """Returns how many letters of this size make a page."""
     size = sum(len(word) for entry in entries for word in entry[1] or ())
     return max(1, min(PAGE, PAGE_BYTES * len(entries) // max(1, size)))
 
 
 def _ms(moment: datetime) -> int:
-    """A datetime without a time zone is UTC, as everywhere in this package."""
+    """Returns ms since 1970. A datetime without a time zone is UTC, as everywhere in this package."""
     if not isinstance(moment, datetime):
         raise InvalidType(f"since and until must be datetimes, not {moment!r}"[:300])
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,34 +1,34 @@
 """Every exception that pychasqui raises on purpose.
 
-    ChasquiError (RuntimeError)            catch this one to catch them all
+    ChasquiError (RuntimeError)            the base of all below
     ├── InvalidArgument (ValueError)       a value out of its bounds; nothing was sent
     │   └── PayloadTooLarge                the encoded data is over the limit
     ├── InvalidType (TypeError)            a value of the wrong type; nothing was sent
     │   └── UnsupportedData                data that MessagePack cannot hold; names the path inside it
-    ├── DecodeError (ValueError)           bytes that are not what they should be
+    ├── DecodeError (ValueError)           bytes that do not have the expected format
     ├── QueueFull                          max_stream_len is reached; nothing of the call was added
     ├── NotReplicated                      the jobs are on the master, but not on as many replicas as were asked for
-    ├── ConsumerInUse                      a worker starts under the consumer_id of another that lives
-    ├── JobFailed                          wait_for_result: the job is dead; says why
-    ├── ResultExpired                      wait_for_result: the job is done, and its result was kept no longer
+    ├── ConsumerInUse                      a worker starts with the consumer_id of another living worker
+    ├── JobFailed                          wait_for_result: the job is dead; carries the reason
+    ├── ResultExpired                      wait_for_result: the job is done, and its result has expired
     ├── ResultNotStored                    wait_for_result: the job is done, and its worker stores no results
-    ├── NotSupportedError                  asks for what the official package can do and this one cannot
+    ├── NotSupportedError                  a feature of the official package that this one does not have
     ├── Closed                             used after close()
     ├── WrongLoop                          used from another event loop, or after a fork
-    ├── ServerNotFound                     embedded:// found no redis-server to run
+    ├── ServerNotFound                     embedded:// found no server program to run
     ├── CannotServe (OSError)              metrics_port cannot be listened on
-    └── RedisTrouble                       anything about the server or the way to it
-        ├── ConnectionLost (ConnectionError)   the connection broke or could not be made
-        ├── CommandTimeout (TimeoutError)      no answer within the timeout
-        │   └── AddUnknown                     an add got no answer: `job_ids` may or may not be in the queue
+    └── RedisTrouble                       an error of the server or of the connection
+        ├── ConnectionLost (ConnectionError)   the connection was lost or could not be made
+        ├── CommandTimeout (TimeoutError)      no reply within the timeout
+        │   └── AddUnknown                     an add got no reply: `job_ids` may or may not be in the queue
         ├── AuthenticationFailed           wrong, missing or superfluous credentials
-        ├── UnsafeServer                   its settings put jobs at risk, and the worker is strict
+        ├── UnsafeServer                   its settings may lose jobs, and the worker is strict
         ├── ServerTooOld                   names the version found and the one needed
-        ├── NotRedis                       whatever answers there does not speak Redis
+        ├── NotRedis                       the server does not speak the Redis protocol
         └── ReplyError                     the server refused a command; `code` is its first word
 
-    UnrecoverableError (RuntimeError)      a handler raises it: this job is dead, no retry would help
-    RetryLater (Exception)                 a handler raises it: run this job again after a delay of its own
+    UnrecoverableError (RuntimeError)      raised by a handler: bury this job without a retry
+    RetryLater (Exception)                 raised by a handler: run this job again after the given delay
 
 The root is a RuntimeError, and the argument errors are also ValueErrors or TypeErrors, because the official package
 raises those: code written for it keeps its except clauses.
@@ -43,7 +43,7 @@ from ._core.printable import printable as printable  # for programs that show an
 
 
 class ChasquiError(RuntimeError):
-    """Root of all errors that pychasqui raises on purpose."""
+    """The base of all errors that pychasqui raises on purpose."""
 
 
 class InvalidArgument(ChasquiError, ValueError):
@@ -63,7 +63,7 @@ class UnsupportedData(InvalidType):
 
 
 class DecodeError(ChasquiError, ValueError):
-    """Bytes that are not what they should be."""
+    """Bytes that do not have the expected format."""
 
 
 class QueueFull(ChasquiError):
@@ -75,11 +75,11 @@ class NotReplicated(ChasquiError):
 
 
 class ConsumerInUse(ChasquiError):
-    """Another living worker of the same queue and group has this `consumer_id`: the two would run each other's jobs."""
+    """Another living worker of the same queue and group has this `consumer_id`: both would run the same jobs."""
 
 
 class JobFailed(ChasquiError):
-    """The job whose result was waited for is dead."""
+    """The awaited job is dead: it has failed for good."""
 
     def __init__(self, job_id: str, *, reason: str, error_type: str, error: str, attempts: int) -> None:
         cause = f": {error_type or 'error'}: {error}" if error or error_type else ""
@@ -94,15 +94,15 @@ class JobFailed(ChasquiError):
 
 
 class ResultExpired(ChasquiError):
-    """The job whose result was waited for is done, but the result was kept no longer."""
+    """The awaited job is done, but its result has expired."""
 
 
 class ResultNotStored(ChasquiError):
-    """The job whose result was waited for is done, but its worker stores no results, or not what it returned."""
+    """The awaited job is done, but its worker does not store results, or could not store this one."""
 
 
 class NotSupportedError(ChasquiError):
-    """Asks for what the official package can do and this one cannot; docs/reference/differences.md says why."""
+    """A feature of the official package that this one does not have; docs/reference/differences.md says why."""
 
 
 class Closed(ChasquiError):
@@ -110,31 +110,31 @@ class Closed(ChasquiError):
 
 
 class WrongLoop(ChasquiError):
-    """The object belongs to another event loop or to the process this one was forked from."""
+    """The object belongs to another event loop, or to the process that this one was forked from."""
 
 
 class ServerNotFound(ChasquiError):
-    """No redis-server to run for an embedded:// URL."""
+    """No redis-server or valkey-server was found for an embedded:// URL."""
 
 
 class CannotServe(ChasquiError, OSError):
-    """The port for metrics cannot be listened on."""
+    """The port for metrics is in use or not permitted."""
 
 
 class RedisTrouble(ChasquiError):
-    """Anything about the server or the way to it."""
+    """The base of all errors of the server or of the connection to it."""
 
 
 class ConnectionLost(RedisTrouble, ConnectionError):
-    """The connection broke, or could not be made."""
+    """The connection was lost, or could not be made."""
 
 
 class CommandTimeout(RedisTrouble, TimeoutError):
-    """No answer within the timeout."""
+    """The server did not reply within the timeout."""
 
 
 class AddUnknown(CommandTimeout):
-    """An add got no answer in time: its jobs may or may not be in the queue."""
+    """An add got no reply in time: the jobs `job_ids` may or may not be in the queue."""
 
     def __init__(self, message: str, job_ids: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -142,11 +142,11 @@ class AddUnknown(CommandTimeout):
 
 
 class AuthenticationFailed(RedisTrouble):
-    """The server refused the credentials, wants some, or has none to check them against."""
+    """The server refused the credentials, requires some, or has no password set."""
 
 
 class UnsafeServer(RedisTrouble):
-    """The server's settings put jobs at risk, and a strict worker was asked to work there."""
+    """The server's settings may lose jobs, and a strict worker does not start there."""
 
 
 class ServerTooOld(RedisTrouble):
@@ -154,14 +154,14 @@ class ServerTooOld(RedisTrouble):
 
 
 class NotRedis(RedisTrouble):
-    """Whatever answers at that address does not speak the Redis protocol."""
+    """The server at that address does not speak the Redis protocol."""
 
 
 MAX_REPLY_CHARS = 500
 
 
 class ReplyError(RedisTrouble):
-    """The server refused a command. Its words may hold names that others chose, so they are escaped and cut."""
+    """The server refused a command. Its text is escaped and cut, because it may contain names that others chose."""
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message, MAX_REPLY_CHARS))
@@ -173,14 +173,14 @@ class ReplyError(RedisTrouble):
 
 
 class UnrecoverableError(RuntimeError):
-    """Raised by a handler: no retry would help, bury the job at once. Subclasses count too."""
+    """Raised by a handler, itself or a subclass: bury the job at once, because no retry would help."""
 
 
 LONGEST_DELAY_S = 100 * 365 * 24 * 3600
 
 
 class RetryLater(Exception):
-    """Raised by a handler: run the job again after `delay`, in seconds or as a timedelta. Uses up an attempt."""
+    """Raised by a handler: run the job again after `delay`, in seconds or as a timedelta. It uses up an attempt."""
 
     def __init__(self, delay: float | timedelta, message: str = "") -> None:
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay

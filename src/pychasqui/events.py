@@ -1,7 +1,7 @@
-"""QueueEvents: what happens in a queue, as it happens, for any process that wants to know.
+"""QueueEvents: reads the events of a queue as they happen, in any process.
 
-The events are a stream that the workers write. A subscriber remembers the last one it has seen and asks for what comes
-after it, so a lost connection costs no event that the stream still holds.
+Workers write the events to a stream. A reader remembers the last event it has seen and reads from there, so a lost
+connection loses no event that is still in the stream.
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ Callback = Callable[[QueueEvent], Awaitable[None]] | Callable[[QueueEvent], None
 class QueueEvents:
     """`async for event in events`, or callbacks: `events.on("completed", f)` and `await events.run()`.
 
-    last_event_id  where to begin: "$" with what happens from now on, "0" with the oldest that is still there
-    names, job_ids only these kinds of events, only events of these jobs
+    last_event_id  where to begin: "$" at the next event, "0" at the oldest that is kept, or after the event of this id
+    block_ms       how long one read waits for events
+    count          how many events one read returns
+    names          read only events of these kinds
+    job_ids        read only events of these jobs
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class QueueEvents:
         self._connector: Connector | None = Connector(
             redis_url, tls=tls, client_name=f"chasqui-events-{queue_name}", credential_provider=credential_provider
         )
-        # A blocked read keeps its connection to itself, so each read is bounded by its block and a bit.
+        # A blocked read holds its connection, so the timeout is the blocking time and two seconds more.
         keys = Keys(queue_name)
         broker = self._connector.broker(keys, timeout_s=self._block_ms / 1000 + 2.0)
         self._read_from(EventsBroker(broker, keys))
@@ -83,7 +86,7 @@ class QueueEvents:
 
     @classmethod
     def over(cls, broker: EventsBroker, queue_name: str) -> QueueEvents:
-        """Read through a broker that the caller has made; close() closes it."""
+        """Makes a QueueEvents that reads through the caller's broker; close() closes the broker."""
         events = cls(queue_name, count=1000)
         events._connector = None
         events._read_from(broker)
@@ -91,20 +94,21 @@ class QueueEvents:
 
     @property
     def name(self) -> str:
-        """The queue's, as the official package calls it."""
+        """The queue's name, as the official package calls it."""
         return self.queue_name
 
     @property
     def last_event_id(self) -> str:
-        """The last event that was read; "$" before the first read."""
+        """The id of the last event that was read; "$" before the first read."""
         return self._after
 
     @property
     def is_closed(self) -> bool:
+        """Whether close() was called."""
         return self._is_closed
 
     def on(self, name: str | None, callback: Callback) -> None:
-        """Have run() call `callback` with each event of that kind; None for all kinds."""
+        """Registers a callback, which run() calls with each event of this kind; `name` None stands for all kinds."""
         if name is not None and not isinstance(name, str):
             raise InvalidType(f"name must be a str or None, not {type(name).__name__} {name!r}"[:300])
         if not callable(callback):
@@ -112,7 +116,7 @@ class QueueEvents:
         self._callbacks.append((name, callback))
 
     async def run(self) -> None:
-        """Call the callbacks until close(). One that raises is reported and harms nobody."""
+        """Calls the callbacks until close(). The error of a callback is logged, and the next event follows."""
         async for event in self:
             for name, callback in self._callbacks:
                 if name is None or name == event.name:
@@ -125,7 +129,7 @@ class QueueEvents:
         while not self._inbox:
             if self._is_closed:
                 raise StopAsyncIteration
-            # It outlives a caller that gives up: the server answers it all the same, and the next caller waits for it.
+            # The read outlives a caller that is cancelled: the server answers it anyway, and the next caller awaits it.
             if self._reading is None or self._reading.done():
                 self._reading = asyncio.ensure_future(self._read())
             reading = self._reading
@@ -137,13 +141,13 @@ class QueueEvents:
         return self._inbox.popleft()
 
     def take_ready(self) -> list[QueueEvent]:
-        """The events that were read together with the last one."""
+        """Takes the events that were read together with the last one, without waiting."""
         ready = list(self._inbox)
         self._inbox.clear()
         return ready
 
     async def close(self) -> None:
-        """End the iteration and let go of the connection. Safe twice."""
+        """Ends the iteration and closes the connection. Safe to call twice."""
         self._is_closed = True
         if self._reading is not None:
             self._reading.cancel()
@@ -153,7 +157,7 @@ class QueueEvents:
 
     async def __aenter__(self) -> Self:
         if self._is_closed:
-            raise Closed(f"the events of queue {self.queue_name!r} are closed; make new ones")
+            raise Closed(f"the events of queue {self.queue_name!r} are closed; make a new QueueEvents")
         await self.start()
         return self
 
@@ -163,18 +167,18 @@ class QueueEvents:
         await self.close()
 
     async def start(self) -> None:
-        """Settle where "$" is, so that nothing that happens from now on is missed. The first read does it, too."""
+        """Finds the position of "$", so that no event from now on is missed. The first read does this as well."""
         if self._after == "$":
             self._after = await self._broker.last_event_id()
 
     async def _read(self) -> None:
-        """Fill the inbox, or find that nothing has happened."""
+        """Reads events into the inbox; it may stay empty."""
         try:
             await self.start()
             entries = await self._broker.read_events(self._after, self._count, self._block_ms)
         except RedisTrouble as error:
-            # One who has read before goes on: somebody has put another thing in the stream's place, or taken rights
-            # away, and may bring them back.
+            # A reader that has read before goes on: the stream's key was overwritten or its rights were revoked, and
+            # both may be undone.
             if action_for(error) is ErrorAction.FATAL and not self._has_read and not self._outage.is_on:
                 raise
             await asyncio.sleep(self._outage.pause_after(error))
@@ -190,16 +194,21 @@ class QueueEvents:
                 self._inbox.append(event)
 
     async def _follow_a_new_stream(self) -> None:
-        """Go to the beginning of a stream that has begun behind the last event: it is not the one that was read.
+        """Starts from the beginning if the stream's last id is before the last event that was read.
 
-        Somebody has removed that one. Its last id may have lain in the future, and no event would ever come after it.
+        That stream was deleted and made again. Without this, no event would be read until ids pass the old one.
         """
         try:
             last = await self._broker.last_generated_id()
-        except RedisTrouble:  # the next read meets the same trouble, or this user may not ask
+        except RedisTrouble:  # the next read gets the same error, or this user may not send the command
             return
         if last is not None and read_entry_id(last) < read_entry_id(self._after):
-            log.warning("the events of %s begin again at %s, before %s", self.queue_name, last, self._after)
+            log.warning(
+                "the event stream of %s was made again and ends at %s, before %s; it is read from its start",
+                self.queue_name,
+                last,
+                self._after,
+            )
             self._after = "0-0"
 
     def _is_wanted(self, event: QueueEvent) -> bool:

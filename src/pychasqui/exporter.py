@@ -1,7 +1,8 @@
-"""QueueExporter: how queues are, for Prometheus. One process says it for all workers: sums would multiply it.
+"""QueueExporter: serves the state of queues to Prometheus.
 
-A scrape costs a fixed number of commands for each queue, however much is in it, and its page is served for a second to
-everybody who asks. A queue that cannot be read is down on the page and takes no other with it.
+One exporter serves a queue: if each worker exported these numbers, sums over workers would multiply them. A scrape
+costs a fixed number of commands per queue, whatever the queue holds, and its page is reused for a second. A queue that
+cannot be read has chasquimq_queue_up 0; the other queues are not affected.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SERVED_FOR_S = 1.0
 class QueueExporter:
     """`await exporter.render()` asks Redis and returns the text; `async with exporter:` serves it at /metrics.
 
-    Beside it are /healthz, which answers as long as the event loop turns, and /readyz, as long as Redis does.
+    It also serves /healthz, which is 200 while the event loop runs, and /readyz, which is 200 while Redis answers.
     """
 
     def __init__(
@@ -44,12 +45,15 @@ class QueueExporter:
 
     @property
     def metrics_port(self) -> int:
+        """The port that it listens on; after start() it is never 0."""
         return self._server.port
 
     async def start(self) -> None:
+        """Starts to serve the pages. Safe to call twice."""
         await self._server.start()
 
     async def stop(self) -> None:
+        """Stops serving. Safe to call twice."""
         await self._server.stop()
         for page in self._shared:
             page.forget()
@@ -64,7 +68,7 @@ class QueueExporter:
         await self.stop()
 
     async def render(self) -> str:
-        """Ask Redis now."""
+        """Asks Redis for the state of all queues and returns it in the text format of Prometheus."""
         gauges = Gauges()
         await asyncio.gather(*(gauges.ask(queue) for queue in self._queues))
         return render([metric for metric in vars(gauges).values() if isinstance(metric, Metric)], {})
@@ -77,14 +81,14 @@ class QueueExporter:
         away = [queue.name for queue, reply in zip(self._queues, found, strict=True) if isinstance(reply, RedisTrouble)]
         if not away:
             return Answer("ok\n")
-        return Answer(f"Redis does not tell of {', '.join(away)}\n", HTTPStatus.SERVICE_UNAVAILABLE)
+        return Answer(f"Redis does not answer for {', '.join(away)}\n", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 class Gauges:
     """The state of queues at one moment."""
 
     def __init__(self) -> None:
-        self._up = Metric("chasquimq_queue_up", "gauge", "1 if Redis has told of the queue.", "queue")
+        self._up = Metric("chasquimq_queue_up", "gauge", "1 if Redis answers for the queue.", "queue")
         self._jobs = Metric("chasquimq_queue_jobs", "gauge", "Jobs in each state.", "queue", "state")
         self._oldest = Metric(
             "chasquimq_queue_oldest_job_age_seconds", "gauge", "Age of the oldest job that is not done.", "queue"
@@ -97,13 +101,14 @@ class Gauges:
         )
 
     async def ask(self, queue: Queue) -> None:
+        """Reads the state of one queue from Redis; an error sets queue_up to 0."""
         try:
             await self._read(queue)
-        except RedisTrouble:  # that is what there is to tell; other queues may be elsewhere
+        except RedisTrouble:  # queue_up 0 says it; other queues may be on other servers
             self._up.set(0, queue.name)
         except Exception:
             self._up.set(0, queue.name)
-            log.exception("queue %s cannot be told of, others are", queue.name)
+            log.exception("the state of queue %s cannot be read; other queues are not affected", queue.name)
 
     async def _read(self, queue: Queue) -> None:
         counts, oldest_ms, is_paused, workers, next_fires = await asyncio.gather(

@@ -1,4 +1,4 @@
-"""A look into a queue: how many jobs are where, which they are, who works on them. Bounded, however much there is."""
+"""Inspector: counts and lists jobs, finds a job by its id, lists workers. The cost of every call is bounded."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["Counts", "Inspector", "JobView", "Page", "State", "WorkerInfo"]
 
 State = Literal["waiting", "active", "delayed", "dead"]
 STATES = ("waiting", "active", "delayed", "dead")
-MOST = 1000
+MAX_LIMIT = 1000  # jobs of one page
 _ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
-SEARCHED = 1000  # entries of each state that a search for a job without an index looks at
-MAX_WORDS = 500  # letters of a sentence about a job
+SEARCHED = 1000  # entries of each state that get_job() reads to find a job without an index
+MAX_SENTENCE_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job as it lies in the queue. What cannot be decoded has its `error` and no id."""
+    """One job in the queue. A job that cannot be decoded has an `error` and no id."""
 
     state: str
     id: str | None
@@ -40,34 +40,36 @@ class JobView:
     data: Any = None
     attempt: int = 0
     created_at_ms: int = 0
-    entry_id: str | None = None  # its place in the stream of jobs, or of dead letters
-    due_ms: int | None = None  # delayed: when it runs
-    worker: str | None = None  # active: who has it
-    idle_ms: int | None = None  # active: for how long that one has not touched it
-    deliveries: int = 0  # active: how often it was handed out
-    reason: str | None = None  # dead: why
-    error: str | None = None  # dead: what its handler raised; else what cannot be decoded
+    entry_id: str | None = None  # in the stream of jobs, or of dead letters
+    due_ms: int | None = None  # delayed: when it is due
+    worker: str | None = None  # active: the worker that holds it
+    idle_ms: int | None = None  # active: time since it was delivered or its hold was renewed
+    deliveries: int = 0  # active: how often it was delivered
+    reason: str | None = None  # dead: why it was buried
+    error: str | None = None  # dead: what its handler raised; any state: why it cannot be decoded
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some jobs of one state. Pass `next` as `after` for the following ones; None if there are no more."""
+    """Some jobs of one state. Pass `next` as `after` to get the next page; it is None on the last page."""
 
     jobs: list[JobView]
     next: str | None
 
 
 class Inspector:
-    """What Queue.counts(), .jobs(), .get_job() and the like are made of."""
+    """Implements Queue.counts(), .jobs(), .get_job() and the other methods that look into a queue."""
 
     def __init__(self, broker: Callable[[], InspectorBroker]) -> None:
         self._broker = broker
 
     async def counts(self) -> Counts:
+        """Counts the jobs in each state, and the repeatables."""
         return await self._broker().counts()
 
     async def jobs(self, state: State, after: str = "", limit: int = 100) -> Page:
-        check_int("limit", limit, 1, MOST)
+        """Returns a page of the jobs of one state."""
+        check_int("limit", limit, 1, MAX_LIMIT)
         if state not in STATES:
             raise InvalidArgument(f"state is {state!r}, must be one of {', '.join(STATES)}"[:300])
         if state == "delayed":
@@ -80,7 +82,7 @@ class Inspector:
         return _page([_view(state, entry) for entry in entries], limit, [entry[0].decode() for entry in entries])
 
     async def _delayed(self, after: str, limit: int) -> Page:
-        # By time and not by rank: what becomes due between two pages leaves at the front.
+        # By time and not by rank: jobs that become due between two pages leave at the front.
         due_ms, seen = map(int, _check_after(after).split("-")) if after != "" else (0, 0)
         members = await self._broker().delayed(due_ms if after else None, seen, limit)
         jobs = [_delayed(member, due) for member, due in members]
@@ -91,15 +93,17 @@ class Inspector:
         return Page(jobs, f"{last_ms}-{of_last + (seen if after and last_ms == due_ms else 0)}")
 
     async def get_job(self, job_id: str) -> JobView | None:
-        """Where a job is. Delayed jobs and those that are the only ones of their id are found at once; for others the
-        first thousand of each state are looked at. None: it is done, or further back.
+        """Finds a job by its id; None if it is done, or was not found.
+
+        Delayed jobs and jobs with a unique id are found at once. For others it reads the first SEARCHED entries of
+        each state, and does not find a job behind them.
         """
         broker, job_id = self._broker(), check_job_id(job_id)
-        # What an index or a marker points at may be another's job, if somebody else has written it.
+        # An index or a uniqueness key may name the entry of another job if another program has written it.
         if (found := await broker.member_of(job_id)) is not None and (view := _delayed(*found)).id == job_id:
             return view
-        marked = await broker.entry_of(job_id)
-        entry = None if marked is None else _search([marked], job_id)
+        indexed = await broker.entry_of(job_id)
+        entry = None if indexed is None else _search([indexed], job_id)
         if entry is None:
             entry = _search(await broker.delivered(SEARCHED), job_id)
         if entry is None:
@@ -114,25 +118,25 @@ class Inspector:
         """Says in a sentence where a job is and how many workers live, for the error of a wait that timed out."""
         view, alive = await self.get_job(job_id), await self._broker().readers()
         if view is None:
-            state = "is done, or was never added, or is further back than the first thousand of its state"
+            state = "is done, or was never added, or is not among the first thousand of its state"
         elif view.state == "waiting":
             state = "waits in the queue"
         elif view.state == "active":
-            state = f"is at worker {view.worker!r}, for {(view.idle_ms or 0) / 1000:.1f} s since it was last heard of"
+            state = f"is held by worker {view.worker!r}, which was last active {(view.idle_ms or 0) / 1000:.1f} s ago"
         elif view.state == "delayed":
             state = f"is delayed, to run at {view.due_ms} ms since 1970"
         else:
-            state = f"is dead: {view.reason or 'for no reason given'}{f', {view.error}' if view.error else ''}"
+            state = f"is dead: {view.reason or 'no reason given'}{f', {view.error}' if view.error else ''}"
         workers = f"{alive} {'worker lives' if alive == 1 else 'workers live'}" if alive else "no worker lives"
-        return printable(f"it {state}; {workers}", MAX_WORDS)
+        return printable(f"it {state}; {workers}", MAX_SENTENCE_CHARS)
 
     async def held(self, job_ids: Iterable[str]) -> set[str]:
-        """Those of them that are among the first thousand entries that workers were given and have not acked."""
+        """Returns those of the ids that are among the first SEARCHED entries that are delivered and not acked."""
         entries = await self._broker().delivered(SEARCHED)
         return {job_id for job_id in job_ids if _search(entries, job_id) is not None}
 
     async def workers(self) -> list[WorkerInfo]:
-        """The workers that live, by their own account. One whose record cannot be read has its `error` instead."""
+        """Lists the living workers, as they describe themselves. One whose record cannot be read has an `error`."""
         return [read_worker(name, raw) for name, raw in await self._broker().workers()]
 
     async def purge(self, state: State) -> int:
@@ -142,15 +146,15 @@ class Inspector:
         if state == "delayed":
             return await self._broker().purge_delayed()
         raise InvalidArgument(
-            f"state is {state!r}, must be waiting, delayed or dead: what runs cannot be removed"[:300]
+            f"state is {state!r}, must be waiting, delayed or dead: running jobs cannot be removed"[:300]
         )
 
     async def next_fires(self, limit: int) -> list[tuple[str, int]]:
-        """The keys of the repeatables that fire next, and when, in ms since 1970."""
+        """Returns the keys of the repeatables that fire next, each with its time in ms since 1970."""
         return await self._broker().next_fires(limit)
 
     async def oldest_age_ms(self) -> int | None:
-        """For how long the oldest job that is not done has been in the stream; None if there is none."""
+        """Returns how long the oldest job that is not done has been in the stream; None if there is none."""
         found = await self._broker().oldest()
         if found is None:
             return None
@@ -169,7 +173,7 @@ def _check_after(after: Any) -> str:
 
 
 def _search(entries: list[Entry], job_id: str) -> Entry | None:
-    """The entry of that job. Only what has the id somewhere in it is decoded: of thousands that is nearly none."""
+    """Returns the entry of that job. Decodes only entries that contain the bytes of the id, which are few."""
     wanted = job_id.encode()
     for entry in entries:
         if not any(wanted in word for word in entry[1] or ()):

@@ -1,4 +1,4 @@
-"""Logs that say which job they are about: one JSON object a line, or fields for a format of your own.
+"""Adds the fields of the running job to log records, and formats records as one JSON object a line.
 
     import logging
     from pychasqui import logs
@@ -8,14 +8,14 @@
     handler.setFormatter(logs.JsonFormatter())
     logging.basicConfig(handlers=[handler], level=logging.INFO)
 
-Whatever a handler logs then carries `queue`, `job_id`, `job_name` and `attempt` (0 in the first run), from threads
-and tasks of its own as well, and so do the worker's lines about a job:
+Each record that a handler logs, also from its own threads and tasks, then carries `queue`, `job_id`, `job_name` and
+`attempt` (0 in the first run), and so do the worker's records about a job:
 
     {"ts":"2026-11-15T09:00:00.123Z","level":"INFO","logger":"shop","event":"mail sent","queue":"mails",...}
 
-Workers that start before the first JobFilter is made set no context, which costs nothing. The filter goes on handlers:
-one on a logger sees only what is logged to that very logger. With a format of your own, say what stands there outside
-of a job: `logging.Formatter("%(job_id)s %(message)s", defaults={"job_id": "-"})`.
+Workers that start before the first JobFilter is made do not set the fields, to save the cost. Put the filter on
+handlers: a filter on a logger sees only records of that very logger. A format of your own needs a default for records
+outside of a job: `logging.Formatter("%(job_id)s %(message)s", defaults={"job_id": "-"})`.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ T = TypeVar("T")
 JOB_FIELDS = ("queue", "job_id", "job_name", "attempt")
 MAX_NAME_CHARS = 200
 MAX_TEXT_CHARS = 4_000  # of a message or a value; escaped, a character may take twelve
-MAX_LINE_CHARS = 64_000  # what does not fit is left out
+MAX_LINE_CHARS = 64_000  # fields that do not fit are left out
 
-# The queue's name and the job: what a line needs of them is taken only if there is a line.
+# The queue's name and the job. Fields are read from the job only when a record is logged.
 _running: ContextVar[tuple[str, Delivery] | None] = ContextVar("pychasqui_running_job", default=None)
 _filters_made = 0
 
 
-def known_from_here(queue_name: str, handler: Callable[[Delivery], T]) -> Callable[[Delivery], T]:
-    """The handler, called so that its job is known until the context ends that it is called in."""
-    if not _filters_made:  # nobody asks
+def bind_job_to_context(queue_name: str, handler: Callable[[Delivery], T]) -> Callable[[Delivery], T]:
+    """Wraps a handler so that records logged in the context of the call, also later, carry the job's fields."""
+    if not _filters_made:  # no record would show them
         return handler
 
     def run(job: Delivery) -> T:
@@ -58,8 +58,8 @@ def known_from_here(queue_name: str, handler: Callable[[Delivery], T]) -> Callab
     return run
 
 
-def known_meanwhile(queue_name: str, function: Callable[P, T]) -> Callable[P, T]:
-    """The function, whose first argument is a job, with that job known while it runs."""
+def bind_job_to_call(queue_name: str, function: Callable[P, T]) -> Callable[P, T]:
+    """Wraps `function(job, ...)` so that records logged during the call carry the job's fields."""
     if not _filters_made:
         return function
 
@@ -75,7 +75,7 @@ def known_meanwhile(queue_name: str, function: Callable[P, T]) -> Callable[P, T]
 
 
 class JobFilter(logging.Filter):
-    """Lets every record through, with the fields of the job that runs. Fields that a record has already stay."""
+    """Adds the fields of the running job to every record. Does not change fields that a record already has."""
 
     def __init__(self, name: str = "") -> None:
         global _filters_made
@@ -93,12 +93,12 @@ class JobFilter(logging.Filter):
         return super().filter(record)
 
 
-# What every record has; anything else on it was put there by `extra` or a filter, and is shown.
+# The attributes of every record. Any other was set by `extra` or by a filter, and is shown.
 _ORDINARY = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one line of ASCII: ts, level, logger, event, the error if there is one, then all else it carries."""
+    """Formats a record as one line of ASCII JSON: ts, level, logger, event, the error if any, then all other fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         created = datetime.fromtimestamp(record.created, UTC)
@@ -126,7 +126,7 @@ class JsonFormatter(logging.Formatter):
         try:
             stack = self.formatException(record.exc_info)
         except Exception:  # noqa: BLE001  a foreign __str__ or __cause__ may raise anything
-            stack = "(it cannot be made)"
+            stack = "(the traceback cannot be formatted)"
         return {
             "error.type": kind.__qualname__ if error is None else class_name(error),
             "error.message": _text(error),
@@ -149,7 +149,7 @@ def _line(fields: dict[str, Any]) -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON of whatever somebody logs: what JSON cannot hold, and what is too long, as text."""
+    """Returns JSON for any value; a value that JSON cannot hold, or that is too long, becomes text."""
     if isinstance(value, str):
         return json.dumps(value[:MAX_TEXT_CHARS])
     try:

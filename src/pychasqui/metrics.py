@@ -165,6 +165,7 @@ class GuardedSinks:
         return bool(self._methods[kind])
 
     def record(self, record: Record) -> None:
+        """Passes one record to each sink that has a method for it."""
         for method in self._methods[type(record)]:
             self._call(method, record)
 

@@ -1,4 +1,4 @@
-"""Repeatables: store them, look at them, pause them, fire them by hand. The scheduler fires them by itself."""
+"""Repeatables: stores, lists, pauses, resumes and removes them. The scheduler of a worker fires them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RepeatableMeta:
 
 @dataclass(frozen=True)
 class Repeatable:
-    """One repeatable with what its jobs are made of."""
+    """One repeatable with the data and retry options of its jobs."""
 
     meta: RepeatableMeta
     data: Any
@@ -48,7 +48,7 @@ class Repeatable:
 
 
 class Repeatables:
-    """`queue.repeatables`. Each has a key, by default made of its jobs' name and its pattern."""
+    """`queue.repeatables`. Each repeatable has a key; the default key is made of the job name and the pattern."""
 
     def __init__(self, broker: Callable[[], RepeatablesBroker]) -> None:
         self._broker = broker
@@ -89,7 +89,7 @@ class Repeatables:
         return _meta(spec, await self._store(spec, encode_spec(spec), raw_retry))
 
     async def _store(self, spec: RepeatSpec, raw: bytes, retry: bytes) -> Stored:
-        """Others may store one of that key at the same time: what is decided by what was read holds only for that."""
+        """Stores the spec if it has not changed since it was read; else reads it and decides again."""
         for _ in range(STORE_ATTEMPTS):
             there = await self._broker().read(spec.key)
             now_ms = await self._broker().now_ms()
@@ -100,11 +100,11 @@ class Repeatables:
             if done is not None:
                 return Stored(spec.key, done.score, raw, done.fired, retry, done.is_paused)
         raise RedisTrouble(
-            f"repeatable {spec.key[:200]!r} was changed by others {STORE_ATTEMPTS} times while it was to be stored"
+            f"repeatable {spec.key[:200]!r} was changed by others during each of {STORE_ATTEMPTS} attempts to store it"
         )
 
     async def page(self, limit: int = 100) -> list[RepeatableMeta]:
-        """Those that fire next, then those that are paused. What cannot be read is left to the scheduler."""
+        """Lists the repeatables that fire next, then the paused ones. Leaves out any that cannot be decoded."""
         found = []
         for stored in await self._broker().page(check_int("limit", limit, 0)):
             try:
@@ -114,7 +114,7 @@ class Repeatables:
         return found
 
     async def get(self, key: str) -> Repeatable | None:
-        """One of them with its data; None if there is none of that key."""
+        """Returns one repeatable with its data; None if no repeatable has this key."""
         stored = await self._broker().read(_check_given(key))
         if stored is None:
             return None
@@ -123,15 +123,18 @@ class Repeatables:
         return Repeatable(_meta(spec, stored), decode_data(spec.payload), retry)
 
     async def remove(self, key: str) -> bool:
-        """It fires no more. False if there was none of that key."""
+        """Removes a repeatable; False if none has this key."""
         return await self._broker().move("remove", _check_given(key))
 
     async def pause(self, key: str) -> bool:
-        """It fires no more until it is resumed. False if none of that key fires."""
+        """Stops a repeatable from firing until resume(); False if none has this key, or it is paused already."""
         return await self._broker().move("pause", _check_given(key))
 
     async def resume(self, key: str) -> bool:
-        """It fires again, from its next time on; what was missed while it was paused is not made up for."""
+        """Lets a paused repeatable fire again, from its next time on; False if none with this key is paused.
+
+        Fires that it missed during the pause are not made up for.
+        """
         stored = await self._broker().read(_check_given(key))
         if stored is None or not stored.is_paused:
             return False
@@ -139,7 +142,7 @@ class Repeatables:
         return await self._broker().move("resume", key, _first(decode_spec(stored.spec), now_ms), now_ms)
 
     async def next_fires(self, key: str, n: int = 5) -> list[int]:
-        """When it fires next, in ms since 1970, if it is not paused meanwhile."""
+        """Returns the next `n` times at which it fires, in ms since 1970, unless it is paused before."""
         check_int("n", n, 0)
         stored = await self._broker().read(_check_given(key))
         if stored is None:
@@ -173,7 +176,7 @@ def _first(spec: RepeatSpec, now_ms: int) -> int:
 
 def _payload(data: Any) -> bytes:
     payload = encode_data(data)
-    if len(payload) > MAX_PAYLOAD_BYTES - 1024:  # the envelope of each job comes on top
+    if len(payload) > MAX_PAYLOAD_BYTES - 1024:  # leaves room for the envelope of each job
         raise PayloadTooLarge(f"data makes jobs of {len(payload)} bytes, {MAX_PAYLOAD_BYTES - 1024} are allowed")
     return payload
 
@@ -188,7 +191,7 @@ def _check_key(key: Any) -> str:
 
 
 def _check_given(key: Any) -> str:
-    """A key to find a repeatable by. Those that are made of a name, or by others, may hold anything."""
+    """Checks a key for a lookup. Default keys and keys of other programs may contain any character."""
     if not isinstance(key, str):
         raise InvalidType(f"key must be a str, not {type(key).__name__} {key!r}"[:300])
     try:

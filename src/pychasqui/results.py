@@ -1,8 +1,8 @@
-"""What handlers returned: looked up, or waited for.
+"""Results: waits for what handlers return.
 
-All who wait share one subscription to the queue's events: a thousand of them cost one blocked read. It says which job
-has ended, and only then its result is asked for; all that are to be asked for at one time go in one command. What has
-ended lately is remembered, so that who comes late is not left waiting.
+All waits of a queue share one subscription to its events: a thousand waits cost one blocked read. When an event says
+that a job has ended, its result is fetched; results that are wanted at the same time are fetched in one command. Jobs
+that have ended lately are remembered, so that a wait that begins after the end returns at once.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .inspector import Inspector
 
 log = logging.getLogger("chasqui.results")
 
-REMEMBERED = 10_000  # jobs that have ended lately
-LOOKED_BACK = 1000  # events that are read when the first one begins to wait
+REMEMBERED = 10_000  # ended jobs
+LOOKED_BACK = 1000  # past events that are read when the first wait begins
 ASKED_AT_ONCE = 500
 ASK_AGAIN_S = 0.1
 OFFICIAL_S = 1.0  # how long after its event an official worker may take to store a result
 DOUBT_S = 0.05
 SECOND_LOOK_S = 5.0
-EXPLAIN_S = 1.0  # how long a wait that was in vain looks for its job, so as to say where it is
+EXPLAIN_S = 1.0  # how long a wait that has timed out looks for its job, to say where it is
 EXPLAINED_AT_ONCE = 10
 
 
@@ -47,25 +47,25 @@ class Results:
         broker: Callable[[], ResultsBroker],
         events_broker: Callable[[], EventsBroker],
         events: QueueEvents,
-        look: Inspector,
+        inspector: Inspector,
     ) -> None:
         self._broker = broker
-        self._events_broker = events_broker  # not the one of `events`, which a blocked read holds up
+        self._events_broker = events_broker  # not the broker of `events`, whose connection a blocked read holds
         self._events = events
-        self._look = look
-        self._explaining = 0  # waits that were in vain and look for their jobs
+        self._inspector = inspector
+        self._explaining = 0  # waits that have timed out and look for their jobs
         self._waiting: dict[str, list[asyncio.Future[Any]]] = {}
         self._ended: OrderedDict[str, QueueEvent] = OrderedDict()
         self._reasons: OrderedDict[str, QueueEvent] = OrderedDict()  # the last failure of jobs that failed lately
         self._begun: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
-        self._looking: asyncio.Task[None] | None = None
-        self._doubted: dict[str, float] = {}  # those whose official worker may be about to store a result, since when
-        self._asked: dict[str, None] = {}  # whose results are to be asked for, in that order
+        self._polling: asyncio.Task[None] | None = None
+        self._doubted: dict[str, float] = {}  # jobs whose official worker may be about to store a result, since when
+        self._asked: dict[str, None] = {}  # jobs whose results are to be fetched, in this order
         self._asking: asyncio.Task[None] | None = None
 
     async def wait(self, job_id: str, timeout_s: float) -> Any:
-        """What the job's handler returned. Raises JobFailed, ResultExpired, ResultNotStored or TimeoutError."""
+        """Returns what the job's handler returned. Raises JobFailed, ResultExpired, ResultNotStored or TimeoutError."""
         limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
@@ -82,53 +82,54 @@ class Results:
             if self._begun is None:
                 self._begun = asyncio.ensure_future(self._begin())
             await asyncio.wait({self._begun, future}, return_when=asyncio.FIRST_COMPLETED)
-            # Not before: what ends between a look and the subscription would be missed.
+            # Only now: a job that ends between a lookup and the subscription would be missed.
             self._ask([job_id])
             return await future
         finally:
             self._forget(job_id, future)
 
     async def _explain(self, job_id: str, timeout_s: float) -> str:
-        """Says where a job is that was waited for in vain. Of many at once only some look: each look costs a search."""
+        """Says where the job is, for the TimeoutError. Only a few waits search at a time: a search costs reads."""
         text = f"no result of job {job_id[:100]!r} within {timeout_s:g} s"
         if self._explaining >= EXPLAINED_AT_ONCE:
             return text
         self._explaining += 1
         try:
             async with asyncio.timeout(EXPLAIN_S):
-                return f"{text}: {await self._look.whereabouts(job_id)}"
+                return f"{text}: {await self._inspector.whereabouts(job_id)}"
         except (RedisTrouble, TimeoutError):
-            return f"{text}, and Redis does not say where it is"
+            return f"{text}; Redis did not answer where the job is"
         finally:
             self._explaining -= 1
 
     def forget(self, job_ids: Iterable[str]) -> None:
-        """These are about to be brought back: how they ended is of no account any more."""
+        """Forgets how these jobs ended. Called before they are replayed."""
         for job_id in job_ids:
             self._ended.pop(job_id, None)
 
     async def close(self) -> None:
+        """Ends all waits with Closed, and the subscription."""
         for futures in list(self._waiting.values()):
             for future in futures:
                 if not future.done():
-                    future.set_exception(Closed("the queue was closed while a result was waited for"))
-        for task in (self._begun, self._listening, self._looking, self._asking):
+                    future.set_exception(Closed("the queue was closed during a wait for a result"))
+        for task in (self._begun, self._listening, self._polling, self._asking):
             if task is not None:
                 task.cancel()
                 await asyncio.wait({task})
         await self._events.close()
 
     async def _begin(self) -> None:
-        """Know what has ended lately, and hear of what ends from then on."""
-        with suppress(RedisTrouble):  # who listens tries again
+        """Reads which jobs have ended lately, and subscribes to the events from there on."""
+        with suppress(RedisTrouble):  # _listen() tries again
             await self._events.start()
             for entry in await self._events_broker().recent_events(LOOKED_BACK):
                 self._remember(read_event(entry))
         self._listening = asyncio.ensure_future(self._listen())
-        self._looking = asyncio.ensure_future(self._look_again())
+        self._polling = asyncio.ensure_future(self._poll())
 
-    async def _look_again(self) -> None:
-        """Events may be dropped: once in a while all that are waited for are looked up, in one command."""
+    async def _poll(self) -> None:
+        """Looks up all awaited jobs now and then, in one command: a worker may have dropped their events."""
         while True:
             await asyncio.sleep(SECOND_LOOK_S)
             self._ask(self._waiting)
@@ -141,7 +142,7 @@ class Results:
                     if one.job_id in self._waiting and one.name in ("completed", "dlq"):
                         self._ask([one.job_id])
         except RedisTrouble as error:
-            log.warning("events cannot be read, results are looked for every %g s: %s", SECOND_LOOK_S, error)
+            log.warning("events cannot be read; results are looked up every %g s: %s", SECOND_LOOK_S, error)
 
     def _remember(self, event: QueueEvent) -> None:
         if event.job_id is None:
@@ -150,19 +151,19 @@ class Results:
             _put(self._ended, event.job_id, event)
         elif event.name == "failed":
             _put(self._reasons, event.job_id, event)
-        elif event.name == "active":  # it runs again: brought back, or another job of its id
+        elif event.name == "active":  # it runs again: it was replayed, or it is another job of the same id
             self._ended.pop(event.job_id, None)
 
     def _ask(self, job_ids: Iterable[str]) -> None:
-        """Have them looked up, together with all others of this turn and of the command that is on its way."""
+        """Has these jobs looked up, together with all others of this turn and of the command in flight."""
         self._asked.update(dict.fromkeys(job_ids))
         if self._asking is None or self._asking.done():
             self._asking = asyncio.ensure_future(self._look_up())
 
     async def _look_up(self) -> None:
-        """Settle those of whom something is known."""
+        """Fetches the results of the jobs in `_asked`, and ends the waits whose answer is known."""
         while self._asked:
-            # As it is known before they are asked for: what ends meanwhile is asked for again.
+            # How each ended, read before the fetch: a job that ends during the fetch is fetched again.
             some = {job_id: self._ended.get(job_id) for job_id in islice(self._asked, ASKED_AT_ONCE)}
             for job_id in some:
                 del self._asked[job_id]
@@ -183,14 +184,16 @@ class Results:
                 elif ended is not None and not self._end_without(job_id, ended):
                     doubted.append(job_id)
             if doubted:
-                await self._believe_none(doubted)
+                await self._answer_none(doubted)
 
-    async def _believe_none(self, job_ids: list[str]) -> None:
-        """An official worker says that a job is done before it acks it, with or without a result. One that dies in
-        between leaves the job to be run again: what is still there is waited for.
+    async def _answer_none(self, job_ids: list[str]) -> None:
+        """Answers None for jobs of official workers that have stored no result, unless the job is still pending.
+
+        An official worker emits the event before it acks. If it dies in between, the job runs again, so the wait
+        goes on while the entry is pending.
         """
         try:
-            held = await self._look.held(job_ids)
+            held = await self._inspector.held(job_ids)
             found = await self._broker().results(job_ids)
         except RedisTrouble:
             held, found = set(job_ids), [None] * len(job_ids)
@@ -200,7 +203,7 @@ class Results:
             elif job_id in held:
                 self._doubted[job_id] = monotonic()
                 asyncio.get_running_loop().call_later(DOUBT_S, self._ask_if_waiting, job_id)
-            elif job_id in self._ended:  # or it has begun again meanwhile
+            elif job_id in self._ended:  # else it runs again
                 self._answer(job_id, None)
 
     def _settle(self, job_id: str, raw: bytes) -> None:
@@ -212,12 +215,12 @@ class Results:
             self._answer(job_id, result)
 
     def _end_without(self, job_id: str, event: QueueEvent) -> bool:
-        """The job has ended, and there is no result. False if it may have returned None: that is to be made sure of."""
+        """Ends the waits for a job that has ended without a result; False if it may have returned None."""
         end = read_end(event)
         if end.is_dead:
             self._fail(job_id, partial(self._failure, job_id, end))
         elif end.is_stored:
-            self._fail(job_id, partial(ResultExpired, f"the result of job {job_id[:100]!r} was kept no longer"))
+            self._fail(job_id, partial(ResultExpired, f"the result of job {job_id[:100]!r} has expired"))
         elif end.is_stored is False:
             trouble = (
                 f"its result could not be stored: {end.why_not_stored:.300}"
@@ -226,7 +229,7 @@ class Results:
             )
             self._fail(job_id, partial(ResultNotStored, f"job {job_id[:100]!r} is done; {trouble}"))
         elif monotonic() - self._doubted.setdefault(job_id, monotonic()) < OFFICIAL_S:
-            # An official worker tells before it stores, and does not say whether it does.
+            # An official worker emits the event before it stores the result, if it stores any; the event does not say.
             asyncio.get_running_loop().call_later(DOUBT_S, self._ask_if_waiting, job_id)
         else:
             return False
@@ -261,7 +264,7 @@ class Results:
             self._waiting.pop(job_id, None)
             self._doubted.pop(job_id, None)
         if future.done() and not future.cancelled():
-            future.exception()  # seen
+            future.exception()  # marks it as retrieved, so that asyncio logs nothing
 
 
 def _put(events: OrderedDict[str, QueueEvent], job_id: str, event: QueueEvent) -> None:
@@ -272,7 +275,7 @@ def _put(events: OrderedDict[str, QueueEvent], job_id: str, event: QueueEvent) -
 
 
 def decode_results(found: Iterable[bytes | None]) -> list[Any]:
-    """None for what is not there, as the official package has it."""
+    """Decodes each result; None where there is none, as in the official package."""
     return [None if raw is None else decode_data(raw) for raw in found]
 
 

@@ -1,6 +1,6 @@
-"""How a failed job is retried: what the user asked for, checked, as values, and the delay before the next run.
+"""Retries: the options of a job and of a worker, their checks, and the delay before the next run.
 
-Owns BackoffSpec and the per-job override that travels in the envelope. Pure: no I/O, no clock, no randomness.
+Owns BackoffSpec, the per-job RetryOverride that travels in the envelope, and RetryPolicy. Does no I/O, reads no clock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_U32 = 2**32 - 1
 MAX_U64 = 2**64 - 1
 KINDS = ("fixed", "exponential")
 
-# The bounds hold for what is read from the wire; what a user passes is checked by the functions below.
+# These bounds are checked when an envelope is decoded; the functions below check what a user passes.
 Unsigned32 = Annotated[int, msgspec.Meta(ge=0, le=MAX_U32)]
 Unsigned64 = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -25,7 +25,7 @@ Unsigned64 = Annotated[int, msgspec.Meta(ge=0)]
 class BackoffSpec(msgspec.Struct, frozen=True, gc=False):
     """How long to wait before each retry of one job.
 
-    Build it with `fixed()` or `exponential()`. A field left None takes the worker's own setting. The bare constructor
+    Build it with `fixed()` or `exponential()`. A field that is None takes the worker's setting. The bare constructor
     does not check its arguments, because envelopes may carry kinds that this version does not know; `add` checks them.
     """
 
@@ -48,19 +48,19 @@ class BackoffSpec(msgspec.Struct, frozen=True, gc=False):
         return _checked(cls("exponential", initial_ms, max_ms, multiplier, jitter_ms))
 
     def to_dict(self) -> dict[str, Any]:
-        """As a mapping that `backoff` takes, without the fields left None."""
+        """Returns a mapping that `backoff` accepts, without the fields that are None."""
         return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
 
 
 class RetryOverride(msgspec.Struct, frozen=True, gc=False):
-    """What one job sets for itself. A field left None takes the worker's own setting."""
+    """The retry options of one job. A field that is None takes the worker's setting."""
 
     max_attempts: Unsigned32 | None = None
     backoff: BackoffSpec | None = None
 
 
 def retry_override(attempts: int | None, backoff: int | BackoffSpec | Mapping[str, Any] | None) -> RetryOverride | None:
-    """Check the `attempts` and `backoff` of an add; None if the job sets neither."""
+    """Checks the `attempts` and `backoff` of an add; returns None if the job sets neither."""
     if attempts is None and backoff is None:
         return None
     return RetryOverride(
@@ -70,7 +70,7 @@ def retry_override(attempts: int | None, backoff: int | BackoffSpec | Mapping[st
 
 
 def _read_attempts(attempts: int) -> int:
-    """What an official producer writes may be 0, and such a job never runs. Nobody wants that of an add."""
+    """Refuses 0, which official producers accept: such a job would never run."""
     if _unsigned("attempts", attempts, MAX_U32) == 0:
         raise InvalidArgument("attempts is 0, must be at least 1: it counts every run, the first one too")
     return int(attempts)
@@ -141,7 +141,13 @@ def _refuse_number(field: str, value: float) -> NoReturn:
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker's own setting: what holds for a job that sets nothing for itself."""
+    """A worker's retry setting, for jobs without one of their own.
+
+    initial_ms   the delay before the first retry
+    multiplier   each further delay is this many times as long
+    max_ms       the longest delay
+    jitter_ms    up to this much is added at random
+    """
 
     initial_ms: int = 100
     max_ms: int = 30_000
@@ -155,9 +161,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def retry_delay_ms(policy: RetryPolicy, backoff: BackoffSpec | None, attempt: int, jitter: Callable[[int], int]) -> int:
-    """How long to wait after the run with this (0-based) attempt number has failed.
+    """Returns the delay after the run with this (0-based) attempt number has failed.
 
-    `jitter(n)` gives an integer from 0 to n - 1. Jitter comes on top of the bound, as the official engine has it.
+    `jitter(n)` returns an integer from 0 to n - 1. It is added on top of the bound, as in the official engine.
     """
     if backoff is None:
         backoff = BackoffSpec("exponential", policy.initial_ms)
@@ -171,7 +177,7 @@ def retry_delay_ms(policy: RetryPolicy, backoff: BackoffSpec | None, attempt: in
             base = backoff.delay_ms * factor**attempt
         except OverflowError:
             base = math.inf
-        if math.isnan(base):  # what cannot be computed waits for as long as any job may
+        if math.isnan(base):  # 0 times infinity: use the longest delay
             base = math.inf
     delay = int(max(0, min(base, most)))
     return delay + (jitter(spread) if spread else 0)

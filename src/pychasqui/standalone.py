@@ -1,4 +1,4 @@
-"""Promoter and Scheduler as programs of their own, for queues whose workers do not run them."""
+"""Promoter and Scheduler as separate programs, for queues whose workers do not run them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ CLOSING_S = 2.0
 
 
 class _StandaloneLeader(Lifecycle):
-    """A program around the engine's part of the same name.
+    """Runs the worker's service of the same name as a program.
 
-    lock_ttl_secs  how long it leads after its last sign of life, 10 at most: others cut a longer lease to that
+    lock_ttl_secs  how long it leads after its last renewal, at most 10: other processes cut a longer lease to that
     """
 
     _lease_ms: int
@@ -59,7 +59,7 @@ class _StandaloneLeader(Lifecycle):
         raise NotImplementedError
 
     def _on_death(self, title: str, error: BaseException) -> None:
-        log.critical("the %s of queue %s has died", title, self.queue_name, exc_info=error)
+        log.critical("the %s of queue %s has failed; the program ends", title, self.queue_name, exc_info=error)
         self._die_of(error)
 
     async def _live(self) -> None:
@@ -76,21 +76,22 @@ class _StandaloneLeader(Lifecycle):
             await broker.close()
 
     async def _find_redis(self, broker: Broker) -> None:
-        """Raise an error that another try would not solve; the service itself waits for a Redis that is away."""
+        """Raises permanent errors; the service itself waits while Redis is unreachable."""
         try:
             await broker.now_ms()
         except RedisTrouble as error:
             if action_for(error) in (ErrorAction.FATAL, ErrorAction.REAUTHENTICATE):
                 raise
-            log.info("the %s of queue %s waits for Redis: %s", self._kind, self.queue_name, error)
+            log.info("the %s of queue %s cannot reach Redis and keeps trying: %s", self._kind, self.queue_name, error)
 
 
 class Promoter(_StandaloneLeader):
-    """Moves due delayed jobs to the stream. Every worker has one inside; of all that run, one leads.
+    """Moves due delayed jobs to the stream. Every worker contains one; one of all that run leads.
 
-    poll_interval_ms  how often to look while jobs are delayed: one of an official producer may be due sooner
-    promote_batch   how many to move at once
-    events_enabled  whether to write that they are waiting now, to an event stream of about events_max_stream_len events
+    poll_interval_ms       how often to look for due jobs while any are delayed: official producers do not notify it
+    promote_batch          how many jobs one call moves
+    events_enabled         whether to write a waiting event for each job
+    events_max_stream_len  about how many events the event stream keeps
     """
 
     def __init__(
@@ -125,14 +126,14 @@ class Promoter(_StandaloneLeader):
 
 
 class Scheduler(_StandaloneLeader):
-    """Fires due repeatables. Every worker has one inside; of all that run, one leads.
+    """Fires due repeatables. Every worker contains one; one of all that run leads.
 
     It takes (queue_name, redis_url=...), and (redis_url, queue_name) as the official one does.
 
     tick_interval_ms  how often to look for repeatables that it was not notified of
-    batch             how many repeatables to look at in one go; all that are due are fired
-    lock_ttl_secs     how long it leads after its last renewal, 10 at most: others cut a longer lease to that
-    max_stream_len    has no effect: nothing is ever trimmed
+    batch             how many repeatables one call reads; all due ones are fired
+    lock_ttl_secs     how long it leads after its last renewal, at most 10: other processes cut a longer lease to that
+    max_stream_len    has no effect: the stream is never trimmed
     """
 
     def __init__(

@@ -57,7 +57,7 @@ def test_a_redis_that_is_away_is_reported_without_the_password(start: Chasqui):
     where = address(process)
     assert 'chasquimq_queue_up{queue="mail"} 0' in ask(f"{where}/metrics")[1]
     assert ask(f"{where}/healthz") == (200, "ok\n")
-    assert ask(f"{where}/readyz") == (503, "Redis does not tell of mail\n")
+    assert ask(f"{where}/readyz") == (503, "Redis does not answer for mail\n")
     process.terminate()
     _, err = process.communicate(timeout=20)
     assert process.returncode == 0

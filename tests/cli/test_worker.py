@@ -135,7 +135,7 @@ BROKEN = {
         ("typo:wroker", 3, "module 'typo' has no 'wroker'; its workers are: worker"),
         ("number:worker", 2, "number:worker is a value of type int, not a Worker or a function that returns one"),
         ("typo:Worker", 2, "typo:Worker is the class Worker, not a Worker or a function that returns one"),
-        ("greedy:make", 2, "greedy:make takes arguments, and a function that makes a Worker must not"),
+        ("greedy:make", 2, "greedy:make takes arguments, but is called without any: it must take none"),
         ("idle:make", 2, "idle:make returned None, not a Worker"),
         ("empty", 2, "'empty' is not of the form module:attribute"),
         ("empty:", 2, "'empty:' is not of the form module:attribute"),

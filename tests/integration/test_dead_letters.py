@@ -76,7 +76,7 @@ class TestRemoving:
         assert await queue.dlq.remove(ids=[five[4]]) == 0
 
     async def test_a_removal_without_a_choice_is_refused(self, queue: Queue, five: list[str]) -> None:
-        with pytest.raises(InvalidArgument, match="needs a choice"):
+        with pytest.raises(InvalidArgument, match="needs a condition"):
             await queue.dlq.remove()
         assert await queue.dlq.count() == 5
 

@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         deadline = time.monotonic() + 15
         while not is_free(folder) and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert is_free(folder), "a server or its caretaker is left running"
+        assert is_free(folder), "a server or its supervisor is left running"
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def users() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
 
 
 def is_free(folder: Path) -> bool:
-    """Whether neither a server nor a caretaker is there."""
+    """Whether neither a server nor a supervisor runs."""
     files = Files(folder)
     return is_unlocked(files.caretaker_lock) and is_unlocked(files.server_lock)
 
@@ -130,7 +130,7 @@ def give_away(link: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: link.lstat().st_uid + 1)
 
 
-def caretaker_pid(folder: Path) -> int:
+def supervisor_pid(folder: Path) -> int:
     return int(Files(folder).caretaker_lock.read_text())
 
 
@@ -229,7 +229,7 @@ class TestEnd:
 
     async def test_a_terminated_supervisor_ends_the_server(self, folder, stays) -> None:
         stays(folder)
-        os.kill(caretaker_pid(folder), signal.SIGTERM)
+        os.kill(supervisor_pid(folder), signal.SIGTERM)
         await eventually(lambda: is_free(folder))
 
 
@@ -237,7 +237,7 @@ class TestRecovery:
     async def test_the_server_of_a_killed_supervisor_gets_a_new_one(self, folder, stays) -> None:
         first = stays(folder)
         pid = server_pid(first)
-        os.kill(caretaker_pid(folder), signal.SIGKILL)
+        os.kill(supervisor_pid(folder), signal.SIGKILL)
         await eventually(lambda: is_unlocked(Files(folder).caretaker_lock))
         second = stays(folder)
         assert server_pid(second) == pid
@@ -257,7 +257,7 @@ class TestRecovery:
     async def test_supervisor_and_server_both_killed_are_replaced(self, folder, stays) -> None:
         stay = stays(folder)
         pid = server_pid(stay)
-        os.kill(caretaker_pid(folder), signal.SIGKILL)
+        os.kill(supervisor_pid(folder), signal.SIGKILL)
         os.kill(pid, signal.SIGKILL)
         await eventually(lambda: is_free(folder))  # or one that is about to die may answer once more
         assert (folder / "redis.sock").exists()
@@ -267,7 +267,7 @@ class TestRecovery:
         monkeypatch.setattr("pychasqui.embedded.supervisor.SHUTDOWN_S", 0.2)
         stay = stays(folder)
         pid = server_pid(stay)
-        os.kill(caretaker_pid(folder), signal.SIGKILL)
+        os.kill(supervisor_pid(folder), signal.SIGKILL)
         os.kill(pid, signal.SIGSTOP)
         Supervisor(folder, server_binary(), folder / "redis.sock", 0).end_server()
         assert is_free(folder)
@@ -284,7 +284,7 @@ class TestPrivacy:
     def test_the_server_knows_nothing_of_the_environment(self, folder, stays, monkeypatch) -> None:
         monkeypatch.setenv("DATABASE_PASSWORD", "hunter2")
         stay = stays(folder)
-        for pid in (server_pid(stay), caretaker_pid(folder)):
+        for pid in (server_pid(stay), supervisor_pid(folder)):
             environment = Path(f"/proc/{pid}/environ")
             if not environment.exists():
                 pytest.skip("this system shows no environments of processes")
@@ -339,7 +339,7 @@ class TestFolders:
         assert ask(stay, "PING")
         assert stat.S_IMODE(socket_folder.stat().st_mode) == 0o700
         assert url_of(users(deep)) == stay.url
-        os.kill(caretaker_pid(deep), signal.SIGTERM)
+        os.kill(supervisor_pid(deep), signal.SIGTERM)
         while not is_free(deep):
             time.sleep(0.01)
         shutil.rmtree(socket_folder)
@@ -354,7 +354,7 @@ class TestFolders:
     def test_a_folder_that_holds_other_things_is_refused_and_left_as_it_is(self, tmp_path) -> None:
         tmp_path.chmod(0o755)
         (tmp_path / "letter.txt").write_text("dear")
-        with pytest.raises(RedisTrouble, match="holds other things"):
+        with pytest.raises(RedisTrouble, match="contains other files"):
             join(f"embedded://{tmp_path}")
         assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
 
@@ -405,7 +405,7 @@ class TestFolders:
         (tmp_path / "gone").mkdir()
         monkeypatch.chdir(tmp_path / "gone")
         (tmp_path / "gone").rmdir()
-        with pytest.raises(InvalidArgument, match="needs a working folder, and it is gone: write embedded:///folder"):
+        with pytest.raises(InvalidArgument, match="working folder, but it was removed: write embedded:///folder"):
             parse_folder("embedded://")
 
     async def test_a_queue_stays_at_the_store_that_it_was_made_for(self, folder, monkeypatch, tmp_path) -> None:

@@ -638,7 +638,7 @@ class TestExporter:
             async with QueueExporter([queue, lost]) as exporter:
                 text = await exporter.render()
                 assert (await ask(exporter.metrics_port, "/healthz"))[0] == 200
-                assert (await ask(exporter.metrics_port, "/readyz"))[::2] == (503, "Redis does not tell of lost\n")
+                assert (await ask(exporter.metrics_port, "/readyz"))[::2] == (503, "Redis does not answer for lost\n")
         assert f'chasquimq_queue_up{{queue="{queue_name}"}} 1' in text.splitlines()
         assert 'chasquimq_queue_up{queue="lost"} 0' in text.splitlines()
         assert 'queue_jobs{queue="lost"' not in text

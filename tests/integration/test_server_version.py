@@ -20,30 +20,30 @@ async def warnings_of_a_worker(queue: Queue, redis_url: str, caplog: pytest.LogC
     return [line.getMessage() for line in caplog.records if line.levelno >= logging.WARNING]
 
 
-async def test_a_server_with_a_known_hole_is_warned_about(
+async def test_a_server_with_a_known_vulnerability_is_warned_about(
     server: RedisServer, queue: Queue, redis_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(risks.SILENCED_BY)
     series = (server.product.lower(), server.version.major, server.version.minor)
-    monkeypatch.setitem(risks.MENDED_IN, series, (999, "CVE-2999-1234"))
+    monkeypatch.setitem(risks.FIXED_IN, series, (999, "CVE-2999-1234"))
     (warning,) = await warnings_of_a_worker(queue, redis_url, caplog)
-    assert "has the hole CVE-2999-1234" in warning
-    assert f"upgrade, {series[1]}.{series[2]}.999 mends it" in warning
+    assert "has the vulnerability CVE-2999-1234" in warning
+    assert f"upgrade, {series[1]}.{series[2]}.999 fixes it" in warning
 
 
-async def test_a_hole_that_is_mended_can_be_left_unsaid(
+async def test_the_warning_about_a_vulnerability_can_be_switched_off(
     server: RedisServer, queue: Queue, redis_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     series = (server.product.lower(), server.version.major, server.version.minor)
-    monkeypatch.setitem(risks.MENDED_IN, series, (999, "CVE-2999-1234"))
+    monkeypatch.setitem(risks.FIXED_IN, series, (999, "CVE-2999-1234"))
     monkeypatch.setenv(risks.SILENCED_BY, "1")
     assert await warnings_of_a_worker(queue, redis_url, caplog) == []
 
 
-async def test_a_server_without_a_known_hole_is_not(
+async def test_a_server_without_a_known_vulnerability_is_not_warned_about(
     server: RedisServer, queue: Queue, redis_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(risks.SILENCED_BY)
     series = (server.product.lower(), server.version.major, server.version.minor)
-    monkeypatch.setitem(risks.MENDED_IN, series, (0, ""))
+    monkeypatch.setitem(risks.FIXED_IN, series, (0, ""))
     assert await warnings_of_a_worker(queue, redis_url, caplog) == []

@@ -430,6 +430,6 @@ class TestTracingChoice:
         assert await queue.dlq.count() == 0
         lines = [record.message for record in caplog.records if record.name == "chasqui.tracing"]
         assert lines == [
-            "a span could not be started; jobs go on without, and this is said once",
-            "a span could not be ended and may be lost; this is said once",
+            "a span could not be started; jobs go on without spans; this is logged once",
+            "a span could not be ended and may be lost; this is logged once",
         ]

@@ -196,7 +196,7 @@ class TestEnds:
             await eventually(lambda: is_dead(queue, waiting.id))
             assert "it is dead: retries_exhausted, ValueError: no such user; 1 worker lives" in await explained("waits")
             await eventually(lambda: is_active(queue, running.id))
-            assert "it is at worker 'pod-0'" in await explained(running.id)
+            assert "it is held by worker 'pod-0'" in await explained(running.id)
         await queue.obliterate()
 
     async def test_a_job_whose_official_worker_died_before_the_ack_is_waited_for(

@@ -109,3 +109,78 @@ NO_WORD = re.compile(r"_(anew|whoever|whatever|nobody|somebody|anybody|told|tell
 def test_the_name_of_a_test_has_a_noun_as_its_subject() -> None:
     found = [f"{file}::{name}" for name, file in TEST_NAMES.items() if NO_SUBJECT.match(name) or NO_WORD.search(name)]
     assert found == []
+
+
+ROOT = Path(__file__).parents[2]
+FORBIDDEN = re.compile(r"\b(anew|whoever|thereof|at\s+the\s+most|so\s+many|farewell)\b", re.IGNORECASE)
+PROSE = (
+    "src",
+    "tests",
+    "docs",
+    "examples",
+    "benchmarks",
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+)
+PROSE_KINDS = (".py", ".lua", ".md", ".txt")
+
+
+def prose_files() -> Iterator[Path]:
+    for name in PROSE:
+        path = ROOT / name
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file() and file.suffix in PROSE_KINDS and file != Path(__file__):
+                yield file
+
+
+def test_forbidden_words_do_not_occur() -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1} {match[0]!r}"
+        for file in prose_files()
+        for text in [file.read_text()]
+        for match in FORBIDDEN.finditer(text)
+    ]
+    assert found == []
+
+
+def test_the_check_of_words_reads_every_kind_of_file() -> None:
+    assert {file.suffix for file in prose_files()} >= {".py", ".lua", ".md"}
+    assert len(FORBIDDEN.findall("Anew, so\n    many")) == 2
+
+
+MAX_FILE_LINES = 350
+MAX_FUNCTION_LINES = 60
+MAX_LUA_LINES = 90
+LONG_FUNCTIONS = {
+    # It makes every part of a worker in the order in which they need each other: cut up, the order would be hidden.
+    "_worker/wiring.py build",
+}
+
+
+def line_count(path: Path) -> int:
+    return len(path.read_text().splitlines())
+
+
+def function_lengths() -> Iterator[tuple[str, int]]:
+    for file, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                yield f"{file} {node.name}", node.end_lineno - node.lineno + 1
+
+
+def test_files_are_short() -> None:
+    lengths = {path.relative_to(SOURCE).as_posix(): line_count(path) for path in sorted(SOURCE.rglob("*.py"))}
+    assert {file: lines for file, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
+
+
+def test_functions_are_short() -> None:
+    assert {name for name, lines in function_lengths() if lines > MAX_FUNCTION_LINES} == LONG_FUNCTIONS
+
+
+def test_scripts_are_short() -> None:
+    lengths = {path.relative_to(SOURCE).as_posix(): line_count(path) for path in sorted(SOURCE.rglob("*.lua"))}
+    assert lengths
+    assert {file: lines for file, lines in lengths.items() if lines > MAX_LUA_LINES} == {}

@@ -370,7 +370,7 @@ class TestKinds:
         assert (len(bench.acked), len(bench.buried)) == (3, 3)
         assert bench.unsettled.held() == {b"1-0": 1}
         assert [record.getMessage() for record in caplog.records] == [
-            "worker a cannot reschedule failed jobs, keeps trying, and leaves them pending meanwhile: "
+            "worker a cannot reschedule failed jobs; they stay pending, and it keeps trying: "
             "WRONGTYPE delayed is a string"
         ]
         del bench.broker.trouble_of["reschedule"]

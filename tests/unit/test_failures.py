@@ -244,7 +244,7 @@ class TestLog:
         caplog.clear()
         (look_back,) = bench.timers
         look_back()
-        assert caplog.messages == ["'mail' has failed by LookupError: 9999 more times within 10 s"]
+        assert caplog.messages == ["'mail' has failed with LookupError: 9999 more times within 10 s"]
 
     def test_a_repeated_failure_is_logged_with_its_line_after_a_while(
         self, bench: FailuresBench, caplog: pytest.LogCaptureFixture

@@ -78,7 +78,7 @@ class TestContext:
         async def child() -> None:
             log.info("second")
 
-        await in_own_context(logs.known_from_here("mails", handle), JOB)
+        await in_own_context(logs.bind_job_to_context("mails", handle), JOB)
         log.info("after")
         assert [line["event"] for line in lines.fields()] == ["first", "second", "after"]
         assert [FIELDS.items() <= line.items() for line in lines.fields()] == [True, True, False]
@@ -87,7 +87,7 @@ class TestContext:
     async def test_a_handler_in_a_thread_has_it_too(self, lines: Lines) -> None:
         with closing(Threads(lambda job: log.info("here"), 1)) as threads:
             handler = _given_jobs(threads.run, cast(JobReporter, None))
-            await in_own_context(logs.known_from_here("mails", handler), JOB)
+            await in_own_context(logs.bind_job_to_context("mails", handler), JOB)
         assert FIELDS.items() <= lines.fields()[0].items()
 
     async def test_jobs_that_run_side_by_side_keep_theirs_apart(self, lines: Lines) -> None:
@@ -96,7 +96,7 @@ class TestContext:
                 log.info(job.id)
                 await asyncio.sleep(0)
 
-        run = logs.known_from_here("mails", handle)
+        run = logs.bind_job_to_context("mails", handle)
 
         async def lane(job: Delivery) -> None:
             await in_own_context(run, job)
@@ -109,7 +109,7 @@ class TestContext:
         def failed(job: Delivery, error: BaseException) -> None:
             log.info("%s", error)
 
-        logs.known_meanwhile("mails", failed)(JOB, ValueError("no"))
+        logs.bind_job_to_call("mails", failed)(JOB, ValueError("no"))
         log.info("after")
         assert FIELDS.items() <= lines.fields()[0].items()
         assert "job_id" not in lines.fields()[1]
@@ -118,7 +118,7 @@ class TestContext:
         async def handle(job: Delivery) -> None:
             log.info("other", extra={"job_id": "mine"})
 
-        await in_own_context(logs.known_from_here("mails", handle), JOB)
+        await in_own_context(logs.bind_job_to_context("mails", handle), JOB)
         assert lines.fields()[0]["job_id"] == "mine"
         assert lines.fields()[0]["queue"] == "mails"
 
@@ -128,7 +128,7 @@ class TestContext:
         async def handle(job: Delivery) -> None:
             log.info("in")
 
-        await in_own_context(logs.known_from_here("mails", handle), JOB)
+        await in_own_context(logs.bind_job_to_context("mails", handle), JOB)
         log.info("out")
         assert [lines.format(record) for record in lines.records] == ["welcome: in", "-: out"]
 
@@ -137,7 +137,7 @@ class TestContext:
             log.info("in")
 
         evil = Delivery("a\r\nb", "x\x1b[2J\u202e" + "y" * 500, None)
-        await in_own_context(logs.known_from_here("mails", handle), evil)
+        await in_own_context(logs.bind_job_to_context("mails", handle), evil)
         record: Any = lines.records[0]
         assert record.job_id == "a\\r\\nb"
         assert record.job_name.startswith("x\\x1b[2J\\u202eyyy")
@@ -145,10 +145,10 @@ class TestContext:
 
     def test_the_context_costs_nothing_without_a_filter(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(logs, "_filters_made", 0)
-        assert logs.known_from_here("mails", print) is print
-        assert logs.known_meanwhile("mails", print) is print
+        assert logs.bind_job_to_context("mails", print) is print
+        assert logs.bind_job_to_call("mails", print) is print
         logs.JobFilter()
-        assert logs.known_from_here("mails", print) is not print
+        assert logs.bind_job_to_context("mails", print) is not print
 
 
 class TestJson:

@@ -345,7 +345,7 @@ class TestTimeout:
     ) -> None:
         monkeypatch.setattr("pychasqui.results.EXPLAIN_S", 0.01)
         bench.look.silent = True
-        with pytest.raises(TimeoutError, match="and Redis does not say where it is"):
+        with pytest.raises(TimeoutError, match="Redis did not answer where the job is"):
             await bench.results.wait("a", 0.01)
 
     async def test_a_few_of_many_timeouts_look_for_their_jobs(self, bench: ResultsBench) -> None:

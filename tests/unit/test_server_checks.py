@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pychasqui._redis.server_checks import MENDED_IN, Risks, read_holes, read_risks
+from pychasqui._redis.server_checks import FIXED_IN, Risks, read_risks, read_vulnerability
 
 SAFE = "# Memory\r\nused_memory:1000\r\nmaxmemory_policy:noeviction\r\n\r\n# Persistence\r\naof_enabled:1\r\n"
 
@@ -22,7 +22,7 @@ def test_a_safe_server_puts_nothing_at_risk() -> None:
 def test_a_server_that_evicts_any_key_throws_jobs_away(policy: str) -> None:
     risks = read_risks(SAFE.replace("noeviction", policy))
     assert policy in risks.eviction
-    assert "throws jobs away" in risks.eviction
+    assert "deletes jobs" in risks.eviction
     assert "noeviction" in risks.eviction
     assert risks.persistence == ""
 
@@ -58,25 +58,25 @@ def test_a_setting_that_is_not_in_info_is_no_risk(info: str) -> None:
         (
             "redis",
             (6, 2, 19),
-            "redis 6.2.19 has the hole CVE-2025-49844: upgrade, 6.2.20 mends it.*CHASQUI_IGNORE_HOLES",
+            "redis 6.2.19 has the vulnerability CVE-2025-49844: upgrade, 6.2.20 fixes it.*CHASQUI_IGNORE_HOLES",
         ),
-        ("redis", (7, 0, 15), "redis 7.0.15 has the hole CVE-2025-49844.*no release of that series mends it"),
-        ("redis", (8, 0, 3), "8.0.4 mends it"),
-        ("redis", (8, 6, 2), "CVE-2026-23479.*8.6.3 mends it"),
-        ("valkey", (8, 1, 3), "valkey 8.1.3 has the hole CVE-2025-49844.*8.1.4 mends it"),
-        ("valkey", (9, 1), "9.1.1 mends it"),
+        ("redis", (7, 0, 15), "redis 7.0.15 has the vulnerability CVE-2025-49844.*no release of that series fixes it"),
+        ("redis", (8, 0, 3), "8.0.4 fixes it"),
+        ("redis", (8, 6, 2), "CVE-2026-23479.*8.6.3 fixes it"),
+        ("valkey", (8, 1, 3), "valkey 8.1.3 has the vulnerability CVE-2025-49844.*8.1.4 fixes it"),
+        ("valkey", (9, 1), "9.1.1 fixes it"),
     ),
 )
 def test_a_version_with_a_known_hole_is_named_with_the_one_that_mends_it(
     server: str, version: tuple[int, ...], said: str
 ) -> None:
-    assert re.search(said, read_holes(server, version))
+    assert re.search(said, read_vulnerability(server, version))
 
 
 @pytest.mark.parametrize(
     ("server", "version"),
     (
-        *((server, (major, minor, mended)) for (server, major, minor), (mended, _) in MENDED_IN.items() if mended),
+        *((server, (major, minor, mended)) for (server, major, minor), (mended, _) in FIXED_IN.items() if mended),
         ("redis", (8, 4, 0)),
         ("redis", (9, 0, 0)),
         ("redis", (255, 255, 255)),
@@ -86,4 +86,4 @@ def test_a_version_with_a_known_hole_is_named_with_the_one_that_mends_it(
     ),
 )
 def test_a_version_without_a_known_hole_is_not_talked_about(server: str, version: tuple[int, ...]) -> None:
-    assert read_holes(server, version) == ""
+    assert read_vulnerability(server, version) == ""

@@ -1,12 +1,12 @@
-"""Cron expressions: text to the wall-clock times it stands for. No time zones, no clock, no I/O.
+"""Cron expressions: parses them and finds the next matching wall-clock time. No time zones, no clock, no I/O.
 
     second  minute  hour  day of month      month            weekday              year
     0-59    0-59    0-23  1-31 L LW nW      1-12 JAN-DEC     0-7 SUN-SAT nL n#k   1-5000
 
 Five fields leave out seconds and years, six leave out years. Any field takes `*`, lists `a,b`, ranges `a-b` and steps
 `*/n`, `a/n`, `a-b/n`; the two day fields take `?` for `*`. If both day fields are restricted, a day needs to match only
-one of them, unless the weekday starts with `+`. The dialect is that of the official engine; of what this one allows
-beyond it, `LW` and `7L`, an official scheduler on the same queue would drop the repeatable.
+one of them, unless the weekday starts with `+`. The dialect is that of the official engine, with `LW` and `7L` added.
+An official scheduler on the same queue drops a repeatable that uses these two.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ NICKNAMES = {
 _EPOCH = date(1970, 1, 1).toordinal()
 _LAST = 32  # stands for the last day of any month
 _EVERY_WEEK, _LAST_WEEK = 0, -1
-# The calendar repeats itself after 400 years: what has not matched by then never will.
+# The calendar repeats itself after 400 years: an expression that has not matched by then never does.
 _CYCLE = 401
-# No wall clock shows a time of the last year past this.
+# The end of the last year on any wall clock.
 LAST_WALL = (date(LAST_YEAR + 1, 1, 1).toordinal() - _EPOCH) * DAY_S
 _MAX_STEP = 65_535
 
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """Wall-clock times, as seconds since 1970-01-01T00:00:00 on that same clock."""
+    """A parsed expression. Times are seconds since 1970-01-01T00:00:00 on the wall clock."""
 
     seconds: Sequence[int]
     minutes: Sequence[int]
@@ -53,10 +53,10 @@ class Cron:
     days: frozenset[int]
     nearest: frozenset[int]  # days that stand for the weekday nearest to them
     months: Sequence[int]
-    weekdays: frozenset[tuple[int, int]]  # 0 is Sunday; with its number in the month, or all, or the last
-    needs_both: bool  # day of month and weekday, not only one of them
+    weekdays: frozenset[tuple[int, int]]  # (day, week): 0 is Sunday; the week of the month, _EVERY_WEEK or _LAST_WEEK
+    needs_both: bool  # a day must match day of month and weekday, not only one of them
     years: Sequence[int]
-    # The matching days of a month that begins on that weekday and is that long: there are 28 kinds of months.
+    # The matching days of a month by its first weekday and its length: there are 28 kinds of months.
     _days_by_kind: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -68,7 +68,7 @@ class Cron:
         return len(self.hours) == 24
 
     def next_after(self, wall: int) -> int | None:
-        """The first matching time after that one; None if there is none up to the last year."""
+        """Returns the first matching time after `wall`; None if there is none up to LAST_YEAR."""
         if wall >= LAST_WALL:
             return None
         day, second = divmod(wall, DAY_S)
@@ -101,7 +101,7 @@ class Cron:
         return None
 
     def first_date(self, start: date) -> date | None:
-        """The first matching day from that one on."""
+        """Returns the first matching day from `start` on; None if there is none."""
         first_year = bisect_left(self.years, start.year)
         for year in self.years[first_year : first_year + _CYCLE]:
             for month in self.months:
@@ -145,7 +145,7 @@ def _second_of_day(hour: int, minute: int, second: int) -> int:
 
 
 def _nearest_weekday(day: int, before_first: int, length: int) -> int:
-    """The day from Monday to Friday that is nearest, in the same month; 0 if the month has no such day."""
+    """Returns the nearest day from Monday to Friday in the same month; 0 if the month has no such `day`."""
     if day == _LAST:
         day = length
     if day > length:
@@ -180,13 +180,13 @@ _RANGE = re.compile(r"(?:(?P<all>[*?])|(?P<low>\w+)(?:-(?P<high>\w+))?)(?:/(?P<s
 
 @lru_cache(maxsize=4096)
 def parse_cron(expression: str) -> Cron:
-    """InvalidArgument if the expression is wrong, or stands for no day that any calendar has."""
+    """Parses an expression; raises InvalidArgument if it is wrong, or matches no day of any year."""
     if len(expression) > MAX_CHARS:
         raise InvalidArgument(f"cron expression {expression[:40]!r}... has more than {MAX_CHARS} characters")
     try:
         cron = _parse(expression)
         if cron.first_date(date.min) is None:
-            raise ValueError("no calendar has such a day")
+            raise ValueError("it matches no day of any year")
     except ValueError as error:
         raise InvalidArgument(f"cron expression {expression!r}: {error}") from None
     return cron
@@ -199,7 +199,7 @@ def _parse(expression: str) -> Cron:
             raise ValueError(f"the nicknames are {', '.join(NICKNAMES)}")
         text = NICKNAMES[text.lower()]
     fields = text.split()
-    if not all(map(str.isascii, fields)):  # some letters become ASCII when they are made upper case
+    if not all(map(str.isascii, fields)):  # some other letters become ASCII in upper case
         raise ValueError("it has a character that is not ASCII")
     fields = [field.upper() for field in fields]
     if not 5 <= len(fields) <= 7:
@@ -281,7 +281,7 @@ def _read_range(field: _Field, item: str) -> range:
         return range(field.low, field.high + 1, step)
     low = high = _read_number(field, found["low"])
     if found["high"]:
-        # A week may end with its Sunday.
+        # A range of weekdays may end on Sunday.
         high = 7 if field is _WEEKDAY and found["high"] == "SUN" else _read_number(field, found["high"])
     elif found["step"]:
         high = field.high

@@ -1,4 +1,4 @@
-"""How text that others have written is shown in a log line, an error or on a terminal. Nothing is below this module."""
+"""Escapes text of others for a log line, an error or a terminal. This module imports no other of the package."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ MAX_CHARS = 200
 
 
 def printable(text: str, most: int = MAX_CHARS, *, keep: str = "") -> str:
-    """`text` cut to `most` characters, with everything escaped that could pass for another line or move the cursor.
+    """Returns `text` cut to `most` characters, with every character escaped that could fake a line or move the cursor.
 
-    That is what str.isprintable() refuses: line ends, escape sequences, marks that turn the direction of writing,
-    lone surrogates. The letters of `keep` stay as they are.
+    These are the characters that str.isprintable() refuses: line ends, escape sequences, marks that change the
+    direction of writing, lone surrogates. The characters in `keep` are not escaped.
     """
     cut = text if len(text) <= most else f"{text[: most - 1]}…"
     if cut.isprintable():

@@ -1,8 +1,8 @@
-"""How to look at an object of the user's: whatever it is asked may raise, or be of a class that overrides all."""
+"""Reads the class name and the text of a user's object, whose methods may raise or return odd values."""
 
 from __future__ import annotations
 
-_qualname_of = type.__dict__["__qualname__"].__get__  # as the interpreter knows it; a metaclass may have another
+_qualname_of = type.__dict__["__qualname__"].__get__  # the interpreter's own; a metaclass may override it
 
 
 def class_name(value: object) -> str:
@@ -11,7 +11,7 @@ def class_name(value: object) -> str:
 
 
 def text_of(value: object) -> str:
-    """str(value) as a plain str, or words that say why there is none."""
+    """Returns str(value) as a plain str, or a text that says that it cannot be made."""
     try:
         return plain(str(value))
     except BaseException:  # noqa: BLE001  a foreign __str__ may raise anything
@@ -19,5 +19,5 @@ def text_of(value: object) -> str:
 
 
 def plain(text: str) -> str:
-    """The same letters, without a class of their own."""
+    """Returns the same text as a plain str, not of a subclass."""
     return str.__getitem__(text, slice(None))

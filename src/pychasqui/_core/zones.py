@@ -1,6 +1,6 @@
-"""Time zones: how far a zone's wall clock is from UTC, and when that changes. All times are whole seconds.
+"""Time zones: the offset of a zone from UTC, and when it changes. All times are whole seconds.
 
-Rules come from the machine's zone database by way of zoneinfo, which reads it once for each zone.
+The rules come from the machine's zone database through zoneinfo, which reads it once for each zone.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from ..errors import InvalidArgument
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OFFSET = re.compile(r"([+-])([0-9]{1,2}):?([0-9]{2})")
-# A zone database also holds these. The first few depend on the machine, the last two count leap seconds or are copies.
-_NO_ZONES = ("localtime", "posixrules", "Factory", "right/", "posix/")
-_LOOK_S = 7 * 86_400  # no zone changes its clock twice within a week
-# By then every zone has come to the rule that it repeats each year, or to none. The longest list of single changes is
-# that of Morocco, which ends in 2087.
+# A zone database also contains these, which are refused. The first three depend on the machine, the last two count
+# leap seconds or are copies.
+_REFUSED_NAMES = ("localtime", "posixrules", "Factory", "right/", "posix/")
+_STEP_S = 7 * 86_400  # no zone changes its clock twice within a week
+# From then on every zone follows a rule that repeats each year, or none. The longest list of single changes, that of
+# Morocco, ends in 2087.
 _RULES_ONLY_FROM = 4_102_444_800  # 2100-01-01
 _A_YEAR_AND_MORE = 400 * 86_400
 
 
 class Zone:
-    """A wall clock shows UTC + offset()."""
+    """The rules of one zone: its wall clock shows UTC + offset()."""
 
     __slots__ = ("_rules",)
 
@@ -32,24 +33,25 @@ class Zone:
         self._rules = rules
 
     def offset(self, at: int) -> int:
+        """Returns the offset from UTC at this time."""
         return _seconds(self._local(at).utcoffset())
 
     def first_change(self, after: int, until: int) -> int | None:
-        """When the offset first becomes another than it is at `after`; None if it stays to the end of `until`."""
+        """Returns when the offset first differs from that at `after`; None if it is the same up to `until`."""
         if isinstance(self._rules, timezone):
             return None
         before = self.offset(after)
-        # A clock that is not changed in such a year is never changed again: there is no need to look further.
+        # If the offset does not change within a year by then, it never changes again.
         until = min(until, max(after, _RULES_ONLY_FROM) + _A_YEAR_AND_MORE)
         while after < until:
-            look = min(after + _LOOK_S, until)
-            if self.offset(look) != before:
-                return self._narrow(after, look, before)
-            after = look
+            step_end = min(after + _STEP_S, until)
+            if self.offset(step_end) != before:
+                return self._narrow(after, step_end, before)
+            after = step_end
         return None
 
     def shown_before(self, at: int) -> int | None:
-        """If the wall clock shows this time for the second time: what it showed when it was put back."""
+        """If this time is shown for the second time, returns what the clock showed when it was put back; else None."""
         local = self._local(at)
         if not local.fold:
             return None
@@ -58,7 +60,7 @@ class Zone:
         return put_back + first_offset
 
     def _narrow(self, low: int, high: int, before: int) -> int:
-        """The first second of (low, high] at which the offset is no longer `before`."""
+        """Returns the first second of (low, high] at which the offset is no longer `before`."""
         while high - low > 1:
             middle = (low + high) // 2
             if self.offset(middle) == before:
@@ -78,7 +80,7 @@ def _seconds(offset: timedelta | None) -> int:
 
 @lru_cache(maxsize=1024)
 def find_zone(name: str | None) -> Zone:
-    """By its IANA name, as an offset (+02:00, -0530), or UTC (None, "", Z); InvalidArgument if there is none."""
+    """Finds a zone by IANA name, offset (+02:00, -0530) or UTC (None, "", Z); raises InvalidArgument if unknown."""
     trimmed = (name or "").strip()
     if trimmed in ("", "Z") or trimmed.upper() == "UTC":
         return Zone(UTC)
@@ -87,11 +89,11 @@ def find_zone(name: str | None) -> Zone:
         if offset >= timedelta(days=1):
             raise InvalidArgument(f"tz {name!r} is an offset of {offset}, must be less than 24 hours")
         return Zone(timezone(-offset if found[1] == "-" else offset))
-    if trimmed.startswith(_NO_ZONES) or len(trimmed) > 100:
+    if trimmed.startswith(_REFUSED_NAMES) or len(trimmed) > 100:
         raise _unknown(trimmed)
     try:
         return Zone(ZoneInfo(trimmed))
-    except (OSError, ValueError, LookupError) as error:  # by the way in which there is no such file
+    except (OSError, ValueError, LookupError) as error:  # which one depends on why the file cannot be read
         raise _unknown(trimmed) from error
 
 

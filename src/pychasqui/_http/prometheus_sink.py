@@ -1,7 +1,7 @@
-"""PrometheusSink: counts what workers and queues do and renders it when it is scraped.
+"""PrometheusSink: counts what workers and queues do, and renders the counts for a scrape.
 
-The names are the official ones, so that dashboards for them work, and some more. Whatever says how a queue is, and not
-what one worker does, comes from a QueueExporter: each worker saying it would multiply it in every sum().
+It has the official metric names, so that their dashboards work, and some more. The state of a queue comes from a
+QueueExporter instead: if each worker exported it, every sum() over workers would multiply it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 SHORT_SECONDS = (0.0001, 0.00025, 0.0005, *SECONDS[:12])
 LONG_SECONDS = (*SECONDS, 1800.0, 7200.0, 86400.0)
 SIZES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
-SAMPLED = 64  # of this many jobs that are acked together, the wait of one is recorded
+SAMPLED = 64  # the wait of one in this many jobs of a batch is recorded
 
 
 class PrometheusSink(MetricsSink):
-    """The sink of one worker, of a Queue, or of both in one process. render() is what Prometheus reads."""
+    """The metrics sink of a Worker, of a Queue, or of both in one process. render() returns the text for a scrape."""
 
     def __init__(self, queue_name: str) -> None:
         self._common = {"queue": queue_name}
         self._name = Names()
         self._epoch_s = time.time() - monotonic()
         self._leads: set[str] = set()
-        self._completed = Metric("chasquimq_jobs_completed_total", "counter", "Runs that ended well.", "name")
+        self._completed = Metric("chasquimq_jobs_completed_total", "counter", "Runs whose handler returned.", "name")
         self._failed = Metric("chasquimq_jobs_failed_total", "counter", "Runs whose handler raised.", "name", "kind")
         self._durations = Histogram("chasquimq_handler_duration_seconds", "How long handlers ran.", SECONDS, "name")
         self._waits = Histogram(
@@ -51,10 +51,10 @@ class PrometheusSink(MetricsSink):
             LONG_SECONDS,
             "name",
         )
-        self._retries = Metric("chasquimq_retries_scheduled_total", "counter", "Failed jobs to be run again.", "name")
-        self._backoffs = Histogram("chasquimq_retry_backoff_seconds", "Delays before those.", LONG_SECONDS, "name")
+        self._retries = Metric("chasquimq_retries_scheduled_total", "counter", "Failed jobs that run again.", "name")
+        self._backoffs = Histogram("chasquimq_retry_backoff_seconds", "Delays before retries.", LONG_SECONDS, "name")
         self._dead = Metric("chasquimq_dlq_routed_total", "counter", "Jobs sent to the dead letters.", "name", "reason")
-        self._reads = Histogram("chasquimq_consumer_batch_size", "Entries that came together.", SIZES)
+        self._reads = Histogram("chasquimq_consumer_batch_size", "Entries that were read together.", SIZES)
         self._acks = Histogram("chasquimq_ack_flush_size", "Jobs that were acked together.", SIZES)
         self._added = Metric("chasquimq_jobs_enqueued_total", "counter", "Jobs that were added.", "name", "mode")
         self._answers = Histogram(
@@ -64,8 +64,8 @@ class PrometheusSink(MetricsSink):
             "chasquimq_consumer_reclaimed_total", "counter", "Entries taken over from workers that had begun with them."
         )
         self._promoted = Metric("chasquimq_promoter_promoted_total", "counter", "Delayed jobs moved to the stream.")
-        self._acquired = Metric("chasquimq_promoter_lock_acquired_total", "counter", "Beginnings of a lead.", "role")
-        self._lost = Metric("chasquimq_promoter_lock_lost_total", "counter", "Ends of a lead.", "role")
+        self._acquired = Metric("chasquimq_promoter_lock_acquired_total", "counter", "Leases acquired.", "role")
+        self._lost = Metric("chasquimq_promoter_lock_lost_total", "counter", "Leases lost.", "role")
         self._depth = Metric("chasquimq_delayed_zset_depth", "gauge", "Delayed jobs, as the leading promoter saw them.")
         self._lag = Metric(
             "chasquimq_promoter_oldest_pending_lag_seconds", "gauge", "How long the first delayed job has been due."
@@ -74,11 +74,12 @@ class PrometheusSink(MetricsSink):
         self._forget_delayed()
 
     def render(self, more: Iterable[Metric | Histogram] = ()) -> str:
+        """Returns all metrics in the text format of Prometheus."""
         own = [metric for metric in vars(self).values() if isinstance(metric, (Metric, Histogram))]
         return render([*own, *more], self._common)
 
     def jobs_done(self, jobs: list[Delivery]) -> None:
-        """A batch of jobs is done and acked. Instead of a JobOutcome for each."""
+        """Records a batch of jobs that are done and acked; called instead of job_outcome() for each."""
         self._acks.of().observe(len(jobs))
         names = {job.name for job in jobs}
         if len(names) == 1:  # hot: 0.07 us a job in all
@@ -98,7 +99,7 @@ class PrometheusSink(MetricsSink):
         self._durations.of(name).observe_all(durations)
 
     def _wait_s(self, job: Delivery) -> float:
-        """The entry's id says since when it could be run. That is the server's clock, and ours may be behind."""
+        """Returns how long the job has waited. The entry's id has the server's time, and our clock may be behind it."""
         ready_ms = int(job.entry_id.partition(b"-")[0] or 0)
         return max(0.0, job.started_at + self._epoch_s - ready_ms / 1000)
 
@@ -139,13 +140,13 @@ class PrometheusSink(MetricsSink):
         if outcome.outcome == "acquired":
             self._leads.add(outcome.role)
             self._acquired.add(outcome.role)
-        elif outcome.role in self._leads:  # to find another leading is no loss
+        elif outcome.role in self._leads:  # a process that never led has lost nothing
             self._leads.remove(outcome.role)
             self._lost.add(outcome.role)
             if outcome.role == "promoter":
                 self._forget_delayed()
 
     def _forget_delayed(self) -> None:
-        """The leader says it: what an earlier one saw last would stand beside that for ever."""
+        """Clears the gauges that the leading promoter sets: a former leader would show its last values for ever."""
         for metric in (self._depth, self._lag, self._lag_ms):
             metric.clear()

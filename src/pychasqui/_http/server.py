@@ -1,8 +1,8 @@
-"""Answers GET and HEAD on a port: enough of HTTP/1.1 for a scraper and a probe, and nothing that could hold it up.
+"""An HTTP/1.1 server for scrapers and probes: answers GET and HEAD.
 
-One request a connection, bounded in size and time. The number of connections is bounded, too, and a new one replaces
-the oldest that has sent no request: clients that connect and say nothing do not keep a probe out. Each page has a bound
-of its own, so that slow readers of one page never keep out readers of another.
+Each connection carries one request, bounded in size and time. The number of connections is bounded, too; past the bound
+a new connection replaces the oldest one that has sent no request, so idle clients do not keep out a probe. The requests
+for each page are bounded separately, so slow readers of one page do not keep out readers of another.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ log = logging.getLogger("chasqui.http")
 
 MAX_REQUEST_BYTES = 8192
 ANSWER_WITHIN_S = 5.0
-MOST_AT_ONCE = 64  # connections, more than all pages together may keep busy
-MOST_OF_A_PAGE = 16
+MOST_AT_ONCE = 64  # connections; more than the requests of all pages together
+MOST_OF_A_PAGE = 16  # requests
 
 
 class Answer(NamedTuple):
@@ -36,7 +36,7 @@ Page = Callable[[], Awaitable[Answer]]
 
 
 class SharedPage:
-    """A page that is made once for all requests that come while it is made and for a while after."""
+    """Makes a page once for all requests that come while it is made and for `served_for_s` after."""
 
     def __init__(self, page: Page, served_for_s: float) -> None:
         self._page = page
@@ -48,7 +48,7 @@ class SharedPage:
         is_over = self._made is not None and self._made.done() and monotonic() >= self._made_at + self._served_for_s
         if self._made is None or is_over or (self._made.done() and self._made.cancelled()):
             self._made = asyncio.ensure_future(self._make())
-        return await asyncio.shield(self._made)  # the other requests go on waiting when one is cancelled
+        return await asyncio.shield(self._made)  # one cancelled request must not cancel the page for the others
 
     async def _make(self) -> Answer:
         try:
@@ -63,16 +63,16 @@ class SharedPage:
 
 
 class HttpServer:
-    """start() -> answers -> stop(). Port 0 takes any that is free; `port` says which, once it is started."""
+    """start() -> answers requests -> stop(). Port 0 takes a free port; after start(), `port` is its number."""
 
     def __init__(self, host: str, port: int, pages: Mapping[str, Page]) -> None:
         self.port = port
         self._host = host
         self._pages = pages
         self._server: asyncio.Server | None = None
-        self._talks: set[asyncio.Task[None]] = set()
-        self._silent: dict[asyncio.Task[None], None] = {}  # those that have not asked yet, oldest first
-        self._busy: Counter[str] = Counter()  # how many wait for each page, or read it
+        self._connections: set[asyncio.Task[None]] = set()
+        self._idle: dict[asyncio.Task[None], None] = {}  # connections that have sent no request yet, oldest first
+        self._busy: Counter[str] = Counter()  # requests in progress, by page
 
     async def start(self) -> None:
         if self._server is not None:
@@ -82,48 +82,48 @@ class HttpServer:
         except OSError as error:
             raise CannotServe(f"{self._host}:{self.port} cannot be listened on: {error}") from error
         self.port = self._server.sockets[0].getsockname()[1]
-        log.info("metrics are at http://%s:%d/metrics", self._host, self.port)
+        log.info("metrics are served at http://%s:%d/metrics", self._host, self.port)
 
     async def stop(self) -> None:
         server, self._server = self._server, None
         if server is None:
             return
         server.close()
-        for talk in self._talks:
-            talk.cancel()
-        if self._talks:
-            await asyncio.wait(self._talks)
+        for connection in self._connections:
+            connection.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections)
         await server.wait_closed()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._server is None or not self._has_room():
             writer.transport.abort()
             return
-        talk = asyncio.ensure_future(self._talk(reader, writer))
-        self._talks.add(talk)
-        self._silent[talk] = None
-        talk.add_done_callback(self._forget)
+        connection = asyncio.ensure_future(self._serve(reader, writer))
+        self._connections.add(connection)
+        self._idle[connection] = None
+        connection.add_done_callback(self._forget)
 
     def _has_room(self) -> bool:
-        if len(self._talks) < MOST_AT_ONCE:
+        if len(self._connections) < MOST_AT_ONCE:
             return True
-        oldest = next(iter(self._silent), None)
+        oldest = next(iter(self._idle), None)
         if oldest is None:
             return False
         oldest.cancel()
         self._forget(oldest)
         return True
 
-    def _forget(self, talk: asyncio.Task[None]) -> None:
-        self._talks.discard(talk)
-        self._silent.pop(talk, None)
+    def _forget(self, connection: asyncio.Task[None]) -> None:
+        self._connections.discard(connection)
+        self._idle.pop(connection, None)
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 await self._answer(reader, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
-            pass  # the client has gone, or is too slow
+            pass  # the client has left, or is too slow
         finally:
             writer.transport.abort()
 
@@ -133,9 +133,9 @@ class HttpServer:
         except asyncio.LimitOverrunError:
             await _write(writer, _response(_plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)))
             return
-        talk = asyncio.current_task()
-        if talk is not None:
-            self._silent.pop(talk, None)
+        connection = asyncio.current_task()
+        if connection is not None:
+            self._idle.pop(connection, None)
         words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             await _write(writer, _response(_plain(HTTPStatus.BAD_REQUEST)))
@@ -163,7 +163,7 @@ async def _made(path: str, page: Page) -> Answer:
     try:
         return await page()
     except Exception:
-        log.exception("%s cannot be answered", printable(path))
+        log.exception("the page %s has failed and is answered with status 500", printable(path))
         return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 

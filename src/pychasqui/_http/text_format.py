@@ -1,4 +1,4 @@
-"""Metric: numbers kept in plain ints, rendered in Prometheus' text format. Nothing here knows a job."""
+"""Counters, gauges and histograms, and the text format of Prometheus. Nothing in this module knows about jobs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .._core.printable import printable
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST_NAMES = 200
-MAX_LABEL_CHARS = 100  # of a name that a job or a repeatable brings along: it stands in each of its lines
-OTHER = "_other"  # stands for all names past the bound: a producer that makes up names must not fill our memory
+MAX_LABEL_CHARS = 100  # of a job name or a repeatable's key, which is repeated in each line
+OTHER = "_other"  # the label for all names past MOST_NAMES: a producer that invents names must not fill our memory
 
 LabelValues = tuple[str, ...]
 
@@ -35,7 +35,7 @@ class Metric:
         self._values[values] = number
 
     def clear(self) -> None:
-        """Say nothing until it is set again."""
+        """Removes all values; the metric is not rendered until it is set again."""
         self._values.clear()
 
     def get(self, *values: str) -> float:
@@ -63,8 +63,8 @@ class Buckets:
     def observe_all(self, values: list[float]) -> None:
         total, least = sum(values), self.bounds[0]
         self.sum += total
-        # hot: all are in the first bucket in a worker with a great many short jobs. 3 ns a value if the sum shows it,
-        # 25 if the largest has to be found, 100 if each has to be looked at. None is below 0.
+        # hot: with many short jobs all values are in the first bucket. It takes 3 ns a value if the sum shows that,
+        # 25 if the maximum must be found, 100 if each value must be sorted in. No value is below 0.
         if total <= least or max(values) <= least:
             self.counts[0] += len(values)
             return
@@ -101,7 +101,7 @@ class Histogram:
 
 
 class Names:
-    """The first job names up to a bound, each cut to a length, and one word for all others."""
+    """Maps job names to label values: the first `most` names, each cut to a length, and OTHER for the rest."""
 
     def __init__(self, most: int = MOST_NAMES) -> None:
         self._most = most
@@ -110,9 +110,9 @@ class Names:
     def __call__(self, name: str) -> str:
         if name in self._known:
             return name
-        return self._meet(label(name))
+        return self._add(label(name))
 
-    def _meet(self, name: str) -> str:
+    def _add(self, name: str) -> str:
         if name not in self._known:
             if len(self._known) >= self._most:
                 return OTHER
@@ -121,12 +121,12 @@ class Names:
 
 
 def label(text: str) -> str:
-    """A name that others chose, as the value of a label."""
+    """Makes a label value of a name that others chose."""
     return printable(text, MAX_LABEL_CHARS)
 
 
 def render(metrics: Iterable[Metric | Histogram], common: Mapping[str, str]) -> str:
-    """Prometheus' text format; `common` are labels of every line. A metric without a value is left out."""
+    """Renders the text format of Prometheus; every line has the labels `common`. Omits metrics without a value."""
     lines: list[str] = []
     for metric in metrics:
         own = list(metric.lines(common))
@@ -153,7 +153,7 @@ def _escaped_help(text: str) -> str:
 
 
 def _number(number: float) -> str:
-    """Also infinities and what is no number, in Prometheus' words."""
+    """Formats a number, also infinities and NaN, as Prometheus does."""
     if not math.isfinite(number):
         return "NaN" if math.isnan(number) else ("+Inf" if number > 0 else "-Inf")
     return str(int(number)) if number == int(number) else repr(float(number))

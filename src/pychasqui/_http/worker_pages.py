@@ -1,4 +1,4 @@
-"""The pages that a worker serves: /metrics, /healthz (its event loop turns) and /readyz (it can run jobs)."""
+"""The pages that a worker serves: /metrics, /healthz (its event loop runs) and /readyz (it can run jobs)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .text_format import CONTENT_TYPE, Metric
 class WorkerSinks(NamedTuple):
     """Where a worker records its metrics."""
 
-    guarded: GuardedSinks | None  # None: no sink wants any
-    served: PrometheusSink | None  # the one that /metrics shows
+    guarded: GuardedSinks | None  # None if there is no sink
+    served: PrometheusSink | None  # the sink that /metrics renders
 
 
 def choose_sinks(own: MetricsSink | None, queue_name: str, *, is_served: bool) -> WorkerSinks:
-    """The user's own sink, and one to serve beside it unless the user's can be served."""
+    """Returns the user's sink, and a PrometheusSink for /metrics unless the user's is one."""
     served = own if isinstance(own, PrometheusSink) else None
     if served is None and is_served:
         served = PrometheusSink(queue_name)
@@ -32,44 +32,44 @@ def choose_sinks(own: MetricsSink | None, queue_name: str, *, is_served: bool) -
 
 
 class WorkerPages:
-    """Renders what `look` says of the worker, and what its sink has counted."""
+    """Renders the worker's health, as `health` returns it, and the counts of its sink."""
 
-    def __init__(self, sink: PrometheusSink, look: Callable[[], WorkerHealth]) -> None:
+    def __init__(self, sink: PrometheusSink, health: Callable[[], WorkerHealth]) -> None:
         self._sink = sink
-        self._look = look
+        self._health = health
 
     def pages(self) -> dict[str, Page]:
         return {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
 
     async def _metrics(self) -> Answer:
-        return Answer(self._sink.render(_gauges(self._look())), content_type=CONTENT_TYPE)
+        return Answer(self._sink.render(_gauges(self._health())), content_type=CONTENT_TYPE)
 
     async def _healthz(self) -> Answer:
         return Answer("ok\n")
 
     async def _readyz(self) -> Answer:
-        trouble = self._look().trouble
+        trouble = self._health().trouble
         return Answer("ok\n") if trouble is None else Answer(f"{trouble}\n", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def _gauges(health: WorkerHealth) -> Iterator[Metric]:
-    """What is known without being counted."""
+    """Returns the metrics that are read from the worker's health."""
     numbers: tuple[tuple[str, Literal["counter", "gauge"], str, float], ...] = (
         ("worker_concurrency", "gauge", "How many handlers may run at the same time.", health.concurrency),
-        ("worker_busy", "gauge", "How many do.", health.busy),
+        ("worker_busy", "gauge", "How many handlers run now.", health.busy),
         ("worker_waiting", "gauge", "Jobs that this worker has read and not started yet.", health.waiting),
-        ("worker_loop_lag_seconds", "gauge", "How late the event loop was last.", health.loop_lag_s),
+        ("worker_loop_lag_seconds", "gauge", "How late the event loop ran its last timer.", health.loop_lag_s),
         ("worker_ready", "gauge", "1 if this worker can run jobs.", int(health.trouble is None)),
         ("redis_reconnects_total", "counter", "Connections made again after a loss.", health.reconnects),
-        ("schedule_missed_total", "counter", "Repeatables found unfired past their time.", health.missed_fires),
-        ("set_aside_total", "counter", "Delayed members and repeatables that were none.", health.set_aside),
+        ("schedule_missed_total", "counter", "Repeatables found after their time.", health.missed_fires),
+        ("set_aside_total", "counter", "Delayed members and repeatables that could not be decoded.", health.set_aside),
         ("events_dropped_total", "counter", "Events that Redis did not take.", health.dropped_events),
-        ("metrics_refused_total", "counter", "Records that a sink has raised at.", health.refused_records),
+        ("metrics_refused_total", "counter", "Records at which a sink has raised an error.", health.refused_records),
     )
     for name, kind, about, number in numbers:
         metric = Metric(f"chasquimq_{name}", kind, about)
         metric.set(number)
         yield metric
-    info = Metric("chasquimq_build_info", "gauge", "What runs here.", "version", "python", "redis")
+    info = Metric("chasquimq_build_info", "gauge", "Versions in use.", "version", "python", "redis")
     info.set(1, __version__, platform.python_version(), health.redis)
     yield info

@@ -30,7 +30,7 @@ from .event_batch import EventBatch, EventsOnSend, send_events
 from .pending import PendingCalls
 from .reading import Reading, ReadRequest
 from .replies import Bounds, Claimed, Settled, read_count, read_new, read_settled
-from .server_checks import SILENCED_BY, Risks, read_holes, read_risks
+from .server_checks import SILENCED_BY, Risks, read_risks, read_vulnerability
 from .socket import OnReply, pack
 
 
@@ -191,4 +191,4 @@ class Broker(PendingCalls, DelayedCalls):
         socket = self._connection.live_socket()
         dialect = None if socket is None else socket.dialect
         is_silenced = bool(os.environ.get(SILENCED_BY))
-        return "" if dialect is None or is_silenced else read_holes(dialect.server, dialect.version)
+        return "" if dialect is None or is_silenced else read_vulnerability(dialect.server, dialect.version)

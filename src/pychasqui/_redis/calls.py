@@ -14,7 +14,7 @@ from typing import Any
 from .._core.pauses import longer_pause_s
 from ..errors import ConnectionLost, ReplyError
 from .connection import Connection
-from .error_actions import ErrorAction, action_for, is_refused_unheard
+from .error_actions import ErrorAction, action_for, is_not_executed
 from .event_batch import EventsOnSend, send_events
 from .keys import Keys
 from .scripts import Script
@@ -82,7 +82,7 @@ class RedisCalls:
             except ReplyError as error:
                 if is_lost := action_for(error) is ErrorAction.NO_SCRIPT:
                     script.forget(socket)
-                may_try_again = is_lost or is_refused_unheard(error)
+                may_try_again = is_lost or is_not_executed(error)
                 if not may_try_again or asyncio.get_running_loop().time() >= give_up_at:
                     raise
             await asyncio.sleep(pause_s)

@@ -63,7 +63,7 @@ def read_holders(reply: Any) -> dict[bytes, int]:
 
 
 class PendingEntry(NamedTuple):
-    """A line of XPENDING."""
+    """One entry of XPENDING: it is delivered to this consumer and not acked."""
 
     entry_id: bytes
     consumer: bytes

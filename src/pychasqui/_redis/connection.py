@@ -1,11 +1,10 @@
-"""A socket that is opened when a call needs one, and another after a loss, with growing pauses and jitter.
+"""Connection: opens a socket when a call needs one, and another after a loss, with growing pauses and jitter.
 
-Connection is what the rest of the package holds. It sends a call twice only if the first was refused by a server that
-is not the one to talk to, such as a former master: nothing has happened there. Whether a call that got no answer may be
-sent again only the caller knows.
+It sends a call again by itself only if a server has refused it because it is the wrong server, such as a former master:
+that server has executed nothing. Whether a call without a reply may be sent again only the caller knows.
 
-After such a refusal a socket counts as open only once its server takes writes. So a failover is waited for in one
-place, with its pauses and its log line, and callers wait for it as for a server that is away.
+After such a refusal a new socket is used only once its server accepts writes. So a failover is waited for in one place,
+with its pauses and its log line, and callers wait as they do for an unreachable server.
 """
 
 from __future__ import annotations
@@ -31,32 +30,32 @@ from ..errors import (
 from .diagnosis import find_other_protocol
 from .dialect import Dialect, parse_version, read_hello, refuse_too_old
 from .endpoint import Endpoint, explain_failure
-from .error_actions import ErrorAction, action_for, is_refused_unheard
+from .error_actions import ErrorAction, action_for, is_not_executed
 from .socket import ReplyTooLarge, Socket, pack
 
 CONNECT_TIMEOUT_S = 5.0
-STEADY_S = 2.0  # a socket that was taken for this long was a good one: the pauses begin small again
+STEADY_S = 2.0  # after a socket has worked for this long, the pauses start small again
 
-# Refused as a write by whatever server refuses writes, and writes nothing. Redis 6.2 knows no such line and refuses the
-# text: its role has to do.
+# A server that refuses writes refuses this script, which writes nothing. Redis 6.2 does not know the first line and
+# refuses the text; there the role in HELLO must be enough.
 _WRITE_PROBE = ("EVAL", "#!lua\nreturn 0", 0)
 
 
 class MasterSearch:
-    """Whether a server of this address has refused a call as not the one to talk to. Connections share it."""
+    """Whether a server at this address has refused a call as the wrong server. Shared by a Connector's connections."""
 
     def __init__(self) -> None:
         self.is_on = False
 
 
 def _without_echo(reply: ReplyError) -> str:
-    """The text of a refusal, unless it may repeat what was sent: a server without AUTH shows the words behind it."""
+    """Returns the text of a refusal, unless it may quote the password: some servers quote the arguments of AUTH."""
     is_known = reply.code in ("NOAUTH", "WRONGPASS", "NOPERM") or "without any password" in str(reply)
     return str(reply) if is_known else f"{reply.code} (its text may hold the password and is not shown)"
 
 
 class Connection:
-    """A socket that is opened when needed, and again after a loss."""
+    """A socket that is opened when a call needs it, and again after a loss."""
 
     def __init__(
         self,
@@ -70,8 +69,8 @@ class Connection:
     ) -> None:
         self.timeout_s = timeout_s
         self.socket: Socket | None = None  # set while connected
-        self._find = find  # asked before each attempt
-        self._shown = printable  # the address for messages, without its secrets
+        self._find = find  # called before each attempt
+        self._shown = printable  # the address for messages, without secrets
         self._on_down = on_down
         self._on_up = on_up
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -80,24 +79,24 @@ class Connection:
         self._master_search = master_search or MasterSearch()
         self._backoff = GrowingPause()
         self._opened_at = 0.0
-        self._untried: Endpoint | None = None  # where the very first attempt goes
+        self._untried: Endpoint | None = None  # the endpoint of the very first attempt
         self._is_closed = False
         self.writes_before = 0
-        self.openings = 0  # the first and those after a loss
+        self.openings = 0  # sockets opened, the first and those after losses
 
     @property
     def writes(self) -> int:
-        """How many writes all sockets so far have made."""
+        """How many writes all its sockets have made."""
         return self.writes_before + (self.socket.writes if self.socket else 0)
 
     async def call(self, *words: Any, timeout_s: float | None = None) -> Any:
-        """Send one command and wait for its reply; raises ReplyError, ConnectionLost or CommandTimeout."""
+        """Sends one command and returns its reply; raises ReplyError, ConnectionLost or CommandTimeout."""
         return await self.ask(lambda socket: pack(*words), timeout_s)
 
     async def ask(self, pack_for: Callable[[Socket], bytes], timeout_s: float | None = None) -> Any:
-        """call() with a command that depends on the socket.
+        """Does what call() does, for a command that depends on the socket.
 
-        The time for the answer begins when the socket is ready: to open one takes several round trips by itself.
+        The timeout of the reply begins when the socket is ready, because opening one takes several round trips.
         """
         give_up_at = self.deadline(timeout_s)
         while True:
@@ -107,25 +106,25 @@ class Connection:
             try:
                 return await socket.ask(pack_for(socket), self.deadline(timeout_s))
             except ReplyError as error:
-                if not is_refused_unheard(error) or asyncio.get_running_loop().time() >= give_up_at:
+                if not is_not_executed(error) or asyncio.get_running_loop().time() >= give_up_at:
                     raise
 
     def set_timeout(self, timeout_s: float) -> None:
-        """From the next command on."""
+        """Sets the timeout of the following commands."""
         self.timeout_s = timeout_s
 
     def deadline(self, timeout_s: float | None = None) -> float:
         return asyncio.get_running_loop().time() + (self.timeout_s if timeout_s is None else timeout_s)
 
     async def ready(self, deadline: float) -> Socket:
-        """A live socket, by the deadline or not at all."""
+        """Returns a live socket; raises if there is none by the deadline."""
         self._bind()
         while (socket := self.live_socket()) is None:
             if self._is_closed:
                 raise Closed("the connection is closed")
             if self._opening is None or self._opening.done():
-                self._opening = asyncio.create_task(self._open_somehow(), name="chasqui connect")
-            opening = self._opening  # the one that is awaited here: by then another may have taken its place
+                self._opening = asyncio.create_task(self._open_with_retries(), name="chasqui connect")
+            opening = self._opening  # the attempt that is awaited here; self._opening may be another one by then
             left = deadline - asyncio.get_running_loop().time()
             done, _ = await asyncio.wait({opening}, timeout=max(left, 0))
             if not done:
@@ -133,7 +132,7 @@ class Connection:
             if opening.cancelled():
                 raise Closed("the connection was closed while it was being made")
             if (trouble := opening.result()) is not None:
-                raise type(trouble)(*trouble.args)  # each caller its own: a shared one would gather tracebacks
+                raise type(trouble)(*trouble.args)  # a new error for each caller: a shared one would collect tracebacks
         return socket
 
     def live_socket(self) -> Socket | None:
@@ -141,7 +140,7 @@ class Connection:
         return socket if socket is not None and socket.lost is None else None
 
     def drop(self, reason: ChasquiError) -> None:
-        """End the present socket; the next call opens another."""
+        """Ends the current socket; the next call opens another."""
         if self.socket is not None:
             self.socket.drop(reason)
 
@@ -151,10 +150,10 @@ class Connection:
             self._opening.cancel()
             await asyncio.wait({self._opening})
         self.drop(Closed("the connection was closed"))
-        await asyncio.sleep(0)  # the transport ends in the next turn
+        await asyncio.sleep(0)  # the transport closes in the next turn of the loop
 
     def _bind(self) -> None:
-        """Futures and transports belong to one loop. If that has ended, start over; if it is another, refuse."""
+        """Binds the connection to the running loop; raises WrongLoop if it is bound to another that still runs."""
         loop = asyncio.get_running_loop()
         if self._loop is loop:
             return
@@ -162,10 +161,10 @@ class Connection:
             raise WrongLoop("this connection belongs to another event loop; make one per loop, and after a fork")
         self._loop, self.socket, self._opening = loop, None, None
 
-    async def _open_somehow(self) -> ChasquiError | None:
-        """Try until a socket is open; give up on errors that another attempt would meet, too."""
+    async def _open_with_retries(self) -> ChasquiError | None:
+        """Tries until a socket is open; returns an error that another attempt would not solve."""
         if self.socket is not None and self.socket.lost is not None:
-            self._see_loss(self.socket)
+            self._note_loss(self.socket)
         while True:
             await asyncio.sleep(self._backoff.pause_s * random.uniform(0.5, 1.0))
             self._backoff.next_pause_s()
@@ -173,32 +172,32 @@ class Connection:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     socket = await self._open()
             except (ConnectionLost, CommandTimeout, OSError) as error:  # TimeoutError is an OSError
-                self._is_down(ConnectionLost(explain_failure(error) or "no answer to the handshake"))
-                if (mistake := await self._find_mistake()) is not None:
-                    return mistake
+                self._note_failure(ConnectionLost(explain_failure(error) or "no answer to the handshake"))
+                if (wrong := await self._find_wrong_protocol()) is not None:
+                    return wrong
             except NotRedis as error:
-                return await self._find_mistake() or error
+                return await self._find_wrong_protocol() or error
             except ChasquiError as error:
                 if not isinstance(error, ReplyError) or action_for(error) is ErrorAction.FATAL:
                     return error
-                self._is_down(error)
-            except Exception as error:  # noqa: BLE001  the border: a resolver or a TLS library may raise anything
+                self._note_failure(error)
+            except Exception as error:  # noqa: BLE001  a resolver or a TLS library may raise anything
                 return RedisTrouble(f"cannot connect to {self._shown}: {type(error).__name__}: {error}")
             else:
                 self._take(socket)
                 return None
 
-    async def _find_mistake(self) -> NotRedis | None:
-        """Of a connection that was never open, whether its URL asks for TLS where there is none, or the other way."""
+    async def _find_wrong_protocol(self) -> NotRedis | None:
+        """Finds out, after the very first attempt, whether only one of URL and server uses TLS."""
         endpoint, self._untried = self._untried, None
         hint = None if endpoint is None else await find_other_protocol(endpoint)
         return None if hint is None else NotRedis(hint)
 
-    def _see_loss(self, socket: Socket) -> None:
-        """The next is tried for at once, unless this one was refused as soon as it was open: so may be the next."""
+    def _note_loss(self, socket: Socket) -> None:
+        """Resets the pauses, unless the server refused this socket right after it was opened: it may do so again."""
         assert socket.lost is not None
-        if not isinstance(socket.lost, ReplyTooLarge):  # the caller logs that one
-            self._is_down(socket.lost)
+        if not isinstance(socket.lost, ReplyTooLarge):  # the caller logs it
+            self._note_failure(socket.lost)
         if socket.refused_by is None or asyncio.get_running_loop().time() - self._opened_at >= STEADY_S:
             self._backoff.reset()
         if socket.refused_by is not None and action_for(socket.refused_by) is ErrorAction.RECONNECT:
@@ -213,7 +212,7 @@ class Connection:
         if self._on_up is not None:
             self._on_up()
 
-    def _is_down(self, error: ChasquiError) -> None:
+    def _note_failure(self, error: ChasquiError) -> None:
         self._trouble = error
         if self._on_down is not None:
             self._on_down(error)
@@ -227,21 +226,21 @@ class Connection:
         try:
             socket.dialect = await self._shake_hands(socket, endpoint)
             if self._master_search.is_on:
-                await self._find_out_whether_it_takes_writes(socket)
+                await self._check_accepts_writes(socket)
         except BaseException:
             socket.drop(ConnectionLost("the handshake failed"))
             raise
         return socket
 
     async def _shake_hands(self, socket: Socket, endpoint: Endpoint) -> Dialect:
-        """AUTH, HELLO and SELECT in one write. AUTH stands alone so that a server without a password refuses one."""
+        """Sends AUTH, HELLO and SELECT in one write. AUTH is separate: a server without a password must refuse one."""
         username, password = await endpoint.credentials()
         hello = ["HELLO", endpoint.protocol]
         if endpoint.client_name:
             hello += ["SETNAME", endpoint.client_name]
         commands = [hello, ["SELECT", endpoint.db]] if endpoint.db else [hello]
         if password is not None:
-            by_name = username and username != "default"  # AUTH default would take any password where none is set
+            by_name = username and username != "default"  # AUTH default accepts any password on a server without one
             commands.insert(0, ["AUTH", username, password] if by_name else ["AUTH", password])
         deadline = asyncio.get_running_loop().time() + CONNECT_TIMEOUT_S
         asked = [socket.ask(pack(*words), deadline) for words in commands]
@@ -253,10 +252,11 @@ class Connection:
                 raise reply
         return read_hello(replies[commands.index(hello)])
 
-    async def _find_out_whether_it_takes_writes(self, socket: Socket) -> None:
+    async def _check_accepts_writes(self, socket: Socket) -> None:
+        """Raises if the server refuses writes, as a replica does."""
         assert socket.dialect is not None
         if not socket.dialect.is_master:
-            raise ConnectionLost("the server is a replica, which takes no writes (READONLY)")
+            raise ConnectionLost("the server is a replica, which accepts no writes (READONLY)")
         try:
             await socket.ask(pack(*_WRITE_PROBE), self.deadline(CONNECT_TIMEOUT_S))
         except ReplyError as error:
@@ -264,7 +264,7 @@ class Connection:
                 raise
 
     async def _explain(self, socket: Socket, words: list[Any], reply: ReplyError) -> None:
-        """A refused handshake as an error that says what to do. Never shows what was sent: it holds secrets."""
+        """Raises an error that says what to change. Never shows what was sent, because that contains secrets."""
         if reply.code == "NOAUTH" and words[0] != "AUTH":
             way = "in redis_url, as redis://:PASSWORD@host or redis://USER:PASSWORD@host, or by credential_provider"
             raise AuthenticationFailed(f"{self._shown} wants a password: give it {way} ({reply})") from None

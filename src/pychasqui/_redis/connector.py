@@ -1,4 +1,4 @@
-"""Makes the connections of a Queue or a Worker: to a URL, or to an embedded server that is joined when first needed."""
+"""Makes the connections of a Queue or a Worker to its URL. Joins an embedded server when it is first needed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .keys import Keys
 from .timed_broker import make_broker
 from .tls import unchecked
 
-PRINTABLE = string.punctuation  # what CLIENT SETNAME takes beside letters and digits: no space, nothing beyond ASCII
+PRINTABLE = string.punctuation  # CLIENT SETNAME takes these, letters and digits: no space, only ASCII
 log = logging.getLogger("chasqui.connection")
 
 
 class Connector:
-    """Checks the URL at once, starts or joins an embedded server only when a connection is wanted."""
+    """Checks the URL at once; starts or joins an embedded server only when a connection is opened."""
 
     def __init__(
         self, url: str, *, tls: bool, client_name: str, credential_provider: CredentialProvider | None = None
@@ -31,7 +31,7 @@ class Connector:
         self._url = url
         self._client_name = client_name
         self._name_at_server = quote(client_name, safe=PRINTABLE)
-        self._stay: embedded.EmbeddedServer | None = None
+        self._embedded: embedded.EmbeddedServer | None = None
         self._is_down = False
         self._is_left = False
         self._master_search = MasterSearch()
@@ -42,15 +42,15 @@ class Connector:
             )
             if self._endpoint.tls is not None and (gap := unchecked(self._endpoint.tls)):
                 log.warning(
-                    "%s: %s, so that others on the line can read and change jobs; name the authority that signs it by "
-                    "ssl_ca_certs instead",
+                    "%s: %s, so an attacker on the network can read and change jobs; instead, name the authority that "
+                    "signs the certificate in ssl_ca_certs",
                     self,
                     gap,
                 )
         elif tls or credential_provider is not None:
             raise InvalidArgument("tls and credential_provider contradict redis_url: an embedded server has neither")
         else:
-            self._url = embedded.absolute_url(url)  # now: the process may go elsewhere before it connects
+            self._url = embedded.absolute_url(url)  # now: the process may change its working folder before it connects
 
     def __str__(self) -> str:
         return str(self._endpoint or self._url)
@@ -65,11 +65,11 @@ class Connector:
     def broker(
         self, keys: Keys, *, timeout_s: float, gets_messages: bool = True, sinks: GuardedSinks | None = None
     ) -> Broker:
-        """A broker with a connection of its own. `sinks` get the times of its calls, if one of them wants them."""
+        """Returns a broker with its own connection. Its calls are timed if one of `sinks` has `redis_answered`."""
         return make_broker(self.connection(timeout_s=timeout_s, gets_messages=gets_messages), keys, sinks)
 
     def connection(self, *, timeout_s: float, gets_messages: bool = True) -> Connection:
-        """With `gets_messages=False` the connection cannot subscribe, and uses RESP2 whatever the URL says."""
+        """Makes a connection. With `gets_messages=False` it cannot subscribe and uses RESP2, whatever the URL says."""
         find = self.find if gets_messages else self._find_resp2
         return Connection(
             find,
@@ -84,19 +84,19 @@ class Connector:
         return replace(await self.find(), protocol=2)
 
     async def find(self) -> Endpoint:
-        """Asked before each attempt to connect: an embedded server that has ended is started again."""
+        """Returns where to connect. Called before each attempt: an embedded server may have to be started again."""
         if self._endpoint is not None:
             return self._endpoint
-        if self._stay is not None:
-            self._stay.leave()
+        if self._embedded is not None:
+            self._embedded.leave()
         joining = asyncio.create_task(asyncio.to_thread(embedded.join, self._url))
         try:
-            self._stay = await asyncio.shield(joining)
+            self._embedded = await asyncio.shield(joining)
         except asyncio.CancelledError:
-            # The thread cannot be stopped; once it is there, it leaves again.
+            # The thread cannot be stopped; once it has joined, it leaves again.
             joining.add_done_callback(_leave_again)
             raise
-        return parse_endpoint(self._stay.url, client_name=self._name_at_server)
+        return parse_endpoint(self._embedded.url, client_name=self._name_at_server)
 
     def _log_down(self, error: Exception) -> None:
         """Logs one line for all connections of this connector, when the first of them fails."""
@@ -110,10 +110,11 @@ class Connector:
             log.info("%s has reached %s again", self._client_name, self)
 
     def leave(self) -> None:
+        """Leaves an embedded server, and logs no more losses."""
         self._is_left = True
-        if self._stay is not None:
-            self._stay.leave()
-            self._stay = None
+        if self._embedded is not None:
+            self._embedded.leave()
+            self._embedded = None
 
 
 def _leave_again(joining: asyncio.Task[embedded.EmbeddedServer]) -> None:

@@ -1,4 +1,4 @@
-"""What this server can do, found out once at connect from its answer to HELLO. Nothing else asks for versions."""
+"""Dialect: which commands a server supports, read once from its reply to HELLO. No other module checks versions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Dialect:
     server: str
     version: tuple[int, ...]
     client_id: int
-    protocol: int  # of RESP
-    is_master: bool  # when it was asked
-    xackdel: bool  # one command that acks and deletes
-    msetex: bool  # one command that sets many keys for a while
-    idmp: bool  # XADD that remembers ids
+    protocol: int  # RESP version
+    is_master: bool  # at the time of HELLO
+    xackdel: bool  # XACKDEL acks and deletes in one command
+    msetex: bool  # MSETEX sets many keys with an expiry
+    idmp: bool  # XADD IDMP ignores an entry that was added before
     script_flags: bool  # "#!lua flags=..." as a script's first line
 
     def __str__(self) -> str:
@@ -30,11 +30,11 @@ class Dialect:
 
 
 def read_hello(reply: Any) -> Dialect:
-    """Build the dialect from HELLO's answer: a map under RESP3, the same as a flat list under RESP2."""
+    """Reads the dialect from the reply to HELLO: a map under RESP3, a flat list under RESP2."""
     if isinstance(reply, list) and len(reply) % 2 == 0:
         reply = dict(zip(reply[::2], reply[1::2], strict=True))
     if not isinstance(reply, dict) or b"server" not in reply or b"version" not in reply:
-        raise NotRedis("the server answers HELLO, but not as Redis does")
+        raise NotRedis("the server's reply to HELLO is not that of Redis")
     server = printable(read_text(reply[b"server"]) or "", 40)
     version = parse_version(read_text(reply[b"version"]) or "")
     refuse_too_old(server, version)

@@ -1,7 +1,7 @@
-"""Where to connect and how: the address, the TLS context and the credentials.
+"""Endpoint: the address, the TLS context and the credentials of a server.
 
-`str()` and `repr()` of an endpoint show where it is (scheme, host, port, path, database) and nothing else: the name of
-a user or a client may be a password in the wrong place.
+`str()` and `repr()` of an endpoint show scheme, host, port, path and database, and nothing else: a password may stand
+in the place of the user name or client name by mistake.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .tls import make_context
 from .url import DEFAULT_HOST, DEFAULT_PORT, Secret, read_url
 
 CredentialProvider = Callable[[str | None], Awaitable[tuple[str | None, str | None]]]
-TLS_TIMEOUT_S = 4.0  # a plain port never answers; the time that a connection may take leaves some to find that out
+TLS_TIMEOUT_S = 4.0  # a port without TLS never answers; less than CONNECT_TIMEOUT_S, to leave time to find that out
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
@@ -47,7 +47,7 @@ class Endpoint:
         return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}/{self.db}"
 
     async def credentials(self) -> tuple[str | None, str | None]:
-        """The name and password for one more connection. The provider is asked each time: passwords are rotated."""
+        """Returns name and password for a new connection. Calls the provider each time: passwords are rotated."""
         if self.credential_provider is None:
             return self.username, self.password
         try:
@@ -73,7 +73,7 @@ class Endpoint:
 
 
 def explain_failure(error: Exception) -> str:
-    """Why no connection was made, and what to do about it where that is plain."""
+    """Says why no connection was made and, where it is known, what to change."""
     text = str(error)
     if isinstance(error, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in text:
         return f"{text}: nothing listens there; start a server, or use embedded:// for development"
@@ -83,13 +83,13 @@ def explain_failure(error: Exception) -> str:
         return f"{text}: no such host is known; check the name in redis_url"
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
-            f"{text}; ssl_ca_certs in redis_url names the authority to trust, and the host must be one it vouches for"
+            f"{text}; ssl_ca_certs in redis_url names the authority to trust, and the certificate must be for that host"
         )
     return text
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """A peer that vanished without a word is noticed in about 11 s even while nothing is sent."""
+    """Sets TCP keepalive: a peer that has vanished is noticed in about 11 s even while nothing is sent."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
@@ -103,7 +103,7 @@ def parse_endpoint(
     client_name: str | None = None,
     credential_provider: CredentialProvider | None = None,
 ) -> Endpoint:
-    """Read a redis://, rediss:// or unix:// URL, or a bare host:port."""
+    """Reads a redis://, rediss:// or unix:// URL, or a bare host:port."""
     if not isinstance(url, str):
         raise InvalidType(f"redis_url must be a str, not {type(url).__name__}")
     read = read_url(url)
@@ -113,7 +113,7 @@ def parse_endpoint(
     if read.tls and not has_tls:
         raise InvalidArgument(f"redis_url sets {min(read.tls)} but has no TLS: use rediss:// or tls=True")
     if credential_provider is not None and (read.username or read.password):
-        raise InvalidArgument("credential_provider contradicts redis_url, which holds credentials, too")
+        raise InvalidArgument("credential_provider contradicts redis_url, which contains credentials: use one of them")
     return Endpoint(
         host=read.host,
         port=read.port,

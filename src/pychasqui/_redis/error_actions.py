@@ -1,11 +1,11 @@
-"""What to do about an error that the server answered with: one table for the whole package.
+"""The action for each error reply of the server: one table for the whole package.
 
-RETRY           it goes away by itself: send the same again after a pause
-WRITES_REFUSED  the server takes no writes for now: loops wait for it, an add raises
-RECONNECT       this is not the server to talk to, or not yet: the connection has ended by that, then as RETRY
+RETRY           the error passes: send the same command again after a pause
+WRITES_REFUSED  the server refuses writes for now: loops wait, an add raises
+RECONNECT       this is the wrong server, or it is not ready: the connection is closed, then as RETRY
 NO_GROUP        wait until the workers have rebuilt the consumer group, then send again
 NO_SCRIPT       send the script's text instead of its hash
-REAUTHENTICATE  the credentials are no longer accepted: the connection has ended by that, the next asks for new ones
+REAUTHENTICATE  the credentials are no longer accepted: the connection is closed, the next one asks for new ones
 FATAL           the same command would fail for ever: raise
 """
 
@@ -37,7 +37,7 @@ _BY_CODE = {
     "NOREPLICAS": ErrorAction.WRITES_REFUSED,
     "READONLY": ErrorAction.RECONNECT,
     "MASTERDOWN": ErrorAction.RECONNECT,
-    "LOADING": ErrorAction.RECONNECT,  # also a former master, while it fetches everything from the new one
+    "LOADING": ErrorAction.RECONNECT,  # also a former master while it copies the data of the new one
     "MOVED": ErrorAction.RECONNECT,
     "ASK": ErrorAction.RECONNECT,
     "NOGROUP": ErrorAction.NO_GROUP,
@@ -52,20 +52,22 @@ def action_for(error: RedisTrouble) -> ErrorAction:
         return _BY_CODE.get(error.code, ErrorAction.FATAL)
     if isinstance(error, AuthenticationFailed):
         return ErrorAction.REAUTHENTICATE
-    # A timeout drops its connection, so what follows it is the same as after a loss.
+    # A timeout closes its connection, so the action is the same as after a loss.
     return ErrorAction.RETRY if isinstance(error, (ConnectionLost, TimeoutError)) else ErrorAction.FATAL
 
 
-def is_refused_unheard(error: ReplyError) -> bool:
-    """Whether a call was refused for what the server or the connection is. It has done nothing, so it may be sent again
-    on the next connection, whatever it asks for."""
+def is_not_executed(error: ReplyError) -> bool:
+    """Whether the server refused a call without executing it, because of its own state or that of the connection.
+
+    Any such call may be sent again on the next connection.
+    """
     return action_for(error) in (ErrorAction.RECONNECT, ErrorAction.REAUTHENTICATE)
 
 
 def ends_connection(error: ReplyError) -> bool:
-    """Whether another connection to the same address may lead to a server that does what this one refuses.
+    """Whether another connection to the same address may reach a server that accepts what this one refuses.
 
-    After a failover behind one address the former master keeps its connections: it is a replica now, or it still takes
-    itself for the master and has no replicas left.
+    After a failover behind one address the former master keeps its connections: it is a replica now, or it still acts
+    as the master and has no replicas left.
     """
-    return is_refused_unheard(error) or error.code == "NOREPLICAS"
+    return is_not_executed(error) or error.code == "NOREPLICAS"

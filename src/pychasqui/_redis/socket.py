@@ -1,12 +1,12 @@
 """One TCP or unix connection to the server, from its handshake to its end: many calls in flight, replies in order.
 
-What is sent during one turn of the event loop leaves in one write. Every call is answered exactly once: by its reply,
-or by the error that ended the socket. A call that stays unanswered past its deadline ends the socket, because a
-slow server looks like a dead line, and replies behind an abandoned one must never reach the wrong caller. A line
-on which bytes still move, either way, is not dead, and is looked at again a moment later.
+Commands that are sent during one turn of the event loop leave in one write. Every call is answered exactly once: by its
+reply, or by the error that ended the socket. A call without a reply at its deadline ends the socket, because a slow
+server looks like a dead connection, and the replies that follow must never reach the wrong caller. A connection on
+which bytes still move, in either direction, is not dead, and is checked again a moment later.
 
-A server that says that it is not the one to talk to (see error_actions.py) ends the socket as well, for every caller:
-the next one leads to wherever the address leads by then.
+A reply that says that this is the wrong server (see error_actions.py) ends the socket as well, for every caller: the
+next socket goes to the server that the address names by then.
 """
 
 from __future__ import annotations
@@ -31,33 +31,34 @@ if sys.platform.startswith("linux"):
     import fcntl
     import termios
 
-CONGESTED_BYTES = 1024 * 1024  # written and not taken by the peer: a few of our largest batches
+CONGESTED_BYTES = 1024 * 1024  # written and not yet read by the peer: a few of our largest batches
 
 BUFFER_BYTES = 64 * 1024  # of one read; a batch of a thousand jobs takes a few, a larger buffer would leave the cache
 
-LARGE_WRITE_BYTES = 16 * 1024  # that wait to be sent: less would have gone within any deadline
-MOVES_S = 1.0  # a line that is past a deadline has this long to move MOVES_BYTES, again and again
-MOVES_BYTES = (
-    1024  # slower than this a line counts as dead: the trickle of a broken proxy must not hold a call for ever
-)
+LARGE_WRITE_BYTES = 16 * 1024  # unsent bytes; fewer would have been sent within any deadline
+MOVES_S = 1.0  # past a deadline, a connection must move MOVES_BYTES in each period of this length
+MOVES_BYTES = 1024  # slower than this it counts as dead: a broken proxy must not hold a call for ever
 
 OnReply = Callable[[Any], None]
 _INCOMPLETE = object()
 
 
 class ReplyTooLarge(ConnectionLost):
-    """A reply was larger than its caller has room for; the socket was ended before all of it was here."""
+    """A reply was larger than its caller has room for; the socket was closed before all of it had arrived."""
 
 
 class Socket(asyncio.BufferedProtocol):
-    """One connection's life. `on_reply` callbacks run inside buffer_updated: they must never raise, and be
-    short: the replies behind theirs wait for them."""
+    """One connection, from open to close.
+
+    `on_reply` callbacks run inside buffer_updated(). They must not raise, and must be short: later replies wait for
+    them.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.dialect: Dialect | None = None
-        self.scripts: set[bytes] = set()  # hashes of the scripts this server has seen on this socket
+        self.scripts: set[bytes] = set()  # hashes of the scripts that were sent on this socket
         self.lost: ChasquiError | None = None
-        self.refused_by: ReplyError | None = None  # what a server said that is not the one to talk to
+        self.refused_by: ReplyError | None = None  # the reply of a server that is the wrong one
         self._loop = loop
         self._parser = hiredis.Reader(
             protocolError=NotRedis,
@@ -66,11 +67,11 @@ class Socket(asyncio.BufferedProtocol):
         )
         # hot: one buffer for all reads; a plain Protocol gets new bytes from each, which takes 20 us longer when idle
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
-        self._pending: deque[tuple[OnReply, float, bool]] = deque()  # with its deadline, and whether that is strict
+        self._pending: deque[tuple[OnReply, float, bool]] = deque()  # each with its deadline, and whether it is strict
         self._received = 0  # bytes
-        self.arriving_bytes = 0  # since the last reply was complete, or up to the end of the one that is answered now
-        self.max_reply_bytes = math.inf  # a larger one ends the socket before it fills our memory
-        self._moved: tuple[int, int] | None = None  # bytes received and not yet sent, when a deadline was last passed
+        self.arriving_bytes = 0  # bytes of the reply that is arriving, or that is being passed on
+        self.max_reply_bytes = math.inf  # a larger reply ends the socket before it fills our memory
+        self._moved: tuple[int, int] | None = None  # bytes received and bytes unsent at the last check
         self._unsent: list[bytes] = []
         self._transport: asyncio.Transport | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -78,10 +79,10 @@ class Socket(asyncio.BufferedProtocol):
         self._may_write: asyncio.Future[None] | None = None
         self.writes = 0
         self._listeners: dict[bytes, Callable[[bytes], None]] = {}  # by channel
-        self._refused: set[bytes] = set()  # channels that the server will not let us listen to
+        self._refused: set[bytes] = set()  # channels to which the server refused the subscription
 
     def send(self, packed: bytes, deadline: float, on_reply: OnReply) -> None:
-        """Queue a packed command for this turn's write. `deadline` is in the loop's time."""
+        """Queues a packed command for the write of this turn. `deadline` is in the loop's time."""
         if self.lost is not None:
             on_reply(self.lost)
             return
@@ -93,8 +94,8 @@ class Socket(asyncio.BufferedProtocol):
             self._set_alarm(deadline)
 
     def write(self, packed: bytes) -> None:
-        """Write a packed command now, behind whatever the turn has gathered so far; expect() must follow."""
-        # hot: the server begins while the caller does its bookkeeping
+        """Writes a packed command now, behind the commands that this turn has queued; expect() must follow."""
+        # hot: the server starts while the caller does its bookkeeping
         if self.lost is None and self._transport is not None:
             if self._unsent:
                 self.flush()
@@ -102,8 +103,10 @@ class Socket(asyncio.BufferedProtocol):
             self._transport.write(packed)
 
     def expect(self, deadline: float, on_reply: OnReply) -> None:
-        """The reply to what was just written. This deadline is strict: past it on_reply gets CommandTimeout, also if
-        the line is not dead but slow."""
+        """Registers the callback for the command that was just written.
+
+        This deadline is strict: past it on_reply gets CommandTimeout, also if the connection is slow but not dead.
+        """
         if self.lost is not None:
             on_reply(self.lost)
             return
@@ -112,13 +115,13 @@ class Socket(asyncio.BufferedProtocol):
             self._set_alarm(deadline)
 
     def ask(self, packed: bytes, deadline: float) -> asyncio.Future[Any]:
-        """The same for a caller that awaits the reply."""
+        """Does what send() does, for a caller that awaits the reply."""
         future = self._loop.create_future()
         self.send(packed, deadline, partial(_settle, future))
         return future
 
     def listen(self, channel: str, on_message: Callable[[bytes], None], deadline: float) -> bool:
-        """Subscribe, beside everything else: under RESP3 messages come between replies. False once it was refused."""
+        """Subscribes to a channel; under RESP3 messages come between replies. False if the server has refused it."""
         name = channel.encode()
         if name not in self._listeners:
             self.send(pack("SUBSCRIBE", channel), deadline, partial(self._on_subscribed, name))
@@ -126,12 +129,12 @@ class Socket(asyncio.BufferedProtocol):
         return name not in self._refused
 
     def _on_subscribed(self, channel: bytes, reply: Any) -> None:
-        """With the message that it was done, or with an error: of a user, for one, who may not listen there."""
+        """Gets the confirmation of a subscription, or an error, as for a user without the right to the channel."""
         if isinstance(reply, ReplyError):
             self._refused.add(channel)
 
     def flush(self) -> None:
-        """Write now what this turn has gathered so far."""
+        """Writes the commands that this turn has queued."""
         if self._unsent and self._transport is not None:
             self.writes += 1
             self._transport.write(self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent))
@@ -142,12 +145,12 @@ class Socket(asyncio.BufferedProtocol):
         return self._may_write is not None
 
     async def uncongested(self) -> None:
-        """Wait until the peer has taken enough of what was written."""
+        """Waits until the peer has read enough of what was written."""
         if self._may_write is not None:
             await asyncio.shield(self._may_write)
 
     def drop(self, reason: ChasquiError) -> None:
-        """End this socket at once; every call in flight fails with `reason`."""
+        """Closes this socket at once; every call in flight fails with `reason`."""
         if self.lost is None:
             self.lost = reason
             if self._transport is not None:
@@ -174,7 +177,7 @@ class Socket(asyncio.BufferedProtocol):
                 if type(reply) is hiredis.PushNotification:
                     if reply[0] == b"message" and reply[1] in self._listeners:
                         self._listeners[reply[1]](reply[2])
-                    if reply[0] != b"subscribe":  # that one stands in the place of a reply
+                    if reply[0] != b"subscribe":  # a subscribe push takes the place of a reply
                         continue
                 on_reply, _, _ = pending.popleft()
                 on_reply(reply)
@@ -182,10 +185,10 @@ class Socket(asyncio.BufferedProtocol):
         except NotRedis as error:
             self.drop(NotRedis(f"the server does not speak the Redis protocol: {error}"))
         except IndexError:
-            self.drop(NotRedis("the server sent a reply that nobody asked for"))
+            self.drop(NotRedis("the server sent a reply without a command"))
 
     def _read_error(self, message: str) -> ReplyError:
-        """The parser makes errors by this. The caller gets it first; then the socket ends, if it must."""
+        """Makes the error for an error reply. The caller gets it first; then the socket ends, if it must."""
         error = ReplyError(message)
         if ends_connection(error) and self.refused_by is None:
             self.refused_by = error
@@ -205,7 +208,7 @@ class Socket(asyncio.BufferedProtocol):
             waiting.set_result(None)
 
     def _check_deadline(self) -> None:
-        """One timer for all calls: it is not moved when a reply comes, only looked at again when it rings."""
+        """Runs when the timer fires. One timer serves all calls: a reply does not move it."""
         self._alarm_at, now = float("inf"), self._loop.time()
         deadline = min((due for _, due, _ in self._pending), default=self._alarm_at)
         if deadline > now:
@@ -219,8 +222,10 @@ class Socket(asyncio.BufferedProtocol):
             self.drop(CommandTimeout("the server did not answer in time"))
 
     def _is_moving(self) -> bool:
-        """Whether bytes have come or gone since the last look; at the first, whether a part of a reply or of a large
-        write is on its way."""
+        """Whether bytes have moved since the last check.
+
+        At the first check: whether part of a reply has arrived, or a large write is unsent.
+        """
         unsent, before = self._unsent_bytes(), self._moved
         self._moved = (self._received, unsent)
         if before is None:
@@ -228,13 +233,13 @@ class Socket(asyncio.BufferedProtocol):
         return self._received - before[0] >= MOVES_BYTES or before[1] - unsent >= MOVES_BYTES
 
     def _unsent_bytes(self) -> int:
-        """What was written and the peer has not taken yet: here, and where it can be asked, in the system's buffer."""
+        """Bytes that the peer has not received yet: in the transport's buffer and, where known, in the system's."""
         if self._transport is None:
             return 0
         return self._transport.get_write_buffer_size() + _queued_by_system(self._transport.get_extra_info("socket"))
 
     def _give_up_strict_calls(self, now: float) -> None:
-        """Their replies still take their places in the order, but nobody waits for them any more."""
+        """Fails strict calls past their deadline. Their replies keep their places in the order and are dropped."""
         for position, (on_reply, deadline, is_strict) in enumerate(self._pending):
             if is_strict and deadline <= now:
                 self._pending[position] = (_drop_reply, float("inf"), False)
@@ -262,7 +267,7 @@ def pack(*words: Any) -> bytes:
 
 
 def _settle(future: asyncio.Future[Any], reply: Any) -> None:
-    """The on_reply of a call that somebody awaits. A cancelled call's reply is dropped here, in its own place."""
+    """The on_reply of ask(). Drops the reply of a cancelled call, in its place in the order."""
     if future.done():
         return
     if isinstance(reply, ChasquiError):
@@ -272,16 +277,16 @@ def _settle(future: asyncio.Future[Any], reply: Any) -> None:
 
 
 def _drop_reply(reply: Any) -> None:
-    """Nobody waits for it any more."""
+    """The on_reply of a call that was given up."""
 
 
 def _queued_by_system(sock: socket.socket | None) -> int:
-    """Bytes that the system holds for the peer. Only Linux says so; elsewhere what it holds counts as sent."""
+    """Bytes in the system's send buffer. Only Linux reports them; elsewhere they count as sent."""
     if sock is None or not sys.platform.startswith("linux"):
         return 0
     queued = array("i", [0])
     try:
         fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, queued)
-    except OSError:  # of a kind that is not asked such things, or closed meanwhile
+    except OSError:  # a kind of socket without this call, or closed meanwhile
         return 0
     return queued[0]

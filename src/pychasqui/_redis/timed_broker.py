@@ -61,5 +61,5 @@ class TimedBroker(Broker):
         begun = monotonic()
         try:
             yield
-        finally:  # a call that fails may take longest of all
+        finally:  # failed calls count: they may take the longest
             self._sinks.record(RedisAnswered(command, monotonic() - begun))

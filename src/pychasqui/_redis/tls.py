@@ -1,8 +1,8 @@
 """The TLS context that a rediss:// URL asks for.
 
-It trusts the system's authorities, or the ones that the URL names and no others. It checks the certificate and the host
-name unless the URL switches that off, and speaks TLS 1.2 or newer. No error shows the value of an option: it may hold
-the password of a key.
+It trusts the system's authorities, or only those that the URL names. It checks the certificate and the host name unless
+the URL switches that off, and uses TLS 1.2 or newer. No error shows the value of an option, which may be the password
+of a key.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ T = TypeVar("T")
 
 _VERIFY_MODES = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 _OLDEST = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
-_VERSIONS = _OLDEST | {
-    str(int(version)): version for version in _OLDEST.values()
-}  # as the numbers of Python's ssl, too
+_VERSIONS = _OLDEST | {str(int(version)): version for version in _OLDEST.values()}  # also the numbers of Python's ssl
 _SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
 def make_context(options: Mapping[str, str]) -> ssl.SSLContext:
-    """Build the context from the ssl_ options of a URL."""
+    """Builds the context from the ssl_ options of a URL."""
     context = _with_authorities(options)
     mode = _choose(options, "ssl_cert_reqs", _VERIFY_MODES, "required")
     context.check_hostname = _choose(options, "ssl_check_hostname", _SWITCH, "true") and mode is not ssl.CERT_NONE
@@ -38,14 +36,14 @@ def make_context(options: Mapping[str, str]) -> ssl.SSLContext:
             context.set_ciphers(options["ssl_ciphers"])
     if "ssl_certfile" in options or "ssl_keyfile" in options:
         with _naming("ssl_certfile, ssl_keyfile or ssl_password"):
-            # An empty password for a key that needs one: OpenSSL would ask on the terminal if there were none at all.
+            # An empty password and not None: without a password OpenSSL would prompt on the terminal.
             password = options.get("ssl_password", "")
             context.load_cert_chain(options.get("ssl_certfile", ""), options.get("ssl_keyfile"), password)
     return context
 
 
 def unchecked(context: ssl.SSLContext) -> str:
-    """What this context does not check, and which option says so; empty if it checks everything."""
+    """Says what this context does not check, and which option switched it off; empty if it checks everything."""
     if context.verify_mode is ssl.CERT_NONE:
         return "the certificate is not checked (ssl_cert_reqs=none)"
     return "" if context.check_hostname else "the certificate's host name is not checked (ssl_check_hostname=false)"
@@ -60,7 +58,7 @@ def _with_authorities(options: Mapping[str, str]) -> ssl.SSLContext:
 
 @contextmanager
 def _naming(option: str) -> Iterator[None]:
-    """Turn an error of the ssl module into one that names the option. Its own texts hold no values."""
+    """Turns an error of the ssl module into one that names the option and shows no value."""
     try:
         yield
     except (OSError, ValueError, TypeError) as error:
@@ -78,7 +76,7 @@ def _choose(options: Mapping[str, str], option: str, choices: Mapping[str, T], d
 
 
 def _read_flags(options: Mapping[str, str], option: str) -> ssl.VerifyFlags:
-    """The flags of Python's ssl.VerifyFlags by their names, with commas between them."""
+    """Reads names of ssl.VerifyFlags, separated by commas."""
     flags = ssl.VerifyFlags(0)
     for name in filter(None, map(str.strip, options.get(option, "").split(","))):
         if name not in ssl.VerifyFlags.__members__:

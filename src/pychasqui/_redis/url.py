@@ -1,7 +1,7 @@
-"""Reads a redis://, rediss:// or unix:// URL, and refuses one that could be read in two ways.
+"""Reads a redis://, rediss:// or unix:// URL, and refuses an ambiguous one.
 
-No error in here shows any part of the URL: what looks like a port, a database or the name of an option may be a part of
-a password that nobody has percent-encoded. For the same reason no error has another one behind it.
+No error of this module shows any part of the URL: what looks like a port, a database or an option may be part of a
+password that was not percent-encoded. For the same reason no error has a cause.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 6379
 MAX_DB = 2**31 - 1
 
-# A name, an IPv4 address, or an IPv6 address in brackets; then perhaps a port.
-_PLACE = re.compile(r"(?P<host>\[[0-9A-Za-z:.%_-]+\]|[\w.-]*)(:(?P<port>[0-9]{0,5}))?")
+# A name, an IPv4 address, or an IPv6 address in brackets; then an optional port.
+_HOST_AND_PORT = re.compile(r"(?P<host>\[[0-9A-Za-z:.%_-]+\]|[\w.-]*)(:(?P<port>[0-9]{0,5}))?")
 
 
 class Secret(str):
-    """A str that shows nothing of itself where Python shows the locals of a function."""
+    """A str whose repr hides it, for tracebacks that show local variables."""
 
     __slots__ = ()
 
@@ -63,9 +63,9 @@ class RedisUrl:
 
 
 def read_url(url: str) -> RedisUrl:
-    """Read a URL. One without a scheme is a redis:// URL."""
+    """Reads a URL. A URL without a scheme counts as redis://."""
     if not url.isprintable():
-        _refuse("it holds a control character, which must be percent-encoded")
+        _refuse("it contains a control character, which must be percent-encoded")
     scheme, found, rest = url.partition("://")
     if not found:
         scheme, rest = "redis", url
@@ -110,7 +110,7 @@ def _decoded(text: str) -> str:
 
 
 def _read_options(query: str) -> dict[str, str]:
-    """The options by their names. An empty one counts as not given."""
+    """Returns the options by name. An empty option counts as not given."""
     options: dict[str, str] = {}
     for position, (name, value) in enumerate(parse_qsl(query, keep_blank_values=True), start=1):
         if name not in OPTIONS:
@@ -126,7 +126,7 @@ def _read_options(query: str) -> dict[str, str]:
 
 
 def _read_address(address: str) -> tuple[str, int]:
-    found = _PLACE.fullmatch(address)
+    found = _HOST_AND_PORT.fullmatch(address)
     if found is None:
         _refuse("behind the name and password, host:port is expected, and the port must be a number")
     port = int(found["port"] or DEFAULT_PORT)
@@ -141,7 +141,7 @@ def _read_path(path: str) -> str:
     if decoded.strip("/") == "":
         _refuse("it names no socket: unix:///run/redis.sock")
     if not decoded.isprintable():
-        _refuse("the path of its socket holds a control character")
+        _refuse("the path of its socket contains a control character")
     return decoded
 
 

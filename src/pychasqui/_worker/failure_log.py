@@ -1,6 +1,6 @@
-"""Logs failures: the first of a kind with the handler's own frames, the next ones as a count every PERIOD_S.
+"""Logs failures of handlers: the first of a kind with its frames, the next ones as a count every PERIOD_S.
 
-Ten thousand failures a second make a few lines, and a handler that fails for the first time is not overlooked.
+Ten thousand failures a second make a few lines, and the first failure of each kind is always logged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Repeats:
 
 
 class FailureLog:
-    """A job name, an error type and the line that raised make a kind. `call_later` is the event loop's."""
+    """Failures are of one kind if job name, error type and raising line are equal. `call_later` is the event loop's."""
 
     def __init__(self, call_later: Callable[[float, Callable[[], None]], Any]) -> None:
         self._call_later = call_later
@@ -62,13 +62,13 @@ class FailureLog:
 
     def _begin(self, kind: FailureKind, job: Delivery, failure: Failure) -> None:
         if not self._repeats:
-            self._call_later(PERIOD_S, self._look_back)
+            self._call_later(PERIOD_S, self._sum_up_again)
         others = "failures of other kinds"
-        what = others if kind is _OTHERS else f"{printable(job.name)!r} has failed by {printable(failure.error_type)}"
+        what = others if kind is _OTHERS else f"{printable(job.name)!r} has failed with {printable(failure.error_type)}"
         self._repeats[kind] = _Repeats(what)
 
     def sum_up(self) -> None:
-        """Logs the count of each kind since the last line, and forgets a kind that has not come again."""
+        """Logs the count of each kind since its last line, and forgets a kind that has not occurred since."""
         for kind, repeats in list(self._repeats.items()):
             if not repeats.count:
                 del self._repeats[kind]
@@ -76,12 +76,12 @@ class FailureLog:
             log.warning("%s: %d more times within %g s", repeats.what, repeats.count, PERIOD_S)
             repeats.count = 0
 
-    def _look_back(self) -> None:
+    def _sum_up_again(self) -> None:
         self.sum_up()
         if self._repeats:
-            self._call_later(PERIOD_S, self._look_back)
+            self._call_later(PERIOD_S, self._sum_up_again)
 
 
 def describe(failure: Failure) -> str:
-    """Type and text of an error, for a log line."""
+    """Returns type and text of an error for a log line."""
     return printable(f"{failure.error_type}: {failure.text}" if failure.text else failure.error_type)

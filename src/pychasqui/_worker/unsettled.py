@@ -1,7 +1,6 @@
-"""Unsettled: outcomes of one kind that Redis does not know of yet, with their own pauses after an error.
+"""Unsettled: outcomes of one kind that Redis has not confirmed yet, with their own pauses after an error.
 
-A refusal of retries must hold up neither acks nor burials, and a job that is refused alone must not hold up the others
-of its kind.
+If Redis refuses retries, acks and burials must go on; if it refuses one job, the other jobs of its kind must go on.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ log = logging.getLogger("chasqui.worker")
 
 T = TypeVar("T")
 
-REFUSED_BYTES = 64 * 2**20  # up to this, jobs that Redis refuses do not stop the reading of others
+REFUSED_BYTES = 64 * 2**20  # up to this size, jobs that Redis refuses do not stop the reader
 
 
 class Unsettled(Generic[T]):
@@ -31,13 +30,13 @@ class Unsettled(Generic[T]):
         self.waiting: list[T] = []
         self.refused: list[T] = []
         self.bytes = 0  # of both lists, for kinds that count it
-        self.is_refused = False  # the last call was refused in a way that another try does not solve
+        self.is_refused = False  # the last call got an error that another attempt does not solve
         self._outage = Outage(
-            f"worker {consumer} cannot {what}, keeps trying, and leaves them pending meanwhile",
+            f"worker {consumer} cannot {what}; they stay pending, and it keeps trying",
             f"worker {consumer} can {what} again",
         )
         self._refusals = Outage(
-            f"worker {consumer} cannot {what} of which Redis refuses some, keeps trying, and leaves them pending",
+            f"worker {consumer} cannot {what}, some of which Redis refuses; these stay pending, and it keeps trying",
             f"worker {consumer} can {what} again, all of them",
         )
         self._not_before = 0.0
@@ -47,12 +46,15 @@ class Unsettled(Generic[T]):
         return len(self.waiting) + len(self.refused)
 
     def held(self) -> list[T]:
-        """All of them. Another thread calls it, too: a copy is one step, and one of them has an outcome that moves."""
+        """Returns all outcomes. The heartbeat's thread calls it, too.
+
+        A copy is one step, so an outcome that moves between the lists meanwhile is in at least one copy.
+        """
         return [*self.refused.copy(), *self.waiting.copy(), *self.refused.copy()]
 
     @property
     def wait_s(self) -> float:
-        """Seconds until something can be sent; infinite if there is nothing."""
+        """Seconds until an outcome can be sent; infinite if there is none."""
         if self.waiting:
             at = self._not_before
         elif self.refused:
@@ -66,19 +68,19 @@ class Unsettled(Generic[T]):
         self.bytes += size
 
     def settle_first(self, count: int, *, unanswered: list[T], refused: list[T], freed_bytes: int) -> None:
-        """Redis has answered for the first ones that wait, except `unanswered`; it has refused `refused`."""
+        """Removes the first `count` of `waiting`, except `unanswered`; those in `refused` move to that list."""
         self.bytes -= freed_bytes
         self.refused += refused
-        self.waiting[:count] = unanswered  # in one step: the heartbeat's thread looks at it
+        self.waiting[:count] = unanswered  # in one step: the heartbeat's thread reads it
 
     def take_up_refused(self) -> None:
-        """Appends some of the refused to `waiting` if their pause is over."""
+        """Moves some of `refused` to `waiting` if their pause is over."""
         if self.refused and monotonic() >= self._again_at:
             self.waiting += self.refused[:OUTCOME_BATCH]
             del self.refused[:OUTCOME_BATCH]
 
     def answered(self, refused: list[T], refusal: str) -> None:
-        """Redis has answered for each of a batch; `refused` are no longer in `waiting`."""
+        """Notes that Redis has answered for each outcome of a batch; `refused` are no longer in `waiting`."""
         self._outage.end()
         self.is_refused, self._not_before = False, 0.0
         if refused:
@@ -87,7 +89,7 @@ class Unsettled(Generic[T]):
             self._refusals.end()
 
     def failed(self, error: RedisTrouble, pause_s: float | None = None) -> None:
-        """Redis has answered for none of a batch."""
+        """Notes that Redis has answered for no outcome of a batch; the next attempt follows after a pause."""
         if pause_s is None:
             pause_s = self._outage.pause_after(error)
             self.is_refused = action_for(error) is ErrorAction.FATAL
@@ -104,7 +106,7 @@ class UnsettledOutcomes:
         self.dead = Unsettled[Buried](consumer, "bury dead jobs")
 
     def count(self) -> int:
-        """How many there are, without those that Redis refuses, up to REFUSED_BYTES of them."""
+        """Counts the outcomes. Those that Redis refuses count only beyond REFUSED_BYTES."""
         count = len(self.done.waiting) + len(self.done_by_script.waiting)
         for moves in (self.failed, self.dead):
             if moves.bytes > REFUSED_BYTES:
@@ -114,7 +116,7 @@ class UnsettledOutcomes:
         return count
 
     def held(self) -> dict[bytes, int]:
-        """The entry id of each, with the number of its delivery. Also called from the heartbeat's thread."""
+        """Returns the entry id of each outcome with its delivery number. The heartbeat's thread calls it, too."""
         held = {job.entry_id: job.number for job in (*self.done.waiting.copy(), *self.done_by_script.waiting.copy())}
         held.update((job.entry_id, job.delivery) for job in self.failed.held())
         held.update((job.entry_id, job.delivery) for job in self.dead.held())

@@ -142,7 +142,7 @@ def build(
         max_payload_bytes=config.max_payload_bytes,
         max_attempts=config.max_attempts,
         on_rejected=failures.rejected,
-        on_exhausted=logs.known_meanwhile(config.queue_name, failures.exhausted),
+        on_exhausted=logs.bind_job_to_call(config.queue_name, failures.exhausted),
     )
     threads = None if is_async(config.handler) else Threads(config.handler, config.concurrency)
     lanes = Lanes(
@@ -150,7 +150,7 @@ def build(
         shared,
         on_start=None if event_writer is None else event_writer.started,
         on_done=acker.done,
-        on_failed=logs.known_meanwhile(config.queue_name, failures.failed),
+        on_failed=logs.bind_job_to_call(config.queue_name, failures.failed),
         decode=decoder.decode_late,
         is_abandoned=is_abandoned,
     )
@@ -253,7 +253,7 @@ def _observed(config: WorkerConfig, connector: Connector, handler: RunHandler) -
     if tracing is not None:
         me = (config.group, config.consumer_id)
         handler = tracing.processing(SpanOrigin(config.queue_name, connector.server, *me, config.max_attempts), handler)
-    return logs.known_from_here(config.queue_name, handler)
+    return logs.bind_job_to_context(config.queue_name, handler)
 
 
 def _given_jobs(handler: Callable[[Job], Awaitable[Any]], reporter: JobReporter) -> RunHandler:

@@ -1,4 +1,4 @@
-"""The option --redis-url, which every command that takes one has in the same way."""
+"""The option --redis-url, the same for every command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def redis_url_option(*, variables: list[str], default: str | None, about: str) -> Callable[[F], F]:
-    """The option. `variables` are those of the environment that it is taken from otherwise."""
+    """Makes the option. `variables` are the environment variables that it falls back to."""
 
     def warn(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
         is_typed = context.get_parameter_source("redis_url") is ParameterSource.COMMANDLINE
@@ -47,5 +47,5 @@ def _holds_password(url: str) -> bool:
 
 
 def default_of(constructor: Callable[..., Any], option: str) -> Any:
-    """The default of an option that the command passes on."""
+    """Returns the default of a constructor's parameter, for the command line option of the same name."""
     return inspect.signature(constructor).parameters[option].default

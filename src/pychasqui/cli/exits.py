@@ -1,4 +1,4 @@
-"""How the command ends: what its exit codes mean, and how an error becomes one line and one of them."""
+"""Exit codes, and how an error becomes one line on standard error and an exit code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from ..errors import ChasquiError, RedisTrouble, ServerNotFound, printable
 
 MAX_ERROR_CHARS = 4000
-LINE_END = "\n"  # an error of several lines is ours: what others have written in it is escaped before
+LINE_END = "\n"  # only our own text has line ends: text of others inside it is escaped before
 
 
 class ExitCode(IntEnum):
@@ -25,7 +25,7 @@ class ExitCode(IntEnum):
 
 
 class CommandFailure(click.ClickException):
-    """The end of a command: a line for standard error and an exit code."""
+    """Ends a command with a line on standard error and an exit code."""
 
     def __init__(self, message: str, code: int = ExitCode.FAILED) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ def exit_code_of(error: ChasquiError) -> ExitCode:
 
 
 def run_to_exit_code(command: Callable[[], Any]) -> int:
-    """Run it. Errors that are meant for users end as a line; any other is a bug and keeps its traceback."""
+    """Runs a command; returns its exit code. Errors for users become one line; any other is a bug and is raised."""
     try:
         code = command()
     except ChasquiError as error:

@@ -19,7 +19,7 @@ from .loops import choose_loop
 log = logging.getLogger("chasqui.exporter")
 
 PORT = 9401
-TIMEOUT_S = 3.0  # less than a page may take: a scrape is answered also while Redis is away
+TIMEOUT_S = 3.0  # less than a page may take, so that a scrape is answered while Redis is unreachable
 
 
 @click.command()
@@ -39,9 +39,9 @@ TIMEOUT_S = 3.0  # less than a page may take: a scrape is answered also while Re
 def exporter(queues: tuple[str, ...], redis_url: str, host: str, port: int) -> None:
     """Serve the state of queues to Prometheus.
 
-    Serves /metrics: jobs in each state, the age of the oldest, pauses, workers, repeatables. Redis is asked when a page
-    is, but not more than once a second. /healthz answers as long as the process does, /readyz as long as Redis does.
-    One exporter is enough for all workers of a queue. There is no password on it: let only Prometheus reach it.
+    Serves /metrics: jobs in each state, the age of the oldest, pauses, workers, repeatables. A request
+    for a page asks Redis, at most once a second. /healthz is 200 while the process runs, /readyz while Redis answers.
+    One exporter is enough for all workers of a queue. It has no password: let only Prometheus reach it.
 
     SIGINT (Ctrl-C) or SIGTERM end it with exit code 0.
     """
@@ -62,17 +62,17 @@ async def _serve(queues: list[Queue], host: str, port: int) -> None:
         exporter = await stack.enter_async_context(QueueExporter(queues, metrics_host=host, metrics_port=port))
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
-        await _greet(queues[0])
+        await _check_redis(queues[0])
         click.echo(banner(queues, f"http://{host}:{exporter.metrics_port}"), err=True)
         await ended.wait()
 
 
-async def _greet(queue: Queue) -> None:
-    """Logs that Redis is away, which may pass; raises errors that do not pass."""
+async def _check_redis(queue: Queue) -> None:
+    """Logs that Redis is unreachable, which may pass; raises permanent errors."""
     try:
         await queue.is_paused()
     except (ConnectionLost, CommandTimeout) as error:
-        log.warning("chasquimq_queue_up is 0 until Redis is there: %s", error)
+        log.warning("Redis cannot be reached; chasquimq_queue_up is 0 until it answers: %s", error)
 
 
 def banner(queues: list[Queue], address: str) -> str:

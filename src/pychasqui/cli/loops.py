@@ -1,4 +1,4 @@
-"""Which event loop a command runs on."""
+"""Chooses the event loop that a command runs on."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from .exits import run_to_exit_code
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a command lives, and what the list of commands says of it."""
+    """The module and function of a command, and its line in the list of commands."""
 
     module: str
     name: str
@@ -30,7 +30,7 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name and summary alone until one is called."""
+    """A group that imports a command only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

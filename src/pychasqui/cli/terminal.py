@@ -1,4 +1,4 @@
-"""What the terminal can show. rich is an extra, and is imported only here and where a console is given."""
+"""Makes rich consoles. rich is an extra: it is imported only here and in code that has got a console."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def live_console() -> Console | None:
-    """Standard error, if it is a terminal where a line can be drawn over and rich is there to do it."""
+    """Returns a console on standard error if rich is installed and the terminal can redraw a line, else None."""
     try:
         from rich.console import Console
     except ImportError:

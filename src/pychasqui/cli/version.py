@@ -1,4 +1,4 @@
-"""`chasqui version`: what to put into a bug report."""
+"""`chasqui version`: shows the versions to put into a bug report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def version(as_json: bool) -> None:
 
 
 def gather() -> dict[str, str | None]:
-    """Name and version of each part; None for one that is not installed."""
+    """Returns the version of each part by name; None for a part that is not installed."""
     return {
         "pychasqui": __version__,
         "wire_format": WIRE_FORMAT,

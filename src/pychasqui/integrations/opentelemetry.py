@@ -1,8 +1,7 @@
-"""The spans of queues and workers, for OpenTelemetry. Imported only where that is in use.
+"""OpenTelemetry: makes the spans of queues and workers. Imported only if OpenTelemetry is in use.
 
-add() makes a span `send mails`, add_bulk() one for all its jobs; each run of a job makes a span `process mails`.
-Whatever goes wrong in here leaves a line in the log and the job untraced. `integrations/opentelemetry.py` is the door
-to it for users; it stands down here because queues and workers look for it by themselves.
+add() makes a span `send mails`, add_bulk() one span for all its jobs; each run of a job makes a span `process mails`.
+An error of the tracing library is logged, and the job goes on without a span.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from ..tracing import RunHandler, SentJobs, SpanOrigin
 
 log = logging.getLogger("chasqui.tracing")
 
-# The extras, and what they are called elsewhere.
+# The keys of the extras that hold the W3C traceparent and tracestate.
 TRACE_PARENT, TRACE_STATE = "t", "ts"
 MAX_STATE_CHARS = 512
 MAX_EXTRAS_BYTES = 4096
@@ -42,7 +41,7 @@ Attributes = dict[str, str | int]
 
 
 def detect() -> OpenTelemetry | None:
-    """Traces for the provider that is set; None if there is none, or it wants nothing of us."""
+    """Returns tracing for the global provider; None if none is set, or the environment disables this package."""
     if "chasqui" in os.environ.get("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "").replace(" ", "").split(","):
         return None
     provider = trace.get_tracer_provider()
@@ -52,12 +51,12 @@ def detect() -> OpenTelemetry | None:
 
 
 class OpenTelemetry:
-    """Makes the spans of queues and workers.
+    """Makes the spans of queues and workers. Pass it as `tracing` to Queue and Worker.
 
-    provider      where they go; without one, to the global provider
-    trace_parent  "child": a job's runs are part of the trace that added it, so that one trace shows a request and all
-                  that came of it. "link": each run is a trace of its own with a link to where it was added, as the
-                  conventions prefer; better where jobs are added in bulk or run days later.
+    provider      the provider that gets the spans; by default the global one
+    trace_parent  "child": the runs of a job belong to the trace that added it, so one trace shows a request and its
+                  jobs. "link": each run starts a new trace with a link to the span that added the job, as the
+                  conventions prefer; better for jobs that are added in bulk or run days later.
     """
 
     def __init__(self, provider: TracerProvider | None = None, *, trace_parent: TraceParent = "child") -> None:
@@ -66,7 +65,7 @@ class OpenTelemetry:
         self._is_child = trace_parent == "child"
         self._tracer = trace.get_tracer("pychasqui", __version__, provider)
         self._wire = TraceContextTextMapPropagator()
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     @contextmanager
     def sending(self, origin: SpanOrigin, sent_jobs: SentJobs) -> Iterator[bytes]:
@@ -82,7 +81,7 @@ class OpenTelemetry:
     def processing(self, origin: SpanOrigin, handler: RunHandler) -> RunHandler:
         async def run(job: Delivery) -> Any:
             span = self._start_run(origin, job)
-            # The context is this job's own and ends with it, so there is nothing to detach.
+            # Each job has its own context, which ends with the job, so nothing is detached.
             contexts.attach(trace.set_span_in_context(span))
             try:
                 return await handler(job)
@@ -97,7 +96,7 @@ class OpenTelemetry:
     def _start_run(self, origin: SpanOrigin, job: Delivery) -> Span:
         sender = self._sender(job)
         links = [] if sender is None or self._is_child else [Link(trace.get_current_span(sender).get_span_context())]
-        # Without a sender a trace of its own: what the worker was started in has nothing to do with it.
+        # Without a sender the run starts a new trace: the context in which the worker was started is unrelated.
         parent = sender if sender is not None and self._is_child else Context()
         return self._start(origin, "process", SpanKind.CONSUMER, _run_attributes(origin, job), parent, links)
 
@@ -116,7 +115,7 @@ class OpenTelemetry:
                 f"{operation} {origin.queue_name}", parent, kind, attributes, links=links or ()
             )
         except BaseException:  # noqa: BLE001  a foreign sampler or processor may raise anything
-            self._complain("a span could not be started; jobs go on without, and this is said once")
+            self._log_once("a span could not be started; jobs go on without spans; this is logged once")
             return trace.INVALID_SPAN
 
     def _extras(self, span: Span) -> bytes:
@@ -129,7 +128,7 @@ class OpenTelemetry:
         return encode_extras(**{TRACE_PARENT: carrier["traceparent"]}, **more)
 
     def _sender(self, job: Delivery) -> Context | None:
-        """The context that the job was added in; None if it has none. Anybody may have written it."""
+        """Returns the trace context in which the job was added; None if it has none, or an invalid one."""
         if not 0 < len(job.extras) <= MAX_EXTRAS_BYTES:
             return None
         try:
@@ -143,7 +142,7 @@ class OpenTelemetry:
         return context if trace.get_current_span(context).get_span_context().is_valid else None
 
     def _fail(self, span: Span, error: BaseException) -> None:
-        """What went wrong, within bounds: an error may quote all of a job's data."""
+        """Adds the error to the span, cut to a bound: its text may quote all of a job's data."""
         try:
             if not span.is_recording():
                 return
@@ -153,17 +152,17 @@ class OpenTelemetry:
             span.record_exception(error, {"exception.message": text, "exception.stacktrace": stack})
             span.set_status(Status(StatusCode.ERROR, f"{class_name(error)}: {text}"))
         except BaseException:  # noqa: BLE001  a foreign __cause__ may raise anything
-            self._complain("a span does not say how its job failed; this is said once")
+            self._log_once("the error of a job could not be added to its span; this is logged once")
 
     def _end(self, span: Span) -> None:
         try:
             span.end()
         except BaseException:  # noqa: BLE001  a foreign processor may raise anything
-            self._complain("a span could not be ended and may be lost; this is said once")
+            self._log_once("a span could not be ended and may be lost; this is logged once")
 
-    def _complain(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def _log_once(self, text: str) -> None:
+        if text not in self._logged:
+            self._logged.add(text)
             log.warning(text, exc_info=True)
 
 
@@ -211,7 +210,7 @@ def _run_attributes(origin: SpanOrigin, job: Delivery) -> Attributes:
 
 
 class TraceFilter(logging.Filter):
-    """Gives records the `trace_id` and `span_id` of the span that they are logged in, beside logs.JobFilter."""
+    """Adds the `trace_id` and `span_id` of the current span to log records. Use it together with logs.JobFilter."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         context = trace.get_current_span().get_span_context()

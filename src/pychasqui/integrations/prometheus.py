@@ -1,11 +1,11 @@
-"""Metrics for programs that have a `prometheus_client` registry of their own. Needs the extra `prometheus`.
+"""Adds the metrics to a `prometheus_client` registry. Needs the extra `prometheus`.
 
     sink = PrometheusSink("emails")
     REGISTRY.register(SinkCollector(sink))
     worker = Worker("emails", handle, metrics=sink)
 
 PrometheusSink counts in plain ints and renders them itself; SinkCollector gives a registry the same numbers. A program
-without a registry needs none of this: `Worker(metrics_port=...)` and QueueExporter serve pages by themselves.
+without a registry does not need this module: `Worker(metrics_port=...)` and QueueExporter serve pages themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RENDER_ATTEMPTS = 5
 
 
 class SinkCollector(Collector):
-    """Gives a registry the numbers of one PrometheusSink, or of one for each queue."""
+    """Gives a registry the numbers of one or more PrometheusSinks, one for each queue."""
 
     def __init__(self, *sinks: PrometheusSink) -> None:
         self._sinks = sinks
@@ -34,7 +34,7 @@ class SinkCollector(Collector):
         families: dict[str, Metric] = {}
         for sink in self._sinks:
             for family in text_string_to_metric_families(_render(sink)):
-                if family.name in families:  # a registry wants each name once
+                if family.name in families:  # a registry takes each name once
                     families[family.name].samples.extend(family.samples)
                 else:
                     families[family.name] = family
@@ -42,7 +42,7 @@ class SinkCollector(Collector):
 
 
 def _render(sink: PrometheusSink) -> str:
-    """A registry may collect in a thread, while the event loop adds a label to a metric: then it renders again."""
+    """Renders again if the event loop has added a label meanwhile: a registry may collect in another thread."""
     for _ in range(RENDER_ATTEMPTS - 1):
         try:
             return sink.render()
