@@ -13,6 +13,7 @@ from tests.support.server import RedisServer
 
 CLUSTER = ("--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
 PATIENCE_S = 20
+REFUSED = "ttempted to access|rehashing"  # Redis and Valkey, and Redis 8 if some of several keys are here
 
 
 @pytest.fixture
@@ -32,6 +33,7 @@ def moving() -> Iterator[Group]:
         group = Group(client)
         group.create()
         client.zadd(KEYS.delayed, {"later": 9e15})
+        client.set(KEYS.unique("half"), "d", ex=60)  # one of the keys of that job is here, the others are not
         slot = client.execute_command("CLUSTER KEYSLOT", KEYS.stream)
         client.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", other)
         yield group
@@ -40,9 +42,11 @@ def moving() -> Iterator[Group]:
 def test_a_script_is_refused_before_it_writes(moving: Group) -> None:
     (entry_id,) = moving.deliver_to("a")
     before = moving.holds
-    with pytest.raises(redis.ResponseError, match="attempted to"):
+    with pytest.raises(redis.ResponseError, match=REFUSED):
         moving.ack_unique((entry_id, "job"))
-    with pytest.raises(redis.ResponseError, match="attempted to"):
+    with pytest.raises(redis.ResponseError, match=REFUSED):
+        moving.ack_unique((entry_id, "half"))
+    with pytest.raises(redis.ResponseError, match=REFUSED):
         moving.move_delayed("cancel", "job")
     assert (moving.stream, moving.holds) == ([entry_id], before)
     assert moving.delayed == {b"later": 9e15}

@@ -1,6 +1,8 @@
--- Returns whether a reply says that this node of a cluster does not have a key, as while its slot moves.
+-- Returns whether a reply says that this node of a cluster does not have a key, as while its slot moves. Redis and Valkey
+-- say "attempted to access a non local key", and Redis 8 something else if only some of several keys are here.
 local function is_elsewhere(reply)
-  return type(reply) == 'table' and reply.err ~= nil and string.find(reply.err, 'attempted to', 1, true) ~= nil
+  local why = type(reply) == 'table' and reply.err or ''
+  return string.find(why, 'ttempted to access', 1, true) ~= nil or string.find(why, 'rehashing', 1, true) ~= nil
 end
 
 -- Touches keys that are not in KEYS, before the first write. Returns the error if one of them is on another node: the
