@@ -508,6 +508,23 @@ class TestBounds:
         assert answers == [0, 1]
         assert group.holds == dict.fromkeys(abandoned, Hold(HEIR, 0)) | {held: Hold("a", 1)}
 
+    def test_reports_from_before_a_second_loss_do_not_count(self, group: Group) -> None:
+        """Another worker has read since it reported, and keeps those entries."""
+        abandoned = group.deliver_to("dead", 1200)
+        (held,) = group.deliver_to("a")
+        lose_group(group, "a", "b")
+        assert group.rebuild_group("b") == 0
+        assert group.rebuild_group("a", {held: 1}) == 0  # the group is there, and not all is handed over
+        (read_since,) = group.deliver_to("b")
+        lose_group(group, "a", "b")
+        assert group.rebuild_group("a", {held: 1}) == 0
+        assert not group.exists  # it waits for what the other worker holds now
+        while not group.rebuild_group("b", {read_since: 1}):
+            pass
+        holds = group.holds
+        assert (holds[held], holds[read_since]) == (Hold("a", 1), Hold("b", 1))
+        assert {holds[entry_id].owner for entry_id in abandoned} == {HEIR}
+
     def test_entries_added_meanwhile_are_read_as_new(self, group: Group) -> None:
         _, held = self._lose_group(group, 700)
         group.rebuild_group("a", {held: 1})

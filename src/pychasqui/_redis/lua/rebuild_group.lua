@@ -38,7 +38,7 @@ local length = call('XLEN', stream)
 local about = length > 0 and call('XINFO', 'STREAM', stream)
 -- Workers of other groups may be in the same list and never report: nobody waits past the longest lease.
 local longest = call('ZREVRANGE', workers, 0, 0, 'WITHSCORES')[2]
-local until_ms = call('HGET', reports, 'until')
+local until_ms, unfinished = call('HGET', reports, 'until'), call('HGET', reports, 'start')
 call('PERSIST', reports)
 if length == 0 then
   call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
@@ -47,6 +47,12 @@ if length == 0 then
 end
 local refused = server_refusal_of_rebuild()
 if refused then return refused end
+
+-- The group has vanished again before all was handed over: what workers reported before is out of date, they have read since.
+if unfinished and unfinished ~= '' then
+  call('DEL', reports)
+  until_ms = nil
+end
 
 local now_ms = server_time_ms(math.floor)
 until_ms = until_ms or longest or 0
