@@ -267,3 +267,5 @@ class TestLife:
         troubles = [ConnectionLost("cut"), ReplyError("OOM full"), ReplyError("READONLY replica"), ReplyError("NOAUTH")]
         broker.troubles = list(troubles)
         await self.run_until(promoter_of(broker), lambda: bool(broker.asked("promote")) and not broker.troubles)
+        assert broker.troubles == []
+        assert broker.asked("promote")

@@ -41,11 +41,17 @@ STEADY_S = 2.0  # after a socket has worked for this long, the pauses start smal
 _WRITE_PROBE = ("EVAL", "#!lua\nreturn 0", 0)
 
 
-class MasterSearch:
-    """Whether a server at this address has refused a call as the wrong server. Shared by a Connector's connections."""
+class RoleCheck:
+    """Whether a new connection must check that its server accepts writes: one at this address was not the master.
+
+    A Connector's connections share it.
+    """
 
     def __init__(self) -> None:
-        self.is_on = False
+        self.is_required = False
+
+    def require(self) -> None:
+        self.is_required = True
 
 
 def _without_echo(reply: ReplyError) -> str:
@@ -65,7 +71,7 @@ class Connection:
         timeout_s: float = 10.0,
         on_down: Callable[[Exception], None] | None = None,
         on_up: Callable[[], None] | None = None,
-        master_search: MasterSearch | None = None,
+        role_check: RoleCheck | None = None,
     ) -> None:
         self.timeout_s = timeout_s
         self.socket: Socket | None = None  # set while connected
@@ -76,7 +82,7 @@ class Connection:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening: asyncio.Task[ChasquiError | None] | None = None
         self._trouble: ChasquiError | None = None  # why the last attempt failed
-        self._master_search = master_search or MasterSearch()
+        self._role_check = role_check or RoleCheck()
         self._backoff = GrowingPause()
         self._opened_at = 0.0
         self._untried: Endpoint | None = None  # the endpoint of the very first attempt
@@ -201,7 +207,7 @@ class Connection:
         if socket.refused_by is None or asyncio.get_running_loop().time() - self._opened_at >= STEADY_S:
             self._backoff.reset()
         if socket.refused_by is not None and action_for(socket.refused_by) is ErrorAction.RECONNECT:
-            self._master_search.is_on = True
+            self._role_check.require()
 
     def _take(self, socket: Socket) -> None:
         if self.socket is not None:
@@ -225,7 +231,7 @@ class Connection:
         _, socket = await endpoint.open(partial(Socket, loop))
         try:
             socket.dialect = await self._shake_hands(socket, endpoint)
-            if self._master_search.is_on:
+            if self._role_check.is_required:
                 await self._check_accepts_writes(socket)
         except BaseException:
             socket.drop(ConnectionLost("the handshake failed"))

@@ -12,7 +12,7 @@ from .. import embedded
 from ..errors import InvalidArgument
 from ..metrics import GuardedSinks
 from .broker import Broker
-from .connection import Connection, MasterSearch
+from .connection import Connection, RoleCheck
 from .endpoint import CredentialProvider, Endpoint, parse_endpoint
 from .keys import Keys
 from .timed_broker import make_broker
@@ -34,7 +34,7 @@ class Connector:
         self._embedded: embedded.EmbeddedServer | None = None
         self._is_down = False
         self._is_left = False
-        self._master_search = MasterSearch()
+        self._role_check = RoleCheck()
         self._endpoint: Endpoint | None = None
         if not isinstance(url, str) or not embedded.is_embedded(url):
             self._endpoint = parse_endpoint(
@@ -77,7 +77,7 @@ class Connector:
             timeout_s=timeout_s,
             on_down=self._log_down,
             on_up=self._log_up,
-            master_search=self._master_search,
+            role_check=self._role_check,
         )
 
     async def _find_resp2(self) -> Endpoint:
