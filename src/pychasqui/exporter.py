@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from contextlib import nullcontext
 from http import HTTPStatus
 from types import TracebackType
 from typing import Self
@@ -17,6 +18,7 @@ from typing import Self
 from ._core import checks, defaults
 from ._http.server import Answer, HttpServer, SharedPage
 from ._http.text_format import CONTENT_TYPE, Metric, label, render
+from ._worker.signals import caught_signals
 from .errors import InvalidArgument, RedisTrouble
 from .queue import Queue
 
@@ -27,7 +29,8 @@ SERVED_FOR_S = 1.0
 
 
 class QueueExporter:
-    """`await exporter.render()` asks Redis and returns the text; `async with exporter:` serves it at /metrics.
+    """`await exporter.render()` asks Redis and returns the text; `await exporter.run()` serves it at /metrics until
+    stop(), `async with exporter:` beside other things.
 
     It also serves /healthz, which is 200 while the event loop runs, and /readyz, which is 200 while Redis answers.
     """
@@ -42,18 +45,32 @@ class QueueExporter:
         self._shared = [SharedPage(self._answer, SERVED_FOR_S), SharedPage(self._readyz, SERVED_FOR_S)]
         metrics, readyz = self._shared
         self._server = HttpServer(host, port, {"/metrics": metrics, "/healthz": _healthz, "/readyz": readyz})
+        self._stopped = asyncio.Event()
 
     @property
     def metrics_port(self) -> int:
         """The port that it listens on; after start() it is never 0."""
         return self._server.port
 
+    async def run(self, *, handle_signals: bool = False) -> None:
+        """Serves the pages until stop().
+
+        handle_signals  whether SIGINT and SIGTERM stop it, too, in place of what the program does about them. Only in
+                        the main thread, and only in this process: a forked child gets back what was there before.
+        """
+        checks.check_bool("handle_signals", handle_signals)
+        with caught_signals(lambda _: self._stopped.set()) if handle_signals else nullcontext():
+            async with self:
+                await self._stopped.wait()
+
     async def start(self) -> None:
         """Starts to serve the pages. Safe to call twice."""
+        self._stopped.clear()
         await self._server.start()
 
     async def stop(self) -> None:
         """Stops serving. Safe to call twice."""
+        self._stopped.set()
         await self._server.stop()
         for page in self._shared:
             page.forget()

@@ -71,6 +71,11 @@ class Queue(OfficialNames):
         return self._config.name
 
     @property
+    def redis_address(self) -> str:
+        """Where Redis is: the URL without its password."""
+        return str(self._connector)
+
+    @property
     def is_closed(self) -> bool:
         return self._is_closed
 

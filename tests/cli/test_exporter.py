@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 
@@ -50,6 +51,40 @@ async def test_the_exporter_serves_the_state_of_queues_until_a_signal_ends_it(
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (0, "")
     assert "Traceback" not in err
+
+
+FORKING = """
+import os, signal, sys, threading, time
+from pychasqui.cli.main import main
+
+def fork_and_end_the_child():
+    while signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, signal.SIG_IGN):
+        time.sleep(0.01)
+    child = os.fork()
+    if not child:
+        print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
+        signal.pause()
+        os._exit(9)
+    time.sleep(0.2)
+    os.kill(child, signal.SIGTERM)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+threading.Thread(target=fork_and_end_the_child, daemon=True).start()
+sys.exit(main())
+"""
+
+
+def test_signals_of_a_forked_child_do_not_end_the_exporter(start: Chasqui, redis_url: str):
+    """As of a library that the program loads, such as a pool of processes."""
+    command = (sys.executable, "-P", "-W", "ignore", "-c", FORKING)
+    process = start("exporter", "mail", "--port", "0", command=command, REDIS_URL=redis_url)
+    where = address(process)
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["True\n", "-15\n"]
+    assert ask(f"{where}/healthz") == (200, "ok\n")
+    process.terminate()
+    process.communicate(timeout=20)
+    assert process.returncode == 0
 
 
 def test_a_redis_that_is_away_is_reported_without_the_password(start: Chasqui):

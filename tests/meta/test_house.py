@@ -92,6 +92,23 @@ def test_the_check_sees_the_import_of_a_private_module() -> None:
     assert list(private_imports(tree)) == ["pychasqui._core.ids", "_redis.keys", "._wire", "pychasqui._http.server.A"]
 
 
+def private_attributes(tree: ast.Module) -> Iterator[str]:
+    """Each `x._y` where x is neither self nor cls."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and re.match(r"_(?!_)", node.attr) and not is_own(node):
+            yield ast.unparse(node)
+
+
+def test_the_command_line_reads_no_private_attribute() -> None:
+    files = {file: tree for file, tree in TREES.items() if file.startswith("cli/")}
+    assert [f"{file}: {name}" for file, tree in files.items() for name in private_attributes(tree)] == []
+
+
+def test_the_check_sees_the_read_of_a_private_attribute() -> None:
+    tree = ast.parse("class A:\n    def f(self, b):\n        self._b = b\n        return b._c, b.d()._e, b.__doc__\n")
+    assert sorted(private_attributes(tree)) == ["b._c", "b.d()._e"]
+
+
 TESTS = Path(__file__).parents[1]
 TEST_NAMES = {
     node.name: path.relative_to(TESTS).as_posix()

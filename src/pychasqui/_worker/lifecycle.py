@@ -36,6 +36,11 @@ class Lifecycle:
         return self._queue_name
 
     @property
+    def redis_address(self) -> str:
+        """Where Redis is: the URL without its password."""
+        return str(self._connector)
+
+    @property
     def is_running(self) -> bool:
         return self._main is not None and not self._main.done()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from contextlib import AsyncExitStack
 
 import click
@@ -55,16 +54,15 @@ def exporter(queues: tuple[str, ...], redis_url: str, host: str, port: int) -> N
 
 
 async def _serve(queues: list[Queue], host: str, port: int) -> None:
-    ended = asyncio.Event()
     async with AsyncExitStack() as stack:
         for queue in queues:
             await stack.enter_async_context(queue)
         exporter = await stack.enter_async_context(QueueExporter(queues, metrics_host=host, metrics_port=port))
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, ended.set)
         await _check_redis(queues[0])
+        serving = asyncio.create_task(exporter.run(handle_signals=True))
+        await asyncio.sleep(0)  # signals are caught before the banner says that it runs
         click.echo(banner(queues, f"http://{host}:{exporter.metrics_port}"), err=True)
-        await ended.wait()
+        await serving
 
 
 async def _check_redis(queue: Queue) -> None:
@@ -77,7 +75,7 @@ async def _check_redis(queue: Queue) -> None:
 
 def banner(queues: list[Queue], address: str) -> str:
     facts = {
-        "redis": queues[0]._connector,  # masks its password
+        "redis": queues[0].redis_address,
         "queues": ", ".join(queue.name for queue in queues),
         "metrics": f"{address}/metrics",
     }

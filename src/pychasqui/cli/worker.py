@@ -140,7 +140,7 @@ def _describe(value: Any) -> str:
 
 def banner(worker: Worker, loop: Loop) -> str:
     facts = {
-        "redis": worker._connector,  # masks its password
+        "redis": worker.redis_address,
         "queue": worker.queue_name,
         "concurrency": worker.concurrency,
         "consumer": worker.consumer_id,
