@@ -159,6 +159,26 @@ class TestEnds:
                 await bad.wait_for_result()
             assert await good.wait_for_result() == "good"
 
+    async def test_a_result_that_the_server_refuses_raises_result_not_stored_with_the_reason(
+        self, queue: Queue, redis_url: str, queue_name: str, server: RedisServer
+    ) -> None:
+        """The user may write everything but the result of one job."""
+        prefix = f"{{chasqui:{queue_name}}}:"
+        rights = [f"~{prefix}{name}" for name in ("[^r]*", "r[^e]*", "re[^s]*", "result:good")]
+        server.execute("ACL", "SETUSER", queue_name, "on", ">word", "+@all", "&*", *rights)
+        url = redis_url.replace("unix://", f"unix://{queue_name}:word@")
+        try:
+            async with Worker(queue_name, echo, redis_url=url, store_results=True):
+                for job_id in ("bad", "good", "bad"):
+                    job = await queue.add("echo", 1, job_id=job_id)
+                    if job_id == "good":
+                        assert await job.wait_for_result() == 1
+                        continue
+                    with pytest.raises(ResultNotStored, match=r"could not be stored: .*(key|perm)"):
+                        await job.wait_for_result()
+        finally:
+            server.execute("ACL", "DELUSER", queue_name)
+
     async def test_waiting_for_too_long_raises_timeout_error(self, queue: Queue) -> None:
         job = await queue.add("echo")
         started = monotonic()

@@ -272,9 +272,9 @@ class Group:
         assert isinstance(written, int)
         return written
 
-    def write_completed(self, *runs: CompletedRun, max_len: int = 1000, stored: int = 0) -> int:
+    def write_completed(self, *runs: CompletedRun, max_len: int = 1000, results: str = "") -> int:
         words = [word for run in runs for word in run]
-        event_words = self.run(scripts.WRITE_COMPLETED, [KEYS.events], max_len, stored, *words)
+        event_words = self.run(scripts.WRITE_COMPLETED, [KEYS.events], max_len, results, *words)
         assert isinstance(event_words, int)
         return event_words
 

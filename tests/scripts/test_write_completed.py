@@ -38,9 +38,48 @@ def test_an_active_event_that_exists_is_not_written_again(group: Group) -> None:
     ]
 
 
-def test_the_event_says_whether_results_are_stored(group: Group) -> None:
-    group.write_completed(CompletedRun("1", "mail"), CompletedRun("2"), stored=1)
+def test_the_event_says_that_its_result_is_stored(group: Group) -> None:
+    for job_id in ("1", "2"):
+        group.client.set(KEYS.result(job_id), b"result")
+    group.write_completed(CompletedRun("1", "mail"), CompletedRun("2"), results=KEYS.result(""))
     assert [event[-2:] for event in group.events] == [[b"stored", b"1"]] * 2
+    assert [group.result(job_id) for job_id in ("1", "2")] == [b"result", b"result"]
+
+
+def test_the_event_says_why_the_server_has_refused_the_result(group: Group) -> None:
+    """The ack that was to store it is not answered yet when the events are sent."""
+    group.client.set(KEYS.result("kept"), b"result")
+    runs = (CompletedRun("1", "mail", started=7), CompletedRun("2"), CompletedRun("kept"))
+    with group.as_user("+@all", f"~{KEYS.events}", f"~{KEYS.result('kept')}") as narrow:
+        narrow.write_completed(*runs, results=KEYS.result(""))
+    active, first, second, kept = group.events
+    assert active[1] == b"active"
+    assert first[:-1] == words("e completed id 1 ts 2000 n mail attempt 1 duration_us 500 stored 0 why")
+    assert second[:-1] == words("e completed id 2 ts 2000 attempt 1 duration_us 500 stored 0 why")
+    assert b"key" in first[-1]
+    assert kept[-2:] == [b"stored", b"1"]
+    assert group.result("kept") == b"result"
+
+
+def test_the_event_says_so_if_the_user_may_not_store_at_all(group: Group) -> None:
+    with group.as_user("+@all", "-set", "~*") as narrow:
+        narrow.write_completed(CompletedRun("1"), results=KEYS.result(""))
+    assert group.events[0][-4:-1] == [b"stored", b"0", b"why"]
+    assert group.keys == {KEYS.stream, KEYS.events}
+
+
+def test_a_result_whose_time_is_over_was_stored(group: Group) -> None:
+    group.write_completed(CompletedRun("1"), results=KEYS.result(""))
+    assert [event[-2:] for event in group.events] == [[b"stored", b"1"]]
+    assert group.keys == {KEYS.stream, KEYS.events}
+
+
+def test_a_user_without_the_right_to_look_changes_no_result(group: Group) -> None:
+    group.client.set(KEYS.result("1"), b"result")
+    with group.as_user("+@all", "-exists", "~*") as narrow:
+        narrow.write_completed(CompletedRun("1"), results=KEYS.result(""))
+    assert [event[-2:] for event in group.events] == [[b"stored", b"1"]]
+    assert (group.result("1"), group.client.pttl(KEYS.result("1"))) == (b"result", -1)
 
 
 def test_each_job_of_a_batch_has_its_own_events(group: Group) -> None:

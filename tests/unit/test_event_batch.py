@@ -21,6 +21,7 @@ from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
 FIRST: CompletedEvent = ("job-1", "mail", 1, 1000, 1250, 250_000)
 SECOND: CompletedEvent = ("job-2", "mail", 3, "", 1260, 1000)
 TIMEOUT = 10.0
+KEYS = Keys("q")
 
 
 class FakeSocket:
@@ -47,7 +48,7 @@ class Desk:
     def send(self, *, others: list[Event] | None = None, completed: list[CompletedEvent] | None = None) -> None:
         written = lambda count, trouble: self.written.append((count, trouble))  # noqa: E731
         batch = EventBatch(1000, written, others or [], completed or [], has_results=True)
-        send_events(cast(Socket, self.socket), "stream", batch, TIMEOUT)
+        send_events(cast(Socket, self.socket), KEYS, batch, TIMEOUT)
 
 
 @pytest.fixture
@@ -57,15 +58,15 @@ def desk() -> Desk:
 
 def test_completed_jobs_leave_in_one_call(desk: Desk) -> None:
     desk.send(completed=[FIRST, SECOND])
-    words = b"1000 1 job-1 mail 1 1000 1250 250000 job-2 mail 3".split()
-    expected = [b"EVALSHA", WRITE_COMPLETED.hash, b"1", b"stream", *words, b"", b"1260", b"1000"]
+    words = b"1000 {chasqui:q}:result: job-1 mail 1 1000 1250 250000 job-2 mail 3".split()
+    expected = [b"EVALSHA", WRITE_COMPLETED.hash, b"1", KEYS.events.encode(), *words, b"", b"1260", b"1000"]
     assert desk.socket.sent == [expected]
 
 
 def test_other_events_leave_first_each_with_its_number_of_words(desk: Desk) -> None:
     desk.send(others=[Event("drained", at_ms=5), Event("active", "job-1", "mail", at_ms=6)], completed=[FIRST])
     others, completed = desk.socket.sent
-    assert others[:5] == [b"EVALSHA", WRITE_EVENTS.hash, b"1", b"stream", b"1000"]
+    assert others[:5] == [b"EVALSHA", WRITE_EVENTS.hash, b"1", KEYS.events.encode(), b"1000"]
     assert others[5:12] == [b"6", b"e", b"drained", b"id", b"", b"ts", b"5"]
     assert others[12:] == b"8 e active id job-1 ts 6 n mail".split()
     assert completed[1] == WRITE_COMPLETED.hash

@@ -83,7 +83,7 @@ class Broker(PendingCalls, DelayedCalls):
         if socket.dialect.xackdel:
             asked = socket.ask(pack(b"XACKDEL", self._keys.stream, group, b"IDS", len(ids), *ids), deadline)
             if events is not None:
-                send_events(socket, self._keys.events, events(), deadline)
+                send_events(socket, self._keys, events(), deadline)
             codes = read_codes(await asked, len(ids))
             if codes.count(1) < len(ids):
                 # The group was rebuilt meanwhile, so they are not pending; but they are done and must not come again.
@@ -156,7 +156,7 @@ class Broker(PendingCalls, DelayedCalls):
         if socket is None:
             batch.on_written(len(batch.others) + len(batch.completed), ConnectionLost("the connection is lost"))
         else:
-            send_events(socket, self._keys.events, batch, self._connection.deadline())
+            send_events(socket, self._keys, batch, self._connection.deadline())
 
     def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: OnReply) -> None:
         """Store how far a job is. Nobody waits for it."""

@@ -76,7 +76,7 @@ class RedisCalls:
             socket = await self._connection.ready(give_up_at)
             asked = socket.ask(script.pack(socket, keys, arguments), self._connection.deadline())
             if events is not None:
-                send_events(socket, self._keys.events, events(), self._connection.deadline())
+                send_events(socket, self._keys, events(), self._connection.deadline())
             try:
                 return await asked
             except ReplyError as error:

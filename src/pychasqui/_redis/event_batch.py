@@ -11,6 +11,7 @@ from .._wire.event import CompletedEvent, Event, completed_words, joined
 from ..errors import ConnectionLost, RedisTrouble, ReplyError
 from . import scripts
 from .error_actions import ErrorAction, action_for
+from .keys import Keys
 from .socket import Socket
 
 OnWritten = Callable[[int, RedisTrouble | None], None]  # gets how many events, and why they are lost if they are
@@ -24,7 +25,7 @@ class EventBatch:
     on_written: OnWritten
     others: list[Event] = field(default_factory=list)
     completed: list[CompletedEvent] = field(default_factory=list)
-    has_results: bool = False  # the results of the completed jobs are stored
+    has_results: bool = False  # the results of the completed jobs are stored, unless the server refuses them
 
 
 # Events that belong to a call are asked for when the call is sent, not before: as long as an ack waits for its
@@ -32,13 +33,15 @@ class EventBatch:
 EventsOnSend = Callable[[], EventBatch]
 
 
-def send_events(socket: Socket, stream: str, batch: EventBatch, deadline: float) -> None:
+def send_events(socket: Socket, keys: Keys, batch: EventBatch, deadline: float) -> None:
     """Write the events in this turn's write, or drop them if the server is slow to take what is written."""
+    stream = keys.events
     if batch.others:
         words = (batch.max_len, *joined(*batch.others))
         _send(socket, scripts.WRITE_EVENTS, stream, words, deadline, partial(batch.on_written, len(batch.others)))
     if batch.completed:
-        words = (batch.max_len, *completed_words(batch.completed, has_results=batch.has_results))
+        result_prefix = keys.result("") if batch.has_results else ""
+        words = (batch.max_len, *completed_words(batch.completed, result_prefix=result_prefix))
         _send(socket, scripts.WRITE_COMPLETED, stream, words, deadline, partial(batch.on_written, len(batch.completed)))
 
 

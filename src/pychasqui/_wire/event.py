@@ -60,9 +60,9 @@ def unstored_event(job_id: str, job_name: str, attempt: int, duration_us: int, w
 CompletedEvent: TypeAlias = tuple[str, str, int, int | str, int, int]
 
 
-def completed_words(completed: Iterable[CompletedEvent], *, has_results: bool) -> Iterable[str | int]:
-    """The arguments of write_completed.lua behind the length of the stream."""
-    return chain((int(has_results),), chain.from_iterable(completed))
+def completed_words(completed: Iterable[CompletedEvent], *, result_prefix: str) -> Iterable[str | int]:
+    """The arguments of write_completed.lua behind the length of the stream. Without results the prefix is empty."""
+    return chain((result_prefix,), chain.from_iterable(completed))
 
 
 def failed_event(job_id: str, job_name: str, run: FailedRun, at_ms: int) -> Event:
