@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Any
 
 from ._core.checks import check_int
+from ._core.limits import MAX_U64
 from ._redis.dlq import DlqBroker
 from ._redis.replies import Entry
 from ._wire.dead_letter import DeadJob, read_dead_letter
@@ -29,7 +30,6 @@ __all__ = ["DeadJob", "DeadLetters"]
 PAGE = 200
 FIRST_PAGE = 25  # later pages depend on the size of the letters on this one
 PAGE_BYTES = 1024 * 1024  # about how much one call reads or replays
-MAX_U64 = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from typing import Any, Self, Unpack
 from ._core import checks
 from ._core.config import takes_fields_of
 from ._core.options import JobOptions, read_delay, refuse_beside_repeat, refuse_unknown
+from ._core.repeat_pattern import MissedFiresPolicy, RepeatPattern
+from ._core.retry_options import RetryOverride
 from ._producer.config import QueueConfig
 from ._producer.encoder import Encoder
 from ._producer.official_names import OfficialNames
@@ -27,8 +29,6 @@ from .job import Job
 from .metrics import GuardedSinks
 from .repeatables import Repeatables
 from .results import Results, all_or_first_error, decode_results
-from .retry import RetryOverride
-from .schedule import MissedFiresPolicy, RepeatPattern
 
 EVENTS_TIMEOUT_S = 7.0  # longer than a read of events blocks
 

@@ -10,13 +10,13 @@ from ._core.checks import check_int, check_job_name
 from ._core.defaults import MAX_PAYLOAD_BYTES
 from ._core.fire_plan import RepeatSpec, first_fire
 from ._core.options import Backoff
+from ._core.repeat_pattern import MissedFiresPolicy, RepeatPattern, next_fires, read_missed_fires, read_pattern
+from ._core.retry_options import RetryOverride, retry_override
 from ._redis.repeatables import RepeatablesBroker, Stored
 from ._wire.msgpack import decode_data, encode_data
 from ._wire.repeatable import decode_spec, encode_spec
 from ._wire.retry_override import decode_retry, encode_retry
 from .errors import DecodeError, InvalidArgument, InvalidType, PayloadTooLarge, RedisTrouble
-from .retry import RetryOverride, retry_override
-from .schedule import MissedFiresPolicy, RepeatPattern, next_fires, read_missed_fires, read_pattern
 
 MAX_KEY_BYTES = 1024
 STORE_ATTEMPTS = 20

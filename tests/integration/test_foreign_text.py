@@ -12,11 +12,11 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, JobFailed, Queue, QueueEvents, ReplyError, UnrecoverableError, Worker
+from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._wire.envelope import encode_envelope
 from pychasqui._wire.member import join_member
 from pychasqui._wire.msgpack import encode_data
 from pychasqui.cli.exits import run_to_exit_code
-from pychasqui.retry import BackoffSpec, RetryOverride
 from tests.support.fake_server import FakeServer, redis_that_says
 from tests.support.waiting import eventually
 

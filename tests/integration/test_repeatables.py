@@ -28,8 +28,8 @@ import redis.asyncio
 
 from pychasqui import BackoffSpec, InvalidArgument, Job, MissedFiresPolicy, Queue, RepeatPattern, Worker, next_fires
 from pychasqui._core.fire_plan import RepeatSpec
+from pychasqui._core.repeat_pattern import LAST_MS
 from pychasqui._wire.repeatable import encode_spec
-from pychasqui.schedule import LAST_MS
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
 

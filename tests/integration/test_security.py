@@ -11,7 +11,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, Queue, RepeatPattern, RetryPolicy, UnrecoverableError, Worker
-from pychasqui.retry import retry_delay_ms
+from pychasqui._core.retry_delay import retry_delay_ms
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import redis
 
+from pychasqui._core.retry_options import RetryOverride
 from pychasqui._wire.envelope import encode_envelope, encode_extras
 from pychasqui._wire.member import join_member
-from pychasqui.retry import RetryOverride
 from tests.scripts.group import HOUR_MS, KEYS, Group, Promoted, index_key, official_unique_key, unique_key
 from tests.support.server import RedisServer
 

@@ -21,11 +21,11 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 
 from pychasqui._core.defaults import MAX_PAYLOAD_BYTES
+from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._wire.envelope import decode_envelope, encode_envelope
 from pychasqui._wire.member import join_member, split_member
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui.errors import DecodeError
-from pychasqui.retry import BackoffSpec, RetryOverride
 
 PAYLOADS = [
     encode_data(data)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.failure import read_failure
 from pychasqui._core.limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
+from pychasqui._core.retry_options import RetryOverride
 from pychasqui._wire.dead_letter import dead_letter, read_dead_letter, rejected_letter
 from pychasqui._wire.envelope import decode_envelope
 from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.lanes import Lanes
-from pychasqui.retry import RetryOverride
 from tests.support.worker_parts import make_shared
 
 

@@ -17,6 +17,7 @@ import msgpack  # type: ignore[import-untyped]
 import msgspec
 import pytest
 
+from pychasqui._core.retry_options import KINDS, BackoffSpec, RetryOverride, retry_override
 from pychasqui._wire import envelope as codec
 from pychasqui._wire import msgpack_scan
 from pychasqui._wire.entry import decode_name
@@ -27,7 +28,6 @@ from pychasqui._wire.msgpack_scan import MAX_DEPTH, skip_value
 from pychasqui._wire.retry_override import decode_retry, encode_retry
 from pychasqui.errors import DecodeError, InvalidArgument, UnsupportedData
 from pychasqui.job import Job
-from pychasqui.retry import KINDS, BackoffSpec, RetryOverride, retry_override
 
 ADA = {"to": "ada"}
 LIST = [1, 2.5, None, True]

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pychasqui._core.defaults import MAX_PAYLOAD_BYTES
+from pychasqui._core.limits import MAX_U32, MAX_U64
+from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._wire.envelope import Envelope, _decode_unusual, decode_envelope, encode_envelope
 from pychasqui._wire.member import join_member, split_member
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui._wire.msgpack_scan import MAX_DEPTH, end_of_value, is_map
 from pychasqui.errors import DecodeError, PayloadTooLarge
-from pychasqui.retry import MAX_U32, MAX_U64, BackoffSpec, RetryOverride
 from tests.unit.fuzz_envelope import BOMBS, MAX_PEAK, MIB, READABLE, check, filled, inputs, peak_of
 
 TEXT = st.text(st.characters(codec="utf-8"))

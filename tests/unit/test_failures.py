@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from pychasqui._core.delivery import Delivery
+from pychasqui._core.retry_options import BackoffSpec, RetryOverride, RetryPolicy
 from pychasqui._redis.commands import Buried, Rescheduled
 from pychasqui._wire.envelope import decode_envelope, encode_extras, read_extra
 from pychasqui._wire.member import split_member
@@ -16,7 +17,6 @@ from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.failure_log import MAX_KINDS, FailureLog
 from pychasqui._worker.failures import LINES_A_SECOND, MAX_UNKNOWN_KINDS, FailureHandler, next_run
 from pychasqui.errors import RetryLater, UnrecoverableError
-from pychasqui.retry import BackoffSpec, RetryOverride, RetryPolicy
 from tests.support.clock import FakeClock
 
 POLICY = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=0)

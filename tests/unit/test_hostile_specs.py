@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pychasqui._core.fire_plan import GRACE_MS
+from pychasqui._core.repeat_pattern import LAST_MS
 from pychasqui._redis.repeatables import DueSpec, _count
 from pychasqui._wire.lenient import read_ms
 from pychasqui._worker.scheduler import _plan
 from pychasqui.errors import DecodeError
-from pychasqui.schedule import LAST_MS
 
 NOW = 1_800_000_000_000
 MAX_S = 0.5  # 0.05 where nothing else runs

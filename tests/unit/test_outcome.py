@@ -11,9 +11,9 @@ import pytest
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.failure import read_failure
 from pychasqui._core.outcome import Dead, FailedRun, Retry, failed_run, judge, runs_allowed
+from pychasqui._core.retry_options import BackoffSpec, RetryOverride, RetryPolicy
 from pychasqui._wire.msgpack import encode_data
 from pychasqui.errors import InvalidArgument, InvalidType, RetryLater, UnrecoverableError
-from pychasqui.retry import BackoffSpec, RetryOverride, RetryPolicy
 
 POLICY = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=0)
 

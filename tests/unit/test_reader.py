@@ -13,6 +13,7 @@ import pytest
 
 from pychasqui._core.defaults import READ_COUNT
 from pychasqui._core.delivery import Delivery
+from pychasqui._core.retry_options import RetryOverride
 from pychasqui._redis.replies import Bounds, Claimed
 from pychasqui._redis.socket import ReplyTooLarge
 from pychasqui._wire.envelope import encode_envelope, encode_extras
@@ -28,7 +29,6 @@ from pychasqui._worker.reclaimer import Reclaimer
 from pychasqui._worker.release import Releaser
 from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
 from pychasqui.metrics import ReaderBatch
-from pychasqui.retry import RetryOverride
 from tests.support.clock import FakeClock
 from tests.support.memory_broker import MemoryBroker
 from tests.support.worker_parts import make_shared

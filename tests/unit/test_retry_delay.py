@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pychasqui._core.limits import MAX_U32, MAX_U64
+from pychasqui._core.retry_delay import retry_delay_ms
+from pychasqui._core.retry_options import BackoffSpec, RetryPolicy
 from pychasqui.errors import InvalidArgument, InvalidType
-from pychasqui.retry import MAX_U32, MAX_U64, BackoffSpec, RetryPolicy, retry_delay_ms
 
 POLICY = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=0)
 

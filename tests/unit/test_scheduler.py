@@ -11,6 +11,7 @@ import pytest
 
 from pychasqui import MissedFiresPolicy, RepeatPattern
 from pychasqui._core.fire_plan import GRACE_MS, MAX_FIRES, RepeatSpec
+from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._redis.repeatables import MAX_SPEC_BYTES, Due, DueSpec, Fires, RepeatablesBroker
 from pychasqui._redis.replies import OtherLeader
 from pychasqui._wire.envelope import decode_envelope, read_extra
@@ -20,7 +21,6 @@ from pychasqui._wire.retry_override import encode_retry
 from pychasqui._worker import scheduler as module
 from pychasqui._worker.scheduler import BYTES_A_CALL, DECIDE_S, GATHER_S, JOBS_A_CALL, SchedulerService, _plan, in_calls
 from pychasqui.errors import DecodeError
-from pychasqui.retry import BackoffSpec, RetryOverride
 from tests.support.clock import FakeClock
 from tests.support.worker_parts import ignore_death
 

@@ -12,6 +12,7 @@ import pytest
 from pychasqui import MissedFiresPolicy, RepeatPattern
 from pychasqui._core.fire_plan import RepeatSpec
 from pychasqui._core.outcome import FailedRun
+from pychasqui._core.retry_options import BackoffSpec, RetryOverride
 from pychasqui._redis.keys import Keys
 from pychasqui._wire.dead_letter import read_dead_letter
 from pychasqui._wire.entry import may_be_unique, read_entry, read_fields
@@ -32,7 +33,6 @@ from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui._wire.repeatable import decode_spec, encode_spec
 from pychasqui._wire.worker_record import WorkerInfo, encode_worker, read_worker
 from pychasqui.errors import DecodeError
-from pychasqui.retry import BackoffSpec, RetryOverride
 from tests.support.server import PROJECT
 
 REFERENCE = PROJECT / "docs" / "reference"

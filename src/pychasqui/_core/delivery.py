@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ..retry import RetryOverride
+from .retry_options import RetryOverride
 
 
 class Delivery(msgspec.Struct, eq=False, gc=False):

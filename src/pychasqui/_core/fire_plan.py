@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..errors import InvalidType
-from ..schedule import MAX_U64, MissedFiresPolicy, RepeatPattern, next_fire
 from .checks import check_int
+from .limits import MAX_U64
+from .repeat_pattern import MissedFiresPolicy, RepeatPattern, next_fire
 
 # Twice what it takes until another leader fires after one has died, and less than an outage that anybody plans.
 GRACE_MS = 15_000

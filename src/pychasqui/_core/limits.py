@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+# Integers on the wire
+MAX_U32 = 2**32 - 1
+MAX_U64 = 2**64 - 1
+
 # Names and ids
 MAX_QUEUE_NAME_BYTES = 512
 MAX_NAME_BYTES = 256  # of a job's name

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from ..errors import LONGEST_DELAY_S, InvalidArgument, InvalidType
-from ..retry import BackoffSpec
+from .retry_options import BackoffSpec
 
 Backoff = int | BackoffSpec | Mapping[str, Any]
 Delay = float | datetime

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from ..errors import LONGEST_DELAY_S
-from ..retry import RetryPolicy, retry_delay_ms
 from .delivery import Delivery
 from .failure import Failure
+from .retry_delay import retry_delay_ms
+from .retry_options import RetryPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ import msgspec
 from .._core import checks, limits
 from .._core import ids as _ids
 from .._core.options import BULK_KEYS, PLAIN, UNIQUE, AddOptions, JobOptions, check_options
+from .._core.retry_options import retry_override
 from .._wire.envelope import encode_envelope, encode_new_jobs
 from .._wire.msgpack import encode_data
 from ..errors import ChasquiError, InvalidArgument, InvalidType, PayloadTooLarge
 from ..job import AddedJob, Job
-from ..retry import retry_override
 
 log = logging.getLogger("chasqui.queue")
 

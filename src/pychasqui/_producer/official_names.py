@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from .._core import checks
 from .._core.options import JobOptions
+from .._core.repeat_pattern import RepeatPattern
 from ..errors import InvalidArgument
 from ..job import Job
-from ..schedule import RepeatPattern
 
 if TYPE_CHECKING:
     from ..dlq import DeadLetters

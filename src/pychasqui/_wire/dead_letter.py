@@ -22,9 +22,8 @@ from typing import Any
 
 from .._core.delivery import Delivery
 from .._core.failure import Failure
-from .._core.limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
+from .._core.limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS, MAX_U32
 from ..errors import DecodeError
-from ..retry import MAX_U32
 from .entry import ENVELOPE, NAME, Entry, decode_name
 from .envelope import decode_envelope, encode_envelope
 from .lenient import LATEST_MS, read_entry_id, read_int, read_pairs, read_text

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from .._core.retry_options import RetryOverride, Unsigned32, Unsigned64
 from ..errors import DecodeError, InvalidArgument
-from ..retry import RetryOverride, Unsigned32, Unsigned64
 from .msgpack import DECODER_REFUSALS, decode_data, decode_unchecked, encode, encode_plain
 from .msgpack_scan import MAX_DEPTH, is_map, position_behind
 from .retry_override import PackedRetry, decode_retry, pack_retry, unpack_retry

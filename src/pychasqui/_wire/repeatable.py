@@ -14,8 +14,8 @@ from hashlib import sha1
 from typing import Any
 
 from .._core.fire_plan import RepeatSpec
+from .._core.repeat_pattern import MissedFiresPolicy, RepeatPattern
 from ..errors import DecodeError, InvalidArgument, InvalidType
-from ..schedule import MissedFiresPolicy, RepeatPattern
 from .msgpack import encode
 from .struct_reader import (
     NIL,

@@ -6,8 +6,8 @@ backoff    array: kind, delay_ms, max_delay_ms or nil, multiplier or nil, jitter
 
 from __future__ import annotations
 
+from .._core.retry_options import KINDS, BackoffSpec, RetryOverride, Unsigned32, Unsigned64
 from ..errors import DecodeError
-from ..retry import KINDS, BackoffSpec, RetryOverride, Unsigned32, Unsigned64
 from .msgpack import encode
 from .struct_reader import NIL, read_float, read_optional, read_struct, read_u32, read_u64, read_variant
 

@@ -12,8 +12,8 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
+from .._core.retry_options import Unsigned32, Unsigned64
 from ..errors import DecodeError
-from ..retry import Unsigned32, Unsigned64
 from .msgpack import DECODER_REFUSALS
 from .msgpack_scan import is_array, is_bin, is_map, is_str, read_head, skip_value
 

@@ -8,10 +8,10 @@ from uuid import uuid4
 
 from .._core import checks, defaults
 from .._core.config import Option, at_least, between, optional, unchecked
-from .._core.limits import MAX_RESULT_TTL_MS, MAX_TICK_MS, MAX_WORKER_LEASE_MS, MIN_WORKER_LEASE_MS
+from .._core.limits import MAX_RESULT_TTL_MS, MAX_TICK_MS, MAX_U32, MAX_WORKER_LEASE_MS, MIN_WORKER_LEASE_MS
+from .._core.retry_options import RetryPolicy
 from .._redis.endpoint import CredentialProvider
 from ..metrics import MetricsSink
-from ..retry import MAX_U32, RetryPolicy
 from ..tracing import TracingOption, check_tracing
 from .handlers import Handler, check_handler
 

@@ -9,14 +9,15 @@ from collections.abc import Callable
 from .._core import clock
 from .._core.delivery import Delivery
 from .._core.failure import Failure, read_failure
+from .._core.limits import MAX_U32
 from .._core.outcome import Retry, failed_run, judge
+from .._core.retry_options import KINDS, RetryPolicy
 from .._redis.commands import Buried, Rescheduled
 from .._wire.dead_letter import dead_letter, rejected_letter
 from .._wire.entry import read_name
 from .._wire.envelope import encode_envelope
 from .._wire.event import now_ms
 from .._wire.member import join_member
-from ..retry import KINDS, MAX_U32, RetryPolicy
 from .failure_log import FailureLog, describe
 
 log = logging.getLogger("chasqui.worker")

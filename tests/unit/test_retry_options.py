@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pychasqui._core.limits import MAX_U32, MAX_U64
+from pychasqui._core.retry_options import BackoffSpec, RetryOverride, retry_override
 from pychasqui.errors import InvalidArgument, InvalidType
-from pychasqui.retry import MAX_U32, MAX_U64, BackoffSpec, RetryOverride, retry_override
 
 
 class Patience(enum.IntEnum):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pychasqui import InvalidArgument, InvalidType, MissedFiresPolicy, RepeatPattern, next_fire, next_fires
 from pychasqui._core.fire_plan import RepeatSpec, default_key
-from pychasqui.schedule import LAST_MS, read_missed_fires, read_pattern
+from pychasqui._core.repeat_pattern import LAST_MS, read_missed_fires, read_pattern
 
 every, cron = RepeatPattern.every, RepeatPattern.cron
 skip, fire_once, fire_all = MissedFiresPolicy.skip, MissedFiresPolicy.fire_once, MissedFiresPolicy.fire_all

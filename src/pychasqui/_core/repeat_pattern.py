@@ -1,0 +1,180 @@
+"""When a repeatable fires: patterns, policies, and the next times of a pattern. Pure: no I/O, no clock.
+
+A pattern names *windows*, instants in milliseconds. `every` counts intervals from when the repeatable was stored or,
+if that is later, from its start. `cron` follows a wall clock; `cron_fires.py` has its rules. What a scheduler
+does about a window that is due is decided in `fire_plan.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import islice
+from typing import Any
+
+from ..errors import InvalidArgument, InvalidType
+from .checks import check_int
+from .cron import parse_cron
+from .cron_fires import next_cron_fire
+from .limits import MAX_U32, MAX_U64
+from .zones import find_zone
+
+# Windows after the year 9999 count as never; the score of a sorted set holds all milliseconds before it exactly.
+LAST_MS = 253_402_300_799_999
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatPattern:
+    """When to fire. Build it with `every()` or `cron()`; anything that could never fire is refused."""
+
+    kind: str
+    expression: str | None = None
+    tz: str | None = None
+    interval_ms: int | None = None
+
+    @staticmethod
+    def every(interval_ms: int | timedelta) -> RepeatPattern:
+        """Fires every `interval_ms`, the first time one interval after it was stored."""
+        if isinstance(interval_ms, timedelta):
+            interval_ms = _whole_milliseconds(interval_ms)
+        return RepeatPattern("every", interval_ms=interval_ms)
+
+    @staticmethod
+    def cron(expression: str, tz: str | None = None) -> RepeatPattern:
+        """Fires by a cron expression of 5 fields, 6 (seconds first) or 7 (years last), or by a nickname like @daily.
+
+        `tz` is an IANA name, an offset ("+02:00") or UTC.
+        """
+        return RepeatPattern("cron", expression, tz)
+
+    def __post_init__(self) -> None:
+        if self.kind == "every":
+            _refuse_given("every", expression=self.expression, tz=self.tz)
+            _keep(self, interval_ms=int(check_int("interval_ms", self.interval_ms, 1, MAX_U64)))
+        elif self.kind == "cron":
+            _refuse_given("cron", interval_ms=self.interval_ms)
+            if not isinstance(self.expression, str):
+                raise InvalidType(f"expression must be a str, not {type(self.expression).__name__}")
+            if self.tz is not None and not isinstance(self.tz, str):
+                raise InvalidType(f"tz must be a str or None, not {type(self.tz).__name__}")
+            parse_cron(self.expression)
+            find_zone(self.tz)
+            _keep(self, expression=str(self.expression), tz=None if self.tz is None else str(self.tz))
+        else:
+            raise InvalidArgument(f"kind of a repeat pattern must be 'every' or 'cron', not {self.kind!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        if self.kind == "every":
+            return {"kind": "every", "interval_ms": self.interval_ms}
+        pattern = {"kind": "cron", "expression": self.expression}
+        return pattern if self.tz is None else {**pattern, "tz": self.tz}
+
+
+@dataclass(frozen=True, slots=True)
+class MissedFiresPolicy:
+    """What to do about windows that passed while no scheduler was running. The default is `skip()`."""
+
+    kind: str
+    max_catchup: int | None = None
+
+    @staticmethod
+    def skip() -> MissedFiresPolicy:
+        """Fires none of them, and goes on with the first window that is still to come."""
+        return MissedFiresPolicy("skip")
+
+    @staticmethod
+    def fire_once() -> MissedFiresPolicy:
+        """Fires the oldest of them, for all."""
+        return MissedFiresPolicy("fire-once")
+
+    @staticmethod
+    def fire_all(max_catchup: int) -> MissedFiresPolicy:
+        """Fires each of them, the oldest first, up to `max_catchup`."""
+        return MissedFiresPolicy("fire-all", max_catchup)
+
+    def __post_init__(self) -> None:
+        if self.kind == "fire-all":
+            check_int("max_catchup", self.max_catchup, 1, MAX_U32)
+        elif self.kind in ("skip", "fire-once"):
+            _refuse_given(self.kind, max_catchup=self.max_catchup)
+        else:
+            raise InvalidArgument(
+                f"kind of a missed-fires policy must be 'skip', 'fire-once' or 'fire-all', not {self.kind!r}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind} if self.max_catchup is None else {"kind": self.kind, "max_catchup": self.max_catchup}
+
+
+def read_pattern(value: object) -> RepeatPattern:
+    """Checks a user's `repeat`: a pattern, or a mapping of its fields."""
+    if isinstance(value, RepeatPattern):
+        return value
+    return RepeatPattern(**_known("repeat", value, ("kind", "expression", "tz", "interval_ms")))
+
+
+def read_missed_fires(value: object) -> MissedFiresPolicy:
+    """Checks a user's `missed_fires`: a policy, a mapping of its fields, or None."""
+    if value is None:
+        return MissedFiresPolicy.skip()
+    if isinstance(value, MissedFiresPolicy):
+        return value
+    return MissedFiresPolicy(**_known("missed_fires", value, ("kind", "max_catchup")))
+
+
+def _known(what: str, value: object, names: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidType(
+            f"{what} must be an object of its class or a dict, not {type(value).__name__} {value!r}"[:300]
+        )
+    if unknown := value.keys() - set(names):
+        raise InvalidArgument(f"{what} has no {min(map(repr, unknown))}; its keys are {', '.join(names)}")
+    if "kind" not in value:
+        raise InvalidArgument(f"{what}['kind'] is required")
+    return dict(value)
+
+
+def _refuse_given(kind: str, **fields: object) -> None:
+    for name, value in fields.items():
+        if value is not None:
+            raise InvalidArgument(f"{name} is {value!r}, but {kind!r} has none")
+
+
+def _keep(value: object, **fields: object) -> None:
+    for name, content in fields.items():
+        object.__setattr__(value, name, content)
+
+
+def _whole_milliseconds(interval: timedelta) -> int:
+    milliseconds, rest = divmod(interval, timedelta(milliseconds=1))
+    if rest:
+        raise InvalidArgument(f"interval_ms is {interval}, must be whole milliseconds")
+    return milliseconds
+
+
+def next_fire(pattern: RepeatPattern, after_ms: int) -> int | None:
+    """Returns the first window strictly after that instant; None if there is none."""
+    check_int("after_ms", after_ms, 0)
+    if pattern.interval_ms is not None:
+        fire_ms = after_ms + pattern.interval_ms
+    else:
+        assert pattern.expression is not None
+        cron, zone = parse_cron(pattern.expression), find_zone(pattern.tz)
+        second = next_cron_fire(cron, zone, after_ms // 1000) if after_ms < LAST_MS else None
+        if second is None:
+            return None
+        fire_ms = second * 1000
+    return fire_ms if fire_ms <= LAST_MS else None
+
+
+def next_fires(pattern: RepeatPattern, n: int, after_ms: int) -> list[int]:
+    """Returns the first `n` windows strictly after that instant; fewer if the pattern has no more."""
+    return list(islice(_windows(pattern, after_ms), check_int("n", n, 0)))
+
+
+def _windows(pattern: RepeatPattern, after_ms: int) -> Iterator[int]:
+    fire_ms = next_fire(pattern, after_ms)
+    while fire_ms is not None:
+        yield fire_ms
+        fire_ms = next_fire(pattern, fire_ms)
