@@ -24,8 +24,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from pychasqui._core.limits import RELEASED
 from pychasqui._redis.broker import Broker
-from pychasqui._redis.commands import Buried, Rescheduled
 from pychasqui._redis.event_batch import EventBatch, EventsOnSend
+from pychasqui._redis.failed_jobs import Buried, Rescheduled
 from pychasqui._redis.reading import Reading, ReadRequest
 from pychasqui._redis.replies import Bounds, Claimed, OtherLeader, Promotion, Settled
 from pychasqui._wire.event import Event

@@ -10,8 +10,8 @@ import pytest
 
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.limits import ACK_BATCH, OUTCOME_BATCH, RESULT_BATCH_BYTES
-from pychasqui._redis.commands import Buried, Rescheduled
 from pychasqui._redis.event_batch import EventBatch
+from pychasqui._redis.failed_jobs import Buried, Rescheduled
 from pychasqui._redis.replies import Settled
 from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.acker import MOVES_AT_ONCE, Acker

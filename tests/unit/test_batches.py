@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pychasqui._core.limits import OUTCOME_BATCH, OUTCOME_BYTES
-from pychasqui._redis.commands import Buried, Rescheduled
+from pychasqui._redis.failed_jobs import Buried, Rescheduled
 from pychasqui._worker.acker import MOVES_AT_ONCE, cut_batches
 from tests.support.outcomes import buried, rescheduled
 

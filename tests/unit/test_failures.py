@@ -10,7 +10,7 @@ import pytest
 
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride, RetryPolicy
-from pychasqui._redis.commands import Buried, Rescheduled
+from pychasqui._redis.failed_jobs import Buried, Rescheduled
 from pychasqui._wire.envelope import decode_envelope, encode_extras, read_extra
 from pychasqui._wire.member import split_member
 from pychasqui._wire.msgpack import encode_data

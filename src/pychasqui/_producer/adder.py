@@ -115,7 +115,7 @@ class Adder:
     ) -> asyncio.Future[str]:
         """Add a batch that is taken whole, if there is room for `room_for` jobs (0: without asking).
 
-        The answer is a letter for each job.
+        The answer is a status for each job.
         """
         batch = PendingBatch(loop.time() + self._timeout_s, room_for, self._max_stream_len if room_for else 0)
         waiter: asyncio.Future[str] = loop.create_future()

@@ -7,11 +7,9 @@ from collections import Counter
 from typing import Any
 
 from .._core.options import PLAIN, AddOptions
-from .._redis.adding import read_added, read_added_with_options, read_numbered_add
+from .._redis.replies import FULL, NEW, read_added, read_added_with_options, read_numbered_add
 from ..errors import ChasquiError, QueueFull
 from ..metrics import JobsAdded
-
-NEW, DUPLICATE, REPLACED, FULL = "n", "d", "r", "f"  # what became of a job, as add_with_options.lua says it
 
 
 class PendingBatch:
@@ -85,13 +83,13 @@ class PendingBatch:
         self.is_in_doubt = True
 
     def settle(self, reply: int | bytes) -> None:
-        """How many plain jobs were taken from the front, or a letter for each job; the others found no room."""
-        letters = _letters(reply)
+        """How many plain jobs were taken from the front, or a status for each job; the others found no room."""
+        statuses = _statuses(reply)
         if self.is_bulk:
-            self._answer(self.waiters[0], letters if letters and FULL not in letters else FULL)
+            self._answer(self.waiters[0], statuses if statuses and FULL not in statuses else FULL)
             return
         for position, waiter in enumerate(self.waiters):
-            self._answer(waiter, letters[position] if position < len(letters) else FULL)
+            self._answer(waiter, statuses[position] if position < len(statuses) else FULL)
 
     def _answer(self, waiter: asyncio.Future[str], answer: str) -> None:
         if waiter.done():
@@ -103,19 +101,19 @@ class PendingBatch:
 
     def added(self, reply: int | bytes) -> list[JobsAdded]:
         """What is in Redis now that was not before, by name and mode."""
-        letters = _letters(reply)
+        statuses = _statuses(reply)
         if self.options is None:
-            plain = Counter(self.names[: len(letters)])
+            plain = Counter(self.names[: len(statuses)])
             return [JobsAdded(count, "now", name.decode()) for name, count in plain.items()]
         new = Counter(
             (name, bool(options.due))
-            for letter, name, options in zip(letters, self.names, self.options, strict=True)
-            if letter == NEW
+            for status, name, options in zip(statuses, self.names, self.options, strict=True)
+            if status == NEW
         )
         return [JobsAdded(count, "delayed" if due else "now", name.decode()) for (name, due), count in new.items()]
 
     def read(self, reply: Any) -> int | bytes | None:
-        """How many plain jobs were taken, or a letter for each job; None if this is no answer to this batch."""
+        """How many plain jobs were taken, or a status for each job; None if this is no answer to this batch."""
         if self.is_remembered:
             return read_numbered_add(reply)
         if self.options is None:
@@ -129,5 +127,5 @@ class PendingBatch:
                 waiter.set_exception(type(error)(*error.args))
 
 
-def _letters(reply: int | bytes) -> str:
+def _statuses(reply: int | bytes) -> str:
     return NEW * reply if isinstance(reply, int) else reply.decode()

@@ -13,13 +13,13 @@ from typing import Any, NoReturn
 from .._core import limits
 from .._core.options import PLAIN
 from .._redis.broker import Broker
+from .._redis.replies import NEW, REPLACED
 from ..errors import AddUnknown, ChasquiError
 from ..job import AddedJob, Job
 from ..metrics import Record
 from ..tracing import SentJobs, SpanOrigin, Tracing
 from .adder import Adder
 from .encoder import EncodedJob, Encoder, JobBatch, as_jobs
-from .pending_batch import NEW, REPLACED
 from .replicas import ReplicatedAdder
 
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import groupby
 from typing import Any
 from uuid import uuid4
 
 from .._core.limits import LEDGER_TTL_MS
 from .._core.options import AddOptions
+from .._wire.entry import ENVELOPE, NAME
 from ..errors import ChasquiError
 from . import scripts
-from .commands import NumberedAdd, job_arguments, options_arguments
 from .connection import Connection
 from .delayed import INDEX_KEPT_MS
 from .keys import Keys
@@ -23,21 +24,6 @@ from .replies import read_count
 from .socket import Socket, pack
 
 OnCount = Callable[[int | ChasquiError], None]
-
-
-def read_numbered_add(reply: Any) -> int | None:
-    """1 for the entry's id that XADD answers with; None if this is no answer to it."""
-    return 1 if type(reply) is bytes else None
-
-
-def read_added(reply: Any, jobs: int) -> int | None:
-    """How many of a batch add.lua took, from its front; None if this is no answer to it."""
-    return reply if type(reply) is int and 0 <= reply <= jobs else None
-
-
-def read_added_with_options(reply: Any, jobs: int) -> bytes | None:
-    """What became of each job, as add_with_options.lua says it; None if this is no answer to it."""
-    return reply if type(reply) is bytes and len(reply) == jobs else None
 
 
 class AddSession:
@@ -140,6 +126,51 @@ class Adds:
     async def delete_ledger(self) -> None:
         """For a producer that sends nothing again; otherwise the ledger's TTL ends it."""
         await self.connection.call("DEL", self.ledger)
+
+
+class NumberedAdd:
+    """XADD of one job with its producer's number, which the server remembers."""
+
+    # hot: on an idle machine hiredis.pack_command takes 8 us longer over it
+
+    def __init__(self, stream: str, producer: str) -> None:
+        def render(*words: str) -> bytes:
+            return b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in map(str.encode, words))
+
+        head = render("XADD", stream, "IDMP", producer).replace(b"%", b"%%")
+        job = head + b"$%d\r\n%b\r\n" + render("*", ENVELOPE.decode())
+        self._nameless = b"*8\r\n" + job + b"$%d\r\n%b\r\n"
+        self._named = b"*10\r\n" + job + b"$%d\r\n%b\r\n" + render(NAME.decode()) + b"$%d\r\n%b\r\n"
+
+    def pack(self, number: int, envelope: bytes, name: bytes) -> bytes:
+        digits = b"%d" % number
+        if name:
+            return self._named % (len(digits), digits, len(envelope), envelope, len(name), name)
+        return self._nameless % (len(digits), digits, len(envelope), envelope)
+
+
+def job_arguments(envelopes: list[bytes], names: list[bytes]) -> list[bytes | int]:
+    """Jobs as add.lua takes them: name, how many, envelope... for each run of jobs with one name."""
+    # hot: nearly every batch has one name; 1,000 arguments fewer are 0.3 us a job less, on both sides together
+    if names.count(names[0]) == len(names):
+        return [names[0], len(names), *envelopes]
+    arguments: list[bytes | int] = []
+    start = 0
+    for name, run in groupby(names):
+        end = start + sum(1 for _ in run)
+        arguments += (name, end - start, *envelopes[start:end])
+        start = end
+    return arguments
+
+
+def options_arguments(
+    envelopes: list[bytes], names: list[bytes], ids: list[str], options: list[AddOptions]
+) -> list[bytes | str | int]:
+    """Returns the jobs as add_with_options.lua takes them."""
+    arguments: list[bytes | str | int] = []
+    for envelope, name, job_id, own in zip(envelopes, names, ids, options, strict=True):
+        arguments += (name, envelope, job_id, *own)
+    return arguments
 
 
 def _answer_count(on_count: OnCount, reply: Any) -> None:

@@ -24,9 +24,9 @@ from ..errors import ConnectionLost, ReplyError
 from . import scripts
 from .adding import Adds
 from .command_replies import info_text, read_codes
-from .commands import Buried, Rescheduled
 from .delayed import INDEX_KEPT_MS, DelayedCalls
 from .event_batch import EventBatch, EventsOnSend, send_events
+from .failed_jobs import Buried, Rescheduled
 from .pending import PendingCalls
 from .reading import Reading, ReadRequest
 from .replies import Bounds, Claimed, Settled, read_count, read_new, read_settled

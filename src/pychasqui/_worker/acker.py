@@ -20,9 +20,9 @@ from .._core.limits import ACK_BATCH, OUTCOME_BATCH, OUTCOME_BYTES, REGROUP_S, R
 from .._core.printable import printable
 from .._core.user_objects import class_name, text_of
 from .._redis.broker import Broker
-from .._redis.commands import Buried, Rescheduled
 from .._redis.error_actions import ErrorAction, action_for
 from .._redis.event_batch import EventsOnSend
+from .._redis.failed_jobs import Buried, Rescheduled
 from .._redis.replies import LOST, MOVED, REFUSED, Settled
 from .._wire.msgpack import encode_data
 from ..errors import RedisTrouble

@@ -12,7 +12,7 @@ from .._core.failure import Failure, read_failure
 from .._core.limits import MAX_U32
 from .._core.outcome import Retry, failed_run, judge
 from .._core.retry_options import KINDS, RetryPolicy
-from .._redis.commands import Buried, Rescheduled
+from .._redis.failed_jobs import Buried, Rescheduled
 from .._wire.dead_letter import dead_letter, rejected_letter
 from .._wire.entry import read_name
 from .._wire.envelope import encode_envelope

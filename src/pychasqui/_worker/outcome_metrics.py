@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._core.outcome import FailedRun
-from .._redis.commands import Buried, Rescheduled
+from .._redis.failed_jobs import Buried, Rescheduled
 from ..metrics import DlqRouted, JobOutcome, Record, RetryScheduled
 
 

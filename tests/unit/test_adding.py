@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pychasqui._core.options import PLAIN, AddOptions
-from pychasqui._redis.commands import NumberedAdd, job_arguments, options_arguments
+from pychasqui._redis.adding import NumberedAdd, job_arguments, options_arguments
 from tests.support.outcomes import buried, rescheduled
 
 NAMES = st.sampled_from([b"", b"mail", b"report", b"3"])
