@@ -17,7 +17,7 @@ from pychasqui._wire.event import Event
 from pychasqui._worker.event_writer import GATHER_S, SETTLED_IN_S, EventWriter
 from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
 from tests.support.memory_broker import MemoryBroker
-from tests.support.worker_parts import ignore_death
+from tests.support.worker_parts import make_shared
 
 PATIENCE_S = 2.0
 DROPPED = "events are dropped; jobs go on"
@@ -26,7 +26,7 @@ DROPPED = "events are dropped; jobs go on"
 class EventWriterBench:
     def __init__(self, *, stores_results: bool = False) -> None:
         self.broker = MemoryBroker()
-        self.event_writer = EventWriter(self.broker, on_death=ignore_death, max_len=1000, stores_results=stores_results)
+        self.event_writer = EventWriter(self.broker, make_shared(), max_len=1000, stores_results=stores_results)
 
     @property
     def batches(self) -> list[EventBatch]:

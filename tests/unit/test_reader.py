@@ -23,8 +23,9 @@ from pychasqui._worker.group_recovery import GroupRecovery
 from pychasqui._worker.intake import Intake
 from pychasqui._worker.lanes import Lanes
 from pychasqui._worker.orphans import Orphans
+from pychasqui._worker.pending_entries import PendingEntries
 from pychasqui._worker.prefetch import MAX_UNSETTLED, WORTH_READING, Prefetch
-from pychasqui._worker.reader import Reader
+from pychasqui._worker.reader import Reader, ReadLimits
 from pychasqui._worker.reclaimer import Reclaimer
 from pychasqui._worker.release import Releaser
 from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
@@ -175,16 +176,18 @@ class ReaderBench:
         self.reader = Reader(
             broker,
             self.shared,
+            ReadLimits(block_ms=100, max_reply_bytes=32 * 2**20),
             helper=broker,
-            lanes=lanes,
             intake=self.intake,
             prefetch=self.prefetch,
-            orphans=self.orphans,
+            pending=PendingEntries(
+                self.shared,
+                intake=self.intake,
+                prefetch=self.prefetch,
+                orphans=self.orphans,
+                reclaimer=cast(Reclaimer, self.reclaimer),
+            ),
             releaser=releaser,
-            reclaimer=cast(Reclaimer, self.reclaimer),
-            block_ms=100,
-            max_reply_bytes=32 * 2**20,
-            on_drained=None,
         )
 
     def _note_batch(self, batch: ReaderBatch) -> None:

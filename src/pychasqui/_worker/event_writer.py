@@ -15,10 +15,10 @@ from time import monotonic
 from .._core.delivery import Delivery
 from .._redis.broker import Broker
 from .._redis.event_batch import EventBatch
-from .._wire.event import CompletedEvent, Event, active_event, unstored_event
+from .._wire.event import CompletedEvent, Event, active_event, drained_event, unstored_event
 from ..errors import RedisTrouble
 from .service import Service
-from .shared import OnDeath
+from .shared import Shared
 
 log = logging.getLogger("chasqui.worker")
 
@@ -31,8 +31,8 @@ class EventWriter(Service):
 
     title = "event writer"
 
-    def __init__(self, broker: Broker, *, on_death: OnDeath, max_len: int, stores_results: bool) -> None:
-        super().__init__(on_death)
+    def __init__(self, broker: Broker, shared: Shared, *, max_len: int, stores_results: bool) -> None:
+        super().__init__(shared.on_death)
         self.dropped = 0
         self._broker = broker
         self._max_len = max_len
@@ -40,6 +40,7 @@ class EventWriter(Service):
         self._started: list[Delivery] = []
         self._is_dropping = False
         self._epoch_s = time.time() - monotonic()
+        shared.drained.listen(self._write_drained)
 
     def started(self, job: Delivery) -> None:
         """Notes a job whose handler is about to be called; its event active follows."""
@@ -80,6 +81,9 @@ class EventWriter(Service):
         """Writes these events, behind the active events that are not written yet."""
         self.write_started()
         self._broker.write_events(EventBatch(self._max_len, self._see_written, events))
+
+    def _write_drained(self) -> None:
+        self.write([drained_event()])
 
     async def _run(self) -> None:
         while True:

@@ -26,6 +26,7 @@ class PrefetchRoom(NamedTuple):
     entries: int
     is_open: bool  # whether to ask now
     awaits_settling: bool  # whether it opens when Redis has answered for some outcomes
+    free_lanes: int
 
 
 class Prefetch:
@@ -52,6 +53,10 @@ class Prefetch:
         unsettled_bytes = self._entry_size.of(unsettled) if self._entry_size.is_known else 0
         return self._max_bytes - self._lanes.waiting_bytes - int(unsettled_bytes)
 
+    @property
+    def has_free_lane(self) -> bool:
+        return self._lanes.free > 0
+
     def bounds(self) -> Bounds:
         """How many bytes the next script may bring, and how large an entry may be."""
         return Bounds(max(1, min(self.bytes_left, PAGE_BYTES)), self._max_entry_bytes)
@@ -76,7 +81,8 @@ class Prefetch:
         lanes = self._lanes
         self._estimate.measure(lanes.finished, monotonic())
         ahead = self._estimate.ahead()
-        count = lanes.free + ahead
+        free = lanes.free
+        count = free + ahead
         # Half of what may wait is a good batch: smaller ones cost trips, larger ones let the inbox run dry.
         low_water = ahead // 2
         has_room = count > 0 and lanes.waiting <= low_water
@@ -84,7 +90,7 @@ class Prefetch:
             low_water = lanes.waiting // 2
         lanes.ask_for_more_at(low_water)
         awaits_settling = has_room and (is_full or self._unsettled_count() > MAX_UNSETTLED)
-        return PrefetchRoom(min(count, self._read_count), has_room and not awaits_settling, awaits_settling)
+        return PrefetchRoom(min(count, self._read_count), has_room and not awaits_settling, awaits_settling, free)
 
     def room_behind(self, coming: int) -> int:
         """How many entries to ask for behind those that have just come; 0 if a read is not worth it yet."""

@@ -1,16 +1,17 @@
 """Reads batches of entries for as long as there is room for them, and hands them to the intake.
 
-Claims and orphans go before new entries. Nothing is read while the queue is paused or the lease is over. The reader
-survives any trouble with Redis; only stop_reading() ends it.
+Entries that are pending already go before new ones. Nothing is read while the queue is paused or the lease is over. The
+reader survives any trouble with Redis; only stop_reading() ends it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
 from time import monotonic
+from typing import NamedTuple
 
 from .._core.limits import REGROUP_S
 from .._redis.broker import Broker
@@ -20,11 +21,9 @@ from .._redis.replies import Claimed, Entry
 from .._redis.socket import ReplyTooLarge
 from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
 from .intake import Intake
-from .lanes import Lanes
-from .orphans import Orphans
 from .outage import Outage
-from .prefetch import WORTH_READING, Prefetch
-from .reclaimer import Reclaimer
+from .pending_entries import PendingEntries
+from .prefetch import WORTH_READING, Prefetch, PrefetchRoom
 from .release import Releaser
 from .service import Service
 from .shared import Shared
@@ -38,6 +37,11 @@ STALE_S = 0.5  # jobs that wait here for this long while the lanes take none are
 LEASE_AWAITED_S = 1.0  # after an outage the heartbeat may take that much longer to reach Redis again
 
 
+class ReadLimits(NamedTuple):
+    block_ms: int  # how long a read waits for entries
+    max_reply_bytes: int  # a larger reply is given up
+
+
 class Reader(Service):
     """start() -> reads for ever -> stop_reading() ends the read that is under way and keeps what it brought."""
 
@@ -47,17 +51,13 @@ class Reader(Service):
         self,
         broker: Broker,
         shared: Shared,
+        limits: ReadLimits,
         *,
         helper: Broker,
-        lanes: Lanes,
         intake: Intake,
         prefetch: Prefetch,
-        orphans: Orphans,
+        pending: PendingEntries,
         releaser: Releaser,
-        reclaimer: Reclaimer,
-        block_ms: int,
-        max_reply_bytes: int,
-        on_drained: Callable[[], None] | None,
     ) -> None:
         super().__init__(shared.on_death)
         self._broker = broker
@@ -65,15 +65,12 @@ class Reader(Service):
         self._group, self._consumer = shared.group, shared.consumer
         self._lease, self._group_gone = shared.lease, shared.group_gone
         self._is_paused, self._may_have_orphans = shared.is_paused, shared.may_have_orphans
-        self._lanes = lanes
+        self._drained = shared.drained
         self._intake = intake
         self._prefetch = prefetch
-        self._orphans = orphans
+        self._pending = pending
         self._releaser = releaser
-        self._reclaimer = reclaimer
-        self._block_ms = block_ms
-        self._max_reply_bytes = max_reply_bytes  # a larger reply is given up
-        self._on_drained = on_drained
+        self._block_ms, self._max_reply_bytes = limits
         self._awaits_settling = False
         self._unblocking: asyncio.Task[None] | None = None
         self._outage = Outage(
@@ -138,7 +135,7 @@ class Reader(Service):
             if monotonic() >= hand_back_at:
                 hand_back_at = float("inf")
                 await self._releaser.release_unstarted()
-                await self._orphans.hand_back()
+                await self._pending.hand_back_orphans()
             await self._sleep(REGROUP_S)
 
     # Reading --------------------------------------------------------------------------------------------------------
@@ -147,7 +144,7 @@ class Reader(Service):
         has_backlog = False  # the last read brought all that it asked for
         was_empty = True
         while not self._is_stopping:
-            count = await self._wait_for_room()
+            room = await self._wait_for_room()
             if self._is_stopping:
                 return
             if self._lease.is_over:
@@ -157,11 +154,11 @@ class Reader(Service):
                 await self._wait_while_paused()
                 continue
             # A read that waits must not ask for what an earlier pace allowed: what comes then may be slow.
-            if not has_backlog and self._lanes.free > 0:
-                count = min(count, self._lanes.free)
+            count = room.entries
+            if not has_backlog and room.free_lanes > 0:
+                count = min(count, room.free_lanes)
             try:
-                has_old = self._may_have_orphans.is_set or self._reclaimer.has_work
-                if has_old and await self._take_in_old(count):
+                if self._pending.may_exist and await self._pending.take_in(count):
                     continue
                 came, has_backlog = await self._read(count, None if has_backlog else self._block_ms)
             except RedisTrouble as error:
@@ -171,16 +168,15 @@ class Reader(Service):
                 was_empty = False
             elif not was_empty:
                 was_empty = True
-                if self._on_drained is not None:
-                    self._on_drained()
+                self._drained.send()
 
-    async def _wait_for_room(self) -> int:
-        """How many entries to ask for, once there is room for any, or something else is to be done."""
+    async def _wait_for_room(self) -> PrefetchRoom:
+        """Returns once there is room for entries, or something else is to be done."""
         while True:
             room = self._prefetch.room()
             self._awaits_settling = room.awaits_settling
             if room.is_open or self._is_stopping or self._is_paused.is_set or self._lease.is_over:
-                return room.entries
+                return room
             slept_from = monotonic()
             await self._sleep(STALE_S)
             if monotonic() - slept_from >= STALE_S and not self._is_stopping:
@@ -194,25 +190,12 @@ class Reader(Service):
         """Hand back what waits here for longer than it should, because the handler has become slower."""
         await self._releaser.release_unstarted(keep=self._prefetch.count_to_keep())
 
-    async def _take_in_old(self, count: int) -> bool:
-        """Take in orphans and claims, which go before new entries. Returns whether to look at the room again."""
-        if self._may_have_orphans.is_set:
-            is_full = await self._orphans.adopt()
-            if is_full or self._is_paused.is_set:
-                return True
-        if not self._reclaimer.has_work:
-            return False
-        with self._intake.expecting():
-            self._intake.take_claimed(await self._reclaimer.claim(count, self._prefetch.bounds()))
-        await asyncio.sleep(0)  # the lanes take them first: what they have taken leaves room
-        return True
-
     async def _read(self, count: int, block_ms: int | None) -> tuple[int, bool]:
         """One read, and more of them for as long as each is full and there is room for another.
 
         Returns how many entries came, and whether the last read brought all that it asked for.
         """
-        asked_at, was_idle, came = monotonic(), self._lanes.free > 0, 0
+        asked_at, was_idle, came = monotonic(), self._prefetch.has_free_lane, 0
         with self._intake.expecting():
             if self._prefetch.is_too_large(count):
                 if claimed := await self._read_by_bytes(count):
@@ -257,9 +240,9 @@ class Reader(Service):
 
     def _room_behind(self, coming: int) -> int:
         """How many entries to ask for behind those that have just come; 0 if something else is to be done first."""
-        if self._is_stopping or self._is_paused.is_set or self._may_have_orphans.is_set or self._intake.has_adopted:
+        if self._is_stopping or self._is_paused.is_set or self._intake.has_adopted or self._pending.may_exist:
             return 0
-        if self._reclaimer.has_work or not self._broker.is_connected:
+        if not self._broker.is_connected:
             return 0
         return self._prefetch.room_behind(coming)
 

@@ -106,6 +106,7 @@ class Shared:
     lease: Lease = field(default_factory=Lease)
     room: Signal = field(default_factory=Signal)  # the lanes can take more jobs
     settled: Signal = field(default_factory=Signal)  # Redis has answered for some outcomes
+    drained: Signal = field(default_factory=Signal)  # a read has found no entry, for the first time after some
     group_gone: Signal = field(default_factory=Signal)  # a command found that the consumer group does not exist
     may_have_orphans: Flag = field(default_factory=Flag)  # entries may be pending for this worker without its knowledge
     is_paused: Flag = field(default_factory=Flag)  # the queue is paused

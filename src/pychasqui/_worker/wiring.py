@@ -15,7 +15,6 @@ from .._redis.broker import Broker
 from .._redis.connector import Connector
 from .._redis.keys import Keys
 from .._redis.repeatables import RepeatablesBroker
-from .._wire.event import drained_event
 from ..job import Job
 from ..metrics import GuardedSinks
 from ..tracing import RunHandler, SpanOrigin, find_tracing
@@ -36,9 +35,10 @@ from .loop_thread import LoopThread
 from .loop_watch import LoopWatch
 from .orphans import Orphans
 from .pause_watch import PauseWatch
+from .pending_entries import PendingEntries
 from .prefetch import Prefetch
 from .promoter import PromoterService
-from .reader import Reader
+from .reader import Reader, ReadLimits
 from .reclaimer import Reclaimer
 from .release import Releaser
 from .round_trips import RoundTrips
@@ -112,7 +112,7 @@ def build(
         tick_s=config.scheduler_tick_ms / 1000,
         record=record,
     )
-    event_writer = _event_writer(config, broker, on_death)
+    event_writer = _event_writer(config, broker, shared)
     reporter = JobReporter(
         broker,
         kept_ms=config.stored_result_ttl_ms or defaults.RESULT_TTL_MS,
@@ -179,16 +179,12 @@ def build(
     reader = Reader(
         reading,
         shared,
+        ReadLimits(config.read_block_ms, max(2 * config.prefetch_bytes, FEWEST_REPLY_BYTES)),  # twice what is expected
         helper=broker,
-        lanes=lanes,
         intake=intake,
         prefetch=prefetch,
-        orphans=orphans,
+        pending=PendingEntries(shared, intake=intake, prefetch=prefetch, orphans=orphans, reclaimer=reclaimer),
         releaser=releaser,
-        reclaimer=reclaimer,
-        block_ms=config.read_block_ms,
-        max_reply_bytes=max(2 * config.prefetch_bytes, FEWEST_REPLY_BYTES),  # twice what is expected
-        on_drained=None if event_writer is None else partial(event_writer.write, [drained_event()]),
     )
 
     thread = LoopThread("heartbeat", on_death)
@@ -239,12 +235,10 @@ def build(
     )
 
 
-def _event_writer(config: WorkerConfig, broker: Broker, on_death: OnDeath) -> EventWriter | None:
+def _event_writer(config: WorkerConfig, broker: Broker, shared: Shared) -> EventWriter | None:
     if not config.events_max_len:
         return None
-    return EventWriter(
-        broker, on_death=on_death, max_len=config.events_max_len, stores_results=config.stored_result_ttl_ms > 0
-    )
+    return EventWriter(broker, shared, max_len=config.events_max_len, stores_results=config.stored_result_ttl_ms > 0)
 
 
 def _observed(config: WorkerConfig, connector: Connector, handler: RunHandler) -> RunHandler:

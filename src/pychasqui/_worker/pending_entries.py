@@ -1,0 +1,45 @@
+"""Takes in entries that are pending already. They go before new ones: first orphans, then those of dead workers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from .intake import Intake
+from .orphans import Orphans
+from .prefetch import Prefetch
+from .reclaimer import Reclaimer
+from .shared import Shared
+
+
+class PendingEntries:
+    """The reader calls take_in() before it reads, while `may_exist`."""
+
+    def __init__(
+        self, shared: Shared, *, intake: Intake, prefetch: Prefetch, orphans: Orphans, reclaimer: Reclaimer
+    ) -> None:
+        self._is_paused, self._may_have_orphans = shared.is_paused, shared.may_have_orphans
+        self._intake = intake
+        self._prefetch = prefetch
+        self._orphans = orphans
+        self._reclaimer = reclaimer
+
+    @property
+    def may_exist(self) -> bool:
+        return self._may_have_orphans.is_set or self._reclaimer.has_work
+
+    async def take_in(self, count: int) -> bool:
+        """Returns whether to look at the room again before new entries are read."""
+        if self._may_have_orphans.is_set:
+            is_full = await self._orphans.adopt()
+            if is_full or self._is_paused.is_set:
+                return True
+        if not self._reclaimer.has_work:
+            return False
+        with self._intake.expecting():
+            self._intake.take_claimed(await self._reclaimer.claim(count, self._prefetch.bounds()))
+        await asyncio.sleep(0)  # the lanes start some of them first, which leaves room
+        return True
+
+    async def hand_back_orphans(self) -> None:
+        """Releases entries that came too late to be started here, for other workers."""
+        await self._orphans.hand_back()
