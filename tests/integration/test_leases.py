@@ -13,8 +13,8 @@ import redis.asyncio
 
 from pychasqui import ConsumerInUse, InvalidArgument, Queue, Worker
 from pychasqui._redis.keys import Keys
-from pychasqui._worker import heartbeat as keeper_module
 from pychasqui._worker import reclaimer as reclaimer_module
+from pychasqui._worker.lease_renewal import LeaseRenewal
 from tests.support.handlers import RecordingHandler
 from tests.support.proxy import Proxy
 from tests.support.streams import Stream
@@ -186,7 +186,7 @@ class TestDeaths:
         worker = make_worker(RecordingHandler(), lease_ms=300)
         running = asyncio.create_task(worker.run())
         await eventually(lambda: worker._started is not None and worker._started.done())
-        monkeypatch.setattr(keeper_module.Heartbeat, "_entries_to_renew", lambda *_: 1 / 0)
+        monkeypatch.setattr(LeaseRenewal, "_entries_to_renew", lambda *_: 1 / 0)
         with pytest.raises(ExceptionGroup, match="unhandled errors"):
             await asyncio.wait_for(running, 5)
         assert "the heartbeat of worker" in caplog.text

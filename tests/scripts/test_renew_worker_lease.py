@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from pychasqui._worker.heartbeat import IDS_A_CALL
+from pychasqui._worker.lease_renewal import IDS_A_CALL
 from tests.scripts.group import GROUP, HEIR, HOUR_MS, KEPT_MS, KEYS, LEASE_MS, Group, Hold
 from tests.support.server import RedisServer
 

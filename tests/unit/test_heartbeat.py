@@ -15,8 +15,9 @@ from unittest.mock import AsyncMock
 from pychasqui._core.delivery import Delivery
 from pychasqui._wire.worker_record import read_worker
 from pychasqui._worker.group_recovery import GroupRecovery
-from pychasqui._worker.heartbeat import Heartbeat, HeartbeatTimes
+from pychasqui._worker.heartbeat import Heartbeat
 from pychasqui._worker.lanes import Lanes
+from pychasqui._worker.lease_renewal import LeaseRenewal, RenewalTimes
 from pychasqui._worker.loop_thread import LoopThread
 from pychasqui._worker.loop_watch import LoopWatch
 from pychasqui._worker.pause_watch import PauseWatch
@@ -108,20 +109,26 @@ class HeartbeatBench:
         redis: Redis,
         lanes: Any,
         shared: Shared,
-        times: HeartbeatTimes,
+        times: RenewalTimes,
         on_pause: Callable[[bool], None],
     ) -> None:
         self.shared, self.lease = shared, shared.lease
         broker = redis.broker
         thread = LoopThread("heartbeat", shared.on_death)
-        self.heartbeat = Heartbeat(
+        renewal = LeaseRenewal(
             broker,
             shared,
             times,
-            thread=thread,
             lanes=lanes,
             recovery=GroupRecovery("default", "a", times.lease_ms, shared.holdings),
             round_trips=RoundTrips(broker, "a", shared.lease, times.lease_ms),
+            call_in_worker_loop=thread.call_in_worker_loop,
+        )
+        self.heartbeat = Heartbeat(
+            broker,
+            shared,
+            renewal,
+            thread=thread,
             loop_watch=LoopWatch("a", shared.holdings, call_in_worker_loop=thread.call_in_worker_loop),
             pause_watch=PauseWatch(broker, partial(thread.call_in_worker_loop, on_pause)),
             record_writer=WorkerRecordWriter(broker, shared, lease_ms=times.lease_ms),
@@ -147,7 +154,7 @@ async def beating(
 ) -> AsyncIterator[HeartbeatBench]:
     if shared is None:
         shared = make_shared(holdings=FakeHoldings(held), on_death=on_death)
-    times = HeartbeatTimes(lease_ms, every_s, every_s if hold_s is None else hold_s)
+    times = RenewalTimes(lease_ms, every_s, every_s if hold_s is None else hold_s)
     beating = HeartbeatBench(redis, lanes, shared, times, on_pause)
     async with asyncio.timeout(PATIENCE_S):
         await beating.heartbeat.start()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
 from .._core.delivery import Delivery
 from .._redis.broker import Broker
 from ..errors import RedisTrouble
@@ -9,6 +13,12 @@ from .lanes import Lanes
 from .shared import Shared
 
 RELEASED_A_CALL = 500
+
+
+async def release_jobs(jobs: list[Delivery], release: Callable[[list[tuple[bytes, int]]], Awaitable[Any]]) -> None:
+    """Calls `release` with a batch of entry ids at a time, each with how often it was delivered before."""
+    for start in range(0, len(jobs), RELEASED_A_CALL):
+        await release([(job.entry_id, job.earlier_deliveries) for job in jobs[start : start + RELEASED_A_CALL]])
 
 
 class Releaser:
@@ -22,16 +32,12 @@ class Releaser:
         self._lanes = lanes
 
     async def release_unstarted(self, keep: int = 0) -> None:
-        """Release all but the first `keep` jobs that wait for a lane."""
-        await self._release(self._lanes.take_unstarted(keep))
-
-    async def _release(self, jobs: list[Delivery]) -> None:
+        """Releases all but the first `keep` jobs that wait for a lane."""
+        jobs = self._lanes.take_unstarted(keep)
         self.on_their_way = {job.entry_id for job in jobs}
         try:
-            for start in range(0, len(jobs), RELEASED_A_CALL):
-                held = [(job.entry_id, job.earlier_deliveries) for job in jobs[start : start + RELEASED_A_CALL]]
-                await self._broker.release_entries(self._group, self._consumer, held)
+            await release_jobs(jobs, partial(self._broker.release_entries, self._group, self._consumer))
         except RedisTrouble:
-            self._may_have_orphans.set()  # they are still pending for us, and found again
+            self._may_have_orphans.set()  # they are still pending for this worker, which finds them again
         finally:
             self.on_their_way = set()

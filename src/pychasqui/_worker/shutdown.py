@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from .._core.delivery import Delivery
-from .._core.limits import ACK_BATCH
 from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
 from .drain_log import fate_of_coroutines, fate_of_threads, log_what_is_cut_off, log_what_runs
 from .lanes import CLEANUP_S
+from .release import release_jobs
 from .wiring import Components
 
 log = logging.getLogger("chasqui.worker")
@@ -38,7 +38,7 @@ class Shutdown:
         parts.shared.is_closing.set()
         await parts.reclaimer.end(patience_s=0)
         await parts.reader.stop_reading()  # before the rest, so that nothing new comes in
-        await self._release(parts.lanes.take_unstarted())
+        await self._hand_back(parts.lanes.take_unstarted())
         await self._drain()
         cut_off = await parts.lanes.stop(self.hurried)
         if parts.event_writer is not None:
@@ -49,7 +49,7 @@ class Shutdown:
         # What cannot be cut off (a thread, a handler that will not be cancelled) stays ours until the lease ends.
         runs_on = parts.lanes.has_stubborn or (cut_off and parts.threads is not None)
         if not runs_on:
-            await self._release(cut_off)
+            await self._hand_back(cut_off)
         await parts.heartbeat.stop()  # after everything that held a lease, before its name goes
         if not runs_on:
             await self._leave_group()
@@ -74,13 +74,11 @@ class Shutdown:
         fate = fate_of_coroutines(CLEANUP_S) if parts.threads is None else fate_of_threads(self.lease_ms / 1000)
         log_what_is_cut_off(consumer, holdings.running_jobs(), why=why, fate=fate)
 
-    async def _release(self, jobs: list[Delivery]) -> None:
-        """Hand jobs back for others to run at once, without using up an attempt."""
+    async def _hand_back(self, jobs: list[Delivery]) -> None:
+        """Hands jobs back, so that other workers run them at once and without using up an attempt."""
         shared, broker = self.components.shared, self.components.broker
         try:
-            for start in range(0, len(jobs), ACK_BATCH):
-                held = [(job.entry_id, job.earlier_deliveries) for job in jobs[start : start + ACK_BATCH]]
-                await _retry(functools.partial(broker.release_entries, shared.group, shared.consumer, held))
+            await release_jobs(jobs, partial(_retry, broker.release_entries, shared.group, shared.consumer))
         except (RedisTrouble, TimeoutError) as error:
             log.warning("%d jobs of %s run again when its lease ends: %r", len(jobs), shared.consumer, error)
         else:
@@ -90,17 +88,17 @@ class Shutdown:
     async def _leave_group(self) -> None:
         shared, broker = self.components.shared, self.components.broker
         try:
-            await _retry(functools.partial(broker.leave_group, shared.group, shared.consumer))
+            await _retry(broker.leave_group, shared.group, shared.consumer)
         except (RedisTrouble, TimeoutError) as error:
             log.info("worker %s leaves its name in the group: %r", shared.consumer, error)
 
 
-async def _retry(command: Callable[[], Awaitable[Any]]) -> None:
+async def _retry(command: Callable[..., Awaitable[Any]], *arguments: object) -> None:
     """Retries a shutdown command for up to CLOSING_S; all of them are idempotent."""
     async with asyncio.timeout(CLOSING_S):
         while True:
             try:
-                await command()
+                await command(*arguments)
             except (ConnectionLost, CommandTimeout):
                 await asyncio.sleep(0.05)
             else:

@@ -27,10 +27,11 @@ from .failures import FailureHandler
 from .group_recovery import GroupRecovery
 from .handlers import is_async
 from .health import HealthCheck
-from .heartbeat import Heartbeat, HeartbeatTimes
+from .heartbeat import Heartbeat
 from .intake import Intake
 from .job_reporter import JobReporter
 from .lanes import Lanes
+from .lease_renewal import LeaseRenewal, RenewalTimes
 from .loop_thread import LoopThread
 from .loop_watch import LoopWatch
 from .orphans import Orphans
@@ -190,14 +191,20 @@ def build(
     thread = LoopThread("heartbeat", on_death)
     round_trips = RoundTrips(renewing, consumer, shared.lease, lease_ms)
     loop_watch = LoopWatch(consumer, shared.holdings, call_in_worker_loop=thread.call_in_worker_loop)
-    heartbeat = Heartbeat(
+    renewal = LeaseRenewal(
         renewing,
         shared,
-        HeartbeatTimes(lease_ms, config.renew_s, config.hold_s),
-        thread=thread,
+        RenewalTimes(lease_ms, config.renew_s, config.hold_s),
         lanes=lanes,
         recovery=recovery,
         round_trips=round_trips,
+        call_in_worker_loop=thread.call_in_worker_loop,
+    )
+    heartbeat = Heartbeat(
+        renewing,
+        shared,
+        renewal,
+        thread=thread,
         loop_watch=loop_watch,
         pause_watch=PauseWatch(renewing, on_pause=partial(thread.call_in_worker_loop, reader.pause)),
         record_writer=WorkerRecordWriter(renewing, shared, lease_ms=lease_ms),

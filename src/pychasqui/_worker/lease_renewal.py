@@ -1,0 +1,178 @@
+"""Renews this worker's lease and its hold on entries, and reports its holdings when the group is gone.
+
+Where a round trip takes so long that no lease can hold, the worker logs that, gives up its own lease and runs nothing,
+so that others get the jobs. All methods run in the heartbeat's thread, except those that say otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .._core.clock import lease_clock
+from .._core.limits import REGROUP_S
+from .._redis.broker import Broker
+from .._redis.error_actions import ErrorAction, action_for
+from ..errors import RedisTrouble
+from .group_recovery import GroupRecovery
+from .lanes import Lanes
+from .outage import Outage
+from .round_trips import RoundTrips
+from .shared import Shared
+
+IDS_A_CALL = 500
+
+
+class RenewalTimes(NamedTuple):
+    lease_ms: int
+    renew_s: float  # between renewals of the lease
+    hold_s: float  # between renewals of the hold on entries, which only consumers without a lease look at
+
+
+class LeaseRenewal:
+    """begin() takes the first lease; each renew() then sends one renewal."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        shared: Shared,
+        times: RenewalTimes,
+        *,
+        lanes: Lanes,
+        recovery: GroupRecovery,
+        round_trips: RoundTrips,
+        call_in_worker_loop: Callable[..., None],
+    ) -> None:
+        self._broker = broker
+        self._group, self._consumer = shared.group, shared.consumer
+        self._lease, self._holdings = shared.lease, shared.holdings
+        self._may_have_orphans = shared.may_have_orphans
+        self._lease_ms, self.every_s, self._hold_s = times
+        self._lanes = lanes
+        self._recovery = recovery
+        self._round_trips = round_trips
+        self._call_in_worker_loop = call_in_worker_loop
+        self._held_before: dict[bytes, int] = {}
+        self._hold_at = 0.0
+        self._until = 0.0  # when the last lease ends
+        self._has_left = False
+        self._reporting = asyncio.Lock()
+        group = f"the group of worker {self._consumer}"
+        self._groupless = Outage(
+            f"{group} is gone; it is made again once all workers have reported what they hold", f"{group} is back"
+        )
+        self._outage = Outage(
+            f"worker {self._consumer} cannot renew its lease and keeps trying",
+            f"worker {self._consumer} has renewed its lease",
+        )
+
+    @property
+    def awaits_group(self) -> bool:
+        """Whether the group is gone and not made again yet."""
+        return self._groupless.is_on
+
+    async def begin(self) -> float:
+        """Waits until the first lease holds; returns when to renew it. Raises permanent errors."""
+        while True:
+            wait_s = await self.renew(is_first=True)
+            if lease_clock() < self._until:
+                return self._until - self._lease_ms / 1000 + self.every_s
+            await asyncio.sleep(wait_s)
+
+    async def renew(self, *, is_first: bool = False) -> float:
+        """Renews the lease, and from time to time the hold on entries. Returns how long to wait before the next."""
+        was_over = self._lease.is_over
+        if was_over and not is_first:
+            self._lease.note_trouble()
+        try:
+            if was_over and not await self._round_trips.allow_a_lease():
+                await self._hold_without_a_lease()
+                return self.every_s
+            entries, sent_at = self._entries_to_renew(was_over), lease_clock()
+            lost = await self._send_renewals(entries)
+        except RedisTrouble as error:
+            self._round_trips.note_failure()
+            action = action_for(error)
+            if action is ErrorAction.NO_GROUP:
+                return await self._report_holdings(error)
+            if is_first and action in (ErrorAction.FATAL, ErrorAction.REAUTHENTICATE):
+                raise
+            self._lease.note_trouble()
+            return min(self._outage.pause_after(error), self.every_s)
+        self._round_trips.note_renewal(lease_clock() - sent_at)
+        return self._see_renewed(sent_at, lost, was_over=was_over)
+
+    def _entries_to_renew(self, was_over: bool) -> list[tuple[bytes, int]]:
+        """After a lapse all held entries, because other workers may have taken any of them.
+
+        Otherwise, when it is time, those that were held at the last renewal too: the others were delivered since.
+        """
+        now = lease_clock()
+        if not was_over and now < self._hold_at - self.every_s / 2:
+            return []
+        held, before = self._holdings.held(), self._held_before
+        self._held_before, self._hold_at = held, now + self._hold_s
+        return list(held.items() if was_over else held.items() & before.items())
+
+    async def _send_renewals(self, entries: list[tuple[bytes, int]]) -> set[bytes]:
+        """Returns the entries that are lost."""
+        batches = [entries[start : start + IDS_A_CALL] for start in range(0, max(len(entries), 1), IDS_A_CALL)]
+        me = (self._group, self._consumer, self._lease_ms)
+        lost = await asyncio.gather(*(self._broker.renew_worker_lease(*me, batch) for batch in batches))
+        return {entry_id for some in lost for entry_id in some}
+
+    async def _hold_without_a_lease(self) -> None:
+        """No lease can be held here: Redis keeps one only for the jobs that still run."""
+        if held := list(self._holdings.held().items()):
+            await self._send_renewals(held)
+        elif not self._has_left:  # other workers take what was read here and not started at once
+            self._has_left = True
+            await self._broker.leave_group(self._group, self._consumer)
+
+    def _see_renewed(self, sent_at: float, lost: set[bytes], *, was_over: bool) -> float:
+        self._outage.end()
+        self._has_left = False
+        if self._groupless.is_on:
+            self._groupless.end()
+            # Entries that were handed back after the last report are pending for us by that report.
+            self._call_in_worker_loop(self._may_have_orphans.set)
+        until, now = sent_at + self._lease_ms / 1000, lease_clock()
+        if now >= (until if was_over else self._lease.until):
+            return 0.0  # it came too late; if the lease ended only meanwhile, all that is held is renewed next
+        self._until = until
+        if was_over:
+            self._call_in_worker_loop(self._begin_again, until, lost)
+        else:
+            self._lease.renew(until)
+            if lost:
+                self._call_in_worker_loop(self._lose, lost)
+        return self.every_s
+
+    def _begin_again(self, until: float, lost: set[bytes]) -> None:
+        """Runs in the worker's loop, in one step: no lost entry may start because the lease holds again."""
+        self._lose(lost)
+        self._lease.begin_again(until)
+        self._lanes.resume()
+
+    def _lose(self, lost: set[bytes]) -> None:
+        """Runs in the worker's loop. An entry that was lost by one delivery may have come back by another."""
+        if self._lanes.lose(lost):
+            self._may_have_orphans.set()
+
+    async def _report_holdings(self, error: RedisTrouble) -> float:
+        """The group is gone: reports what this worker holds. Returns how long to wait before the next renewal."""
+        async with self._reporting:
+            self._groupless.pause_after(error)
+            sent_at = lease_clock()
+            was_over = sent_at >= self._lease.until
+            try:
+                is_back = await self._recovery.report(self._broker)
+            except RedisTrouble as trouble:
+                return min(self._outage.pause_after(trouble), self.every_s)
+        self._outage.end()
+        if is_back:
+            return 0.0
+        if not was_over:  # else nothing may start before its owner is known, which is when the group is back
+            self._lease.renew(sent_at + self._lease_ms / 1000)
+        return REGROUP_S
