@@ -7,7 +7,8 @@ from collections import Counter
 from typing import Any
 
 from .._core.options import PLAIN, AddOptions
-from .._redis.replies import FULL, NEW, read_added, read_added_with_options, read_numbered_add
+from .._redis.adding import read_added, read_added_with_options, read_numbered_add
+from .._redis.replies import FULL, NEW
 from ..errors import ChasquiError, QueueFull
 from ..metrics import JobsAdded
 

@@ -20,7 +20,7 @@ from . import scripts
 from .connection import Connection
 from .delayed import INDEX_KEPT_MS
 from .keys import Keys
-from .replies import read_count
+from .replies import ADD_STATUSES, read_count
 from .socket import Socket, pack
 
 OnCount = Callable[[int | ChasquiError], None]
@@ -171,6 +171,22 @@ def options_arguments(
     for envelope, name, job_id, own in zip(envelopes, names, ids, options, strict=True):
         arguments += (name, envelope, job_id, *own)
     return arguments
+
+
+def read_numbered_add(reply: Any) -> int | None:
+    """1 for the entry's id that XADD answers with; None if this is no answer to it."""
+    return 1 if type(reply) is bytes else None
+
+
+def read_added(reply: Any, jobs: int) -> int | None:
+    """How many of a batch add.lua took, from its front; None if this is no answer to it."""
+    return reply if type(reply) is int and 0 <= reply <= jobs else None
+
+
+def read_added_with_options(reply: Any, jobs: int) -> bytes | None:
+    """What became of each job, as add_with_options.lua says it; None if this is no answer to it."""
+    is_answer = type(reply) is bytes and len(reply) == jobs and not reply.strip(ADD_STATUSES)
+    return reply if is_answer else None
 
 
 def _answer_count(on_count: OnCount, reply: Any) -> None:

@@ -152,23 +152,7 @@ def read_promotion(reply: Any) -> Promotion:
 
 # What became of a job that was to be added, as add_with_options.lua says it.
 NEW, DUPLICATE, REPLACED, FULL = "ndrf"
-
-
-def read_numbered_add(reply: Any) -> int | None:
-    """1 for the entry's id that XADD answers with; None if this is no answer to it."""
-    return 1 if type(reply) is bytes else None
-
-
-def read_added(reply: Any, jobs: int) -> int | None:
-    """How many of a batch add.lua took, from its front; None if this is no answer to it."""
-    return reply if type(reply) is int and 0 <= reply <= jobs else None
-
-
-def read_added_with_options(reply: Any, jobs: int) -> bytes | None:
-    """What became of each job, as add_with_options.lua says it; None if this is no answer to it."""
-    is_answer = type(reply) is bytes and len(reply) == jobs and not reply.strip(b"ndrf")
-    return reply if is_answer else None
-
+ADD_STATUSES = b"ndrf"
 
 MOVED, LOST, REFUSED = b"10x"  # lost: it is not this run's any more; refused: it stays as it was
 
