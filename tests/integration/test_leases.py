@@ -100,6 +100,49 @@ class TestNames:
             with pytest.raises(ConsumerInUse, match="'pod-0' is in use by another living worker"):
                 await make_worker(RecordingHandler(), consumer_id="pod-0", lease_ms=600).run()
 
+    async def test_one_of_several_that_start_in_the_same_moment_has_the_name(
+        self, make_worker: MakeWorker, queue: Queue
+    ) -> None:
+        for number in range(3):
+            runs = RecordingHandler(0.2)
+            name = f"pod-{number}"
+            workers = [make_worker(runs, consumer_id=name, lease_ms=1000, concurrency=2) for _ in range(4)]
+            running = [asyncio.create_task(worker.run()) for worker in workers]
+            while sum(task.done() for task in running) < 3:
+                await asyncio.sleep(0.05)
+            await add(queue, 5)
+            while runs.begun.total() < 5:
+                await asyncio.sleep(0.05)
+            for worker in workers:
+                await worker.close()
+            assert runs.begun == Counter(range(5))
+            ends = await asyncio.gather(*running, return_exceptions=True)
+            assert sorted(type(end).__name__ for end in ends) == ["ConsumerInUse"] * 3 + ["NoneType"]
+
+    async def test_a_start_that_outlasts_its_claim_does_not_run_beside_another(
+        self, make_worker: MakeWorker, proxy: Proxy, witness: redis.asyncio.Redis, queue_name: str
+    ) -> None:
+        claim = Keys(queue_name).name_claim("default", "pod-0")
+        proxy.delay(50)
+        slow = make_worker(RecordingHandler(), redis_url=proxy.url, consumer_id="pod-0", lease_ms=800)
+        starting = asyncio.create_task(slow.run())
+        await eventually(lambda: witness.exists(claim), every=0.005, timeout=30)
+        proxy.freeze()
+        assert slow._started is not None
+        assert not slow._started.done()
+        async with make_worker(RecordingHandler(), consumer_id="pod-0", lease_ms=800):
+            proxy.thaw()
+            with pytest.raises(ConsumerInUse):
+                await asyncio.wait_for(starting, 30)
+        assert not slow._started.done()
+
+    async def test_a_claim_without_an_end_keeps_no_worker_out(
+        self, make_worker: MakeWorker, witness: redis.asyncio.Redis, queue_name: str
+    ) -> None:
+        await witness.set(Keys(queue_name).name_claim("default", "pod-0"), "foreign")
+        async with asyncio.timeout(5), make_worker(RecordingHandler(), consumer_id="pod-0"):
+            pass
+
     async def test_the_name_of_a_killed_process_is_free_when_its_lease_ends(
         self, make_worker: MakeWorker, witness: redis.asyncio.Redis, queue_name: str
     ) -> None:

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import redis
 
+from pychasqui._core.limits import MAX_WORKER_LEASE_MS
 from pychasqui._redis import scripts
 from pychasqui._redis.dialect import parse_version
 from pychasqui._redis.keys import Keys
-from pychasqui._redis.replies import Settled, read_settled
+from pychasqui._redis.replies import OtherClaim, Settled, read_claim, read_settled
 
 KEYS = Keys("q")
 GROUP = "default"
@@ -411,6 +412,11 @@ class Group:
         gone = self.run(scripts.RELEASE_LEADER_LEASE, [KEYS.promoter_lease], holder)
         assert isinstance(gone, int)
         return gone
+
+    def claim_name(self, consumer: str, token: str, *, confirms: bool = False) -> OtherClaim:
+        keys = [KEYS.workers, KEYS.name_claim(GROUP, consumer)]
+        words = (consumer, token, LEASE_MS, MAX_WORKER_LEASE_MS, int(confirms))
+        return read_claim(self.run(scripts.CLAIM_NAME, keys, *words))
 
     def renew_worker_lease(self, consumer: str, *entry_ids: bytes, delivery: int = 1) -> list[bytes]:
         return self.renew_lease_of(consumer, dict.fromkeys(entry_ids, delivery))

@@ -224,6 +224,11 @@ def _keep(group: Group) -> Call:
     return lambda by: by.renew_worker_lease("a", *held.values())
 
 
+def _claim_name(group: Group) -> Call:
+    group.client.zadd(KEYS.workers, {"a": 1})
+    return lambda by: by.claim_name("a", "token")
+
+
 def _release(group: Group) -> Call:
     held = hold(group)
     return lambda by: by.release_entries("a", *((entry_id, 0) for entry_id in held.values()))
@@ -377,6 +382,7 @@ SCENARIOS = [
     Scenario("purge_waiting", _purge_waiting, best_effort=MARKERS),
     Scenario("empty_stream", _empty_stream),
     Scenario("release_leader_lease", _yield),
+    Scenario("claim_name", _claim_name),
     Scenario("renew_worker_lease", _keep),
     Scenario("release_entries", _release),
     Scenario("leave_group", _leave),

@@ -119,6 +119,7 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "reschedule": lambda broker: broker.reschedule("g", "c", [FAILED], 0),
     "bury": lambda broker: broker.bury("g", "c", 0, [DEAD], 0),
     "keep": lambda broker: broker.renew_worker_lease("g", "c", 1000, HELD),
+    "claim_name": lambda broker: broker.claim_name("g", "c", "token", 1000),
     "regroup": lambda broker: broker.rebuild_group("g", "c", 1000, HELD),
     "release": lambda broker: broker.release_entries("g", "c", HELD),
     "leave": lambda broker: broker.leave_group("g", "c"),

@@ -64,6 +64,10 @@ class Keys:
         """Holds what a worker writes about itself with each renewal of its lease."""
         return f"{self.prefix}:worker:{consumer}"
 
+    def name_claim(self, group: str, consumer: str) -> str:
+        """Holds which of the processes that start under this name may have it. Lives an hour beyond the start."""
+        return f"{self.prefix}:claim:{group}:{consumer}"
+
     def workers_of(self, group: str) -> str:
         """Holds the end of the lease of each worker of a group, for a week past the last renewal."""
         return self.workers if group == GROUP else f"{self.workers}:{group}"

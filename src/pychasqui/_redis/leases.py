@@ -5,13 +5,11 @@ A lease is an entry of a sorted set: the consumer's name, and the server's time 
 
 from __future__ import annotations
 
-import asyncio
-
 from .._core.limits import MAX_WORKER_LEASE_MS, RELEASED
 from . import scripts
 from .calls import RedisCalls
-from .command_replies import read_score, read_scores, read_time_ms
-from .replies import read_count, read_ids
+from .command_replies import read_scores, read_time_ms
+from .replies import OtherClaim, read_claim, read_count, read_ids
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the set of leases outlives the last worker, so that its entries are found
 FAR_LEASES_A_CALL = 100
@@ -48,7 +46,7 @@ class LeaseCalls(RedisCalls):
 
     async def leave_group(self, group: str, consumer: str) -> bool:
         """Whether the consumer's name is gone; if not, the other workers take over what it holds."""
-        await self.call("DEL", self._keys.worker(consumer))
+        await self.call("DEL", self._keys.worker(consumer), self._keys.name_claim(group, consumer))
         keys = (self._keys.stream, self._keys.workers_of(group))
         return bool(read_count(await self.run(scripts.LEAVE_GROUP, keys, (group, consumer, WORKERS_KEPT_MS))))
 
@@ -56,11 +54,16 @@ class LeaseCalls(RedisCalls):
         """Each worker's lease: the server's time in ms at which it ends, 0 if the worker has left."""
         return dict(read_scores(await self.call("ZRANGE", self._keys.workers_of(group), 0, -1, "WITHSCORES")))
 
-    async def lease_of(self, group: str, consumer: str) -> tuple[float, float]:
-        """The lease of that worker, and how many ms of it are left; 0 and less if there is none any more."""
-        lease, now_ms = await asyncio.gather(self.call("ZSCORE", self._keys.workers_of(group), consumer), self.now_ms())
-        ends_ms = read_score(lease)
-        return (0.0, 0.0) if ends_ms is None else (ends_ms, ends_ms - now_ms)
+    async def claim_name(
+        self, group: str, consumer: str, token: str, lease_ms: int, *, confirms: bool = False
+    ) -> OtherClaim:
+        """Claim the name of a worker that starts, or confirm the claim behind the first renewal of its lease.
+
+        Sent again with the same token, it is claimed once more.
+        """
+        keys = (self._keys.workers_of(group), self._keys.name_claim(group, consumer))
+        words = (consumer, token, lease_ms, MAX_WORKER_LEASE_MS, int(confirms))
+        return read_claim(await self.run(scripts.CLAIM_NAME, keys, words))
 
     async def cap_leases(self, group: str, lease_ms: int) -> list[bytes]:
         """Let leases that no worker of ours can have taken end in `lease_ms`; returns whose they are.

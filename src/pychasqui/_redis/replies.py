@@ -209,6 +209,19 @@ def read_count(reply: Any) -> int:
     return as_int(reply)
 
 
+class OtherClaim(NamedTuple):
+    """The other worker that has a name, if there is one."""
+
+    lease: int  # when its lease ends, in ms of the server's clock; 0 if it is still starting
+    left_ms: int  # how long to wait for its end; 0: there is no other
+
+
+@reader
+def read_claim(reply: Any) -> OtherClaim:
+    lease, left_ms = as_list(reply)
+    return OtherClaim(as_int(lease), as_int(left_ms))
+
+
 @reader
 def read_ids(reply: Any) -> list[bytes]:
     return [as_bytes(entry_id) for entry_id in as_list(reply)]

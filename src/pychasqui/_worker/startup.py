@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
+from uuid import uuid4
 
 from .._core.limits import REGROUP_S
 from .._redis.connector import Connector
 from .._redis.error_actions import ErrorAction, action_for
+from .._redis.replies import OtherClaim
 from ..errors import ConsumerInUse, RedisTrouble, ReplyError, UnsafeServer
 from .config import WorkerConfig
 from .outage import Outage
@@ -31,14 +34,16 @@ class Startup:
         self._config = config
         self._connector = connector
         self._group, self._consumer = config.group, config.consumer_id
+        self._token = uuid4().hex  # by which this worker's claim of its name is known
 
     async def run(self) -> None:
         components = self._components
-        await self._wait_for_name()  # before anything is written under it
+        await self._claim_name()  # before anything is written under it
         await self._find_group()
         await self._check_risks()
         await self._count_earlier_deliveries()  # before anything is read: what is pending now is of an earlier run
         await components.heartbeat.start()  # before anything is read: a worker that holds entries is known to live
+        await self._confirm_name()
         components.reporter.open()
         components.lanes.start()
         for service in (components.acker, components.reader, components.reclaimer):
@@ -50,11 +55,11 @@ class Startup:
         if self._config.run_scheduler:
             components.scheduler.start()
 
-    async def _wait_for_name(self) -> None:
-        """Until no lease is held under this worker's name. One that is renewed is another living process's."""
+    async def _claim_name(self) -> None:
+        """Waits while a lease is held under this worker's name. One that is renewed is another living process's."""
         is_logged = False
         await self._until_answered(self._components.recovery.cap_leases, self._broker)
-        first, left_ms = await self._until_answered(self._broker.lease_of, self._group, self._consumer)
+        first, left_ms = await self._other_claim()
         while left_ms > 0:
             if not is_logged:
                 is_logged = True
@@ -64,12 +69,25 @@ class Startup:
                     left_ms / 1000,
                 )
             await asyncio.sleep(min(left_ms / 1000 + 0.001, NAME_LOOK_S))
-            lease, left_ms = await self._until_answered(self._broker.lease_of, self._group, self._consumer)
+            lease, left_ms = await self._other_claim()
             if lease > first:
-                raise ConsumerInUse(
-                    f"consumer_id {self._consumer!r} is in use by another living worker of queue "
-                    f"{self._config.queue_name!r} and group {self._group!r}: give each process one of its own"
-                )
+                raise self._in_use()
+
+    async def _confirm_name(self) -> None:
+        """If the start took longer than a lease, another may have claimed the name before this one's lease began."""
+        if (await self._other_claim(confirms=True)).left_ms > 0:
+            raise self._in_use()
+
+    async def _other_claim(self, *, confirms: bool = False) -> OtherClaim:
+        """Claims the name, unless it is another's."""
+        claim = partial(self._broker.claim_name, confirms=confirms)
+        return await self._until_answered(claim, self._group, self._consumer, self._token, self._config.lease_ms)
+
+    def _in_use(self) -> ConsumerInUse:
+        return ConsumerInUse(
+            f"consumer_id {self._consumer!r} is in use by another living worker of queue "
+            f"{self._config.queue_name!r} and group {self._group!r}: give each process one of its own"
+        )
 
     async def _find_group(self) -> None:
         """Make the group if there is none. Workers that live are waited for: each must report what it holds."""
