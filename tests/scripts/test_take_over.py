@@ -228,12 +228,35 @@ class TestTrouble:
             group.take_over("a", "dead")
         assert group.lease("dead") is not None
 
-    def test_10_000_entries_are_taken_in_one_call(self, group: Group) -> None:
-        entry_ids = leave_behind(group, 10_000)
-        taken = group.take_over("a", "dead", count=10_000)
-        assert taken is not None
-        assert [entry.id for entry in taken] == entry_ids
+
+class TestBounds:
+    """A call looks at 2,000 entries: the server is not held however many are pending."""
+
+    def test_10_000_entries_come_in_calls_of_2_000(self, group: Group) -> None:
+        entry_ids, pages = leave_behind(group, 10_000), []
+        while page := group.take_over("a", "dead", count=10_000):
+            pages.append([entry.id for entry in page])
+        assert [len(page) for page in pages] == [2000] * 5
+        assert [entry_id for page in pages for entry_id in page] == entry_ids
         assert set(group.holds.values()) == {Hold("a", 2)}
+
+    def test_fresh_entries_are_looked_past_up_to_the_bound(self, group: Group) -> None:
+        group.client.zadd(KEYS.workers, {"dead": group.now_ms - HOUR_MS})
+        entry_ids = group.deliver_to("dead", 2002)
+        last_seen, beyond = entry_ids[1999], entry_ids[2000]
+        group.make_idle(HOUR_MS, last_seen, beyond)
+        for count in (100, 1, 3000):
+            group.client.xclaim(KEYS.stream, GROUP, "dead", 0, [last_seen], idle=HOUR_MS, justid=True)
+            taken = group.take_over("a", "dead", count=count)
+            assert taken is not None
+            assert [entry.id for entry in taken] == [last_seen]
+        assert group.holds[beyond] == Hold("dead", 1)
+
+    def test_no_more_is_looked_at_than_is_taken(self, group: Group) -> None:
+        leave_behind(group, 30)
+        group.client.config_resetstat()
+        assert len(group.take_over("a", "dead", count=10) or []) == 10
+        assert group.client.info("commandstats")["cmdstat_xpending"]["calls"] == 2
 
 
 def test_the_bytes_bound_one_call_and_the_other_entries_stay(group: Group) -> None:
