@@ -580,24 +580,32 @@ class Machine(RuleBasedStateMachine):
                 await asyncio.sleep(0)
 
     def _lose_the_group(self) -> None:
-        """Each worker reports its entries; when all live workers have reported, the group is rebuilt with them."""
+        """Each worker reports its entries; when all live workers have reported, the group exists; when each has claimed
+        what it holds, it is complete."""
         names = {worker.name for worker in self.workers}
         for name, lease in list(self.model.leases.items()):
             if lease > self._now_ms() and name not in names:
                 self._end_lease(name)  # it is dead, and waiting for it is of no interest here
         self.client.xgroup_destroy(KEYS.stream, GROUP)
         said: dict[str, list[tuple[bytes, int]]] = {}
-        is_there = False
-        for worker in self.workers:
+        is_there, unclaimed = False, set[str]()
+        for worker in [*self.workers, *self.workers]:
             held = [run.place for run in worker.runs.values()]
+            has_lease = is_there and bool(unclaimed)  # it is renewed until the group is complete
             if not is_there and self.model.entries:
                 said[worker.name] = held
+                unclaimed.add(worker.name)
+                has_lease = True
             silent = {name for name, lease in self.model.leases.items() if lease > self._now_ms()} - said.keys()
             is_there = is_there or not silent or not self.model.entries
-            assert self.wait(self.broker.rebuild_group(GROUP, worker.name, LEASE_MS, held)) == is_there
-            if worker.name in said:
+            if is_there:
+                unclaimed.discard(worker.name)
+            is_complete = is_there and not unclaimed
+            assert self.wait(self.broker.rebuild_group(GROUP, worker.name, LEASE_MS, held)) == is_complete
+            if has_lease:
                 self.model.leases[worker.name] = float(self.client.zscore(KEYS.workers, worker.name))
         assert is_there
+        assert not unclaimed
         self._share_out(said)
 
     def _share_out(self, said: dict[str, list[tuple[bytes, int]]]) -> None:

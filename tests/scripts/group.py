@@ -16,7 +16,9 @@ from pychasqui._core.limits import MAX_WORKER_LEASE_MS
 from pychasqui._redis import scripts
 from pychasqui._redis.dialect import parse_version
 from pychasqui._redis.keys import Keys
+from pychasqui._redis.leases import MUST_CLAIM
 from pychasqui._redis.replies import OtherClaim, Settled, read_claim, read_settled
+from pychasqui._wire.entry import entry_order
 
 KEYS = Keys("q")
 GROUP = "default"
@@ -225,7 +227,7 @@ class Group:
             for entry_id, *job in jobs
             for word in (entry_id, delivery, *job, job_id, may_be_unique, len(event_words), *event_words)
         ]
-        keys = [KEYS.stream, KEYS.delayed, KEYS.events]
+        keys = [KEYS.stream, KEYS.delayed, KEYS.events, REPORTS]
         head = (GROUP, consumer, KEYS.prefix, KEPT_MS, EVENTS_MAX_LEN)
         self.settled = read_settled(self.run(scripts.RESCHEDULE, keys, *head, *words), len(jobs))
         return self.settled.answers.count(b"1")
@@ -246,7 +248,7 @@ class Group:
             for entry_id, fields in jobs
             for word in (entry_id, delivery, job_id, len(fields), len(event_words), *fields, *event_words)
         ]
-        keys = [KEYS.stream, KEYS.dead, KEYS.dead_dropped, KEYS.events, KEYS.delayed]
+        keys = [KEYS.stream, KEYS.dead, KEYS.dead_dropped, KEYS.events, KEYS.delayed, REPORTS]
         head = (GROUP, consumer, max_len, KEYS.prefix, EVENTS_MAX_LEN)
         self.settled = read_settled(self.run(scripts.BURY, keys, *head, *words), len(jobs))
         return self.settled.answers.count(b"1")
@@ -430,12 +432,27 @@ class Group:
         return lost
 
     def rebuild_group(self, consumer: str, held: dict[bytes, int] | None = None, *, lease_ms: int = LEASE_MS) -> int:
-        words = [word for entry in (held or {}).items() for word in entry]
+        """Reports, and claims what is held as soon as the group exists, as a worker does."""
+        last = max(held or {}, key=entry_order, default=b"")
+        state = self.report(consumer, last, lease_ms=lease_ms)
+        if state == MUST_CLAIM:
+            self.claim_held(consumer, held or {}, lease_ms=lease_ms)
+            state = self.report(consumer, last, lease_ms=lease_ms)
+        return state
+
+    def report(self, consumer: str, last: bytes = b"", *, lease_ms: int = LEASE_MS) -> int:
         keys = [KEYS.stream, KEYS.workers, REPORTS]
         head = (GROUP, consumer, lease_ms, KEPT_MS, HEIR, RELEASED_IDLE_MS)
-        is_there = self.run(scripts.REBUILD_GROUP, keys, *head, *words)
-        assert isinstance(is_there, int)
-        return is_there
+        state = self.run(scripts.REBUILD_GROUP, keys, *head, last)
+        assert isinstance(state, int)
+        return state
+
+    def claim_held(self, consumer: str, held: dict[bytes, int], *, is_last: int = 1, lease_ms: int = LEASE_MS) -> int:
+        words = [word for entry in held.items() for word in entry]
+        keys = [KEYS.stream, KEYS.workers, REPORTS]
+        has_report = self.run(scripts.CLAIM_HELD, keys, GROUP, consumer, lease_ms, KEPT_MS, is_last, *words)
+        assert isinstance(has_report, int)
+        return has_report
 
     def release_entries(self, consumer: str, *held: tuple[bytes, int]) -> int:
         words = [word for entry in held for word in entry]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pychasqui._redis import scripts
+from pychasqui._redis.leases import MUST_CLAIM
 from pychasqui._wire.envelope import encode_envelope
 from pychasqui._wire.member import join_member
 from pychasqui._wire.msgpack import encode_data
@@ -289,6 +290,13 @@ def _hand_over(group: Group) -> Call:
     return lambda by: by.rebuild_group("a")
 
 
+def _claim_held(group: Group) -> Call:
+    held = hold(group)
+    group.destroy()
+    assert group.report("a", held["beta"]) == MUST_CLAIM
+    return lambda by: by.claim_held("a", dict.fromkeys(held.values(), 1))
+
+
 # Repeatables --------------------------------------------------------------------------------------------------------
 
 
@@ -394,6 +402,7 @@ SCENARIOS = [
     Scenario("list_pending", _orphans, writes=False),
     Scenario("rebuild_group", _regroup, best_effort=(REPORTS,)),
     Scenario("rebuild_group", _hand_over, "handing over", best_effort=(REPORTS,), stands_on=(REPORTS,)),
+    Scenario("claim_held", _claim_held, stands_on=(REPORTS,)),
     Scenario("due_repeatables", _due_repeatables),
     Scenario("fire", _fire),
     Scenario("fire", _fire_last, "for the last time", best_effort=(KEYS.repeat_spec(""),)),

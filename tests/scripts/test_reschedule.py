@@ -15,6 +15,7 @@ from tests.scripts.group import (
     HOUR_MS,
     KEPT_MS,
     KEYS,
+    REPORTS,
     Group,
     Hold,
     index_key,
@@ -330,7 +331,8 @@ class TestAnswers:
 
     def test_a_job_whose_index_is_refused_stays_pending_and_the_others_are_moved(self, group: Group) -> None:
         first, second = group.deliver_to("a", 2)
-        with group.as_user("+@all", f"~{KEYS.stream}", f"~{KEYS.delayed}", f"~{KEYS.events}") as narrow:
+        keys = (KEYS.stream, KEYS.delayed, KEYS.events, REPORTS)
+        with group.as_user("+@all", *(f"~{key}" for key in keys)) as narrow:
             narrow.reschedule("a", (first, 10, b"1"), (second, 10, b"2"))
             assert narrow.settled is not None
             assert (narrow.settled.answers, narrow.settled.refusal == "") == (b"xx", False)

@@ -128,7 +128,7 @@ class Broker(PendingCalls, DelayedCalls):
 
         Only an entry that is still this consumer's, by that delivery, is moved, so a second sending changes nothing.
         """
-        keys = (self._keys.stream, self._keys.delayed, self._keys.events)
+        keys = (self._keys.stream, self._keys.delayed, self._keys.events, self._keys.regroup(group))
         words: list[Any] = [group, consumer, self._keys.prefix, INDEX_KEPT_MS, events_max_len]
         for job in jobs:
             words += job.arguments(with_events=events_max_len > 0)
@@ -142,6 +142,7 @@ class Broker(PendingCalls, DelayedCalls):
             self._keys.dead_dropped,
             self._keys.events,
             self._keys.delayed,
+            self._keys.regroup(group),
         )
         words: list[Any] = [group, consumer, max_len, self._keys.prefix, events_max_len]
         for job in jobs:

@@ -6,6 +6,7 @@ A lease is an entry of a sorted set: the consumer's name, and the server's time 
 from __future__ import annotations
 
 from .._core.limits import MAX_WORKER_LEASE_MS, RELEASED
+from .._wire.entry import entry_order
 from . import scripts
 from .calls import RedisCalls
 from .command_replies import read_scores, read_time_ms
@@ -13,6 +14,8 @@ from .replies import OtherClaim, read_claim, read_count, read_ids
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the set of leases outlives the last worker, so that its entries are found
 FAR_LEASES_A_CALL = 100
+CLAIMED_A_CALL = 500
+COMPLETE, MUST_CLAIM = 1, 2  # what rebuild_group returns of a group; else it must be called again
 RELEASED_IDLE_MS = 24 * 3600 * 1000  # idle enough for every official consumer's claim_min_idle_ms
 
 
@@ -35,14 +38,23 @@ class LeaseCalls(RedisCalls):
         )
 
     async def rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
-        """Report what this worker holds; returns whether the group is there.
+        """Report what this worker holds; returns whether the group is there, and complete.
 
-        If it is not, the script makes it as soon as every living worker has reported.
+        If it is missing, the script makes it as soon as every living worker has reported. Then each of them claims what
+        it holds, a bounded number of entries in one call. Sent twice, none of the calls changes anything.
         """
         keys = (self._keys.stream, self._keys.workers_of(group), self._keys.regroup(group))
-        head = (group, consumer, lease_ms, WORKERS_KEPT_MS, RELEASED, RELEASED_IDLE_MS)
-        arguments = (word for entry in held for word in entry)
-        return bool(read_count(await self.run(scripts.REBUILD_GROUP, keys, (*head, *arguments))))
+        me = (group, consumer, lease_ms, WORKERS_KEPT_MS)
+        last = max((entry_id for entry_id, _ in held), key=entry_order, default=b"")
+        report = (*me, RELEASED, RELEASED_IDLE_MS, last)
+        state = read_count(await self.run(scripts.REBUILD_GROUP, keys, report))
+        if state == MUST_CLAIM:
+            for start in range(0, max(len(held), 1), CLAIMED_A_CALL):
+                is_last = start + CLAIMED_A_CALL >= len(held)
+                words = (word for entry in held[start : start + CLAIMED_A_CALL] for word in entry)
+                await self.run(scripts.CLAIM_HELD, keys, (*me, int(is_last), *words))
+            state = read_count(await self.run(scripts.REBUILD_GROUP, keys, report))
+        return state == COMPLETE
 
     async def leave_group(self, group: str, consumer: str) -> bool:
         """Whether the consumer's name is gone; if not, the other workers take over what it holds."""

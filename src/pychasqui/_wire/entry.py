@@ -27,6 +27,15 @@ def read_fields(fields: list[Any]) -> tuple[bytes, bytes | None, bool]:
     return pairs[ENVELOPE], pairs.get(NAME), _UNIQUE in pairs
 
 
+def entry_order(entry_id: bytes) -> tuple[int, int]:
+    """What an entry id is compared by with others; (0, 0) for anything that no server makes."""
+    ms, _, sequence = entry_id.partition(b"-")
+    try:
+        return int(ms), int(sequence)
+    except ValueError:
+        return 0, 0
+
+
 def read_entry(entry: Entry) -> tuple[bytes, str]:
     """Returns envelope and name of any entry, b"" and "" where there is none."""
     fields = read_pairs(entry[1])

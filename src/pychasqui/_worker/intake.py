@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from .._redis.replies import Claimed, Entry
+from .._wire.entry import entry_order
 from ..metrics import ReaderBatch
 from .decoder import Decoder
 from .group_recovery import GroupRecovery
@@ -107,9 +108,9 @@ class Intake:
     def _is_behind(self, entries: list[Entry]) -> bool:
         """Whether what is read as new may have come before: a group hands entries out in their order, once."""
         # hot: a comparison a batch, not one an entry
-        is_behind = bool(entries) and _number(entries[0][0]) <= self._last_id
+        is_behind = bool(entries) and entry_order(entries[0][0]) <= self._last_id
         if entries:
-            self._last_id = max(self._last_id, _number(entries[-1][0]))
+            self._last_id = max(self._last_id, entry_order(entries[-1][0]))
         return is_behind
 
     # Claimed entries and orphans ------------------------------------------------------------------------------------
@@ -151,7 +152,7 @@ class Intake:
     def _offer(self, claimed: list[Claimed]) -> None:
         if not claimed:
             return
-        self._last_id = max(self._last_id, *(_number(entry.id) for entry in claimed))
+        self._last_id = max(self._last_id, *(entry_order(entry.id) for entry in claimed))
         self._prefetch.measure_entries(len(claimed), sum(map(_size, claimed)))
         for entry in claimed:
             if entry.fields is not None:
@@ -176,14 +177,6 @@ class Intake:
         if stale:
             self._may_have_orphans.set()
         return stale
-
-
-def _number(entry_id: bytes) -> tuple[int, int]:
-    ms, _, sequence = entry_id.partition(b"-")
-    try:
-        return int(ms), int(sequence)
-    except ValueError:  # no server's id: it is compared with what is held
-        return 0, 0
 
 
 def _size(entry: Claimed) -> int:

@@ -5,32 +5,34 @@
 -- which renew_worker_lease does not do meanwhile; so every worker that outlives the leases at the time of the first report has
 -- reported. When there is no worker left to wait for, the group begins behind the last entry that a worker holds, but never
 -- behind the stream's last id: a stream that was restored or begun again may be behind what is held, and what is added up
--- to there would never be read. What a worker holds is pending for it again, by its delivery; what comes behind is read as
--- new. Entries before it that nobody holds go to a consumer that counts as having left, as release_entries hands them back:
--- a bounded number in one call. Until all have gone this returns 0 and renew_worker_lease fails with NOGROUP, so that each living
--- worker, or the next one that starts, calls again. Sent twice, it changes nothing.
+-- to there would never be read. What comes behind is read as new. Then each worker that reported makes what it holds pending
+-- for itself, by claim_held. When no living worker is left that has to, entries that nobody holds go to a consumer that
+-- counts as having left, as release_entries hands them back: a bounded number in one call. Until all have gone the group
+-- is not complete, and every script that would take an entry for lost fails with NOGROUP, so that each living worker, or
+-- the next one that starts, calls again. Sent twice, it changes nothing.
 --
--- KEYS  stream, workers, reports (hash: `until`; `of <consumer>` for each report; `start` and `last` of what is to be handed
---       over)
+-- KEYS  stream, workers, reports (hash: `until`; `of <consumer>`: the last entry that it holds, until it has claimed; `start`
+--       and `last` of what is to be handed over)
 -- ARGV  group, consumer, lease_ms, workers_kept_ms (how long the list of workers outlives this), heir (the consumer that has
---       left), idle_ms, then entry id, delivery for each entry that is held
--- Returns 1 if the group is complete, 0 if this must be called again
+--       left), idle_ms, the last entry that is held (empty: none)
+-- Returns 1 if the group is complete, 0 if this must be called again, 2 if claim_held must be called before that
 local stream, workers, reports = KEYS[1], KEYS[2], KEYS[3]
 local group, consumer, lease_ms, workers_kept_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local heir, idle_ms = ARGV[5], ARGV[6]
+local heir, idle_ms, last_held = ARGV[5], ARGV[6], ARGV[7]
 local call, pcall = redis.call, redis.pcall
 
 -- include lib/refusal.lua
 -- include lib/server_time.lua
 -- include lib/is_after.lua
--- include lib/holders_of.lua
+-- include lib/reports_of_living.lua
 -- include lib/hand_over.lua
 -- include lib/complete_group.lua
 -- include lib/server_refusal_of_rebuild.lua
 
 local pending = pcall('XPENDING', stream, group, '-', '+', 1)
 if pending.err and not string.find(pending.err, 'NOGROUP', 1, true) then return pending end
-if not pending.err then return complete_group() end
+local now_ms = server_time_ms(math.floor)
+if not pending.err then return complete_group(now_ms) end
 
 -- Whatever could be refused must be refused before anything is written. PERSIST comes first: it needs no memory, and what
 -- follows a write passes without memory; the reports get their end again at once.
@@ -38,7 +40,8 @@ local length = call('XLEN', stream)
 local about = length > 0 and call('XINFO', 'STREAM', stream)
 -- Workers of other groups may be in the same list and never report: nobody waits past the longest lease.
 local longest = call('ZREVRANGE', workers, 0, 0, 'WITHSCORES')[2]
-local until_ms, unfinished = call('HGET', reports, 'until'), call('HGET', reports, 'start')
+local found = call('HMGET', reports, 'until', 'start')
+local until_ms, unfinished = found[1], found[2]
 call('PERSIST', reports)
 if length == 0 then
   call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
@@ -48,31 +51,26 @@ end
 local refused = server_refusal_of_rebuild()
 if refused then return refused end
 
--- The group has vanished again before all was handed over: what workers reported before is out of date, they have read since.
+-- The group has vanished again before it was complete: what workers reported before is out of date, they have read since.
 if unfinished and unfinished ~= '' then
   call('DEL', reports)
   until_ms = nil
 end
 
-local now_ms = server_time_ms(math.floor)
 until_ms = until_ms or longest or 0
-call('HSET', reports, 'until', until_ms, 'of ' .. consumer, table.concat(ARGV, ' ', 7), 'start', '')
+call('HSET', reports, 'until', until_ms, 'of ' .. consumer, last_held, 'start', '')
 call('PEXPIRE', reports, lease_ms)
 renew_own_lease(now_ms)
 
-local reports_by_name, must_wait = {}, now_ms < (tonumber(until_ms) or 0)
-for _, name in ipairs(call('ZRANGEBYSCORE', workers, '(' .. now_ms, '+inf')) do
-  reports_by_name[name] = call('HGET', reports, 'of ' .. name) or nil
-  if must_wait and not reports_by_name[name] then return 0 end
+local last, must_wait = '0-0', now_ms < (tonumber(until_ms) or 0)
+for _, report in ipairs(reports_of_living(now_ms)) do
+  if must_wait and not report then return 0 end
+  -- Anybody may have written a report.
+  if string.find(report or '', '^%d+-%d+$') and is_after(report, last) then last = report end
 end
-
-local holders, deliveries, last = holders_of(reports_by_name)
 for i = 1, #about, 2 do
   if about[i] == 'last-generated-id' and is_after(last, about[i + 1]) then last = about[i + 1] end
 end
 call('XGROUP', 'CREATE', stream, group, last)
-for id, holder in pairs(holders) do
-  -- An id that is none is passed over: anybody may have written a report.
-  pcall('XCLAIM', stream, group, holder, 0, id, 'RETRYCOUNT', deliveries[id], 'FORCE', 'JUSTID')
-end
-return finish_group('-', last)
+go_on_later('-', last)
+return 2

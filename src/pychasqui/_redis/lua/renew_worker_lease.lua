@@ -15,14 +15,13 @@ local stream, workers, reports = KEYS[1], KEYS[2], KEYS[3]
 local group, consumer, lease_ms, workers_kept_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
 -- include lib/is_held.lua
+-- include lib/unfinished_group.lua
 -- include lib/server_time.lua
 
 local first = redis.pcall('XPENDING', stream, group, '-', '+', 1)
 if first.err and string.find(first.err, 'NOGROUP', 1, true) then return first end
-local start = redis.pcall('HGET', reports, 'start')
-if type(start) == 'string' and start ~= '' then
-  return redis.error_reply('NOGROUP rebuild_group has not completed ' .. group)
-end
+local unfinished = unfinished_group(reports, group)
+if unfinished then return unfinished end
 
 -- PERSIST needs no memory, and what follows a write passes without memory: a full server must not end a lease.
 redis.call('PERSIST', workers)

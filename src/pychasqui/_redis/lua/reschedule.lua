@@ -6,15 +6,15 @@
 -- nothing. The job can be found by its id while it waits. A uniqueness key that cannot be written points at an entry that
 -- is gone, and counts as none; events are best effort.
 --
--- KEYS  stream, delayed, events
+-- KEYS  stream, delayed, events, reports (of rebuild_group)
 -- ARGV  group, consumer, prefix of the queue's keys, kept_ms, events_max_len, then for each job: entry id, delivery,
 --       delay_ms, member, job id, may_be_unique (1: it may be the only one of its id), number of words of its events, then
 --       each event: number of words, field, value...
 -- Touches the keys of each job
--- Fails with NOGROUP while the group is missing: once it is recreated, it shows whose the entry is
+-- Fails with NOGROUP while the group is missing or not complete: once it is, it shows whose the entry is
 -- Returns {answers, error, refused events}: a character for each job, 1 it was moved, 0 it is not this run's any more, x it
 -- was refused and stays as it was; the error of the last refusal, or empty; how many events were refused
-local stream, delayed, events = KEYS[1], KEYS[2], KEYS[3]
+local stream, delayed, events, reports = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group, consumer, prefix, kept_ms, events_max_len = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local call, pcall = redis.call, redis.pcall
 
@@ -22,28 +22,31 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/touch.lua
 -- include lib/job_keys.lua
 -- include lib/is_held.lua
+-- include lib/unfinished_group.lua
 -- include lib/server_time.lua
 -- include lib/longest_ttl.lua
 -- include lib/point_at_delayed.lua
 -- include lib/write_events.lua
+-- include lib/remove_moved.lua
 
-local ours, answers, job_keys, i = {}, {}, {}, 6
+local ours, answers, job_keys, event_words, has_lost, i = {}, {}, {}, {}, false, 6
 while i <= #ARGV do
   local id, words = ARGV[i], tonumber(ARGV[i + 6])
   local held, trouble = is_held(stream, group, consumer, id, tonumber(ARGV[i + 1]))
   if trouble then return trouble end
   if held and not ours[id] then
-    ours[id] = i
+    ours[id], event_words[id] = i, {i + 7, i + 6 + words}
     answers[#answers + 1] = id
     append_job_keys(job_keys, ARGV[i + 4])
   else
-    answers[#answers + 1] = '0'
+    answers[#answers + 1], has_lost = '0', true
   end
   i = i + 7 + words
 end
 
 -- XACK comes first: it needs no memory, and once a script has written, the server refuses it nothing for want of memory.
-local refused = touch(job_keys)
+local refused = has_lost and unfinished_group(reports, group)
+  or touch(job_keys)
   or refusal('XACK', stream, group, '0-0')
   or refusal('XDEL', stream, '0-0')
   or refusal('ZADD', delayed, 'XX', 'GT', '-inf', 'none')
@@ -67,14 +70,4 @@ for n, id in ipairs(answers) do
     end
   end
 end
-if #moved == 0 then return {table.concat(answers), why, 0} end
-
-call('XACK', stream, group, unpack(moved))
-call('XDEL', stream, unpack(moved))
-local refused_events = 0
-for _, id in ipairs(moved) do
-  i = ours[id]
-  refused_events = refused_events + write_events(events, i + 7, i + 6 + tonumber(ARGV[i + 6]))
-end
-if ARGV[ours[moved[1]] + 6] ~= '0' then pcall('XTRIM', events, 'MAXLEN', '~', events_max_len) end
-return {table.concat(answers), why, refused_events}
+return {table.concat(answers), why, remove_moved(moved, event_words)}
