@@ -7,6 +7,7 @@ from time import monotonic
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.limits import ACK_BATCH, OUTCOME_BATCH, RESULT_BATCH_BYTES
@@ -404,7 +405,7 @@ class TestKinds:
         assert bench.unsettled.count() == 5000
         bench.acker.start()
         await eventually(lambda: not bench.unsettled.count())
-        bench.acker.reschedule(failed(5000)._replace(member=b"x" * REFUSED_BYTES))
+        bench.acker.reschedule(replace(failed(5000), member=b"x" * REFUSED_BYTES))
         assert bench.unsettled.count() == 5001
         await bench.acker.end(patience_s=PATIENCE_S)
 

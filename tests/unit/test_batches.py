@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pychasqui._core.limits import OUTCOME_BATCH, OUTCOME_BYTES
-from pychasqui._redis.failed_jobs import Buried, Rescheduled
+from pychasqui._redis.failed_jobs import OUTCOME_EXTRA_BYTES, Buried, Rescheduled
 from pychasqui._worker.acker import MOVES_AT_ONCE, cut_batches
 from tests.support.outcomes import buried, rescheduled
 
@@ -28,8 +28,9 @@ def test_small_jobs_are_bounded_by_number() -> None:
 
 
 def test_large_jobs_are_bounded_by_bytes() -> None:
-    assert lengths([failed(OUTCOME_BYTES // 2)] * 5) == [2, 2, 1]
-    assert lengths([dead(OUTCOME_BYTES // 2)] * 100) == [2] * MOVES_AT_ONCE
+    half = OUTCOME_BYTES // 2 - OUTCOME_EXTRA_BYTES
+    assert lengths([failed(half)] * 5) == [2, 2, 1]
+    assert lengths([dead(half)] * 100) == [2] * MOVES_AT_ONCE
 
 
 def test_a_job_that_is_larger_travels_alone() -> None:

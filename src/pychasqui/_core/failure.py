@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import traceback
 from functools import lru_cache
-from types import CodeType, TracebackType
-from typing import Any, Literal, NamedTuple
+from types import TracebackType
+from typing import Literal
+
+import msgspec
 
 from ..errors import LONGEST_DELAY_S, RetryLater, UnrecoverableError
 from .limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
@@ -18,17 +20,18 @@ MAX_FRAMES = 50
 # The interpreter's own attribute: a class may define another one of that name.
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
 
-Line = tuple[CodeType, int]
+Line = tuple[str, int, str]  # file, line number, function
 
 
-class Failure(NamedTuple):
+class Failure(msgspec.Struct, frozen=True):
     """What the error of a run says."""
 
     error: BaseException  # for traceback(), which is formatted only if the job is buried
     kind: Literal["err", "panic"]  # panic: it is not an Exception
     error_type: str
     text: str  # cut
-    lines: tuple[Line, ...]  # the handler's frames, without ours above them; the last one raised
+    frames: TracebackType | None  # the handler's, without ours above them
+    raised_at: Line | None  # the last of them
     is_unrecoverable: bool = False
     delay_ms: int | None = None  # what the handler asked for by RetryLater
 
@@ -37,18 +40,31 @@ class Failure(NamedTuple):
         try:
             return _trace(self)[-MAX_TRACEBACK_CHARS:]
         except BaseException:  # noqa: BLE001  a foreign __str__ or __cause__ may raise anything
-            return stack(self.lines)
+            return stack(self.lines())
+
+    def lines(self) -> tuple[Line, ...]:
+        """The handler's frames; the last one raised."""
+        found: list[Line] = []
+        frames = self.frames
+        while frames is not None:
+            found.append(_line(frames))
+            frames = frames.tb_next
+        return tuple(found[-MAX_FRAMES:])
 
 
 def read_failure(error: BaseException) -> Failure:
     """Reads all that is needed of an error, without trusting any of its methods."""
     kind = type(error)  # not its __class__, which may lie or raise
+    frames = raising = _own_frames(error)
+    while raising is not None and raising.tb_next is not None:
+        raising = raising.tb_next
     return Failure(
         error,
         "err" if issubclass(kind, Exception) else "panic",
         class_name(error),
         text_of(error)[:MAX_ERROR_CHARS],
-        _lines(_own_frames(error)),
+        frames,
+        None if raising is None else _line(raising),
         issubclass(kind, UnrecoverableError),
         _delay_ms(error) if issubclass(kind, RetryLater) else None,
     )
@@ -80,8 +96,8 @@ def _trace(failure: Failure) -> str:
     error = failure.error
     is_single = not issubclass(type(error), BaseExceptionGroup)
     if is_single and error.__cause__ is None and error.__context__ is None:
-        return f"Traceback (most recent call last):\n{stack(failure.lines)}{_last_line(failure)}"
-    return "".join(traceback.format_exception(type(error), error, _own_frames(error)))
+        return f"Traceback (most recent call last):\n{stack(failure.lines())}{_last_line(failure)}"
+    return "".join(traceback.format_exception(type(error), error, failure.frames))
 
 
 def _last_line(failure: Failure) -> str:
@@ -95,16 +111,13 @@ def _last_line(failure: Failure) -> str:
     return f"{name}: {text}\n" if text else f"{name}\n"
 
 
-def _lines(frames: TracebackType | None) -> tuple[Line, ...]:
-    lines: list[Any] = []
-    while frames is not None:
-        lines.append((frames.tb_frame.f_code, frames.tb_lineno))
-        frames = frames.tb_next
-    return tuple(lines[-MAX_FRAMES:])
+def _line(frame: TracebackType) -> Line:
+    code = frame.tb_frame.f_code
+    return code.co_filename, frame.tb_lineno, code.co_name
 
 
 @lru_cache(maxsize=256)
 def _stack(lines: tuple[Line, ...]) -> str:
     """Formats frames. Cached: jobs fail in the same lines, and formatting takes longer than burying a job."""
-    found = (traceback.FrameSummary(code.co_filename, line, code.co_name) for code, line in lines)
-    return "".join(traceback.StackSummary.from_list(list(found)).format())
+    found = [traceback.FrameSummary(*line) for line in lines]
+    return "".join(traceback.StackSummary.from_list(found).format())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from ..errors import LONGEST_DELAY_S
 from .delivery import Delivery
@@ -13,15 +14,13 @@ from .retry_delay import retry_delay_ms
 from .retry_options import RetryPolicy
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(NamedTuple):
     """The job runs again after this delay."""
 
     delay_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Dead:
+class Dead(NamedTuple):
     """The job goes to the dead letters for this reason."""
 
     reason: str
@@ -48,7 +47,7 @@ def runs_allowed(job: Delivery, max_attempts: int) -> int:
     return max_attempts if own is None else own
 
 
-class FailedRun(NamedTuple):
+class FailedRun(msgspec.Struct, frozen=True, gc=False):
     """A run that ended by an error, as events and metrics report it. It keeps neither the error nor its frames."""
 
     attempt: int  # 1 for the first run

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from .._core.outcome import FailedRun
 from .._wire.event import Event, dead_event, failed_event, joined, retry_event
 
-JOB_BYTES, LETTER_BYTES = 1000, 4000  # about what an outcome takes beside its job's data
+OUTCOME_EXTRA_BYTES = 1000  # about what an outcome takes beside its job's data
 
 
-class Rescheduled(NamedTuple):
+class Rescheduled(msgspec.Struct, gc=False):
     """A job that is to run again. Its events and metrics are derived from these fields."""
 
     entry_id: bytes
@@ -22,11 +22,10 @@ class Rescheduled(NamedTuple):
     job_name: str
     at_ms: int  # when this was decided
     run: FailedRun
+    size: int = 0  # about how many bytes it takes here
 
-    @property
-    def size(self) -> int:
-        """About how many bytes it takes here."""
-        return len(self.member) + JOB_BYTES
+    def __post_init__(self) -> None:
+        self.size = len(self.member) + OUTCOME_EXTRA_BYTES
 
     def arguments(self, *, with_events: bool) -> tuple[bytes | str | int, ...]:
         """The job as reschedule.lua takes it."""
@@ -41,7 +40,7 @@ class Rescheduled(NamedTuple):
         return (*head, len(events), *events)
 
 
-class Buried(NamedTuple):
+class Buried(msgspec.Struct, gc=False):
     """A job, or an entry that could not become one, that is to be buried. Events and metrics come from it."""
 
     entry_id: bytes
@@ -54,11 +53,10 @@ class Buried(NamedTuple):
     reason: str
     runs: int
     run: FailedRun | None = None  # the last run, if it was here
+    size: int = 0  # about how many bytes it takes here
 
-    @property
-    def size(self) -> int:
-        """About how many bytes it takes here."""
-        return len(self.letter[1]) + LETTER_BYTES
+    def __post_init__(self) -> None:
+        self.size = sum(map(len, self.letter)) + OUTCOME_EXTRA_BYTES
 
     def arguments(self, *, with_events: bool) -> tuple[bytes | str | int, ...]:
         """The job as bury.lua takes it."""

@@ -103,11 +103,13 @@ class Acker(Service):
 
     def reschedule(self, job: Rescheduled) -> None:
         self._failed.add(job, job.size)
-        self.wake()
+        if self._sleeper is not None:
+            self.wake()
 
     def bury(self, job: Buried) -> None:
         self._dead.add(job, job.size)
-        self.wake()
+        if self._sleeper is not None:
+            self.wake()
 
     async def _run(self) -> None:
         while True:
@@ -240,7 +242,7 @@ def cut_batches(jobs: Sequence[T]) -> list[list[T]]:
     batches: list[list[T]] = []
     bytes_left = 0
     for job in jobs[: MOVES_AT_ONCE * OUTCOME_BATCH]:
-        size = len(job.member) if isinstance(job, Rescheduled) else sum(map(len, job.letter))
+        size = job.size
         if not batches or size > bytes_left or len(batches[-1]) == OUTCOME_BATCH:
             if len(batches) == MOVES_AT_ONCE:
                 break

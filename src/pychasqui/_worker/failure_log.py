@@ -41,7 +41,7 @@ class FailureLog:
 
     def log(self, job: Delivery, failure: Failure, what_next: str, *arguments: object) -> bool:
         """Logs the failure if it is the first of its kind, else counts it; returns whether it was the first."""
-        kind: FailureKind = (job.name, failure.error_type, failure.lines[-1:])
+        kind: FailureKind = (job.name, failure.error_type, failure.raised_at)
         repeats = self._repeats.get(kind)
         if repeats is None and len(self._repeats) >= MAX_KINDS:
             kind = _OTHERS
@@ -52,7 +52,7 @@ class FailureLog:
                 self._write(logging.DEBUG, job, failure, what_next % arguments)
             return False
         self._begin(kind, job, failure)
-        frames = "\n" + stack(failure.lines[-MAX_FRAMES_SHOWN:]).rstrip() if failure.lines else ""
+        frames = "\n" + stack(failure.lines()[-MAX_FRAMES_SHOWN:]).rstrip() if failure.frames else ""
         self._write(logging.WARNING, job, failure, what_next % arguments, frames)
         return True
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable
+from random import random
 
 from .._core import clock
 from .._core.delivery import Delivery
@@ -53,7 +53,7 @@ class FailureHandler:
         """The handler raised."""
         self._warn_of_unknown_kind(job)
         failure = read_failure(error)
-        verdict = judge(job, failure, self._max_attempts, self._policy, random.randrange)
+        verdict = judge(job, failure, self._max_attempts, self._policy, _random_below)
         if isinstance(verdict, Retry):
             self._run_again(job, failure, verdict.delay_ms)
         else:
@@ -125,6 +125,11 @@ class FailureHandler:
         if len(self._unknown_kinds) < MAX_UNKNOWN_KINDS:  # a producer that invents kinds must not fill the log
             self._unknown_kinds.add(backoff.kind)
             log.warning("the backoff kind %r is not known and counts as exponential", backoff.kind[:100])
+
+
+def _random_below(bound: int) -> int:
+    # hot: random.randrange takes 0.5 us longer
+    return int(random() * bound)
 
 
 def next_run(job: Delivery) -> bytes:

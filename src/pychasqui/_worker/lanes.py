@@ -65,6 +65,7 @@ class Lanes:
         self._loop: asyncio.AbstractEventLoop  # from start() on
         self._turn_is_open = False
         self._turn_ends_at = 0.0
+        self._handlers_wait = False  # since the lanes were last woken, a handler has not ended in its first step
         self._drained: asyncio.Future[None] | None = None
         self._is_stopping = False
         self.has_stubborn = False  # a handler that went on when it was cancelled
@@ -199,6 +200,7 @@ class Lanes:
                     inbox.popleft()  # not before: the heartbeat's thread must see it in one place or the other
                     self._started += 1
                     if not job.is_decoded:
+                        self._wake_others()
                         is_to_run, now = await self._finish_decoding(job), monotonic()
                         if not is_to_run or not self._is_still_to_start(job, now):
                             self._leave(number)
@@ -221,6 +223,7 @@ class Lanes:
                         except GeneratorExit as own:
                             raise HandlerExit(own) from None
                         else:
+                            self._wake_others()
                             result = await go_on(run, rest, waits_for)
                     else:
                         ending, begun = begun.end(), None
@@ -284,12 +287,22 @@ class Lanes:
             self.wake()
 
     def wake(self) -> None:
-        # hot: all that the inbox can feed at once; 1.1 us a job against 2.3 for asyncio.Queue.get
-        idle = self._idle
-        for _ in range(min(len(self._inbox), len(idle))):
+        """Wake the lanes that the inbox can feed; two if handlers do not wait, and one that does wakes the others."""
+        # hot: 0.3 us a job; a lane that is woken and finds nothing to do costs 1.5 us
+        self._wake(len(self._idle) if self._handlers_wait else 2)
+        self._handlers_wait = False
+
+    def _wake(self, count: int) -> None:
+        idle = self._idle  # hot: 1.1 us a lane against 2.3 for asyncio.Queue.get
+        for _ in range(min(count, len(self._inbox), len(idle))):
             _, lane = idle.popleft()
             if not lane.done():
                 lane.set_result(None)
+
+    def _wake_others(self) -> None:  # called by a lane whose handler waits
+        self._handlers_wait = True
+        if self._inbox and self._idle:
+            self._wake(len(self._idle))
 
     async def _rest(self, number: int) -> StartedJob | None:
         """Until there is something to do; returns the job that has begun meanwhile."""
