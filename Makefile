@@ -6,6 +6,9 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
+# The tests start hundreds of processes of Python. Without bytecode each of them would compile what it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 usable = command -v $(1) >/dev/null 2>&1 && $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do if $(call usable,$$p); then echo $$p; break; fi; done)
 VERSION := $(if $(PYTHON),$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null))
@@ -28,7 +31,7 @@ demo: $(INSTALLED)  ## watch 100,000 jobs go through
 	@$(FINDS_SERVER) || export CHASQUI_REDIS_SERVER=.servers/redis-8.6/server; $(BIN)/chasqui demo $(ARGS)
 
 test: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## run the suite on the best server to be had
-	@$(BIN)/python -m pytest --numprocesses 4 --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 6 --dist worksteal $(ARGS)
 
 check: $(INSTALLED)  ## lint, format, types, layers
 	$(BIN)/ruff check .

@@ -232,9 +232,13 @@ async def hand_back(scene: CutScene) -> None:
         await scene.add(4)
         await eventually(lambda: len(parts.shared.holdings.running_jobs()) == 4)
         await scene.add(4)
-        parts.prefetch._estimate.rate = 100.0  # such a fast worker holds entries that it cannot start yet
-        parts.reader.wake()
-        await eventually(lambda: parts.lanes.waiting == 4)
+
+        def holds_more() -> bool:
+            parts.prefetch._estimate.rate = 100.0  # such a fast worker holds entries that it cannot start yet
+            parts.reader.wake()
+            return parts.lanes.waiting == 4
+
+        await eventually(holds_more)
     async with scene.worker(url=scene.direct_url), scene.until_settled():
         await eventually(lambda: len(scene.runs) >= 8, timeout=10)
     assert scene.attempts() == {number: [0, 0] for number in range(4)}

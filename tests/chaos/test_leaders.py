@@ -117,7 +117,7 @@ class TestPromoters:
             promoted_ms = await until_promoted(server, queue.name, len(due_ms))
         late_ms = sorted(promoted_ms[job_id] - due_ms[job_id] for job_id in due_ms)
         assert late_ms[0] >= 0
-        assert late_ms[len(late_ms) // 2] < 50  # about 1 ms on a machine that is not busy; benchmarks/ measure it
+        assert late_ms[len(late_ms) // 2] < 200  # about 1 ms on a machine that is not busy; benchmarks/ measure it
         server.execute("DEL", f"{{chasqui:{queue.name}}}:stream")
 
 

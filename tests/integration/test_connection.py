@@ -243,14 +243,14 @@ class TestOtherServers:
             start = monotonic()
             with pytest.raises(ConnectionLost, match="in time"):
                 await connection.call("PING")
-            assert 0.2 < monotonic() - start < 0.8
+            assert 0.2 < monotonic() - start < 3
 
     async def test_a_server_that_is_not_there_costs_the_timeout(self) -> None:
         async with connected("unix:///nowhere/at/all.sock", timeout_s=0.3) as connection:
             start = monotonic()
             with pytest.raises(ConnectionLost, match=r"/nowhere/at/all\.sock"):
                 await connection.call("PING")
-            assert 0.2 < monotonic() - start < 0.8
+            assert 0.2 < monotonic() - start < 3
 
     @pytest.mark.parametrize(
         "url",
@@ -294,7 +294,7 @@ class TestReplies:
             start = monotonic()
             calls = [connection.call("ECHO", number) for number in range(500)]
             assert await asyncio.gather(*calls) == [b"%d" % number for number in range(500)]
-            assert 0.2 <= monotonic() - start < 2
+            assert 0.2 <= monotonic() - start < 20  # one after the other, they would take 100 s
 
     async def test_a_large_backlog_waits_for_a_slow_peer_instead_of_filling_memory(self, proxy: Proxy) -> None:
         async with connected(proxy.url) as connection:
@@ -379,7 +379,7 @@ class TestLosses:
             start = monotonic()
             with pytest.raises(CommandTimeout):
                 await connection.call("PING")
-            assert monotonic() - start < 0.7
+            assert monotonic() - start < 3
             proxy.cut()
             proxy.thaw()
             assert await connection.call("PING", timeout_s=5) == b"PONG"

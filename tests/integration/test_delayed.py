@@ -140,11 +140,14 @@ class TestTimes:
         async with make_worker(runs):
             await queue.add("far", "far", delay_ms=LATER_MS)
             await asyncio.sleep(0.7)  # so that it knows of that one and sleeps
+            took_ms = []
             for number in range(10):
                 before = time.time() * 1000
                 await queue.add("near", number, delay_ms=30)
                 await eventually(partial(runs.has_run, number), every=0.001)
-                assert 30 <= runs.at_ms[number] - before < 300
+                took_ms.append(runs.at_ms[number] - before)
+        assert min(took_ms) >= 30
+        assert sorted(took_ms)[7] < 300, took_ms  # a busy machine may be late now and then
 
 
 class TestBulk:

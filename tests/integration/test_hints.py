@@ -54,7 +54,7 @@ async def test_a_message_that_the_queue_is_paused_pauses_nothing(
     async with make_worker(runs), flooded(witness, f"{{chasqui:{queue.name}}}:pause", "pause"):
         for number in range(20):
             await queue.add("mail", number)
-            await eventually(partial(runs.has_run, number), timeout=1)
+            await eventually(partial(runs.has_run, number))
     assert "the queue is paused" not in caplog.text
 
 
@@ -74,7 +74,7 @@ async def test_a_flood_of_messages_is_looked_into_a_few_times_a_second_and_the_l
         await asyncio.sleep(0.2)
         assert runs.jobs == []
         await queue.resume()
-        await eventually(lambda: runs.jobs, timeout=1)
+        await eventually(lambda: runs.jobs)
 
 
 @pytest.mark.parametrize("channel", ("due", "repeat:due"))

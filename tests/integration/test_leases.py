@@ -150,14 +150,14 @@ class TestNames:
         await witness.zadd(Keys(queue_name).workers, {"pod-0": seconds * 1000 + micros // 1000 + 800})
         start = monotonic()
         async with make_worker(RecordingHandler(), consumer_id="pod-0", lease_ms=800):
-            assert 0.7 < monotonic() - start < 2.0
+            assert 0.7 < monotonic() - start < 6.0
 
     async def test_the_name_of_a_closed_worker_is_free_at_once(self, make_worker: MakeWorker) -> None:
         async with make_worker(RecordingHandler(), consumer_id="pod-0"):
             pass
         start = monotonic()
         async with make_worker(RecordingHandler(), consumer_id="pod-0"):
-            assert monotonic() - start < 1.0
+            assert monotonic() - start < 5.0  # sooner than by a lease
 
     async def test_two_groups_may_use_the_same_name(self, make_worker: MakeWorker, queue: Queue) -> None:
         async with (

@@ -22,6 +22,7 @@ from tests.support.server import RedisServer
 from tests.support.streams import Stream, twice
 from tests.support.waiting import eventually
 
+SOON_S = 3.0  # the timeout of 0.3 s, and time for a busy machine; sooner than by a timeout of the connection's own
 MOMENTS = ("cut_before_request", "cut_after_request", "cut_mid_reply")
 Flow = Callable[[Queue], Coroutine[Any, Any, list[Job]]]
 
@@ -263,7 +264,7 @@ class TestNoAnswer:
             Queue(queue_name, redis_url=fake.url, timeout_s=0.3) as queue,
         ):
             for adding in (lambda: one(queue), lambda: a_bulk(queue)):
-                async with asyncio.timeout(1):
+                async with asyncio.timeout(SOON_S):
                     with pytest.raises(RedisTrouble):
                         await adding()
 
@@ -280,13 +281,13 @@ class TestNoAnswer:
                 took, error = await _raised(adding())
                 assert isinstance(error, ConnectionLost), error
                 assert "/nowhere/at/all.sock" in str(error)
-                assert took < 0.8
+                assert took < SOON_S
 
     async def test_a_server_that_accepts_and_never_answers_raises_within_the_timeout(self, queue_name: str) -> None:
         async with FakeServer() as fake, Queue(queue_name, redis_url=fake.url, timeout_s=0.3) as queue:
             took, error = await _raised(queue.add("send"))
             assert isinstance(error, ConnectionLost)
-            assert took < 0.8
+            assert took < SOON_S
 
     async def test_a_line_that_refuses_raises_within_the_timeout(
         self, hasty: Queue, proxy: Proxy, stream: Stream
@@ -297,7 +298,7 @@ class TestNoAnswer:
         await eventually(lambda: proxy.connections == 0)
         took, error = await _raised(hasty.add("send", 1))
         assert isinstance(error, ConnectionLost)
-        assert took < 0.8
+        assert took < SOON_S
         proxy.admit()
         await eventually(lambda: _succeeds(hasty.add("send", 2)))
         assert [entry.data for entry in await stream.entries()] == [0, 2]
@@ -312,9 +313,9 @@ class TestNoAnswer:
         assert isinstance(error, AddUnknown), error
         assert error.job_ids == ["the-one"]
         assert "the-one" in str(error)
-        assert took < 0.8
+        assert took < SOON_S
         took, error = await _raised(hasty.add_bulk([{"name": "send", "data": 2, "job_id": "the-other"}]))
-        assert took < 0.8
+        assert took < SOON_S
         proxy.thaw()
         await hasty.add("send", 3)
         ids = await stream.ids()
@@ -361,7 +362,7 @@ class TestNoAnswer:
                 await eventually(lambda: not queue._on_loop().broker.is_connected)
                 took, error = await _raised(queue.add("send", 1))
                 assert isinstance(error, ConnectionLost)
-                assert took < 0.8
+                assert took < SOON_S
                 own.start()
                 await eventually(lambda: _succeeds(queue.add("send", 2)))
             assert own.execute("XLEN", f"{{chasqui:{queue_name}}}:stream") == 1
@@ -373,10 +374,10 @@ class TestNoAnswer:
                 own.pause()
                 took, error = await _raised(queue.add("send", 1))
                 assert isinstance(error, AddUnknown)
-                assert took < 0.8
+                assert took < SOON_S
                 took, error = await _raised(queue.add("send", 2))
                 assert isinstance(error, ConnectionLost)
-                assert took < 0.8
+                assert took < SOON_S
                 own.resume()
                 await eventually(lambda: _succeeds(queue.add("send", 3)))
                 client = redis.asyncio.Redis.from_url(own.url)
@@ -388,7 +389,7 @@ class TestNoAnswer:
         """This holds for long outages too, when the pauses between attempts have grown."""
         async with Queue(queue_name, redis_url="unix:///nowhere/at/all.sock", timeout_s=0.1) as queue:
             times = [(await _raised(queue.add("send", number)))[0] for number in range(12)]
-        assert max(times) < 0.6, times
+        assert max(times) < 0.9, times  # the longest pause is a second
 
     async def test_each_of_many_adds_at_different_times_keeps_its_own_timeout(self, hasty: Queue, proxy: Proxy) -> None:
         await hasty.add("send", 0)
@@ -399,7 +400,7 @@ class TestNoAnswer:
             await asyncio.sleep(0.02)
         results = await asyncio.gather(*adds)
         proxy.cut()
-        assert max(took for took, _ in results) < 0.8
+        assert max(took for took, _ in results) < SOON_S
         assert all(isinstance(error, (AddUnknown, ConnectionLost)) for _, error in results)
 
     async def test_an_add_is_given_its_whole_timeout(self, queue_name: str) -> None:
@@ -438,7 +439,7 @@ class TestNoAnswer:
         await asyncio.sleep(0)
         start = monotonic()
         await queue.close()
-        assert monotonic() - start < 2
+        assert monotonic() - start < SOON_S
         assert all(isinstance(error, RedisTrouble) for _, error in await asyncio.gather(*adds))
         proxy.thaw()
 
@@ -449,13 +450,13 @@ class TestNoAnswer:
             raise LookupError("the vault is sealed")
 
         async with Queue(queue_name, redis_url=redis_url, timeout_s=0.3, credential_provider=provide) as queue:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(SOON_S):
                 with pytest.raises(RedisTrouble, match="credential provider"):
                     await queue.add("send")
 
     async def test_a_host_name_that_cannot_be_looked_up_does_not_hang_an_add(self, queue_name: str) -> None:
         async with Queue(queue_name, redis_url="redis://no..where:6379", timeout_s=0.3) as queue:
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(SOON_S):
                 with pytest.raises(RedisTrouble):
                     await queue.add("send")
 

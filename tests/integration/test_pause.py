@@ -59,7 +59,7 @@ async def test_an_idle_worker_takes_nothing_and_goes_on_when_resumed(
             assert (await queue.counts()).waiting == 20
             await queue.resume()
             assert not await queue.is_paused()
-            await eventually(lambda: len(handler.began) == 20, timeout=1)
+            await eventually(lambda: len(handler.began) == 20, timeout=4)
 
 
 @pytest.mark.parametrize(("lasts_s", "concurrency"), ((0.0, 100), (0.001, 10), (0.02, 20), (0.2, 5)))
@@ -91,7 +91,7 @@ async def test_every_worker_gets_the_pause_also_one_that_starts_later(
             await asyncio.sleep(0.2)
             assert handler.began == []
             await queue.resume()
-            await eventually(lambda: len(handler.began) == 10, timeout=1)
+            await eventually(lambda: len(handler.began) == 10, timeout=4)
 
 
 async def test_entries_of_a_dead_worker_are_not_taken_over_during_a_pause(
@@ -121,7 +121,7 @@ async def test_producers_and_delays_go_on(queue: Queue, redis_url: str, queue_na
         await eventually(lambda: _waits(queue, 2))
         assert handler.began == []
         await queue.resume()
-        await eventually(lambda: len(handler.began) == 2, timeout=1)
+        await eventually(lambda: len(handler.began) == 2, timeout=4)
 
 
 async def test_a_paused_worker_can_be_closed_at_once(queue: Queue, redis_url: str, queue_name: str) -> None:
@@ -129,7 +129,7 @@ async def test_a_paused_worker_can_be_closed_at_once(queue: Queue, redis_url: st
         await queue.pause()
         await asyncio.sleep(0.1)
         started = monotonic()
-    assert monotonic() - started < 1
+    assert monotonic() - started < 4
 
 
 async def test_a_second_pause_or_resume_changes_nothing(

@@ -342,7 +342,7 @@ class TestServerTrouble:
                 await queue.add("send", 2)
             with pytest.raises(ReplyError, match=r"OOM.*maxmemory"):
                 await queue.add_bulk({"name": "send", "data": number} for number in range(5000))
-            assert monotonic() - start < 2
+            assert monotonic() - start < 4
             await own.config_set("maxmemory", 0)
             await queue.add("send", 3)
         assert [entry.data for entry in await stream.entries()] == [1, 3]
@@ -368,7 +368,7 @@ class TestServerTrouble:
                     await queue.add("send", 1)
             finally:
                 await own.config_set("min-replicas-to-write", 0)
-            assert monotonic() - start < 2
+            assert monotonic() - start < 4
             await queue.add("send", 2)
         assert [entry.data for entry in await Stream(own, queue_name).entries()] == [2]
 
@@ -474,7 +474,7 @@ class TestServerTrouble:
                 start = monotonic()
                 with pytest.raises(RedisTrouble):
                     await queue.add("send")
-                assert monotonic() - start < 1.0
+                assert monotonic() - start < 4
         finally:
             await own.replicaof("NO", "ONE")
         assert await Stream(own, queue_name).length() == 0

@@ -119,7 +119,7 @@ class TestAlone:
         assert one.is_running
         await one.close()
         await one.close()
-        await asyncio.wait_for(running, 1)
+        await asyncio.wait_for(running, 10)
         assert (one.is_running, one.is_closed) == (False, True)
         with pytest.raises(Closed, match=queue.name):
             await one.run()

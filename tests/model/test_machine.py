@@ -41,7 +41,7 @@ from tests.support.server import RedisServer
 
 T = TypeVar("T")
 
-EXAMPLES = int(os.environ.get("CHASQUI_MODEL_EXAMPLES", "250"))
+EXAMPLES = int(os.environ.get("CHASQUI_MODEL_EXAMPLES", "100"))
 STEPS = 50
 KEYS = Keys("machine")
 BOUNDS = Bounds(2**20, 2**20)

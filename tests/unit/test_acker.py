@@ -295,7 +295,7 @@ async def test_a_missing_group_is_reported_and_the_outcome_is_sent_again_soon(be
     began = monotonic()
     await bench.settle()
     assert (bench.group_gone, bench.rescheduled) == (8, [failed(2)])
-    assert monotonic() - began < 1.5, "an outage's pauses would have grown to 4 s"
+    assert monotonic() - began < 3, "an outage's pauses would have grown to 4 s"
 
 
 async def test_a_reschedule_in_vain_starts_a_search_for_orphans(bench: AckerBench) -> None:

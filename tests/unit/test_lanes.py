@@ -521,7 +521,7 @@ class TestStopping:
         record.lanes.start()
         await asyncio.sleep(0)
         record.lanes.offer([job(1)])
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(10):
             await record.lanes.drain()
             assert [cut.data for cut in await record.lanes.stop()] == [1]
         assert [str(error) for error in record.deaths] == ["a defect"]

@@ -328,7 +328,7 @@ class TestWriting:
         socket, line = open_socket()
         answers: list[Any] = []
         self.send_now(socket, "ADD", answers, within_s=0.01)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             while not answers:
                 await asyncio.sleep(0.005)
         assert isinstance(answers[0], CommandTimeout)
@@ -395,7 +395,7 @@ class TestListening:
     async def test_a_subscription_without_an_answer_in_time_ends_the_socket(self) -> None:
         socket, line = open_socket()
         socket.listen("due", print, asyncio.get_running_loop().time() + 0.01)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             while socket.lost is None:
                 await asyncio.sleep(0.005)
         assert line.is_aborted
