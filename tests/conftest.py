@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from collections.abc import AsyncIterator, Generator, Iterator
+from functools import cache
 from uuid import uuid4
 
 import pytest
@@ -18,6 +20,9 @@ from tests.support.server import PROJECT, RedisServer, describe, server_binary
 
 # The servers of the matrix are what distributions have; its tests want to know what else a worker says.
 os.environ[SILENCED_BY] = "1"
+
+# Each client of redis-py looks its own version up, which takes longer than all that most tests do with the client.
+importlib.metadata.version = cache(importlib.metadata.version)
 
 FAILED = pytest.StashKey[bool]()
 

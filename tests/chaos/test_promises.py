@@ -193,7 +193,7 @@ class TestAKilledWorker:
         self, make_crew: MakeCrew, queue: Queue, witness: redis.asyncio.Redis, acts: dict[str, str]
     ) -> None:
         """As in a pod that keeps its name: no other worker takes over, and the worker finds its own entries."""
-        crew = make_crew(seats=1, max_attempts=3, options={"consumer_id": "pod-0"})
+        crew = make_crew(seats=1, max_attempts=3, options={"consumer_id": "pod-0", "lease_ms": 1000})
         manned = asyncio.create_task(crew.keep_manned())
         await add(queue, acts=acts, backoff=20)
         dead_key = _stream_key(queue.name).replace(":stream", ":dlq")

@@ -501,7 +501,7 @@ class TestServers:
     """Errors found at connect reach both an add and a worker, at once and as our own errors."""
 
     async def assert_refused(
-        self, url: str, kind: type[ChasquiError], complaint: str, *, within_s: float = 2.0, **options: Any
+        self, url: str, kind: type[ChasquiError], complaint: str, *, within_s: float = 4.0, **options: Any
     ) -> None:
         start = monotonic()
         async with Queue("emails", redis_url=url, **options) as queue:
@@ -521,7 +521,7 @@ class TestServers:
         with pytest.raises(kind, match=complaint):
             async with Worker("emails", handle, redis_url=url):
                 pass
-        assert monotonic() - start < 2
+        assert monotonic() - start < 4
 
     async def test_a_wrong_password(self, locked: RedisServer) -> None:
         url = f"redis://:wrong@127.0.0.1:{locked.port}"

@@ -199,7 +199,7 @@ class TestALongQueue:
             "the oldest": long_queue.oldest_age_ms,
         }
         for name, look in inspector_broker.items():
-            assert await _best_of(10, look) < 0.02, name
+            assert await _best_of(20, look) < 0.02, name
 
     async def test_a_search_asks_a_few_times_however_many_run(
         self, long_queue: Queue, redis_url: str, queue_name: str
@@ -377,7 +377,7 @@ class TestRemoving:
         await queue.add_bulk(jobs * 2)
         producing = asyncio.create_task(produce())
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(40):
                 assert await queue.purge(state) >= len(jobs * 2)
                 for _ in range(4):
                     await eventually(has_some)  # a purge may be quicker than the producer

@@ -65,7 +65,7 @@ async def ended(process: asyncio.subprocess.Process, *, within_s: float) -> tupl
 async def said(process: asyncio.subprocess.Process, words: str) -> None:
     """Wait until it has printed a line with these words."""
     assert process.stdout
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while words not in (got := await process.stdout.readline()).decode():
             assert got, f"it ended without saying {words!r}"
 
@@ -291,7 +291,7 @@ TALKING_WORKER = f"""
 
 async def ended_quietly(process: asyncio.subprocess.Process) -> str:
     """Waits for a clean end and returns the last output; the log may hold only the lines about draining."""
-    code, out, err = await ended(process, within_s=5)
+    code, out, err = await ended(process, within_s=20)
     assert code == 0
     assert "waits for 1 running job (1 of 'sleep') for up to 30 s" in err
     assert err.count("\n") == 1
@@ -341,8 +341,8 @@ class TestSignals:
             await said(process, "finished")
             start = monotonic()
             process.send_signal(signal.SIGTERM)
-            assert await ended(process, within_s=5) == (0, "left\n", "")
-            assert monotonic() - start < 2
+            assert await ended(process, within_s=20) == (0, "left\n", "")
+            assert monotonic() - start < 4  # sooner than by the end of a read
 
     async def test_the_second_ends_at_once_and_hands_the_job_back(
         self, add: Any, redis_url: str, queue_name: str, stream: Stream
@@ -356,8 +356,8 @@ class TestSignals:
             assert process.returncode is None
             start = monotonic()
             process.send_signal(signal.SIGTERM)
-            code, out, _ = await ended(process, within_s=5)
-            assert monotonic() - start < 3
+            code, out, _ = await ended(process, within_s=20)
+            assert monotonic() - start < 10
             assert code == 0
             assert out.endswith("left\n")
             assert "finished" not in out.splitlines()

@@ -284,8 +284,8 @@ class TestLease:
                 async def all_moved() -> bool:
                     return await stream.length() == 3
 
-                await eventually(all_moved, timeout=10)
-                assert time.monotonic() - began < 6
+                await eventually(all_moved)
+                assert time.monotonic() - began < 10
                 assert await lock(leader) == b"second"
 
     @pytest.mark.parametrize(("secs", "least_ms", "most_ms"), ((5, 3500, 5000), (3600, 8000, 10_000)))

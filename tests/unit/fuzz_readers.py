@@ -88,13 +88,13 @@ def check(entry: Entry, raw: bytes, score: float) -> list[str]:
     """Runs each reader, and returns its kind of result by name."""
     outcomes = []
     for name, read in readers(entry, raw, score).items():
-        began = time.perf_counter()
+        began = time.thread_time()
         try:
             read()
             outcomes.append(f"{name} read")
         except ChasquiError:
             outcomes.append(f"{name} refused")
-        assert time.perf_counter() - began < SLOWEST_S, name
+        assert time.thread_time() - began < SLOWEST_S, name
     return outcomes
 
 

@@ -416,7 +416,7 @@ class TestKinds:
         await eventually(lambda: not bench.unsettled.count())
         began = monotonic()
         await bench.acker.end(patience_s=30)
-        assert monotonic() - began < 2
+        assert monotonic() - began < 10
         assert bench.unsettled.held() == {b"1-0": 1}
 
 

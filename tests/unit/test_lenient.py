@@ -59,9 +59,9 @@ def test_a_number_below_zero_is_read_if_it_may_be() -> None:
 
 def test_a_million_digits_cost_no_time() -> None:
     raw = b"9" * 50_000_000
-    began = time.perf_counter()
+    began = time.thread_time()
     assert read_int(raw) is None
-    assert time.perf_counter() - began < 0.05
+    assert time.thread_time() - began < 0.05
 
 
 @pytest.mark.parametrize("raw", ("inf", "1e308", 1e308, b"253402300800000"))
