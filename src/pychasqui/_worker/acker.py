@@ -113,13 +113,15 @@ class Acker(Service):
 
     async def _run(self) -> None:
         while True:
-            while wait_s := min(kind.unsettled.wait_s for kind in self._kinds):
+            is_idle = True
+            for kind in self._kinds:
+                if kind.unsettled.is_ready:
+                    is_idle = False
+                    await self._settle(kind)
+            if is_idle:
                 if self._is_stopping and self._can_stop():
                     return
-                await self._pause(wait_s)
-            for kind in self._kinds:
-                if not kind.unsettled.wait_s:
-                    await self._settle(kind)
+                await self._pause(min(kind.unsettled.wait_s for kind in self._kinds))
 
     async def _pause(self, seconds: float) -> None:
         """Waits until something can be sent."""

@@ -49,6 +49,9 @@ class Decoder:
         """
         jobs: list[Delivery] = []
         ends_at = monotonic() + SLICE_S
+        if len(entries) <= ENTRIES_A_CHECK:
+            self._decode_some(entries, deliveries, ends_at, jobs)
+            return jobs
         for start in range(0, len(entries), ENTRIES_A_CHECK):
             if start and monotonic() >= ends_at:
                 jobs += (_put_off(entry_id, fields, deliveries) for entry_id, fields in entries[start:])

@@ -107,10 +107,14 @@ class Intake:
 
     def _is_behind(self, entries: list[Entry]) -> bool:
         """Whether what is read as new may have come before: a group hands entries out in their order, once."""
+        if not entries:
+            return False
         # hot: a comparison a batch, not one an entry
-        is_behind = bool(entries) and entry_order(entries[0][0]) <= self._last_id
-        if entries:
-            self._last_id = max(self._last_id, entry_order(entries[-1][0]))
+        first = entry_order(entries[0][0])
+        is_behind = first <= self._last_id
+        last = first if len(entries) == 1 else entry_order(entries[-1][0])
+        if last > self._last_id:
+            self._last_id = last
         return is_behind
 
     # Claimed entries and orphans ------------------------------------------------------------------------------------

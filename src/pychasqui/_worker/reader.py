@@ -227,8 +227,8 @@ class Reader(Service):
 
     def _arrive_now(self, entries: list[Entry], reply_bytes: int) -> None:
         """As soon as the reply is read, outside of any task."""
-        self._prefetch.measure_entries(len(entries), reply_bytes)
         self._intake.start_fresh(entries)
+        self._prefetch.measure_entries(len(entries), reply_bytes)  # hot: behind what a job that is alone waits for
 
     async def _read_by_bytes(self, count: int) -> list[Claimed]:
         """Where large entries are about: a script reads as many as fit in, and does not wait."""

@@ -53,6 +53,11 @@ class Unsettled(Generic[T]):
         return [*self.refused.copy(), *self.waiting.copy(), *self.refused.copy()]
 
     @property
+    def is_ready(self) -> bool:
+        """Whether an outcome can be sent now."""
+        return bool(self.waiting or self.refused) and not self.wait_s
+
+    @property
     def wait_s(self) -> float:
         """Seconds until an outcome can be sent; infinite if there is none."""
         if self.waiting:
