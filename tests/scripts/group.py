@@ -114,6 +114,7 @@ class Group:
     number: int = 0  # of the last batch that was added on terms
     at_once: bool = False  # whether ack_with_result may use commands of new servers only
     settled: Settled | None = None  # the last answer of reschedule or bury
+    looked_at: int = 0  # by the last release_entries
     refusal: str = ""  # the refusal that the last promote, replay or move_delayed met
 
     def run(self, script: scripts.Script, keys: list[str], *arguments: Any) -> Any:
@@ -281,13 +282,13 @@ class Group:
         assert isinstance(event_words, int)
         return event_words
 
-    def purge_waiting(self, count: int = 100, newest: bytes = b"+") -> int:
-        removed = self.run(scripts.PURGE_WAITING, [KEYS.stream, KEYS.delayed], count, KEYS.prefix, newest)
+    def purge_waiting(self, count: int = 100, newest: bytes = b"+", *, max_bytes: int = 2**30) -> int:
+        removed = self.run(scripts.PURGE_WAITING, [KEYS.stream, KEYS.delayed], count, KEYS.prefix, max_bytes, newest)
         assert isinstance(removed, int)
         return removed
 
-    def purge_delayed(self, count: int = 100) -> int:
-        removed = self.run(scripts.PURGE_DELAYED, [KEYS.delayed], count, KEYS.prefix)
+    def purge_delayed(self, count: int = 100, *, max_bytes: int = 2**30) -> int:
+        removed = self.run(scripts.PURGE_DELAYED, [KEYS.delayed], count, KEYS.prefix, max_bytes)
         assert isinstance(removed, int)
         return removed
 
@@ -337,8 +338,8 @@ class Group:
         assert isinstance(answers, bytes)
         return answers.decode()
 
-    def move_delayed(self, what: str, *ids: str, delay_ms: int = 0) -> list[int]:
-        keys, head = [KEYS.delayed, KEYS.stream], (what, delay_ms, KEYS.prefix, KEPT_MS, KEYS.due_channel)
+    def move_delayed(self, what: str, *ids: str, delay_ms: int = 0, max_bytes: int = 2**30) -> list[int]:
+        keys, head = [KEYS.delayed, KEYS.stream], (what, delay_ms, KEYS.prefix, KEPT_MS, KEYS.due_channel, max_bytes)
         found, refusal = self.run(scripts.MOVE_DELAYED, keys, *head, *ids)
         self.refusal = refusal.decode()
         assert isinstance(found, list)
@@ -457,7 +458,8 @@ class Group:
     def release_entries(self, consumer: str, *held: tuple[bytes, int]) -> int:
         words = [word for entry in held for word in entry]
         keys = [KEYS.stream, KEYS.workers]
-        released = self.run(scripts.RELEASE_ENTRIES, keys, GROUP, consumer, HEIR, RELEASED_IDLE_MS, KEPT_MS, *words)
+        head = (GROUP, consumer, HEIR, RELEASED_IDLE_MS, KEPT_MS)
+        released, self.looked_at = self.run(scripts.RELEASE_ENTRIES, keys, *head, *words)
         assert isinstance(released, int)
         return released
 

@@ -282,3 +282,11 @@ class TestTrouble:
         assert group.move_delayed(what, *ids) == [1] * 10_000
         assert len(group.delayed) == (10_000 if what == "postpone" else 0)
         assert len(group.stream) == (10_000 if what == "run" else 0)
+
+    def test_the_bytes_bound_one_call_and_the_other_ids_are_not_looked_at(self, group: Group) -> None:
+        delay(group, "a", "b", "c")
+        size = len(group.index("a") or b"") + 16
+        assert group.move_delayed("cancel", "a", "b", "c", max_bytes=size + 1) == [1, 1]
+        assert [group.index(job_id) is None for job_id in "abc"] == [True, True, False]
+        assert group.move_delayed("cancel", "none", "c", max_bytes=16) == [0]
+        assert group.move_delayed("cancel", "c", max_bytes=1) == [1]

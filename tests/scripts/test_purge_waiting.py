@@ -193,3 +193,15 @@ def test_10_000_jobs_go_in_one_call(group: Group) -> None:
     group.add_with_options(*(job(f"job-{number}") for number in range(10_000)))
     assert group.purge_waiting(10_000) == 10_000
     assert (group.stream, [key for key in group.keys if ":unique:" in key]) == (held, [])
+
+
+def test_the_bytes_bound_one_call(group: Group) -> None:
+    """The last job may go beyond them; small jobs in front do not let many large ones in."""
+    sizes = [10] * 12 + [1000] * 12
+    for number, size in enumerate(sizes):
+        envelope = encode_envelope(f"{number:02d}", encode_data("x" * size), 0, 0, None)
+        group.add_with_options(job(f"{number:02d}")._replace(envelope=envelope))
+    assert group.purge_waiting(max_bytes=1) == 1
+    assert group.purge_waiting(max_bytes=3000) == 14
+    assert group.purge_waiting(5) == 5
+    assert group.purge_waiting() == 4

@@ -176,10 +176,45 @@ def test_releasing_none_releases_none(group: Group) -> None:
     assert group.keys == {KEYS.stream}
 
 
-def test_10_000_entries_are_released_in_one_call(group: Group) -> None:
-    entry_ids = group.deliver_to("a", 10_000)
-    assert group.release_entries("a", *((entry_id, 0) for entry_id in entry_ids)) == 10_000
-    assert set(group.holds.values()) == {Hold(HEIR, 0)}
+class TestBounds:
+    """Redis 8.6 takes as long for an entry that is to look idle as entries are pending that were delivered later."""
+
+    def test_a_call_looks_at_500_entries(self, group: Group) -> None:
+        entry_ids = group.deliver_to("a", 501)
+        assert group.release_entries("a", *((entry_id, 0) for entry_id in entry_ids)) == 500
+        assert group.looked_at == 500
+        assert [entry_id for entry_id, hold in group.holds.items() if hold.owner == "a"] == entry_ids[500:]
+
+    def test_a_call_looks_at_fewer_while_many_are_pending(self, group: Group) -> None:
+        entry_ids = group.deliver_to("a", 5000)
+        assert group.release_entries("a", *((entry_id, 0) for entry_id in entry_ids)) == 200
+        assert group.looked_at == 200
+        assert len([hold for hold in group.holds.values() if hold.owner == HEIR]) == 200
+
+    def test_entries_of_the_heir_do_not_count(self, group: Group) -> None:
+        entry_ids = group.deliver_to("a", 5000)
+        group.client.eval(
+            "for i = 2, #ARGV do redis.call('XCLAIM', KEYS[1], ARGV[1], 'released', 0, ARGV[i], 'JUSTID') end",
+            *(1, KEYS.stream, GROUP, *entry_ids[:4000]),
+        )
+        group.release_entries("a", *((entry_id, 0) for entry_id in entry_ids[4000:]))
+        assert group.looked_at == 500
+
+    def test_a_call_looks_at_one_at_least(self, group: Group) -> None:
+        (mine,) = group.deliver_to("a")
+        assert group.release_entries("a", (mine, 0)) == 1
+        assert group.looked_at == 1
+
+    def test_entries_that_are_not_ours_are_looked_at_too(self, group: Group) -> None:
+        theirs, mine = (*group.deliver_to("b"), *group.deliver_to("a"))
+        assert group.release_entries("a", (theirs, 0), (mine, 0)) == 1
+        assert group.looked_at == 2
+
+    def test_all_count_as_looked_at_while_the_group_is_missing(self, group: Group) -> None:
+        entry_ids = group.deliver_to("a", 3)
+        group.destroy()
+        assert group.release_entries("a", *((entry_id, 0) for entry_id in entry_ids)) == 0
+        assert group.looked_at == 3
 
 
 def test_the_list_of_workers_has_an_end_also_if_it_begins_here(group: Group) -> None:

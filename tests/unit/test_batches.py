@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pychasqui._core.limits import OUTCOME_BATCH, OUTCOME_BYTES
+from msgspec.structs import replace
+
+from pychasqui._core.limits import MAX_JOB_ID_BYTES, OUTCOME_BATCH, OUTCOME_BYTES
 from pychasqui._redis.failed_jobs import OUTCOME_EXTRA_BYTES, Buried, Rescheduled
 from pychasqui._worker.acker import MOVES_AT_ONCE, cut_batches
 from tests.support.outcomes import buried, rescheduled
@@ -28,9 +30,16 @@ def test_small_jobs_are_bounded_by_number() -> None:
 
 
 def test_large_jobs_are_bounded_by_bytes() -> None:
-    half = OUTCOME_BYTES // 2 - OUTCOME_EXTRA_BYTES
+    half = OUTCOME_BYTES // 2 - OUTCOME_EXTRA_BYTES - 1000
     assert lengths([failed(half)] * 5) == [2, 2, 1]
     assert lengths([dead(half)] * 100) == [2] * MOVES_AT_ONCE
+
+
+def test_jobs_with_long_ids_travel_in_smaller_numbers() -> None:
+    """Each key of a job has its id."""
+    long_id = "x" * MAX_JOB_ID_BYTES
+    assert max(lengths([replace(failed(10), job_id=long_id)] * 100)) < 10
+    assert max(lengths([replace(dead(10), job_id=long_id)] * 100)) < 10
 
 
 def test_a_job_that_is_larger_travels_alone() -> None:

@@ -158,8 +158,13 @@ class TestCalls:
         assert list(in_calls(iter(decisions))) == [decisions]
 
     def test_the_bytes_of_a_call_are_bounded(self) -> None:
-        decisions = [fires_of(1, BYTES_A_CALL // 2) for _ in range(7)]
-        assert [len(call or ()) for call in in_calls(iter(decisions))] == [3, 3, 1]
+        decisions = [fires_of(1, BYTES_A_CALL // 3) for _ in range(5)]
+        assert [len(call or ()) for call in in_calls(iter(decisions))] == [2, 2, 1]
+
+    def test_the_specs_count_as_bytes_of_a_call(self) -> None:
+        fires = fires_of(1)
+        large = fires._replace(due=fires.due._replace(spec=b"x" * (BYTES_A_CALL // 2)))
+        assert [len(call or ()) for call in in_calls(iter([large] * 3))] == [1, 1, 1]
 
     def test_the_event_loop_turns_between_decisions_that_take_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
         FakeClock(step_s=0.9 * DECIDE_S).install(monkeypatch)

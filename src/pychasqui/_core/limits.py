@@ -14,7 +14,9 @@ MAX_JOB_ID_BYTES = 4096  # enough for a URL; long ids usually are URLs
 # Adding
 ADD_WINDOW = 4  # batches in flight: two keep Redis and Python busy together, four ride out a hiccup
 ADD_BATCH_JOBS = 1000  # a longer script call only adds latency for everybody else on the server
-ADD_BATCH_BYTES = 4 * 1024 * 1024  # bounds the server's input buffer
+ADD_BATCH_BYTES = 2 * 1024 * 1024  # bounds the server's input buffer and the time of a script call
+OPTIONS_COST_BYTES = 8 * 1024  # a job with options costs the server as much as a plain one of this size
+ID_COST = 16  # a byte of an id costs as much as this many of data: each key of a job has its id
 LEDGER_TTL_MS = 120_000  # far longer than an add is retried
 
 # Reading
@@ -27,6 +29,7 @@ TURN_S = 0.005  # how long handlers that never await may occupy the event loop
 # Settling
 RELEASED = "released"  # the consumer that holds entries that were handed back, until a worker takes them
 ACK_BATCH = 1000  # ids in one ack; Lua's unpack takes about 8,000
+UNIQUE_COST_BYTES = 2 * 1024  # a job that may be the only one of its id costs as much as a result of this size
 RESULT_BATCH_BYTES = 1024 * 1024  # results in one script call
 OUTCOME_BATCH = 250  # failed jobs in one script call: each carries its payload
 OUTCOME_BYTES = 512 * 1024  # and their bytes beside the first job's: about 3 ms of the server's time
@@ -42,6 +45,9 @@ MAX_LEADER_LEASE_MS = (
 )
 REGROUP_S = 0.05  # how often a worker checks whether a missing consumer group is back
 SCAN_S = 0.5  # how often a worker looks for entries that other workers have left behind
+
+# Moving by hand
+MOVED_BYTES = 256 * 1024  # of jobs that one script call cancels, postpones, runs or purges
 
 # Leading
 PROMOTE_EVERY_S = 0.5  # how often the leader looks while jobs are delayed: a new one may be due sooner

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from ..errors import LONGEST_DELAY_S, InvalidArgument, InvalidType
+from .limits import ID_COST, OPTIONS_COST_BYTES
 from .retry_options import BackoffSpec
 
 Backoff = int | BackoffSpec | Mapping[str, Any]
@@ -55,6 +56,11 @@ class AddOptions(NamedTuple):
     due: str = ""  # "" now, "+ms" that long from now, "ms" at that time; all by the server's clock
     only: str = ""  # "" other jobs may have its id, else what a second add does: keep the first, replace, postpone
     window_ms: int = 0  # how long it keeps other jobs of its id out; 0 until it is done
+
+
+def cost_of_options(job_id: str) -> int:
+    """How many bytes of a plain job cost the server as much as the options of this one."""
+    return OPTIONS_COST_BYTES + ID_COST * len(job_id)
 
 
 PLAIN = AddOptions()

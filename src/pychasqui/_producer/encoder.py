@@ -7,14 +7,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import repeat
+from operator import add
 from typing import Any
 
 import msgspec
 
 from .._core import checks, limits
 from .._core import ids as _ids
-from .._core.options import BULK_KEYS, PLAIN, UNIQUE, AddOptions, JobOptions, check_options
+from .._core.options import BULK_KEYS, PLAIN, UNIQUE, AddOptions, JobOptions, check_options, cost_of_options
 from .._core.retry_options import retry_override
 from .._wire.envelope import encode_envelope, encode_new_jobs
 from .._wire.msgpack import encode_data
@@ -63,18 +63,24 @@ class JobBatch:
         """Cuts into batches: by count, and by bytes so that no batch swells the server's input buffer."""
         if not self.ids:
             return []
-        if len(self.ids) <= limits.ADD_BATCH_JOBS and sum(map(len, self.envelopes)) <= limits.ADD_BATCH_BYTES:
+        sizes = list(map(len, self.envelopes))
+        if self.options is not None:
+            sizes = list(map(add, sizes, map(cost_of_options, self.ids)))
+        if len(sizes) <= limits.ADD_BATCH_JOBS and sum(sizes) <= limits.ADD_BATCH_BYTES:
             return [self]
-        batches = [JobBatch(self.created_at_ms)]
-        size = 0
-        columns = zip(self.ids, self.envelopes, self.names, self.options or repeat(PLAIN), strict=False)
-        for job_id, envelope, name, options in columns:
-            if len(batches[-1].ids) == limits.ADD_BATCH_JOBS or size >= limits.ADD_BATCH_BYTES:
-                batches.append(JobBatch(self.created_at_ms))
-                size = 0
-            batches[-1].append(EncodedJob(job_id, envelope, name, options, self.created_at_ms))
-            size += len(envelope)
+        batches: list[JobBatch] = []
+        start = size = 0
+        for position, own_size in enumerate(sizes):
+            if position - start == limits.ADD_BATCH_JOBS or size >= limits.ADD_BATCH_BYTES:
+                batches.append(self._part(start, position))
+                start, size = position, 0
+            size += own_size
+        batches.append(self._part(start, len(sizes)))
         return batches
+
+    def _part(self, start: int, end: int) -> JobBatch:
+        columns = (self.ids[start:end], self.envelopes[start:end], self.names[start:end])
+        return JobBatch(self.created_at_ms, *columns, None if self.options is None else self.options[start:end])
 
 
 class Encoder:

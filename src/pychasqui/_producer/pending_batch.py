@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from .._core.options import PLAIN, AddOptions
+from .._core.options import PLAIN, AddOptions, cost_of_options
 from .._redis.adding import read_added, read_added_with_options, read_numbered_add
 from .._redis.replies import FULL, NEW
 from ..errors import ChasquiError, QueueFull
@@ -39,7 +39,7 @@ class PendingBatch:
         self.names: list[bytes] = []
         self.ids: list[str] = []
         self.options: list[AddOptions] | None = None  # None: all of them plain
-        self.bytes = 0
+        self.bytes = 0  # of envelopes, and what options cost
         self.waiters: list[asyncio.Future[str]] = []  # one for each job, or a single one for all of them
         self.deadline = deadline
         self.needed = needed
@@ -61,6 +61,7 @@ class PendingBatch:
         """The options of the last job; those before it are plain unless they have some."""
         self.options = self.options or [PLAIN] * (len(self.ids) - 1)
         self.options.append(options)
+        self.bytes += cost_of_options(self.ids[-1])
 
     def hold_bulk(
         self,

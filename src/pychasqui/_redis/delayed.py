@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from .._core.limits import MAX_LEADER_LEASE_MS, PROMOTE_BYTES
+from .._core.limits import MAX_LEADER_LEASE_MS, MOVED_BYTES, PROMOTE_BYTES
 from ..errors import ReplyError
 from . import scripts
 from .command_replies import read_scores
@@ -50,12 +50,17 @@ class DelayedCalls(LeaseCalls):
 
     async def move_delayed(self, what: str, ids: list[str], delay_ms: int = 0) -> list[bool]:
         """Cancel, postpone or run delayed jobs; whether each was there. Sent twice, the second finds nothing to do."""
-        head = (what, delay_ms, self._keys.prefix, INDEX_KEPT_MS, self._keys.due_channel)
+        head = (what, delay_ms, self._keys.prefix, INDEX_KEPT_MS, self._keys.due_channel, MOVED_BYTES)
         keys = (self._keys.delayed, self._keys.stream)
-        found = read_found(await self.run(scripts.MOVE_DELAYED, keys, (*head, *ids)))
-        if found.refusal:
-            raise ReplyError(found.refusal)
-        return found.each
+        each: list[bool] = []
+        while len(each) < len(ids):  # one call moves a bounded number of bytes
+            found = read_found(await self.run(scripts.MOVE_DELAYED, keys, (*head, *ids[len(each) :])))
+            if found.refusal:
+                raise ReplyError(found.refusal)
+            if not found.each:
+                raise ReplyError("UNREADABLE the server's reply to move_delayed is of no job")
+            each += found.each
+        return each
 
 
 def _ignore(reply: object) -> None:

@@ -10,6 +10,7 @@ import re
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from .._core.limits import MOVED_BYTES
 from .._wire.entry import entry_of_unique
 from .._wire.lenient import read_entry_id, read_ms, read_text
 from ..errors import ReplyError
@@ -225,7 +226,7 @@ class InspectorBroker:
         removed = 0
         while removed < most:
             count = min(PURGED_A_CALL, most - removed)
-            some = read_count(await self._broker.run(script, keys, (count, self._keys.prefix, *words)))
+            some = read_count(await self._broker.run(script, keys, (count, self._keys.prefix, MOVED_BYTES, *words)))
             if some == 0:
                 break
             removed += some

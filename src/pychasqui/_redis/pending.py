@@ -6,7 +6,7 @@ from .._core.limits import RELEASED
 from . import scripts
 from .command_replies import read_holders, read_last_pending, read_pending_entries
 from .leases import RELEASED_IDLE_MS, WORKERS_KEPT_MS, LeaseCalls
-from .replies import Bounds, Claimed, read_claimed, read_count
+from .replies import Bounds, Claimed, read_claimed, read_released
 
 
 class PendingCalls(LeaseCalls):
@@ -54,11 +54,16 @@ class PendingCalls(LeaseCalls):
         await self.run(scripts.COUNT_DELIVERY, (self._keys.stream,), (group, consumer, *arguments))
 
     async def release_entries(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
-        """Hand unstarted entries back, each with the number of its earlier deliveries."""
-        arguments = [word for entry in held for word in entry]
+        """Hand unstarted entries back, each with the number of its earlier deliveries; returns how many were ours."""
         keys = (self._keys.stream, self._keys.workers_of(group))
         head = (group, consumer, RELEASED, RELEASED_IDLE_MS, WORKERS_KEPT_MS)
-        return read_count(await self.run(scripts.RELEASE_ENTRIES, keys, (*head, *arguments)))
+        released, start = 0, 0
+        while start < len(held):  # one call looks at as many as it may
+            arguments = (word for entry in held[start:] for word in entry)
+            some = read_released(await self.run(scripts.RELEASE_ENTRIES, keys, (*head, *arguments)))
+            released += some.released
+            start += some.looked_at
+        return released
 
 
 def _start(after: bytes) -> bytes:

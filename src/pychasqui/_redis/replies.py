@@ -186,8 +186,24 @@ def read_moved(reply: Any) -> Moved:
     return Moved(as_int(count), as_text(refusal))
 
 
+class Released(NamedTuple):
+    """What one call of release_entries.lua did."""
+
+    released: int
+    looked_at: int  # how many of the entries, from the first on
+
+
+@reader
+def read_released(reply: Any) -> Released:
+    released, looked_at = reply
+    if as_int(looked_at) < 1:
+        raise ValueError
+    return Released(as_int(released), looked_at)
+
+
 class Found(NamedTuple):
-    """Whether each of a batch was found, and why those behind the last were not tried."""
+    """Whether each of the first of a batch was found, and why those behind them were not tried; "" if there was no time
+    for more."""
 
     each: list[bool]
     refusal: str

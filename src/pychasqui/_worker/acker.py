@@ -16,7 +16,15 @@ from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
 from .._core.delivery import Delivery
-from .._core.limits import ACK_BATCH, OUTCOME_BATCH, OUTCOME_BYTES, REGROUP_S, RESULT_BATCH_BYTES
+from .._core.limits import (
+    ACK_BATCH,
+    ID_COST,
+    OUTCOME_BATCH,
+    OUTCOME_BYTES,
+    REGROUP_S,
+    RESULT_BATCH_BYTES,
+    UNIQUE_COST_BYTES,
+)
 from .._core.printable import printable
 from .._core.user_objects import class_name, text_of
 from .._redis.broker import Broker
@@ -187,11 +195,13 @@ class Acker(Service):
         return await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead, self._events_max_len)
 
     def _script_batch(self) -> int:
-        """How many jobs one call acks: as many as have RESULT_BATCH_BYTES of results."""
-        if not self._result_ttl_ms:
-            return OUTCOME_BATCH
-        sizes = accumulate(len(job.result or b"") for job in self._done_by_script[:ACK_BATCH])
-        return max(1, bisect_right(list(sizes), RESULT_BATCH_BYTES))
+        """How many jobs one call acks: as many as cost about RESULT_BATCH_BYTES."""
+        most = ACK_BATCH if self._result_ttl_ms else OUTCOME_BATCH
+        costs = accumulate(
+            len(job.result or b"") + (UNIQUE_COST_BYTES + ID_COST * len(job.id) if job.may_be_unique else 0)
+            for job in self._done_by_script[:most]
+        )
+        return max(1, bisect_right(list(costs), RESULT_BATCH_BYTES))
 
     async def _ack_by_script(self) -> None:
         jobs = self._done_by_script[: self._script_batch()]
@@ -244,7 +254,7 @@ def cut_batches(jobs: Sequence[T]) -> list[list[T]]:
     batches: list[list[T]] = []
     bytes_left = 0
     for job in jobs[: MOVES_AT_ONCE * OUTCOME_BATCH]:
-        size = job.size
+        size = job.size + ID_COST * len(job.job_id or "")
         if not batches or size > bytes_left or len(batches[-1]) == OUTCOME_BATCH:
             if len(batches) == MOVES_AT_ONCE:
                 break

@@ -31,7 +31,7 @@ log = logging.getLogger("chasqui.scheduler")
 
 BATCH = 250
 JOBS_A_CALL = 500
-BYTES_A_CALL = 4 * 1024 * 1024
+BYTES_A_CALL = 2 * 1024 * 1024
 IN_VAIN_S = 0.1  # how long to wait after a look at which nothing that is due could be fired
 DECIDE_S = 0.005  # after this the event loop turns before the next decision: one may take milliseconds
 GATHER_S = 0.05  # after this a call is sent with what it has: what is decided must not wait for slow decisions
@@ -192,7 +192,8 @@ def in_calls(
             yield decision
             continue
         now = clock.monotonic()
-        is_full = jobs + len(decision.envelopes) > JOBS_A_CALL or size > BYTES_A_CALL
+        own_size = len(decision.due.spec) + sum(map(len, decision.envelopes))
+        is_full = jobs + len(decision.envelopes) > JOBS_A_CALL or size + own_size > BYTES_A_CALL
         if call and (is_full or now - begun > GATHER_S):
             yield call
             call, jobs, size = [], 0, 0
@@ -202,6 +203,6 @@ def in_calls(
             turned = clock.monotonic()
         call.append(decision)
         jobs += len(decision.envelopes)
-        size += sum(map(len, decision.envelopes))
+        size += own_size
     if call:
         yield call

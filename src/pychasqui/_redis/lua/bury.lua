@@ -68,7 +68,7 @@ for _, id in ipairs(moved) do
   if ours[id] ~= '' then release_id(ours[id], id) end
 end
 if max_len > 0 and #moved > 0 then
-  local trimmed = pcall('XTRIM', dead, 'MAXLEN', '~', max_len)
+  local trimmed = pcall('XTRIM', dead, 'MAXLEN', '~', max_len, 'LIMIT', 1000)
   if type(trimmed) == 'number' and trimmed > 0 then pcall('INCRBY', dropped, trimmed) end
 end
 return {table.concat(answers), why, refused_events}

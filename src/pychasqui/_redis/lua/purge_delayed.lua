@@ -4,18 +4,19 @@
 -- be deleted counts as none without its member. Sent twice, it removes more.
 --
 -- KEYS  delayed
--- ARGV  count, prefix of the queue's keys
+-- ARGV  count, prefix of the queue's keys, max_bytes (the last member may go beyond it)
 -- Touches the keys of each job
 -- Returns how many were removed
 local delayed = KEYS[1]
-local count, prefix = tonumber(ARGV[1]), ARGV[2]
+local count, prefix, max_bytes = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 -- include lib/touch.lua
 -- include lib/job_keys.lua
 -- include lib/id_of.lua
 -- include lib/split_member.lua
+-- include lib/read_due.lua
 
-local members, job_keys = redis.call('ZRANGE', delayed, 0, count - 1), {}
+local members, job_keys = read_due(delayed, '+inf', count, max_bytes), {}
 for _, member in ipairs(members) do
   local _, envelope = split_member(member)
   local id = id_of(envelope)

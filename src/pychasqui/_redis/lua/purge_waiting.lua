@@ -5,17 +5,18 @@
 -- an entry that is gone, and counts as none. Sent twice, it removes more.
 --
 -- KEYS  stream, delayed
--- ARGV  count, prefix of the queue's keys, newest (the last entry that may go)
+-- ARGV  count, prefix of the queue's keys, max_bytes (the last entry may go beyond it), newest (the last entry that may go)
 -- Touches the keys of each job
 -- Returns how many were removed
 local stream, delayed = KEYS[1], KEYS[2]
-local count, prefix, newest = ARGV[1], ARGV[2], ARGV[3]
+local count, prefix, max_bytes, newest = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local call = redis.call
 
 -- include lib/touch.lua
 -- include lib/job_keys.lua
 -- include lib/is_after.lua
 -- include lib/id_of.lua
+-- include lib/read_waiting.lua
 -- include lib/release_id.lua
 
 if call('TYPE', stream).ok == 'none' then return 0 end
@@ -27,7 +28,7 @@ for _, group in ipairs(call('XINFO', 'GROUPS', stream)) do
   end
 end
 
-local entries, jobs, job_keys = call('XRANGE', stream, '(' .. last, newest, 'COUNT', count), {}, {}
+local entries, jobs, job_keys = read_waiting('(' .. last, newest, count, max_bytes), {}, {}
 for _, entry in ipairs(entries) do
   for i = 1, #entry[2], 2 do
     local id = entry[2][i] == 'd' and id_of(entry[2][i + 1])

@@ -25,6 +25,7 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/server_time.lua
 -- include lib/is_after.lua
 -- include lib/reports_of_living.lua
+-- include lib/most_for_heir.lua
 -- include lib/hand_over.lua
 -- include lib/complete_group.lua
 -- include lib/server_refusal_of_rebuild.lua

@@ -1,9 +1,9 @@
 -- Hands the entries up to `last` that are pending for no consumer to the heir, which counts as having left: about 500 of
--- them, or 4 MiB, in one call, which takes 10 to 16 ms. No command returns the id of an entry without its fields, so they
+-- them, or 4 MiB, in one call. No command returns the id of an entry without its fields, so they
 -- are read in small pages, and one by one once they are large. Returns where the next call must go on, nil if this was the
 -- end.
 local function hand_over(start, last)
-  local moved, entries_left, bytes_left, largest = false, 500, 2 ^ 22, 2 ^ 22
+  local moved, entries_left, bytes_left, largest = false, most_for_heir(500), 2 ^ 22, 2 ^ 22
   local page_size, page
   repeat
     page_size = 10 * largest <= bytes_left and 10 or 1
