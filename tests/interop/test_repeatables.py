@@ -24,11 +24,12 @@ from typing import Any
 
 import pytest
 
-from pychasqui import InvalidArgument, MissedFiresPolicy, RepeatPattern, next_fire
+from pychasqui import DecodeError, InvalidArgument, MissedFiresPolicy, RepeatPattern, next_fire
 from pychasqui._core.cron import parse_cron
 from pychasqui._core.fire_plan import RepeatSpec
 from pychasqui._core.zones import find_zone
 from pychasqui._wire.repeatable import decode_spec, encode_spec
+from tests.interop.odd_specs import OddSpecs
 from tests.interop.official import PYTHON
 from tests.support.server import PROJECT, RedisServer
 
@@ -316,3 +317,45 @@ def test_the_official_package_lists_what_is_stored_here(server: RedisServer, que
         assert (meta["limit"], meta["end_before_ms"]) == (spec.limit, spec.end_before_ms)
         assert (meta["missed_fires"] or {"kind": "skip"}) == spec.missed_fires.to_dict()
     server.execute("FLUSHALL")
+
+
+def official_reading(listed: dict[str, Any]) -> tuple[Any, ...]:
+    pattern, policy = listed["pattern"], listed["missed_fires"] or {"kind": "skip"}
+    kind = policy["kind"].replace("_", "-")
+    catchup = policy.get("max_catchup") or None
+    return (
+        listed["job_name"],
+        (pattern["kind"], pattern.get("interval_ms"), pattern.get("expression"), pattern.get("tz")),
+        (listed["limit"] or None, listed["start_after_ms"], listed["end_before_ms"]),
+        ("skip", None) if kind == "fire-all" and catchup is None else (kind, catchup),  # to catch up on none
+    )
+
+
+def own_reading(raw: bytes) -> tuple[Any, ...] | None:
+    try:
+        spec = decode_spec(raw)
+    except DecodeError:
+        return None
+    pattern, policy = spec.pattern, spec.missed_fires
+    return (
+        spec.job_name,
+        (pattern.kind, pattern.interval_ms, pattern.expression, pattern.tz),
+        (spec.limit, spec.start_after_ms, spec.end_before_ms),
+        (policy.kind, policy.max_catchup),
+    )
+
+
+def test_odd_specs_are_read_alike(server: RedisServer, queue_name: str) -> None:
+    """In shapes that no known producer writes, and damaged: what is refused there is refused here."""
+    raws = dict(enumerate(OddSpecs(seed=7).make(2000)))
+    prefix = f"{{chasqui:{queue_name}}}:repeat"
+    for number, raw in raws.items():
+        server.execute("ZADD", prefix, 10**13, f"spec-{number}")
+        server.execute("HSET", f"{prefix}:spec:spec-{number}", "spec", raw)
+    listed = {
+        int(one["key"].removeprefix("spec-")): official_reading(one) for one in run_official(server, queue_name, None)
+    }
+    server.execute("DEL", prefix, *(f"{prefix}:spec:spec-{number}" for number in raws))
+    assert len(listed) > 400
+    differing = {raw.hex(): (listed.get(number), own_reading(raw)) for number, raw in raws.items()}
+    assert {raw: both for raw, both in differing.items() if both[0] != both[1]} == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
@@ -16,6 +17,7 @@ from pychasqui._redis.replies import Bounds, Claimed
 from pychasqui._worker.reclaimer import Reclaimer, over_leases
 from tests.support.clock import FakeClock
 from tests.support.memory_broker import Held, MemoryBroker
+from tests.support.waiting import eventually
 from tests.support.worker_parts import make_shared
 
 BOUNDS = Bounds(2**20, 2**20)
@@ -121,7 +123,11 @@ class FakeRecovery:
 
 
 def reclaimer(
-    bench: ReclaimerBench, intake: FakeIntake | None = None, last_trouble: float = float("-inf")
+    bench: ReclaimerBench,
+    intake: FakeIntake | None = None,
+    last_trouble: float = float("-inf"),
+    *,
+    lease_s: float = 6.0,
 ) -> Reclaimer:
     shared = make_shared(consumer="me")
     shared.lease.troubled_at = last_trouble
@@ -134,11 +140,11 @@ def reclaimer(
         orphans=cast(Any, None),
         recovery=cast(Any, FakeRecovery()),
         claim_min_idle_ms=30_000,
-        lease_s=6.0,
+        lease_s=lease_s,
     )
 
 
-OVER = NOW_MS - 1.0
+OVER = NOW_MS - 1000.0
 GOOD = NOW_MS + 6000.0
 
 
@@ -151,9 +157,8 @@ class TestScan:
             clock.now = now
             await mine._scan()
         assert {dead for dead, _, _ in bench.relieved} == {b"left"}
-        for now in range(1007, 1012):
-            clock.now = now
-            await mine._scan()
+        clock.now = 1007  # nothing more is waited for: the lease has been over all the time
+        await mine._scan()
         assert {dead for dead, _, _ in bench.relieved} == {b"left", b"b"}
 
     async def test_a_worker_whose_lease_is_over_is_taken_over_after_a_renewal_and_a_half(
@@ -166,6 +171,35 @@ class TestScan:
             await mine._scan()
             assert len(bench.relieved) == relieved
         assert bench.relieved == [(b"b", OVER, 10)]
+
+    async def test_a_lost_connection_has_the_longest_pause_from_the_end_of_the_lease_on(self, clock: FakeClock) -> None:
+        """Not from when that is first seen: the server's clock says when it was."""
+        bench = ReclaimerBench({b"b": 3}, {b"b": NOW_MS - 1.0})
+        mine = reclaimer(bench, lease_s=1.0)
+        for passed_s, relieved in ((0.4, 0), (0.9, 0), (0.998, 0), (0.999, 1)):
+            clock.now = 1000 + passed_s
+            bench.broker.now = NOW_MS + int(1000 * passed_s)
+            await mine._scan()
+            assert len(bench.relieved) == relieved
+
+    async def test_a_jump_of_the_servers_clock_leaves_time_for_a_renewal(self, clock: FakeClock) -> None:
+        bench = ReclaimerBench({b"b": 3}, {b"b": OVER - 3_600_000})
+        mine = reclaimer(bench, lease_s=1.0)
+        for now, relieved in ((1000, 0), (1000.4, 0), (1000.5, 1)):
+            clock.now = now
+            await mine._scan()
+            assert len(bench.relieved) == relieved
+
+    async def test_the_next_look_comes_when_a_worker_can_be_judged(self, clock: FakeClock) -> None:
+        bench = ReclaimerBench({b"b": 3}, {b"b": NOW_MS - 700.0})
+        mine = reclaimer(bench, lease_s=0.3)
+        mine.start()
+        try:
+            await eventually(lambda: bench.broker.asked("now_ms"))
+            await asyncio.sleep(0)
+            assert mine._next_verdict_s == pytest.approx(0.3)
+        finally:
+            await mine.end(patience_s=0)
 
     async def test_a_worker_that_renews_in_between_is_left_alone(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": OVER})

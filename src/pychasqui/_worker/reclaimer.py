@@ -1,8 +1,9 @@
 """Takes over the entries of dead workers.
 
 Workers of our kind hold a lease. The entries of one that has left are taken over at once; those of one whose lease is
-over only after that was seen for a while, and after an outage of Redis not before every worker could renew: every lease
-is over then. Official consumers have no lease and are judged by how long their entries lie idle.
+over as soon as it could have come back: it renews each third of a lease, and tries to connect once a second. After an
+outage of Redis no worker is judged before all could renew: every lease is over then. Official consumers have no lease
+and are judged by how long their entries lie idle.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Reclaimer(Service):
         self._lease_s = lease_s
         self._suspects: dict[bytes, tuple[float, float]] = {}  # consumer -> lease, when it was first seen over
         self._sources: dict[bytes, float | None] = {}  # consumer whose entries can be taken -> its lease, which is over
+        self._next_verdict_s = float("inf")  # how long after a scan the next suspect can be judged
         self._sweep_at = clock.monotonic() + SWEEP_S
 
     async def _run(self) -> None:
@@ -71,10 +73,11 @@ class Reclaimer(Service):
             except RedisTrouble as error:
                 log.debug("the scan for abandoned entries comes later: %s", error)
                 self._may_have_orphans.set()  # what was claimed in a reply that is lost is ours all the same
-            await self._sleep(SCAN_S * random.uniform(0.8, 1.0))
+            await self._sleep(min(SCAN_S * random.uniform(0.8, 1.0), self._next_verdict_s))
 
     async def _scan(self) -> None:
         """Find consumers whose entries can be taken over, and take them over while there is room."""
+        self._next_verdict_s = float("inf")
         holders = await self._broker.holders(self._group)
         holders.pop(self._consumer.encode(), None)
         sweeps = clock.monotonic() >= self._sweep_at  # also for names that hold nothing, so that they do not pile up
@@ -85,20 +88,15 @@ class Reclaimer(Service):
             self._sweep_at = clock.monotonic() + SWEEP_S
             await self._recovery.cap_leases(self._broker)
         now_ms = await self._broker.now_ms()
+        me = self._consumer.encode()
         watched = leases.keys() | holders.keys() if sweeps or self._suspects else set(holders)
-        watched = self._that_can_be_judged(watched, leases, now_ms)
-        self._suspects = over_leases(watched, leases, now_ms, self._suspects, clock.monotonic())
-        self._note_sources(has_leaseless=bool(holders.keys() - leases.keys()))
+        self._suspects = over_leases(watched - {me}, leases, now_ms, self._suspects, clock.monotonic())
+        self._judge_suspects(now_ms, can_trust=self._leases_can_be_trusted(leases.get(me, now_ms), now_ms))
+        if holders.keys() - leases.keys():
+            self._sources[LEASELESS] = None
         while self._sources and (room := self._prefetch.room_for_claims()) > 0:
             with self._intake.expecting():
                 self._intake.take_claimed(await self.claim(room, self._prefetch.bounds()))
-
-    def _that_can_be_judged(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> set[bytes]:
-        """All but this worker, which lives; only those that have left, while leases do not show who lives."""
-        me = self._consumer.encode()
-        if self._leases_can_be_trusted(leases.get(me, now_ms), now_ms):
-            return watched - {me}
-        return {name for name in watched - {me} if leases.get(name) == LEFT}
 
     def _leases_can_be_trusted(self, own_lease: float, now_ms: int) -> bool:
         """After an outage every lease is over, and living workers renew theirs first. No worker is judged before all
@@ -106,13 +104,18 @@ class Reclaimer(Service):
         is_calm = clock.lease_clock() >= self._lease.troubled_at + self._lease_s + LONGEST_PAUSE_S
         return is_calm and own_lease >= now_ms  # if not even our own could be renewed, Redis takes no writes
 
-    def _note_sources(self, *, has_leaseless: bool) -> None:
-        patience_s = max(self._lease_s / 2, LONGEST_PAUSE_S)
+    def _judge_suspects(self, now_ms: int, *, can_trust: bool) -> None:
+        """Notes whose entries can be taken: of those that have left, also while leases do not show who lives.
+
+        A worker that lives renews within half a lease, also if the server's clock has jumped, and one that has lost
+        its connection has a new one within the longest pause after the end of its lease."""
         for consumer, (lease, since) in self._suspects.items():
-            if lease == LEFT or clock.monotonic() - since >= patience_s:
+            seen_s, over_s = clock.monotonic() - since, (now_ms - lease) / 1000
+            wait_s = max(self._lease_s / 2 - seen_s, LONGEST_PAUSE_S - over_s)
+            if lease == LEFT or (can_trust and wait_s <= 0):
                 self._sources[consumer] = lease
-        if has_leaseless:
-            self._sources[LEASELESS] = None
+            elif can_trust:
+                self._next_verdict_s = min(self._next_verdict_s, wait_s)
 
     @property
     def has_work(self) -> bool:
