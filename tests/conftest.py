@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 import redis.asyncio
+from hypothesis import settings
 
 from pychasqui import Queue
 from pychasqui._redis.server_checks import SILENCED_BY
@@ -23,6 +24,8 @@ os.environ[SILENCED_BY] = "1"
 
 # Each client of redis-py looks its own version up, which takes longer than all that most tests do with the client.
 importlib.metadata.version = cache(importlib.metadata.version)
+settings.register_profile("busy machine", deadline=None)  # tests about time measure it themselves
+settings.load_profile("busy machine")
 
 FAILED = pytest.StashKey[bool]()
 

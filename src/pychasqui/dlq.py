@@ -37,6 +37,7 @@ class Filter:
     """Selects the dead letters that meet all given conditions."""
 
     ids: frozenset[str] | None = None
+    job_id: str | None = None
     name: str | None = None
     reason: str | None = None
     error_type: str | None = None
@@ -47,6 +48,7 @@ class Filter:
         """Whether the letter meets all conditions but `since` and `until`, which bound the range that is read."""
         return (
             (self.ids is None or job.dlq_id in self.ids)
+            and (self.job_id is None or job.job_id == self.job_id)
             and (self.name is None or job.name == self.name)
             and (self.reason is None or job.reason == self.reason)
             and (self.error_type is None or job.error_type == self.error_type)
@@ -57,7 +59,8 @@ _CONDITIONS = ", ".join(Filter.__dataclass_fields__)
 
 
 class DeadLetters:
-    """`queue.dlq`. Every method takes the conditions `ids`, `name`, `reason`, `error_type`, `since`, `until`."""
+    """`queue.dlq`. Every method takes the conditions `ids`, `job_id`, `name`, `reason`, `error_type`, `since` and
+    `until`."""
 
     def __init__(self, broker: Callable[[], DlqBroker], on_replay: Callable[[list[str]], None]) -> None:
         self._broker = broker

@@ -261,6 +261,16 @@ class Queue(OfficialNames):
         """Removes the jobs of a state for good: "waiting", "delayed" or "dead". Returns how many."""
         return await (self.dlq.purge() if state == "dead" else self._inspector.purge(state))
 
+    async def forget_job(self, job_id: str) -> bool:
+        """Removes what is kept of a job, such as personal data: it is cancelled if it is delayed or waits for its next
+        run, and its dead letters, result, progress and log lines go. Returns whether there was any.
+
+        A job that waits in the stream or runs is not stopped. Events hold no data of jobs.
+        """
+        is_cancelled = await self.cancel_delayed(job_id)
+        letters = await self.dlq.remove(job_id=job_id)
+        return await self._on_loop().results.forget(job_id) or is_cancelled or letters > 0
+
     async def drain(self, *, delayed: bool = False) -> int:
         """Removes the waiting jobs and, if `delayed`, the delayed ones. Returns how many."""
         checks.check_bool("delayed", delayed)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 from uuid import uuid4
 
 from ._core import checks, defaults, limits
+from ._core.pauses import GrowingPause
 from ._redis.broker import Broker
 from ._redis.connector import Connector
 from ._redis.endpoint import CredentialProvider
@@ -66,23 +68,38 @@ class _StandaloneLeader(Lifecycle):
         keys = Keys(self.queue_name)
         broker = self._connector.broker(keys, timeout_s=limits.WORK_TIMEOUT_S)
         service = self._service(broker, keys)
+        finding: asyncio.Task[None] | None = None
         try:
-            await self._find_redis(broker)
+            if not await self._has_found_redis(broker):
+                finding = asyncio.create_task(self._find_redis(broker))
             service.start()
             self._has_started()
             await self._stop_wanted.wait()
             await service.end(patience_s=CLOSING_S)
         finally:
+            if finding is not None:
+                finding.cancel()
+                await asyncio.wait({finding})
             await broker.close()
 
     async def _find_redis(self, broker: Broker) -> None:
-        """Raises permanent errors; the service itself waits while Redis is unreachable."""
+        """Until Redis answers for the first time, a permanent error ends the program, as it ends a worker's start."""
+        pause = GrowingPause()
+        try:
+            while not await self._has_found_redis(broker):  # noqa: ASYNC110  only Redis knows
+                await asyncio.sleep(pause.next_pause_s())
+        except RedisTrouble as error:
+            self._die_of(error)
+
+    async def _has_found_redis(self, broker: Broker) -> bool:
+        """False while Redis is unreachable; raises permanent errors."""
         try:
             await broker.now_ms()
         except RedisTrouble as error:
             if action_for(error) in (ErrorAction.FATAL, ErrorAction.REAUTHENTICATE):
                 raise
-            log.info("the %s of queue %s cannot reach Redis and keeps trying: %s", self._kind, self.queue_name, error)
+            return False
+        return True
 
 
 class Promoter(_StandaloneLeader):

@@ -31,7 +31,11 @@ def test_the_way_of_a_job_is_described_in_full() -> None:
 
 
 GUARANTEES = ROOT / "docs" / "explanation" / "guarantees.md"
-HELD_BY = re.findall(r"`(tests/[\w/]+\.py)::([\w:]+)`", GUARANTEES.read_text() if GUARANTEES.exists() else "")
+HELD_BY = [
+    pair
+    for page in (GUARANTEES, ROOT / "SECURITY.md")
+    for pair in re.findall(r"`(tests/[\w/]+\.py)::([\w:]+)`", page.read_text())
+]
 
 
 @pytest.mark.parametrize(("file", "name"), HELD_BY)

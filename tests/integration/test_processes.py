@@ -557,13 +557,12 @@ class TestSecrets:
                     f"unix:///nowhere.sock?password={secret}"]
             async def main():
                 for each in urls:
-                    for make in (Queue, lambda name, **options: Worker(name, handle, **options)):
+                    for kind, argument in ((Queue, 0.2), (Worker, handle)):
                         try:
-                            thing = make(name, redis_url=each)
+                            key = "timeout_s" if kind is Queue else "handler"
+                            thing = kind(name, redis_url=each, **{key: argument})
                             print(repr(thing), str(thing))
                             if isinstance(thing, Queue):
-                                thing._timeout_s = 0.2
-                                thing._start_over()
                                 await thing.add("send")
                             else:
                                 await asyncio.wait_for(thing.run(), 0.2)
@@ -581,6 +580,8 @@ class TestSecrets:
         assert code == 0, err
         assert out.endswith("end\n")
         assert out.count("Traceback") >= 10
+        assert "AttributeError" not in out
+        assert "TypeError" not in out
         assert secret not in out
         assert secret not in err
 

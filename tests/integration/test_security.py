@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 import pytest
+import redis
 import redis.asyncio
 
 from pychasqui import Job, Queue, RepeatPattern, RetryPolicy, UnrecoverableError, Worker
 from pychasqui._core.retry_delay import retry_delay_ms
 from tests.support.proxy import Proxy
+from tests.support.server import RedisServer
 from tests.support.waiting import eventually
 
 CALLS = 10_000
@@ -73,7 +78,7 @@ class TestAnswers:
 class TestFailures:
     @pytest.mark.leaves_keys("dead letters")
     async def test_a_failed_run_costs_the_server_a_bounded_number_of_commands(
-        self, queue: Queue, make_worker: Callable[..., Worker], witness: redis.asyncio.Redis
+        self, queue: Queue, make_worker: Callable[..., Worker], witness: redis.asyncio.Redis, proxy: Proxy
     ) -> None:
         jobs, attempts, runs = 1000, 3, 0
 
@@ -83,12 +88,32 @@ class TestFailures:
             raise ValueError(job.id)
 
         await queue.add_bulk([{"name": "fails"}] * jobs)
+        retry = RetryPolicy(initial_ms=50, jitter_ms=0)
         sent_before = await _sent(witness)
-        async with make_worker(fail, max_attempts=attempts, retry=RetryPolicy(initial_ms=50, jitter_ms=0)):
-            await eventually(lambda: _letters(queue, jobs), timeout=30, every=0.2)
+        async with make_worker(fail, redis_url=proxy.url, max_attempts=attempts, retry=retry):
+            await eventually(lambda: _letters(queue, jobs), timeout=60, every=0.2)
         assert runs == jobs * attempts
-        per_run = (await _sent(witness) - sent_before) / runs
-        assert per_run <= 5
+        assert (await _sent(witness) - sent_before) / runs <= 5
+        assert proxy.count() / runs <= 1  # what the worker has sent, whatever it is: outcomes travel in batches
+
+    @pytest.mark.leaves_keys("dead letters")
+    async def test_jobs_that_all_fail_wait_for_longer_and_longer(
+        self, queue: Queue, make_worker: Callable[..., Worker]
+    ) -> None:
+        """A cause that stays does not make the worker run in circles: by default the fourth run comes after 0.7 s."""
+        runs = Counter[int]()
+
+        async def fail(job: Job) -> None:
+            runs[job.attempt] += 1
+            raise ConnectionError("the other service is down")
+
+        started = monotonic()
+        async with make_worker(fail):
+            await queue.add_bulk([{"name": "fails"}] * 200)
+            await eventually(lambda: runs[2] == 200, timeout=30)
+            assert monotonic() - started >= 0.3  # 100 and 200 ms before the second and the third run
+        policy = RetryPolicy()
+        assert runs.total() <= 200 * (1 + (monotonic() - started) * 1000 / policy.initial_ms)
 
     def test_retries_are_spread_out_and_end_at_a_longest_delay(self) -> None:
         policy = RetryPolicy()
@@ -106,6 +131,21 @@ async def _sent(witness: redis.asyncio.Redis) -> int:
 
 async def _letters(queue: Queue, count: int) -> bool:
     return await queue.dlq.count() == count
+
+
+@contextmanager
+def monitored(server: RedisServer) -> Iterator[list[bytes]]:
+    """What clients send to the server meanwhile, scripts' own commands included."""
+    lines: list[bytes] = []
+    connection = redis.UnixDomainSocketConnection(path=str(server.socket_path))
+    connection.connect()
+    connection.send_command("MONITOR")
+    assert connection.read_response() == b"OK"
+    yield lines
+    server.execute("ECHO", "the end")
+    while b'"the end"' not in (line := connection.read_response()):
+        lines.append(line)
+    connection.disconnect()
 
 
 SECRET = "ada@example.org-4711"
@@ -169,6 +209,58 @@ class TestPersonalData:
         assert not await queue.repeatables.remove("nightly")
         assert await queue.repeatables.get("nightly") is None
         assert await _is_empty(witness)
+
+    async def test_a_job_is_forgotten_with_all_that_is_kept_of_it(
+        self, queue: Queue, make_worker: Callable[..., Worker], witness: redis.asyncio.Redis
+    ) -> None:
+        async def handle(job: Job) -> Any:
+            await job.log(f"for {job.data}")
+            await job.progress(50)
+            if job.name == "dies":
+                raise UnrecoverableError("without the data")
+            return job.data
+
+        async with make_worker(handle, store_results=True):
+            done = await queue.add("done", SECRET, job_id="done")
+            assert await done.wait_for_result(timeout=20) == SECRET
+            for job_id in ("dies", "neighbour"):
+                await queue.add("dies", SECRET if job_id == "dies" else "other", job_id=job_id)
+            await eventually(lambda: _letters(queue, 2))
+        await queue.add("later", SECRET, delay_ms=3_600_000, job_id="later")
+        assert len(await _keys_with_the_secret(witness)) >= 4
+        assert [await queue.forget_job(job_id) for job_id in ("done", "dies", "later", "unknown")] == [True] * 3 + [
+            False
+        ]
+        assert await _is_empty(witness)
+        assert [letter.job_id for letter in await queue.dlq.page()] == ["neighbour"]
+        assert await queue.forget_job("neighbour")
+
+    async def test_data_that_a_program_encrypts_is_nowhere_in_plain_text(
+        self, queue: Queue, make_worker: Callable[..., Worker], server: RedisServer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """No codec of ours encrypts; what a program gives as bytes travels as it is, in both directions."""
+        caplog.set_level("DEBUG")
+
+        def sealed(data: bytes) -> bytes:
+            return bytes(byte ^ 0x5A for byte in data)  # stands for a cipher
+
+        async def handle(job: Job) -> Any:
+            if job.name == "dies":
+                raise UnrecoverableError("without the data")
+            return sealed(sealed(job.data).upper())
+
+        with monitored(server) as lines:
+            async with make_worker(handle, store_results=True):
+                done = await queue.add("done", sealed(SECRET.encode()))
+                dies = await queue.add("dies", sealed(SECRET.encode()))
+                assert sealed(await done.wait_for_result(timeout=20)) == SECRET.upper().encode()
+                await eventually(lambda: _letters(queue, 1))
+            assert await queue.dlq.replay(ids=[(await queue.dlq.page())[0].dlq_id]) == 1
+            assert await queue.purge("waiting") == 1
+            for job_id in (done.id, dies.id):
+                await queue.forget_job(job_id)
+        assert len(lines) > 10
+        assert SECRET.lower() not in (b"".join(lines).decode("latin-1") + caplog.text).lower()
 
     async def test_every_result_has_an_end(
         self, queue: Queue, make_worker: Callable[..., Worker], witness: redis.asyncio.Redis, queue_name: str

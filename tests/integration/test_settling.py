@@ -45,6 +45,60 @@ async def wait_for(queue: Queue, jobs: list[Job]) -> list[BaseException | Any]:
     return await asyncio.gather(*(queue.wait_for_result(job.id, timeout=5) for job in jobs), return_exceptions=True)
 
 
+class TestFence:
+    """What a run decides counts only for the delivery that it began with."""
+
+    @pytest.mark.parametrize("error", (ValueError, UnrecoverableError))
+    async def test_an_entry_that_has_come_back_by_another_delivery_runs_again_and_is_not_moved(
+        self,
+        queue: Queue,
+        make_worker: Callable[..., Worker],
+        witness: Any,
+        keys: Keys,
+        stream: Stream,
+        error: type[Exception],
+    ) -> None:
+        """The retry or the burial is in vain, and the worker looks for what it holds: no renewal comes for 20 s."""
+        gate, attempts = asyncio.Event(), list[int]()
+
+        async def handle(job: Job) -> None:
+            attempts.append(job.attempt)
+            if len(attempts) == 1:
+                await gate.wait()
+                raise error("of the first delivery")
+
+        async with make_worker(handle, lease_ms=60_000, consumer_id="me", concurrency=1):
+            await queue.add("run")
+            await eventually(lambda: len(attempts) == 1)
+            ((entry_id, _),) = await witness.xrange(keys.stream)
+            for consumer in ("other", "me"):
+                await witness.xclaim(keys.stream, "default", consumer, 0, [entry_id])
+            gate.set()
+            await eventually(lambda: len(attempts) == 2, timeout=15)
+            await eventually(stream.is_settled)
+            assert (await queue.dlq.count(), await witness.zcard(keys.delayed)) == (0, 0)
+        assert attempts == [0, 2]
+        await witness.xgroup_delconsumer(keys.stream, "default", "other")
+
+    async def test_an_entry_that_another_worker_has_is_left_to_it(
+        self, queue: Queue, make_worker: Callable[..., Worker], witness: Any, keys: Keys, stream: Stream
+    ) -> None:
+        dying = Dying()
+        async with make_worker(dying, lease_ms=60_000):
+            await queue.add("run")
+            await eventually(lambda: dying.runs.total() == 1)
+            ((entry_id, _),) = await witness.xrange(keys.stream)
+            await witness.xclaim(keys.stream, "default", "other", 0, [entry_id])
+            dying.let_go.set()
+            await asyncio.sleep(0.5)
+            ((pending,)) = await witness.xpending_range(keys.stream, "default", "-", "+", 10)
+            assert (pending["consumer"], pending["times_delivered"]) == (b"other", 2)
+            assert (dying.runs.total(), await queue.dlq.count()) == (1, 0)
+            await witness.xack(keys.stream, "default", entry_id)
+            await witness.xdel(keys.stream, entry_id)
+        await witness.xgroup_delconsumer(keys.stream, "default", "other")
+
+
 class TestWaiters:
     async def test_waiters_for_dead_jobs_get_their_error_though_an_entry_of_the_batch_was_lost(
         self, queue: Queue, make_worker: Callable[..., Worker], witness: Any, keys: Keys, stream: Stream

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import redis
 
 from pychasqui import (
     AuthenticationFailed,
@@ -317,6 +318,51 @@ class TestEnd:
             with pytest.raises(AuthenticationFailed):
                 async with leader(queue_name, redis_url=url):
                     pass
+
+    @both
+    async def test_a_wrong_password_is_raised_also_if_the_server_is_away_at_first(
+        self, queue_name: str, leader: Leader
+    ) -> None:
+        with RedisServer("--requirepass", "right", tcp=True) as server:
+            server.stop()
+            url = server.tcp_url.replace("redis://", "redis://:wrong@")
+            for run in (Worker(queue_name, RecordingHandler(), redis_url=url), leader(queue_name, redis_url=url)):
+                running = asyncio.create_task(run.run())
+                await asyncio.sleep(0.2)
+                assert not running.done()
+                server.start()
+                with pytest.raises(AuthenticationFailed):
+                    await asyncio.wait_for(running, 20)
+                server.stop()
+
+    async def test_a_password_that_changes_while_they_run_stops_neither_leaders_nor_workers(
+        self, queue_name: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """It may be changed back, and a credential provider has the new one: they go on then."""
+        with RedisServer("--requirepass", "first", tcp=True) as server:
+            url = server.tcp_url.replace("redis://", "redis://:first@")
+            handler = RecordingHandler()
+            leaders = (Promoter(queue_name, redis_url=url), Scheduler(queue_name, redis_url=url))
+            off: dict[str, Any] = {"delayed_enabled": False, "run_scheduler": False}
+            async with (
+                leaders[0],
+                leaders[1],
+                Worker(queue_name, handler, redis_url=url, lease_ms=1000, **off) as worker,
+                Queue(queue_name, redis_url=url) as queue,
+            ):
+                await queue.add("later", 1, delay_ms=3000)
+                await queue.repeatables.upsert("tick", 2, repeat=RepeatPattern.every(500))
+                admin = redis.Redis(port=server.port, password="first")
+                admin.config_set("requirepass", "second")
+                for kind in ("normal", "pubsub"):
+                    admin.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+                await eventually(lambda: caplog.text.count("refused the credentials") >= 3, timeout=30)
+                await asyncio.sleep(1.5)
+                assert [one.is_running for one in (*leaders, worker)] == [True] * 3
+                assert caplog.text.count("refused the credentials") <= 12  # once for each part and connection
+                admin.config_set("requirepass", "first")
+                await eventually(lambda: handler.has_run(1) and handler.data.count(2) > 1, timeout=30)
+                admin.close()
 
     @both
     async def test_a_server_that_is_away_is_waited_for(self, queue_name: str, leader: Leader) -> None:

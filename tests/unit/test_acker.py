@@ -298,22 +298,6 @@ async def test_a_missing_group_is_reported_and_the_outcome_is_sent_again_soon(be
     assert monotonic() - began < 3, "an outage's pauses would have grown to 4 s"
 
 
-async def test_a_reschedule_in_vain_starts_a_search_for_orphans(bench: AckerBench) -> None:
-    """The entry may have come back by another delivery, and wait for us."""
-    bench.fenced = {b"2-0"}
-    bench.acker.reschedule(failed(2))
-    bench.acker.reschedule(failed(4))
-    await bench.settle()
-    assert bench.has_news_of_orphans
-
-
-async def test_a_burial_in_vain_starts_a_search_for_orphans(bench: AckerBench) -> None:
-    bench.fenced = {b"3-0"}
-    bench.acker.bury(dead(3))
-    await bench.settle()
-    assert bench.has_news_of_orphans
-
-
 async def test_settled_outcomes_start_no_search_for_orphans(bench: AckerBench) -> None:
     give_one_of_each(bench)
     await bench.settle()

@@ -32,6 +32,7 @@ from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
 from pychasqui.metrics import ReaderBatch
 from tests.support.clock import FakeClock
 from tests.support.memory_broker import MemoryBroker
+from tests.support.waiting import eventually
 from tests.support.worker_parts import make_shared
 
 PATIENCE_S = 2.0
@@ -94,6 +95,13 @@ class FakeLanes:
 
 class FakeReclaimer:
     has_work = False
+
+    def __init__(self) -> None:
+        self.claims = 0
+
+    async def claim(self, count: int, bounds: Bounds) -> list[Claimed]:
+        self.claims += 1
+        return []
 
 
 class Redis:
@@ -707,12 +715,35 @@ class TestPause:
 
 
 class TestRoom:
-    @pytest.mark.parametrize("why", ("paused", "no lease"))
+    @pytest.mark.parametrize("stops", (True, False))
+    async def test_a_reader_that_stops_takes_no_claims(self, stops: bool) -> None:
+        """Also if it is asked to stop while it looks for orphans."""
+        bench = ReaderBench()
+        bench.reclaimer.has_work = True
+        bench.orphan_flag.set()
+        ends: list[asyncio.Future[None]] = []
+
+        def stop() -> None:
+            if stops and not ends:
+                bench.shared.is_closing.set()
+                ends.append(asyncio.ensure_future(bench.reader.end(patience_s=PATIENCE_S)))
+
+        bench.redis.on_page = stop
+        bench.reader.start()
+        await eventually(
+            lambda: bench.reader._task is not None and (bench.reader._task.done() or bench.reclaimer.claims)
+        )
+        assert bool(bench.reclaimer.claims) is not stops
+        await bench.reader.end(patience_s=0)
+
+    @pytest.mark.parametrize("why", ("paused", "closing", "no lease"))
     def test_claims_have_no_room_while_no_job_may_start(self, why: str) -> None:
         bench = ReaderBench()
         assert bench.prefetch.room_for_claims() == 10
         if why == "paused":
             bench.shared.is_paused.set()
+        elif why == "closing":
+            bench.shared.is_closing.set()
         else:
             bench.shared.lease.renew(0.0)
         assert bench.prefetch.room_for_claims() == 0

@@ -1,6 +1,6 @@
 """The conversation with Redis about what workers store of jobs: results, progress, logs.
 
-It is only read here; broker.py has what writes it. Every call can be sent again.
+It is read and removed here; broker.py has what writes it. Every call can be sent again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from .._wire.lenient import read_int
 from .calls import RedisCalls
 from .command_replies import read_blobs
 from .keys import Keys
-from .replies import read_range, reads_replies
+from .replies import read_count, read_range, reads_replies
 
 
 @reads_replies
@@ -28,6 +28,11 @@ class ResultsBroker:
     async def progress_of(self, job_id: str) -> int | None:
         """None if nothing is stored, or what is stored is no percentage."""
         return read_int(await self._call("GET", self._keys.progress(job_id)), 0, 100)
+
+    async def forget(self, job_id: str) -> bool:
+        """Removes result, progress and log of a job; returns whether there was any."""
+        keys = (self._keys.result(job_id), self._keys.progress(job_id), self._keys.log(job_id))
+        return bool(read_count(await self._call("DEL", *keys)))
 
     async def log_of(self, job_id: str, count: int) -> list[str]:
         """The last lines of a job's log, oldest first."""

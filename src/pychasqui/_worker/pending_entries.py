@@ -17,7 +17,8 @@ class PendingEntries:
     def __init__(
         self, shared: Shared, *, intake: Intake, prefetch: Prefetch, orphans: Orphans, reclaimer: Reclaimer
     ) -> None:
-        self._is_paused, self._may_have_orphans = shared.is_paused, shared.may_have_orphans
+        self._is_paused, self._is_closing = shared.is_paused, shared.is_closing
+        self._may_have_orphans = shared.may_have_orphans
         self._intake = intake
         self._prefetch = prefetch
         self._orphans = orphans
@@ -33,7 +34,7 @@ class PendingEntries:
             is_full = await self._orphans.adopt()
             if is_full or self._is_paused.is_set:
                 return True
-        if not self._reclaimer.has_work:
+        if self._is_closing.is_set or not self._reclaimer.has_work:
             return False
         with self._intake.expecting():
             self._intake.take_claimed(await self._reclaimer.claim(count, self._prefetch.bounds()))

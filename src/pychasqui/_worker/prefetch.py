@@ -34,7 +34,7 @@ class Prefetch:
 
     def __init__(self, shared: Shared, lanes: Lanes, *, read_count: int, max_bytes: int, max_entry_bytes: int) -> None:
         self._lease = shared.lease
-        self._is_paused = shared.is_paused
+        self._is_paused, self._is_closing = shared.is_paused, shared.is_closing
         self._unsettled_count = shared.holdings.unsettled_count
         self._lanes = lanes
         self._read_count = min(read_count, READ_COUNT)
@@ -104,8 +104,8 @@ class Prefetch:
 
     def room_for_claims(self) -> int:
         """How many entries of other consumers there is room for."""
-        is_closed = self._is_paused.is_set or self.bytes_left <= 0 or self._lease.is_over
-        return 0 if is_closed else self._lanes.free + self._estimate.ahead()
+        may_start = not (self._is_paused.is_set or self._is_closing.is_set or self._lease.is_over)
+        return 0 if not may_start or self.bytes_left <= 0 else self._lanes.free + self._estimate.ahead()
 
     def is_too_large(self, count: int) -> bool:
         """Whether this many entries may take more bytes than are left."""
