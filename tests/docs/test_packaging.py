@@ -82,6 +82,15 @@ def test_the_source_archive_holds_the_pages_about_the_project(built: dict[str, P
     assert not [name for name in names if ".venv" in name or "__pycache__" in name or name.startswith(".servers")]
 
 
+def test_the_classifiers_name_no_python_that_the_suite_is_not_run_on() -> None:
+    versions = re.search(r"^VERSIONS = \((.*)\)$", (ROOT / "tools" / "pythons").read_text(), re.MULTILINE)
+    assert versions is not None
+    tested = set(re.findall(r'"([\d.]+)"', versions[1]))
+    named = {one.rpartition(" ")[2] for one in PROJECT["project"]["classifiers"] if re.search(r":: 3\.\d+$", one)}
+    assert named
+    assert named <= tested
+
+
 def test_tests_and_tools_are_groups_and_not_extras() -> None:
     assert {"test", "dev"} <= PROJECT["dependency-groups"].keys()
     assert not {"test", "dev"} & PROJECT["project"]["optional-dependencies"].keys()

@@ -23,6 +23,7 @@ import redis
 from pychasqui import (
     AuthenticationFailed,
     Closed,
+    InMemorySink,
     InvalidArgument,
     InvalidType,
     Promoter,
@@ -33,6 +34,7 @@ from pychasqui import (
 )
 from pychasqui._redis import delayed
 from pychasqui._redis import repeatables as repeats
+from pychasqui._redis.scripts import PROMOTE
 from pychasqui._worker import promoter, scheduler
 from tests.support.handlers import RecordingHandler
 from tests.support.proxy import Proxy
@@ -136,6 +138,35 @@ class TestAlone:
             await asyncio.sleep(2)
             assert proxy.connections == 1
             assert len(proxy.requests) - before <= 4
+
+
+class TestKnobs:
+    async def test_a_promoter_looks_as_often_as_it_is_asked_to(
+        self, queue: Queue, proxy: Proxy, queue_name: str
+    ) -> None:
+        """An official producer publishes nothing: a look finds what it has added."""
+        await queue.add("later", delay_ms=3_600_000)
+
+        async def looks_within_a_second(poll_interval_ms: int) -> int:
+            async with Promoter(queue_name, redis_url=proxy.url, poll_interval_ms=poll_interval_ms):
+                await eventually(lambda: proxy.count(PROMOTE.hash) > 2, timeout=30)
+                before = proxy.count(PROMOTE.hash)
+                await asyncio.sleep(1)
+                return proxy.count(PROMOTE.hash) - before
+
+        assert await looks_within_a_second(1000) <= 3
+        assert await looks_within_a_second(20) >= 5
+
+    async def test_a_promoter_moves_as_many_jobs_at_once_as_it_is_asked_to(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        sink = InMemorySink()
+        await queue.add_bulk({"name": "later", "delay_ms": 1} for _ in range(10))
+        await asyncio.sleep(0.05)
+        async with Promoter(queue_name, redis_url=redis_url, promote_batch=3, metrics=sink):
+            await eventually(lambda: sum(tick.promoted for tick in sink.promoter_ticks) == 10)
+        assert max(tick.promoted for tick in sink.promoter_ticks) == 3
+        assert await queue.purge("waiting") == 10
 
 
 class TestFlush:
