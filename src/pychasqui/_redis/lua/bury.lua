@@ -34,7 +34,8 @@ while i <= #ARGV do
   local held, trouble = is_held(stream, group, consumer, id, tonumber(ARGV[i + 1]))
   if trouble then return trouble end
   if held and not ours[id] then
-    ours[id], event_words[id] = job_id, {first_event, last_event}
+    ours[id] = job_id
+    if first_event <= last_event then event_words[id] = {first_event, last_event} end
     letters[id] = dead_letter(stream, id, i + 5, first_event - 1)
     if job_id ~= '' then append_job_keys(job_keys, job_id) end
     answers[#answers + 1] = id

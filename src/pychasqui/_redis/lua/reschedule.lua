@@ -35,9 +35,10 @@ while i <= #ARGV do
   local held, trouble = is_held(stream, group, consumer, id, tonumber(ARGV[i + 1]))
   if trouble then return trouble end
   if held and not ours[id] then
-    ours[id], event_words[id] = i, {i + 7, i + 6 + words}
+    ours[id] = i
+    if words > 0 then event_words[id] = {i + 7, i + 6 + words} end
     answers[#answers + 1] = id
-    append_job_keys(job_keys, ARGV[i + 4])
+    if ARGV[i + 5] == '1' then append_job_keys(job_keys, ARGV[i + 4]) else job_keys[#job_keys + 1] = index_key(ARGV[i + 4]) end
   else
     answers[#answers + 1], has_lost = '0', true
   end

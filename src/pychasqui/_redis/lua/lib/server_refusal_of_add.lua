@@ -8,7 +8,7 @@ local function server_refusal_of_add()
     local only = ARGV[i + 4]
     has_unique = has_unique or only ~= ''
     may_replace = may_replace or only == 'replace' or only == 'postpone'
-    append_job_keys(keys, ARGV[i + 2])
+    if only ~= '' then append_job_keys(keys, ARGV[i + 2]) else keys[#keys + 1] = index_key(ARGV[i + 2]) end
   end
   local refused = touch(keys)
     or refusal('XLEN', stream)
