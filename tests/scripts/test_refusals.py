@@ -8,6 +8,7 @@ where it was to go; and when nothing is refused any more, the same call brings i
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -32,20 +33,37 @@ def wrongs_of(scenario: Scenario, client: Any) -> list[str]:
     send(group)
     after, keys = facts_of(client), types | _types(client)
     assert before != after or not scenario.writes, "the scenario does nothing"
-    found = []
+    found: list[str] = []
     script: scripts.Script = getattr(scripts, scenario.script.upper())
     for refusal in refusals(script, keys, group):
         if scenario.stands_on and refusal.poisoned.startswith(scenario.stands_on):
             continue
         group, send = _stage(scenario, client)
         with refusal.begin(group) as refused, suppress(redis.ResponseError):
-            send(refused)
+            send(WatchedGroup(refused.client, at_once=refused.at_once, witness=client, failures=found))
         found += [f"{refusal}: {wrong}" for wrong in _compare(scenario, refusal, before, after, client)]
         if refusal.can_end and scenario.can_repeat:
             send(group)
             left = _unlike(scenario, after, facts_of(client))
             found += [f"{refusal}, sent again: {wrong}" for wrong in left]
     return found
+
+
+@dataclass
+class WatchedGroup(Group):
+    """Notes calls that fail after they have written."""
+
+    witness: Any = None
+    failures: list[str] = field(default_factory=list)
+
+    def run(self, script: scripts.Script, keys: list[str], *arguments: Any) -> Any:
+        before = facts_of(self.witness)
+        try:
+            return super().run(script, keys, *arguments)
+        except redis.ResponseError as error:
+            if facts_of(self.witness) != before:
+                self.failures.append(f"{script.name} fails after it has written: {error}")
+            raise
 
 
 def _stage(scenario: Scenario, client: Any) -> tuple[Group, Any]:

@@ -63,9 +63,8 @@ local answer = table.concat(answers)
 if failure and not string.find(answer, '[nr]') then return failure end
 
 -- Wakes promoters that sleep, if a job is due sooner than the one they know of. They also look by themselves.
-if soonest < math.huge then
-  local first = call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
-  if tonumber(first[2]) >= soonest then redis.pcall('PUBLISH', due_channel, soonest - now_ms) end
+if soonest < math.huge and redis.pcall('ZCOUNT', delayed, '-inf', '(' .. string.format('%.0f', soonest)) == 0 then
+  redis.pcall('PUBLISH', due_channel, soonest - now_ms)
 end
 
 redis.pcall('HSET', ledger, slot, ARGV[2] .. ' ' .. answer)

@@ -14,6 +14,7 @@
 local stream, workers, reports = KEYS[1], KEYS[2], KEYS[3]
 local group, consumer, lease_ms, workers_kept_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
+-- include lib/refusal.lua
 -- include lib/is_held.lua
 -- include lib/unfinished_group.lua
 -- include lib/server_time.lua
@@ -23,8 +24,12 @@ if first.err and string.find(first.err, 'NOGROUP', 1, true) then return first en
 local unfinished = unfinished_group(reports, group)
 if unfinished then return unfinished end
 
--- PERSIST needs no memory, and what follows a write passes without memory: a full server must not end a lease.
-redis.call('PERSIST', workers)
+-- Whatever could be refused must be refused before the lease is renewed. PEXPIRE comes first: it needs no memory, and what
+-- follows a write passes without memory: a full server must not end a lease.
+local refused = refusal('PEXPIRE', workers, workers_kept_ms)
+  or refusal('ZADD', workers, 'XX', 'GT', '-inf', consumer)
+  or refusal('XCLAIM', stream, group, consumer, 0, '0-0', 'JUSTID')
+if refused then return refused end
 redis.call('ZADD', workers, server_time_ms(math.floor) + lease_ms, consumer)
 redis.call('PEXPIRE', workers, workers_kept_ms)
 

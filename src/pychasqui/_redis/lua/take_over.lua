@@ -46,7 +46,8 @@ repeat
 until #page == 0 or seen >= most_seen or #taken >= count or bytes_left <= 0
 
 if #redis.call('XPENDING', stream, group, '-', '+', 1, from) == 0 then
-  redis.call('XGROUP', 'DELCONSUMER', stream, group, from)
-  redis.call('ZREM', workers, from)
+  -- Best effort: the next call finds the same again.
+  local removed = redis.pcall('XGROUP', 'DELCONSUMER', stream, group, from)
+  if type(removed) == 'number' then redis.pcall('ZREM', workers, from) end
 end
 return taken

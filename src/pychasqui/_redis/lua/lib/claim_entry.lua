@@ -7,6 +7,6 @@ local function claim_entry(stream, group, consumer, pending, max_entry_bytes)
     local fields, bytes = bounded_fields(claimed[1][2], max_entry_bytes)
     return {id, fields, deliveries}, bytes
   end
-  redis.call('XACK', stream, group, id)
+  redis.pcall('XACK', stream, group, id)  -- if that is refused, list_pending finds it
   return nil, 0
 end

@@ -1,6 +1,4 @@
--- PERSIST needs no memory, and what follows a write passes without memory.
 local function renew_own_lease(now_ms)
-  redis.call('PERSIST', workers)
   redis.call('ZADD', workers, now_ms + lease_ms, consumer)
   redis.call('PEXPIRE', workers, workers_kept_ms)
 end
@@ -21,6 +19,13 @@ local function complete_group(now_ms)
     redis.call('DEL', reports)
     return 1
   end
+  if trouble then return trouble end
+  -- Whatever could be refused must be refused before anything is written. PEXPIRE comes first: it needs no memory.
+  trouble = refusal('PEXPIRE', workers, workers_kept_ms)
+    or refusal('PEXPIRE', reports, workers_kept_ms)
+    or refusal('HSET', reports, 'start', start)
+    or refusal('ZADD', workers, 'XX', 'GT', '-inf', consumer)
+    or refusal('XCLAIM', stream, group, consumer, 0, '0-0', 'JUSTID')
   if trouble then return trouble end
   local must_wait = false
   for _, report_of_other in ipairs(reports_of_living(now_ms)) do must_wait = must_wait or report_of_other end
