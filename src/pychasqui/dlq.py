@@ -69,24 +69,24 @@ class DeadLetters:
     async def search(self, *, after: str = "", **which: Any) -> AsyncIterator[DeadJob]:
         """Yields the dead letters that match, oldest first; starts after the letter with the id `after`."""
         chosen = _read_filter(which)
-        async for entry in self._named(chosen.ids) if chosen.ids is not None else self._between(chosen, after):
+        async for entry in self._named(chosen.ids) if chosen.ids is not None else self._entries_of(chosen, after):
             job = read_dead_letter(entry)
-            if chosen.includes(job) and (not after or _order(job.dlq_id) > _order(after)):
+            if chosen.includes(job) and (not after or _id_order(job.dlq_id) > _id_order(after)):
                 yield job
 
     async def _named(self, ids: frozenset[str]) -> AsyncIterator[Entry]:
-        for dlq_id in sorted(ids, key=_order):
+        for dlq_id in sorted(ids, key=_id_order):
             for entry in await self._broker().page(dlq_id, dlq_id, 1):
                 yield entry
 
-    async def _between(self, chosen: Filter, after: str) -> AsyncIterator[Entry]:
-        start = "-" if chosen.since is None else str(max(0, _ms(chosen.since)))
-        if after and (chosen.since is None or _order(after) > _order(start)):
+    async def _entries_of(self, chosen: Filter, after: str) -> AsyncIterator[Entry]:
+        start = "-" if chosen.since is None else str(max(0, _to_ms(chosen.since)))
+        if after and (chosen.since is None or _id_order(after) > _id_order(start)):
             start = f"({after}"
         # The end is fixed before the first page: a replay may produce new letters as fast as they are read.
         end = await self._broker().newest_id()
         if chosen.until is not None:
-            end = min(end, f"{max(0, _ms(chosen.until) - 1)}-{MAX_U64}", key=_order)
+            end = min(end, f"{max(0, _to_ms(chosen.until) - 1)}-{MAX_U64}", key=_id_order)
         count = FIRST_PAGE
         while entries := await self._broker().page(start, end, count):
             for entry in entries:
@@ -139,7 +139,7 @@ class DeadLetters:
         most = check_int("limit", limit, 0) if limit is not None else float("inf")
         async for job in self.search(**which):
             if moved + len(batch) >= most:
-                moved += await self._move(batch, dry_run)
+                moved += await self._replay_batch(batch, dry_run)
                 if moved >= most:
                     break
             try:
@@ -149,15 +149,15 @@ class DeadLetters:
             size += len(batch[-1][1])
             if len(batch) >= (PAGE if rate is None else 1) or size >= PAGE_BYTES:
                 size = 0
-                moved += await self._move(batch, dry_run)
+                moved += await self._replay_batch(batch, dry_run)
                 if rate is not None and not dry_run:
                     await asyncio.sleep(max(0.0, began + moved / rate - monotonic()))
-        return moved + await self._move(batch, dry_run)
+        return moved + await self._replay_batch(batch, dry_run)
 
     async def replay_with(self, dlq_id: str, data: Any) -> bool:
         """Replays one job with other data; False if the letter does not exist."""
         async for job in self.search(ids=[dlq_id]):
-            return await self._move([(dlq_id, job.replayed(encode_data(data)), job.name.encode())]) == 1
+            return await self._replay_batch([(dlq_id, job.replayed(encode_data(data)), job.name.encode())]) == 1
         return False
 
     async def remove(self, *, dry_run: bool = False, **which: Any) -> int:
@@ -182,7 +182,7 @@ class DeadLetters:
             removed += len(batch) if dry_run else await self._broker().remove(batch)
         return removed
 
-    async def _move(self, batch: list[tuple[str, bytes, bytes]], dry_run: bool = False) -> int:
+    async def _replay_batch(self, batch: list[tuple[str, bytes, bytes]], dry_run: bool = False) -> int:
         if not batch:
             return 0
         if not dry_run:
@@ -208,14 +208,14 @@ def _next_count(entries: list[Entry]) -> int:
     return max(1, min(PAGE, PAGE_BYTES * len(entries) // max(1, size)))
 
 
-def _ms(moment: datetime) -> int:
+def _to_ms(moment: datetime) -> int:
     """Returns ms since 1970. A datetime without a time zone is UTC, as everywhere in this package."""
     if not isinstance(moment, datetime):
         raise InvalidType(f"since and until must be datetimes, not {moment!r}"[:300])
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _order(dlq_id: str) -> tuple[int, int]:
+def _id_order(dlq_id: str) -> tuple[int, int]:
     ms, _, sequence = dlq_id.partition("-")
     order = read_int(ms, 0, MAX_U64), read_int(sequence or "0", 0, MAX_U64)
     if order[0] is None or order[1] is None:

@@ -71,9 +71,9 @@ class QueueEvents:
         # A blocked read holds its connection, so the timeout is the blocking time and two seconds more.
         keys = Keys(queue_name)
         broker = self._connector.broker(keys, timeout_s=self._block_ms / 1000 + 2.0)
-        self._read_from(EventsBroker(broker, keys))
+        self._use_broker(EventsBroker(broker, keys))
 
-    def _read_from(self, broker: EventsBroker) -> None:
+    def _use_broker(self, broker: EventsBroker) -> None:
         self._broker = broker
         self._inbox: deque[QueueEvent] = deque()
         self._callbacks: list[tuple[str | None, Callback]] = []
@@ -89,7 +89,7 @@ class QueueEvents:
         """Makes a QueueEvents that reads through the caller's broker; close() closes the broker."""
         events = cls(queue_name, count=1000)
         events._connector = None
-        events._read_from(broker)
+        events._use_broker(broker)
         return events
 
     @property
@@ -120,7 +120,7 @@ class QueueEvents:
         async for event in self:
             for name, callback in self._callbacks:
                 if name is None or name == event.name:
-                    await _call(callback, event)
+                    await _call_back(callback, event)
 
     def __aiter__(self) -> Self:
         return self
@@ -131,7 +131,7 @@ class QueueEvents:
                 raise StopAsyncIteration
             # The read outlives a caller that is cancelled: the server answers it anyway, and the next caller awaits it.
             if self._reading is None or self._reading.done():
-                self._reading = asyncio.ensure_future(self._read())
+                self._reading = asyncio.ensure_future(self._read_into_inbox())
             reading = self._reading
             await asyncio.wait({reading})
             if self._reading is reading:
@@ -171,7 +171,7 @@ class QueueEvents:
         if self._after == "$":
             self._after = await self._broker.last_event_id()
 
-    async def _read(self) -> None:
+    async def _read_into_inbox(self) -> None:
         """Reads events into the inbox; it may stay empty."""
         try:
             await self.start()
@@ -217,7 +217,7 @@ class QueueEvents:
         )
 
 
-async def _call(callback: Callback, event: QueueEvent) -> None:
+async def _call_back(callback: Callback, event: QueueEvent) -> None:
     try:
         answer = callback(event)
         if inspect.isawaitable(answer):

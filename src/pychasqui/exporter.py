@@ -87,7 +87,7 @@ class QueueExporter:
     async def render(self) -> str:
         """Asks Redis for the state of all queues and returns it in the text format of Prometheus."""
         gauges = Gauges()
-        await asyncio.gather(*(gauges.ask(queue) for queue in self._queues))
+        await asyncio.gather(*(gauges.update(queue) for queue in self._queues))
         return render([metric for metric in vars(gauges).values() if isinstance(metric, Metric)], {})
 
     async def _answer(self) -> Answer:
@@ -117,17 +117,17 @@ class Gauges:
             "chasquimq_schedule_next_fire_timestamp_seconds", "gauge", "When a repeatable fires next.", "queue", "key"
         )
 
-    async def ask(self, queue: Queue) -> None:
+    async def update(self, queue: Queue) -> None:
         """Reads the state of one queue from Redis; an error sets queue_up to 0."""
         try:
-            await self._read(queue)
+            await self._read_queue(queue)
         except RedisTrouble:  # queue_up 0 says it; other queues may be on other servers
             self._up.set(0, queue.name)
         except Exception:
             self._up.set(0, queue.name)
             log.exception("the state of queue %s cannot be read; other queues are not affected", queue.name)
 
-    async def _read(self, queue: Queue) -> None:
+    async def _read_queue(self, queue: Queue) -> None:
         counts, oldest_ms, is_paused, workers, next_fires = await asyncio.gather(
             queue.counts(),
             queue.oldest_age_ms(),

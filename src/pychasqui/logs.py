@@ -120,7 +120,7 @@ class JsonFormatter(logging.Formatter):
         for field, value in record.__dict__.items():
             if field not in _ORDINARY:
                 fields.setdefault(field, value)
-        return _line(fields)
+        return _join_line(fields)
 
     def _error(self, record: logging.LogRecord) -> dict[str, str]:
         if not record.exc_info or record.exc_info[0] is None:
@@ -137,10 +137,10 @@ class JsonFormatter(logging.Formatter):
         }
 
 
-def _line(fields: dict[str, Any]) -> str:
+def _join_line(fields: dict[str, Any]) -> str:
     members, chars, is_cut = list[str](), 0, False
     for field, value in fields.items():
-        member = f"{json.dumps(str(field)[:MAX_NAME_CHARS])}:{_json(value)}"
+        member = f"{json.dumps(str(field)[:MAX_NAME_CHARS])}:{_to_json(value)}"
         if chars + len(member) > MAX_LINE_CHARS:
             is_cut = True
             continue
@@ -151,7 +151,7 @@ def _line(fields: dict[str, Any]) -> str:
     return "{" + ",".join(members) + "}"
 
 
-def _json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     """Returns JSON for any value; a value that JSON cannot hold, or that is too long, becomes text."""
     if isinstance(value, str):
         return json.dumps(value[:MAX_TEXT_CHARS])

@@ -88,7 +88,7 @@ class Producer:
 
     async def add_with_options(self, payload: bytes, opts: Mapping[str, Any]) -> str:
         """Adds one job; `opts` may have id, name and retry. Returns the id."""
-        return (await self._queue.add(**_job(payload, opts))).id
+        return (await self._queue.add(**_add_arguments(payload, opts))).id
 
     async def add_in(self, delay_ms: int, payload: bytes) -> str:
         """Adds a job that runs `delay_ms` later; returns its id."""
@@ -96,7 +96,7 @@ class Producer:
 
     async def add_in_with_options(self, delay_ms: int, payload: bytes, opts: Mapping[str, Any]) -> str:
         """Adds a job that runs `delay_ms` later; `opts` as in add_with_options()."""
-        return (await self._queue.add(**_job(payload, opts), delay_ms=delay_ms)).id
+        return (await self._queue.add(**_add_arguments(payload, opts), delay_ms=delay_ms)).id
 
     async def add_at(self, when_ms: int, payload: bytes) -> str:
         """Adds a job that runs at a time in ms since 1970; returns its id."""
@@ -104,7 +104,7 @@ class Producer:
 
     async def add_at_with_options(self, when_ms: int, payload: bytes, opts: Mapping[str, Any]) -> str:
         """Adds a job that runs at a time in ms since 1970; `opts` as in add_with_options()."""
-        return (await self._queue.add(**_job(payload, opts), delay_ms=_time(when_ms))).id
+        return (await self._queue.add(**_add_arguments(payload, opts), delay_ms=_time(when_ms))).id
 
     async def add_bulk(self, payloads: Iterable[bytes]) -> list[str]:
         """Adds many jobs in few commands; returns their ids."""
@@ -112,15 +112,15 @@ class Producer:
 
     async def add_bulk_with_options(self, payloads: Iterable[bytes], opts: Mapping[str, Any]) -> list[str]:
         """Adds many jobs with the same `opts`; returns their ids."""
-        return _ids(await self._queue.add_bulk([_job(payload, opts) for payload in payloads]))
+        return _ids(await self._queue.add_bulk([_add_arguments(payload, opts) for payload in payloads]))
 
     async def add_bulk_named(self, items: Iterable[tuple[str, bytes]]) -> list[str]:
         """Adds many jobs, each given as (name, payload); returns their ids."""
-        return _ids(await self._queue.add_bulk([_job(payload, {"name": name}) for name, payload in items]))
+        return _ids(await self._queue.add_bulk([_add_arguments(payload, {"name": name}) for name, payload in items]))
 
     async def add_in_bulk(self, delay_ms: int, payloads: Iterable[bytes]) -> list[str]:
         """Adds many jobs that run `delay_ms` later; returns their ids."""
-        jobs = [_job(payload, {}) | {"delay_ms": delay_ms} for payload in payloads]
+        jobs = [_add_arguments(payload, {}) | {"delay_ms": delay_ms} for payload in payloads]
         return _ids(await self._queue.add_bulk(jobs))
 
     async def cancel_delayed(self, job_id: str) -> bool:
@@ -145,7 +145,7 @@ class Producer:
         `spec` has job_name, payload and pattern; optional are key, limit, start_after_ms, end_before_ms, missed_fires.
         """
         options = dict(spec)
-        name, data = options.pop("job_name"), _data(options.pop("payload"))
+        name, data = options.pop("job_name"), _decode_payload(options.pop("payload"))
         options["key"] = options.get("key") or None  # the official package sends "" for none
         meta = await self._queue.repeatables.upsert(name, data, repeat=options.pop("pattern"), **options)
         return meta.key
@@ -172,7 +172,7 @@ class Producer:
     async def get_result_bulk(self, ids: Iterable[str]) -> list[bytes | None]:
         """Returns the encoded result of each job; None where there is none."""
         wanted = checks.check_job_ids(ids)
-        return await self._queue._on_loop().results.results(wanted) if wanted else []
+        return await self._queue._loop_session().results.results(wanted) if wanted else []
 
 
 class Consumer:
@@ -198,24 +198,24 @@ class Consumer:
         assert self._handler is not None
         payload = encode_data(job.data)
         result = await self._handler(NativeJob(job.id, job.name, payload, job.created_at_ms, job.attempt))
-        return None if result is None else _data(result)
+        return None if result is None else _decode_payload(result)
 
 
-def _job(payload: bytes, opts: Mapping[str, Any]) -> dict[str, Any]:
+def _add_arguments(payload: bytes, opts: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of Queue.add for the official options id, name and retry."""
     if unknown := opts.keys() - {"id", "name", "retry"}:
         raise InvalidArgument(f"opts has no {min(map(repr, unknown))}; its keys are id, name, retry")
     retry = opts.get("retry") or {}
     return {
         "name": opts.get("name") or "",
-        "data": _data(payload),
+        "data": _decode_payload(payload),
         "job_id": opts.get("id"),
         "attempts": retry.get("max_attempts"),
         "backoff": retry.get("backoff"),
     }
 
 
-def _data(payload: bytes) -> Any:
+def _decode_payload(payload: bytes) -> Any:
     if not isinstance(payload, (bytes, bytearray, memoryview)):
         raise InvalidType(f"payload must be bytes, not {type(payload).__name__}")
     try:

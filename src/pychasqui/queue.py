@@ -10,7 +10,7 @@ from typing import Any, Self, Unpack
 
 from ._core import checks
 from ._core.config import takes_fields_of
-from ._core.options import JobOptions, read_delay, refuse_beside_repeat, refuse_unknown
+from ._core.options import JobOptions, check_delay_ms, refuse_beside_repeat, refuse_unknown
 from ._core.repeat_pattern import MissedFiresPolicy, RepeatPattern
 from ._core.retry_options import RetryOverride
 from ._producer.config import QueueConfig
@@ -62,9 +62,9 @@ class Queue(OfficialNames):
         self._session: QueueSession | None = None
         self._results: Results | None = None
         self._is_closed = False
-        self._inspector = Inspector(lambda: self._on_loop().inspector)
-        self._repeatables = Repeatables(lambda: self._on_loop().repeatables)
-        self._dlq = DeadLetters(lambda: self._on_loop().dlq, self._forget_ends)
+        self._inspector = Inspector(lambda: self._loop_session().inspector)
+        self._repeatables = Repeatables(lambda: self._loop_session().repeatables)
+        self._dlq = DeadLetters(lambda: self._loop_session().dlq, self._forget_ends)
 
     @property
     def name(self) -> str:
@@ -118,7 +118,7 @@ class Queue(OfficialNames):
                               its data, or "postpone" it, which replaces its data and its time
         repeat                store a repeatable instead, see `repeatables.upsert`; missed_fires goes with it
         """
-        sender = self._on_loop().sender
+        sender = self._loop_session().sender
         if options:
             refuse_unknown(options)
         if repeat is not None or missed_fires is not None:
@@ -131,7 +131,7 @@ class Queue(OfficialNames):
         if wait_replicas:
             checks.check_int("wait_replicas", wait_replicas, 0)
         encoded = self._encoder.encode(name, data, job_id, options)
-        return await sender.arrived(sender.send(encoded, wait_replicas), encoded, name, data)
+        return await sender.arrived(sender.send_one(encoded, wait_replicas), encoded, name, data)
 
     async def add_bulk(self, jobs: Iterable[Mapping[str, Any]], *, wait_replicas: int = 0) -> list[Job]:
         """Adds many jobs, each a mapping of add()'s arguments. If one cannot be encoded, none is sent.
@@ -139,10 +139,10 @@ class Queue(OfficialNames):
         They travel in batches of at most 1,000. QueueFull means that none was added; AddUnknown names in `job_ids`
         those that may not have been.
         """
-        sender = self._on_loop().sender
+        sender = self._loop_session().sender
         checks.check_int("wait_replicas", wait_replicas, 0)
         given = jobs if isinstance(jobs, list) else list(jobs)
-        return await sender.send_all(self._encoder.encode_all(given), given, wait_replicas)
+        return await sender.send_bulk(self._encoder.encode_all(given), given, wait_replicas)
 
     async def fire_now(self, key: str) -> Job:
         """Adds a job of a repeatable at once, beside its schedule and not counted as one of its fires."""
@@ -164,7 +164,7 @@ class Queue(OfficialNames):
 
     async def reschedule(self, job_id: str, delay: int | timedelta) -> bool:
         """Makes a delayed job due that long from now (ms or timedelta). False if it is no longer delayed."""
-        delay_ms = read_delay("delay", delay, self._encoder.max_delay_ms)
+        delay_ms = check_delay_ms("delay", delay, self._encoder.max_delay_ms)
         return (await self._move_delayed("postpone", [job_id], delay_ms))[0]
 
     async def run_now(self, job_id: str) -> bool:
@@ -173,7 +173,7 @@ class Queue(OfficialNames):
 
     async def _move_delayed(self, what: str, job_ids: list[str], delay_ms: int = 0) -> list[bool]:
         ids = [checks.check_job_id(job_id) for job_id in job_ids]
-        return await self._on_loop().move_delayed(what, ids, delay_ms)
+        return await self._loop_session().move_delayed(what, ids, delay_ms)
 
     # Results --------------------------------------------------------------------------------------------------------
 
@@ -184,15 +184,17 @@ class Queue(OfficialNames):
     async def get_job_result_bulk(self, job_ids: Iterable[str]) -> list[Any]:
         """Returns the results of many jobs, in the order of the ids."""
         ids = checks.check_job_ids(job_ids)
-        return decode_results(await self._on_loop().results.results(ids)) if ids else []
+        return decode_results(await self._loop_session().results.results(ids)) if ids else []
 
     async def get_job_progress(self, job_id: str) -> int | None:
         """Returns the progress that the job's handler reported last, in per cent; None if it reported none."""
-        return await self._on_loop().results.progress_of(checks.check_job_id(job_id))
+        return await self._loop_session().results.progress_of(checks.check_job_id(job_id))
 
     async def get_job_logs(self, job_id: str, *, limit: int = 100) -> list[str]:
         """Returns the last lines that the job's handler logged with job.log(), oldest first."""
-        return await self._on_loop().results.log_of(checks.check_job_id(job_id), checks.check_int("limit", limit, 1))
+        return await self._loop_session().results.log_of(
+            checks.check_job_id(job_id), checks.check_int("limit", limit, 1)
+        )
 
     async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109  the official name
         """Waits for what the job's handler returns.
@@ -201,13 +203,13 @@ class Queue(OfficialNames):
         that is still there, and TimeoutError, which says where the job is and whether any worker lives.
         """
         timeout_s = checks.check_seconds("timeout", timeout)
-        self._on_loop()
+        self._loop_session()
         if self._results is None:
             keys = Keys(self.name)
             events = EventsBroker(self._connector.broker(keys, timeout_s=EVENTS_TIMEOUT_S), keys)
             self._results = Results(
-                lambda: self._on_loop().results,
-                lambda: self._on_loop().events,
+                lambda: self._loop_session().results,
+                lambda: self._loop_session().events,
                 QueueEvents.over(events, self.name),
                 self._inspector,
             )
@@ -248,14 +250,14 @@ class Queue(OfficialNames):
 
     async def pause(self) -> None:
         """Makes all workers stop reading; they finish the jobs they hold. Adding goes on."""
-        await self._on_loop().inspector.pause()
+        await self._loop_session().inspector.pause()
 
     async def resume(self) -> None:
         """Makes the workers read again."""
-        await self._on_loop().inspector.resume()
+        await self._loop_session().inspector.resume()
 
     async def is_paused(self) -> bool:
-        return await self._on_loop().inspector.is_paused()
+        return await self._loop_session().inspector.is_paused()
 
     async def purge(self, state: State) -> int:
         """Removes the jobs of a state for good: "waiting", "delayed" or "dead". Returns how many."""
@@ -282,11 +284,11 @@ class Queue(OfficialNames):
 
         A consumer group with consumers in it stays, because official workers do not make it again.
         """
-        return await self._on_loop().inspector.remove_all_keys()
+        return await self._loop_session().inspector.remove_all_keys()
 
     # From its first use to its close --------------------------------------------------------------------------------
 
-    def _on_loop(self) -> QueueSession:
+    def _loop_session(self) -> QueueSession:
         """The session of the running loop. Only one loop may use a queue; when it has ended, the next one may."""
         session, loop = self._session, asyncio.get_running_loop()
         if self._is_closed:
@@ -311,7 +313,7 @@ class Queue(OfficialNames):
         self._connector.leave()
 
     async def __aenter__(self) -> Self:
-        self._on_loop()
+        self._loop_session()
         return self
 
     async def __aexit__(

@@ -78,7 +78,7 @@ class Repeatables:
             key=_check_key(key),
             job_name=name,
             pattern=read_pattern(repeat),
-            payload=_payload(data),
+            payload=_encode_payload(data),
             limit=limit,
             start_after_ms=start_after_ms,
             end_before_ms=end_before_ms,
@@ -86,15 +86,15 @@ class Repeatables:
         )
         retry = None if attempts is None and backoff is None else retry_override(attempts, backoff)
         raw_retry = b"" if retry is None else encode_retry(retry)
-        return _meta(spec, await self._store(spec, encode_spec(spec), raw_retry))
+        return _to_meta(spec, await self._store(spec, encode_spec(spec), raw_retry))
 
     async def _store(self, spec: RepeatSpec, raw: bytes, retry: bytes) -> Stored:
         """Stores the spec if it has not changed since it was read; else reads it and decides again."""
         for _ in range(STORE_ATTEMPTS):
             there = await self._broker().read(spec.key)
             now_ms = await self._broker().now_ms()
-            keeps = there is not None and _has_times_of(there, spec)
-            first_ms = 0 if keeps else _first(spec, now_ms)
+            keeps = there is not None and _has_same_times(there, spec)
+            first_ms = 0 if keeps else _first_fire_or_refuse(spec, now_ms)
             seen = b"" if there is None else there.spec
             done = await self._broker().upsert(spec.key, first_ms, raw, retry, now_ms, seen=seen, keeps=keeps)
             if done is not None:
@@ -108,43 +108,43 @@ class Repeatables:
         found = []
         for stored in await self._broker().page(check_int("limit", limit, 0)):
             try:
-                found.append(_meta(decode_spec(stored.spec), stored))
+                found.append(_to_meta(decode_spec(stored.spec), stored))
             except DecodeError:
                 continue
         return found
 
     async def get(self, key: str) -> Repeatable | None:
         """Returns one repeatable with its data; None if no repeatable has this key."""
-        stored = await self._broker().read(_check_given(key))
+        stored = await self._broker().read(_check_lookup_key(key))
         if stored is None:
             return None
         spec = decode_spec(stored.spec)
         retry = decode_retry(stored.retry) if stored.retry else None
-        return Repeatable(_meta(spec, stored), decode_data(spec.payload), retry)
+        return Repeatable(_to_meta(spec, stored), decode_data(spec.payload), retry)
 
     async def remove(self, key: str) -> bool:
         """Removes a repeatable; False if none has this key."""
-        return await self._broker().move("remove", _check_given(key))
+        return await self._broker().move("remove", _check_lookup_key(key))
 
     async def pause(self, key: str) -> bool:
         """Stops a repeatable from firing until resume(); False if none has this key, or it is paused already."""
-        return await self._broker().move("pause", _check_given(key))
+        return await self._broker().move("pause", _check_lookup_key(key))
 
     async def resume(self, key: str) -> bool:
         """Lets a paused repeatable fire again, from its next time on; False if none with this key is paused.
 
         Fires that it missed during the pause are not made up for.
         """
-        stored = await self._broker().read(_check_given(key))
+        stored = await self._broker().read(_check_lookup_key(key))
         if stored is None or not stored.is_paused:
             return False
         now_ms = await self._broker().now_ms()
-        return await self._broker().move("resume", key, _first(decode_spec(stored.spec), now_ms), now_ms)
+        return await self._broker().move("resume", key, _first_fire_or_refuse(decode_spec(stored.spec), now_ms), now_ms)
 
     async def next_fires(self, key: str, n: int = 5) -> list[int]:
         """Returns the next `n` times at which it fires, in ms since 1970, unless it is paused before."""
         check_int("n", n, 0)
-        stored = await self._broker().read(_check_given(key))
+        stored = await self._broker().read(_check_lookup_key(key))
         if stored is None:
             return []
         spec = decode_spec(stored.spec)
@@ -154,7 +154,7 @@ class Repeatables:
         return [time_ms for time_ms in times if time_ms <= end_ms][: max(left, 0)]
 
 
-def _has_times_of(stored: Stored, spec: RepeatSpec) -> bool:
+def _has_same_times(stored: Stored, spec: RepeatSpec) -> bool:
     try:
         old = decode_spec(stored.spec)
     except DecodeError:
@@ -166,7 +166,7 @@ def _has_times_of(stored: Stored, spec: RepeatSpec) -> bool:
     )
 
 
-def _first(spec: RepeatSpec, now_ms: int) -> int:
+def _first_fire_or_refuse(spec: RepeatSpec, now_ms: int) -> int:
     first_ms = first_fire(spec, now_ms)
     if first_ms is None:
         bounds = f"from start_after_ms={spec.start_after_ms} to end_before_ms={spec.end_before_ms}"
@@ -174,7 +174,7 @@ def _first(spec: RepeatSpec, now_ms: int) -> int:
     return first_ms
 
 
-def _payload(data: Any) -> bytes:
+def _encode_payload(data: Any) -> bytes:
     payload = encode_data(data)
     if len(payload) > MAX_PAYLOAD_BYTES - 1024:  # leaves room for the envelope of each job
         raise PayloadTooLarge(f"data makes jobs of {len(payload)} bytes, {MAX_PAYLOAD_BYTES - 1024} are allowed")
@@ -184,13 +184,13 @@ def _payload(data: Any) -> bytes:
 def _check_key(key: Any) -> str:
     if key is None:
         return ""
-    _check_given(key)
+    _check_lookup_key(key)
     if not key.isprintable() or len(key.encode()) > MAX_KEY_BYTES:
         raise InvalidArgument(f"key {key[:100]!r} must be printable, not blank, and at most {MAX_KEY_BYTES} bytes")
     return str(key)
 
 
-def _check_given(key: Any) -> str:
+def _check_lookup_key(key: Any) -> str:
     """Checks a key for a lookup. Default keys and keys of other programs may contain any character."""
     if not isinstance(key, str):
         raise InvalidType(f"key must be a str, not {type(key).__name__} {key!r}"[:300])
@@ -203,7 +203,7 @@ def _check_given(key: Any) -> str:
     return key
 
 
-def _meta(spec: RepeatSpec, stored: Stored) -> RepeatableMeta:
+def _to_meta(spec: RepeatSpec, stored: Stored) -> RepeatableMeta:
     return RepeatableMeta(
         key=stored.key,
         job_name=spec.job_name,

@@ -20,7 +20,7 @@ from typing import Any
 from ._redis.error_actions import ErrorAction, action_for
 from ._redis.events import EventsBroker
 from ._redis.results import ResultsBroker
-from ._wire.event import JobEnd, QueueEvent, read_end, read_event, read_failure_text
+from ._wire.event import JobEnd, QueueEvent, read_event, read_failure_text, read_job_end
 from ._wire.msgpack import decode_data
 from .errors import Closed, DecodeError, JobFailed, RedisTrouble, ResultExpired, ResultNotStored
 from .events import QueueEvents
@@ -69,26 +69,26 @@ class Results:
         limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
-                return await self._wait(job_id)
+                return await self._wait_for_answer(job_id)
         except TimeoutError:
             if not limit.expired():
                 raise
-        raise TimeoutError(await self._explain(job_id, timeout_s))
+        raise TimeoutError(await self._describe_timeout(job_id, timeout_s))
 
-    async def _wait(self, job_id: str) -> Any:
+    async def _wait_for_answer(self, job_id: str) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(job_id, []).append(future)
         try:
             if self._begun is None:
-                self._begun = asyncio.ensure_future(self._begin())
+                self._begun = asyncio.ensure_future(self._begin_listening())
             await asyncio.wait({self._begun, future}, return_when=asyncio.FIRST_COMPLETED)
             # Only now: a job that ends between a lookup and the subscription would be missed.
-            self._ask([job_id])
+            self._request_lookup([job_id])
             return await future
         finally:
-            self._forget(job_id, future)
+            self._forget_wait(job_id, future)
 
-    async def _explain(self, job_id: str, timeout_s: float) -> str:
+    async def _describe_timeout(self, job_id: str, timeout_s: float) -> str:
         """Says where the job is, for the TimeoutError. Only a few waits search at a time: a search costs reads."""
         text = f"no result of job {job_id[:100]!r} within {timeout_s:g} s"
         if self._explaining >= EXPLAINED_AT_ONCE:
@@ -119,12 +119,12 @@ class Results:
                 await asyncio.wait({task})
         await self._events.close()
 
-    async def _begin(self) -> None:
+    async def _begin_listening(self) -> None:
         """Reads which jobs have ended lately, and subscribes to the events from there on."""
         with suppress(RedisTrouble):  # _listen() tries again
             await self._events.start()
             for entry in await self._events_broker().recent_events(LOOKED_BACK):
-                self._remember(read_event(entry))
+                self._remember_event(read_event(entry))
         self._listening = asyncio.ensure_future(self._listen())
         self._polling = asyncio.ensure_future(self._poll())
 
@@ -132,29 +132,29 @@ class Results:
         """Looks up all awaited jobs now and then, in one command: a worker may have dropped their events."""
         while True:
             await asyncio.sleep(SECOND_LOOK_S)
-            self._ask(self._waiting)
+            self._request_lookup(self._waiting)
 
     async def _listen(self) -> None:
         try:
             async for event in self._events:
                 for one in (event, *self._events.take_ready()):
-                    self._remember(one)
+                    self._remember_event(one)
                     if one.job_id in self._waiting and one.name in ("completed", "dlq"):
-                        self._ask([one.job_id])
+                        self._request_lookup([one.job_id])
         except RedisTrouble as error:
             log.warning("events cannot be read; results are looked up every %g s: %s", SECOND_LOOK_S, error)
 
-    def _remember(self, event: QueueEvent) -> None:
+    def _remember_event(self, event: QueueEvent) -> None:
         if event.job_id is None:
             return
         if event.name in ("completed", "dlq"):
-            _put(self._ended, event.job_id, event)
+            _keep_newest(self._ended, event.job_id, event)
         elif event.name == "failed":
-            _put(self._reasons, event.job_id, event)
+            _keep_newest(self._reasons, event.job_id, event)
         elif event.name == "active":  # it runs again: it was replayed, or it is another job of the same id
             self._ended.pop(event.job_id, None)
 
-    def _ask(self, job_ids: Iterable[str]) -> None:
+    def _request_lookup(self, job_ids: Iterable[str]) -> None:
         """Has these jobs looked up, together with all others of this turn and of the command in flight."""
         self._asked.update(dict.fromkeys(job_ids))
         if self._asking is None or self._asking.done():
@@ -172,7 +172,7 @@ class Results:
             except RedisTrouble as error:
                 if action_for(error) is ErrorAction.FATAL:
                     for job_id in some:
-                        self._fail(job_id, partial(type(error), str(error)))
+                        self._fail_waits(job_id, partial(type(error), str(error)))
                 else:
                     self._asked.update(dict.fromkeys(some))
                     await asyncio.sleep(ASK_AGAIN_S)
@@ -180,13 +180,13 @@ class Results:
             doubted = []
             for (job_id, ended), raw in zip(some.items(), found, strict=True):
                 if raw is not None:
-                    self._settle(job_id, raw)
-                elif ended is not None and not self._end_without(job_id, ended):
+                    self._answer_with(job_id, raw)
+                elif ended is not None and not self._end_without_result(job_id, ended):
                     doubted.append(job_id)
             if doubted:
-                await self._answer_none(doubted)
+                await self._answer_none_unless_pending(doubted)
 
-    async def _answer_none(self, job_ids: list[str]) -> None:
+    async def _answer_none_unless_pending(self, job_ids: list[str]) -> None:
         """Answers None for jobs of official workers that have stored no result, unless the job is still pending.
 
         An official worker emits the event before it acks. If it dies in between, the job runs again, so the wait
@@ -199,64 +199,66 @@ class Results:
             held, found = set(job_ids), [None] * len(job_ids)
         for job_id, raw in zip(job_ids, found, strict=True):
             if raw is not None:
-                self._settle(job_id, raw)
+                self._answer_with(job_id, raw)
             elif job_id in held:
                 self._doubted[job_id] = monotonic()
-                asyncio.get_running_loop().call_later(DOUBT_S, self._ask_if_waiting, job_id)
+                asyncio.get_running_loop().call_later(DOUBT_S, self._request_lookup_if_awaited, job_id)
             elif job_id in self._ended:  # else it runs again
-                self._answer(job_id, None)
+                self._answer_waits(job_id, None)
 
-    def _settle(self, job_id: str, raw: bytes) -> None:
+    def _answer_with(self, job_id: str, raw: bytes) -> None:
         try:
             result = decode_data(raw)
         except DecodeError as error:
-            self._fail(job_id, partial(DecodeError, f"the result of job {job_id[:100]!r} cannot be read: {error}"))
+            self._fail_waits(
+                job_id, partial(DecodeError, f"the result of job {job_id[:100]!r} cannot be read: {error}")
+            )
         else:
-            self._answer(job_id, result)
+            self._answer_waits(job_id, result)
 
-    def _end_without(self, job_id: str, event: QueueEvent) -> bool:
+    def _end_without_result(self, job_id: str, event: QueueEvent) -> bool:
         """Ends the waits for a job that has ended without a result; False if it may have returned None."""
-        end = read_end(event)
+        end = read_job_end(event)
         if end.is_dead:
-            self._fail(job_id, partial(self._failure, job_id, end))
+            self._fail_waits(job_id, partial(self._job_failure, job_id, end))
         elif end.is_stored:
-            self._fail(job_id, partial(ResultExpired, f"the result of job {job_id[:100]!r} has expired"))
+            self._fail_waits(job_id, partial(ResultExpired, f"the result of job {job_id[:100]!r} has expired"))
         elif end.is_stored is False:
             trouble = (
                 f"its result could not be stored: {end.why_not_stored:.300}"
                 if end.why_not_stored
                 else "its worker stores no results without store_results=True"
             )
-            self._fail(job_id, partial(ResultNotStored, f"job {job_id[:100]!r} is done; {trouble}"))
+            self._fail_waits(job_id, partial(ResultNotStored, f"job {job_id[:100]!r} is done; {trouble}"))
         elif monotonic() - self._doubted.setdefault(job_id, monotonic()) < OFFICIAL_S:
             # An official worker emits the event before it stores the result, if it stores any; the event does not say.
-            asyncio.get_running_loop().call_later(DOUBT_S, self._ask_if_waiting, job_id)
+            asyncio.get_running_loop().call_later(DOUBT_S, self._request_lookup_if_awaited, job_id)
         else:
             return False
         return True
 
-    def _ask_if_waiting(self, job_id: str) -> None:
+    def _request_lookup_if_awaited(self, job_id: str) -> None:
         if job_id in self._waiting:
-            self._ask([job_id])
+            self._request_lookup([job_id])
 
-    def _answer(self, job_id: str, result: Any) -> None:
+    def _answer_waits(self, job_id: str, result: Any) -> None:
         for future in self._waiting.get(job_id, ()):
             if not future.done():
                 future.set_result(result)
 
-    def _failure(self, job_id: str, end: JobEnd) -> JobFailed:
+    def _job_failure(self, job_id: str, end: JobEnd) -> JobFailed:
         last = self._reasons.get(job_id)
         error = end.error
         if error is None:  # an official worker writes it only into the event failed
             error = "" if last is None else read_failure_text(last)
         return JobFailed(job_id, reason=end.reason, error_type=end.error_type, error=error, attempts=end.attempts)
 
-    def _fail(self, job_id: str, error: Callable[[], Exception]) -> None:
+    def _fail_waits(self, job_id: str, error: Callable[[], Exception]) -> None:
         for future in self._waiting.get(job_id, ()):
             if not future.done():
                 future.set_exception(error())
 
-    def _forget(self, job_id: str, future: asyncio.Future[Any]) -> None:
+    def _forget_wait(self, job_id: str, future: asyncio.Future[Any]) -> None:
         futures = self._waiting.get(job_id, [])
         if future in futures:
             futures.remove(future)
@@ -267,7 +269,7 @@ class Results:
             future.exception()  # marks it as retrieved, so that asyncio logs nothing
 
 
-def _put(events: OrderedDict[str, QueueEvent], job_id: str, event: QueueEvent) -> None:
+def _keep_newest(events: OrderedDict[str, QueueEvent], job_id: str, event: QueueEvent) -> None:
     events[job_id] = event
     events.move_to_end(job_id)
     if len(events) > REMEMBERED:

@@ -57,17 +57,17 @@ class _StandaloneLeader(Lifecycle):
         if lock_ttl_secs is not None:
             self._lease_ms = min(lease_ms, limits.MAX_LEADER_LEASE_MS)
 
-    def _service(self, broker: Broker, keys: Keys) -> Service:
+    def _make_service(self, broker: Broker, keys: Keys) -> Service:
         raise NotImplementedError
 
     def _on_death(self, title: str, error: BaseException) -> None:
         log.critical("the %s of queue %s has failed; the program ends", title, self.queue_name, exc_info=error)
         self._die_of(error)
 
-    async def _live(self) -> None:
+    async def _run_until_stopped(self) -> None:
         keys = Keys(self.queue_name)
         broker = self._connector.broker(keys, timeout_s=limits.WORK_TIMEOUT_S)
-        service = self._service(broker, keys)
+        service = self._make_service(broker, keys)
         finding: asyncio.Task[None] | None = None
         try:
             if not await self._has_found_redis(broker):
@@ -129,7 +129,7 @@ class Promoter(_StandaloneLeader):
         max_len = checks.check_int("events_max_stream_len", events_max_stream_len, 1)
         self._events_max_len = max_len if checks.check_bool("events_enabled", events_enabled) else 0
 
-    def _service(self, broker: Broker, keys: Keys) -> Service:
+    def _make_service(self, broker: Broker, keys: Keys) -> Service:
         return promoter.PromoterService(
             broker,
             self.holder_id,
@@ -180,7 +180,7 @@ class Scheduler(_StandaloneLeader):
             "tick_interval_ms", tick_interval_ms, 10, limits.MAX_TICK_MS, default=defaults.SCHEDULER_TICK_MS
         )
 
-    def _service(self, broker: Broker, keys: Keys) -> Service:
+    def _make_service(self, broker: Broker, keys: Keys) -> Service:
         return scheduler.SchedulerService(
             RepeatablesBroker(broker, keys),
             self.holder_id,

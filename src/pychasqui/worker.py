@@ -102,17 +102,17 @@ class Worker(Lifecycle):
             self._shutdown_deadline_s = checks.check_seconds("timeout_s", timeout_s)
         await self.close()
 
-    async def _live(self) -> None:
+    async def _run_until_stopped(self) -> None:
         config = self._config
         sinks = choose_sinks(config.metrics, self.queue_name, is_served=config.metrics_address is not None)
         components = self._components = build(
             config, self._connector, sinks.guarded, on_death=self._on_death, is_abandoned=self._is_abandoned
         )
         if config.metrics_address is not None and sinks.served is not None:
-            pages = WorkerPages(sinks.served, components.health.look).pages()
+            pages = WorkerPages(sinks.served, components.health.check).pages()
             self._http = HttpServer(*config.metrics_address, pages)
         try:
-            if await self._unless_stopped(self._start(components)):
+            if await self._finish_unless_stopped(self._start(components)):
                 self._has_started()
                 log.info("worker %s runs queue %s with %d lanes", self.consumer_id, self.queue_name, self.concurrency)
                 await self._stop_wanted.wait()
@@ -138,7 +138,7 @@ class Worker(Lifecycle):
             has_signals=self._signalled_at is not None,
         ).run()
 
-    async def _unless_stopped(self, starting: Coroutine[Any, Any, None]) -> bool:
+    async def _finish_unless_stopped(self, starting: Coroutine[Any, Any, None]) -> bool:
         """Whether the start came to its end; a stop that is asked for meanwhile ends it at once."""
         task = asyncio.ensure_future(starting)
         stop = asyncio.ensure_future(self._stop_wanted.wait())

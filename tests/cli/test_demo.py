@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from pychasqui.cli.demo.jobs import Runs, conclusion, count_done, judge, outcome_of
+from pychasqui.cli.demo.jobs import Runs, conclusion, count_done, outcome_of, tally_outcomes
 from pychasqui.cli.exits import CommandFailure
 from tests.cli.conftest import COMMAND, Chasqui, Finished, plain_environment
 from tests.cli.processes import Process, children_of, mentioning, still_running
@@ -205,7 +205,7 @@ def test_a_record_counts_each_job_once_and_is_shared_through_its_file(tmp_path: 
     other.begun[30] = 2  # it fails twice
     killed.begun[7] = killed.done[7] = 1
     assert count_done([Runs(tmp_path / "1", 40), Runs(tmp_path / "2", 40)]) == 38
-    tally = judge(40, killed, other, Counter([30]))
+    tally = tally_outcomes(40, killed, other, Counter([30]))
     assert {outcome: tally["all", outcome] for outcome in ("once", "again", "repeated", "missing")} == {
         "once": 38,
         "again": 1,

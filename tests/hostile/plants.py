@@ -21,7 +21,7 @@ from pychasqui._worker.promoter import PromoterService
 @contextmanager
 def _death() -> Iterator[None]:
     """The promoter fails when it finds a delayed member that is no job, and a loop that fails ends."""
-    plan, pause_after = PromoterService._plan, Outage.pause_after
+    plan, pause_after = PromoterService._next_look_s, Outage.pause_after
 
     def careless(self: PromoterService, done: Any, *arguments: Any, **options: Any) -> float:
         if done.set_aside:
@@ -33,7 +33,7 @@ def _death() -> Iterator[None]:
             raise error
         return pause_after(self, error)
 
-    with patch.object(PromoterService, "_plan", careless), patch.object(Outage, "pause_after", fatal):
+    with patch.object(PromoterService, "_next_look_s", careless), patch.object(Outage, "pause_after", fatal):
         yield
 
 

@@ -226,7 +226,7 @@ class TestServer:
         """It is no longer known whether it was added."""
         async with Queue(queue_name, redis_url=proxy.url) as queue:
             await queue.add("send", 1)
-            session = queue._on_loop().sender._adder._adds.session()
+            session = queue._loop_session().sender._adder._adds.session()
             assert session is not None
             if not session.remembers_numbers:
                 pytest.skip("this server remembers no numbers: the ledger does, whichever server it is on")
@@ -359,7 +359,7 @@ class TestNoAnswer:
             async with Queue(queue_name, redis_url=own.url, timeout_s=0.3) as queue:
                 await queue.add("send", 0)
                 own.stop()
-                await eventually(lambda: not queue._on_loop().broker.is_connected)
+                await eventually(lambda: not queue._loop_session().broker.is_connected)
                 took, error = await _raised(queue.add("send", 1))
                 assert isinstance(error, ConnectionLost)
                 assert took < SOON_S

@@ -609,7 +609,7 @@ class TestLoops:
 
         async def add(number: int, *, last: bool = False) -> None:
             await queue.add("send", number)
-            await queue._on_loop().broker.close()  # so that no socket is left to a loop that has ended
+            await queue._loop_session().broker.close()  # so that no socket is left to a loop that has ended
             if last:
                 await queue.close()
 

@@ -35,7 +35,7 @@ from pychasqui._wire.dead_letter import dead_letter
 from pychasqui._wire.envelope import decode_envelope, encode_envelope
 from pychasqui._wire.member import split_member
 from pychasqui._wire.msgpack import encode_data
-from pychasqui._worker.failures import next_run
+from pychasqui._worker.failures import next_run_member
 from tests.support.outcomes import buried, rescheduled
 from tests.support.server import RedisServer
 
@@ -214,7 +214,7 @@ class Machine(RuleBasedStateMachine):
     def _send_batch(self, slot: int, number: int, jobs: list[str], *, again: bool = False) -> int:
         envelopes = [encode_envelope(job, encode_data(job), 0, 0, None) for job in jobs]
         arguments = (slot, number, LONG_MS, 0, 1, len(jobs), "mail", len(jobs), *envelopes)
-        taken: int = self.wait(self.broker.run(scripts.ADD, (KEYS.stream, LEDGER), arguments))
+        taken: int = self.wait(self.broker.run_script(scripts.ADD, (KEYS.stream, LEDGER), arguments))
         if again:
             assert self._send_batch(slot, number, jobs) == taken
         return taken
@@ -302,7 +302,7 @@ class Machine(RuleBasedStateMachine):
             del worker.runs[run.job.entry_id]
 
     def _reschedule(self, worker: ModelWorker, run: ModelRun, fault: str) -> None:
-        entry_id, member = run.job.entry_id, next_run(run.job)
+        entry_id, member = run.job.entry_id, next_run_member(run.job)
         is_ours = self._is_ours(worker, run)
         jobs = [rescheduled(*run.place, delay_ms=LONG_MS, member=member, job_id=run.job.id)]
         answers = self.ask(lambda: self.broker.reschedule(GROUP, worker.name, jobs, 0), fault)

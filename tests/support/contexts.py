@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar
 
-from pychasqui._worker.job_context import first_step, go_on
+from pychasqui._worker.job_context import await_rest, first_step
 
 T = TypeVar("T")
 
@@ -15,7 +15,7 @@ async def in_own_context(function: Callable[[T], Awaitable[Any]], argument: T) -
         steps = first_step(function, argument)
     except StopIteration as stop:
         return stop.value
-    return await go_on(*steps)
+    return await await_rest(*steps)
 
 
 class Suspension:

@@ -30,33 +30,33 @@ def outcomes(made: PendingBatch) -> list[Any]:
 
 async def test_the_first_plain_jobs_are_new_and_the_others_find_no_room() -> None:
     made = batch(4)
-    made.settle(2)
+    made.answer_waiters(2)
     assert outcomes(made) == [NEW, NEW, QueueFull, QueueFull]
 
 
 async def test_each_job_with_options_has_its_own_status() -> None:
     made = batch(4, with_options=True)
-    made.settle(b"ndrf")
+    made.answer_waiters(b"ndrf")
     assert outcomes(made) == [NEW, DUPLICATE, REPLACED, QueueFull]
 
 
 async def test_a_bulk_is_answered_as_one() -> None:
     plain, with_options = batch(3, is_bulk=True), batch(3, with_options=True, is_bulk=True)
-    plain.settle(3)
-    with_options.settle(b"ndr")
+    plain.answer_waiters(3)
+    with_options.answer_waiters(b"ndr")
     assert (outcomes(plain), outcomes(with_options)) == (["nnn"], ["ndr"])
 
 
 async def test_a_bulk_without_room_was_not_added() -> None:
     for made, reply in ((batch(3, is_bulk=True), 0), (batch(3, with_options=True, is_bulk=True), b"fff")):
-        made.settle(reply)
+        made.answer_waiters(reply)
         assert outcomes(made) == [QueueFull]
 
 
 async def test_a_waiter_that_has_given_up_gets_nothing_and_the_others_get_theirs() -> None:
     made = batch(3, with_options=True)
     made.waiters[1].cancel()
-    made.settle(b"n" + FULL.encode() + b"d")
+    made.answer_waiters(b"n" + FULL.encode() + b"d")
     assert (made.waiters[0].result(), made.waiters[2].result()) == (NEW, DUPLICATE)
 
 
@@ -70,30 +70,32 @@ async def test_an_error_reaches_each_as_one_of_its_own() -> None:
 
 @pytest.mark.parametrize("reply", (0, 1, 3))
 async def test_a_count_fits_plain_jobs(reply: int) -> None:
-    assert batch(3).read(reply) == reply
-    assert batch(3, with_options=True).read(reply) is None
+    assert batch(3).read_answer(reply) == reply
+    assert batch(3, with_options=True).read_answer(reply) is None
 
 
 @pytest.mark.parametrize("reply", (-1, 4, True, None, "3", b"nnn", [3], 3.0))
 async def test_any_other_reply_does_not_fit(reply: Any) -> None:
-    assert batch(3).read(reply) is None
+    assert batch(3).read_answer(reply) is None
 
 
 async def test_a_status_for_each_fits_jobs_with_options() -> None:
     made = batch(3, with_options=True)
-    assert made.read(b"ndr") == b"ndr"
-    assert all(made.read(reply) is None for reply in (b"", b"nd", b"ndrf", b"ndx", b"nd\xff", "ndr", 3, None, [b"n"]))
+    assert made.read_answer(b"ndr") == b"ndr"
+    assert all(
+        made.read_answer(reply) is None for reply in (b"", b"nd", b"ndrf", b"ndx", b"nd\xff", "ndr", 3, None, [b"n"])
+    )
 
 
 class TestCounting:
     async def test_plain_jobs_count_by_name_as_far_as_there_was_room(self) -> None:
         made = batch(4)
         made.names = [b"mail", b"video", b"mail", b"mail"]
-        assert made.added(3) == [JobsAdded(2, "now", "mail"), JobsAdded(1, "now", "video")]
-        assert made.added(0) == []
+        assert made.records_of_added(3) == [JobsAdded(2, "now", "mail"), JobsAdded(1, "now", "video")]
+        assert made.records_of_added(0) == []
 
     async def test_new_jobs_with_options_count_each_in_its_mode(self) -> None:
         made = batch(5, with_options=True)
         made.names = [b"mail"] * 5
         made.options = [AddOptions("+5"), AddOptions(), AddOptions("+5"), AddOptions("+5"), AddOptions("+5")]
-        assert made.added(b"nndrf") == [JobsAdded(1, "delayed", "mail"), JobsAdded(1, "now", "mail")]
+        assert made.records_of_added(b"nndrf") == [JobsAdded(1, "delayed", "mail"), JobsAdded(1, "now", "mail")]

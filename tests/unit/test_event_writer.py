@@ -43,13 +43,13 @@ class EventWriterBench:
 
     def start(self, number: int, **fields: Any) -> Delivery:
         job = Delivery(f"job-{number}", "mail", number, **fields)
-        self.event_writer.started(job)
+        self.event_writer.note_started(job)
         return job
 
     def end(self, *jobs: Delivery) -> None:
         for job in jobs:
             job.ended_at = job.started_at + 0.25
-        self.broker.write_events(self.event_writer.completed(list(jobs)))
+        self.broker.write_events(self.event_writer.completed_events(list(jobs)))
 
 
 @pytest.fixture
@@ -71,15 +71,15 @@ class TestOrder:
 
     def test_an_active_event_is_written_once(self, bench: EventWriterBench) -> None:
         job = bench.start(1)
-        bench.event_writer.write_started()
+        bench.event_writer.write_active()
         bench.end(job)
-        bench.event_writer.write_started()
+        bench.event_writer.write_active()
         assert bench.kinds == [("active", "job-1"), ("completed", "job-1")]
         assert [len(batch.completed) for batch in bench.batches] == [0, 1]
 
     def test_no_active_event_is_written_after_the_end_of_the_job(self, bench: EventWriterBench) -> None:
         bench.end(bench.start(1))
-        bench.event_writer.write_started()
+        bench.event_writer.write_active()
         assert len(bench.batches) == 1
 
     def test_the_failed_event_comes_after_the_active_event(self, bench: EventWriterBench) -> None:
@@ -113,7 +113,7 @@ class TestOrder:
         bench.event_writer.start()
         await asyncio.sleep(3 * GATHER_S)
         assert bench.batches == []
-        bench.broker.write_events(bench.event_writer.completed([job]))
+        bench.broker.write_events(bench.event_writer.completed_events([job]))
         await bench.event_writer.end(patience_s=PATIENCE_S)
         assert bench.kinds == [("active", "job-1"), ("completed", "job-1")]
         assert len(bench.batches) == 1
@@ -204,5 +204,5 @@ class TestDropping:
 
 def test_no_method_of_the_event_writer_can_wait() -> None:
     """A plain function runs to its end before any other code of the loop."""
-    for name in ("started", "completed", "write", "write_started"):
+    for name in ("note_started", "completed_events", "write", "write_active"):
         assert not inspect.iscoroutinefunction(getattr(EventWriter, name))

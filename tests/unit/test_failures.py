@@ -15,7 +15,7 @@ from pychasqui._wire.envelope import decode_envelope, encode_extras, read_extra
 from pychasqui._wire.member import split_member
 from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.failure_log import MAX_KINDS, FailureLog
-from pychasqui._worker.failures import LINES_A_SECOND, MAX_UNKNOWN_KINDS, FailureHandler, next_run
+from pychasqui._worker.failures import LINES_A_SECOND, MAX_UNKNOWN_KINDS, FailureHandler, next_run_member
 from pychasqui.errors import RetryLater, UnrecoverableError
 from tests.support.clock import FakeClock
 
@@ -151,7 +151,7 @@ class TestOutcomes:
 
 class TestNextRun:
     def test_the_member_is_the_job_with_one_attempt_more(self) -> None:
-        name, envelope = split_member(next_run(job(attempt=4)))
+        name, envelope = split_member(next_run_member(job(attempt=4)))
         again = decode_envelope(envelope)
         assert (name, again.id, again.payload, again.created_at_ms) == ("mail", "job-1", b"\x07", 0)
         assert again.attempt == 5
@@ -159,15 +159,15 @@ class TestNextRun:
     def test_the_jobs_own_settings_travel_with_it(self) -> None:
         failed = job()
         failed.retry = RetryOverride(9, BackoffSpec("strange", 5, 6, 1.5, 7))
-        assert decode_envelope(split_member(next_run(failed))[1]).retry == failed.retry
+        assert decode_envelope(split_member(next_run_member(failed))[1]).retry == failed.retry
 
     def test_a_job_without_a_name_has_an_empty_one_in_its_member(self) -> None:
-        assert next_run(job(name="")).startswith(b"\0\0\0\0")
+        assert next_run_member(job(name="")).startswith(b"\0\0\0\0")
 
     def test_deliveries_that_ended_badly_are_written_down(self) -> None:
         """The attempt of a job that was taken over counts them, so that the next envelope does too."""
         taken_over = Delivery("job-1", "", 7, 1 + 2, 0, None, b"\x07", b"5-1", 2)
-        assert decode_envelope(split_member(next_run(taken_over))[1]).attempt == 4
+        assert decode_envelope(split_member(next_run_member(taken_over))[1]).attempt == 4
 
 
 class TestUnknownKinds:

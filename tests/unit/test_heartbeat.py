@@ -91,7 +91,7 @@ class FakeLanes:
     def resume(self) -> None:
         self.renewals += 1
 
-    def lose(self, ids: set[bytes]) -> bool:
+    def forget_lost(self, ids: set[bytes]) -> bool:
         self.lost |= ids
         return self.has_them
 

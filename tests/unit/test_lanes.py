@@ -84,7 +84,7 @@ def bring_one_by_one(lanes: Lanes, jobs: list[Delivery]) -> None:
     try:
         for one in jobs:
             lanes.put([one])
-            lanes.begin()
+            lanes.start_lone_or_wake()
     finally:
         if me is not None:
             _enter_task(loop, me)
@@ -387,7 +387,7 @@ class TestLoneJob:
     async def test_a_lone_job_waits_if_others_wait_or_the_worker_stops(self) -> None:
         async with running(succeed) as record:
             record.lanes.put([job(1), job(2)])
-            record.lanes.begin()
+            record.lanes.start_lone_or_wake()
             assert record.lanes.waiting == 2
             await eventually(lambda: record.done == [1, 2], every=0.001)
             await stopped(record.lanes)
@@ -596,7 +596,7 @@ class TestLease:
         async with running(succeed) as record:
             record.lease.renew(monotonic() - 1)
             record.lanes.offer([job(1), job(2), job(3)])
-            assert record.lanes.lose({b"2-0"})
+            assert record.lanes.forget_lost({b"2-0"})
             record.lease.renew(monotonic() + 60)
             record.lanes.resume()
             await eventually(lambda: record.holdings.held() == {}, every=0.001)
@@ -627,7 +627,7 @@ class TestLease:
         record.lease.renew(monotonic() - 1)
         lanes.start()
         lanes.offer([job(1), job(2), job(3), job(4)])
-        lanes.lose({b"2-0", b"3-0"})
+        lanes.forget_lost({b"2-0", b"3-0"})
         record.lease.renew(monotonic() + 60)
         lanes.resume()
         await eventually(lambda: record.done == [1, 4], every=0.001)
@@ -643,7 +643,7 @@ class TestLease:
         async with running(handler) as record:
             record.lanes.offer([job(1)])
             await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
-            assert record.lanes.lose({b"1-0"})
+            assert record.lanes.forget_lost({b"1-0"})
             assert [running.data for running in record.holdings.running_jobs()] == [1]
             gate.set()
             await eventually(lambda: record.holdings.running_jobs() == [], every=0.001)
@@ -653,8 +653,8 @@ class TestLease:
         async with running(succeed) as record:
             record.lanes.offer([job(1)])
             await eventually(lambda: record.done == [1], every=0.001)
-            assert not record.lanes.lose({b"1-0", b"2-0"})
-            assert not record.lanes.lose(set())
+            assert not record.lanes.forget_lost({b"1-0", b"2-0"})
+            assert not record.lanes.forget_lost(set())
 
     async def test_a_lost_job_signals_free_room(self) -> None:
         async with running(succeed) as record:
@@ -663,7 +663,7 @@ class TestLease:
             await asyncio.sleep(0.01)
             assert record.lanes.free == 0
             rooms = record.rooms
-            record.lanes.lose({b"1-0"})
+            record.lanes.forget_lost({b"1-0"})
             record.lease.renew(monotonic() + 60)
             record.lanes.resume()
             await asyncio.sleep(0.01)
@@ -676,7 +676,7 @@ class TestLease:
             await asyncio.sleep(0.01)
             draining = asyncio.create_task(record.lanes.drain())
             await asyncio.sleep(0.01)
-            record.lanes.lose({b"1-0"})
+            record.lanes.forget_lost({b"1-0"})
             done, waiting = await asyncio.wait({draining}, timeout=0.5)
             for task in waiting:
                 task.cancel()
@@ -732,7 +732,7 @@ class TestLateDecoding:
             lanes.decoding.clear()
             lanes.lanes.offer([self.undecoded(7)])
             await eventually(lambda: lanes.lanes.waiting == 0, every=0.001)
-            assert lanes.lanes.lose({b"7-0"})
+            assert lanes.lanes.forget_lost({b"7-0"})
             lanes.decoding.set()
             lanes.lanes.offer([job(8)])
             await eventually(lambda: lanes.done == [8], every=0.001)
@@ -755,6 +755,6 @@ class TestLateDecoding:
         async with running(succeed) as lanes:
             await asyncio.sleep(0)
             lanes.lanes.put([self.undecoded(7)])
-            lanes.lanes.begin()
+            lanes.lanes.start_lone_or_wake()
             assert lanes.done == []
             await eventually(lambda: lanes.done == [7], every=0.001)

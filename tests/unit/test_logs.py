@@ -17,7 +17,7 @@ from pychasqui import logs
 from pychasqui._core.delivery import Delivery
 from pychasqui._worker.job_reporter import JobReporter
 from pychasqui._worker.threads import Threads
-from pychasqui._worker.wiring import _given_jobs
+from pychasqui._worker.wiring import _with_own_job
 from tests.support.contexts import in_own_context
 
 JOB = Delivery("id-1", "welcome", {"to": "ada"}, attempt=2)
@@ -86,7 +86,7 @@ class TestContext:
 
     async def test_a_handler_in_a_thread_has_it_too(self, lines: Lines) -> None:
         with closing(Threads(lambda job: log.info("here"), 1)) as threads:
-            handler = _given_jobs(threads.run, cast(JobReporter, None))
+            handler = _with_own_job(threads.run, cast(JobReporter, None))
             await in_own_context(logs.bind_job_to_context("mails", handler), JOB)
         assert FIELDS.items() <= lines.fields()[0].items()
 

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pychasqui._core.options import LONGEST_MS, PLAIN, AddOptions, JobOptions, check_options, read_delay, read_ms
+from pychasqui._core.options import (
+    LONGEST_MS,
+    PLAIN,
+    AddOptions,
+    JobOptions,
+    check_delay_ms,
+    check_options,
+    check_span_ms,
+)
 from pychasqui.errors import InvalidArgument, InvalidType
 
 CAP_MS = 30 * 24 * 3600 * 1000
@@ -127,9 +135,9 @@ class TestCap:
         assert options(delay_ms=naive("1990-01-01")).due == "631152000000"
 
     def test_the_cap_holds_for_postponing_too(self) -> None:
-        assert read_delay("delay", timedelta(seconds=5), 5000) == 5000
+        assert check_delay_ms("delay", timedelta(seconds=5), 5000) == 5000
         with pytest.raises(InvalidArgument, match="max_delay_secs=5"):
-            read_delay("delay", 5001, 5000)
+            check_delay_ms("delay", 5001, 5000)
 
 
 class TestOnly:
@@ -171,5 +179,5 @@ class TestOnly:
 def test_errors_are_short_for_any_value() -> None:
     for wrong in ("x" * 10_000, [0] * 10_000):
         with pytest.raises(InvalidType) as refused:
-            read_ms("delay", wrong)
+            check_span_ms("delay", wrong)
         assert len(str(refused.value)) <= 300

@@ -73,7 +73,7 @@ class FakeLanes:
     def wake(self) -> None:
         """These lanes run nothing."""
 
-    begin = wake
+    start_lone_or_wake = wake
 
     def take_unstarted(self, keep: int) -> list[Delivery]:
         taken, self.jobs = self.jobs[keep:], self.jobs[:keep]
@@ -222,7 +222,7 @@ async def test_jobs_start_without_the_lock_of_the_group_recovery() -> None:
     """A handler that blocks in its first step must not keep the heartbeat from reporting the held entries."""
     bench = ReaderBench()
     was_locked: list[bool] = []
-    bench.lanes.begin = lambda: was_locked.append(bench.recovery.lock.locked())  # type: ignore[method-assign]
+    bench.lanes.start_lone_or_wake = lambda: was_locked.append(bench.recovery.lock.locked())  # type: ignore[method-assign]
     await bench.read([entry(1)])
     assert bench.lanes.numbers == [1]
     assert was_locked == [False]

@@ -107,7 +107,7 @@ class OddConnection:
 
 
 class OddBroker(Broker):
-    async def run(self, *arguments: Any, **options: Any) -> Any:
+    async def run_script(self, *arguments: Any, **options: Any) -> Any:
         return await self._connection.call(*arguments)
 
 
@@ -137,7 +137,7 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "promote": lambda broker: broker.promote("h", 1000, 10, events_max_len=0),
     "backlog": lambda broker: broker.count_delayed(),
     "move_delayed": lambda broker: broker.move_delayed("run", ["job"]),
-    "due": lambda broker: RepeatablesBroker(broker, KEYS).due("h", 1000, 10),
+    "due": lambda broker: RepeatablesBroker(broker, KEYS).list_due("h", 1000, 10),
     "page of repeatables": lambda broker: RepeatablesBroker(broker, KEYS).page(10),
     "move": lambda broker: RepeatablesBroker(broker, KEYS).move("pause", "key"),
     "letters": lambda broker: DlqBroker(broker, KEYS).page("-", "+", 10),

@@ -19,7 +19,15 @@ from pychasqui._wire.msgpack import encode_data
 from pychasqui._wire.repeatable import encode_spec
 from pychasqui._wire.retry_override import encode_retry
 from pychasqui._worker import scheduler as module
-from pychasqui._worker.scheduler import BYTES_A_CALL, DECIDE_S, GATHER_S, JOBS_A_CALL, SchedulerService, _plan, in_calls
+from pychasqui._worker.scheduler import (
+    BYTES_A_CALL,
+    DECIDE_S,
+    GATHER_S,
+    JOBS_A_CALL,
+    SchedulerService,
+    _plan_spec,
+    gather_calls,
+)
 from pychasqui.errors import DecodeError
 from tests.support.clock import FakeClock
 from tests.support.worker_parts import ignore_death
@@ -40,7 +48,7 @@ def due(score: int = NOW, *, fired: int = 0, retry: bytes = b"", raw: bytes | No
 
 
 def plan(one: DueSpec, now_ms: int = NOW) -> list[Fires]:
-    return list(_plan(one, now_ms, GRACE_MS, lambda: None))
+    return list(_plan_spec(one, now_ms, GRACE_MS, lambda: None))
 
 
 def windows(fires: Fires) -> list[Any]:
@@ -143,51 +151,51 @@ class TestCalls:
 
     def test_small_decisions_travel_together(self) -> None:
         decisions = [fires_of(1) for _ in range(JOBS_A_CALL)]
-        assert list(in_calls(iter(decisions))) == [decisions]
+        assert list(gather_calls(iter(decisions))) == [decisions]
 
     def test_the_jobs_of_a_call_are_bounded(self) -> None:
         decisions = [fires_of(200) for _ in range(5)]
-        assert [len(call or ()) for call in in_calls(iter(decisions))] == [2, 2, 1]
+        assert [len(call or ()) for call in gather_calls(iter(decisions))] == [2, 2, 1]
 
     def test_a_decision_with_more_jobs_goes_alone(self) -> None:
         decisions = [fires_of(1), fires_of(2 * JOBS_A_CALL), fires_of(1)]
-        assert [len(call or ()) for call in in_calls(iter(decisions))] == [1, 1, 1]
+        assert [len(call or ()) for call in gather_calls(iter(decisions))] == [1, 1, 1]
 
     def test_decisions_without_a_job_take_no_room(self) -> None:
         decisions = [fires_of(0) for _ in range(3 * JOBS_A_CALL)]
-        assert list(in_calls(iter(decisions))) == [decisions]
+        assert list(gather_calls(iter(decisions))) == [decisions]
 
     def test_the_bytes_of_a_call_are_bounded(self) -> None:
         decisions = [fires_of(1, BYTES_A_CALL // 3) for _ in range(5)]
-        assert [len(call or ()) for call in in_calls(iter(decisions))] == [2, 2, 1]
+        assert [len(call or ()) for call in gather_calls(iter(decisions))] == [2, 2, 1]
 
     def test_the_specs_count_as_bytes_of_a_call(self) -> None:
         fires = fires_of(1)
         large = fires._replace(due=fires.due._replace(spec=b"x" * (BYTES_A_CALL // 2)))
-        assert [len(call or ()) for call in in_calls(iter([large] * 3))] == [1, 1, 1]
+        assert [len(call or ()) for call in gather_calls(iter([large] * 3))] == [1, 1, 1]
 
     def test_the_event_loop_turns_between_decisions_that_take_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
         FakeClock(step_s=0.9 * DECIDE_S).install(monkeypatch)
-        calls = list(in_calls(iter([fires_of(1) for _ in range(5)])))
+        calls = list(gather_calls(iter([fires_of(1) for _ in range(5)])))
         assert [call and len(call) for call in calls] == [None, None, 5]
 
     def test_decisions_that_take_very_long_travel_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
         FakeClock(step_s=0.6 * GATHER_S).install(monkeypatch)
-        calls = [call for call in in_calls(iter([fires_of(1) for _ in range(5)])) if call]
+        calls = [call for call in gather_calls(iter([fires_of(1) for _ in range(5)])) if call]
         assert [len(call) for call in calls] == [1, 2, 2]
 
     def test_a_repeatable_that_cannot_be_fired_is_no_part_of_a_call(self) -> None:
         decisions: list[Any] = [fires_of(1), (due(), "broken"), fires_of(1)]
-        broken, call = in_calls(iter(decisions))
+        broken, call = gather_calls(iter(decisions))
         assert call is not None
         assert (broken, len(call)) == ((due(), "broken"), 2)
 
     def test_order_is_kept(self) -> None:
         decisions = [fires_of(number) for number in range(100)]
-        assert [fires for call in in_calls(iter(decisions)) for fires in call or ()] == decisions
+        assert [fires for call in gather_calls(iter(decisions)) for fires in call or ()] == decisions
 
     def test_an_empty_plan_makes_no_call(self) -> None:
-        assert list(in_calls(iter([]))) == []
+        assert list(gather_calls(iter([]))) == []
 
 
 class FakeRepeats:
@@ -202,7 +210,7 @@ class FakeRepeats:
         self.moves = True
         self.meanwhile: Callable[[], None] = lambda: None
 
-    async def due(self, holder: str, lease_ms: int, batch: int) -> Due:
+    async def list_due(self, holder: str, lease_ms: int, batch: int) -> Due:
         return self.found
 
     async def fire(self, fires: list[Fires]) -> list[bool]:

@@ -108,13 +108,13 @@ class Cron:
                 if (year, month) < (start.year, start.month):
                     continue
                 fewest = start.day if (year, month) == (start.year, start.month) else 1
-                days = self._days(*monthrange(year, month))
+                days = self._days_of_month(*monthrange(year, month))
                 position = bisect_left(days, fewest)
                 if position < len(days):
                     return date(year, month, days[position])
         return None
 
-    def _days(self, before_first: int, length: int) -> tuple[int, ...]:
+    def _days_of_month(self, before_first: int, length: int) -> tuple[int, ...]:
         kind = (before_first, length)
         if kind not in self._days_by_kind:
             self._days_by_kind[kind] = tuple(self._matching_days(before_first, length))
@@ -226,13 +226,13 @@ def _parse(expression: str) -> Cron:
 def _read_numbers(field: _Field, text: str) -> Sequence[int]:
     if text == "*":
         return range(field.low, field.high + 1)
-    return tuple(sorted({number for item in _items(field, text) for number in _read_range(field, item)}))
+    return tuple(sorted({number for item in _split_items(field, text) for number in _read_range(field, item)}))
 
 
 def _read_days(text: str) -> tuple[frozenset[int], frozenset[int]]:
     days: set[int] = set()
     nearest: set[int] = set()
-    for item in _items(_DAY, text):
+    for item in _split_items(_DAY, text):
         if item == "L":
             days.add(_LAST)
         elif item == "LW":
@@ -246,7 +246,7 @@ def _read_days(text: str) -> tuple[frozenset[int], frozenset[int]]:
 
 def _read_weekdays(text: str) -> frozenset[tuple[int, int]]:
     weekdays: set[tuple[int, int]] = set()
-    for item in _items(_WEEKDAY, text):
+    for item in _split_items(_WEEKDAY, text):
         week = _EVERY_WEEK
         which, has_number, number = item.partition("#")
         if has_number:
@@ -263,7 +263,7 @@ def _read_weekdays(text: str) -> frozenset[tuple[int, int]]:
     return frozenset(weekdays)
 
 
-def _items(field: _Field, text: str) -> list[str]:
+def _split_items(field: _Field, text: str) -> list[str]:
     items = [item for item in text.split(",") if item]
     if not items or ("," in text and any(item in field.wildcards for item in items)):
         raise ValueError(f"{field.name} {text!r} must name at least one value, and * only alone")

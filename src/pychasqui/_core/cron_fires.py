@@ -32,12 +32,12 @@ def next_cron_fire(cron: Cron, zone: Zone, after: int) -> int | None:
     """Returns the first second after that instant at which the pattern fires; None if there is none."""
     if after >= LAST_WALL + DAY_S:  # no zone is a day away from UTC
         return None
-    position = _start(cron, zone, after)
+    position = _first_position(cron, zone, after)
     changes = 0
     while changes < _MOST_CHANGES and (wall := cron.next_after(position.ruled_out)) is not None:
         fire = wall - position.offset  # unless the clock is changed before
         if _is_far(zone, position, fire):
-            position = _at(zone, fire - _NEAR_S)
+            position = _position_at(zone, fire - _NEAR_S)
             continue
         change = zone.first_change(position.instant, fire)
         if change is None:
@@ -54,15 +54,15 @@ def next_cron_fire(cron: Cron, zone: Zone, after: int) -> int | None:
     return None
 
 
-def _start(cron: Cron, zone: Zone, after: int) -> _Position:
-    position = _at(zone, after)
+def _first_position(cron: Cron, zone: Zone, after: int) -> _Position:
+    position = _position_at(zone, after)
     if cron.is_every_hour:
         return position
     shown = zone.shown_before(after)  # this time is shown again: all times up to `shown` were there before
     return position if shown is None else position._replace(ruled_out=shown - 1)
 
 
-def _at(zone: Zone, instant: int) -> _Position:
+def _position_at(zone: Zone, instant: int) -> _Position:
     offset = zone.offset(instant)
     return _Position(instant, offset, instant + offset)
 

@@ -38,7 +38,7 @@ class Failure(msgspec.Struct, frozen=True):
     def traceback(self) -> str:
         """Formats the traceback; its end, which names the line that failed, is kept."""
         try:
-            return _trace(self)[-MAX_TRACEBACK_CHARS:]
+            return _format_traceback(self)[-MAX_TRACEBACK_CHARS:]
         except BaseException:  # noqa: BLE001  a foreign __str__ or __cause__ may raise anything
             return stack(self.lines())
 
@@ -66,7 +66,7 @@ def read_failure(error: BaseException) -> Failure:
         frames,
         None if raising is None else _line(raising),
         issubclass(kind, UnrecoverableError),
-        _delay_ms(error) if issubclass(kind, RetryLater) else None,
+        _retry_later_ms(error) if issubclass(kind, RetryLater) else None,
     )
 
 
@@ -75,7 +75,7 @@ def stack(lines: tuple[Line, ...]) -> str:
     return _stack(lines[-MAX_FRAMES:])
 
 
-def _delay_ms(error: BaseException) -> int | None:
+def _retry_later_ms(error: BaseException) -> int | None:
     """The delay of a RetryLater; None if a subclass has not set it to an int, and it counts as any other error."""
     try:
         delay_ms = error.delay_ms  # type: ignore[attr-defined]
@@ -92,15 +92,15 @@ def _own_frames(error: BaseException) -> TracebackType | None:
     return frames
 
 
-def _trace(failure: Failure) -> str:
+def _format_traceback(failure: Failure) -> str:
     error = failure.error
     is_single = not issubclass(type(error), BaseExceptionGroup)
     if is_single and error.__cause__ is None and error.__context__ is None:
-        return f"Traceback (most recent call last):\n{stack(failure.lines())}{_last_line(failure)}"
+        return f"Traceback (most recent call last):\n{stack(failure.lines())}{_format_last_line(failure)}"
     return "".join(traceback.format_exception(type(error), error, failure.frames))
 
 
-def _last_line(failure: Failure) -> str:
+def _format_last_line(failure: Failure) -> str:
     # hot: each job that is buried has one; the traceback module takes ten times as long
     error, kind, text = failure.error, type(failure.error), failure.text
     if issubclass(kind, SyntaxError) or len(text) == MAX_ERROR_CHARS or getattr(error, "__notes__", None):

@@ -79,33 +79,33 @@ def plan_fires(
     """
     if due_ms > now_ms:
         return FirePlan((), due_ms)
-    following = _following(spec, due_ms)
+    following = _next_window(spec, due_ms)
     is_late = now_ms - due_ms > grace_ms and following is not None and following < now_ms
     if is_late or made_up is not None:
         return _plan_missed(spec, due_ms, fired, now_ms, made_up or 0)
-    fires = _due(spec, due_ms, now_ms, MAX_FIRES)
-    allowed, may_go_on = _allowed(spec, fires, fired)
-    return FirePlan(allowed, _following(spec, fires[-1]) if may_go_on else None)
+    fires = _due_windows(spec, due_ms, now_ms, MAX_FIRES)
+    allowed, may_go_on = _allowed_fires(spec, fires, fired)
+    return FirePlan(allowed, _next_window(spec, fires[-1]) if may_go_on else None)
 
 
 def _plan_missed(spec: RepeatSpec, due_ms: int, fired: int, now_ms: int, made_up: int) -> FirePlan:
     cap = _most_made_up(spec.missed_fires) - made_up
-    fires = _due(spec, due_ms, now_ms, min(cap, MAX_FIRES)) if cap > 0 else []
-    allowed, may_go_on = _allowed(spec, fires, fired)
+    fires = _due_windows(spec, due_ms, now_ms, min(cap, MAX_FIRES)) if cap > 0 else []
+    allowed, may_go_on = _allowed_fires(spec, fires, fired)
     if not may_go_on:
         return FirePlan(allowed, None, has_missed=True)
-    next_missed = _following(spec, fires[-1]) if fires else due_ms
+    next_missed = _next_window(spec, fires[-1]) if fires else due_ms
     is_missed = next_missed is not None and next_missed <= now_ms
     if is_missed and cap > len(fires):
         return FirePlan(allowed, next_missed, has_missed=True, goes_on=True)
     given_up = 0
     if is_missed and spec.missed_fires.kind == "fire-all":
         assert next_missed is not None
-        given_up = len(_due(spec, next_missed, now_ms, MAX_FIRES))
-    return FirePlan(allowed, _first_to_come(spec, due_ms, now_ms), has_missed=True, given_up=given_up)
+        given_up = len(_due_windows(spec, next_missed, now_ms, MAX_FIRES))
+    return FirePlan(allowed, _first_window_after_now(spec, due_ms, now_ms), has_missed=True, given_up=given_up)
 
 
-def _allowed(spec: RepeatSpec, fires: list[int], fired: int) -> tuple[tuple[int, ...], bool]:
+def _allowed_fires(spec: RepeatSpec, fires: list[int], fired: int) -> tuple[tuple[int, ...], bool]:
     """Returns the fires within the bounds and the limit, and whether the limit allows more."""
     earliest = spec.start_after_ms or 0
     left = MAX_U64 if spec.limit is None else max(0, spec.limit - fired)
@@ -119,25 +119,25 @@ def _most_made_up(policy: MissedFiresPolicy) -> int:
     return 1 if policy.kind == "fire-once" else 0
 
 
-def _due(spec: RepeatSpec, due_ms: int, now_ms: int, most: int) -> list[int]:
+def _due_windows(spec: RepeatSpec, due_ms: int, now_ms: int, most: int) -> list[int]:
     fires = [due_ms]
-    while len(fires) < most and (following := _following(spec, fires[-1])) is not None and following <= now_ms:
+    while len(fires) < most and (following := _next_window(spec, fires[-1])) is not None and following <= now_ms:
         fires.append(following)
     return fires
 
 
-def _following(spec: RepeatSpec, window_ms: int) -> int | None:
+def _next_window(spec: RepeatSpec, window_ms: int) -> int | None:
     return _within_end(spec, next_fire(spec.pattern, max(window_ms, spec.start_after_ms or 0)))
 
 
-def _first_to_come(spec: RepeatSpec, due_ms: int, now_ms: int) -> int | None:
+def _first_window_after_now(spec: RepeatSpec, due_ms: int, now_ms: int) -> int | None:
     """Returns the first window after now. Intervals keep their beat."""
     interval_ms = spec.pattern.interval_ms
     if interval_ms is None:
-        return _following(spec, now_ms)
+        return _next_window(spec, now_ms)
     start_ms = max(due_ms, spec.start_after_ms or 0)
     beats = max(0, now_ms - start_ms) // interval_ms
-    return _following(spec, start_ms + beats * interval_ms)
+    return _next_window(spec, start_ms + beats * interval_ms)
 
 
 def _within_end(spec: RepeatSpec, window_ms: int | None) -> int | None:

@@ -69,7 +69,7 @@ UNIQUE = AddOptions(only="keep")  # a job_id and no options
 
 def check_options(job_id: str | None, options: JobOptions, max_delay_ms: int) -> AddOptions:
     """Checks the options that Redis has to know; `retry_override` checks attempts and backoff."""
-    due = _read_due(options.get("delay_ms"), options.get("delay"), max_delay_ms)
+    due = _check_due(options.get("delay_ms"), options.get("delay"), max_delay_ms)
     unique_for, if_exists = options.get("unique_for"), options.get("if_exists")
     if job_id is None:
         if unique_for is not None or if_exists is not None:
@@ -77,7 +77,7 @@ def check_options(job_id: str | None, options: JobOptions, max_delay_ms: int) ->
         return AddOptions(due) if due else PLAIN
     if if_exists is not None and if_exists not in _CHOICES:
         raise InvalidArgument(f"if_exists is {if_exists!r}, must be one of {', '.join(_CHOICES)}"[:300])
-    window_ms = 0 if unique_for is None else read_ms("unique_for", unique_for, low=1)
+    window_ms = 0 if unique_for is None else check_span_ms("unique_for", unique_for, low=1)
     return AddOptions(due, if_exists or "keep", window_ms)
 
 
@@ -96,7 +96,7 @@ def refuse_beside_repeat(repeat: object, others: Mapping[str, Any]) -> None:
             raise InvalidArgument(f"{option} contradicts repeat: a repeatable has its own times and ids")
 
 
-def read_ms(field: str, value: Any, low: int = 0) -> int:
+def check_span_ms(field: str, value: Any, low: int = 0) -> int:
     """Checks a span of time in milliseconds or as a timedelta, and returns whole milliseconds."""
     if isinstance(value, timedelta):
         number: int | float = value / timedelta(milliseconds=1)
@@ -117,7 +117,7 @@ def _shown(number: float) -> str:
     return f"{number:g}" if abs(number) < 1e300 else "far too many"  # which neither float nor str takes
 
 
-def _read_due(delay_ms: Any, delay: Any, max_delay_ms: int) -> str:
+def _check_due(delay_ms: Any, delay: Any, max_delay_ms: int) -> str:
     if delay is not None:
         if delay_ms is not None:
             raise InvalidArgument("delay and delay_ms contradict each other: give one of them")
@@ -129,22 +129,22 @@ def _read_due(delay_ms: Any, delay: Any, max_delay_ms: int) -> str:
     if isinstance(delay_ms, datetime):
         at = delay_ms if delay_ms.tzinfo else delay_ms.replace(tzinfo=UTC)
         at_ms = -((_EPOCH - at) // timedelta(milliseconds=1))  # rounded up: never early
-        _check_cap(at_ms - time.time_ns() // 1_000_000, max_delay_ms)
+        _check_max_delay(at_ms - time.time_ns() // 1_000_000, max_delay_ms)
         return str(max(at_ms, 0))
     if isinstance(delay_ms, timedelta):
         raise InvalidType("delay_ms must be an int, a float or a datetime; a timedelta goes into delay")
-    from_now_ms = read_delay("delay_ms" if delay is None else "delay", delay_ms, max_delay_ms)
+    from_now_ms = check_delay_ms("delay_ms" if delay is None else "delay", delay_ms, max_delay_ms)
     return f"+{from_now_ms}" if from_now_ms else ""
 
 
-def read_delay(field: str, value: Any, max_delay_ms: int) -> int:
+def check_delay_ms(field: str, value: Any, max_delay_ms: int) -> int:
     """Checks a delay against the queue's max_delay_secs, and returns it in milliseconds."""
-    delay_ms = read_ms(field, value)
-    _check_cap(delay_ms, max_delay_ms)
+    delay_ms = check_span_ms(field, value)
+    _check_max_delay(delay_ms, max_delay_ms)
     return delay_ms
 
 
-def _check_cap(delay_ms: int, max_delay_ms: int) -> None:
+def _check_max_delay(delay_ms: int, max_delay_ms: int) -> None:
     if max_delay_ms and delay_ms > max_delay_ms:
         raise InvalidArgument(
             f"a delay of {delay_ms} ms is longer than max_delay_secs={max_delay_ms // 1000} allows; 0 lifts the bound"

@@ -111,7 +111,7 @@ def read_pattern(value: object) -> RepeatPattern:
     """Checks a user's `repeat`: a pattern, or a mapping of its fields."""
     if isinstance(value, RepeatPattern):
         return value
-    return RepeatPattern(**_known("repeat", value, ("kind", "expression", "tz", "interval_ms")))
+    return RepeatPattern(**_known_fields("repeat", value, ("kind", "expression", "tz", "interval_ms")))
 
 
 def read_missed_fires(value: object) -> MissedFiresPolicy:
@@ -120,10 +120,10 @@ def read_missed_fires(value: object) -> MissedFiresPolicy:
         return MissedFiresPolicy.skip()
     if isinstance(value, MissedFiresPolicy):
         return value
-    return MissedFiresPolicy(**_known("missed_fires", value, ("kind", "max_catchup")))
+    return MissedFiresPolicy(**_known_fields("missed_fires", value, ("kind", "max_catchup")))
 
 
-def _known(what: str, value: object, names: tuple[str, ...]) -> dict[str, Any]:
+def _known_fields(what: str, value: object, names: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidType(
             f"{what} must be an object of its class or a dict, not {type(value).__name__} {value!r}"[:300]

@@ -37,14 +37,14 @@ class BackoffSpec(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def fixed(cls, delay_ms: int, jitter_ms: int | None = None) -> BackoffSpec:
         """Wait `delay_ms` before every retry."""
-        return _checked(cls("fixed", delay_ms, jitter_ms=jitter_ms))
+        return _check_backoff(cls("fixed", delay_ms, jitter_ms=jitter_ms))
 
     @classmethod
     def exponential(
         cls, initial_ms: int, *, multiplier: float = 2.0, max_ms: int | None = None, jitter_ms: int | None = None
     ) -> BackoffSpec:
         """Wait `initial_ms` before the first retry, `multiplier` times as long before each further one."""
-        return _checked(cls("exponential", initial_ms, max_ms, multiplier, jitter_ms))
+        return _check_backoff(cls("exponential", initial_ms, max_ms, multiplier, jitter_ms))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns a mapping that `backoff` accepts, without the fields that are None."""
@@ -63,29 +63,29 @@ def retry_override(attempts: int | None, backoff: int | BackoffSpec | Mapping[st
     if attempts is None and backoff is None:
         return None
     return RetryOverride(
-        max_attempts=None if attempts is None else _read_attempts(attempts),
-        backoff=None if backoff is None else _read_backoff(backoff),
+        max_attempts=None if attempts is None else _check_attempts(attempts),
+        backoff=None if backoff is None else _to_backoff(backoff),
     )
 
 
-def _read_attempts(attempts: int) -> int:
+def _check_attempts(attempts: int) -> int:
     """Refuses 0, which official producers accept: such a job would never run."""
-    if _unsigned("attempts", attempts, MAX_U32) == 0:
+    if _check_unsigned("attempts", attempts, MAX_U32) == 0:
         raise InvalidArgument("attempts is 0, must be at least 1: it counts every run, the first one too")
     return int(attempts)
 
 
-def _read_backoff(backoff: object) -> BackoffSpec:
+def _to_backoff(backoff: object) -> BackoffSpec:
     if isinstance(backoff, BackoffSpec):
-        return _checked(backoff)
+        return _check_backoff(backoff)
     if isinstance(backoff, Mapping):
-        return _checked(_from_mapping(backoff))
+        return _check_backoff(_backoff_from_mapping(backoff))
     if isinstance(backoff, int) and not isinstance(backoff, bool):
-        return BackoffSpec("fixed", _unsigned("backoff", backoff, MAX_U64))
+        return BackoffSpec("fixed", _check_unsigned("backoff", backoff, MAX_U64))
     raise InvalidType(f"backoff must be milliseconds (int), a BackoffSpec or a dict, not {backoff!r}")
 
 
-def _from_mapping(backoff: Mapping[str, Any]) -> BackoffSpec:
+def _backoff_from_mapping(backoff: Mapping[str, Any]) -> BackoffSpec:
     fields = dict(backoff)
     unknown = fields.keys() - set(BackoffSpec.__struct_fields__)
     if unknown:
@@ -97,21 +97,21 @@ def _from_mapping(backoff: Mapping[str, Any]) -> BackoffSpec:
     return BackoffSpec(**fields)
 
 
-def _checked(spec: BackoffSpec) -> BackoffSpec:
+def _check_backoff(spec: BackoffSpec) -> BackoffSpec:
     if not isinstance(spec.kind, str):
         raise InvalidType(f"backoff.kind must be a str, not {spec.kind!r}")
     if spec.kind not in KINDS:
         raise InvalidArgument(f"backoff.kind must be 'fixed' or 'exponential', not {spec.kind!r}")
     return BackoffSpec(
         kind=str.__str__(spec.kind),
-        delay_ms=_unsigned("backoff.delay_ms", spec.delay_ms, MAX_U64),
-        max_delay_ms=_unsigned_or_none("backoff.max_delay_ms", spec.max_delay_ms, MAX_U64),
-        multiplier=None if spec.multiplier is None else _finite("backoff.multiplier", spec.multiplier),
-        jitter_ms=_unsigned_or_none("backoff.jitter_ms", spec.jitter_ms, MAX_U64),
+        delay_ms=_check_unsigned("backoff.delay_ms", spec.delay_ms, MAX_U64),
+        max_delay_ms=_check_unsigned_or_none("backoff.max_delay_ms", spec.max_delay_ms, MAX_U64),
+        multiplier=None if spec.multiplier is None else _check_finite("backoff.multiplier", spec.multiplier),
+        jitter_ms=_check_unsigned_or_none("backoff.jitter_ms", spec.jitter_ms, MAX_U64),
     )
 
 
-def _unsigned(field: str, value: int, bound: int) -> int:
+def _check_unsigned(field: str, value: int, bound: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidType(f"{field} must be an int, not {value!r}")
     if not 0 <= value <= bound:
@@ -119,11 +119,11 @@ def _unsigned(field: str, value: int, bound: int) -> int:
     return int(value)
 
 
-def _unsigned_or_none(field: str, value: int | None, bound: int) -> int | None:
-    return None if value is None else _unsigned(field, value, bound)
+def _check_unsigned_or_none(field: str, value: int | None, bound: int) -> int | None:
+    return None if value is None else _check_unsigned(field, value, bound)
 
 
-def _finite(field: str, value: float) -> float:
+def _check_finite(field: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidType(f"{field} must be a number, not {value!r}")
     try:
@@ -155,5 +155,5 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for field in ("initial_ms", "max_ms", "jitter_ms"):
-            _unsigned(f"retry.{field}", getattr(self, field), MAX_U64)
-        _finite("retry.multiplier", self.multiplier)
+            _check_unsigned(f"retry.{field}", getattr(self, field), MAX_U64)
+        _check_finite("retry.multiplier", self.multiplier)

@@ -46,7 +46,7 @@ class Zone:
         while after < until:
             step_end = min(after + _STEP_S, until)
             if self.offset(step_end) != before:
-                return self._narrow(after, step_end, before)
+                return self._find_change(after, step_end, before)
             after = step_end
         return None
 
@@ -56,10 +56,10 @@ class Zone:
         if not local.fold:
             return None
         first_offset = _seconds(local.replace(fold=0).utcoffset())
-        put_back = self._narrow(at - (first_offset - _seconds(local.utcoffset())), at, first_offset)
+        put_back = self._find_change(at - (first_offset - _seconds(local.utcoffset())), at, first_offset)
         return put_back + first_offset
 
-    def _narrow(self, low: int, high: int, before: int) -> int:
+    def _find_change(self, low: int, high: int, before: int) -> int:
         """Returns the first second of (low, high] at which the offset is no longer `before`."""
         while high - low > 1:
             middle = (low + high) // 2
@@ -90,14 +90,14 @@ def find_zone(name: str | None) -> Zone:
             raise InvalidArgument(f"tz {name!r} is an offset of {offset}, must be less than 24 hours")
         return Zone(timezone(-offset if found[1] == "-" else offset))
     if trimmed.startswith(_REFUSED_NAMES) or len(trimmed) > 100:
-        raise _unknown(trimmed)
+        raise _unknown_zone(trimmed)
     try:
         return Zone(ZoneInfo(trimmed))
     except (OSError, ValueError, LookupError) as error:  # which one depends on why the file cannot be read
-        raise _unknown(trimmed) from error
+        raise _unknown_zone(trimmed) from error
 
 
-def _unknown(name: str) -> InvalidArgument:
+def _unknown_zone(name: str) -> InvalidArgument:
     return InvalidArgument(
         f"tz {name[:100]!r} must be an IANA name (Europe/Berlin), an offset (+02:00) or UTC; if every name is refused, "
         "this machine has no zone database: install tzdata"

@@ -96,15 +96,15 @@ class HttpServer:
         await server.wait_closed()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._server is None or not self._has_room():
+        if self._server is None or not self._make_room():
             writer.transport.abort()
             return
-        connection = asyncio.ensure_future(self._serve(reader, writer))
+        connection = asyncio.ensure_future(self._serve_connection(reader, writer))
         self._connections.add(connection)
         self._idle[connection] = None
         connection.add_done_callback(self._forget)
 
-    def _has_room(self) -> bool:
+    def _make_room(self) -> bool:
         if len(self._connections) < MOST_AT_ONCE:
             return True
         oldest = next(iter(self._idle), None)
@@ -118,31 +118,33 @@ class HttpServer:
         self._connections.discard(connection)
         self._idle.pop(connection, None)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
-                await self._answer(reader, writer)
+                await self._answer_request(reader, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
             pass  # the client has left, or is too slow
         finally:
             writer.transport.abort()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
-            await _write(writer, _response(_plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)))
+            await _write_and_close(writer, _encode_response(_plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)))
             return
         connection = asyncio.current_task()
         if connection is not None:
             self._idle.pop(connection, None)
         words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            await _write(writer, _response(_plain(HTTPStatus.BAD_REQUEST)))
+            await _write_and_close(writer, _encode_response(_plain(HTTPStatus.BAD_REQUEST)))
             return
         method, path = words[0], words[1].partition("?")[0]
         if method not in ("GET", "HEAD"):
-            await _write(writer, _response(_plain(HTTPStatus.METHOD_NOT_ALLOWED), "Allow: GET, HEAD\r\n"))
+            await _write_and_close(
+                writer, _encode_response(_plain(HTTPStatus.METHOD_NOT_ALLOWED), "Allow: GET, HEAD\r\n")
+            )
             return
         await self._send_page(path, writer, has_body=method == "GET")
 
@@ -150,16 +152,16 @@ class HttpServer:
         page = self._pages.get(path)
         if page is None or self._busy[path] >= MOST_OF_A_PAGE:
             status = HTTPStatus.NOT_FOUND if page is None else HTTPStatus.SERVICE_UNAVAILABLE
-            await _write(writer, _response(_plain(status), has_body=has_body))
+            await _write_and_close(writer, _encode_response(_plain(status), has_body=has_body))
             return
         self._busy[path] += 1
         try:
-            await _write(writer, _response(await _made(path, page), has_body=has_body))
+            await _write_and_close(writer, _encode_response(await _make_page(path, page), has_body=has_body))
         finally:
             self._busy[path] -= 1
 
 
-async def _made(path: str, page: Page) -> Answer:
+async def _make_page(path: str, page: Page) -> Answer:
     try:
         return await page()
     except Exception:
@@ -167,7 +169,7 @@ async def _made(path: str, page: Page) -> Answer:
         return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-async def _write(writer: asyncio.StreamWriter, response: bytes) -> None:
+async def _write_and_close(writer: asyncio.StreamWriter, response: bytes) -> None:
     writer.write(response)
     await writer.drain()
     writer.close()
@@ -178,7 +180,7 @@ def _plain(status: HTTPStatus) -> Answer:
     return Answer(f"{status.phrase}\n", status)
 
 
-def _response(answer: Answer, headers: str = "", *, has_body: bool = True) -> bytes:
+def _encode_response(answer: Answer, headers: str = "", *, has_body: bool = True) -> bytes:
     body = answer.body.encode("utf-8", "replace")
     head = (
         f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"

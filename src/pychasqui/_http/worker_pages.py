@@ -42,7 +42,7 @@ class WorkerPages:
         return {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
 
     async def _metrics(self) -> Answer:
-        return Answer(self._sink.render(_gauges(self._health())), content_type=CONTENT_TYPE)
+        return Answer(self._sink.render(_health_metrics(self._health())), content_type=CONTENT_TYPE)
 
     async def _healthz(self) -> Answer:
         return Answer("ok\n")
@@ -52,7 +52,7 @@ class WorkerPages:
         return Answer("ok\n") if trouble is None else Answer(f"{trouble}\n", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-def _gauges(health: WorkerHealth) -> Iterator[Metric]:
+def _health_metrics(health: WorkerHealth) -> Iterator[Metric]:
     """Returns the metrics that are read from the worker's health."""
     numbers: tuple[tuple[str, Literal["counter", "gauge"], str, float], ...] = (
         ("worker_concurrency", "gauge", "How many handlers may run at the same time.", health.concurrency),

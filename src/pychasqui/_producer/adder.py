@@ -72,9 +72,9 @@ class Adder:
             batch = self._gathering = PendingBatch(deadline, 1, self._max_stream_len)
             loop.call_soon(self._flush)
         waiter = loop.create_future()
-        batch.hold(envelope, name, job_id, waiter)
+        batch.append(envelope, name, job_id, waiter)
         if options is not PLAIN or batch.options is not None:
-            batch.hold_options(options)
+            batch.append_options(options)
         if len(batch.waiters) >= ADD_BATCH_JOBS or batch.bytes >= ADD_BATCH_BYTES:
             self._waiting.append(batch)
             self._gathering = None
@@ -97,10 +97,10 @@ class Adder:
             session.add_one(slot, self._number, bound, envelope, name)
         batch = PendingBatch(loop.time() + self._timeout_s, 1, bound, is_remembered=is_remembered)
         waiter = loop.create_future()
-        batch.hold(envelope, name, job_id, waiter)
+        batch.append(envelope, name, job_id, waiter)
         batch.assign(self._number, slot)
         self._sent.add(batch)
-        session.expect(batch.deadline, partial(self._answered, batch))
+        session.expect(batch.deadline, partial(self._see_reply, batch))
         return waiter
 
     def add_all(
@@ -119,7 +119,7 @@ class Adder:
         """
         batch = PendingBatch(loop.time() + self._timeout_s, room_for, self._max_stream_len if room_for else 0)
         waiter: asyncio.Future[str] = loop.create_future()
-        batch.hold_bulk(envelopes, names, ids, options, waiter, replicas)
+        batch.take_bulk(envelopes, names, ids, options, waiter, replicas)
         self._waiting.append(batch)
         self._flush()
         return waiter
@@ -161,7 +161,7 @@ class Adder:
             self._recover()
             return
         if batch.is_remembered and not session.remembers_numbers:
-            self._give_up(batch, _verdict(batch, ConnectionLost("the server that was asked is gone")))
+            self._give_up(batch, _error_for(batch, ConnectionLost("the server that was asked is gone")))
             return
         self._sent.add(batch)
         if batch.is_remembered:
@@ -173,34 +173,34 @@ class Adder:
             needed = batch.needed if batch.is_bulk else 0  # single adds are each for themselves
             head = (batch.slot, batch.number, batch.max_stream_len, needed)
             session.add_with_options(*head, batch.envelopes, batch.names, batch.ids, batch.options)
-        session.expect(batch.deadline, partial(self._answered, batch))
+        session.expect(batch.deadline, partial(self._see_reply, batch))
 
-    def _answered(self, batch: PendingBatch, reply: Any) -> None:
+    def _see_reply(self, batch: PendingBatch, reply: Any) -> None:
         self._sent.discard(batch)
         if isinstance(reply, ChasquiError):
-            self._troubled(batch, reply)
+            self._see_error(batch, reply)
             return
-        answer = batch.read(reply)
+        answer = batch.read_answer(reply)
         if answer is None:
-            self._troubled(batch, NotRedis(f"the server answered an add with {reply!r}"[:200]))
+            self._see_error(batch, NotRedis(f"the server answered an add with {reply!r}"[:200]))
             return
         self._pause = 0.0
         self._free_slots.append(batch.slot)
-        self._settle(batch, answer)
+        self._finish(batch, answer)
         if self._gathering is not None or self._waiting:
             self._flush()
 
-    def _settle(self, batch: PendingBatch, reply: int | bytes) -> None:
-        batch.settle(reply)
+    def _finish(self, batch: PendingBatch, reply: int | bytes) -> None:
+        batch.answer_waiters(reply)
         if self._record is not None:
-            for record in batch.added(reply):
+            for record in batch.records_of_added(reply):
                 self._record(record)
 
     # Trouble --------------------------------------------------------------------------------------------------------
 
-    def _troubled(self, batch: PendingBatch, error: ChasquiError) -> None:
+    def _see_error(self, batch: PendingBatch, error: ChasquiError) -> None:
         if not isinstance(error, ReplyError):  # a refusal is an answer; whatever else there is, is none
-            batch.doubt()
+            batch.mark_in_doubt()
         action = action_for(error) if isinstance(error, RedisTrouble) else ErrorAction.FATAL
         if action is ErrorAction.NO_SCRIPT:
             self._adds.forget_scripts()
@@ -218,15 +218,15 @@ class Adder:
 
     def _recover(self) -> None:
         if self._recovery is None or self._recovery.done():
-            self._recovery = asyncio.create_task(self._resend(), name="chasqui add again")
+            self._recovery = asyncio.create_task(self._resend_stuck(), name="chasqui add again")
             self._recovery.add_done_callback(self._see_end)
 
     def _see_end(self, recovery: asyncio.Task[None]) -> None:
         """A defect in it must not leave adds without an answer."""
         if not recovery.cancelled() and (error := recovery.exception()) is not None:
-            self._abandon(RedisTrouble(f"adding again has failed: {error!r}"))
+            self._give_up_overdue(RedisTrouble(f"adding again has failed: {error!r}"))
 
-    async def _resend(self) -> None:
+    async def _resend_stuck(self) -> None:
         """Until nothing is stuck: connect, send again in order, report what has run out of time."""
         while self._stuck:
             deadline = min(batch.deadline for batch in self._unanswered())
@@ -235,17 +235,19 @@ class Adder:
             try:
                 await self._adds.connect(min(batch.deadline for batch in self._unanswered()))
             except ConnectionLost as error:
-                self._abandon(error, by=asyncio.get_running_loop().time())
+                self._give_up_overdue(error, by=asyncio.get_running_loop().time())
             except ChasquiError as error:  # waiting would not help
-                self._abandon(error)
+                self._give_up_overdue(error)
             else:
-                self._abandon(ConnectionLost("the server did not answer in time"), by=asyncio.get_running_loop().time())
+                self._give_up_overdue(
+                    ConnectionLost("the server did not answer in time"), by=asyncio.get_running_loop().time()
+                )
                 again, self._stuck = sorted(self._stuck, key=lambda batch: batch.number), []
                 for batch in again:
                     self._send(batch)
             self._flush()
 
-    def _abandon(self, error: ChasquiError, by: float = float("inf")) -> None:
+    def _give_up_overdue(self, error: ChasquiError, by: float = float("inf")) -> None:
         """Give up on what is not on its way and has a deadline up to `by`."""
         late = [batch for batch in self._unanswered() if batch not in self._sent and batch.deadline <= by]
         for batch in late:
@@ -255,10 +257,10 @@ class Adder:
                 self._waiting.remove(batch)
             else:
                 self._gathering = None
-            self._give_up(batch, _verdict(batch, error))
+            self._give_up(batch, _error_for(batch, error))
 
 
-def _verdict(batch: PendingBatch, error: ChasquiError) -> ChasquiError:
+def _error_for(batch: PendingBatch, error: ChasquiError) -> ChasquiError:
     if not batch.is_in_doubt:
         return error
     return AddUnknown(f"no answer to an add within its time, it may or may not have been made: {error}")

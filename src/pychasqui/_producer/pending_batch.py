@@ -50,20 +50,20 @@ class PendingBatch:
         self.replicas = 0  # how many must have it before it counts as added
         self.is_remembered = is_remembered  # by the server: it is a single job that was sent without the ledger
 
-    def hold(self, envelope: bytes, name: bytes, job_id: str, waiter: asyncio.Future[str]) -> None:
+    def append(self, envelope: bytes, name: bytes, job_id: str, waiter: asyncio.Future[str]) -> None:
         self.envelopes.append(envelope)
         self.names.append(name)
         self.ids.append(job_id)
         self.bytes += len(envelope)
         self.waiters.append(waiter)
 
-    def hold_options(self, options: AddOptions) -> None:
+    def append_options(self, options: AddOptions) -> None:
         """The options of the last job; those before it are plain unless they have some."""
         self.options = self.options or [PLAIN] * (len(self.ids) - 1)
         self.options.append(options)
         self.bytes += cost_of_options(self.ids[-1])
 
-    def hold_bulk(
+    def take_bulk(
         self,
         envelopes: list[bytes],
         names: list[bytes],
@@ -80,20 +80,20 @@ class PendingBatch:
         """The number and the slot of the ledger under which the batch is sent."""
         self.number, self.slot = number, slot
 
-    def doubt(self) -> None:
+    def mark_in_doubt(self) -> None:
         """It was sent, and its answer is lost."""
         self.is_in_doubt = True
 
-    def settle(self, reply: int | bytes) -> None:
+    def answer_waiters(self, reply: int | bytes) -> None:
         """How many plain jobs were taken from the front, or a status for each job; the others found no room."""
         statuses = _statuses(reply)
         if self.is_bulk:
-            self._answer(self.waiters[0], statuses if statuses and FULL not in statuses else FULL)
+            self._answer_waiter(self.waiters[0], statuses if statuses and FULL not in statuses else FULL)
             return
         for position, waiter in enumerate(self.waiters):
-            self._answer(waiter, statuses[position] if position < len(statuses) else FULL)
+            self._answer_waiter(waiter, statuses[position] if position < len(statuses) else FULL)
 
-    def _answer(self, waiter: asyncio.Future[str], answer: str) -> None:
+    def _answer_waiter(self, waiter: asyncio.Future[str], answer: str) -> None:
         if waiter.done():
             return
         if answer != FULL:
@@ -101,7 +101,7 @@ class PendingBatch:
         else:
             waiter.set_exception(QueueFull(f"the queue holds its max_stream_len of {self.max_stream_len} jobs"))
 
-    def added(self, reply: int | bytes) -> list[JobsAdded]:
+    def records_of_added(self, reply: int | bytes) -> list[JobsAdded]:
         """What is in Redis now that was not before, by name and mode."""
         statuses = _statuses(reply)
         if self.options is None:
@@ -114,7 +114,7 @@ class PendingBatch:
         )
         return [JobsAdded(count, "delayed" if due else "now", name.decode()) for (name, due), count in new.items()]
 
-    def read(self, reply: Any) -> int | bytes | None:
+    def read_answer(self, reply: Any) -> int | bytes | None:
         """How many plain jobs were taken, or a status for each job; None if this is no answer to this batch."""
         if self.is_remembered:
             return read_numbered_add(reply)

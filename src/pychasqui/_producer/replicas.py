@@ -40,23 +40,25 @@ class ReplicatedAdder(Adder):
             await asyncio.wait([waiter for one in self._counted for waiter in one.batch.waiters])
         await super().close()
 
-    def _settle(self, batch: PendingBatch, answer: int | bytes) -> None:
+    def _finish(self, batch: PendingBatch, answer: int | bytes) -> None:
         session = self._adds.session()
         assert session is not None  # it has just brought the answer
         self._counted.append(Counted(batch, answer, session))
         if self._asked is not session:
-            self._ask(session)
+            self._count_replicas(session)
 
-    def _ask(self, session: AddSession) -> None:
+    def _count_replicas(self, session: AddSession) -> None:
         """Begin a round for all batches that this session has brought the answers to."""
         members = [one for one in self._counted if one.session is session]
         self._asked = session if members else None
         if members:
             left_ms = int(1000 * (min(one.batch.deadline for one in members) - asyncio.get_running_loop().time()))
             wanted = max(one.batch.replicas for one in members)
-            session.wait_for_replicas(wanted, max(1, min(left_ms, ROUND_MS)), partial(self._see, session, members))
+            session.wait_for_replicas(
+                wanted, max(1, min(left_ms, ROUND_MS)), partial(self._see_count, session, members)
+            )
 
-    def _see(self, session: AddSession, members: list[Counted], count: int | ChasquiError) -> None:
+    def _see_count(self, session: AddSession, members: list[Counted], count: int | ChasquiError) -> None:
         now = asyncio.get_running_loop().time()
         for one in members:
             wanted = one.batch.replicas
@@ -64,11 +66,11 @@ class ReplicatedAdder(Adder):
                 self._fail(one, f"added, but nobody knows whether {wanted} replicas have it: {count}")
             elif count >= wanted:
                 self._counted.remove(one)
-                super()._settle(one.batch, one.answer)
+                super()._finish(one.batch, one.answer)
             elif now >= one.batch.deadline:
                 reached = f"only {count} of {wanted} replicas have confirmed it in {self._timeout_s} s"
                 self._fail(one, f"added, but {reached}")
-        self._ask(session)
+        self._count_replicas(session)
 
     def _fail(self, one: Counted, why: str) -> None:
         self._counted.remove(one)

@@ -24,7 +24,7 @@ from .replicas import ReplicatedAdder
 
 
 class Sender:
-    """send() with arrived() for one job, send_all() for a bulk -> close(), which waits for the adds in flight.
+    """send_one() with arrived() for one job, send_bulk() for a bulk -> close(), which waits for the adds in flight.
 
     waiting   a broker with its own connection for adds with wait_replicas: WAIT blocks the commands behind it
     record    records the metrics of added jobs; None if there is no sink
@@ -56,7 +56,7 @@ class Sender:
         self._bulks = 0
         self._bulks_done: asyncio.Future[None] | None = None
 
-    def send(self, encoded: EncodedJob, wait_replicas: int = 0) -> Awaitable[str]:
+    def send_one(self, encoded: EncodedJob, wait_replicas: int = 0) -> Awaitable[str]:
         """Sends one job to Redis and `wait_replicas` of its replicas; the caller must await arrived()."""
         # hot: no coroutine is made before the job is written
         if self._tracing is not None:
@@ -89,8 +89,8 @@ class Sender:
                 return await self._send_to_replicas(envelope, encoded, wait_replicas)
             return await self._adder.add(self._loop, envelope, encoded.name, encoded.id, encoded.options)
 
-    async def send_all(self, encoded: JobBatch, given: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
-        with self._unfinished():
+    async def send_bulk(self, encoded: JobBatch, given: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
+        with self._counting_bulks():
             if self._tracing is None or not given:
                 return await self._send_batches(encoded, given, wait_replicas)
             with self._tracing.sending(self._origin, SentJobs(encoded.ids, encoded.names, is_bulk=True)) as extras:
@@ -103,7 +103,9 @@ class Sender:
         answers = await self._give_to_adder(batches, room_for, wait_replicas)
         added = as_jobs(encoded, given, self._queue)  # hot: built while Redis works
         # hot: there is nearly always one; gather takes 20 us
-        results = [await _outcome(answers[0])] if len(answers) == 1 else await asyncio.gather(*map(_outcome, answers))
+        results = (
+            [await _try_answer(answers[0])] if len(answers) == 1 else await asyncio.gather(*map(_try_answer, answers))
+        )
         if any(isinstance(result, ChasquiError) for result in results):
             _raise_trouble(results, batches)
         if encoded.options is not None:
@@ -137,7 +139,7 @@ class Sender:
         await self._replicated.close()
 
     @contextmanager
-    def _unfinished(self) -> Iterator[None]:
+    def _counting_bulks(self) -> Iterator[None]:
         """Counts a bulk as in flight while inside: close() waits for the last one."""
         self._bulks += 1
         try:
@@ -153,7 +155,7 @@ def _mark_as(job: Job, answer: str) -> None:
     job.is_new, job.has_replaced = answer == NEW, answer == REPLACED
 
 
-async def _outcome(answer: asyncio.Future[str]) -> str | ChasquiError:
+async def _try_answer(answer: asyncio.Future[str]) -> str | ChasquiError:
     try:
         return await answer
     except ChasquiError as error:

@@ -84,7 +84,7 @@ class AddSession:
         ledger, deadline = self._adds.ledger, self._adds.connection.deadline()
         self.socket.send(pack("HSET", ledger, "replicas", wanted), deadline, _ignore)
         self.socket.send(pack("PEXPIRE", ledger, LEDGER_TTL_MS), deadline, _ignore)
-        answer = partial(_answer_count, on_count)
+        answer = partial(_pass_on_count, on_count)
         self.socket.send(pack("WAIT", wanted, timeout_ms), deadline + timeout_ms / 1000, answer)
 
 
@@ -189,7 +189,7 @@ def read_added_with_options(reply: Any, jobs: int) -> bytes | None:
     return reply if is_answer else None
 
 
-def _answer_count(on_count: OnCount, reply: Any) -> None:
+def _pass_on_count(on_count: OnCount, reply: Any) -> None:
     """A callback of a socket must not raise: what is no number becomes an error for the caller."""
     try:
         on_count(reply if isinstance(reply, ChasquiError) else read_count(reply))

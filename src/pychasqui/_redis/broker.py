@@ -23,7 +23,7 @@ from .._wire.job_log import LINE
 from ..errors import ConnectionLost, ReplyError
 from . import scripts
 from .adding import Adds
-from .command_replies import info_text, read_codes
+from .command_replies import info_text, read_ackdel_codes
 from .delayed import INDEX_KEPT_MS, DelayedCalls
 from .event_batch import EventBatch, EventsOnSend, send_events
 from .failed_jobs import Buried, Rescheduled
@@ -62,7 +62,7 @@ class Broker(PendingCalls, DelayedCalls):
 
     async def read_within(self, group: str, consumer: str, count: int, bounds: Bounds) -> list[Claimed]:
         """Read new entries up to `bounds`, without waiting for any: for queues with large jobs."""
-        return read_new(await self.run(scripts.READ, (self._keys.stream,), (group, consumer, count, *bounds)))
+        return read_new(await self.run_script(scripts.READ, (self._keys.stream,), (group, consumer, count, *bounds)))
 
     async def unblock(self, client_id: int) -> None:
         """Make another connection's blocked read return now, as if its time were up."""
@@ -84,12 +84,12 @@ class Broker(PendingCalls, DelayedCalls):
             asked = socket.ask(pack(b"XACKDEL", self._keys.stream, group, b"IDS", len(ids), *ids), deadline)
             if events is not None:
                 send_events(socket, self._keys, events(), deadline)
-            codes = read_codes(await asked, len(ids))
+            codes = read_ackdel_codes(await asked, len(ids))
             if codes.count(1) < len(ids):
                 # The group was rebuilt meanwhile, so they are not pending; but they are done and must not come again.
                 await self.call(b"XDEL", self._keys.stream, *ids)
         else:
-            await self.run(scripts.ACK, (self._keys.stream,), (group, *ids), events)
+            await self.run_script(scripts.ACK, (self._keys.stream,), (group, *ids), events)
 
     async def ack_unique(
         self, group: str, entries: list[tuple[bytes, str]], events: EventsOnSend | None = None
@@ -97,7 +97,7 @@ class Broker(PendingCalls, DelayedCalls):
         """ack() for jobs that may be the only ones of their id: entry id and job id. Harmless to send again."""
         arguments = (word for entry in entries for word in entry)
         keys = (self._keys.stream, self._keys.delayed)
-        await self.run(scripts.ACK_UNIQUE, keys, (group, self._keys.prefix, *arguments), events)
+        await self.run_script(scripts.ACK_UNIQUE, keys, (group, self._keys.prefix, *arguments), events)
 
     async def ack_with_results(
         self,
@@ -121,7 +121,7 @@ class Broker(PendingCalls, DelayedCalls):
         for entry in unique:
             words += entry
         keys = (self._keys.stream, self._keys.delayed)
-        return read_count(await self.run(scripts.ACK_WITH_RESULT, keys, tuple(words), events))
+        return read_count(await self.run_script(scripts.ACK_WITH_RESULT, keys, tuple(words), events))
 
     async def reschedule(self, group: str, consumer: str, jobs: list[Rescheduled], events_max_len: int) -> Settled:
         """Move failed jobs to the delayed set, and write their events unless events_max_len is 0.
@@ -132,7 +132,7 @@ class Broker(PendingCalls, DelayedCalls):
         words: list[Any] = [group, consumer, self._keys.prefix, INDEX_KEPT_MS, events_max_len]
         for job in jobs:
             words += job.arguments(with_events=events_max_len > 0)
-        return read_settled(await self.run(scripts.RESCHEDULE, keys, tuple(words)), len(jobs))
+        return read_settled(await self.run_script(scripts.RESCHEDULE, keys, tuple(words)), len(jobs))
 
     async def bury(self, group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int) -> Settled:
         """Move jobs to the dead letters, and write their events unless events_max_len is 0. As reschedule()."""
@@ -147,7 +147,7 @@ class Broker(PendingCalls, DelayedCalls):
         words: list[Any] = [group, consumer, max_len, self._keys.prefix, events_max_len]
         for job in jobs:
             words += job.arguments(with_events=events_max_len > 0)
-        return read_settled(await self.run(scripts.BURY, keys, tuple(words)), len(jobs))
+        return read_settled(await self.run_script(scripts.BURY, keys, tuple(words)), len(jobs))
 
     # Reporting ------------------------------------------------------------------------------------------------------
 

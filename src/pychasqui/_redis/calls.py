@@ -24,7 +24,7 @@ MAX_HINT_BYTES = 32  # of a message that says in how many ms something is due
 
 
 class RedisCalls:
-    """call() and run() wait for the reply; send() does not."""
+    """call() and run_script() wait for the reply; send() does not."""
 
     def __init__(self, connection: Connection, keys: Keys) -> None:
         self._connection = connection
@@ -62,7 +62,7 @@ class RedisCalls:
         """Send one command and wait for its reply; raises ReplyError, ConnectionLost or CommandTimeout."""
         return await self._connection.call(*words)
 
-    async def run(
+    async def run_script(
         self,
         script: Script,
         keys: tuple[str | bytes, ...],

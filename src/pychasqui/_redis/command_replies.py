@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .replies import as_bytes, as_deliveries, as_int, as_list, reader
+from .replies import as_bytes, as_deliveries, as_int, as_list, reads_reply
 
 
-@reader
-def read_codes(reply: Any, count: int) -> list[int]:
+@reads_reply
+def read_ackdel_codes(reply: Any, count: int) -> list[int]:
     """One for each entry of an XACKDEL."""
     if len(as_list(reply)) != count:
         raise ValueError
     return list(reply)
 
 
-@reader
+@reads_reply
 def read_blob(reply: Any) -> bytes | None:
     """A stored string."""
     return None if reply is None else as_bytes(reply)
 
 
-@reader
-def read_blobs(reply: Any, count: int) -> list[bytes | None]:
+@reads_reply
+def read_values(reply: Any, count: int) -> list[bytes | None]:
     """Stored strings, None where there is none."""
     if len(as_list(reply)) != count:
         raise ValueError
     return [None if one is None else as_bytes(one) for one in reply]
 
 
-@reader
+@reads_reply
 def read_scores(reply: Any) -> list[tuple[bytes, float]]:
     """Members of a sorted set with their scores: pairs under RESP3, one after the other under RESP2."""
     if as_list(reply) and isinstance(reply[0], list):
@@ -37,25 +37,25 @@ def read_scores(reply: Any) -> list[tuple[bytes, float]]:
     return [(as_bytes(member), float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
 
 
-@reader
+@reads_reply
 def read_score(reply: Any) -> float | None:
     return None if reply is None else float(reply)
 
 
-@reader
+@reads_reply
 def read_time_ms(reply: Any) -> int:
     seconds, micros = reply
     return int(seconds) * 1000 + int(micros) // 1000
 
 
-@reader
+@reads_reply
 def read_last_pending(reply: Any) -> bytes | None:
     """The last entry that is pending for anybody, from XPENDING's summary."""
     _, _, last, _ = reply
     return None if last is None else as_bytes(last)
 
 
-@reader
+@reads_reply
 def read_holders(reply: Any) -> dict[bytes, int]:
     """How many entries each consumer holds, from XPENDING's summary."""
     _, _, _, holders = reply
@@ -71,7 +71,7 @@ class PendingEntry(NamedTuple):
     deliveries: int
 
 
-@reader
+@reads_reply
 def read_pending_entries(reply: Any) -> list[PendingEntry]:
     return [
         PendingEntry(as_bytes(entry_id), as_bytes(consumer), as_int(idle_ms), as_deliveries(deliveries))
@@ -79,32 +79,32 @@ def read_pending_entries(reply: Any) -> list[PendingEntry]:
     ]
 
 
-@reader
+@reads_reply
 def read_groups(reply: Any) -> dict[bytes, bytes]:
     """The last delivered id of each group, from XINFO GROUPS."""
     groups = map(_fields, as_list(reply))
     return {as_bytes(group[b"name"]): as_bytes(group[b"last-delivered-id"]) for group in groups}
 
 
-@reader
+@reads_reply
 def read_scan(reply: Any) -> tuple[bytes, list[bytes]]:
     cursor, keys = reply
     return as_bytes(cursor), as_list(keys)
 
 
-@reader
+@reads_reply
 def read_newest_id(reply: Any) -> str:
     """The id of the one entry of an XREVRANGE; "0-0" if there is none."""
     return as_bytes(reply[0][0]).decode() if as_list(reply) else "0-0"
 
 
-@reader
+@reads_reply
 def read_consumers(reply: Any) -> dict[bytes, int]:
     """How many ms ago each consumer was last seen, from XINFO CONSUMERS."""
     return {as_bytes(fields[b"name"]): as_int(fields[b"idle"]) for fields in map(_fields, as_list(reply))}
 
 
-@reader
+@reads_reply
 def read_pending_count(reply: Any) -> int:
     """How many entries are pending, from XPENDING's summary."""
     return as_int(as_list(reply)[0])

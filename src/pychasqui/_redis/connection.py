@@ -124,7 +124,7 @@ class Connection:
 
     async def ready(self, deadline: float) -> Socket:
         """Returns a live socket; raises if there is none by the deadline."""
-        self._bind()
+        self._bind_to_loop()
         while (socket := self.live_socket()) is None:
             if self._is_closed:
                 raise Closed("the connection is closed")
@@ -158,7 +158,7 @@ class Connection:
         self.drop(Closed("the connection was closed"))
         await asyncio.sleep(0)  # the transport closes in the next turn of the loop
 
-    def _bind(self) -> None:
+    def _bind_to_loop(self) -> None:
         """Binds the connection to the running loop; raises WrongLoop if it is bound to another that still runs."""
         loop = asyncio.get_running_loop()
         if self._loop is loop:
@@ -190,7 +190,7 @@ class Connection:
             except Exception as error:  # noqa: BLE001  a resolver or a TLS library may raise anything
                 return RedisTrouble(f"cannot connect to {self._shown}: {type(error).__name__}: {error}")
             else:
-                self._take(socket)
+                self._use_socket(socket)
                 return None
 
     async def _find_wrong_protocol(self) -> NotRedis | None:
@@ -209,7 +209,7 @@ class Connection:
         if socket.refused_by is not None and action_for(socket.refused_by) is ErrorAction.RECONNECT:
             self._role_check.require()
 
-    def _take(self, socket: Socket) -> None:
+    def _use_socket(self, socket: Socket) -> None:
         if self.socket is not None:
             self.writes_before += self.socket.writes
         self.socket, self._trouble = socket, None
@@ -253,7 +253,7 @@ class Connection:
         replies = await asyncio.gather(*asked, return_exceptions=True)
         for words, reply in zip(commands, replies, strict=True):
             if isinstance(reply, ReplyError):
-                await self._explain(socket, words, reply)
+                await self._raise_handshake_error(socket, words, reply)
             elif isinstance(reply, BaseException):
                 raise reply
         return read_hello(replies[commands.index(hello)])
@@ -269,7 +269,7 @@ class Connection:
             if action_for(error) is ErrorAction.RECONNECT:
                 raise
 
-    async def _explain(self, socket: Socket, words: list[Any], reply: ReplyError) -> None:
+    async def _raise_handshake_error(self, socket: Socket, words: list[Any], reply: ReplyError) -> None:
         """Raises an error that says what to change. Never shows what was sent, because that contains secrets."""
         if reply.code == "NOAUTH" and words[0] != "AUTH":
             way = "in redis_url, as redis://:PASSWORD@host or redis://USER:PASSWORD@host, or by credential_provider"

@@ -16,7 +16,7 @@ from .connection import Connection, RoleCheck
 from .endpoint import CredentialProvider, Endpoint, parse_endpoint
 from .keys import Keys
 from .timed_broker import make_broker
-from .tls import unchecked
+from .tls import describe_unchecked
 
 PRINTABLE = string.punctuation  # CLIENT SETNAME takes these, letters and digits: no space, only ASCII
 log = logging.getLogger("chasqui.connection")
@@ -40,7 +40,7 @@ class Connector:
             self._endpoint = parse_endpoint(
                 url, tls=tls, client_name=self._name_at_server, credential_provider=credential_provider
             )
-            if self._endpoint.tls is not None and (gap := unchecked(self._endpoint.tls)):
+            if self._endpoint.tls is not None and (gap := describe_unchecked(self._endpoint.tls)):
                 log.warning(
                     "%s: %s, so an attacker on the network can read and change jobs; instead, name the authority that "
                     "signs the certificate in ssl_ca_certs",
@@ -70,7 +70,7 @@ class Connector:
 
     def connection(self, *, timeout_s: float, gets_messages: bool = True) -> Connection:
         """Makes a connection. With `gets_messages=False` it cannot subscribe and uses RESP2, whatever the URL says."""
-        find = self.find if gets_messages else self._find_resp2
+        find = self.find_endpoint if gets_messages else self._find_resp2
         return Connection(
             find,
             printable=str(self),
@@ -81,9 +81,9 @@ class Connector:
         )
 
     async def _find_resp2(self) -> Endpoint:
-        return replace(await self.find(), protocol=2)
+        return replace(await self.find_endpoint(), protocol=2)
 
-    async def find(self) -> Endpoint:
+    async def find_endpoint(self) -> Endpoint:
         """Returns where to connect. Called before each attempt: an embedded server may have to be started again."""
         if self._endpoint is not None:
             return self._endpoint

@@ -23,11 +23,11 @@ class DelayedCalls(LeaseCalls):
         """
         keys = (self._keys.delayed, self._keys.stream, self._keys.promoter_lease, self._keys.dead, self._keys.events)
         arguments = (holder, lease_ms, batch, MAX_LEADER_LEASE_MS, events_max_len, self._keys.prefix, PROMOTE_BYTES)
-        return read_promotion(await self.run(scripts.PROMOTE, keys, arguments))
+        return read_promotion(await self.run_script(scripts.PROMOTE, keys, arguments))
 
     async def release_promoter_lease(self, holder: str) -> None:
         """End the promoter's lease, if this holder has it."""
-        await self.run(scripts.RELEASE_LEADER_LEASE, (self._keys.promoter_lease,), (holder,))
+        await self.run_script(scripts.RELEASE_LEADER_LEASE, (self._keys.promoter_lease,), (holder,))
 
     async def count_delayed(self) -> tuple[int, int]:
         """How many jobs are delayed, and for how many ms the first of them has been due; 0 if it is not."""
@@ -54,7 +54,7 @@ class DelayedCalls(LeaseCalls):
         keys = (self._keys.delayed, self._keys.stream)
         each: list[bool] = []
         while len(each) < len(ids):  # one call moves a bounded number of bytes
-            found = read_found(await self.run(scripts.MOVE_DELAYED, keys, (*head, *ids[len(each) :])))
+            found = read_found(await self.run_script(scripts.MOVE_DELAYED, keys, (*head, *ids[len(each) :])))
             if found.refusal:
                 raise ReplyError(found.refusal)
             if not found.each:

@@ -17,13 +17,13 @@ async def find_other_protocol(endpoint: Endpoint) -> str | None:
     try:
         async with asyncio.timeout(TIMEOUT_S):
             if endpoint.tls is not None:
-                return await _plain_answer(endpoint)
-            return await _tls_answer(endpoint)
+                return await _explain_plain_port(endpoint)
+            return await _explain_tls_port(endpoint)
     except (OSError, EOFError):  # TimeoutError is an OSError: it speaks neither, or is not there
         return None
 
 
-async def _plain_answer(endpoint: Endpoint) -> str | None:
+async def _explain_plain_port(endpoint: Endpoint) -> str | None:
     reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
     try:
         writer.write(b"PING\r\n")
@@ -37,7 +37,7 @@ async def _plain_answer(endpoint: Endpoint) -> str | None:
     )
 
 
-async def _tls_answer(endpoint: Endpoint) -> str | None:
+async def _explain_tls_port(endpoint: Endpoint) -> str | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is said over it but the greeting
     _, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=context)

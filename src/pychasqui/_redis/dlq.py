@@ -38,7 +38,9 @@ class DlqBroker:
     async def replay(self, jobs: list[tuple[str, bytes, bytes]]) -> int:
         """Move dead jobs back to the stream, each a letter's id, an envelope and a name. Each letter moves once."""
         arguments = tuple(word for job in jobs for word in job)
-        moved = read_moved(await self._calls.run(scripts.REPLAY, (self._keys.dead, self._keys.stream), arguments))
+        moved = read_moved(
+            await self._calls.run_script(scripts.REPLAY, (self._keys.dead, self._keys.stream), arguments)
+        )
         if moved.refusal:
             raise ReplyError(moved.refusal)
         return moved.number

@@ -68,7 +68,7 @@ class Endpoint:
             server_hostname=self.host if self.tls else None,
             ssl_handshake_timeout=TLS_TIMEOUT_S if self.tls else None,
         )
-        _keep_alive(transport.get_extra_info("socket"))
+        _enable_keep_alive(transport.get_extra_info("socket"))
         return transport, made
 
 
@@ -88,7 +88,7 @@ def explain_failure(error: Exception) -> str:
     return text
 
 
-def _keep_alive(sock: socket.socket) -> None:
+def _enable_keep_alive(sock: socket.socket) -> None:
     """Sets TCP keepalive: a peer that has vanished is noticed in about 11 s even while nothing is sent."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from .._wire.event import CompletedEvent, Event, completed_words, joined
+from .._wire.event import CompletedEvent, Event, completed_words, join_events
 from ..errors import ConnectionLost, RedisTrouble, ReplyError
 from . import scripts
 from .error_actions import ErrorAction, action_for
@@ -37,15 +37,15 @@ def send_events(socket: Socket, keys: Keys, batch: EventBatch, deadline: float) 
     """Write the events in this turn's write, or drop them if the server is slow to take what is written."""
     stream = keys.events
     if batch.others:
-        words = (batch.max_len, *joined(*batch.others))
-        _send(socket, scripts.WRITE_EVENTS, stream, words, deadline, partial(batch.on_written, len(batch.others)))
+        words = (batch.max_len, *join_events(*batch.others))
+        _run(socket, scripts.WRITE_EVENTS, stream, words, deadline, partial(batch.on_written, len(batch.others)))
     if batch.completed:
         result_prefix = keys.result("") if batch.has_results else ""
         words = (batch.max_len, *completed_words(batch.completed, result_prefix=result_prefix))
-        _send(socket, scripts.WRITE_COMPLETED, stream, words, deadline, partial(batch.on_written, len(batch.completed)))
+        _run(socket, scripts.WRITE_COMPLETED, stream, words, deadline, partial(batch.on_written, len(batch.completed)))
 
 
-def _send(
+def _run(
     socket: Socket,
     script: scripts.Script,
     stream: str,

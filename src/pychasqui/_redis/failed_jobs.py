@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .._core.outcome import FailedRun
-from .._wire.event import Event, dead_event, failed_event, joined, retry_event
+from .._wire.event import Event, dead_event, failed_event, join_events, retry_event
 
 OUTCOME_EXTRA_BYTES = 1000  # about what an outcome takes beside its job's data
 
@@ -32,7 +32,7 @@ class Rescheduled(msgspec.Struct, gc=False):
         events: tuple[str | int, ...] = ()
         if with_events:
             job = (self.job_id, self.job_name)
-            events = joined(
+            events = join_events(
                 failed_event(*job, self.run, self.at_ms),
                 retry_event(*job, self.run.attempt + 1, self.delay_ms, self.at_ms),
             )
@@ -60,7 +60,7 @@ class Buried(msgspec.Struct, gc=False):
 
     def arguments(self, *, with_events: bool) -> tuple[bytes | str | int, ...]:
         """The job as bury.lua takes it."""
-        events = joined(*self._events()) if with_events else ()
+        events = join_events(*self._events()) if with_events else ()
         unique_id = self.job_id if self.may_be_unique and self.job_id is not None else ""
         return (self.entry_id, self.delivery, unique_id, len(self.letter), len(events), *self.letter, *events)
 

@@ -18,7 +18,6 @@ from . import scripts
 from .broker import Broker
 from .command_replies import (
     PendingEntry,
-    read_blobs,
     read_consumers,
     read_groups,
     read_pending_count,
@@ -26,6 +25,7 @@ from .command_replies import (
     read_scan,
     read_score,
     read_scores,
+    read_values,
 )
 from .error_actions import ErrorAction, action_for
 from .keys import Keys
@@ -103,10 +103,10 @@ class InspectorBroker:
         held = read_pending_entries(
             await self._unless_no_group("XPENDING", self._keys.stream, self._group, start, "+", count) or []
         )
-        entries = await self._entries([hold.entry_id for hold in held])
+        entries = await self._read_entries_of([hold.entry_id for hold in held])
         return [(hold.entry_id.decode(), _pending(hold, entries.get(hold.entry_id))) for hold in held]
 
-    async def _entries(self, ids: list[bytes]) -> dict[bytes, Entry]:
+    async def _read_entries_of(self, ids: list[bytes]) -> dict[bytes, Entry]:
         """Those that are there. Nearly always nothing lies between those that are held, and one range has them all."""
         if not ids:
             return {}
@@ -138,13 +138,13 @@ class InspectorBroker:
     async def member_of(self, job_id: str) -> tuple[bytes, float] | None:
         """A delayed job's member and when it is due."""
         # Unlike GET, MGET passes over keys of other types.
-        (member,) = read_blobs(await self._call("MGET", self._keys.index(job_id)), 1)
+        (member,) = read_values(await self._call("MGET", self._keys.index(job_id)), 1)
         due = None if member is None else read_score(await self._call("ZSCORE", self._keys.delayed, member))
         return None if member is None or due is None else (member, due)
 
     async def entry_of(self, job_id: str) -> Entry | None:
         """The entry of a job that is the only one of its id, from its uniqueness key."""
-        (value,) = read_blobs(await self._call("MGET", self._keys.unique(job_id)), 1)
+        (value,) = read_values(await self._call("MGET", self._keys.unique(job_id)), 1)
         entry_id = None if value is None else entry_of_unique(value)
         if entry_id is None:
             return None
@@ -172,7 +172,7 @@ class InspectorBroker:
         alive = [read_text(name) or "" for name in sorted(names)][:MOST_WORKERS]
         if not alive:
             return []
-        records = read_blobs(await self._call("MGET", *map(self._keys.worker, alive)), len(alive))
+        records = read_values(await self._call("MGET", *map(self._keys.worker, alive)), len(alive))
         return [(name, record) for name, record in zip(alive, records, strict=True) if record is not None]
 
     async def readers(self) -> int:
@@ -226,7 +226,9 @@ class InspectorBroker:
         removed = 0
         while removed < most:
             count = min(PURGED_A_CALL, most - removed)
-            some = read_count(await self._broker.run(script, keys, (count, self._keys.prefix, MOVED_BYTES, *words)))
+            some = read_count(
+                await self._broker.run_script(script, keys, (count, self._keys.prefix, MOVED_BYTES, *words))
+            )
             if some == 0:
                 break
             removed += some
@@ -234,7 +236,10 @@ class InspectorBroker:
 
     async def remove_all_keys(self) -> int:
         """Every key of the queue, found by its prefix. Groups that consumers are in stay, with nothing to read."""
-        cursor, removed = b"0", read_count(await self._broker.run(scripts.EMPTY_STREAM, (self._keys.stream,), ()))
+        cursor, removed = (
+            b"0",
+            read_count(await self._broker.run_script(scripts.EMPTY_STREAM, (self._keys.stream,), ())),
+        )
         pattern = "".join(f"\\{letter}" if letter in "*?[]\\" else letter for letter in self._keys.prefix) + ":*"
         while True:
             cursor, found = read_scan(await self._call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))

@@ -34,7 +34,9 @@ class LeaseCalls(RedisCalls):
         keys = (self._keys.stream, self._keys.workers_of(group), self._keys.regroup(group))
         arguments = (word for entry in held for word in entry)
         return read_ids(
-            await self.run(scripts.RENEW_WORKER_LEASE, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments))
+            await self.run_script(
+                scripts.RENEW_WORKER_LEASE, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments)
+            )
         )
 
     async def rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
@@ -47,20 +49,20 @@ class LeaseCalls(RedisCalls):
         me = (group, consumer, lease_ms, WORKERS_KEPT_MS)
         last = max((entry_id for entry_id, _ in held), key=entry_order, default=b"")
         report = (*me, RELEASED, RELEASED_IDLE_MS, last)
-        state = read_count(await self.run(scripts.REBUILD_GROUP, keys, report))
+        state = read_count(await self.run_script(scripts.REBUILD_GROUP, keys, report))
         if state == MUST_CLAIM:
             for start in range(0, max(len(held), 1), CLAIMED_A_CALL):
                 is_last = start + CLAIMED_A_CALL >= len(held)
                 words = (word for entry in held[start : start + CLAIMED_A_CALL] for word in entry)
-                await self.run(scripts.CLAIM_HELD, keys, (*me, int(is_last), *words))
-            state = read_count(await self.run(scripts.REBUILD_GROUP, keys, report))
+                await self.run_script(scripts.CLAIM_HELD, keys, (*me, int(is_last), *words))
+            state = read_count(await self.run_script(scripts.REBUILD_GROUP, keys, report))
         return state == COMPLETE
 
     async def leave_group(self, group: str, consumer: str) -> bool:
         """Whether the consumer's name is gone; if not, the other workers take over what it holds."""
         await self.call("DEL", self._keys.worker(consumer), self._keys.name_claim(group, consumer))
         keys = (self._keys.stream, self._keys.workers_of(group))
-        return bool(read_count(await self.run(scripts.LEAVE_GROUP, keys, (group, consumer, WORKERS_KEPT_MS))))
+        return bool(read_count(await self.run_script(scripts.LEAVE_GROUP, keys, (group, consumer, WORKERS_KEPT_MS))))
 
     async def leases(self, group: str) -> dict[bytes, float]:
         """Each worker's lease: the server's time in ms at which it ends, 0 if the worker has left."""
@@ -75,7 +77,7 @@ class LeaseCalls(RedisCalls):
         """
         keys = (self._keys.workers_of(group), self._keys.name_claim(group, consumer))
         words = (consumer, token, lease_ms, MAX_WORKER_LEASE_MS, int(confirms))
-        return read_claim(await self.run(scripts.CLAIM_NAME, keys, words))
+        return read_claim(await self.run_script(scripts.CLAIM_NAME, keys, words))
 
     async def cap_leases(self, group: str, lease_ms: int) -> list[bytes]:
         """Let leases that no worker of ours can have taken end in `lease_ms`; returns whose they are.

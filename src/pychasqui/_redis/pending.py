@@ -23,7 +23,7 @@ class PendingCalls(LeaseCalls):
     ) -> list[Claimed]:
         """A page of what is pending for this consumer, after an entry id; b"" for the first page."""
         arguments = (group, consumer, _start(after), last, count, *bounds)
-        return read_claimed(await self.run(scripts.LIST_PENDING, (self._keys.stream,), arguments))
+        return read_claimed(await self.run_script(scripts.LIST_PENDING, (self._keys.stream,), arguments))
 
     async def list_pending_ids(
         self, group: str, consumer: str, after: bytes, last: bytes, count: int
@@ -38,7 +38,7 @@ class PendingCalls(LeaseCalls):
         """Claim entries of a dead worker; None if its lease has moved, so that it lives after all."""
         keys = (self._keys.stream, self._keys.workers_of(group))
         arguments = (group, consumer, dead, repr(lease), min_idle_ms, count, *bounds)
-        reply = await self.run(scripts.TAKE_OVER, keys, arguments)
+        reply = await self.run_script(scripts.TAKE_OVER, keys, arguments)
         return None if reply is None else read_claimed(reply)
 
     async def claim_idle(
@@ -46,12 +46,14 @@ class PendingCalls(LeaseCalls):
     ) -> list[Claimed]:
         """Claim entries that lie idle with consumers without a lease."""
         keys = (self._keys.stream, self._keys.workers_of(group))
-        return read_claimed(await self.run(scripts.CLAIM_IDLE, keys, (group, consumer, min_idle_ms, count, *bounds)))
+        return read_claimed(
+            await self.run_script(scripts.CLAIM_IDLE, keys, (group, consumer, min_idle_ms, count, *bounds))
+        )
 
     async def count_delivery(self, group: str, consumer: str, seen: list[tuple[bytes, int]]) -> None:
         """Count one more delivery of entries of this consumer, each with the delivery that was seen."""
         arguments = (word for entry in seen for word in entry)
-        await self.run(scripts.COUNT_DELIVERY, (self._keys.stream,), (group, consumer, *arguments))
+        await self.run_script(scripts.COUNT_DELIVERY, (self._keys.stream,), (group, consumer, *arguments))
 
     async def release_entries(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
         """Hand unstarted entries back, each with the number of its earlier deliveries; returns how many were ours."""
@@ -60,7 +62,7 @@ class PendingCalls(LeaseCalls):
         released, start = 0, 0
         while start < len(held):  # one call looks at as many as it may
             arguments = (word for entry in held[start:] for word in entry)
-            some = read_released(await self.run(scripts.RELEASE_ENTRIES, keys, (*head, *arguments)))
+            some = read_released(await self.run_script(scripts.RELEASE_ENTRIES, keys, (*head, *arguments)))
             released += some.released
             start += some.looked_at
         return released

@@ -86,11 +86,11 @@ class RepeatablesBroker:
 
     # Firing ---------------------------------------------------------------------------------------------------------
 
-    async def due(self, holder: str, lease_ms: int, batch: int) -> Due:
+    async def list_due(self, holder: str, lease_ms: int, batch: int) -> Due:
         """Lead for another while, and list what is due. Sending it again asks again."""
         keys = (self._keys.repeat, self._keys.scheduler_lease, self._keys.repeat_paused)
         arguments = (holder, lease_ms, batch, self._keys.prefix, MAX_LEADER_LEASE_MS, MAX_SPEC_BYTES, SPECS_BYTES)
-        leads, now_ms, next_due_ms, *rest = await self._broker.run(scripts.DUE_REPEATABLES, keys, arguments)
+        leads, now_ms, next_due_ms, *rest = await self._broker.run_script(scripts.DUE_REPEATABLES, keys, arguments)
         if not leads:
             return Due(False, now_ms, next_due_ms, [], OtherLeader.read(rest))
         specs = [
@@ -107,7 +107,7 @@ class RepeatablesBroker:
         for due, next_ms, name, envelopes in fires:
             next_score = "" if next_ms is None else next_ms
             arguments += (_raw(due.key), due.score, due.spec, next_score, name, len(envelopes), *envelopes)
-        moved = await self._broker.run(scripts.FIRE, keys, tuple(arguments))
+        moved = await self._broker.run_script(scripts.FIRE, keys, tuple(arguments))
         return [bool(one) for one in moved]
 
     async def bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> str:
@@ -117,11 +117,11 @@ class RepeatablesBroker:
         """
         arguments = (now_ms + AGAIN_MS, _raw(due.key), due.score, due.size, due.spec, detail)
         keys = (self._keys.repeat, self._keys.dead, self._spec_key(due.key))
-        _, refusal = await self._broker.run(scripts.BURY_REPEATABLE, keys, arguments)
+        _, refusal = await self._broker.run_script(scripts.BURY_REPEATABLE, keys, arguments)
         return str(refusal.decode("utf-8", "replace"))
 
     async def release_scheduler_lease(self, holder: str) -> None:
-        await self._broker.run(scripts.RELEASE_LEADER_LEASE, (self._keys.scheduler_lease,), (holder,))
+        await self._broker.run_script(scripts.RELEASE_LEADER_LEASE, (self._keys.scheduler_lease,), (holder,))
 
     async def subscribe_to_due(self, on_due: Callable[[float], None]) -> bool:
         """As Broker.subscribe_to_due, for repeatables."""
@@ -142,7 +142,7 @@ class RepeatablesBroker:
         keys = (self._keys.repeat, self._keys.repeat_paused, self._spec_key(key))
         bound = retry and bind_override(spec, retry)
         arguments = (_raw(key), score, spec, bound, self._keys.repeat_channel, now_ms, seen, int(keeps))
-        reply = await self._broker.run(scripts.UPSERT_REPEATABLE, keys, arguments)
+        reply = await self._broker.run_script(scripts.UPSERT_REPEATABLE, keys, arguments)
         if not reply:
             return None
         _, stored_score, fired, is_paused = reply
@@ -152,7 +152,7 @@ class RepeatablesBroker:
         """Remove, pause or resume; whether it was there. Sent twice, the second finds nothing to do."""
         keys = (self._keys.repeat, self._keys.repeat_paused, self._spec_key(key))
         arguments = (what, _raw(key), score, self._keys.repeat_channel, now_ms)
-        return bool(await self._broker.run(scripts.MOVE_REPEATABLE, keys, arguments))
+        return bool(await self._broker.run_script(scripts.MOVE_REPEATABLE, keys, arguments))
 
     async def page(self, limit: int) -> list[Stored]:
         """The repeatables that fire next, then those that are paused."""
@@ -163,15 +163,15 @@ class RepeatablesBroker:
             for raw in await self._call("ZRANGE", zset, 0, limit - 1):
                 key = raw.decode("utf-8", "surrogateescape")
                 with suppress(ReplyError):  # WRONGTYPE: whatever is stored there is no repeatable
-                    stored = None if key in found else await self._read(key, is_paused=is_paused)
+                    stored = None if key in found else await self._read_one(key, is_paused=is_paused)
                     found |= {} if stored is None else {key: stored}
         return list(found.values())[:limit]
 
     async def read(self, key: str) -> Stored | None:
         """One of them; None if there is none of that key. One that is in both sets fires."""
-        return await self._read(key, is_paused=False) or await self._read(key, is_paused=True)
+        return await self._read_one(key, is_paused=False) or await self._read_one(key, is_paused=True)
 
-    async def _read(self, key: str, *, is_paused: bool) -> Stored | None:
+    async def _read_one(self, key: str, *, is_paused: bool) -> Stored | None:
         zset = self._keys.repeat_paused if is_paused else self._keys.repeat
         score = await self._call("ZSCORE", zset, _raw(key))
         spec, fired, retry = await self._call("HMGET", self._spec_key(key), *HASH_FIELDS)

@@ -21,7 +21,7 @@ C = TypeVar("C")
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 
 
-def reader(read: Callable[P, T]) -> Callable[P, T]:
+def reads_reply(read: Callable[P, T]) -> Callable[P, T]:
     """For a function of a reply: what cannot be read is a ReplyError."""
 
     @wraps(read)
@@ -56,7 +56,7 @@ def _checked_method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awai
     return checked
 
 
-@reader
+@reads_reply
 def read_entries(reply: Any) -> list[Entry]:
     """The entries of an XREADGROUP or XREAD on one stream: None or nothing if there were none."""
     if not reply:
@@ -68,7 +68,7 @@ def read_entries(reply: Any) -> list[Entry]:
     return as_entries(entries or [])
 
 
-@reader
+@reads_reply
 def read_range(reply: Any) -> list[Entry]:
     """The entries of an XRANGE."""
     return as_entries(reply)
@@ -99,12 +99,12 @@ class Claimed(NamedTuple):
     size: int = 0  # of one that is too large
 
 
-@reader
+@reads_reply
 def read_claimed(reply: Any) -> list[Claimed]:
     return [_claimed(entry_id, fields, deliveries) for entry_id, fields, deliveries in as_list(reply)]
 
 
-@reader
+@reads_reply
 def read_new(reply: Any) -> list[Claimed]:
     """The entries of read.lua: nobody has had them before."""
     return [_claimed(entry_id, fields, 0) for entry_id, fields in as_list(reply)]
@@ -140,7 +140,7 @@ class OtherLeader(NamedTuple):
         return OtherLeader(as_bytes(name)[:100].decode("utf-8", "backslashreplace"), bool(was_cut), as_int(overdue_ms))
 
 
-@reader
+@reads_reply
 def read_promotion(reply: Any) -> Promotion:
     leads, promoted, set_aside, next_due_ms, *rest = reply
     counts = (as_int(promoted), as_int(set_aside), as_int(next_due_ms))
@@ -151,8 +151,8 @@ def read_promotion(reply: Any) -> Promotion:
 
 
 # What became of a job that was to be added, as add_with_options.lua says it.
-NEW, DUPLICATE, REPLACED, FULL = "ndrf"
-ADD_STATUSES = b"ndrf"
+NEW, DUPLICATE, REPLACED, FULL = "n", "d", "r", "f"
+ADD_STATUSES = (NEW + DUPLICATE + REPLACED + FULL).encode()
 
 MOVED, LOST, REFUSED = b"10x"  # lost: it is not this run's any more; refused: it stays as it was
 
@@ -165,7 +165,7 @@ class Settled(NamedTuple):
     refused_events: int = 0
 
 
-@reader
+@reads_reply
 def read_settled(reply: Any, jobs: int) -> Settled:
     answers, refusal, refused_events = reply
     if len(as_bytes(answers)) != jobs or answers.strip(b"01x"):
@@ -180,7 +180,7 @@ class Moved(NamedTuple):
     refusal: str
 
 
-@reader
+@reads_reply
 def read_moved(reply: Any) -> Moved:
     count, refusal = reply
     return Moved(as_int(count), as_text(refusal))
@@ -193,7 +193,7 @@ class Released(NamedTuple):
     looked_at: int  # how many of the entries, from the first on
 
 
-@reader
+@reads_reply
 def read_released(reply: Any) -> Released:
     released, looked_at = reply
     if as_int(looked_at) < 1:
@@ -209,18 +209,18 @@ class Found(NamedTuple):
     refusal: str
 
 
-@reader
+@reads_reply
 def read_found(reply: Any) -> Found:
     each, refusal = reply
     return Found(read_flags(each), as_text(refusal))
 
 
-@reader
+@reads_reply
 def read_flags(reply: Any) -> list[bool]:
     return [bool(as_int(one)) for one in as_list(reply)]
 
 
-@reader
+@reads_reply
 def read_count(reply: Any) -> int:
     return as_int(reply)
 
@@ -232,13 +232,13 @@ class OtherClaim(NamedTuple):
     left_ms: int  # how long to wait for its end; 0: there is no other
 
 
-@reader
+@reads_reply
 def read_claim(reply: Any) -> OtherClaim:
     lease, left_ms = as_list(reply)
     return OtherClaim(as_int(lease), as_int(left_ms))
 
 
-@reader
+@reads_reply
 def read_ids(reply: Any) -> list[bytes]:
     return [as_bytes(entry_id) for entry_id in as_list(reply)]
 

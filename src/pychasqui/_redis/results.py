@@ -8,7 +8,7 @@ from __future__ import annotations
 from .._wire.job_log import read_line
 from .._wire.lenient import read_int
 from .calls import RedisCalls
-from .command_replies import read_blobs
+from .command_replies import read_values
 from .keys import Keys
 from .replies import read_count, read_range, reads_replies
 
@@ -23,7 +23,7 @@ class ResultsBroker:
 
     async def results(self, job_ids: list[str]) -> list[bytes | None]:
         """What the handlers of these jobs returned, still encoded; None where nothing is stored."""
-        return read_blobs(await self._call("MGET", *map(self._keys.result, job_ids)), len(job_ids))
+        return read_values(await self._call("MGET", *map(self._keys.result, job_ids)), len(job_ids))
 
     async def progress_of(self, job_id: str) -> int | None:
         """None if nothing is stored, or what is stored is no percentage."""

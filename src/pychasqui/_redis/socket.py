@@ -62,7 +62,7 @@ class Socket(asyncio.BufferedProtocol):
         self._loop = loop
         self._parser = hiredis.Reader(
             protocolError=NotRedis,
-            replyError=self._read_error,
+            replyError=self._make_error,
             notEnoughData=_INCOMPLETE,
         )
         # hot: one buffer for all reads; a plain Protocol gets new bytes from each, which takes 20 us longer when idle
@@ -91,7 +91,7 @@ class Socket(asyncio.BufferedProtocol):
         self._unsent.append(packed)
         self._pending.append((on_reply, deadline, False))
         if deadline < self._alarm_at:
-            self._set_alarm(deadline)
+            self._set_deadline_timer(deadline)
 
     def write(self, packed: bytes) -> None:
         """Writes a packed command now, behind the commands that this turn has queued; expect() must follow."""
@@ -112,12 +112,12 @@ class Socket(asyncio.BufferedProtocol):
             return
         self._pending.append((on_reply, deadline, True))
         if deadline < self._alarm_at:
-            self._set_alarm(deadline)
+            self._set_deadline_timer(deadline)
 
     def ask(self, packed: bytes, deadline: float) -> asyncio.Future[Any]:
         """Does what send() does, for a caller that awaits the reply."""
         future = self._loop.create_future()
-        self.send(packed, deadline, partial(_settle, future))
+        self.send(packed, deadline, partial(_resolve, future))
         return future
 
     def listen(self, channel: str, on_message: Callable[[bytes], None], deadline: float) -> bool:
@@ -187,7 +187,7 @@ class Socket(asyncio.BufferedProtocol):
         except IndexError:
             self.drop(NotRedis("the server sent a reply without a command"))
 
-    def _read_error(self, message: str) -> ReplyError:
+    def _make_error(self, message: str) -> ReplyError:
         """Makes the error for an error reply. The caller gets it first; then the socket ends, if it must."""
         error = ReplyError(message)
         if ends_connection(error) and self.refused_by is None:
@@ -214,14 +214,14 @@ class Socket(asyncio.BufferedProtocol):
         if deadline > now:
             self._moved = None
             if self._pending:
-                self._set_alarm(deadline)
-        elif self._is_moving():
+                self._set_deadline_timer(deadline)
+        elif self._makes_progress():
             self._give_up_strict_calls(now)
-            self._set_alarm(now + MOVES_S)
+            self._set_deadline_timer(now + MOVES_S)
         else:
             self.drop(CommandTimeout("the server did not answer in time"))
 
-    def _is_moving(self) -> bool:
+    def _makes_progress(self) -> bool:
         """Whether bytes have moved since the last check.
 
         At the first check: whether part of a reply has arrived, or a large write is unsent.
@@ -245,7 +245,7 @@ class Socket(asyncio.BufferedProtocol):
                 self._pending[position] = (_drop_reply, float("inf"), False)
                 on_reply(CommandTimeout("the server did not answer in time"))
 
-    def _set_alarm(self, deadline: float) -> None:
+    def _set_deadline_timer(self, deadline: float) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_at = deadline
@@ -266,7 +266,7 @@ def pack(*words: Any) -> bytes:
     return packed
 
 
-def _settle(future: asyncio.Future[Any], reply: Any) -> None:
+def _resolve(future: asyncio.Future[Any], reply: Any) -> None:
     """The on_reply of ask(). Drops the reply of a cancelled call, in its place in the order."""
     if future.done():
         return

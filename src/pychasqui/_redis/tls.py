@@ -24,40 +24,40 @@ _SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no
 
 def make_context(options: Mapping[str, str]) -> ssl.SSLContext:
     """Builds the context from the ssl_ options of a URL."""
-    context = _with_authorities(options)
-    mode = _choose(options, "ssl_cert_reqs", _VERIFY_MODES, "required")
-    context.check_hostname = _choose(options, "ssl_check_hostname", _SWITCH, "true") and mode is not ssl.CERT_NONE
+    context = _context_with_authorities(options)
+    mode = _read_choice(options, "ssl_cert_reqs", _VERIFY_MODES, "required")
+    context.check_hostname = _read_choice(options, "ssl_check_hostname", _SWITCH, "true") and mode is not ssl.CERT_NONE
     context.verify_mode = mode
-    context.minimum_version = _choose(options, "ssl_min_version", _VERSIONS, "1.2")
+    context.minimum_version = _read_choice(options, "ssl_min_version", _VERSIONS, "1.2")
     context.verify_flags |= _read_flags(options, "ssl_include_verify_flags")
     context.verify_flags &= ~_read_flags(options, "ssl_exclude_verify_flags")
     if "ssl_ciphers" in options:
-        with _naming("ssl_ciphers"):
+        with _errors_naming("ssl_ciphers"):
             context.set_ciphers(options["ssl_ciphers"])
     if "ssl_certfile" in options or "ssl_keyfile" in options:
-        with _naming("ssl_certfile, ssl_keyfile or ssl_password"):
+        with _errors_naming("ssl_certfile, ssl_keyfile or ssl_password"):
             # An empty password and not None: without a password OpenSSL would prompt on the terminal.
             password = options.get("ssl_password", "")
             context.load_cert_chain(options.get("ssl_certfile", ""), options.get("ssl_keyfile"), password)
     return context
 
 
-def unchecked(context: ssl.SSLContext) -> str:
+def describe_unchecked(context: ssl.SSLContext) -> str:
     """Says what this context does not check, and which option switched it off; empty if it checks everything."""
     if context.verify_mode is ssl.CERT_NONE:
         return "the certificate is not checked (ssl_cert_reqs=none)"
     return "" if context.check_hostname else "the certificate's host name is not checked (ssl_check_hostname=false)"
 
 
-def _with_authorities(options: Mapping[str, str]) -> ssl.SSLContext:
-    with _naming("ssl_ca_certs, ssl_ca_path or ssl_ca_data"):
+def _context_with_authorities(options: Mapping[str, str]) -> ssl.SSLContext:
+    with _errors_naming("ssl_ca_certs, ssl_ca_path or ssl_ca_data"):
         return ssl.create_default_context(
             cafile=options.get("ssl_ca_certs"), capath=options.get("ssl_ca_path"), cadata=options.get("ssl_ca_data")
         )
 
 
 @contextmanager
-def _naming(option: str) -> Iterator[None]:
+def _errors_naming(option: str) -> Iterator[None]:
     """Turns an error of the ssl module into one that names the option and shows no value."""
     try:
         yield
@@ -68,7 +68,7 @@ def _naming(option: str) -> Iterator[None]:
         ) from None
 
 
-def _choose(options: Mapping[str, str], option: str, choices: Mapping[str, T], default: str) -> T:
+def _read_choice(options: Mapping[str, str], option: str, choices: Mapping[str, T], default: str) -> T:
     chosen = options.get(option, default).lower()
     if chosen not in choices:
         raise InvalidArgument(f"redis_url has the TLS option {option}, which must be one of {', '.join(choices)}")

@@ -80,7 +80,7 @@ def read_url(url: str) -> RedisUrl:
     login, _, address = authority.rpartition("@")
     options = _read_options(query)
     name, _, password = login.partition(":")
-    password = _decoded(password) or options.get("password", "")
+    password = _percent_decode(password) or options.get("password", "")
     host, port = _read_address("" if is_socket else address)
     if is_socket and address:
         _refuse("a unix:// URL names a socket by its full path: unix:///run/redis.sock")
@@ -92,7 +92,7 @@ def read_url(url: str) -> RedisUrl:
         db=_read_db(options.get("db") or ("" if is_socket else path.strip("/"))),
         protocol=_read_protocol(options.get("protocol", "3")),
         client_name=options.get("client_name"),
-        username=_decoded(name) or options.get("username"),
+        username=_percent_decode(name) or options.get("username"),
         password=Secret(password) if password else None,
         tls={name: value for name, value in options.items() if name in TLS_OPTIONS},
     )
@@ -102,7 +102,7 @@ def _refuse(reason: str) -> NoReturn:
     raise InvalidArgument(f"redis_url cannot be read: {reason}")
 
 
-def _decoded(text: str) -> str:
+def _percent_decode(text: str) -> str:
     decoded = unquote(text, errors="replace")
     if "\ufffd" in decoded and "\ufffd" not in text:
         _refuse("its percent-encoding is not UTF-8")
@@ -133,11 +133,11 @@ def _read_address(address: str) -> tuple[str, int]:
     if not 0 < port <= 65535:
         _refuse("its port must be a number from 1 to 65535")
     host = found["host"].lower()
-    return _decoded(host.strip("[]")) or DEFAULT_HOST, port
+    return _percent_decode(host.strip("[]")) or DEFAULT_HOST, port
 
 
 def _read_path(path: str) -> str:
-    decoded = _decoded(path)
+    decoded = _percent_decode(path)
     if decoded.strip("/") == "":
         _refuse("it names no socket: unix:///run/redis.sock")
     if not decoded.isprintable():

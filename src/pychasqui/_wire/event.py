@@ -95,7 +95,7 @@ def drained_event() -> Event:
     return Event("drained")
 
 
-def joined(*events: Event) -> tuple[str | int, ...]:
+def join_events(*events: Event) -> tuple[str | int, ...]:
     """Events as scripts take them: each with its number of words before it."""
     words: list[str | int] = []
     for event in events:
@@ -149,7 +149,7 @@ class JobEnd(NamedTuple):
     attempts: int
 
 
-def read_end(event: QueueEvent) -> JobEnd:
+def read_job_end(event: QueueEvent) -> JobEnd:
     """Reads the fields of an event completed or dlq."""
     fields = event.fields
     attempts, error = fields.get("attempt", 0), fields.get("error")

@@ -34,8 +34,8 @@ def encode_data(data: Any) -> bytes:
     if type(data) in _CONTAINERS:
         for value in get_referents(data):
             if type(value) not in _SCALARS:
-                return _checked(encoded) if _is_plain(data) else _encode_unusual(data)
-        return _checked(encoded) if len(encoded) >= _SCAN_BYTES else encoded
+                return _check_decodable(encoded) if _is_plain(data) else _encode_unusual(data)
+        return _check_decodable(encoded) if len(encoded) >= _SCAN_BYTES else encoded
     return encoded if type(data) in _SCALARS else _encode_unusual(data)
 
 
@@ -72,7 +72,7 @@ def _are_plain(layer: list[Any]) -> bool:
     return False
 
 
-def _checked(encoded: bytes) -> bytes:
+def _check_decodable(encoded: bytes) -> bytes:
     if len(encoded) >= _SCAN_BYTES:
         try:
             end_of_value(encoded, 0, max_depth=MAX_DEPTH, max_memory=memory_allowed(encoded))
@@ -84,7 +84,7 @@ def _checked(encoded: bytes) -> bytes:
 def _encode_unusual(data: Any) -> bytes:
     """What derives from an allowed type is written as that type; anything else is refused by its path."""
     try:
-        return _checked(encode(_plain(data, None, ())))
+        return _check_decodable(encode(_to_plain(data, None, ())))
     except RecursionError:
         raise UnsupportedData("data is nested too deep for what is left of the stack") from None
 
@@ -93,13 +93,13 @@ def _encode_unusual(data: Any) -> bytes:
 _Path = tuple[Any, object] | None
 
 
-def _plain(value: Any, path: _Path, holders: tuple[int, ...]) -> Any:
+def _to_plain(value: Any, path: _Path, holders: tuple[int, ...]) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return _plain_str(value, path)
+        return _to_plain_str(value, path)
     if isinstance(value, int):
-        return _plain_int(value, path)
+        return _to_plain_int(value, path)
     if isinstance(value, float):
         return float.__float__(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -116,15 +116,15 @@ def _plain(value: Any, path: _Path, holders: tuple[int, ...]) -> Any:
     if isinstance(value, dict):
         entries = {}
         for key, item in value.items():
-            entries[_plain_key(key, path, holders)] = _plain(item, (path, key), holders)
+            entries[_to_plain_key(key, path, holders)] = _to_plain(item, (path, key), holders)
         return entries
     items = []
     for index, item in enumerate(value):
-        items.append(_plain(item, (path, index), holders))
+        items.append(_to_plain(item, (path, index), holders))
     return items
 
 
-def _plain_str(value: str, path: _Path) -> str:
+def _to_plain_str(value: str, path: _Path) -> str:
     text = str.__str__(value)
     try:
         text.encode()
@@ -133,16 +133,16 @@ def _plain_str(value: str, path: _Path) -> str:
     return text
 
 
-def _plain_int(value: int, path: _Path) -> int:
+def _to_plain_int(value: int, path: _Path) -> int:
     number = int.__int__(value)
     if not -(2**63) <= number < 2**64:
         _refuse(path, "is an int beyond the 64 bits of MessagePack")
     return number
 
 
-def _plain_key(key: Any, path: _Path, holders: tuple[int, ...]) -> Any:
+def _to_plain_key(key: Any, path: _Path, holders: tuple[int, ...]) -> Any:
     try:
-        plain = _plain(key, None, holders)
+        plain = _to_plain(key, None, holders)
     except UnsupportedData as refusal:
         _refuse(path, f"has the key {key!a:.80}, which{str(refusal).removeprefix('data')}")
     return _hashable(plain)
@@ -175,13 +175,13 @@ DECODER_REFUSALS = (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, Rec
 
 def decode_data(payload: bytes) -> Any:
     """The value in `payload`. Of the extension types only timestamps are allowed, and become datetimes."""
-    scan = scan_of(payload)
+    scan = needed_scan(payload)
     while scan is not None and not scan.advance(1_000_000):
         pass
     return decode_scanned(payload)
 
 
-def scan_of(payload: bytes) -> Scan | None:
+def needed_scan(payload: bytes) -> Scan | None:
     """The scan that must end before a payload of this size is decoded; None if it needs none."""
     if len(payload) < _SCAN_BYTES:
         return None

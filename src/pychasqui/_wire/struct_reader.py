@@ -82,9 +82,9 @@ def read_label(raw: bytes, names: tuple[str, ...], what: str) -> str:
 def read_text(raw: bytes, what: str) -> str:
     """Text written as str or bin."""
     if not is_bin(raw[0]):
-        return _read(_decode_str, raw, what)
+        return _decode_or_raise(_decode_str, raw, what)
     try:
-        return _read(_decode_bytes, raw, what).decode()
+        return _decode_or_raise(_decode_bytes, raw, what).decode()
     except UnicodeDecodeError as error:
         raise DecodeError(f"{what}: {error}") from error
 
@@ -97,19 +97,19 @@ def read_bytes(raw: bytes, what: str) -> bytes:
             content.decode()
         except UnicodeDecodeError:  # written by something that has only one type for text and bytes
             return content
-    return bytes(_read(_decode_bytes_or_ints, raw, what))
+    return bytes(_decode_or_raise(_decode_bytes_or_ints, raw, what))
 
 
 def read_u32(raw: bytes, what: str) -> int:
-    return _read(_decode_u32, raw, what)
+    return _decode_or_raise(_decode_u32, raw, what)
 
 
 def read_u64(raw: bytes, what: str) -> int:
-    return _read(_decode_u64, raw, what)
+    return _decode_or_raise(_decode_u64, raw, what)
 
 
 def read_float(raw: bytes, what: str) -> float:
-    return _read(_decode_float, raw, what)
+    return _decode_or_raise(_decode_float, raw, what)
 
 
 def read_optional(read: Callable[[bytes, str], T], raw: bytes, what: str) -> T | None:
@@ -122,7 +122,7 @@ def end_of(data: bytes, start: int) -> int:
     return skip_value(data, start, max_depth=_MAX_SKIPPED_DEPTH)
 
 
-def _read(decode: Callable[[bytes], T], raw: bytes, what: str) -> T:
+def _decode_or_raise(decode: Callable[[bytes], T], raw: bytes, what: str) -> T:
     try:
         return decode(raw)
     except DECODER_REFUSALS as error:

@@ -129,9 +129,9 @@ class Acker(Service):
             if is_idle:
                 if self._is_stopping and self._can_stop():
                     return
-                await self._pause(min(kind.unsettled.wait_s for kind in self._kinds))
+                await self._wait(min(kind.unsettled.wait_s for kind in self._kinds))
 
-    async def _pause(self, seconds: float) -> None:
+    async def _wait(self, seconds: float) -> None:
         """Waits until something can be sent."""
         if self._is_stopping:
             await asyncio.sleep(seconds)
@@ -148,14 +148,14 @@ class Acker(Service):
         try:
             await kind.settle()
         except RedisTrouble as error:
-            self._wait_after(kind.unsettled, error)
+            self._send_again_later(kind.unsettled, error)
         self._settled.send()
 
     async def _ack(self) -> None:
         done = self._done[:ACK_BATCH]
         await self._broker.ack(self._group, [job.entry_id for job in done], self._events_of(done))
         del self._done[: len(done)]
-        self._kinds[0].unsettled.answered([], "")
+        self._kinds[0].unsettled.note_answered([], "")
         if self._metrics is not None:
             self._metrics.jobs_done(done)
 
@@ -163,7 +163,7 @@ class Acker(Service):
         """Sends a few script calls at a time: none keeps the server busy for long, and the next one is there."""
         batches = cut_batches(moves.waiting)
         if self._event_writer is not None:
-            self._event_writer.write_started()  # the event active comes before the others of its job
+            self._event_writer.write_active()  # the event active comes before the others of its job
         answers = await asyncio.gather(*map(send, batches), return_exceptions=True)
         unanswered: list[T] = []
         refused: list[T] = []
@@ -182,7 +182,7 @@ class Acker(Service):
         moves.settle_first(sent, unanswered=unanswered, refused=refused, freed_bytes=freed_bytes)
         if troubles:
             raise troubles[0]
-        moves.answered(refused, refusal)
+        moves.note_answered(refused, refusal)
 
     async def _reschedule(self, failed: list[Rescheduled]) -> Settled:
         settled = await self._broker.reschedule(self._group, self._consumer, failed, self._events_max_len)
@@ -194,7 +194,7 @@ class Acker(Service):
     async def _bury(self, dead: list[Buried]) -> Settled:
         return await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead, self._events_max_len)
 
-    def _script_batch(self) -> int:
+    def _script_batch_size(self) -> int:
         """How many jobs one call acks: as many as cost about RESULT_BATCH_BYTES."""
         most = ACK_BATCH if self._result_ttl_ms else OUTCOME_BATCH
         costs = accumulate(
@@ -204,7 +204,7 @@ class Acker(Service):
         return max(1, bisect_right(list(costs), RESULT_BATCH_BYTES))
 
     async def _ack_by_script(self) -> None:
-        jobs = self._done_by_script[: self._script_batch()]
+        jobs = self._done_by_script[: self._script_batch_size()]
         events = self._events_of(jobs)
         if self._result_ttl_ms:
             ids = [job.entry_id for job in jobs]
@@ -217,13 +217,13 @@ class Acker(Service):
         else:
             await self._broker.ack_unique(self._group, [(job.entry_id, job.id) for job in jobs], events)
         del self._done_by_script[: len(jobs)]
-        self._kinds[1].unsettled.answered([], "")
+        self._kinds[1].unsettled.note_answered([], "")
         if self._metrics is not None:
             self._metrics.jobs_done(jobs)
 
     def _events_of(self, jobs: list[Delivery]) -> EventsOnSend | None:
         """The events that the broker writes right behind the ack of these jobs."""
-        return None if self._event_writer is None else partial(self._event_writer.completed, jobs)
+        return None if self._event_writer is None else partial(self._event_writer.completed_events, jobs)
 
     def _record_answers(self, jobs: list[T], settled: Settled) -> list[T]:
         """Records the metrics of each job by its own answer; returns the jobs that were refused."""
@@ -241,14 +241,14 @@ class Acker(Service):
                     self._metrics.record_all(records_of(job, is_moved=answer == MOVED))
         return [job for job, answer in each if answer == REFUSED] if REFUSED in settled.answers else []
 
-    def _wait_after(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:
+    def _send_again_later(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:
         """Has this kind sent again after a pause, and reports a missing group."""
         action = action_for(error)
         if action is ErrorAction.NO_GROUP:  # a worker that drains does not read, so no other part notices
             self._group_gone.send()
-            unsettled.failed(error, REGROUP_S)
+            unsettled.note_failed(error, REGROUP_S)
             return
-        unsettled.failed(error)
+        unsettled.note_failed(error)
 
 
 def cut_batches(jobs: Sequence[T]) -> list[list[T]]:

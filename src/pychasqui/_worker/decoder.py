@@ -12,7 +12,7 @@ from .._core.outcome import runs_allowed
 from .._redis.replies import Entry
 from .._wire.entry import ENVELOPE, NAME, decode_name, may_be_unique, read_fields
 from .._wire.envelope import decode_envelope, decode_job
-from .._wire.msgpack import decode_scanned, scan_of
+from .._wire.msgpack import decode_scanned, needed_scan
 from ..errors import DecodeError
 
 MAX_NAMES = 1000
@@ -54,7 +54,7 @@ class Decoder:
             return jobs
         for start in range(0, len(entries), ENTRIES_A_CHECK):
             if start and monotonic() >= ends_at:
-                jobs += (_put_off(entry_id, fields, deliveries) for entry_id, fields in entries[start:])
+                jobs += (_put_off_decoding(entry_id, fields, deliveries) for entry_id, fields in entries[start:])
                 break
             self._decode_some(entries[start : start + ENTRIES_A_CHECK], deliveries, ends_at, jobs)
         return jobs
@@ -68,11 +68,11 @@ class Decoder:
                     raw, raw_name, is_unique = fields[1], fields[3], False
                 else:
                     raw, raw_name, is_unique = read_fields(fields)
-                if len(raw) > small_bytes and self._is_not_for_now(raw, ends_at):
+                if len(raw) > small_bytes and self._is_for_later(raw, ends_at):
                     if len(raw) > self._max_payload_bytes:
                         self._on_rejected(entry_id, deliveries + 1, fields, "oversize_payload", f"{len(raw)} bytes")
                     else:
-                        jobs.append(_put_off(entry_id, fields, deliveries))
+                        jobs.append(_put_off_decoding(entry_id, fields, deliveries))
                     continue
                 envelope, data = decode_job(raw)
             except DecodeError as error:
@@ -103,7 +103,7 @@ class Decoder:
             else:
                 jobs.append(job)
 
-    def _is_not_for_now(self, raw: bytes, ends_at: float) -> bool:
+    def _is_for_later(self, raw: bytes, ends_at: float) -> bool:
         return len(raw) > min(LARGE_BYTES, self._max_payload_bytes) or monotonic() >= ends_at
 
     async def decode_late(self, job: Delivery) -> bool:
@@ -121,7 +121,7 @@ class Decoder:
                 self._on_rejected(job.entry_id, job.number, fields, "oversize_payload", f"{len(raw)} bytes")
                 return False
             envelope = decode_envelope(raw)
-            scan = scan_of(envelope.payload)
+            scan = needed_scan(envelope.payload)
             while scan is not None and not scan.advance(STEPS_A_TURN):  # noqa: ASYNC110  it waits for nothing
                 await asyncio.sleep(0)
             data = decode_scanned(envelope.payload)
@@ -151,7 +151,7 @@ class Decoder:
         return name
 
 
-def _put_off(entry_id: bytes, fields: list[Any], deliveries: int) -> Delivery:
+def _put_off_decoding(entry_id: bytes, fields: list[Any], deliveries: int) -> Delivery:
     """A delivery that decode_late() decodes when it is to start."""
     envelope = max((word for word in fields or () if isinstance(word, bytes)), key=len, default=b"")
     return Delivery(

@@ -30,7 +30,7 @@ def log_what_runs(
         consumer,
         len(running),
         "" if len(running) == 1 else "s",
-        names_of(running),
+        count_names(running),
         deadline_s,
         hint,
     )
@@ -38,7 +38,7 @@ def log_what_runs(
 
 def log_what_is_cut_off(consumer: str, running: Sequence[Delivery], *, why: str, fate: str) -> None:
     if running:
-        names = names_of(running)
+        names = count_names(running)
         log.warning("worker %s: %s and of its jobs %d still run (%s): %s", consumer, why, len(running), names, fate)
 
 
@@ -56,7 +56,7 @@ def fate_of_threads(lease_s: float) -> str:
     )
 
 
-def names_of(jobs: Sequence[Delivery]) -> str:
+def count_names(jobs: Sequence[Delivery]) -> str:
     """The most frequent names, each with its number."""
     names = Counter(job.name for job in jobs)
     shown = [f"{count} of {printable(name, 50)!r}" for name, count in names.most_common(NAMES_SHOWN)]

@@ -42,17 +42,17 @@ class EventWriter(Service):
         self._epoch_s = time.time() - monotonic()
         shared.drained.listen(self._write_drained)
 
-    def started(self, job: Delivery) -> None:
+    def note_started(self, job: Delivery) -> None:
         """Notes a job whose handler is about to be called; its event active follows."""
         self._started.append(job)  # hot: everything else is done once per batch
         if self._sleeper is not None:
             self.wake()
 
-    def completed(self, jobs: list[Delivery]) -> EventBatch:
+    def completed_events(self, jobs: list[Delivery]) -> EventBatch:
         """Returns the events of jobs that are done. The broker calls this as it sends the ack, and writes them then."""
         others: list[Event] = []
         if self._stores_results and any(job.result is None for job in jobs):
-            others = self._without_result([job for job in jobs if job.result is None])
+            others = self._events_without_result([job for job in jobs if job.result is None])
             jobs = [job for job in jobs if job.result is not None]
         completed: list[CompletedEvent] = []
         epoch_s = self._epoch_s
@@ -65,12 +65,12 @@ class EventWriter(Service):
             completed.append((job.id, job.name, job.attempt + 1, started, ended, duration_us))
         return EventBatch(self._max_len, self._see_written, others, completed, self._stores_results)
 
-    def _without_result(self, jobs: list[Delivery]) -> list[Event]:
+    def _events_without_result(self, jobs: list[Delivery]) -> list[Event]:
         """Returns the events of jobs whose result cannot be stored; they carry the reason, for callers that wait."""
         events: list[Event] = []
         for job in jobs:
             if not job.has_active_event:
-                events.append(self._active(job))
+                events.append(self._active_event(job))
             job.has_active_event = True
             duration_us = int((job.ended_at - job.started_at) * 1_000_000)
             at_ms, why = int((job.ended_at + self._epoch_s) * 1000), job.why_not_stored
@@ -79,7 +79,7 @@ class EventWriter(Service):
 
     def write(self, events: list[Event]) -> None:
         """Writes these events, behind the active events that are not written yet."""
-        self.write_started()
+        self.write_active()
         self._broker.write_events(EventBatch(self._max_len, self._see_written, events))
 
     def _write_drained(self) -> None:
@@ -93,11 +93,11 @@ class EventWriter(Service):
                 await self._sleep()
             await asyncio.sleep(GATHER_S)  # not _sleep(): jobs that start meanwhile must not end it
             if self._is_stopping:
-                self.write_started()
+                self.write_active()
             else:
-                self._write_running()
+                self._write_active_of_running()
 
-    def _write_running(self) -> None:
+    def _write_active_of_running(self) -> None:
         """Writes the active events of jobs that still run. A job that has just ended gets both events with its ack."""
         # hot: short jobs have nearly all ended by now, and writing both events at once costs half
         lately = max(0.0, monotonic() - SETTLED_IN_S)
@@ -105,7 +105,7 @@ class EventWriter(Service):
         self._started = [job for job in unwritten if job.ended_at > lately]
         self._write_active([job for job in unwritten if job.ended_at <= lately])
 
-    def write_started(self) -> None:
+    def write_active(self) -> None:
         """Writes all active events that are not written yet."""
         jobs, self._started = self._started, []
         self._write_active([job for job in jobs if not job.has_active_event])
@@ -114,9 +114,9 @@ class EventWriter(Service):
         for job in jobs:
             job.has_active_event = True
         if jobs:
-            self.write([self._active(job) for job in jobs])
+            self.write([self._active_event(job) for job in jobs])
 
-    def _active(self, job: Delivery) -> Event:
+    def _active_event(self, job: Delivery) -> Event:
         at_ms = int((job.started_at + self._epoch_s) * 1000)
         return active_event(job.id, job.name, job.attempt + 1, at_ms)
 

@@ -51,7 +51,7 @@ class FailureLog:
             if log.isEnabledFor(logging.DEBUG):
                 self._write(logging.DEBUG, job, failure, what_next % arguments)
             return False
-        self._begin(kind, job, failure)
+        self._begin_counting(kind, job, failure)
         frames = "\n" + stack(failure.lines()[-MAX_FRAMES_SHOWN:]).rstrip() if failure.frames else ""
         self._write(logging.WARNING, job, failure, what_next % arguments, frames)
         return True
@@ -60,7 +60,7 @@ class FailureLog:
         runs, why = job.attempt + 1, describe(failure)
         log.log(level, "job %.100r (%.100r) failed in run %d, %s: %s%s", job.id, job.name, runs, what_next, why, frames)
 
-    def _begin(self, kind: FailureKind, job: Delivery, failure: Failure) -> None:
+    def _begin_counting(self, kind: FailureKind, job: Delivery, failure: Failure) -> None:
         if not self._repeats:
             self._call_later(PERIOD_S, self._sum_up_again)
         others = "failures of other kinds"

@@ -77,7 +77,7 @@ class FailureHandler:
                 job.entry_id,
                 job.number,
                 delay_ms,
-                next_run(job),
+                next_run_member(job),
                 job.id,
                 job.may_be_unique,
                 job.name,
@@ -132,7 +132,7 @@ def _random_below(bound: int) -> int:
     return int(random() * bound)
 
 
-def next_run(job: Delivery) -> bytes:
+def next_run_member(job: Delivery) -> bytes:
     """The member of the delayed set for a failed job: it has one attempt more."""
     attempt = min(job.attempt + 1, MAX_U32)  # deliveries count as attempts, and others may set their number
     return join_member(

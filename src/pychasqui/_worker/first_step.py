@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from .._core.delivery import Delivery
-from .job_context import HandlerExit, Steps, first_step, go_on
+from .job_context import HandlerExit, Steps, await_rest, first_step
 
 RunHandler = Callable[[Delivery], Awaitable[Any]]
 
@@ -24,9 +24,9 @@ class StartedJob(NamedTuple):
     steps: Steps | None  # None: it has ended by the error
     error: BaseException | None = None  # what its lane is to throw into it first
 
-    async def end(self) -> Any:
+    async def finish(self) -> Any:
         if self.steps is not None:
-            return await go_on(*self.steps, self.error)
+            return await await_rest(*self.steps, self.error)
         assert self.error is not None
         raise HandlerExit(self.error) if issubclass(type(self.error), GeneratorExit) else self.error
 

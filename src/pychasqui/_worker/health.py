@@ -16,7 +16,7 @@ from .shared import Shared
 
 
 class HealthCheck:
-    """look() reads what the parts know; it asks Redis for nothing."""
+    """check() reads what the parts know; it asks Redis for nothing."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class HealthCheck:
         self._event_writer = event_writer
         self._metrics = metrics
 
-    def look(self) -> WorkerHealth:
+    def check(self) -> WorkerHealth:
         return WorkerHealth(
             trouble=self._trouble(),
             concurrency=len(self._holdings.running),

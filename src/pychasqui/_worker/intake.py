@@ -85,7 +85,7 @@ class Intake:
     def start_fresh(self, entries: list[Entry]) -> None:
         """Take in what a read has brought, outside of any task: a job that is alone starts at once."""
         self._put_fresh(entries)
-        self._lanes.begin()  # without the recovery's lock: a handler may take long over its first step
+        self._lanes.start_lone_or_wake()  # without the recovery's lock: a handler may take long over its first step
 
     def take_fresh(self, entries: list[Entry]) -> None:
         """Take in what a read has brought, and wake the lanes."""
@@ -100,12 +100,12 @@ class Intake:
                 return
             if self._arrived is not None:
                 self._arrived.update(entry[0] for entry in entries)
-            if self._is_behind(entries) or self._adopted:
+            if self._may_have_come_before(entries) or self._adopted:
                 known = self._holdings.held().keys() | self._adopted
                 entries = [entry for entry in entries if entry[0] not in known]
             self._lanes.put(self._decoder.decode(entries, 0))
 
-    def _is_behind(self, entries: list[Entry]) -> bool:
+    def _may_have_come_before(self, entries: list[Entry]) -> bool:
         """Whether what is read as new may have come before: a group hands entries out in their order, once."""
         if not entries:
             return False
@@ -130,7 +130,7 @@ class Intake:
                 self._arrived.update(entry.id for entry in claimed)
             held = self._holdings.held().keys() | self._adopted
             # What an earlier run here still goes on with comes when that run has ended: its outcome will not count.
-            self._offer([entry for entry in claimed if entry.id not in held])
+            self._offer_to_lanes([entry for entry in claimed if entry.id not in held])
 
     @contextmanager
     def noting_arrivals(self) -> Iterator[set[bytes]]:
@@ -150,14 +150,14 @@ class Intake:
             lost = [entry for entry in page if entry.id not in held and entry.id not in known]
             self._adopted.update(entry.id for entry in lost)
             # By its present delivery an orphan was not started, so that one does not count.
-            self._offer([entry._replace(deliveries=entry.deliveries - 1) for entry in lost])
+            self._offer_to_lanes([entry._replace(deliveries=entry.deliveries - 1) for entry in lost])
             return lost
 
-    def _offer(self, claimed: list[Claimed]) -> None:
+    def _offer_to_lanes(self, claimed: list[Claimed]) -> None:
         if not claimed:
             return
         self._last_id = max(self._last_id, *(entry_order(entry.id) for entry in claimed))
-        self._prefetch.measure_entries(len(claimed), sum(map(_size, claimed)))
+        self._prefetch.measure_entries(len(claimed), sum(map(_entry_bytes, claimed)))
         for entry in claimed:
             if entry.fields is not None:
                 self._lanes.offer(self._decoder.decode([[entry.id, entry.fields]], entry.deliveries))
@@ -183,5 +183,5 @@ class Intake:
         return stale
 
 
-def _size(entry: Claimed) -> int:
+def _entry_bytes(entry: Claimed) -> int:
     return sum(map(len, entry.fields)) if entry.fields is not None else 0

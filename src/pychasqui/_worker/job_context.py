@@ -43,7 +43,7 @@ async def as_coroutine(awaitable: Awaitable[Any]) -> Any:
 
 
 @types.coroutine
-def go_on(
+def await_rest(
     run: Callable[..., Any], rest: Coroutine[Any, Any, Any], waits_for: Any, error: BaseException | None = None
 ) -> Generator[Any, Any, Any]:
     """Await the rest of what has taken its first step: it waits for something, or an error is to be thrown into it."""

@@ -35,11 +35,11 @@ class JobReporter:
         self._loop = asyncio.get_running_loop()
 
     def progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> AlreadyDone:
-        self._in_loop(self._send_progress, job_id, job_name, percent, extras)
+        self._call_in_loop(self._send_progress, job_id, job_name, percent, extras)
         return AlreadyDone()
 
     def log(self, job_id: str, line: str) -> AlreadyDone:
-        self._in_loop(self._broker.add_log_line, job_id, cut_line(line), MAX_LINES, self._kept_ms, _report)
+        self._call_in_loop(self._broker.add_log_line, job_id, cut_line(line), MAX_LINES, self._kept_ms, _report)
         return AlreadyDone()
 
     def _send_progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> None:
@@ -47,7 +47,7 @@ class JobReporter:
         if self._emit is not None:
             self._emit([progress_event(job_id, job_name, percent, extras)])
 
-    def _in_loop(self, function: Callable[..., None], *arguments: Any) -> None:
+    def _call_in_loop(self, function: Callable[..., None], *arguments: Any) -> None:
         assert self._loop is not None
         try:
             is_here = asyncio.get_running_loop() is self._loop

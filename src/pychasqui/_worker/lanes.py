@@ -21,7 +21,7 @@ from .._core.clock import lease_clock
 from .._core.delivery import Delivery
 from .._core.limits import TURN_S
 from .first_step import RunHandler, StartedJob, take_first_step
-from .job_context import HandlerExit, as_coroutine, go_on
+from .job_context import HandlerExit, as_coroutine, await_rest
 from .shared import Shared
 from .task_ends import cancel_tasks
 
@@ -83,10 +83,10 @@ class Lanes:
         self.wake()
 
     def put(self, jobs: list[Delivery]) -> None:
-        """offer() in two steps: begin() or wake() must follow."""
+        """offer() in two steps: start_lone_or_wake() or wake() must follow."""
         self._inbox.extend(jobs)
 
-    def begin(self) -> None:
+    def start_lone_or_wake(self) -> None:
         """wake() for a caller outside of any task: a job that is alone starts here and now."""
         # hot: that is a turn of the loop earlier, 15 us on an idle machine
         now, idle = monotonic(), self._idle
@@ -147,7 +147,7 @@ class Lanes:
         """Start jobs again: the lease was over and has begun again."""
         self._next_turn()
 
-    def lose(self, ids: set[bytes]) -> bool:
+    def forget_lost(self, ids: set[bytes]) -> bool:
         """Forget jobs that another worker has by now. One that runs goes on, and its outcome does not count.
 
         Returns whether any of them was still here.
@@ -157,7 +157,7 @@ class Lanes:
         self._lost_undecoded |= {job.entry_id for job in running if not job.is_decoded and job.entry_id in ids}
         for job in [job for job in self._inbox if job.entry_id in ids]:
             self._inbox.remove(job)  # one by one: the heartbeat's thread must see the others all the time
-        self._see_room()
+        self._signal_room()
         return were_here
 
     def take_unstarted(self, keep: int = 0) -> list[Delivery]:
@@ -203,7 +203,7 @@ class Lanes:
                         self._wake_others()
                         is_to_run, now = await self._finish_decoding(job), monotonic()
                         if not is_to_run or not self._is_still_to_start(job, now):
-                            self._leave(number)
+                            self._drop_job(number)
                             continue
                     job.started_at = now
                     if on_start is not None:
@@ -224,15 +224,15 @@ class Lanes:
                             raise HandlerExit(own) from None
                         else:
                             self._wake_others()
-                            result = await go_on(run, rest, waits_for)
+                            result = await await_rest(run, rest, waits_for)
                     else:
-                        ending, begun = begun.end(), None
+                        ending, begun = begun.finish(), None
                         result = await ending
                 except GeneratorExit:  # not the handler's: this lane is closed
                     raise
                 except BaseException as error:  # noqa: BLE001  a handler may raise anything, and only a signal ends us
                     now = job.ended_at = monotonic()
-                    self._end_badly(job, error)
+                    self._see_handler_error(job, error)
                 else:
                     # hot: 0.08 us; the end of this job is the beginning of the next, so one reading serves both
                     now = job.ended_at = monotonic()
@@ -242,7 +242,7 @@ class Lanes:
                 if len(inbox) == self._low_water:
                     self._room.send()
             job = run = awaitable = rest = waits_for = ending = result = None  # what has ended here must not live on
-            begun = await self._rest(number)
+            begun = await self._wait_for_job(number)
             now = monotonic()
 
     async def _finish_decoding(self, job: Delivery) -> bool:
@@ -264,7 +264,7 @@ class Lanes:
             return False
         return True
 
-    def _leave(self, number: int) -> None:
+    def _drop_job(self, number: int) -> None:
         """The lane's job does not run: it is settled already, waits again, or is another worker's."""
         self._running[number] = None
         self.finished += 1
@@ -304,13 +304,13 @@ class Lanes:
         if self._inbox and self._idle:
             self._wake(len(self._idle))
 
-    async def _rest(self, number: int) -> StartedJob | None:
+    async def _wait_for_job(self, number: int) -> StartedJob | None:
         """Until there is something to do; returns the job that has begun meanwhile."""
         if self._is_stopping:
             return None
         me = asyncio.get_running_loop().create_future()
         self._idle.append((number, me))
-        self._see_room()
+        self._signal_room()
         try:
             await me
         except asyncio.CancelledError as error:
@@ -323,7 +323,7 @@ class Lanes:
                 self._idle.remove((number, me))
         return self._begun.pop(number, None)
 
-    def _see_room(self) -> None:
+    def _signal_room(self) -> None:
         if not self._inbox:
             self._room.send()
             if len(self._idle) >= self._alive:
@@ -339,7 +339,7 @@ class Lanes:
         if not lane.cancelled() and (error := lane.exception()) is not None:
             self._on_death("lane", error)
 
-    def _end_badly(self, job: Delivery, error: BaseException) -> None:
+    def _see_handler_error(self, job: Delivery, error: BaseException) -> None:
         """A handler's own cancellation is a failure like another; that of a worker that stops ends the lane."""
         if type(error) is HandlerExit:
             error = error.error

@@ -157,7 +157,7 @@ class LeaseRenewal:
 
     def _lose(self, lost: set[bytes]) -> None:
         """Runs in the worker's loop. An entry that was lost by one delivery may have come back by another."""
-        if self._lanes.lose(lost):
+        if self._lanes.forget_lost(lost):
             self._may_have_orphans.set()
 
     async def _report_holdings(self, error: RedisTrouble) -> float:

@@ -16,8 +16,8 @@ from .signals import caught_signals
 class Lifecycle:
     """`await run()` until it is closed, or `async with` beside other things.
 
-    It lives once: _begin() -> _live() in a task of its own, until _stop_wanted -> ended. run() and `async with` raise
-    what kills it.
+    It lives once: _start_main() -> _run_until_stopped() in a task of its own -> ended. run() and `async with` raise the
+    error that ends it.
     """
 
     def __init__(self, kind: str, queue_name: str, connector: Connector) -> None:
@@ -56,7 +56,7 @@ class Lifecycle:
         """
         check_bool("handle_signals", handle_signals)
         with caught_signals(self._on_signal) if handle_signals else nullcontext():
-            main = self._begin()
+            main = self._start_main()
             try:
                 await asyncio.shield(main)
             except asyncio.CancelledError:
@@ -79,7 +79,7 @@ class Lifecycle:
             self._stop_wanted.set()
 
     async def __aenter__(self) -> Self:
-        main = self._begin()
+        main = self._start_main()
         assert self._started is not None
         await asyncio.wait({main, self._started}, return_when=asyncio.FIRST_COMPLETED)
         if main.done():
@@ -93,26 +93,26 @@ class Lifecycle:
         if self._main is not None and error is None:
             self._main.result()
 
-    def _begin(self) -> asyncio.Task[None]:
+    def _start_main(self) -> asyncio.Task[None]:
         if self._main is None:
             if self._is_closed:
                 raise Closed(f"{self._kind} of queue {self.queue_name!r} is closed; make a new one")
             self._started = asyncio.get_running_loop().create_future()
-            self._main = asyncio.create_task(self._live_and_die(), name=f"chasqui {self._kind} {self.queue_name}")
+            self._main = asyncio.create_task(self._run_main(), name=f"chasqui {self._kind} {self.queue_name}")
         elif self._main.done():
             raise Closed(f"{self._kind} of queue {self.queue_name!r} has ended; make a new one")
         return self._main
 
-    async def _live_and_die(self) -> None:
+    async def _run_main(self) -> None:
         try:
-            await self._live()
+            await self._run_until_stopped()
         finally:
             self._is_closed = True
             self._connector.leave()
         if self._death is not None:
             raise self._death
 
-    async def _live(self) -> None:
+    async def _run_until_stopped(self) -> None:
         """Start, call _has_started(), wait for _stop_wanted, and stop."""
         raise NotImplementedError
 

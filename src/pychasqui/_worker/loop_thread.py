@@ -32,7 +32,7 @@ class LoopThread:
     async def start(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._worker_loop = asyncio.get_running_loop()
         self._begun, self._ended = self._worker_loop.create_future(), self._worker_loop.create_future()
-        thread = threading.Thread(target=self._live, args=(run,), name=f"chasqui {self._title}", daemon=True)
+        thread = threading.Thread(target=self._run_thread, args=(run,), name=f"chasqui {self._title}", daemon=True)
         thread.start()
         self._thread = thread
         try:
@@ -67,7 +67,7 @@ class LoopThread:
         """For the thread: start() returns now."""
         self.call_in_worker_loop(self._see_begun)
 
-    def _live(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _run_thread(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         death: BaseException | None = None
         try:
             with asyncio.Runner() as runner, suppress(asyncio.CancelledError):

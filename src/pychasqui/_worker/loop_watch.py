@@ -34,16 +34,16 @@ class LoopWatch:
 
     async def run(self) -> None:
         while True:
-            self._ask()
+            self._ask_for_sign()
             await asyncio.sleep(LOOK_EVERY_S)
-            self._report()
+            self._report_blockage()
 
-    def _ask(self) -> None:
+    def _ask_for_sign(self) -> None:
         if self._asked_at is None:
             self._asked_at = monotonic()
-            self._call_in_worker_loop(self._hear)
+            self._call_in_worker_loop(self._note_sign_of_life)
 
-    def _hear(self) -> None:
+    def _note_sign_of_life(self) -> None:
         """Runs in the worker's loop: it turns."""
         if self._asked_at is not None:
             self.lag_s = monotonic() - self._asked_at
@@ -51,7 +51,7 @@ class LoopWatch:
             log.warning("the event loop of worker %s turns again after %.1f s", self._consumer, self.lag_s)
         self._is_blocked, self._asked_at = False, None
 
-    def _report(self) -> None:
+    def _report_blockage(self) -> None:
         """Once a blockage: for how long, which jobs may be to blame, and where the loop's thread stands."""
         asked_at = self._asked_at
         silent_s = 0.0 if asked_at is None else monotonic() - asked_at

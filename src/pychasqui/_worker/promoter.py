@@ -92,12 +92,12 @@ class PromoterService(LeaderService):
             self._refusals.pause_after(ReplyError(done.refusal))
         else:
             self._refusals.end()
-        wait_s = self._plan(done, now, was_expected=was_expected, hears=hears)
+        wait_s = self._next_look_s(done, now, was_expected=was_expected, hears=hears)
         if self._record is not None:
-            await self._report(self._record, done)
+            await self._record_tick(self._record, done)
         return wait_s
 
-    def _plan(self, done: Promotion, now: float, *, was_expected: bool, hears: bool) -> float:
+    def _next_look_s(self, done: Promotion, now: float, *, was_expected: bool, hears: bool) -> float:
         """When to look again."""
         if done.set_aside:
             self.set_aside += done.set_aside
@@ -114,7 +114,7 @@ class PromoterService(LeaderService):
             return min(ALERT_EVERY_S, self._every_s)
         return min(self._every_s, self._rest_s) if done.next_due_ms >= 0 else self._rest_s
 
-    async def _report(self, record: Callable[[Record], None], done: Promotion) -> None:
+    async def _record_tick(self, record: Callable[[Record], None], done: Promotion) -> None:
         """Record how it went. How much is still delayed is asked only for this."""
         depth, lag_ms = await self._broker.count_delayed()
         record(PromoterTick(done.promoted, depth, lag_ms))

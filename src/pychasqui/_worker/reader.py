@@ -160,7 +160,7 @@ class Reader(Service):
             try:
                 if self._pending.may_exist and await self._pending.take_in(count):
                     continue
-                came, has_backlog = await self._read(count, None if has_backlog else self._block_ms)
+                came, has_backlog = await self._read_batches(count, None if has_backlog else self._block_ms)
             except RedisTrouble as error:
                 await self._recover(error)
                 continue
@@ -190,7 +190,7 @@ class Reader(Service):
         """Hand back what waits here for longer than it should, because the handler has become slower."""
         await self._releaser.release_unstarted(keep=self._prefetch.count_to_keep())
 
-    async def _read(self, count: int, block_ms: int | None) -> tuple[int, bool]:
+    async def _read_batches(self, count: int, block_ms: int | None) -> tuple[int, bool]:
         """One read, and more of them for as long as each is full and there is room for another.
 
         Returns how many entries came, and whether the last read brought all that it asked for.
@@ -203,7 +203,7 @@ class Reader(Service):
                 if block_ms is None:
                     return 0, False
                 count = min(count, self._prefetch.count_within_bytes())
-            reading = await self._ask(count, block_ms)
+            reading = await self._send_read(count, block_ms)
             while True:
                 entries = await reading
                 self._outage.end()
@@ -215,17 +215,17 @@ class Reader(Service):
                 self._prefetch.measure_entries(len(entries), reading.reply_bytes)
                 count = self._room_behind(len(entries))
                 if count:  # hot: the server fetches the next batch while this one is decoded and run
-                    reading = await self._ask(count, None)
+                    reading = await self._send_read(count, None)
                 self._intake.take_fresh(entries)
                 if not count:
                     return came, True
 
-    def _ask(self, count: int, block_ms: int | None) -> Awaitable[Reading]:
+    def _send_read(self, count: int, block_ms: int | None) -> Awaitable[Reading]:
         small = max(count, WORTH_READING)
-        request = ReadRequest(count, block_ms, self._max_reply_bytes, self._arrive_now, small)
+        request = ReadRequest(count, block_ms, self._max_reply_bytes, self._take_small_batch, small)
         return self._broker.read(self._group, self._consumer, request)
 
-    def _arrive_now(self, entries: list[Entry], reply_bytes: int) -> None:
+    def _take_small_batch(self, entries: list[Entry], reply_bytes: int) -> None:
         """As soon as the reply is read, outside of any task."""
         self._intake.start_fresh(entries)
         self._prefetch.measure_entries(len(entries), reply_bytes)  # hot: behind what a job that is alone waits for

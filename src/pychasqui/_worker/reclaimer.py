@@ -90,7 +90,7 @@ class Reclaimer(Service):
         now_ms = await self._broker.now_ms()
         me = self._consumer.encode()
         watched = leases.keys() | holders.keys() if sweeps or self._suspects else set(holders)
-        self._suspects = over_leases(watched - {me}, leases, now_ms, self._suspects, clock.monotonic())
+        self._suspects = expired_leases(watched - {me}, leases, now_ms, self._suspects, clock.monotonic())
         self._judge_suspects(now_ms, can_trust=self._leases_can_be_trusted(leases.get(me, now_ms), now_ms))
         if holders.keys() - leases.keys():
             self._sources[LEASELESS] = None
@@ -143,7 +143,7 @@ class Reclaimer(Service):
         return taken
 
 
-def over_leases(
+def expired_leases(
     holders: Iterable[bytes],
     leases: Mapping[bytes, float],
     now_ms: int,

@@ -73,20 +73,20 @@ class SchedulerService(LeaderService):
         """Fire what is due; returns how long to wait for the next look."""
         self._next_due = float("inf")
         asked_at = clock.monotonic()
-        due = await self._repeats.due(self._holder, self._lease_ms, self._batch)
+        due = await self._repeats.list_due(self._holder, self._lease_ms, self._batch)
         self._see_lead(due.other)
         if due.other is not None:
             return until_free_s(due.next_due_ms, self._tick_s)
         soonest, has_moved = float("inf"), False
-        for fires in in_calls(self._decide(due)):
+        for fires in gather_calls(self._decide_all(due)):
             if fires is None:
                 await asyncio.sleep(0)
             elif isinstance(fires, tuple):
-                await self._set_aside(*fires, due.now_ms)
+                await self._bury(*fires, due.now_ms)
             else:
                 moved = await self._repeats.fire(fires)
                 has_moved = has_moved or any(moved)
-                self._count(fires, moved)
+                self._record_fires(fires, moved)
                 soonest = min([soonest, *(one.next_ms for one in fires if one.next_ms is not None)])
         if due.next_due_ms >= 0:
             soonest = min(soonest, due.now_ms + due.next_due_ms)
@@ -97,15 +97,15 @@ class SchedulerService(LeaderService):
         self._next_due = min(self._next_due, next_due)
         return self._tick_s
 
-    def _decide(self, due: Due) -> Iterator[Fires | tuple[DueSpec, str]]:
+    def _decide_all(self, due: Due) -> Iterator[Fires | tuple[DueSpec, str]]:
         """What to do about each; for one that cannot be fired, what is wrong with it."""
         for one in due.specs:
             try:
-                yield from _plan(one, due.now_ms, self._grace_ms, self._see_missed)
+                yield from _plan_spec(one, due.now_ms, self._grace_ms, self._see_missed)
             except DecodeError as error:
                 yield (one, f"repeatable {one.key[:200]!r}: {error}"[:500])
 
-    def _count(self, fires: list[Fires], moved: list[bool]) -> None:
+    def _record_fires(self, fires: list[Fires], moved: list[bool]) -> None:
         for one, was_fired in zip(fires, moved, strict=True):
             if not was_fired:
                 log.debug("repeatable %.200r is not what was decided about any more: it is not fired", one.due.key)
@@ -115,7 +115,7 @@ class SchedulerService(LeaderService):
     def _see_missed(self) -> None:
         self.missed += 1
 
-    async def _set_aside(self, due: DueSpec, detail: str, now_ms: int) -> None:
+    async def _bury(self, due: DueSpec, detail: str, now_ms: int) -> None:
         refusal = await self._repeats.bury_repeatable(due, detail, now_ms)
         if refusal:
             log.error("a repeatable cannot be fired, nor be a dead letter (%.200r): %.300r", refusal, detail)
@@ -124,7 +124,7 @@ class SchedulerService(LeaderService):
             log.error("a repeatable cannot be fired and is in the dead letters now: %.300r", detail)
 
 
-def _plan(due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[], None]) -> Iterator[Fires]:
+def _plan_spec(due: DueSpec, now_ms: int, grace_ms: int, on_missed: Callable[[], None]) -> Iterator[Fires]:
     """What to fire: one decision, or several that follow each other if it has many jobs or large ones.
 
     What is in time may as well follow in the next tick; of what was missed, the policy would then begin from the start.
@@ -176,7 +176,7 @@ def _log_missed(key: str, score_ms: int, made_up: int, given_up: int) -> None:
         )
 
 
-def in_calls(
+def gather_calls(
     decisions: Iterator[Fires | tuple[DueSpec, str]],
 ) -> Iterator[list[Fires] | tuple[DueSpec, str] | None]:
     """Gathers fires into calls of a bounded size; passes the others on as they come.

@@ -64,7 +64,7 @@ class Holdings:
         the places are copied in that order, and a job that moves meanwhile is in one of the copies.
         """
         held = {job.entry_id: job.number for job in (*self.inbox.copy(), *self.running_jobs())}
-        held.update(self.unsettled.held())
+        held.update(self.unsettled.deliveries_by_entry())
         return held
 
 

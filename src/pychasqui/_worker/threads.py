@@ -72,9 +72,9 @@ class Threads:
         self._inbox.clear()
         while self._parked:
             self._parked.pop().release()
-        atexit.unregister(self._finish_calls)
+        atexit.unregister(self._await_running_calls)
         if any(thread.is_alive() for thread in self._threads):
-            atexit.register(self._finish_calls)
+            atexit.register(self._await_running_calls)
 
     def _wake_one(self) -> None:
         """Wake a parked thread, or start one. The loop calls it, and so do threads."""
@@ -84,29 +84,29 @@ class Threads:
             self._parked.pop().release()
         except IndexError:
             with self._starting:
-                if len(self._threads) == self._most or self._is_closed or not self._starts_thread():
+                if len(self._threads) == self._most or self._is_closed or not self._try_start_thread():
                     self._is_waking = False  # a busy thread looks into the inbox when its call ends
 
-    def _starts_thread(self) -> bool:
-        # A daemon, so that a worker that was never closed does not keep the process alive; see _finish_calls().
+    def _try_start_thread(self) -> bool:
+        # A daemon, so that a worker that was never closed does not keep the process alive; see _await_running_calls().
         name = f"chasqui-lane_{len(self._threads)}"
-        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        thread = threading.Thread(target=self._run_calls, name=name, daemon=True)
         try:
             thread.start()
         except RuntimeError:  # the system has none left
             return False
         self._threads.append(thread)
         if len(self._threads) == 1:
-            atexit.register(self._finish_calls)
+            atexit.register(self._await_running_calls)
         return True
 
-    def _finish_calls(self) -> None:
+    def _await_running_calls(self) -> None:
         """The interpreter exits: let running calls end first, as non-daemon threads would."""
         self.close()
         for thread in self._threads:
             thread.join()
 
-    def _work(self) -> None:
+    def _run_calls(self) -> None:
         parking, inbox, ended = threading.Lock(), self._inbox, self._ended
         parking.acquire()
         self._is_waking = False
@@ -120,23 +120,23 @@ class Threads:
                 continue
             if not inbox:
                 if ended:  # held back by threads that saw this call in the inbox; it may block
-                    self._ask_for_report()
+                    self._schedule_delivery()
             elif not self._is_waking:
                 self._wake_one()
             if not call.is_off:
                 started_at = monotonic()
-                call.outcome = call.context.run(self._outcome_of, call.job)
+                call.outcome = call.context.run(self._call_handler, call.job)
                 ended.append(call)
                 if not inbox or monotonic() - started_at > LONG_CALL_S:
-                    self._ask_for_report()
+                    self._schedule_delivery()
             del call
 
-    def _ask_for_report(self) -> None:
+    def _schedule_delivery(self) -> None:
         if not self._report_is_due:
             self._report_is_due = True
             assert self._loop is not None
             with suppress(RuntimeError):  # the loop is closed, nobody waits any more
-                self._loop.call_soon_threadsafe(self._report)
+                self._loop.call_soon_threadsafe(self._deliver_outcomes)
 
     def _park(self, parking: threading.Lock) -> None:
         """Block until woken. A call that came between the look into the inbox and the parking is seen here."""
@@ -148,7 +148,7 @@ class Threads:
         parking.acquire()
         self._is_waking = False
 
-    def _report(self) -> None:
+    def _deliver_outcomes(self) -> None:
         """Runs in the loop: hands all gathered outcomes to the lanes that wait for them."""
         self._report_is_due = False  # before the first look: what is added from here on brings a report of its own
         while self._ended:
@@ -156,7 +156,7 @@ class Threads:
             if not call.future.done():
                 call.future.set_result(call.outcome)
 
-    def _outcome_of(self, job: Job) -> Any:
+    def _call_handler(self, job: Job) -> Any:
         try:
             result = self._handler(job)
             if type(result) in (GeneratorType, AsyncGeneratorType) and not _is_awaitable(result):

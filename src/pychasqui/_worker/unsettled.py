@@ -45,7 +45,7 @@ class Unsettled(Generic[T]):
     def __len__(self) -> int:
         return len(self.waiting) + len(self.refused)
 
-    def held(self) -> list[T]:
+    def all_outcomes(self) -> list[T]:
         """Returns all outcomes. The heartbeat's thread calls it, too.
 
         A copy is one step, so an outcome that moves between the lists meanwhile is in at least one copy.
@@ -84,7 +84,7 @@ class Unsettled(Generic[T]):
             self.waiting += self.refused[:OUTCOME_BATCH]
             del self.refused[:OUTCOME_BATCH]
 
-    def answered(self, refused: list[T], refusal: str) -> None:
+    def note_answered(self, refused: list[T], refusal: str) -> None:
         """Notes that Redis has answered for each outcome of a batch; `refused` are no longer in `waiting`."""
         self._outage.end()
         self.is_refused, self._not_before = False, 0.0
@@ -93,7 +93,7 @@ class Unsettled(Generic[T]):
         elif not self.refused:
             self._refusals.end()
 
-    def failed(self, error: RedisTrouble, pause_s: float | None = None) -> None:
+    def note_failed(self, error: RedisTrouble, pause_s: float | None = None) -> None:
         """Notes that Redis has answered for no outcome of a batch; the next attempt follows after a pause."""
         if pause_s is None:
             pause_s = self._outage.pause_after(error)
@@ -120,9 +120,9 @@ class UnsettledOutcomes:
                 count += len(moves.waiting)
         return count
 
-    def held(self) -> dict[bytes, int]:
+    def deliveries_by_entry(self) -> dict[bytes, int]:
         """Returns the entry id of each outcome with its delivery number. The heartbeat's thread calls it, too."""
         held = {job.entry_id: job.number for job in (*self.done.waiting.copy(), *self.done_by_script.waiting.copy())}
-        held.update((job.entry_id, job.delivery) for job in self.failed.held())
-        held.update((job.entry_id, job.delivery) for job in self.dead.held())
+        held.update((job.entry_id, job.delivery) for job in self.failed.all_outcomes())
+        held.update((job.entry_id, job.delivery) for job in self.dead.all_outcomes())
         return held

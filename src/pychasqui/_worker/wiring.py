@@ -113,7 +113,7 @@ def build(
         tick_s=config.scheduler_tick_ms / 1000,
         record=record,
     )
-    event_writer = _event_writer(config, broker, shared)
+    event_writer = _make_event_writer(config, broker, shared)
     reporter = JobReporter(
         broker,
         kept_ms=config.stored_result_ttl_ms or defaults.RESULT_TTL_MS,
@@ -146,10 +146,11 @@ def build(
         on_exhausted=logs.bind_job_to_call(config.queue_name, failures.exhausted),
     )
     threads = None if is_async(config.handler) else Threads(config.handler, config.concurrency)
+    run_handler = _with_own_job(config.handler if threads is None else threads.run, reporter)
     lanes = Lanes(
-        _observed(config, connector, _given_jobs(config.handler if threads is None else threads.run, reporter)),
+        _with_tracing_and_logs(config, connector, run_handler),
         shared,
-        on_start=None if event_writer is None else event_writer.started,
+        on_start=None if event_writer is None else event_writer.note_started,
         on_done=acker.done,
         on_failed=logs.bind_job_to_call(config.queue_name, failures.failed),
         decode=decoder.decode_late,
@@ -242,13 +243,13 @@ def build(
     )
 
 
-def _event_writer(config: WorkerConfig, broker: Broker, shared: Shared) -> EventWriter | None:
+def _make_event_writer(config: WorkerConfig, broker: Broker, shared: Shared) -> EventWriter | None:
     if not config.events_max_len:
         return None
     return EventWriter(broker, shared, max_len=config.events_max_len, stores_results=config.stored_result_ttl_ms > 0)
 
 
-def _observed(config: WorkerConfig, connector: Connector, handler: RunHandler) -> RunHandler:
+def _with_tracing_and_logs(config: WorkerConfig, connector: Connector, handler: RunHandler) -> RunHandler:
     """The handler with a trace around it and its job known to its logs, each only if it is wanted."""
     tracing = find_tracing(config.tracing)
     if tracing is not None:
@@ -257,13 +258,13 @@ def _observed(config: WorkerConfig, connector: Connector, handler: RunHandler) -
     return logs.bind_job_to_context(config.queue_name, handler)
 
 
-def _given_jobs(handler: Callable[[Job], Awaitable[Any]], reporter: JobReporter) -> RunHandler:
+def _with_own_job(handler: Callable[[Job], Awaitable[Any]], reporter: JobReporter) -> RunHandler:
     """The handler, called with a Job of its own for each delivery."""
 
-    def run(delivery: Delivery) -> Awaitable[Any]:
+    def run_with_job(delivery: Delivery) -> Awaitable[Any]:
         own_id, name, data = delivery.id, delivery.name, delivery.data
         delivery.data = None
         attempt, created_at_ms = delivery.attempt, delivery.created_at_ms
         return handler(Job(own_id, name, data, attempt, created_at_ms, reporter, own_id, name, delivery.extras))
 
-    return run
+    return run_with_job

@@ -19,7 +19,7 @@ LIBRARIES = ("hiredis", "msgspec", "ulid-transform", "uvloop", "rich", "valkeyli
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def version(as_json: bool) -> None:
     """Show the versions of everything involved."""
-    facts = gather()
+    facts = gather_versions()
     if as_json:
         click.echo(json.dumps({"schema": 1, **facts}))
         return
@@ -27,7 +27,7 @@ def version(as_json: bool) -> None:
         click.echo(f"{name.replace('_', ' '):<15} {value or 'not installed'}")
 
 
-def gather() -> dict[str, str | None]:
+def gather_versions() -> dict[str, str | None]:
     """Returns the version of each part by name; None for a part that is not installed."""
     return {
         "pychasqui": __version__,

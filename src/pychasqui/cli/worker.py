@@ -42,7 +42,7 @@ def worker(target: str, loop_choice: str) -> None:
     SIGINT (Ctrl-C) or SIGTERM: the worker reads no more jobs, finishes those that run, and ends with exit code 0. A
     second signal makes it stop at once; jobs that it leaves unfinished are not lost.
     """
-    module_name, attribute_path = _split(target)
+    module_name, attribute_path = _split_target(target)
     loop = choose_loop(loop_choice)
     sys.path.insert(0, os.getcwd())
     found = find_attribute(import_module(module_name), attribute_path)
@@ -59,7 +59,7 @@ async def _run(target: str, found: Any, loop: Loop) -> None:
     await worker.run(handle_signals=True)
 
 
-def _split(target: str) -> tuple[str, str]:
+def _split_target(target: str) -> tuple[str, str]:
     module_name, colon, attribute_path = target.partition(":")
     if not colon or not all(part.isidentifier() for part in [*module_name.split("."), *attribute_path.split(".")]):
         raise click.BadParameter(f"{target!r} is not of the form module:attribute", param_hint="'MODULE:ATTRIBUTE'")

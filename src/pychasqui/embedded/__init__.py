@@ -66,9 +66,9 @@ def join(url: str) -> EmbeddedServer:
     if sys.platform == "win32":
         raise ServerNotFound("embedded:// needs unix sockets and file locks, which Windows lacks: use a redis:// URL")
     try:
-        folder = _prepare(folder)
+        folder = _prepare_folder(folder)
         socket_path = _socket_path(folder)
-        return _join(folder, socket_path)
+        return _join_folder(folder, socket_path)
     except OSError as error:
         raise RedisTrouble(f"the embedded server's folder {str(folder)!r} cannot be used: {error}") from error
 
@@ -137,7 +137,7 @@ def bundled_server() -> Path | None:
     return None
 
 
-def _prepare(folder: Path) -> Path:
+def _prepare_folder(folder: Path) -> Path:
     """Makes the folder private to this user; returns its real path."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _refuse_links_of_others(folder)
@@ -184,10 +184,10 @@ def _socket_path(folder: Path) -> Path:
     digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
     # Not in the TMPDIR of this process: every process must find the same path.
     short = Path("/tmp", f"chasqui-{os.geteuid()}-{digest}")  # noqa: S108
-    return _prepare(short) / "redis.sock"
+    return _prepare_folder(short) / "redis.sock"
 
 
-def _join(folder: Path, socket_path: Path) -> EmbeddedServer:
+def _join_folder(folder: Path, socket_path: Path) -> EmbeddedServer:
     from .supervisor import Files, try_lock  # not at the top: it needs fcntl, which Windows lacks
 
     files = Files(folder)
@@ -231,7 +231,7 @@ def _wait_until_answered(folder: Path, files: Files, socket_path: Path, deadline
 def _start_supervisor(folder: Path, files: Files, socket_path: Path, lock: int) -> None:
     """Starts the supervisor in a new session, so that Ctrl-C does not reach it; it inherits the lock."""
     binary = find_server()
-    _refuse_older(binary, folder)
+    _refuse_older_server(binary, folder)
     if files.log.exists():
         files.log.replace(files.log.with_suffix(".log.old"))
     linger_ms = os.environ.get(LINGER_NAMED_BY) or str(LINGER_MS)
@@ -250,7 +250,7 @@ def _start_supervisor(folder: Path, files: Files, socket_path: Path, lock: int) 
         )
 
 
-def _refuse_older(binary: Path, folder: Path) -> None:
+def _refuse_older_server(binary: Path, folder: Path) -> None:
     """Refuses Redis before 7 for data of a newer one: it would not find the data and start empty."""
     if not (folder / "appendonlydir").exists():
         return

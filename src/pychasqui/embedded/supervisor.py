@@ -57,10 +57,10 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
 
 def answers(socket_path: Path) -> bool:
     """Whether a server accepts commands there. A server that still loads its data does not."""
-    return _ask(socket_path, b"PING\r\n").startswith(b"+PONG")
+    return _send_command(socket_path, b"PING\r\n").startswith(b"+PONG")
 
 
-def _ask(socket_path: Path, command: bytes) -> bytes:
+def _send_command(socket_path: Path, command: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(1)
         try:
@@ -91,7 +91,7 @@ class Supervisor:
 
     def end_server(self) -> None:
         """Shuts the server down, so that it writes its data; kills it if it does not end."""
-        _ask(self._socket_path, b"SHUTDOWN\r\n")
+        _send_command(self._socket_path, b"SHUTDOWN\r\n")
         if not self._server_is_gone(SHUTDOWN_S):
             log_line("the server has not shut down in time and is killed")
             with contextlib.suppress(OSError, ValueError):

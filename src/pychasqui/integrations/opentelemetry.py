@@ -69,14 +69,14 @@ class OpenTelemetry:
 
     @contextmanager
     def sending(self, origin: SpanOrigin, sent_jobs: SentJobs) -> Iterator[bytes]:
-        span = self._start(origin, "send", SpanKind.PRODUCER, _sent_jobs_attributes(sent_jobs))
+        span = self._start_span(origin, "send", SpanKind.PRODUCER, _sent_jobs_attributes(sent_jobs))
         try:
-            yield self._extras(span)
+            yield self._span_extras(span)
         except (Exception, asyncio.CancelledError) as error:
             self._fail(span, error)
             raise
         finally:
-            self._end(span)
+            self._end_span(span)
 
     def processing(self, origin: SpanOrigin, handler: RunHandler) -> RunHandler:
         async def run(job: Delivery) -> Any:
@@ -89,18 +89,18 @@ class OpenTelemetry:
                 self._fail(span, error)
                 raise
             finally:
-                self._end(span)
+                self._end_span(span)
 
         return run
 
     def _start_run(self, origin: SpanOrigin, job: Delivery) -> Span:
-        sender = self._sender(job)
+        sender = self._sender_context(job)
         links = [] if sender is None or self._is_child else [Link(trace.get_current_span(sender).get_span_context())]
         # Without a sender the run starts a new trace: the context in which the worker was started is unrelated.
         parent = sender if sender is not None and self._is_child else Context()
-        return self._start(origin, "process", SpanKind.CONSUMER, _run_attributes(origin, job), parent, links)
+        return self._start_span(origin, "process", SpanKind.CONSUMER, _run_attributes(origin, job), parent, links)
 
-    def _start(
+    def _start_span(
         self,
         origin: SpanOrigin,
         operation: str,
@@ -118,7 +118,7 @@ class OpenTelemetry:
             self._log_once("a span could not be started; jobs go on without spans; this is logged once")
             return trace.INVALID_SPAN
 
-    def _extras(self, span: Span) -> bytes:
+    def _span_extras(self, span: Span) -> bytes:
         carrier: dict[str, str] = {}
         self._wire.inject(carrier, trace.set_span_in_context(span, Context()))
         if "traceparent" not in carrier:
@@ -127,7 +127,7 @@ class OpenTelemetry:
         more = {TRACE_STATE: state} if 0 < len(state) <= MAX_STATE_CHARS else {}
         return encode_extras(**{TRACE_PARENT: carrier["traceparent"]}, **more)
 
-    def _sender(self, job: Delivery) -> Context | None:
+    def _sender_context(self, job: Delivery) -> Context | None:
         """Returns the trace context in which the job was added; None if it has none, or an invalid one."""
         if not 0 < len(job.extras) <= MAX_EXTRAS_BYTES:
             return None
@@ -154,7 +154,7 @@ class OpenTelemetry:
         except BaseException:  # noqa: BLE001  a foreign __cause__ may raise anything
             self._log_once("the error of a job could not be added to its span; this is logged once")
 
-    def _end(self, span: Span) -> None:
+    def _end_span(self, span: Span) -> None:
         try:
             span.end()
         except BaseException:  # noqa: BLE001  a foreign processor may raise anything

@@ -25,7 +25,7 @@ from ... import Queue, __version__, embedded
 from ...errors import InvalidArgument, RedisTrouble
 from ..addresses import redis_url_option
 from ..exits import CommandFailure, ExitCode
-from .jobs import KINDS, conclusion, count_done, judge, kind_of
+from .jobs import KINDS, conclusion, count_done, kind_of, tally_outcomes
 from .process import WorkerProcess
 from .screen import Screen, print_table
 
@@ -86,7 +86,7 @@ async def _run(jobs: int, queue: Queue, url: str, folder: Path) -> None:
                     summary = await run.play()
             # The workers have ended: no job can run any more.
             dead = Counter([letter.data async for letter in queue.dlq.search()])
-            tally = judge(jobs, run.killed.runs, run.other.runs, dead)
+            tally = tally_outcomes(jobs, run.killed.runs, run.other.runs, dead)
         finally:
             with contextlib.suppress(RedisTrouble):
                 await queue.obliterate()
@@ -105,19 +105,19 @@ class DemoRun:
 
     async def play(self) -> str:
         """Returns a line that says how long it took."""
-        self._adding = asyncio.create_task(self._add())
+        self._adding = asyncio.create_task(self._add_jobs())
         try:
-            ended, half_s = await self._watch(self._jobs // 2)
+            ended, half_s = await self._show_until(self._jobs // 2)
             self.other, self.killed = sorted(self._workers, key=lambda worker: count_done([worker.runs]))
             self.killed.kill()
             self._screen.say(f"killed worker process {self.killed.number}; the other one takes over its jobs")
-            _, total_s = await self._watch(self._jobs)
+            _, total_s = await self._show_until(self._jobs)
         finally:
             self._adding.cancel()
         rate = f"{ended / half_s:,.0f} jobs a second"
         return f"{self._jobs:,} jobs took {total_s:.2f} s; up to the kill {ended:,} took {half_s:.2f} s: {rate}."
 
-    async def _add(self) -> None:
+    async def _add_jobs(self) -> None:
         for first in range(0, self._jobs, BULK_JOBS):
             numbers = range(first, min(first + BULK_JOBS, self._jobs))
             named = [(number, kind_of(number, self._jobs)) for number in numbers]
@@ -126,7 +126,7 @@ class DemoRun:
             )
             self._added = numbers.stop
 
-    async def _watch(self, goal: int) -> tuple[int, float]:
+    async def _show_until(self, goal: int) -> tuple[int, float]:
         """Shows the progress until `goal` jobs are done or dead and, if that is all, until Redis holds no other job.
 
         Returns how many have ended, and after how many seconds. Gives up if nothing changes for STUCK_S, or for EMPTY_S

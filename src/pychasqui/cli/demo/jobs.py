@@ -73,7 +73,7 @@ def outcome_of(planned_runs: int, ends: int, killed_runs: int, other_runs: int) 
     return "again" if surplus == 1 and killed_runs and other_runs else "repeated"
 
 
-def judge(jobs: int, killed: Runs, other: Runs, dead: Counter[int]) -> Counter[tuple[str, str]]:
+def tally_outcomes(jobs: int, killed: Runs, other: Runs, dead: Counter[int]) -> Counter[tuple[str, str]]:
     """Counts the jobs by kind and outcome, and under the kind "all". `dead` counts the dead letters of each job."""
     tally: Counter[tuple[str, str]] = Counter()
     for number in range(jobs):
