@@ -75,16 +75,16 @@ class Inspector:
         if state == "delayed":
             return await self._delayed_page(after, limit)
         if state == "active":
-            found = await self._broker().active(_check_after(after), limit)
+            found = await self._broker().active_page(_check_after(after), limit)
             return _page([_view_active(entry_id, held) for entry_id, held in found], limit, [one[0] for one in found])
-        read = self._broker().waiting if state == "waiting" else self._broker().dead
+        read = self._broker().waiting_page if state == "waiting" else self._broker().dead_page
         entries = await read(_check_after(after), limit)
         return _page([_view_entry(state, entry) for entry in entries], limit, [entry[0].decode() for entry in entries])
 
     async def _delayed_page(self, after: str, limit: int) -> Page:
         # By time and not by rank: jobs that become due between two pages leave at the front.
         due_ms, seen = map(int, _check_after(after).split("-")) if after != "" else (0, 0)
-        members = await self._broker().delayed(due_ms if after else None, seen, limit)
+        members = await self._broker().delayed_page(due_ms if after else None, seen, limit)
         jobs = [_view_delayed(member, due) for member, due in members]
         if len(members) < limit:
             return Page(jobs, None)
@@ -107,7 +107,7 @@ class Inspector:
         if entry is None:
             entry = _find_entry(await broker.delivered(SEARCHED), job_id)
         if entry is None:
-            entry = _find_entry(await broker.waiting("", SEARCHED), job_id)
+            entry = _find_entry(await broker.waiting_page("", SEARCHED), job_id)
         if entry is not None:
             held = await broker.pending_of(entry[0])
             return (
@@ -115,7 +115,7 @@ class Inspector:
                 if held is None
                 else _view_active(entry[0].decode(), held._replace(entry=entry))
             )
-        entry = _find_entry(await broker.dead("", SEARCHED), job_id)
+        entry = _find_entry(await broker.dead_page("", SEARCHED), job_id)
         return None if entry is None else _view_entry("dead", entry)
 
     async def whereabouts(self, job_id: str) -> str:
@@ -159,7 +159,7 @@ class Inspector:
 
     async def oldest_age_ms(self) -> int | None:
         """Returns how long the oldest job that is not done has been in the stream; None if there is none."""
-        found = await self._broker().oldest()
+        found = await self._broker().oldest_entry()
         if found is None:
             return None
         entry_id, now_ms = found

@@ -131,7 +131,7 @@ class Queue(OfficialNames):
         if wait_replicas:
             checks.check_int("wait_replicas", wait_replicas, 0)
         encoded = self._encoder.encode(name, data, job_id, options)
-        return await sender.arrived(sender.send_one(encoded, wait_replicas), encoded, name, data)
+        return await sender.await_added(sender.send_one(encoded, wait_replicas), encoded, name, data)
 
     async def add_bulk(self, jobs: Iterable[Mapping[str, Any]], *, wait_replicas: int = 0) -> list[Job]:
         """Adds many jobs, each a mapping of add()'s arguments. If one cannot be encoded, none is sent.

@@ -541,11 +541,11 @@ class TestReport:
 
     async def test_a_claim_from_before_the_report_is_not_started(self) -> None:
         bench = ReaderBench()
-        with bench.intake.expecting():
+        with bench.intake.expecting_entries():
             await bench.report()
             bench.intake.take_claimed([claimed(1)])
         assert bench.lanes.numbers == []
-        with bench.intake.expecting():
+        with bench.intake.expecting_entries():
             bench.intake.take_claimed([claimed(1)])
         assert bench.lanes.numbers == [1]
 
@@ -576,7 +576,7 @@ class TestReport:
         bench.redis.broker.meanwhile["rebuild_group"] = lambda *arguments: under_way(dict(arguments[-1]))
         reporting = asyncio.create_task(bench.report())
         await asked.wait()
-        with bench.intake.expecting():
+        with bench.intake.expecting_entries():
             bench.intake.take_claimed([claimed(1)])
             assert bench.lanes.numbers == []
             arrived.set()
@@ -764,7 +764,7 @@ class TestHeldEntries:
 
     async def test_a_claimed_or_adopted_entry_does_not_run_beside_itself(self) -> None:
         bench = ReaderBench()
-        with bench.intake.expecting():
+        with bench.intake.expecting_entries():
             bench.intake.take_claimed([claimed(5)])
         bench.redis.pages = [[claimed(7)]]
         await bench.orphans.adopt()

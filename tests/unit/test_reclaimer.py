@@ -101,7 +101,7 @@ class FakeIntake:
     def room_for_claims(self) -> int:
         return self.left
 
-    def expecting(self) -> AbstractContextManager[None]:
+    def expecting_entries(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def bounds(self) -> Bounds:

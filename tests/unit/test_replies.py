@@ -143,8 +143,8 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "letters": lambda broker: DlqBroker(broker, KEYS).page("-", "+", 10),
     "replay": lambda broker: DlqBroker(broker, KEYS).replay([("1-1", b"x", b"")]),
     "counts": lambda broker: InspectorBroker(broker, KEYS, "g").counts(),
-    "waiting": lambda broker: InspectorBroker(broker, KEYS, "g").waiting("", 10),
-    "active": lambda broker: InspectorBroker(broker, KEYS, "g").active("", 10),
+    "waiting": lambda broker: InspectorBroker(broker, KEYS, "g").waiting_page("", 10),
+    "active": lambda broker: InspectorBroker(broker, KEYS, "g").active_page("", 10),
     "workers": lambda broker: InspectorBroker(broker, KEYS, "g").workers(),
 }
 

@@ -24,7 +24,7 @@ from .replicas import ReplicatedAdder
 
 
 class Sender:
-    """send_one() with arrived() for one job, send_bulk() for a bulk -> close(), which waits for the adds in flight.
+    """send_one() with await_added() for one job, send_bulk() for a bulk -> close(), which waits for the adds in flight.
 
     waiting   a broker with its own connection for adds with wait_replicas: WAIT blocks the commands behind it
     record    records the metrics of added jobs; None if there is no sink
@@ -57,7 +57,7 @@ class Sender:
         self._bulks_done: asyncio.Future[None] | None = None
 
     def send_one(self, encoded: EncodedJob, wait_replicas: int = 0) -> Awaitable[str]:
-        """Sends one job to Redis and `wait_replicas` of its replicas; the caller must await arrived()."""
+        """Sends one job to Redis and `wait_replicas` of its replicas; the caller must await await_added()."""
         # hot: no coroutine is made before the job is written
         if self._tracing is not None:
             return self._send_traced(self._tracing, encoded, wait_replicas)
@@ -65,7 +65,7 @@ class Sender:
             return self._send_to_replicas(encoded.envelope, encoded, wait_replicas)
         return self._adder.add(self._loop, encoded.envelope, encoded.name, encoded.id, encoded.options)
 
-    async def arrived(self, sent: Awaitable[str], encoded: EncodedJob, name: str, data: Any) -> Job:
+    async def await_added(self, sent: Awaitable[str], encoded: EncodedJob, name: str, data: Any) -> Job:
         """Returns the job that was sent, once Redis has it."""
         try:
             answer = await sent

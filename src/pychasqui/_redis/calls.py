@@ -1,4 +1,4 @@
-"""Sends commands and scripts over one connection, about one queue. The brokers are made of this.
+"""Sends commands and scripts over one connection, about one queue. The brokers build on it.
 
 Nothing above `_redis/` sees a socket, a dialect or a raw reply.
 """
@@ -52,7 +52,7 @@ class RedisCalls:
         return max(0, self._connection.openings - 1)
 
     def set_timeout(self, timeout_s: float) -> None:
-        """How long each call from now on waits for its reply."""
+        """Sets how long each later call waits for its reply."""
         self._connection.set_timeout(timeout_s)
 
     async def close(self) -> None:
@@ -69,8 +69,11 @@ class RedisCalls:
         arguments: tuple[Any, ...],
         events: EventsOnSend | None = None,
     ) -> Any:
-        """Call a script. One that the server has lost is sent as text; after a refusal that proves that nothing has
-        happened it is called again, with growing pauses, until its time is up."""
+        """Calls a script. Sends its text if the server has lost it.
+
+        After a refusal that proves that nothing was executed it is called again, with growing pauses, until its time is
+        up.
+        """
         give_up_at, pause_s = self._connection.deadline(), 0.0
         while True:
             socket = await self._connection.ready(give_up_at)
@@ -114,7 +117,7 @@ class RedisCalls:
 
 
 def _read_hint(on_due: Callable[[float], None], message: bytes) -> None:
-    """Anybody may publish anything: what is no number is ignored."""
+    """Ignores a message that is no number: anybody may publish anything."""
     if len(message) < MAX_HINT_BYTES:
         with suppress(ValueError):
             on_due(float(message) / 1000)

@@ -1,4 +1,4 @@
-"""The broker's calls about delayed jobs: promote them, move them, and hear of the next one."""
+"""The broker's calls about delayed jobs: promote them, move them, and learn when the next one is due."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DelayedCalls(LeaseCalls):
         return read_count(depth), 0
 
     async def subscribe_to_due(self, on_due: Callable[[float], None]) -> bool:
-        """Have `on_due` called with the seconds until a job is due, if it is the next. False if this cannot be."""
+        """Has `on_due` called with the seconds until the next job is due. False if this connection cannot subscribe."""
         return await self.subscribe_to_hints(self._keys.due_channel, on_due)
 
     def publish_due(self, delay_ms: int) -> None:

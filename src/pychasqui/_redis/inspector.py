@@ -87,7 +87,7 @@ class InspectorBroker:
         summary = await self._unless_no_group("XPENDING", self._keys.stream, self._group)
         return read_pending_count(summary) if summary else 0
 
-    async def waiting(self, after: str, count: int) -> list[Entry]:
+    async def waiting_page(self, after: str, count: int) -> list[Entry]:
         """Entries that no worker has been given, behind the entry `after`."""
         last = await self._last_delivered()
         start = max(after or "0-0", last, key=read_entry_id)
@@ -95,7 +95,7 @@ class InspectorBroker:
             return []
         return read_range(await self._call("XRANGE", self._keys.stream, f"({start}", "+", "COUNT", count))
 
-    async def active(self, after: str, count: int) -> list[tuple[str, Pending]]:
+    async def active_page(self, after: str, count: int) -> list[tuple[str, Pending]]:
         """Entries that workers hold, behind the entry `after`."""
         if read_entry_id(after) == LAST_ID:
             return []
@@ -122,14 +122,14 @@ class InspectorBroker:
         last = await self._last_delivered()
         return read_range(await self._call("XRANGE", self._keys.stream, "-", last, "COUNT", count))
 
-    async def delayed(self, from_ms: int | None, offset: int, count: int) -> list[tuple[bytes, float]]:
+    async def delayed_page(self, from_ms: int | None, offset: int, count: int) -> list[tuple[bytes, float]]:
         """Members with the times at which they are due, from that time on, without the first `offset` of them."""
         start = "-inf" if from_ms is None else from_ms
         return read_scores(
             await self._call("ZRANGEBYSCORE", self._keys.delayed, start, "+inf", "WITHSCORES", "LIMIT", offset, count)
         )
 
-    async def dead(self, after: str, count: int) -> list[Entry]:
+    async def dead_page(self, after: str, count: int) -> list[Entry]:
         if read_entry_id(after) == LAST_ID:
             return []
         start = f"({after}" if after else "-"
@@ -155,7 +155,7 @@ class InspectorBroker:
         held = await self._unless_no_group("XPENDING", self._keys.stream, self._group, entry_id, entry_id, 1)
         return _pending(read_pending_entries(held)[0], None) if held else None
 
-    async def oldest(self) -> tuple[bytes, int] | None:
+    async def oldest_entry(self) -> tuple[bytes, int] | None:
         """The oldest entry that is not done, and the server's time in ms."""
         reply, now_ms = await asyncio.gather(
             self._call("XRANGE", self._keys.stream, "-", "+", "COUNT", 1), self._broker.now_ms()

@@ -1,4 +1,4 @@
-"""The broker's calls about the workers of a group: their leases, what they say of themselves, and the group itself.
+"""The broker's calls about the workers of a group: their leases, their records, and the group itself.
 
 A lease is an entry of a sorted set: the consumer's name, and the server's time in ms at which the lease ends.
 """
@@ -94,5 +94,5 @@ class LeaseCalls(RedisCalls):
         return names
 
     async def write_worker_record(self, consumer: str, record: bytes, kept_ms: int) -> None:
-        """Store what a worker says of itself. Sent twice it says the same."""
+        """Stores the record that describes a worker. Sent twice it stores the same."""
         await self.call("SET", self._keys.worker(consumer), record, "PX", kept_ms)

@@ -21,21 +21,21 @@ class PendingCalls(LeaseCalls):
     async def list_pending(
         self, group: str, consumer: str, after: bytes, last: bytes, count: int, bounds: Bounds
     ) -> list[Claimed]:
-        """A page of what is pending for this consumer, after an entry id; b"" for the first page."""
+        """Returns a page of entries that are pending for this consumer, after an entry id; b"" for the first page."""
         arguments = (group, consumer, _start(after), last, count, *bounds)
         return read_claimed(await self.run_script(scripts.LIST_PENDING, (self._keys.stream,), arguments))
 
     async def list_pending_ids(
         self, group: str, consumer: str, after: bytes, last: bytes, count: int
     ) -> list[tuple[bytes, int]]:
-        """A page of the ids of what is pending for this consumer, each with how often it was delivered."""
+        """Returns a page of the ids that are pending for this consumer, each with how often it was delivered."""
         page = await self.call("XPENDING", self._keys.stream, group, _start(after), last, count, consumer)
         return [(entry.entry_id, entry.deliveries) for entry in read_pending_entries(page)]
 
     async def take_over(
         self, group: str, consumer: str, dead: bytes, lease: float, min_idle_ms: int, count: int, bounds: Bounds
     ) -> list[Claimed] | None:
-        """Claim entries of a dead worker; None if its lease has moved, so that it lives after all."""
+        """Claims entries of a dead worker; None if its lease was renewed meanwhile, so that it lives."""
         keys = (self._keys.stream, self._keys.workers_of(group))
         arguments = (group, consumer, dead, repr(lease), min_idle_ms, count, *bounds)
         reply = await self.run_script(scripts.TAKE_OVER, keys, arguments)
@@ -69,5 +69,5 @@ class PendingCalls(LeaseCalls):
 
 
 def _start(after: bytes) -> bytes:
-    """The beginning of a range behind an entry."""
+    """Returns the start of a range that begins after an entry."""
     return b"(" + after if after else b"-"

@@ -21,12 +21,12 @@ class ReadRequest(NamedTuple):
 
 class Reading:
     """A read that is on its way; `await reading` returns its entries. The caller of a large batch asks for the next
-    one first, and then takes in what came."""
+    one before it takes in the entries."""
 
     __slots__ = ("_arrived", "_request", "_socket", "reply_bytes")
 
     def __init__(self, socket: Socket, request: ReadRequest) -> None:
-        self.reply_bytes = 0  # what the reply took on the line
+        self.reply_bytes = 0  # the size of the reply
         self._socket = socket
         self._request = request
         self._arrived: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()

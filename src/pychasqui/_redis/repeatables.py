@@ -87,7 +87,7 @@ class RepeatablesBroker:
     # Firing ---------------------------------------------------------------------------------------------------------
 
     async def list_due(self, holder: str, lease_ms: int, batch: int) -> Due:
-        """Lead for another while, and list what is due. Sending it again asks again."""
+        """Renews the leader's lease, and lists the repeatables that are due. Safe to send again."""
         keys = (self._keys.repeat, self._keys.scheduler_lease, self._keys.repeat_paused)
         arguments = (holder, lease_ms, batch, self._keys.prefix, MAX_LEADER_LEASE_MS, MAX_SPEC_BYTES, SPECS_BYTES)
         leads, now_ms, next_due_ms, *rest = await self._broker.run_script(scripts.DUE_REPEATABLES, keys, arguments)
@@ -168,7 +168,7 @@ class RepeatablesBroker:
         return list(found.values())[:limit]
 
     async def read(self, key: str) -> Stored | None:
-        """One of them; None if there is none of that key. One that is in both sets fires."""
+        """Returns the repeatable of this key, or None. One that is in both sets fires."""
         return await self._read_one(key, is_paused=False) or await self._read_one(key, is_paused=True)
 
     async def _read_one(self, key: str, *, is_paused: bool) -> Stored | None:

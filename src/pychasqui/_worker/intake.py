@@ -1,4 +1,4 @@
-"""The one door for entries: fresh ones from a read, claimed ones from other consumers, adopted orphans.
+"""Takes in every entry that reaches this worker: read as new, claimed from other consumers, or adopted as an orphan.
 
 An entry may come a second time while it is held here: in a page of orphans that was asked for before a read brought
 it, or as new, because the group was made again or Redis was restored from an older copy. A worker never runs an entry
@@ -24,7 +24,7 @@ from .shared import Shared
 
 
 class ReadSnapshot(NamedTuple):
-    """When entries were asked for, by what can make them another worker's before they come."""
+    """The state when entries were asked for. If it has changed when they come, they may belong to another worker."""
 
     lapses: int
     moment: int
@@ -68,8 +68,8 @@ class Intake:
         return bool(self._adopted)
 
     @contextmanager
-    def expecting(self) -> Iterator[None]:
-        """While entries are on their way to us: those that are found as orphans meanwhile must not come twice."""
+    def expecting_entries(self) -> Iterator[None]:
+        """Wraps a call that brings entries. Orphans that are found meanwhile are taken in only once."""
         if not self._expected:
             self._asked = self.snapshot()
         self._expected += 1
@@ -83,12 +83,12 @@ class Intake:
     # Fresh entries --------------------------------------------------------------------------------------------------
 
     def start_fresh(self, entries: list[Entry]) -> None:
-        """Take in what a read has brought, outside of any task: a job that is alone starts at once."""
+        """Takes in the entries of a read, outside of any task: a job that is alone starts at once."""
         self._put_fresh(entries)
         self._lanes.start_lone_or_wake()  # without the recovery's lock: a handler may take long over its first step
 
     def take_fresh(self, entries: list[Entry]) -> None:
-        """Take in what a read has brought, and wake the lanes."""
+        """Takes in the entries of a read, and wakes the lanes."""
         self._put_fresh(entries)
         self._lanes.wake()
 
@@ -106,7 +106,7 @@ class Intake:
             self._lanes.put(self._decoder.decode(entries, 0))
 
     def _may_have_come_before(self, entries: list[Entry]) -> bool:
-        """Whether what is read as new may have come before: a group hands entries out in their order, once."""
+        """Whether entries that are read as new may have come before. A group hands entries out in order, once."""
         if not entries:
             return False
         # hot: a comparison a batch, not one an entry
@@ -120,7 +120,7 @@ class Intake:
     # Claimed entries and orphans ------------------------------------------------------------------------------------
 
     def take_claimed(self, claimed: list[Claimed]) -> None:
-        """Take in entries that came otherwise than by a plain read, and start them."""
+        """Takes in entries that a script has claimed or read, and starts them."""
         if self._on_batch is not None and claimed:
             self._on_batch(ReaderBatch(len(claimed), sum(entry.deliveries > 0 for entry in claimed)))
         with self._recovery.lock:
@@ -129,12 +129,12 @@ class Intake:
             if self._arrived is not None:
                 self._arrived.update(entry.id for entry in claimed)
             held = self._holdings.held().keys() | self._adopted
-            # What an earlier run here still goes on with comes when that run has ended: its outcome will not count.
+            # An entry that an earlier run here still works on comes again when that run has ended, without an outcome.
             self._offer_to_lanes([entry for entry in claimed if entry.id not in held])
 
     @contextmanager
     def noting_arrivals(self) -> Iterator[set[bytes]]:
-        """The set gets the ids of all entries that arrive inside: they are no orphans."""
+        """Yields a set that collects the ids of all entries that arrive meanwhile: they are no orphans."""
         arrived = self._arrived = set()
         try:
             yield arrived
@@ -142,14 +142,14 @@ class Intake:
             self._arrived = None
 
     def adopt(self, page: list[Claimed], known: set[bytes], asked: ReadSnapshot) -> list[Claimed] | None:
-        """Take in and return those of a page of pending entries that are not known; None if the page is stale."""
+        """Takes in and returns the entries of a pending page that are not known; None if the page is stale."""
         with self._recovery.lock:
             if self._is_stale(asked):
                 return None
             held = self._holdings.held()
             lost = [entry for entry in page if entry.id not in held and entry.id not in known]
             self._adopted.update(entry.id for entry in lost)
-            # By its present delivery an orphan was not started, so that one does not count.
+            # An orphan was not started by its last delivery, so that delivery does not count.
             self._offer_to_lanes([entry._replace(deliveries=entry.deliveries - 1) for entry in lost])
             return lost
 
@@ -167,11 +167,11 @@ class Intake:
     # Staleness ------------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> ReadSnapshot:
-        """Taken before entries are asked for."""
+        """Returns the state to compare with when the entries come; taken before they are asked for."""
         return ReadSnapshot(self._lease.lapses, self._recovery.moment())
 
     def _is_stale(self, asked: ReadSnapshot) -> bool:
-        """Whether entries that were asked for may be another worker's by now; what is still ours is found as orphans.
+        """Whether other workers may have taken the entries that were asked for. Those still ours become orphans.
 
         Either the lease was over since then, as after a pause of the whole process, or this worker has reported what it
         holds, and they were not among it. The caller holds the recovery's lock.

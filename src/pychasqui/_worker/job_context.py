@@ -46,7 +46,7 @@ async def as_coroutine(awaitable: Awaitable[Any]) -> Any:
 def await_rest(
     run: Callable[..., Any], rest: Coroutine[Any, Any, Any], waits_for: Any, error: BaseException | None = None
 ) -> Generator[Any, Any, Any]:
-    """Await the rest of what has taken its first step: it waits for something, or an error is to be thrown into it."""
+    """Awaits the rest of a coroutine that has taken its first step; throws `error` into it first, if there is one."""
     is_closed = False
     try:
         while True:

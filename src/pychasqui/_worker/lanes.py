@@ -2,9 +2,9 @@
 
 The lanes are tasks that live as long as the worker; a job gets no task of its own. Handlers that never await would
 keep the event loop for as long as the inbox holds jobs, so the lanes share a time slice: once it is used up they let
-the loop turn, and the next turn brings the next slice. Nothing is started while the worker's lease is over: the job
-may be another worker's by then. A job that comes alone does not wait for its lane to wake up: its first step is taken
-where it arrives, in the lane's name, and the lane goes on from there.
+the loop turn, and the next turn brings the next slice. Nothing is started while the worker's lease is over, because
+another worker may have taken the job. A job that comes alone does not wait for its lane to wake up: its first step is
+taken where it arrives, in the lane's name, and the lane goes on from there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .job_context import HandlerExit, as_coroutine, await_rest
 from .shared import Shared
 from .task_ends import cancel_tasks
 
-CLEANUP_S = 5.0  # for which a handler that is cancelled may go on, to roll back what it has begun
+CLEANUP_S = 5.0  # how long a cancelled handler may take to roll back its work
 LAST_CLEANUP_S = 0.5
 
 
@@ -87,7 +87,7 @@ class Lanes:
         self._inbox.extend(jobs)
 
     def start_lone_or_wake(self) -> None:
-        """wake() for a caller outside of any task: a job that is alone starts here and now."""
+        """Starts a job that is alone here and now; wakes the lanes for others. Called outside of any task."""
         # hot: that is a turn of the loop earlier, 15 us on an idle machine
         now, idle = monotonic(), self._idle
         inbox = self._inbox
@@ -144,11 +144,11 @@ class Lanes:
         return task in self._tasks
 
     def resume(self) -> None:
-        """Start jobs again: the lease was over and has begun again."""
+        """Starts jobs again after the lease was over."""
         self._next_turn()
 
     def forget_lost(self, ids: set[bytes]) -> bool:
-        """Forget jobs that another worker has by now. One that runs goes on, and its outcome does not count.
+        """Forgets jobs that another worker has taken. One that runs goes on, and its outcome does not count.
 
         Returns whether any of them was still here.
         """
@@ -161,11 +161,11 @@ class Lanes:
         return were_here
 
     def take_unstarted(self, keep: int = 0) -> list[Delivery]:
-        """Take all but the first `keep` jobs out of the inbox, for other workers to run them."""
+        """Takes all but the first `keep` jobs out of the inbox, so that other workers can run them."""
         return [self._inbox.pop() for _ in range(len(self._inbox) - keep)][::-1]
 
     async def drain(self) -> None:
-        """Wait until every job that was offered has run."""
+        """Waits until every job that was offered has run."""
         while self._alive and (self._inbox or len(self._idle) < self._alive):
             self._drained = asyncio.get_running_loop().create_future()
             await self._drained
@@ -255,7 +255,7 @@ class Lanes:
                 # A cancellation that the handler before it has left behind: the job has nothing to do with it.
 
     def _is_still_to_start(self, job: Delivery, now: float) -> bool:
-        """After its decoding, which may take many turns: whether the job is still ours, and the lease is not over."""
+        """Whether the job is still ours and the lease holds, after its decoding, which may take many turns."""
         if job.entry_id in self._lost_undecoded:
             self._lost_undecoded.discard(job.entry_id)
             return False
@@ -305,7 +305,7 @@ class Lanes:
             self._wake(len(self._idle))
 
     async def _wait_for_job(self, number: int) -> StartedJob | None:
-        """Until there is something to do; returns the job that has begun meanwhile."""
+        """Waits until there is something to do; returns a job that was started here meanwhile."""
         if self._is_stopping:
             return None
         me = asyncio.get_running_loop().create_future()

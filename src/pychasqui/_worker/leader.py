@@ -107,7 +107,7 @@ class LeaderService(Service):
         return float("inf") if self._outage.is_on else self._next_due
 
     def _see_lead(self, other: OtherLeader | None) -> None:
-        """Who leads, and whether that one does what it should."""
+        """Notes which process leads, and whether it moves what is due."""
         self._leads = other is None
         if self._leads != self._logged_lead:
             self._logged_lead = self._leads

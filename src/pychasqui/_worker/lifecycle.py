@@ -65,7 +65,7 @@ class Lifecycle:
                 raise
 
     async def close(self) -> None:
-        """Take on nothing more, finish what is under way, and let go of everything. Safe twice."""
+        """Takes on nothing more, finishes what is under way, and closes all connections. Safe to call twice."""
         self._is_closed = True
         if self._main is not None:
             self._stop_wanted.set()
@@ -73,7 +73,7 @@ class Lifecycle:
                 await asyncio.wait({self._main})
 
     def shutdown(self) -> None:
-        """close(), without waiting for the end: run() returns then."""
+        """Asks for the end without waiting for it, as close() does: run() returns when it has come."""
         self._is_closed = True
         if self._main is not None:
             self._stop_wanted.set()
@@ -121,7 +121,7 @@ class Lifecycle:
         self._started.set_result(None)
 
     def _die_of(self, error: BaseException) -> None:
-        """Stop, and have run() raise it."""
+        """Stops, and has run() raise this error."""
         self._death = self._death or error
         self._stop_wanted.set()
 

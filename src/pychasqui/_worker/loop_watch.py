@@ -44,7 +44,7 @@ class LoopWatch:
             self._call_in_worker_loop(self._note_sign_of_life)
 
     def _note_sign_of_life(self) -> None:
-        """Runs in the worker's loop: it turns."""
+        """Runs in the worker's loop, which shows that the loop turns."""
         if self._asked_at is not None:
             self.lag_s = monotonic() - self._asked_at
         if self._is_blocked:
@@ -52,7 +52,7 @@ class LoopWatch:
         self._is_blocked, self._asked_at = False, None
 
     def _report_blockage(self) -> None:
-        """Once a blockage: for how long, which jobs may be to blame, and where the loop's thread stands."""
+        """Logs once for each blockage how long it lasts, which jobs run, and the stack of the loop's thread."""
         asked_at = self._asked_at
         silent_s = 0.0 if asked_at is None else monotonic() - asked_at
         if silent_s < BLOCKED_S or self._is_blocked:

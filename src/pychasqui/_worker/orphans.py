@@ -22,7 +22,7 @@ ORPHANS_A_PAGE = 500
 
 
 class OrphanSearch(NamedTuple):
-    """How far a search for orphans has come. Its end is fixed when it begins: entries that come later are none."""
+    """How far a search for orphans has come. Its end is fixed when it begins: later entries are no orphans."""
 
     after: bytes
     last: bytes
@@ -43,7 +43,7 @@ class Orphans:
         self._is_searching = False
 
     async def adopt(self) -> bool:
-        """Find orphans and take them in. Returns whether there is no room for all; a later call goes on from there."""
+        """Finds orphans and takes them in. Returns whether there is no room for all; the next call goes on there."""
         if self._is_searching:
             return False
         self._is_searching = True
@@ -83,8 +83,8 @@ class Orphans:
         return None if last is None else OrphanSearch(b"", last)
 
     async def _adopt_page(self, search: OrphanSearch) -> AdoptedPage | None:
-        """None if the search is over: there is no further page, or this one is stale."""
-        # What is held before the page comes, while it is on its way, and after, is no orphan.
+        """Returns None if the search is over: there is no further page, or this one is stale."""
+        # An entry that is held before, while or after the page is on its way is no orphan.
         with self._intake.noting_arrivals() as known:
             known |= self._holdings.held().keys() | self._releaser.on_their_way
             asked = self._intake.snapshot()
@@ -98,7 +98,7 @@ class Orphans:
         return AdoptedPage(page[-1].id, len(lost), deleted)
 
     async def hand_back(self) -> None:
-        """Let others have what came too late to be started here, and is pending for us all the same."""
+        """Releases entries that are pending for this worker but came too late to be started here."""
         has_more = self._may_have_orphans.is_set
         try:
             while has_more:

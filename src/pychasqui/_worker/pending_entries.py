@@ -36,7 +36,7 @@ class PendingEntries:
                 return True
         if self._is_closing.is_set or not self._reclaimer.has_work:
             return False
-        with self._intake.expecting():
+        with self._intake.expecting_entries():
             self._intake.take_claimed(await self._reclaimer.claim(count, self._prefetch.bounds()))
         await asyncio.sleep(0)  # the lanes start some of them first, which leaves room
         return True

@@ -30,7 +30,7 @@ class PrefetchRoom(NamedTuple):
 
 
 class Prefetch:
-    """The reader and the reclaimer ask it for room; the intake and the reader state what they have measured."""
+    """Tracks the pace and the sizes that the intake and the reader measure, and gives the room for reads and claims."""
 
     def __init__(self, shared: Shared, lanes: Lanes, *, read_count: int, max_bytes: int, max_entry_bytes: int) -> None:
         self._lease = shared.lease
@@ -67,11 +67,11 @@ class Prefetch:
         self._entry_size.measure(count, total_bytes)
 
     def expect_large_entries(self) -> None:
-        """A reply was too large: the next read goes by bytes."""
+        """After a reply that was too large: the next read is bounded by bytes."""
         self._entry_size.expect(float(self._max_bytes))
 
     def forget_pace(self) -> None:
-        """After an idle spell: what comes now may be slower than what came before."""
+        """Forgets the pace after an idle spell, because the next jobs may be slower."""
         self._estimate.forget(self._lanes.finished, monotonic())
 
     # Room -----------------------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ class PromoterService(LeaderService):
         return wait_s
 
     def _next_look_s(self, done: Promotion, now: float, *, was_expected: bool, hears: bool) -> float:
-        """When to look again."""
+        """Returns in how many seconds to look again."""
         if done.set_aside:
             self.set_aside += done.set_aside
             log.error("%d delayed members were no jobs and are in the dead letters now", done.set_aside)
@@ -108,13 +108,13 @@ class PromoterService(LeaderService):
         if moved and done.next_due_ms == 0:  # the batch was full, by its jobs or by its bytes
             return 0.0
         if done.next_due_ms > 0:  # if it is 0, what is due was refused: that can wait
-            # It may have heard of one that came since.
+            # A message may have announced a sooner one meanwhile.
             self._next_due = min(self._next_due, clock.monotonic() + done.next_due_ms / 1000)
         if clock.monotonic() < self._alert_until:
             return min(ALERT_EVERY_S, self._every_s)
         return min(self._every_s, self._rest_s) if done.next_due_ms >= 0 else self._rest_s
 
     async def _record_tick(self, record: Callable[[Record], None], done: Promotion) -> None:
-        """Record how it went. How much is still delayed is asked only for this."""
+        """Records the metric. Only this asks Redis how many jobs are delayed."""
         depth, lag_ms = await self._broker.count_delayed()
         record(PromoterTick(done.promoted, depth, lag_ms))

@@ -32,7 +32,7 @@ log = logging.getLogger("chasqui.worker")
 
 UNBLOCK_EVERY_S = 0.05
 UNBLOCK_FOR_S = 2.0
-IDLE_S = 0.02  # a read that waits for longer, beside free lanes, ends what was known of the pace
+IDLE_S = 0.02  # after a longer wait with free lanes, the measured pace says nothing any more
 STALE_S = 0.5  # jobs that wait here for this long while the lanes take none are better off elsewhere
 LEASE_AWAITED_S = 1.0  # after an outage the heartbeat may take that much longer to reach Redis again
 
@@ -82,7 +82,7 @@ class Reader(Service):
     # Stopping and pausing -------------------------------------------------------------------------------------------
 
     async def stop_reading(self) -> None:
-        """Have the server end a blocked read, so that no entry is handed to a worker that has gone."""
+        """Has the server end a blocked read, so that no entry is delivered to a worker that is gone."""
         self._is_stopping = True
         self.wake()
         if self._task is None:
@@ -98,7 +98,7 @@ class Reader(Service):
         await self.end(patience_s=0)
 
     def pause(self, is_paused: bool) -> None:
-        """Read nothing more while the queue is paused; a read that waits for entries ends now."""
+        """Stops reading while the queue is paused, and ends a read that waits for entries."""
         if is_paused == self._is_paused.is_set:
             return
         if is_paused:
@@ -110,7 +110,7 @@ class Reader(Service):
         self.wake()
 
     async def _unblock_until_it_ends(self) -> None:
-        """More than once: a read that is on its way may come to the server behind the first."""
+        """Unblocks more than once, because a read may reach the server after the first CLIENT UNBLOCK."""
         give_up_at = monotonic() + UNBLOCK_FOR_S
         while self._is_paused.is_set and self._intake.is_expecting and monotonic() < give_up_at:
             with suppress(RedisTrouble):  # the read ends by itself
@@ -123,13 +123,13 @@ class Reader(Service):
             await self._helper.unblock(client_id)
 
     async def _wait_while_paused(self) -> None:
-        """While the queue is paused, unstarted jobs go back and nothing is read."""
+        """Hands unstarted jobs back, and waits until the queue is resumed."""
         await self._releaser.release_unstarted()
         while self._is_paused.is_set and not self._is_stopping:
             await self._sleep()
 
     async def _wait_for_lease(self) -> None:
-        """Nothing may start here: nothing is read, and if that lasts, what was read goes back for others to run."""
+        """Waits until the lease holds again. If that takes long, hands back what was read, for others to run."""
         hand_back_at = monotonic() + LEASE_AWAITED_S
         while self._lease.is_over and not self._is_stopping:
             if monotonic() >= hand_back_at:
@@ -187,7 +187,7 @@ class Reader(Service):
             self.wake()
 
     async def _shed(self) -> None:
-        """Hand back what waits here for longer than it should, because the handler has become slower."""
+        """Hands back jobs that wait here for too long because the handler has become slower."""
         await self._releaser.release_unstarted(keep=self._prefetch.count_to_keep())
 
     async def _read_batches(self, count: int, block_ms: int | None) -> tuple[int, bool]:
@@ -196,7 +196,7 @@ class Reader(Service):
         Returns how many entries came, and whether the last read brought all that it asked for.
         """
         asked_at, was_idle, came = monotonic(), self._prefetch.has_free_lane, 0
-        with self._intake.expecting():
+        with self._intake.expecting_entries():
             if self._prefetch.is_too_large(count):
                 if claimed := await self._read_by_bytes(count):
                     return len(claimed), True
@@ -226,16 +226,16 @@ class Reader(Service):
         return self._broker.read(self._group, self._consumer, request)
 
     def _take_small_batch(self, entries: list[Entry], reply_bytes: int) -> None:
-        """As soon as the reply is read, outside of any task."""
+        """Takes in a small batch as soon as its reply is read, outside of any task."""
         self._intake.start_fresh(entries)
         self._prefetch.measure_entries(len(entries), reply_bytes)  # hot: behind what a job that is alone waits for
 
     async def _read_by_bytes(self, count: int) -> list[Claimed]:
-        """Where large entries are about: a script reads as many as fit in, and does not wait."""
+        """Reads by a script as many entries as fit into the bytes that are left, without waiting: for large entries."""
         claimed = await self._broker.read_within(self._group, self._consumer, count, self._prefetch.bounds())
         self._outage.end()
         self._intake.take_claimed(claimed)
-        await asyncio.sleep(0)  # the lanes take them first: what they have taken leaves room
+        await asyncio.sleep(0)  # the lanes start some of them first, which leaves room
         return claimed
 
     def _room_behind(self, coming: int) -> int:
@@ -247,7 +247,7 @@ class Reader(Service):
         return self._prefetch.room_behind(coming)
 
     async def _recover(self, error: RedisTrouble) -> None:
-        """Wait, or do what the error asks for; the loop then reads again."""
+        """Waits, or does what the error asks for; the loop then reads again."""
         if action_for(error) is ErrorAction.NO_GROUP:  # the heartbeat logs it
             self._group_gone.send()
             await asyncio.sleep(REGROUP_S)

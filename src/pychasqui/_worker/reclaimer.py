@@ -72,11 +72,11 @@ class Reclaimer(Service):
                 await self._scan()
             except RedisTrouble as error:
                 log.debug("the scan for abandoned entries comes later: %s", error)
-                self._may_have_orphans.set()  # what was claimed in a reply that is lost is ours all the same
+                self._may_have_orphans.set()  # entries that a lost reply has claimed are pending for this worker
             await self._sleep(min(SCAN_S * random.uniform(0.8, 1.0), self._next_verdict_s))
 
     async def _scan(self) -> None:
-        """Find consumers whose entries can be taken over, and take them over while there is room."""
+        """Finds consumers whose entries can be taken over, and takes those over while there is room."""
         self._next_verdict_s = float("inf")
         holders = await self._broker.holders(self._group)
         holders.pop(self._consumer.encode(), None)
@@ -95,7 +95,7 @@ class Reclaimer(Service):
         if holders.keys() - leases.keys():
             self._sources[LEASELESS] = None
         while self._sources and (room := self._prefetch.room_for_claims()) > 0:
-            with self._intake.expecting():
+            with self._intake.expecting_entries():
                 self._intake.take_claimed(await self.claim(room, self._prefetch.bounds()))
 
     def _leases_can_be_trusted(self, own_lease: float, now_ms: int) -> bool:
@@ -123,7 +123,7 @@ class Reclaimer(Service):
         return bool(self._sources)
 
     async def claim(self, count: int, bounds: Bounds) -> list[Claimed]:
-        """Up to that many entries of the first consumer that has left some. The reader calls it before it reads."""
+        """Claims up to `count` entries of the first dead consumer. The reader calls it, too, before it reads."""
         consumer, lease = next(iter(self._sources.items()))
         count = min(count, PAGE)
         if lease is None:

@@ -90,7 +90,7 @@ class SchedulerService(LeaderService):
                 soonest = min([soonest, *(one.next_ms for one in fires if one.next_ms is not None)])
         if due.next_due_ms >= 0:
             soonest = min(soonest, due.now_ms + due.next_due_ms)
-        # It may have heard of one that came since.
+        # A message may have announced a sooner one meanwhile.
         next_due = asked_at + (soonest - due.now_ms) / 1000
         if due.specs and not has_moved:  # others were quicker, or it was refused
             next_due = max(next_due, asked_at + IN_VAIN_S)

@@ -27,7 +27,7 @@ class Service:
             sleeper.set_result(None)
 
     async def end(self, patience_s: float) -> None:
-        """Wait for the loop to end by itself, and cancel it after `patience_s`."""
+        """Waits until the loop ends by itself, and cancels it after `patience_s`."""
         self._is_stopping = True
         self.wake()
         if self._task is not None:
@@ -39,7 +39,7 @@ class Service:
         raise NotImplementedError
 
     async def _sleep(self, seconds: float | None = None) -> None:
-        """Until wake(), or for this long."""
+        """Sleeps until wake(), or for this long."""
         if self._is_stopping:
             return
         loop = asyncio.get_running_loop()

@@ -54,7 +54,7 @@ class Holdings:
         return [job for job in self.running.copy() if job is not None]
 
     def unsettled_count(self) -> int:
-        """How many jobs have ended here of which Redis does not know yet, without those that Redis refuses."""
+        """Counts the jobs that have ended here and are not settled in Redis yet, without those that Redis refuses."""
         return self.unsettled.count()
 
     def held(self) -> dict[bytes, int]:

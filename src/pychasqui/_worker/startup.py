@@ -71,31 +71,31 @@ class Startup:
             await asyncio.sleep(min(left_ms / 1000 + 0.001, NAME_LOOK_S))
             lease, left_ms = await self._other_claim()
             if lease > first:
-                raise self._in_use()
+                raise self._name_in_use_error()
 
     async def _confirm_name(self) -> None:
         """If the start took longer than a lease, another may have claimed the name before this one's lease began."""
         if (await self._other_claim(confirms=True)).left_ms > 0:
-            raise self._in_use()
+            raise self._name_in_use_error()
 
     async def _other_claim(self, *, confirms: bool = False) -> OtherClaim:
         """Claims the name, unless it is another's."""
         claim = partial(self._broker.claim_name, confirms=confirms)
         return await self._until_answered(claim, self._group, self._consumer, self._token, self._config.lease_ms)
 
-    def _in_use(self) -> ConsumerInUse:
+    def _name_in_use_error(self) -> ConsumerInUse:
         return ConsumerInUse(
             f"consumer_id {self._consumer!r} is in use by another living worker of queue "
             f"{self._config.queue_name!r} and group {self._group!r}: give each process one of its own"
         )
 
     async def _find_group(self) -> None:
-        """Make the group if there is none. Workers that live are waited for: each must report what it holds."""
+        """Makes the group if there is none. Waits until every living worker has reported what it holds."""
         while not await self._until_answered(self._components.recovery.report, self._broker):  # noqa: ASYNC110  only Redis knows
             await asyncio.sleep(REGROUP_S)
 
     async def _check_risks(self) -> None:
-        """Log what the server's settings put at risk, or refuse to work there."""
+        """Logs what the server's settings put at risk, or refuses to work there."""
         risks = await self._until_answered(self._broker.read_server_risks)
         if self._config.strict and any(risks):
             raise UnsafeServer(f"{self._connector} is not safe for jobs: {risks}")
@@ -107,7 +107,7 @@ class Startup:
             log.warning("%s: %s", self._connector, holes)
 
     async def _count_earlier_deliveries(self) -> None:
-        """What an earlier worker of this name held may have been run, and that delivery counts.
+        """Counts one more delivery of what an earlier worker of this name held, because it may have run it.
 
         The reader then finds it as orphans, like all that is pending for this worker without its knowledge.
         """
@@ -126,7 +126,7 @@ class Startup:
                 raise
 
     async def _until_answered(self, ask: Callable[..., Awaitable[T]], *arguments: object) -> T:
-        """Wait for a Redis that is away; raise for one that will never do."""
+        """Retries while Redis is unreachable; raises permanent errors."""
         outage = Outage(f"worker {self._consumer} waits for Redis", f"worker {self._consumer} has found Redis")
         while True:
             try:

@@ -67,7 +67,7 @@ class Threads:
         return await outcome if _is_awaitable(outcome) else outcome  # a lambda around an async function
 
     def close(self) -> None:
-        """Start nothing more. Running calls go on: a thread cannot be stopped."""
+        """Starts nothing more. Running calls go on, because a thread cannot be stopped."""
         self._is_closed = True
         self._inbox.clear()
         while self._parked:
@@ -150,7 +150,7 @@ class Threads:
 
     def _deliver_outcomes(self) -> None:
         """Runs in the loop: hands all gathered outcomes to the lanes that wait for them."""
-        self._report_is_due = False  # before the first look: what is added from here on brings a report of its own
+        self._report_is_due = False  # before the first look: a call that ends after it schedules another delivery
         while self._ended:
             call = self._ended.popleft()
             if not call.future.done():
