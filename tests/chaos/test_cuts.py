@@ -493,8 +493,9 @@ async def pause(scene: CutScene) -> None:
 
 # The commands of each flow. The first set has those that any worker sends.
 WORKER = {
-    "HELLO", "INFO", "SUBSCRIBE", "claim_name", "rebuild_group", "renew_worker_lease", "read", "XREADGROUP", "promote",
-    "due_repeatables", "XPENDING", "CLIENT UNBLOCK", "leave_group", "release_leader_lease", "SET", "EXISTS", "DEL",
+    "HELLO", "INFO", "SUBSCRIBE", "claim_name", "rebuild_group", "claim_held", "renew_worker_lease", "read",
+    "XREADGROUP", "promote", "due_repeatables", "XPENDING", "CLIENT UNBLOCK", "leave_group",
+    "release_leader_lease", "SET", "EXISTS", "DEL",
 }  # fmt: skip
 BOUNDARIES: dict[Flow, set[str]] = {
     add: {"HELLO", "add", "XADD", "DEL"},
