@@ -31,6 +31,7 @@ demo: $(INSTALLED)  ## watch 100,000 jobs go through
 	@$(FINDS_SERVER) || export CHASQUI_REDIS_SERVER=.servers/redis-8.6/server; $(BIN)/chasqui demo $(ARGS)
 
 test: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## run the suite on the best server to be had
+	@test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only -q >/dev/null || true  # or each process compiles all tests
 	@$(BIN)/python -m pytest --numprocesses 6 --dist worksteal $(ARGS)
 
 check: $(INSTALLED)  ## lint, format, types, layers

@@ -56,9 +56,9 @@ class TestALiveJob:
     async def test_a_handler_far_slower_than_every_limit_runs_once(
         self, make_crew: MakeCrew, queue: Queue, stream: Stream, blocks: bool
     ) -> None:
-        options = {"claim_min_idle_ms": 1000, "lease_ms": 2000}
+        options = {"claim_min_idle_ms": 1000, "lease_ms": 1000}
         crew, _ = await crew_of(make_crew, 2, concurrency=1, options=options)
-        await add(queue, ms=10_000, blocks=blocks)
+        await add(queue, ms=5000, blocks=blocks)
         await started(crew, 1)
         await eventually(stream.is_settled, timeout=20, every=0.1)
         assert [run.ending for run in read_runs(crew.log)] == ["ok"]
@@ -70,7 +70,7 @@ class TestALiveJob:
     ) -> None:
         options = {"claim_min_idle_ms": 1000, "lease_ms": 1000}
         crew, _ = await crew_of(make_crew, 2, concurrency=30, options=options)
-        await add(queue, 100, ms=4000)
+        await add(queue, 100, ms=3000)
         await eventually(stream.is_settled, timeout=30, every=0.1)
         assert [run.ending for run in read_runs(crew.log)] == ["ok"] * 100
 

@@ -34,8 +34,9 @@ async def test_no_worker_dies_and_no_job_is_stuck_or_lost_under_hostile_writes(o
 def test_every_key_of_a_queue_is_written_to() -> None:
     keys = Keys("q")
     fixed = {value for name, value in vars(keys).items() if name != "prefix" and not name.endswith("_channel")}
-    made = {make("x") for name, make in inspect.getmembers(keys, inspect.ismethod) if name != "__init__"}
-    places = [key.removeprefix(f"{keys.prefix}:").removesuffix(":x") for key in fixed | made]
+    makers = [make for name, make in inspect.getmembers(keys, inspect.ismethod) if name != "__init__"]
+    made = {make(*["x"] * len(inspect.signature(make).parameters)) for make in makers}
+    places = [key.removeprefix(f"{keys.prefix}:").removesuffix(":x").removesuffix(":x") for key in fixed | made]
     assert set(places) <= set(PLACES)
 
 

@@ -19,7 +19,7 @@ STREAMS = ("stream", "dlq", "events", "log")
 ZSETS = ("delayed", "workers", "repeat", "repeat:paused")
 HASHES = ("repeat:spec", "ledger", "regroup")
 BY_JOB = ("didx", "dlid", "unique", "result", "progress")
-STRINGS = ("paused", "dlq:dropped", "promoter:lock", "scheduler:lock", "worker", *BY_JOB)
+STRINGS = ("paused", "dlq:dropped", "promoter:lock", "scheduler:lock", "worker", "claim", *BY_JOB)
 PLACES = (*STREAMS, *ZSETS, *HASHES, *STRINGS)
 GROUP = "default"
 MAX_LEADER_LEASE_MS = 3_600_000  # the longest that a worker may have
@@ -42,6 +42,7 @@ class Target:
             "ledger": self.producer,
             "regroup": GROUP,
             "worker": rng.choice((self.consumer, "ghost")),
+            "claim": f"{GROUP}:{self.consumer}",
         }
         suffix = job_id if place in (*BY_JOB, "log") else named.get(place)
         return f"{self.keys.prefix}:{place}" + ("" if suffix is None else f":{suffix}")

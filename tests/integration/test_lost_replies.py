@@ -340,10 +340,10 @@ class TestNoAnswer:
     ) -> None:
         """Bytes stuck on the old connection reach the server after the new connection has used the same slot."""
         async with Proxy(redis_url) as stuck:
-            queue = Queue(queue_name, redis_url=stuck.url, timeout_s=0.2)
+            queue = Queue(queue_name, redis_url=stuck.url, timeout_s=1)
             await queue.add("send", 0)
             stuck.freeze()
-            for number in (1, 2, 3, 4, 5):
+            for number in (1, 2, 3):
                 with pytest.raises(RedisTrouble):
                     await queue.add("send", number)
             stuck.thaw()
@@ -414,17 +414,18 @@ class TestNoAnswer:
         assert min(times) > 0.4, times
 
     async def test_a_bulk_cut_off_in_the_middle_names_exactly_what_is_in_doubt(
-        self, hasty: Queue, proxy: Proxy, stream: Stream
+        self, proxy: Proxy, queue_name: str, stream: Stream
     ) -> None:
-        await hasty.add("first", job_id="first")
         jobs = [{"name": "send", "data": number, "job_id": f"job-{number}"} for number in range(20_000)]
-        adding = asyncio.ensure_future(hasty.add_bulk(jobs))
-        await eventually(lambda: proxy.count(b"EVAL") >= 10, every=0)
-        proxy.freeze("replies")
-        with pytest.raises(AddUnknown) as unknown:
-            await adding
-        in_doubt = unknown.value.job_ids
-        proxy.thaw()
+        async with Queue(queue_name, redis_url=proxy.url, timeout_s=2) as queue:
+            await queue.add("first", job_id="first")
+            adding = asyncio.ensure_future(queue.add_bulk(jobs))
+            await eventually(lambda: proxy.count(b"EVAL") >= 10, every=0)
+            proxy.freeze("replies")
+            with pytest.raises(AddUnknown) as unknown:
+                await adding
+            in_doubt = unknown.value.job_ids
+            proxy.thaw()
         ids = await stream.ids()
         assert twice(ids) == []
         assert 0 < len(in_doubt) < 20_000
