@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.resources import files
 from typing import Any
@@ -33,6 +33,7 @@ from tests.scripts.group import Group
 from tests.scripts.scenarios import SCENARIOS, Scenario
 from tests.scripts.test_ack import GROUP, STREAM, Acking
 from tests.scripts.test_add import Adding
+from tests.scripts.test_keys import check_keys
 from tests.scripts.test_refusals import wrongs_of
 from tests.support.server import RedisServer
 
@@ -94,7 +95,9 @@ def checks_of(script: str) -> dict[str, Check]:
                 checks[name] = _on_stage(function, STAGES[wanted[0]])
             if script == "ack_with_result" and wanted == ["group"]:
                 checks[f"{name}, at once"] = _on_stage(function, _group_of_new_server)
-    return checks | {f"refusals of {one}": _refusals(one) for one in SCENARIOS if one.script == script}
+    own = [one for one in SCENARIOS if one.script == script]
+    checks |= {f"keys of {one}": partial(check_keys, one) for one in own}
+    return checks | {f"refusals of {one}": _refusals(one) for one in own}
 
 
 def _refusals(scenario: Scenario) -> Check:

@@ -367,6 +367,14 @@ def _write_completed(group: Group) -> Call:
     return lambda by: by.write_completed(*(CompletedRun(job, started=1) for job in JOBS), results=KEYS.result(""))
 
 
+def _write_completed_of_names(group: Group) -> Call:
+    return lambda by: by.write_completed(*(CompletedRun(job, "mail", started=1) for job in JOBS))
+
+
+def _write_completed_alone(group: Group) -> Call:
+    return lambda by: by.write_completed(*(CompletedRun(job) for job in JOBS))
+
+
 SCENARIOS = [
     Scenario("ack", _ack),
     Scenario("ack_unique", _finish, best_effort=MARKERS),
@@ -413,4 +421,6 @@ SCENARIOS = [
     Scenario("move_repeatable", _remove, "removing"),
     Scenario("write_events", _write_events, best_effort=(KEYS.events,)),
     Scenario("write_completed", _write_completed, best_effort=(KEYS.events,)),
+    Scenario("write_completed", _write_completed_of_names, "of names", best_effort=(KEYS.events,)),
+    Scenario("write_completed", _write_completed_alone, "without the start", best_effort=(KEYS.events,)),
 ]

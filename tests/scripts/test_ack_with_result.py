@@ -258,3 +258,23 @@ def test_10_000_entries_are_acked_in_batches(group: Group) -> None:
         assert group.ack_with_result(*jobs[start : start + ACK_BATCH]) == 0
     assert (group.stream, group.holds) == ([], {})
     assert group.keys == {KEYS.stream, *(KEYS.result(job.job_id) for job in jobs)}
+
+
+def test_one_command_acks_and_one_stores_where_the_server_has_them(group: Group) -> None:
+    done = [Stored(entry_id, f"job {entry_id.decode()}") for entry_id in group.deliver_to("a", 3)]
+    group.at_once = group.has_msetex
+    group.client.config_resetstat()
+    group.ack_with_result(*done)
+    calls = {name.partition("_")[2]: stats["calls"] for name, stats in group.client.info("commandstats").items()}
+    new, old = ("xackdel", "msetex"), ("set",)
+    assert [calls.get(name, 0) for name in (*new, *old)] == ([1, 1, 0] if group.at_once else [0, 0, 3])
+    # The first of each shows whether it is refused.
+    assert [calls[name] for name in ("xack", "xdel")] == ([1, 1] if group.at_once else [2, 2])
+
+
+def test_a_job_without_a_result_needs_no_command_that_stores(group: Group) -> None:
+    (entry_id,) = group.deliver_to("a")
+    group.at_once = group.has_msetex
+    group.client.config_resetstat()
+    group.ack_with_result(Stored(entry_id, is_stored=0))
+    assert {"cmdstat_msetex", "cmdstat_set", "cmdstat_exists"}.isdisjoint(group.client.info("commandstats"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -266,3 +267,10 @@ class TestTrouble:
     def test_the_script_touches_only_its_own_two_keys(self, adding: Adding) -> None:
         adding(("mail", many(3)))
         assert sorted(adding.client.keys()) == sorted([STREAM.encode(), LEDGER.encode()])
+
+
+def test_a_slot_that_holds_anything_else_is_an_error_that_names_the_ledger(adding: Adding) -> None:
+    adding.client.hset(LEDGER, "0", "junk")
+    with pytest.raises(redis.ResponseError, match=f"{re.escape(LEDGER)} holds no batches of a producer"):
+        adding(("mail", many(2)))
+    assert adding.stream == []

@@ -674,6 +674,7 @@ class TestRoom:
         """This holds also if more of its jobs are due than the producer knew: a time may have passed meanwhile."""
         jobs = (Wanted("", b"1", "1"), Wanted("", b"2", "2", "1"), Wanted("", b"3", "3"))
         assert group.add_with_options(*jobs, room=2, needed=2) == "nnn"
+        assert group.add_with_options(Wanted("", b"4", "4"), Wanted("", b"5", "5"), room=4, needed=1) == "nn"
 
     def test_a_job_that_already_exists_needs_no_room(self, group: Group) -> None:
         group.add_with_options(only(b"first"))

@@ -223,3 +223,13 @@ class TestTrouble:
         store(group)
         group.fire(fire_of(b"x"))
         assert group.keys == {KEYS.stream, KEYS.repeat, KEYS.repeat_spec("nightly")}
+
+    def test_the_repeatables_that_were_moved_on_are_named_if_the_stream_refuses_the_others(self, group: Group) -> None:
+        last = 2**64 - 1
+        for key in ("skips", "fires"):
+            group.client.zadd(KEYS.repeat, {key: DUE})
+            group.client.hset(KEYS.repeat_spec(key), "spec", "spec")
+        group.client.xadd(KEYS.stream, {"d": "last"}, id=f"{last}-{last}")
+        skips, fires = Fire("skips", DUE, b"spec", DUE + 1, "", []), Fire("fires", DUE, b"spec", DUE + 1, "", [b"x"])
+        assert group.fire(skips, fires) == [1, 0]
+        assert group.repeatables == {b"skips": DUE + 1, b"fires": DUE}

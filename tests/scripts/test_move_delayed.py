@@ -290,3 +290,11 @@ class TestTrouble:
         assert [group.index(job_id) is None for job_id in "abc"] == [True, True, False]
         assert group.move_delayed("cancel", "none", "c", max_bytes=16) == [0]
         assert group.move_delayed("cancel", "c", max_bytes=1) == [1]
+
+    def test_a_hint_is_published_for_moved_times_only(self, group: Group) -> None:
+        delay(group, "a", "b", "c")
+        with group.published(KEYS.due_channel) as messages:
+            group.move_delayed("cancel", "a")
+            group.move_delayed("run", "b")
+            group.move_delayed("postpone", "c", delay_ms=7)
+        assert messages == [7]

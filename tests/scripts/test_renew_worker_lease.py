@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from pychasqui._worker.lease_renewal import IDS_A_CALL
-from tests.scripts.group import GROUP, HEIR, HOUR_MS, KEPT_MS, KEYS, LEASE_MS, Group, Hold
+from tests.scripts.group import GROUP, HEIR, HOUR_MS, KEPT_MS, KEYS, LEASE_MS, REPORTS, Group, Hold
 from tests.support.server import RedisServer
 
 
@@ -198,3 +198,27 @@ class TestTrouble:
             assert group.renew_worker_lease("b") == []
             assert set(group.workers) == {b"a", b"b"}
             assert group.idle_ms(entry_id) < 10_000
+
+
+class TestUnfinishedGroup:
+    """rebuild_group stores where it goes on; until it has ended no worker renews."""
+
+    def test_no_lease_is_renewed_while_a_start_is_stored(self, group: Group) -> None:
+        (entry_id,) = group.deliver_to("a")
+        group.client.hset(REPORTS, "start", "-")
+        with pytest.raises(redis.ResponseError, match=f"NOGROUP rebuild_group has not completed {GROUP}"):
+            group.renew_worker_lease("a", entry_id)
+        assert group.workers == {}
+
+    def test_reports_without_a_start_hold_no_worker_up(self, group: Group) -> None:
+        (entry_id,) = group.deliver_to("a")
+        for fields in ({"start": ""}, {"until": "5"}):
+            group.client.delete(REPORTS)
+            group.client.hset(REPORTS, mapping=fields)
+            assert group.renew_worker_lease("a", entry_id) == []
+        assert group.lease("a") is not None
+
+    def test_reports_of_another_type_hold_no_worker_up(self, group: Group) -> None:
+        group.client.set(REPORTS, "a string")
+        assert group.renew_worker_lease("a") == []
+        assert group.lease("a") is not None

@@ -19,7 +19,7 @@ local call = redis.call
 -- Whatever could be refused must be refused before the first write.
 local firing_score, paused_score = call('ZSCORE', repeats, key), call('ZSCORE', paused, key)
 local has_spec = call('EXISTS', hash) == 1
-local refused = refusal('ZREM', repeats, absent_member(repeats)) or refusal('ZREM', paused, absent_member(paused))
+local refused = refusal('ZREM', repeats, absent_member(repeats))
 if refused then return refused end
 
 if what == 'remove' then
