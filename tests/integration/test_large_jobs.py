@@ -87,6 +87,25 @@ class TestTheWorker:
         assert peak - before < 110, "MiB; 200 MiB of jobs would take three times that if all were read"
         assert await stream.is_settled()
 
+    async def test_jobs_of_100_mb_take_none_of_its_memory(
+        self, redis_url: str, queue_name: str, stream: Stream, delayed: Delayed, witness: redis.asyncio.Redis
+    ) -> None:
+        """Somebody else has added them, one to the stream and one delayed: their size is read, and they are buried."""
+        key, huge = f"{{chasqui:{queue_name}}}:stream", b"x" * 100_000_000
+        await witness.xadd(key, {"d": huge})
+        await witness.xadd(key, entry(1, 1))
+        await delayed.put(join_member("huge", huge))
+        await delayed.put(join_member("small", job(2, 2)), 2)  # due later, so that it runs behind the huge one
+        command = (sys.executable, "-m", "tests.support.large_worker", redis_url, queue_name, "2")
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=PROJECT)
+        said, _ = await process.communicate()
+        runs, ids, before, peak = map(int, said.split())
+        assert (runs, ids) == (2, 2)
+        assert peak - before < 40, "MiB"
+        assert await stream.is_settled()
+        assert await witness.xlen(f"{{chasqui:{queue_name}}}:dlq") == 2
+        await witness.delete(f"{{chasqui:{queue_name}}}:dlq")
+
     async def test_jobs_of_every_size_run_once(
         self, redis_url: str, queue_name: str, stream: Stream, witness: redis.asyncio.Redis
     ) -> None:

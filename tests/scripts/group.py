@@ -22,7 +22,7 @@ from pychasqui._wire.entry import entry_order
 
 KEYS = Keys("q")
 GROUP = "default"
-LEASE_MS, KEPT_MS = 6000, 86_400_000
+LEASE_MS, KEPT_MS = 6000, 80_000_000
 HEIR, RELEASED_IDLE_MS = "released", 86_400_000
 LONGEST_MS = 60_000  # another's lease
 HOUR_MS = 3_600_000

@@ -337,6 +337,20 @@ def _upsert_repeatable(group: Group) -> Call:
     ]
 
 
+def _upsert_paused(group: Group) -> Call:
+    _repeat(group)
+    for job in JOBS:
+        group.move_repeatable("pause", job)
+    return lambda by: [by.upsert_repeatable(job, 9 * HOUR_MS, b"new spec of %s" % job.encode()) for job in JOBS]
+
+
+def _upsert_kept(group: Group) -> Call:
+    """Official producers have stored what was paused."""
+    _repeat(group)
+    group.client.zadd(KEYS.repeat_paused, dict.fromkeys(JOBS, 1000))
+    return lambda by: [by.upsert_repeatable(job, 1, b"new spec of %s" % job.encode(), keeps=True) for job in JOBS]
+
+
 def _pause(group: Group) -> Call:
     _repeat(group)
     return lambda by: [by.move_repeatable("pause", job) for job in JOBS]
@@ -416,6 +430,8 @@ SCENARIOS = [
     Scenario("fire", _fire_last, "for the last time", best_effort=(KEYS.repeat_spec(""),)),
     Scenario("bury_repeatable", _set_aside, best_effort=(KEYS.repeat_spec(""),)),
     Scenario("upsert_repeatable", _upsert_repeatable),
+    Scenario("upsert_repeatable", _upsert_paused, "paused", best_effort=(KEYS.repeat_paused,)),
+    Scenario("upsert_repeatable", _upsert_kept, "kept", best_effort=(KEYS.repeat_paused,)),
     Scenario("move_repeatable", _pause, "pausing"),
     Scenario("move_repeatable", _resume, "resuming"),
     Scenario("move_repeatable", _remove, "removing"),

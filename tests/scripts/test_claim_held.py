@@ -150,7 +150,7 @@ class TestMeanwhile:
 class TestNoReport:
     def test_no_entry_is_claimed_without_a_report_of_this_group(self, group: Group) -> None:
         (entry_id,) = group.deliver_to("a")
-        for missing in ("start", "last", "of a"):
+        for missing in ("last", "of a"):
             recreate(group, "a")
             group.client.hdel(REPORTS, missing)
             assert group.claim_held("a", {entry_id: 1}) == 0
@@ -176,3 +176,13 @@ class TestNoReport:
         with pytest.raises(redis.ResponseError, match="NOGROUP"):
             group.claim_held("a", {entry_id: 1})
         assert group.client.hexists(REPORTS, "of a")
+
+    def test_the_lease_is_not_renewed_for_a_user_without_all_commands(self, group: Group) -> None:
+        (entry_id,) = group.deliver_to("a")
+        recreate(group, "a")
+        group.client.delete(KEYS.workers)
+        for command in ("xclaim", "hdel", "xpending", "pexpire", "zadd"):
+            refused = pytest.raises(redis.ResponseError, match=r"NOPERM|permission|can.t run|ACL")
+            with group.as_user("allkeys", "+@all", f"-{command}") as narrow, refused:
+                narrow.claim_held("a", {entry_id: 1})
+            assert group.workers == {}

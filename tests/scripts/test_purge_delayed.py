@@ -8,7 +8,8 @@ import redis
 from pychasqui._wire.envelope import encode_envelope
 from pychasqui._wire.member import join_member
 from pychasqui._wire.msgpack import encode_data
-from tests.scripts.group import HOUR_MS, KEYS, Group, Wanted, index_key, unique_key
+from tests.scripts.group import HOUR_MS, KEYS, Group, Wanted, index_key, official_unique_key, unique_key
+from tests.scripts.test_keys import monitored
 
 
 def job(job_id: str, name: str = "mail") -> Wanted:
@@ -137,3 +138,14 @@ def test_the_bytes_bound_one_call(group: Group) -> None:
     assert group.purge_delayed(max_bytes=3000) == 14
     assert group.purge_delayed(5) == 5
     assert group.purge_delayed() == 4
+
+
+def test_the_keys_of_many_jobs_are_all_touched_before_the_first_write(group: Group) -> None:
+    """One command touches a thousand."""
+    ids = [f"job-{number:03d}" for number in range(700)]
+    group.add_with_options(*map(job, ids))
+    with monitored(group.client) as lines:
+        assert group.purge_delayed(700) == 700
+    touched = b"".join(line for line in lines if b'"EXISTS"' in line)
+    keys = [key(job_id) for job_id in ids for key in (unique_key, official_unique_key, index_key)]
+    assert [key for key in keys if f'"{key}"'.encode() not in touched] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import pytest
 import redis
 
 from tests.scripts.group import GROUP, HEIR, KEYS, RELEASED_IDLE_MS, Group, Hold
@@ -221,3 +222,11 @@ def test_the_list_of_workers_has_an_end_also_if_it_begins_here(group: Group) -> 
     (entry_id,) = group.deliver_to("a")
     group.release_entries("a", (entry_id, 0))
     assert group.client.pttl(KEYS.workers) > 0
+
+
+def test_a_user_that_may_not_look_gets_the_error(group: Group) -> None:
+    (entry_id,) = group.deliver_to("a")
+    refused = pytest.raises(redis.ResponseError, match=r"NOPERM|permission|can.t run|ACL")
+    with group.as_user("allkeys", "+@all", "-xpending") as narrow, refused:
+        narrow.release_entries("a", (entry_id, 0))
+    assert group.holds == {entry_id: Hold("a", 1)}

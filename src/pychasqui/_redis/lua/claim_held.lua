@@ -19,9 +19,9 @@ local call = redis.call
 -- include lib/server_time.lua
 -- include lib/is_after.lua
 
-local found = call('HMGET', reports, 'start', 'last', 'of ' .. consumer)
-local start, last, report = found[1], found[2], found[3]
-if not (start and start ~= '' and report and string.find(last or '', '^%d+-%d+$')) then return 0 end
+local found = call('HMGET', reports, 'last', 'of ' .. consumer)
+local last, report = found[1], found[2]
+if not (report and string.find(last or '', '^%d+-%d+$')) then return 0 end  -- without a last one, reports come in
 -- Whatever could be refused must be refused before anything is written. XCLAIM comes first: it needs no memory.
 local refused = refusal('XCLAIM', stream, group, consumer, 0, '0-0', 'JUSTID')
   or refusal('HDEL', reports, '')
