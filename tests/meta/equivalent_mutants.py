@@ -45,6 +45,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "call('XCLAIM', stream, group, consumer, 0, id, 'RETRYCOUNT', delivery, 'FORCE', 'JUSTID')",
         "'FORCE', 'JUSTID' -> 'JUSTID', 'FORCE'",
     ): FLAGS,
+    (
+        "claim_held",
+        "call('XCLAIM', stream, group, consumer, 0, id, 'RETRYCOUNT', delivery, 'FORCE', 'JUSTID')",
+        "0 -> 1",
+    ): "shows for a millisecond",
     ("empty_stream", _FIELDS, "2 -> 3"): "the field that is looked for stands where steps of three meet it, too",
     (
         "empty_stream",
@@ -93,5 +98,17 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
 }
 
 SORTED = frozenset(
-    ("add", "bury_repeatable", "claim_held", "empty_stream", "fire", "lib/touch", "move_repeatable", "release_entries")
-) | {"upsert_repeatable"}
+    (
+        "add",
+        "bury_repeatable",
+        "claim_held",
+        "empty_stream",
+        "fire",
+        "lib/remove_moved",
+        "lib/touch",
+        "lib/unfinished_group",
+        "move_repeatable",
+        "release_entries",
+        "upsert_repeatable",
+    )
+)

@@ -363,3 +363,16 @@ class TestEvents:
             entry_ids = group.deliver_to("a", 300)
             group.reschedule("a", *((one, 10, one) for one in entry_ids), events=([b"e", b"failed"],))
         assert EVENTS_MAX_LEN <= group.client.xlen(KEYS.events) < EVENTS_MAX_LEN + 200
+
+
+def test_a_lost_job_has_no_refused_events(group: Group) -> None:
+    (entry_id,) = group.deliver_to("b")
+    group.reschedule("a", (entry_id, 10, b"1"), events=([b"e", b"failed"],))
+    assert group.settled == Settled(b"0", "", 0)
+
+
+def test_events_are_not_trimmed_by_a_job_without_events(group: Group) -> None:
+    (entry_id,) = group.deliver_to("a")
+    group.client.config_resetstat()
+    assert group.reschedule("a", (entry_id, 10, b"1")) == 1
+    assert "cmdstat_xtrim" not in group.client.info("commandstats")
