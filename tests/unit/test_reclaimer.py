@@ -157,9 +157,19 @@ class TestScan:
             clock.now = now
             await mine._scan()
         assert {dead for dead, _, _ in bench.relieved} == {b"left"}
-        clock.now = 1007  # nothing more is waited for: the lease has been over all the time
-        await mine._scan()
+        for now in range(1007, 1012):
+            clock.now = now
+            await mine._scan()
         assert {dead for dead, _, _ in bench.relieved} == {b"left", b"b"}
+
+    async def test_a_lost_connection_has_the_longest_pause_from_the_end_of_an_outage_on(self, clock: FakeClock) -> None:
+        """Every lease has been over for as long as the outage was: that shows of nobody that it is dead."""
+        bench = ReclaimerBench({b"b": 3}, {b"b": NOW_MS - 60_000})
+        mine = reclaimer(bench, last_trouble=1000.0, lease_s=0.3)
+        for now, relieved in ((1000.1, 0), (1001.29, 0), (1001.31, 0), (1002.3, 0), (1002.32, 1)):
+            clock.now = now
+            await mine._scan()
+            assert len(bench.relieved) == relieved
 
     async def test_a_worker_whose_lease_is_over_is_taken_over_after_a_renewal_and_a_half(
         self, clock: FakeClock
@@ -176,6 +186,7 @@ class TestScan:
         """Not from when that is first seen: the server's clock says when it was."""
         bench = ReclaimerBench({b"b": 3}, {b"b": NOW_MS - 1.0})
         mine = reclaimer(bench, lease_s=1.0)
+        mine._trusted_since = 0.0
         for passed_s, relieved in ((0.4, 0), (0.9, 0), (0.998, 0), (0.999, 1)):
             clock.now = 1000 + passed_s
             bench.broker.now = NOW_MS + int(1000 * passed_s)
@@ -185,6 +196,7 @@ class TestScan:
     async def test_a_jump_of_the_servers_clock_leaves_time_for_a_renewal(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": OVER - 3_600_000})
         mine = reclaimer(bench, lease_s=1.0)
+        mine._trusted_since = 0.0
         for now, relieved in ((1000, 0), (1000.4, 0), (1000.5, 1)):
             clock.now = now
             await mine._scan()
@@ -193,6 +205,7 @@ class TestScan:
     async def test_the_next_look_comes_when_a_worker_can_be_judged(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": NOW_MS - 700.0})
         mine = reclaimer(bench, lease_s=0.3)
+        mine._trusted_since = 0.0
         mine.start()
         try:
             await eventually(lambda: bench.broker.asked("now_ms"))

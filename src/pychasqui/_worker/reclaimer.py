@@ -62,6 +62,7 @@ class Reclaimer(Service):
         self._suspects: dict[bytes, tuple[float, float]] = {}  # consumer -> lease, when it was first seen over
         self._sources: dict[bytes, float | None] = {}  # consumer whose entries can be taken -> its lease, which is over
         self._next_verdict_s = float("inf")  # how long after a scan the next suspect can be judged
+        self._trusted_since = clock.monotonic()  # since when leases show who lives; inf: they do not
         self._sweep_at = clock.monotonic() + SWEEP_S
 
     async def _run(self) -> None:
@@ -88,15 +89,24 @@ class Reclaimer(Service):
             self._sweep_at = clock.monotonic() + SWEEP_S
             await self._recovery.cap_leases(self._broker)
         now_ms = await self._broker.now_ms()
-        me = self._consumer.encode()
         watched = leases.keys() | holders.keys() if sweeps or self._suspects else set(holders)
-        self._suspects = expired_leases(watched - {me}, leases, now_ms, self._suspects, clock.monotonic())
-        self._judge_suspects(now_ms, can_trust=self._leases_can_be_trusted(leases.get(me, now_ms), now_ms))
+        watched = self._that_can_be_judged(watched, leases, now_ms)
+        self._suspects = expired_leases(watched, leases, now_ms, self._suspects, clock.monotonic())
+        self._judge_suspects(now_ms)
         if holders.keys() - leases.keys():
             self._sources[LEASELESS] = None
         while self._sources and (room := self._prefetch.room_for_claims()) > 0:
             with self._intake.expecting_entries():
                 self._intake.take_claimed(await self.claim(room, self._prefetch.bounds()))
+
+    def _that_can_be_judged(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> set[bytes]:
+        """All but this worker, which lives; only those that have left, while leases do not show who lives."""
+        me = self._consumer.encode()
+        if self._leases_can_be_trusted(leases.get(me, now_ms), now_ms):
+            self._trusted_since = min(self._trusted_since, clock.monotonic())
+            return watched - {me}
+        self._trusted_since = float("inf")
+        return {name for name in watched - {me} if leases.get(name) == LEFT}
 
     def _leases_can_be_trusted(self, own_lease: float, now_ms: int) -> bool:
         """After an outage every lease is over, and living workers renew theirs first. No worker is judged before all
@@ -104,17 +114,19 @@ class Reclaimer(Service):
         is_calm = clock.lease_clock() >= self._lease.troubled_at + self._lease_s + LONGEST_PAUSE_S
         return is_calm and own_lease >= now_ms  # if not even our own could be renewed, Redis takes no writes
 
-    def _judge_suspects(self, now_ms: int, *, can_trust: bool) -> None:
-        """Notes whose entries can be taken: of those that have left, also while leases do not show who lives.
+    def _judge_suspects(self, now_ms: int) -> None:
+        """Notes whose entries can be taken.
 
-        A worker that lives renews within half a lease, also if the server's clock has jumped, and one that has lost
-        its connection has a new one within the longest pause after the end of its lease."""
+        A worker that lives renews within half a lease, also if the server's clock has jumped. One that has lost its
+        connection has a new one within the longest pause after the end of its lease, or of an outage of Redis.
+        """
+        now = clock.monotonic()
         for consumer, (lease, since) in self._suspects.items():
-            seen_s, over_s = clock.monotonic() - since, (now_ms - lease) / 1000
-            wait_s = max(self._lease_s / 2 - seen_s, LONGEST_PAUSE_S - over_s)
-            if lease == LEFT or (can_trust and wait_s <= 0):
+            over_s = min((now_ms - lease) / 1000, now - self._trusted_since)
+            wait_s = max(self._lease_s / 2 - (now - since), LONGEST_PAUSE_S - over_s)
+            if lease == LEFT or wait_s <= 0:
                 self._sources[consumer] = lease
-            elif can_trust:
+            else:
                 self._next_verdict_s = min(self._next_verdict_s, wait_s)
 
     @property
