@@ -8,7 +8,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -38,12 +38,13 @@ async def started(program: str, url: str, queue_name: str) -> AsyncIterator[asyn
         cwd=PROJECT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
     )
     try:
         yield process
     finally:
-        if process.returncode is None:
-            process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with the children that it has forked: they hold its pipes
         await process.communicate()
 
 
@@ -465,11 +466,11 @@ class TestSignals:
         async with started(program, redis_url, queue_name) as process:
             assert process.stdout is not None
             for _ in range(2):  # the worker goes on, and stops when it is meant
-                lines = [(await asyncio.wait_for(process.stdout.readline(), 10)).decode() for _ in range(4)]
+                lines = [(await asyncio.wait_for(process.stdout.readline(), 30)).decode() for _ in range(4)]
                 assert lines == ["[1, 2]\n", "True\n", "-15\n", "finished\n"]
                 await add(0)
             process.send_signal(signal.SIGTERM)
-            code, out, _ = await ended(process, within_s=8)
+            code, out, _ = await ended(process, within_s=30)
             assert (code, out.splitlines()[-1]) == (0, "left")
         await stream.clear()
 
