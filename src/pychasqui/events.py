@@ -26,6 +26,7 @@ from ._wire.event import QueueEvent, read_event
 from ._wire.lenient import read_entry_id
 from ._worker.outage import Outage
 from .errors import Closed, InvalidArgument, InvalidType, RedisTrouble
+from .settings import find_setting
 
 __all__ = ["QueueEvent", "QueueEvents"]
 
@@ -50,7 +51,7 @@ class QueueEvents:
         self,
         queue_name: str,
         *,
-        redis_url: str = defaults.REDIS_URL,
+        redis_url: str | None = None,
         tls: bool = False,
         last_event_id: str = "$",
         block_ms: int = defaults.READ_BLOCK_MS,
@@ -66,7 +67,10 @@ class QueueEvents:
         self._names = _check_filter("names", names)
         self._job_ids = _check_filter("job_ids", job_ids)
         self._connector: Connector | None = Connector(
-            redis_url, tls=tls, client_name=f"chasqui-events-{queue_name}", credential_provider=credential_provider
+            find_setting("redis_url", redis_url).value,
+            tls=tls,
+            client_name=f"chasqui-events-{queue_name}",
+            credential_provider=credential_provider,
         )
         # A blocked read holds its connection, so the timeout is the blocking time and two seconds more.
         keys = Keys(queue_name)

@@ -29,6 +29,7 @@ from .job import Job
 from .metrics import GuardedSinks
 from .repeatables import Repeatables
 from .results import Results, all_or_first_error, decode_results
+from .settings import settings_for
 
 EVENTS_TIMEOUT_S = 7.0  # longer than a read of events blocks
 
@@ -48,7 +49,7 @@ class Queue(OfficialNames):
     tracing               "auto" traces adds if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own
     """
 
-    @takes_fields_of(QueueConfig)
+    @takes_fields_of(QueueConfig, settings_for)
     def __init__(self, config: QueueConfig) -> None:
         self._config = config
         self._encoder = Encoder(config.max_payload_bytes, 1000 * config.max_delay_secs)

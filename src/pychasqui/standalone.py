@@ -20,6 +20,7 @@ from ._worker.lifecycle import Lifecycle
 from ._worker.service import Service
 from .errors import InvalidType, RedisTrouble
 from .metrics import GuardedSinks, MetricsSink
+from .settings import find_setting
 
 log = logging.getLogger("chasqui.leaders")
 
@@ -38,7 +39,7 @@ class _StandaloneLeader(Lifecycle):
         self,
         queue_name: str,
         *,
-        redis_url: str = defaults.REDIS_URL,
+        redis_url: str | None = None,
         tls: bool = False,
         holder_id: str | None = None,
         metrics: MetricsSink | None = None,
@@ -50,6 +51,7 @@ class _StandaloneLeader(Lifecycle):
         client_name = f"chasqui-{kind.lower()}-{queue_name}"
         holder_id = f"{kind[0].lower()}-{uuid4()}" if holder_id is None else holder_id
         self.holder_id = checks.check_consumer_name("holder_id", holder_id)
+        redis_url = find_setting("redis_url", redis_url).value
         connector = Connector(redis_url, tls=tls, client_name=client_name, credential_provider=credential_provider)
         super().__init__(kind, queue_name, connector)
         self._record = None if metrics is None else GuardedSinks([metrics]).record
@@ -174,7 +176,7 @@ class Scheduler(_StandaloneLeader):
             raise InvalidType("Scheduler takes a queue_name and a redis_url")
         checks.check_int("max_stream_len", max_stream_len, 0, default=0)
         self._lease_ms = limits.SCHEDULER_LEASE_MS
-        super().__init__(queue_name, redis_url=redis_url or defaults.REDIS_URL, lock_ttl_secs=lock_ttl_secs, **options)
+        super().__init__(queue_name, redis_url=redis_url, lock_ttl_secs=lock_ttl_secs, **options)
         self._batch = checks.check_int("batch", batch, 1, 10_000, default=scheduler.BATCH)
         self._tick_ms = checks.check_int(
             "tick_interval_ms", tick_interval_ms, 10, limits.MAX_TICK_MS, default=defaults.SCHEDULER_TICK_MS

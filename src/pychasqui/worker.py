@@ -21,6 +21,7 @@ from ._worker.lifecycle import Lifecycle
 from ._worker.shutdown import Shutdown
 from ._worker.startup import Startup
 from ._worker.wiring import Components, build
+from .settings import settings_for
 
 log = logging.getLogger("chasqui.worker")
 
@@ -63,7 +64,7 @@ class Worker(Lifecycle):
     tracing               "auto" traces runs if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own
     """
 
-    @takes_fields_of(WorkerConfig)
+    @takes_fields_of(WorkerConfig, settings_for)
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
         self._shutdown_deadline_s = config.shutdown_deadline_s

@@ -8,7 +8,7 @@ option is a new field; nothing else repeats it but the docstring of its construc
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from . import checks
@@ -60,10 +60,18 @@ def unchecked(name: str, value: Any) -> Any:
     return value
 
 
+def no_settings(given: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
+    return {}
+
+
 def takes_fields_of(
     config: Callable[P, Config],
+    settings_for: Callable[[Mapping[str, Any], Iterable[str]], Mapping[str, Any]] = no_settings,
 ) -> Callable[[Callable[[Self_, Config], None]], Callable[Concatenate[Self_, P], None]]:
-    """Makes `__init__(self, config)` a constructor whose parameters are the fields of the config."""
+    """Makes `__init__(self, config)` a constructor whose parameters are the fields of the config.
+
+    `settings_for(given, names)` returns what is set outside of the program for those of the names that are not given.
+    """
 
     def decorate(init: Callable[[Self_, Config], None]) -> Callable[Concatenate[Self_, P], None]:
         fields = inspect.signature(config)
@@ -71,10 +79,11 @@ def takes_fields_of(
 
         def __init__(self: Self_, /, *args: P.args, **kwargs: P.kwargs) -> None:  # noqa: N807  its name in errors
             try:
-                fields.bind(*args, **kwargs)
+                given = fields.bind(*args, **kwargs).arguments
             except TypeError as error:
                 raise TypeError(f"{type(self).__name__}() {error}") from None
-            init(self, config(*args, **kwargs))
+            more: Any = settings_for(given, fields.parameters)
+            init(self, config(*args, **{**kwargs, **more} if more else kwargs))
 
         __init__.__qualname__ = init.__qualname__
         __init__.__doc__ = init.__doc__

@@ -10,4 +10,7 @@ READ_COUNT = 1000  # entries in one read; bounds the reply's size and the time t
 EVENTS_MAX_LEN = 100_000  # the official bound
 RESULT_TTL_MS = 3_600_000  # the official default
 SCHEDULER_TICK_MS = 1500  # how often the leader looks for repeatables that it was not notified of
+CONCURRENCY = 100
+MAX_ATTEMPTS = 25  # the official Python default
+SHUTDOWN_DEADLINE_S = 30.0
 METRICS_HOST = "127.0.0.1"  # other machines reach nothing unless the user asks for it

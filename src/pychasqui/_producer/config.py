@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from .._core import checks, defaults
-from .._core.config import Option, at_least, optional
+from .._core.config import Option, at_least, optional, unchecked
 from .._redis.endpoint import CredentialProvider
 from ..metrics import MetricsSink
 from ..tracing import TracingOption, check_tracing
@@ -27,7 +27,7 @@ class QueueConfig:
     _: KW_ONLY
 
     # Where Redis is. The Connector checks these together.
-    redis_url: str = defaults.REDIS_URL
+    redis_url: Option[str | None, str] = Option(defaults.REDIS_URL, unchecked, none_is_default=True)
     """redis://, rediss:// (TLS), unix:// or embedded://"""
     tls: bool = False
     """use TLS although the URL says redis://"""

@@ -35,15 +35,15 @@ class WorkerConfig:
     _: KW_ONLY
 
     # Where Redis is. The Connector checks these together.
-    redis_url: str = defaults.REDIS_URL
+    redis_url: Option[str | None, str] = Option(defaults.REDIS_URL, unchecked, none_is_default=True)
     """redis://, rediss:// (TLS), unix:// or embedded://"""
     tls: bool = False
     """use TLS although the URL says redis://"""
 
     # What runs, and how often
-    concurrency: Option[int, int] = Option(100, at_least(1))
+    concurrency: Option[int, int] = Option(defaults.CONCURRENCY, at_least(1))
     """how many handlers may run at the same time"""
-    max_attempts: Option[int, int] = Option(25, between(0, MAX_U32))  # the official Python default
+    max_attempts: Option[int, int] = Option(defaults.MAX_ATTEMPTS, between(0, MAX_U32))
     """how many runs a job has in all, crashes included, unless the job sets its own number"""
     retry: Option[RetryPolicy | None, RetryPolicy] = Option(RetryPolicy(), unchecked, none_is_default=True)
     """the delays between runs, unless the job sets its own"""
@@ -104,7 +104,7 @@ class WorkerConfig:
     metrics_host: Option[str, str] = Option(defaults.METRICS_HOST, checks.check_text)
     """the address to serve them on"""
 
-    shutdown_deadline_s: Option[float, float] = Option(30.0, checks.check_seconds)
+    shutdown_deadline_s: Option[float, float] = Option(defaults.SHUTDOWN_DEADLINE_S, checks.check_seconds)
     """how long close() waits for running handlers before it cancels them; each then has 5 s to clean up"""
     credential_provider: CredentialProvider | None = None
     """asked for user name and password before each connection is made"""

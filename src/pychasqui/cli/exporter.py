@@ -12,8 +12,10 @@ from .. import __version__
 from ..errors import CommandTimeout, ConnectionLost, InvalidArgument
 from ..exporter import QueueExporter
 from ..queue import Queue
+from ..settings import SETTINGS
 from .addresses import default_of, redis_url_option
 from .loops import choose_loop
+from .options import ABOUT_URL, read_redis_url
 
 log = logging.getLogger("chasqui.exporter")
 
@@ -23,9 +25,7 @@ TIMEOUT_S = 3.0  # less than a page may take, so that a scrape is answered while
 
 @click.command()
 @click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
-@redis_url_option(
-    variables=["CHASQUI_REDIS_URL", "REDIS_URL"], default=default_of(Queue, "redis_url"), about="Where the queues are."
-)
+@redis_url_option(variables=list(SETTINGS["redis_url"].all_variables), default=None, about=ABOUT_URL)
 @click.option(
     "--host",
     default=default_of(QueueExporter, "metrics_host"),
@@ -35,7 +35,7 @@ TIMEOUT_S = 3.0  # less than a page may take, so that a scrape is answered while
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="The port; 0 for any that is free."
 )
-def exporter(queues: tuple[str, ...], redis_url: str, host: str, port: int) -> None:
+def exporter(queues: tuple[str, ...], redis_url: str | None, host: str, port: int) -> None:
     """Serve the state of queues to Prometheus.
 
     Serves /metrics: jobs in each state, the age of the oldest, pauses, workers, repeatables. A request
@@ -45,7 +45,8 @@ def exporter(queues: tuple[str, ...], redis_url: str, host: str, port: int) -> N
     SIGINT (Ctrl-C) or SIGTERM end it with exit code 0.
     """
     try:
-        opened = [Queue(name, redis_url=redis_url, timeout_s=TIMEOUT_S) for name in dict.fromkeys(queues)]
+        url = read_redis_url(redis_url).value
+        opened = [Queue(name, redis_url=url, timeout_s=TIMEOUT_S) for name in dict.fromkeys(queues)]
     except InvalidArgument as error:
         raise click.UsageError(str(error)) from None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

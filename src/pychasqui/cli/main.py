@@ -25,6 +25,7 @@ COMMANDS = {
     "worker": Entry("pychasqui.cli.worker", "worker", "Run a worker."),
     "exporter": Entry("pychasqui.cli.exporter", "exporter", "Serve the state of queues to Prometheus."),
     "demo": Entry("pychasqui.cli.demo", "demo", "Watch 100,000 jobs go through a queue."),
+    "config": Entry("pychasqui.cli.config", "config", "Show each setting and where it came from."),
     "version": Entry("pychasqui.cli.version", "version", "Show the versions of everything involved."),
 }
 

@@ -1,0 +1,55 @@
+"""`chasqui config`: shows every setting and where it came from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..errors import InvalidArgument
+from ..queue import Queue
+from ..settings import SETTINGS, FoundSetting, find_settings
+from .options import CommandContext, common_options
+from .tables import Column
+
+COLUMNS = (
+    Column("setting", "setting"),
+    Column("value", "value", shrinks=True),
+    Column("source", "from", shrinks=True, styles={"default": "dim"}),
+)
+
+
+@click.command()
+@common_options
+def config(context: CommandContext) -> None:
+    """Show each setting and where it came from.
+
+    A value comes from the argument, else from its variable, else from chasqui.toml or [tool.chasqui] in pyproject.toml,
+    else it is the default. The password of a URL is not shown.
+    """
+    given = context.redis_url if context.redis_url_source == "argument" else None
+    try:
+        found = find_settings(redis_url=given)
+    except InvalidArgument as error:
+        raise click.UsageError(str(error)) from None
+    context.output.table("settings", COLUMNS, [_record(setting) for setting in found])
+
+
+def _record(found: FoundSetting) -> dict[str, Any]:
+    setting = SETTINGS[found.name]
+    value = masked(found.value) if found.name == "redis_url" else found.value
+    return {
+        "setting": found.name,
+        "value": value,
+        "source": found.source,
+        "variables": list(setting.all_variables),
+        "about": setting.about,
+    }
+
+
+def masked(url: Any) -> str:
+    """The URL without name and password."""
+    try:
+        return Queue("config", redis_url=url).redis_address
+    except (InvalidArgument, TypeError) as error:
+        return f"({error})"

@@ -1,0 +1,103 @@
+"""The options that commands share, and what a command gets made of them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from ..errors import InvalidArgument
+from ..queue import Queue
+from ..settings import SETTINGS, FoundSetting, find_setting
+from .addresses import redis_url_option
+from .output import Output
+
+ABOUT_URL = f"Where Redis is; {SETTINGS['redis_url'].default} unless it is set."
+TIMEOUT_S = 5.0  # a command answers or fails within this time
+P = ParamSpec("P")
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)?")
+
+
+class CommandContext:
+    """What every command has: its output, and the address of Redis."""
+
+    def __init__(self, output: Output, redis_url: FoundSetting) -> None:
+        self.output = output
+        self.redis_url: str = redis_url.value
+        self.redis_url_source = redis_url.source
+
+    def queue(self, name: str) -> Queue:
+        """Makes a Queue that answers or fails within TIMEOUT_S. A wrong name or URL is wrong usage."""
+        return self.make(Queue, name, redis_url=self.redis_url, timeout_s=TIMEOUT_S)
+
+    def make(self, constructor: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Calls a constructor; an argument that it refuses is wrong usage."""
+        try:
+            return constructor(*arguments, **options)
+        except InvalidArgument as error:
+            raise click.UsageError(str(error)) from None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs the command's work in an event loop. An error ends the command and says what a warning would say."""
+        logging.getLogger("chasqui").setLevel(logging.ERROR)
+        with asyncio.Runner() as runner:
+            return runner.run(work)
+
+
+def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command --redis-url, --json and --no-color, and calls it with a CommandContext as `context`."""
+
+    @redis_url_option(variables=list(SETTINGS["redis_url"].all_variables), default=None, about=ABOUT_URL)
+    @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")
+    @click.option("--no-color", is_flag=True, help="No colours, as with the variable NO_COLOR.")
+    @functools.wraps(command)
+    def with_context(redis_url: str | None, as_json: bool, no_color: bool, **arguments: Any) -> Any:
+        output = Output.detect(as_json=as_json, no_color=no_color)
+        return command(context=CommandContext(output, read_redis_url(redis_url)), **arguments)
+
+    return with_context
+
+
+def read_redis_url(option: str | None) -> FoundSetting:
+    """Finds the URL: of the option, else of a variable or the settings file, else the default."""
+    is_typed = click.get_current_context().get_parameter_source("redis_url") is ParameterSource.COMMANDLINE
+    try:
+        return find_setting("redis_url", option if is_typed else None)
+    except InvalidArgument as error:
+        raise click.UsageError(str(error)) from None
+
+
+queue_argument = click.argument("queue_name", metavar="QUEUE")
+queues_argument = click.argument("queue_names", metavar="[QUEUE]...", nargs=-1)
+
+
+def limit_option(default: int, most: int = 1_000_000) -> Callable[[F], F]:
+    return click.option(
+        "--limit", type=click.IntRange(1, most), default=default, show_default=True, help="How many to show at most."
+    )
+
+
+class SpanType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
+    """A span of time: 500ms, 30s, 5m, 2h, 7d; a number without a unit is seconds. Becomes milliseconds."""
+
+    name = "span"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = _SPAN.fullmatch(str(value))
+        if found is None or len(found[1]) > 15:
+            self.fail(f"{str(value)[:50]!r} is not a span of time such as 500ms, 30s, 5m, 2h or 7d", param, ctx)
+        return round(float(found[1]) * _UNITS_MS[found[2] or "s"])
+
+
+SPAN = SpanType()

@@ -1,0 +1,148 @@
+"""Output: where a command's answer goes, and in which form.
+
+The answer goes to standard output: a table on a terminal, lines with tabs in a pipe, JSON for --json. Messages go to
+standard error. Every JSON object of an answer has `"schema": 1`; a stream is one object a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from ..errors import printable
+from .tables import Column, pipe_lines, terminal_text
+from .values import UNCUT, Kind, for_pipe, for_terminal, jsonable, now_ms
+
+SCHEMA = 1  # of the JSON; a field that is removed or changes its meaning raises it
+HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+CLEAR_ALL = "\x1b[2J"
+
+
+class Output:
+    """Writes the answer of one command.
+
+    is_json      write JSON
+    is_terminal  write for a person: fitted tables, relative times
+    has_color    with colours
+    """
+
+    def __init__(self, *, is_json: bool, is_terminal: bool, has_color: bool) -> None:
+        self.is_json = is_json
+        self.is_terminal = is_terminal and not is_json
+        self.has_color = has_color and self.is_terminal
+        self._frame: list[str] | None = None
+        self._has_cleared = False
+
+    @classmethod
+    def detect(cls, *, as_json: bool, no_color: bool) -> Output:
+        """Finds out what standard output is. FORCE_COLOR makes it a terminal with colours, NO_COLOR takes them away."""
+        forced = bool(os.environ.get("FORCE_COLOR"))
+        is_terminal = sys.stdout.isatty() or forced
+        is_plain = no_color or bool(os.environ.get("NO_COLOR")) or (os.environ.get("TERM") == "dumb" and not forced)
+        return cls(is_json=as_json, is_terminal=is_terminal, has_color=not is_plain)
+
+    @property
+    def width(self) -> int:
+        """The columns of the terminal; COLUMNS, where it is set."""
+        return max(20, shutil.get_terminal_size((80, 24)).columns)
+
+    # The answer -----------------------------------------------------------------------------------------------------
+
+    def table(
+        self,
+        name: str,
+        columns: Sequence[Column],
+        records: Sequence[Mapping[str, Any]],
+        *,
+        empty: str = "",
+        **more: Any,
+    ) -> None:
+        """Writes records as a table, or as JSON: {"schema": 1, name: [...], **more}. `empty` is the message if none."""
+        if self.is_json:
+            self.json({name: list(records), **more})
+            return
+        if not records and empty:
+            self.message(empty)
+        if not self.is_terminal:
+            self._write("".join(f"{line}\n" for line in pipe_lines(columns, records)))
+        elif records:
+            self._write(terminal_text(columns, records, width=self.width, has_color=self.has_color, now_ms=now_ms()))
+
+    def facts(self, columns: Sequence[Column], record: Mapping[str, Any]) -> None:
+        """Writes one record as a list of titles and values, or as JSON: {"schema": 1, **record}.
+
+        On a terminal long text follows on further lines, so that nothing of it is lost.
+        """
+        if self.is_json:
+            self.json(record)
+            return
+        room = max(len(column.title) for column in columns)
+        for column in columns:
+            value = record.get(column.key)
+            if not self.is_terminal:
+                self._write(f"{column.title}\t{for_pipe(value, column.kind)}\n")
+                continue
+            title = click.style(f"{column.title:<{room}}", bold=True) if self.has_color else f"{column.title:<{room}}"
+            lines = _lines_of(value, column.kind)
+            self._write(f"{title}  {lines[0]}\n" + "".join(f"{' ' * room}  {line}\n" for line in lines[1:]))
+
+    def item(self, record: Mapping[str, Any], line: str) -> None:
+        """Writes one item of a stream at once: the line, or the record as one line of JSON."""
+        if self.is_json:
+            self.json(record)
+        else:
+            self._write(f"{line}\n")
+
+    def json(self, record: Mapping[str, Any]) -> None:
+        """Writes one JSON object on one line. All but ASCII is escaped, and so is whatever moves a cursor."""
+        self._write(json.dumps(jsonable({"schema": SCHEMA, **record})) + "\n")
+
+    def text(self, text: str) -> None:
+        """Writes a line of our own words. Text of others in it has to be escaped before."""
+        self._write(f"{text}\n")
+
+    def message(self, text: str) -> None:
+        """Writes a line of our own words to standard error."""
+        click.echo(text, err=True)
+
+    # Redrawing ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def frame(self) -> Iterator[None]:
+        """What is written inside replaces what the last frame has shown, if this is a terminal."""
+        if not self.is_terminal:
+            yield
+            return
+        self._frame = []
+        yield
+        lines, self._frame = "".join(self._frame).splitlines(), None
+        begin = HOME if self._has_cleared else CLEAR_ALL + HOME
+        self._has_cleared = True
+        self._write(begin + "".join(f"{line}{CLEAR_LINE}\n" for line in lines) + CLEAR_BELOW)
+
+    def _write(self, text: str) -> None:
+        if self._frame is not None:
+            self._frame.append(text)
+            return
+        # Colours are chosen here: click must not look once more at what standard output is.
+        click.echo(text, nl=False, color=True)
+
+
+def _lines_of(value: Any, kind: Kind) -> list[str]:
+    """The lines of a value on a terminal, not cut: of a text its own lines, of a time the calendar's beside it."""
+    if isinstance(value, str) and kind is Kind.TEXT:
+        return [printable(line, UNCUT) for line in value.splitlines()] or [""]
+    if kind is Kind.DATA and value is not None:
+        indented = json.dumps(jsonable(value), ensure_ascii=False, indent=2)
+        return [printable(line, UNCUT) for line in indented.split("\n")]
+    shown = for_terminal(value, kind, now_ms())
+    if kind is Kind.TIME and value is not None:
+        return [f"{for_pipe(value, kind)} ({shown})"]
+    return [shown]

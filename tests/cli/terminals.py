@@ -1,0 +1,94 @@
+"""Runs commands on a pseudo-terminal, as a person does."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.cli.conftest import COMMAND, plain_environment
+
+WITHOUT_RICH = (
+    *(sys.executable, "-P", "-c"),
+    "import sys; sys.modules['rich'] = None; from pychasqui.cli.main import main; sys.exit(main())",
+)
+
+
+class TerminalRun:
+    """A command whose three streams are a terminal of `columns` columns. It is killed at the end of the `with`."""
+
+    def __init__(
+        self, *arguments: str, folder: Path, columns: int = 80, command: tuple[str, ...] = COMMAND, **environment: str
+    ) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self.process = subprocess.Popen(
+            [*command, *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=folder,
+            env={**plain_environment(), "TERM": "xterm-256color", **environment},
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self.text = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+    def read_until(self, wanted: str, timeout_s: float = 30) -> str:
+        """Reads until the text has been shown; returns all that was shown, without escape sequences."""
+        deadline = time.monotonic() + timeout_s
+        while wanted not in plain(self.text):
+            assert time.monotonic() < deadline, f"{wanted!r} was not shown: {self.text!r}"
+            chunk = self._read()
+            assert chunk, f"the command has ended without {wanted!r}: {self.text!r}"
+            self.text += chunk
+        return plain(self.text)
+
+    def finish(self, timeout_s: float = 30) -> tuple[int, str]:
+        """Reads to the end; returns the exit code and all that was shown, with its escape sequences."""
+        while chunk := self._read():
+            self.text += chunk
+        return self.process.wait(timeout=timeout_s), self.text.replace("\r\n", "\n")
+
+    def interrupt(self) -> None:
+        """What Ctrl-C does."""
+        self.process.send_signal(signal.SIGINT)
+
+    def _read(self) -> str:
+        try:
+            return os.read(self._ours, 65536).decode()
+        except OSError:  # how Linux says that the other side has closed it
+            return ""
+
+
+def plain(text: str) -> str:
+    """The text without escape sequences."""
+    return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", text).replace("\r\n", "\n")
+
+
+def on_terminal(
+    *arguments: str, folder: Path, columns: int = 80, command: tuple[str, ...] = COMMAND, **environment: str
+) -> tuple[int, str]:
+    """Runs a command on a terminal to its end; returns its exit code and what it showed."""
+    with TerminalRun(*arguments, folder=folder, columns=columns, command=command, **environment) as run:
+        return run.finish()
