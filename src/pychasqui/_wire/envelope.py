@@ -78,8 +78,8 @@ def decode_job(data: bytes) -> tuple[Envelope, Any]:
     """Returns the envelope that `data` starts with, and the value in its payload."""
     try:
         # hot: 0.1 us; what is of the usual shape and cannot be too deep or too large needs no other check
-        if data[0] == 0x94:
-            envelope = _decode_four(data)
+        if (head := data[0]) == 0x94 or head == 0x95:
+            envelope = _decode_four(data) if head == 0x94 else _from_five(data, b"")
             if len(payload := envelope.payload) <= MAX_DEPTH:
                 return envelope, decode_unchecked(payload)
     except (IndexError, *DECODER_REFUSALS):
