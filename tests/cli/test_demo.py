@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from pychasqui.cli.demo.jobs import Runs, conclusion, count_done, outcome_of, tally_outcomes
+from pychasqui.cli.demo.jobs import Runs, count_done, outcome_of, tally_outcomes, verdict
 from pychasqui.cli.exits import CommandFailure
 from tests.cli.conftest import COMMAND, Chasqui, Finished, plain_environment
 from tests.cli.processes import Process, children_of, mentioning, still_running
@@ -213,7 +213,7 @@ def test_a_record_counts_each_job_once_and_is_shared_through_its_file(tmp_path: 
         "missing": 1,
     }
     with pytest.raises(CommandFailure, match="1 jobs are missing, and 0 ran twice") as failure:
-        conclusion(tally)
+        verdict(tally)
     assert failure.value.code == 1
 
 

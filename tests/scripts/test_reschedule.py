@@ -74,6 +74,37 @@ def test_an_entry_that_was_taken_over_is_left_to_its_new_owner(group: Group) -> 
     assert group.delayed == {}
 
 
+@pytest.mark.parametrize("order", ("as delivered", "backwards", "every other one first"))
+def test_jobs_among_many_that_were_taken_over_stay_in_any_order_of_asking(group: Group, order: str) -> None:
+    ids = group.deliver_to("a", 200)
+    for entry_id in ids[::3]:
+        group.steal(entry_id, "b")
+    for entry_id in ids[1::9]:
+        group.steal(entry_id, "a")  # by another delivery than this run's
+    asked = {"as delivered": ids, "backwards": ids[::-1], "every other one first": ids[::2] + ids[1::2]}[order]
+    kept = {*ids[::3], *ids[1::9]}
+    group.reschedule("a", *((entry_id, 10, entry_id) for entry_id in asked))
+    assert group.settled is not None
+    assert group.settled.answers == b"".join(b"0" if entry_id in kept else b"1" for entry_id in asked)
+    assert set(group.holds) == set(group.stream) == kept
+    assert set(group.delayed) == set(ids) - kept
+
+
+def test_a_few_questions_find_out_whether_many_entries_are_still_pending(group: Group) -> None:
+    ids = group.deliver_to("a", 250)
+    group.client.config_resetstat()
+    assert group.reschedule("a", *((entry_id, 10, entry_id) for entry_id in ids)) == 250
+    assert group.client.info("commandstats")["cmdstat_xpending"]["calls"] == 8  # for 2, 4, ... 64 and 64 entries
+
+
+def test_entries_that_do_not_follow_each_other_are_not_read_in_vain(group: Group) -> None:
+    """Each question reads as many pending entries as have been of use."""
+    ids = group.deliver_to("a", 100)[::-1]
+    group.client.config_resetstat()
+    assert group.reschedule("a", *((entry_id, 10, entry_id) for entry_id in ids)) == 100
+    assert group.client.info("commandstats")["cmdstat_xpending"]["calls"] == 100
+
+
 def test_an_entry_that_was_handed_back_is_left_to_the_next_worker(group: Group) -> None:
     """Its count is below this run's delivery, but it is not this worker's."""
     (entry_id,) = group.deliver_to("a")

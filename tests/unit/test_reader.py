@@ -646,11 +646,11 @@ class TestPause:
     async def test_no_entry_is_read_while_the_queue_is_paused(self) -> None:
         bench = ReaderBench()
         bench.redis.answers = [[entry(1)]]
-        bench.reader.pause(True)
+        bench.reader.set_paused(True)
         bench.reader.start()
         await asyncio.sleep(0.01)
         assert bench.lanes.numbers == []
-        bench.reader.pause(False)
+        bench.reader.set_paused(False)
         async with asyncio.timeout(PATIENCE_S):
             await bench.redis.is_idle.wait()
         assert bench.lanes.numbers == [1]
@@ -666,7 +666,7 @@ class TestPause:
 
     async def test_a_read_that_waits_ends_when_the_queue_is_paused(self) -> None:
         bench = await self.wait_in_a_read()
-        bench.reader.pause(True)
+        bench.reader.set_paused(True)
         await asyncio.sleep(0)
         assert bench.redis.unblocked == [7]
         await bench.reader.end(patience_s=0)
@@ -675,7 +675,7 @@ class TestPause:
         caplog.set_level(logging.INFO, "chasqui.worker")
         bench = await self.wait_in_a_read()
         for is_paused in (False, True, True, False, False):
-            bench.reader.pause(is_paused)
+            bench.reader.set_paused(is_paused)
             await asyncio.sleep(0)
         assert bench.redis.unblocked == [7]
         assert [record.getMessage() for record in caplog.records] == [
@@ -687,7 +687,7 @@ class TestPause:
     async def test_a_server_that_cannot_end_the_read_harms_nothing(self) -> None:
         bench = await self.wait_in_a_read()
         bench.redis.broker.trouble_of["unblock"] = ConnectionLost("away")
-        bench.reader.pause(True)
+        bench.reader.set_paused(True)
         await asyncio.sleep(0)
         await bench.reader.end(patience_s=0)
         assert bench.reader._unblocking is not None
@@ -696,7 +696,7 @@ class TestPause:
     async def test_unstarted_entries_are_handed_back(self) -> None:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2)])
-        bench.reader.pause(True)
+        bench.reader.set_paused(True)
         bench.reader.start()
         async with asyncio.timeout(PATIENCE_S):
             while not bench.redis.released:
@@ -706,7 +706,7 @@ class TestPause:
 
     async def test_a_paused_reader_stops(self) -> None:
         bench = ReaderBench()
-        bench.reader.pause(True)
+        bench.reader.set_paused(True)
         bench.reader.start()
         await asyncio.sleep(0.01)
         async with asyncio.timeout(PATIENCE_S):

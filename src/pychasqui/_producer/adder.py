@@ -74,7 +74,7 @@ class Adder:
         waiter = loop.create_future()
         batch.append(envelope, name, job_id, waiter)
         if options is not PLAIN or batch.options is not None:
-            batch.append_options(options)
+            batch.set_last_options(options)
         if len(batch.waiters) >= ADD_BATCH_JOBS or batch.bytes >= ADD_BATCH_BYTES:
             self._waiting.append(batch)
             self._gathering = None

@@ -57,7 +57,7 @@ class PendingBatch:
         self.bytes += len(envelope)
         self.waiters.append(waiter)
 
-    def append_options(self, options: AddOptions) -> None:
+    def set_last_options(self, options: AddOptions) -> None:
         """The options of the last job; those before it are plain unless they have some."""
         self.options = self.options or [PLAIN] * (len(self.ids) - 1)
         self.options.append(options)

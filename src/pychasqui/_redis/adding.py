@@ -120,8 +120,8 @@ class Adds:
     def forget_scripts(self) -> None:
         """The server has lost the scripts (SCRIPT FLUSH, failover): the next add carries the text again."""
         if (socket := self.connection.live_socket()) is not None:
-            scripts.ADD.forget(socket)
-            scripts.ADD_WITH_OPTIONS.forget(socket)
+            scripts.ADD.mark_unloaded(socket)
+            scripts.ADD_WITH_OPTIONS.mark_unloaded(socket)
 
     async def delete_ledger(self) -> None:
         """For a producer that sends nothing again; otherwise the ledger's TTL ends it."""

@@ -84,7 +84,7 @@ class RedisCalls:
                 return await asked
             except ReplyError as error:
                 if is_lost := action_for(error) is ErrorAction.NO_SCRIPT:
-                    script.forget(socket)
+                    script.mark_unloaded(socket)
                 may_try_again = is_lost or is_not_executed(error)
                 if not may_try_again or asyncio.get_running_loop().time() >= give_up_at:
                     raise

@@ -15,7 +15,7 @@ from .broker import Broker
 from .connection import Connection, RoleCheck
 from .endpoint import CredentialProvider, Endpoint, parse_endpoint
 from .keys import Keys
-from .timed_broker import make_broker
+from .measured_broker import make_broker
 from .tls import describe_unchecked
 
 PRINTABLE = string.punctuation  # CLIENT SETNAME takes these, letters and digits: no space, only ASCII

@@ -59,7 +59,7 @@ def _run(
 
     def answered(reply: Any) -> None:
         if isinstance(reply, ReplyError) and action_for(reply) is ErrorAction.NO_SCRIPT:
-            script.forget(socket)  # these events are lost, the next ones are not
+            script.mark_unloaded(socket)  # these events are lost, the next ones are not
         on_written(reply if isinstance(reply, RedisTrouble) else None)
 
     socket.send(script.pack(socket, (stream,), words), deadline, answered)

@@ -34,7 +34,7 @@ class Script:
             packed = hiredis.pack_command((b"EVAL", self.text, len(keys), *keys, *arguments))
         return packed
 
-    def forget(self, socket: Socket) -> None:
+    def mark_unloaded(self, socket: Socket) -> None:
         """The server has lost the script (SCRIPT FLUSH, failover): the next call carries the text again."""
         socket.scripts.discard(self.hash)
 

@@ -69,13 +69,13 @@ class Heartbeat:
             self._renew_at = await self._renewal.begin()
             async with asyncio.TaskGroup() as tasks:  # ends with the first of them that fails
                 tasks.create_task(self._loop_watch.run())
-                self._looking = tasks.create_task(self._look_around_first())
+                self._looking = tasks.create_task(self._check_pause_first())
                 while True:
                     await self._sleep_until_renewal()
                     if self._may_renew() and lease_clock() >= self._renew_at:
                         self._renew_at = lease_clock() + self._renewal.every_s
                         self._unanswered += 1
-                        tasks.create_task(self._renew_and_look_around(tasks))
+                        tasks.create_task(self._renew_and_check_pause(tasks))
         finally:
             await self._broker.close()
 
@@ -94,7 +94,7 @@ class Heartbeat:
         self._renew_at = min(self._renew_at, lease_clock() + seconds)
         self._wakes.set()
 
-    async def _renew_and_look_around(self, tasks: asyncio.TaskGroup) -> None:
+    async def _renew_and_check_pause(self, tasks: asyncio.TaskGroup) -> None:
         try:
             wait_s = await self._renewal.renew()
         finally:
@@ -103,14 +103,14 @@ class Heartbeat:
         if wait_s < self._renewal.every_s:
             self._renew_in(wait_s)
         elif self._looking is None or self._looking.done():
-            self._looking = tasks.create_task(self._look_around())
+            self._looking = tasks.create_task(self._check_pause_and_write_record())
 
-    async def _look_around_first(self) -> None:
+    async def _check_pause_first(self) -> None:
         """A worker starts with a lease, and knows whether the queue is paused."""
-        await self._look_around()
+        await self._check_pause_and_write_record()
         self._thread.has_begun()
 
-    async def _look_around(self) -> None:
+    async def _check_pause_and_write_record(self) -> None:
         with suppress(RedisTrouble):  # the next renewal comes in time all the same, and looks again
             await self._pause_watch.look()
             await self._record_writer.write()  # Redis may have no memory for it

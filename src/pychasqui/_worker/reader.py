@@ -97,7 +97,7 @@ class Reader(Service):
             await asyncio.wait({self._task}, timeout=UNBLOCK_EVERY_S)
         await self.end(patience_s=0)
 
-    def pause(self, is_paused: bool) -> None:
+    def set_paused(self, is_paused: bool) -> None:
         """Stops reading while the queue is paused, and ends a read that waits for entries."""
         if is_paused == self._is_paused.is_set:
             return

@@ -207,7 +207,7 @@ def build(
         renewal,
         thread=thread,
         loop_watch=loop_watch,
-        pause_watch=PauseWatch(renewing, on_pause=partial(thread.call_in_worker_loop, reader.pause)),
+        pause_watch=PauseWatch(renewing, on_pause=partial(thread.call_in_worker_loop, reader.set_paused)),
         record_writer=WorkerRecordWriter(renewing, shared, lease_ms=lease_ms),
     )
     health = HealthCheck(

@@ -200,14 +200,14 @@ def _join_folder(folder: Path, socket_path: Path) -> EmbeddedServer:
         lock = try_lock(files.users_lock, shared=True)
     server = EmbeddedServer(f"unix://{quote(str(socket_path))}", folder, lock)
     try:
-        _wait_until_answered(folder, files, socket_path, deadline)
+        _start_until_answered(folder, files, socket_path, deadline)
     except BaseException:
         server.leave()
         raise
     return server
 
 
-def _wait_until_answered(folder: Path, files: Files, socket_path: Path, deadline: float) -> None:
+def _start_until_answered(folder: Path, files: Files, socket_path: Path, deadline: float) -> None:
     from .supervisor import answers, try_lock
 
     started = 0

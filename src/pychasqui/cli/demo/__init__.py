@@ -25,7 +25,7 @@ from ... import Queue, __version__, embedded
 from ...errors import InvalidArgument, RedisTrouble
 from ..addresses import redis_url_option
 from ..exits import CommandFailure, ExitCode
-from .jobs import KINDS, conclusion, count_done, kind_of, tally_outcomes
+from .jobs import KINDS, count_done, kind_of, tally_outcomes, verdict
 from .process import WorkerProcess
 from .screen import Screen, print_table
 
@@ -92,7 +92,7 @@ async def _run(jobs: int, queue: Queue, url: str, folder: Path) -> None:
                 await queue.obliterate()
     print_table(tally)
     click.echo(summary)
-    click.echo(conclusion(tally))
+    click.echo(verdict(tally))
 
 
 class DemoRun:

@@ -19,13 +19,13 @@ from .replies import Promotion, Settled
 
 
 def make_broker(connection: Connection, keys: Keys, sinks: GuardedSinks | None) -> Broker:
-    """Returns a TimedBroker if a sink wants the times, else a plain Broker."""
+    """Returns a MeasuredBroker if a sink wants the times, else a plain Broker."""
     if sinks is None or not sinks.want(RedisAnswered):
         return Broker(connection, keys)
-    return TimedBroker(connection, keys, sinks)
+    return MeasuredBroker(connection, keys, sinks)
 
 
-class TimedBroker(Broker):
+class MeasuredBroker(Broker):
     """Each method does what Broker's does and records its time. The names of the commands are part of the metrics."""
 
     def __init__(self, connection: Connection, keys: Keys, sinks: GuardedSinks) -> None:
