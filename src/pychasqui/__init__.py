@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .exporter import QueueExporter
     from .inspector import JobView, Page, WorkerInfo
     from .job import Job
+    from .job_status import JobStatus
     from .metrics import InMemorySink, MetricsSink
     from .official import Consumer, Producer, version
     from .queue import Queue
@@ -73,6 +74,7 @@ _NAMES = {
     "exporter": "QueueExporter",
     "inspector": "JobView Page WorkerInfo",
     "job": "Job",
+    "job_status": "JobStatus",
     "metrics": "InMemorySink MetricsSink",
     "official": "Consumer Producer version",
     "queue": "Queue",
@@ -118,6 +120,7 @@ __all__ = [
     "Job",
     "ConsumerInUse",
     "JobFailed",
+    "JobStatus",
     "JobView",
     "MetricsSink",
     "MissedFiresPolicy",

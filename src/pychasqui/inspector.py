@@ -79,13 +79,13 @@ class Inspector:
             return _page([_view_active(entry_id, held) for entry_id, held in found], limit, [one[0] for one in found])
         read = self._broker().waiting_page if state == "waiting" else self._broker().dead_page
         entries = await read(_check_after(after), limit)
-        return _page([_view_entry(state, entry) for entry in entries], limit, [entry[0].decode() for entry in entries])
+        return _page([view_entry(state, entry) for entry in entries], limit, [entry[0].decode() for entry in entries])
 
     async def _delayed_page(self, after: str, limit: int) -> Page:
         # By time and not by rank: jobs that become due between two pages leave at the front.
         due_ms, seen = map(int, _check_after(after).split("-")) if after != "" else (0, 0)
         members = await self._broker().delayed_page(due_ms if after else None, seen, limit)
-        jobs = [_view_delayed(member, due) for member, due in members]
+        jobs = [view_delayed(member, due) for member, due in members]
         if len(members) < limit:
             return Page(jobs, None)
         last_ms = read_ms(members[-1][1])
@@ -100,23 +100,23 @@ class Inspector:
         """
         broker, job_id = self._broker(), check_job_id(job_id)
         # An index or a uniqueness key may name the entry of another job if another program has written it.
-        if (found := await broker.member_of(job_id)) is not None and (view := _view_delayed(*found)).id == job_id:
+        if (found := await broker.member_of(job_id)) is not None and (view := view_delayed(*found)).id == job_id:
             return view
         indexed = await broker.entry_of(job_id)
-        entry = None if indexed is None else _find_entry([indexed], job_id)
+        entry = None if indexed is None else find_entry([indexed], job_id)
         if entry is None:
-            entry = _find_entry(await broker.delivered(SEARCHED), job_id)
+            entry = find_entry(await broker.delivered(SEARCHED), job_id)
         if entry is None:
-            entry = _find_entry(await broker.waiting_page("", SEARCHED), job_id)
+            entry = find_entry(await broker.waiting_page("", SEARCHED), job_id)
         if entry is not None:
             held = await broker.pending_of(entry[0])
             return (
-                _view_entry("waiting", entry)
+                view_entry("waiting", entry)
                 if held is None
                 else _view_active(entry[0].decode(), held._replace(entry=entry))
             )
-        entry = _find_entry(await broker.dead_page("", SEARCHED), job_id)
-        return None if entry is None else _view_entry("dead", entry)
+        entry = find_entry(await broker.dead_page("", SEARCHED), job_id)
+        return None if entry is None else view_entry("dead", entry)
 
     async def whereabouts(self, job_id: str) -> str:
         """Says in a sentence where a job is and how many workers live, for the error of a wait that timed out."""
@@ -137,7 +137,7 @@ class Inspector:
     async def held(self, job_ids: Iterable[str]) -> set[str]:
         """Returns those of the ids that are among the first SEARCHED entries that are delivered and not acked."""
         entries = await self._broker().delivered(SEARCHED)
-        return {job_id for job_id in job_ids if _find_entry(entries, job_id) is not None}
+        return {job_id for job_id in job_ids if find_entry(entries, job_id) is not None}
 
     async def workers(self) -> list[WorkerInfo]:
         """Lists the living workers, as they describe themselves. One whose record cannot be read has an `error`."""
@@ -176,7 +176,7 @@ def _check_after(after: Any) -> str:
     return after
 
 
-def _find_entry(entries: list[Entry], job_id: str) -> Entry | None:
+def find_entry(entries: list[Entry], job_id: str) -> Entry | None:
     """Returns the entry of that job. Decodes only entries that contain the bytes of the id, which are few."""
     wanted = job_id.encode()
     for entry in entries:
@@ -187,7 +187,7 @@ def _find_entry(entries: list[Entry], job_id: str) -> Entry | None:
     return None
 
 
-def _view_entry(state: str, entry: Entry, **more: Any) -> JobView:
+def view_entry(state: str, entry: Entry, **more: Any) -> JobView:
     envelope, name = read_entry(entry)
     view = _view_envelope(state, envelope, name, entry_id=entry[0].decode(), **more)
     if state != "dead":
@@ -199,10 +199,10 @@ def _view_entry(state: str, entry: Entry, **more: Any) -> JobView:
 
 def _view_active(entry_id: str, held: Pending) -> JobView:
     entry = held.entry or [entry_id.encode(), []]
-    return _view_entry("active", entry, worker=held.consumer, idle_ms=held.idle_ms, deliveries=held.deliveries)
+    return view_entry("active", entry, worker=held.consumer, idle_ms=held.idle_ms, deliveries=held.deliveries)
 
 
-def _view_delayed(member: bytes, due: float) -> JobView:
+def view_delayed(member: bytes, due: float) -> JobView:
     try:
         name, envelope = split_member(member)
     except DecodeError as error:

@@ -26,6 +26,7 @@ from .errors import Closed, InvalidArgument, WrongLoop
 from .events import QueueEvents
 from .inspector import Inspector, JobView, Page, State, WorkerInfo
 from .job import Job
+from .job_status import JobStatus, JobStatusFinder
 from .metrics import GuardedSinks
 from .repeatables import Repeatables
 from .results import Results, all_or_first_error, decode_results
@@ -64,6 +65,7 @@ class Queue(OfficialNames):
         self._results: Results | None = None
         self._is_closed = False
         self._inspector = Inspector(lambda: self._loop_session().inspector)
+        self._statuses = JobStatusFinder(self._loop_session)
         self._repeatables = Repeatables(lambda: self._loop_session().repeatables)
         self._dlq = DeadLetters(lambda: self._loop_session().dlq, self._forget_ends)
 
@@ -238,6 +240,13 @@ class Queue(OfficialNames):
     async def get_job(self, job_id: str) -> JobView | None:
         """Finds a job and its state. One without an explicit id is looked for among the first 1,000 of each state."""
         return await self._inspector.get_job(job_id)
+
+    async def status(self, job_id: str) -> JobStatus:
+        """Says where a job is and what is known about it, in a few milliseconds however many jobs there are.
+
+        Its state is "waiting", "running", "delayed", "retrying", "dead", "done" or "unknown"; see JobStatus.
+        """
+        return await self._statuses.find(job_id)
 
     async def workers(self) -> list[WorkerInfo]:
         """Lists the living workers as their heartbeats describe them: host, pid, concurrency, the jobs they run."""

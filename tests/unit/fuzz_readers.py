@@ -22,7 +22,7 @@ from pychasqui._wire.repeatable import decode_spec
 from pychasqui._wire.retry_override import decode_retry
 from pychasqui._wire.worker_record import read_worker
 from pychasqui.errors import ChasquiError
-from pychasqui.inspector import _find_entry, _view_delayed, _view_entry
+from pychasqui.inspector import find_entry, view_delayed, view_entry
 from pychasqui.results import decode_results
 from tests.hostile import values
 
@@ -73,9 +73,9 @@ def readers(entry: Entry, raw: bytes, score: float) -> dict[str, Callable[[], An
     return {
         "letter": lambda: _letter(entry),
         "event": lambda: _event(entry),
-        "view": lambda: [_view_entry(state, entry) for state in ("waiting", "active", "dead")],
-        "search": lambda: _find_entry([entry], "j"),
-        "delayed": lambda: _view_delayed(raw, score),
+        "view": lambda: [view_entry(state, entry) for state in ("waiting", "active", "dead")],
+        "search": lambda: find_entry([entry], "j"),
+        "delayed": lambda: view_delayed(raw, score),
         "worker": lambda: _worker(raw),
         "result": lambda: decode_results([raw, None]),
         "spec": lambda: decode_spec(raw),

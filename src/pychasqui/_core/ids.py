@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 
-from ulid_transform import bytes_to_ulid, ulid_now
+from ulid_transform import bytes_to_ulid, ulid_now, ulid_to_timestamp
 
 # hot: 0.1 us. Its randomness comes from a state in memory, which a fork copies: see below.
 new_id: Callable[[], str] = ulid_now
+
+
+_ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
+
+
+def time_in_id(job_id: str) -> int | None:
+    """Returns the time in ms since 1970 that an id carries, by the clock of its maker; None if it is no ULID."""
+    return int(ulid_to_timestamp(job_id)) if _ULID.fullmatch(job_id) else None
 
 
 def _new_id_from_the_kernel() -> str:

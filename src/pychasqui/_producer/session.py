@@ -10,6 +10,7 @@ from .._redis.connector import Connector
 from .._redis.dlq import DlqBroker
 from .._redis.events import EventsBroker
 from .._redis.inspector import InspectorBroker
+from .._redis.job_finder import JobFinderBroker
 from .._redis.keys import Keys
 from .._redis.repeatables import RepeatablesBroker
 from .._redis.results import ResultsBroker
@@ -41,6 +42,7 @@ class QueueSession:
         self._replicas_broker = connector.broker(keys, timeout_s=config.timeout_s)
         self.dlq = DlqBroker(self.broker, keys)
         self.inspector = InspectorBroker(self.broker, keys, defaults.GROUP)
+        self.job_finder = JobFinderBroker(self.broker, keys)
         self.repeatables = RepeatablesBroker(self.broker, keys)
         self.results = ResultsBroker(self.broker, keys)
         self.events = EventsBroker(self.broker, keys)

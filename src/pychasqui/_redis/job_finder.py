@@ -1,0 +1,145 @@
+"""The conversation with Redis about where one job is. Each answer is bounded, and every call can be sent again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from .._core.ids import time_in_id
+from .._wire.entry import read_entry
+from .._wire.envelope import decode_envelope
+from .._wire.lenient import read_entry_id
+from ..errors import DecodeError
+from .broker import Broker
+from .keys import Keys
+from .replies import Entry, read_range, reads_replies
+
+FIRST_PAGE = 25  # later pages depend on the size of the entries on this one
+PAGE = 1000
+NEAR = 500  # entries that are read before the place where a job should be
+MOST_NEAR = 20_000  # entries that are read from there on: a process makes up to 10,000 ids in a millisecond
+LATE_MS = 2  # processes that add at the same time mix their jobs
+EARLY_MS = 60_000  # by how much the clock of the process that added a job may be ahead of the server's
+PROBED = 5  # entries of one step of the bisection: one that was promoted or retried is older than its neighbours
+SEQUENCES = 2**14
+MOST_STEPS = 60
+LAST_ID = (2**64 - 1, 2**64 - 1)  # the server refuses to look behind it
+PAGE_BYTES = 512 * 1024  # about how much one call reads
+
+
+Match = Callable[[list[Entry]], Entry | None]  # finds the entry of a job on a page
+
+
+@reads_replies
+class JobFinderBroker:
+    """Reads pieces of a queue's streams: from an id onwards, or from an id back to older entries."""
+
+    def __init__(self, broker: Broker, keys: Keys) -> None:
+        self._call = broker.call
+        self._keys = keys
+
+    async def first_entries(self, start: str, count: int) -> list[Entry]:
+        """The first entries of the stream of jobs from that id on."""
+        return await self._page(self._keys.stream, start, count, is_back=False)
+
+    async def last_entries(self, count: int) -> list[Entry]:
+        """The newest entries of the stream of jobs, newest first."""
+        return await self._page(self._keys.stream, "+", count, is_back=True)
+
+    def entries(self, start: str, most: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
+        """Pages of the stream of jobs, up to `most` entries in all."""
+        return self._pages(self._keys.stream, start, most, is_back)
+
+    def letters(self, start: str, most: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
+        """Pages of the dead letters."""
+        return self._pages(self._keys.dead, start, most, is_back)
+
+    def events(self, start: str, most: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
+        """Pages of the events."""
+        return self._pages(self._keys.events, start, most, is_back)
+
+    async def find_near(self, match: Match, born_ms: int) -> Entry | None:
+        """Looks at the entries whose jobs were made in that millisecond: few, or a bulk of many thousands."""
+        start = await self._bisect(born_ms)
+        async for page in self.entries(start, MOST_NEAR):
+            if (entry := match(page)) is not None:
+                return entry
+            if min(map(_born_ms, page[-PROBED:])) > born_ms + LATE_MS:
+                break
+        return await first_found(self.entries(f"({start}", NEAR, is_back=True), match)
+
+    async def _bisect(self, born_ms: int) -> str:
+        """Returns about the first entry id whose job was not made before that time.
+
+        Jobs are made by the clocks of the processes that add them, and large bulks some seconds before they arrive. But
+        neighbours have nearly the same delay, so the next guess corrects the last one by what it missed.
+        """
+        newest = await self.last_entries(1)
+        low = _number(max(1, born_ms - EARLY_MS), 0)  # nothing can lie before 0-1
+        high = _number(*read_entry_id(newest[0][0])) if newest else low
+        guess, back_ms = _number(born_ms, 0), 1
+        for _ in range(MOST_STEPS):
+            if low >= high:
+                break
+            middle = guess if low < guess < high else (low + high) // 2
+            probed = await self.first_entries(_entry_id(middle), PROBED)
+            if not probed or (born := max(map(_born_ms, probed))) >= born_ms:
+                high, back_ms = middle, 4 * back_ms
+                guess = middle - _number(back_ms, 0)
+            else:
+                low = max(middle, _number(*read_entry_id(probed[-1][0]))) + 1
+                guess = low + _number(born_ms - born, 0)
+        return _entry_id(low)
+
+    async def _pages(self, key: str, start: str, most: int, is_back: bool) -> AsyncIterator[list[Entry]]:
+        count = FIRST_PAGE
+        while most > 0 and (page := await self._page(key, start, min(count, most), is_back=is_back)):
+            yield page
+            if len(page) < min(count, most) or read_entry_id(page[-1][0]) == LAST_ID:
+                return
+            most -= len(page)
+            size = sum(len(word) for entry in page for word in entry[1] or ())
+            count = max(1, min(PAGE, PAGE_BYTES * len(page) // max(1, size)))
+            start = f"({page[-1][0].decode()}"
+
+    async def _page(self, key: str, start: str, count: int, *, is_back: bool) -> list[Entry]:
+        words = ("XREVRANGE", key, start, "-") if is_back else ("XRANGE", key, start, "+")
+        return read_range(await self._call(*words, "COUNT", count))
+
+
+async def first_found(pages: AsyncIterator[list[Entry]], match: Match) -> Entry | None:
+    async for page in pages:
+        if (entry := match(page)) is not None:
+            return entry
+    return None
+
+
+async def count_before(
+    pages: AsyncIterator[list[Entry]], is_there: Callable[[tuple[int, int]], bool]
+) -> tuple[int, bool]:
+    """Counts the entries before the one that `is_there`; and whether it was reached."""
+    count = 0
+    async for page in pages:
+        for entry in page:
+            if is_there(read_entry_id(entry[0])):
+                return count, True
+            count += 1
+    return count, False
+
+
+def _number(ms: int, sequence: int) -> int:
+    """An entry id as a number, for bisecting. No server adds more than SEQUENCES entries in a millisecond."""
+    return ms * SEQUENCES + min(sequence, SEQUENCES - 1)
+
+
+def _entry_id(number: int) -> str:
+    return f"{min(number // SEQUENCES, LAST_ID[0])}-{number % SEQUENCES}"
+
+
+def _born_ms(entry: Entry) -> int:
+    """When a job was added, by the clock of the process that added it; 0 if its entry cannot be decoded."""
+    try:
+        envelope = decode_envelope(read_entry(entry)[0])
+    except DecodeError:
+        return 0
+    born_ms = time_in_id(envelope.id)  # more exact than created_at_ms, which all jobs of a bulk share
+    return envelope.created_at_ms if born_ms is None else born_ms

@@ -1,0 +1,298 @@
+"""JobStatus: where a job is, and what is known about it.
+
+A job that was added with an id of its own is found by its keys. The id that a queue makes up carries the time at which
+the job was added, so its entry is looked for around that time, by bisection: in a backlog of a million jobs that takes
+some twenty small reads. Dead letters and events are looked for from that time on, and among the newest. What is not
+found that way is "unknown", and `note` says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ._core.checks import check_job_id
+from ._core.ids import time_in_id
+from ._producer.session import QueueSession
+from ._redis.inspector import Pending
+from ._redis.job_finder import EARLY_MS, count_before, first_found
+from ._redis.replies import Entry
+from ._wire.dead_letter import read_dead_letter
+from ._wire.event import QueueEvent, read_event, read_failure_text, read_job_end
+from ._wire.lenient import read_entry_id
+from ._wire.msgpack import decode_data
+from .errors import DecodeError
+from .inspector import JobView, find_entry, view_delayed, view_entry
+
+__all__ = ["JobStatus", "JobStatusFinder"]
+
+SEARCHED = 500  # entries, letters and events that are read at each end of their streams
+COUNTED = 1000  # entries from each end, to say how many jobs come before one
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """Where a job is: "waiting", "running", "delayed", "retrying", "dead", "done" or "unknown"."""
+
+    id: str
+    state: str
+    name: str = ""
+    data: Any = None
+    attempt: int = 0  # which run it is, or will be: 1 for the first; 0 if that is not known
+    created_at_ms: int | None = None
+    ahead: int | None = None  # waiting: how many jobs come before it
+    ahead_is_exact: bool = True  # waiting: False if `ahead` is an estimate
+    worker: str | None = None  # running: the worker that holds it; dead: the one that buried it
+    since_ms: int | None = None  # running: when its handler was called; dead and done: when it ended
+    due_ms: int | None = None  # delayed and retrying: when it is due
+    reason: str | None = None  # dead: why it was buried
+    error_type: str | None = None  # dead: what the last run raised
+    error: str | None = None  # dead and retrying: the text of the last error
+    traceback: str | None = None  # dead
+    result: Any = None  # done: what its handler returned
+    has_result: bool = False  # done: whether `result` is stored
+    progress: int | None = None  # in per cent, as its handler has reported it
+    entry_id: str | None = None  # in the stream of jobs, or of dead letters
+    note: str = ""  # what is not known, and why
+
+
+class JobStatusFinder:
+    """Implements Queue.status()."""
+
+    def __init__(self, session: Callable[[], QueueSession]) -> None:
+        self._session = session
+
+    async def find(self, job_id: str) -> JobStatus:
+        job_id = check_job_id(job_id)
+        born_ms = time_in_id(job_id)
+        member, indexed, stored, progress, events = await asyncio.gather(
+            self._session().inspector.member_of(job_id),
+            self._session().inspector.entry_of(job_id),
+            self._session().results.results([job_id]),
+            self._session().results.progress_of(job_id),
+            self._events_of(job_id, born_ms),
+        )
+        # An index or a uniqueness key may name the entry of another job if another program has written it.
+        if member is not None and (view := view_delayed(*member)).id == job_id:
+            return _delayed(view, events, progress)
+        entry = None if indexed is None else find_entry([indexed], job_id)
+        if entry is None and stored[0] is None:
+            entry = await self._find_entry(job_id, born_ms)
+        if entry is not None:
+            return await self._in_stream(job_id, entry, events, progress)
+        if stored[0] is not None:
+            return _done_with_result(job_id, stored[0], events, born_ms)
+        if (letter := await self._find_letter(job_id, born_ms)) is not None:
+            return _dead(job_id, letter)
+        # It may have moved while it was looked for: from the stream to its end, or back to the delayed jobs.
+        member, stored = await asyncio.gather(
+            self._session().inspector.member_of(job_id), self._session().results.results([job_id])
+        )
+        if stored[0] is not None:
+            return _done_with_result(job_id, stored[0], events, born_ms)
+        if member is not None and (view := view_delayed(*member)).id == job_id:
+            return _delayed(view, events, progress)
+        return _ended(job_id, events, born_ms)
+
+    async def _in_stream(self, job_id: str, entry: Entry, events: list[QueueEvent], progress: int | None) -> JobStatus:
+        held = await self._session().inspector.pending_of(entry[0])
+        if held is not None:
+            return _running(job_id, entry, held, events, progress)
+        ahead, is_exact = await self._count_ahead(entry)
+        view = view_entry("waiting", entry)
+        note = "" if is_exact else "the number of jobs ahead of it is an estimate"
+        return JobStatus(
+            job_id,
+            "waiting",
+            **_facts(view),
+            ahead=ahead,
+            ahead_is_exact=is_exact,
+            progress=progress,
+            entry_id=view.entry_id,
+            note=note,
+        )
+
+    # Finding --------------------------------------------------------------------------------------------------------
+
+    async def _find_entry(self, job_id: str, born_ms: int | None) -> Entry | None:
+        finder, inspector = self._session().job_finder, self._session().inspector
+        if born_ms is not None:
+            near = await finder.find_near(lambda page: find_entry(page, job_id), born_ms)
+            if near is not None:
+                return near
+        # It was promoted or retried, or its id carries no time: it is found at the ends of the stream, or not at all.
+        if (entry := find_entry(await inspector.delivered(SEARCHED), job_id)) is not None:
+            return entry
+        if (entry := find_entry(await inspector.waiting_page("", SEARCHED), job_id)) is not None:
+            return entry
+        return await first_found(finder.entries("+", SEARCHED, is_back=True), lambda page: find_entry(page, job_id))
+
+    async def _find_letter(self, job_id: str, born_ms: int | None) -> Entry | None:
+        finder = self._session().job_finder
+        start = "-" if born_ms is None else str(max(0, born_ms - EARLY_MS))
+        newest = await first_found(finder.letters("+", SEARCHED, is_back=True), lambda page: find_entry(page, job_id))
+        return newest or await first_found(finder.letters(start, SEARCHED), lambda page: find_entry(page, job_id))
+
+    async def _events_of(self, job_id: str, born_ms: int | None) -> list[QueueEvent]:
+        """The job's events among the newest and among the first since it was added, oldest first."""
+        wanted, found = job_id.encode(), dict[str, QueueEvent]()
+        pages = [self._session().job_finder.events("+", SEARCHED, is_back=True)]
+        if born_ms is not None:
+            pages.append(self._session().job_finder.events(str(born_ms), SEARCHED))
+        for some in pages:
+            async for page in some:
+                for entry in page:
+                    if wanted in (entry[1] or ()) and (event := read_event(entry)).job_id == job_id:
+                        found[event.event_id] = event
+        return [found[event_id] for event_id in sorted(found, key=read_entry_id)]
+
+    async def _count_ahead(self, entry: Entry) -> tuple[int, bool]:
+        """How many jobs wait before this one: counted if it is near one of the ends, else estimated by its time."""
+        inspector, finder = self._session().inspector, self._session().job_finder
+        counts, first, newest = await asyncio.gather(
+            inspector.counts(), inspector.waiting_page("", 1), finder.last_entries(1)
+        )
+        if not first or not newest:  # it was read meanwhile
+            return 0, True
+        place = read_entry_id(entry[0])
+        ahead, is_reached = await count_before(finder.entries(first[0][0].decode(), COUNTED), lambda id_: id_ >= place)
+        if is_reached:
+            return ahead, True
+        behind, is_reached = await count_before(finder.entries("+", COUNTED, is_back=True), lambda id_: id_ <= place)
+        if is_reached:
+            return max(ahead, counts.waiting - behind - 1), True
+        first_ms, last_ms = read_entry_id(first[0][0])[0], read_entry_id(newest[0][0])[0]
+        share = (place[0] - first_ms) / max(1, last_ms - first_ms)
+        return max(ahead, min(counts.waiting - behind - 1, round(share * counts.waiting))), False
+
+
+# What is found becomes a status ---------------------------------------------------------------------------------------
+
+
+def _facts(view: JobView) -> dict[str, Any]:
+    created_at_ms = view.created_at_ms or None
+    return {"name": view.name, "data": view.data, "attempt": view.attempt + 1, "created_at_ms": created_at_ms}
+
+
+def _last(events: list[QueueEvent], *names: str) -> QueueEvent | None:
+    return next((event for event in reversed(events) if event.name in names), None)
+
+
+def _time_of(event: QueueEvent | None) -> int | None:
+    ts = None if event is None else event.fields.get("ts")
+    return ts if isinstance(ts, int) else None
+
+
+def _delayed(view: JobView, events: list[QueueEvent], progress: int | None) -> JobStatus:
+    is_retry = view.attempt > 0
+    failed = _last(events, "failed") if is_retry else None
+    note = "" if failed or not is_retry else "its last error is not among the events that were read"
+    return JobStatus(
+        view.id or "",
+        "retrying" if is_retry else "delayed",
+        **_facts(view),
+        due_ms=view.due_ms,
+        error=read_failure_text(failed) if failed else None,
+        progress=progress,
+        note=note,
+    )
+
+
+def _running(job_id: str, entry: Entry, held: Pending, events: list[QueueEvent], progress: int | None) -> JobStatus:
+    view = view_entry("active", entry)
+    active = _last(events, "active", "completed", "failed", "retry-scheduled", "waiting")
+    is_seen = active is not None and active.name == "active"
+    note = "" if is_seen else "when it began is not known: it may still wait inside its worker for a free handler"
+    facts = _facts(view) | {"attempt": max(view.attempt + 1, held.deliveries)}
+    return JobStatus(
+        job_id,
+        "running",
+        **facts,
+        worker=held.consumer,
+        since_ms=_time_of(active) if is_seen else None,
+        progress=progress,
+        entry_id=view.entry_id,
+        note=note,
+    )
+
+
+def _dead(job_id: str, entry: Entry) -> JobStatus:
+    letter, view = read_dead_letter(entry), view_entry("dead", entry)
+    facts = _facts(view) | {"attempt": letter.attempts or 0}
+    return JobStatus(
+        job_id,
+        "dead",
+        **facts,
+        worker=letter.worker,
+        since_ms=read_entry_id(letter.dlq_id)[0],
+        reason=letter.reason or None,
+        error_type=letter.error_type,
+        error=letter.error or letter.detail,
+        traceback=letter.traceback,
+        entry_id=letter.dlq_id,
+        note="" if letter.error_type else "an official worker buried it, which keeps no error",
+    )
+
+
+def _done_with_result(job_id: str, raw: bytes, events: list[QueueEvent], born_ms: int | None) -> JobStatus:
+    end, note = _last(events, "completed"), ""
+    try:
+        result = decode_data(raw)
+    except DecodeError as error:
+        result, note = None, f"its result cannot be read: {error}"
+    return JobStatus(
+        job_id,
+        "done",
+        name=end.job_name if end else "",
+        attempt=_attempt_of(end),
+        created_at_ms=born_ms,
+        since_ms=_time_of(end),
+        result=result,
+        has_result=not note,
+        note=note,
+    )
+
+
+def _ended(job_id: str, events: list[QueueEvent], born_ms: int | None) -> JobStatus:
+    """What the events say of a job that is nowhere else."""
+    last = _last(events, "completed", "dlq", "failed", "retry-scheduled", "active", "waiting")
+    if last is None:
+        note = "there is no trace of it: it was never added, or it ended or was removed before the oldest event"
+        if born_ms is None:
+            note += "; a job without an id of the queue's making is looked for only at the ends of a long queue"
+        return JobStatus(job_id, "unknown", created_at_ms=born_ms, note=note)
+    known: dict[str, Any] = {
+        "name": last.job_name,
+        "attempt": _attempt_of(last),
+        "created_at_ms": born_ms,
+        "since_ms": _time_of(last),
+    }
+    if last.name == "dlq":
+        end = read_job_end(last)
+        note = "its dead letter is gone: it was removed or replayed, or newer letters have pushed it out"
+        kind, reason = end.error_type or None, end.reason or None
+        return JobStatus(job_id, "dead", **known, reason=reason, error_type=kind, error=end.error, note=note)
+    if last.name == "completed":
+        return JobStatus(job_id, "done", **known, note=_why_no_result(last))
+    note = f"the last that is known of it is the event {last.name}; it is not where it was looked for since"
+    return JobStatus(job_id, "unknown", **known, note=note)
+
+
+def _why_no_result(completed: QueueEvent) -> str:
+    end = read_job_end(completed)
+    if end.is_stored:
+        return "its result has expired"
+    if end.is_stored is False:
+        return (
+            f"its result could not be stored: {end.why_not_stored}"
+            if end.why_not_stored
+            else "its worker stores no results"
+        )
+    return "no result is stored; its official worker does not say whether it stores any"
+
+
+def _attempt_of(event: QueueEvent | None) -> int:
+    attempt = None if event is None else event.fields.get("attempt")
+    return attempt if isinstance(attempt, int) else 0
