@@ -69,12 +69,14 @@ class DeadLetters:
     async def search(self, *, after: str = "", **which: Any) -> AsyncIterator[DeadJob]:
         """Yields the dead letters that match, oldest first; starts after the letter with the id `after`."""
         chosen = _read_filter(which)
-        async for entry in self._named(chosen.ids) if chosen.ids is not None else self._entries_of(chosen, after):
+        async for entry in (
+            self._entries_by_id(chosen.ids) if chosen.ids is not None else self._entries_of(chosen, after)
+        ):
             job = read_dead_letter(entry)
             if chosen.includes(job) and (not after or _id_order(job.dlq_id) > _id_order(after)):
                 yield job
 
-    async def _named(self, ids: frozenset[str]) -> AsyncIterator[Entry]:
+    async def _entries_by_id(self, ids: frozenset[str]) -> AsyncIterator[Entry]:
         for dlq_id in sorted(ids, key=_id_order):
             for entry in await self._broker().page(dlq_id, dlq_id, 1):
                 yield entry

@@ -120,7 +120,7 @@ class Inspector:
 
     async def whereabouts(self, job_id: str) -> str:
         """Says in a sentence where a job is and how many workers live, for the error of a wait that timed out."""
-        view, alive = await self.get_job(job_id), await self._broker().readers()
+        view, alive = await self.get_job(job_id), await self._broker().count_living_workers()
         if view is None:
             state = "is done, or was never added, or is not among the first thousand of its state"
         elif view.state == "waiting":

@@ -332,7 +332,7 @@ class MemoryBroker(Broker):
         return dict(self.lease_ends[group])
 
     @_answered
-    async def cap_leases(self, group: str, lease_ms: int) -> list[bytes]:
+    async def shorten_impossible_leases(self, group: str, lease_ms: int) -> list[bytes]:
         return []
 
     @_answered

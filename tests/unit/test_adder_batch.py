@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from pychasqui._core.options import AddOptions
-from pychasqui._producer.pending_batch import PendingBatch
+from pychasqui._producer.add_batch import AddBatch
 from pychasqui._redis.replies import DUPLICATE, FULL, NEW, REPLACED
 from pychasqui.errors import ConnectionLost, QueueFull
 from pychasqui.metrics import JobsAdded
 
 
-def batch(jobs: int, *, with_options: bool = False, is_bulk: bool = False) -> PendingBatch:
-    made = PendingBatch(60.0, 1, 100)
+def batch(jobs: int, *, with_options: bool = False, is_bulk: bool = False) -> AddBatch:
+    made = AddBatch(60.0, 1, 100)
     made.envelopes = [b"x"] * jobs
     made.options = [AddOptions("+5")] * jobs if with_options else None
     made.is_bulk = is_bulk
@@ -24,7 +24,7 @@ def batch(jobs: int, *, with_options: bool = False, is_bulk: bool = False) -> Pe
     return made
 
 
-def outcomes(made: PendingBatch) -> list[Any]:
+def outcomes(made: AddBatch) -> list[Any]:
     return [type(waiter.exception()) if waiter.exception() else waiter.result() for waiter in made.waiters]
 
 

@@ -50,7 +50,7 @@ async def failure_of(handler: Any) -> BaseException:
     )
     lanes.start()
     lanes.offer([job()])
-    await lanes.drain()
+    await lanes.wait_until_all_ran()
     await lanes.stop()
     return failures[0]
 

@@ -270,7 +270,7 @@ class TestLoneJob:
             assert all(0 < one.started_at <= one.ended_at for one in started)
             assert (record.lanes.free, record.lanes.finished, record.holdings.held()) == (1, 3, {})
             async with asyncio.timeout(PATIENCE_S):
-                await record.lanes.drain()
+                await record.lanes.wait_until_all_ran()
 
     async def test_a_lone_job_runs_in_the_task_of_its_lane_from_the_first_step_on(self) -> None:
         tasks: list[asyncio.Task[Any] | None] = []
@@ -522,7 +522,7 @@ class TestStopping:
         await asyncio.sleep(0)
         record.lanes.offer([job(1)])
         async with asyncio.timeout(10):
-            await record.lanes.drain()
+            await record.lanes.wait_until_all_ran()
             assert [cut.data for cut in await record.lanes.stop()] == [1]
         assert [str(error) for error in record.deaths] == ["a defect"]
 
@@ -566,7 +566,7 @@ class TestStopping:
         async with running(lambda _: asyncio.sleep(0.01), 2) as record:
             record.lanes.offer([job(number) for number in range(6)])
             async with asyncio.timeout(PATIENCE_S):
-                await record.lanes.drain()
+                await record.lanes.wait_until_all_ran()
             assert sorted(record.done) == list(range(6))
 
 
@@ -674,7 +674,7 @@ class TestLease:
             record.lease.renew(monotonic() - 1)
             record.lanes.offer([job(1)])
             await asyncio.sleep(0.01)
-            draining = asyncio.create_task(record.lanes.drain())
+            draining = asyncio.create_task(record.lanes.wait_until_all_ran())
             await asyncio.sleep(0.01)
             record.lanes.forget_lost({b"1-0"})
             done, waiting = await asyncio.wait({draining}, timeout=0.5)

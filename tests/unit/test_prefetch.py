@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from pychasqui._core.defaults import READ_COUNT
 from pychasqui._core.limits import PREFETCH_S
-from pychasqui._core.prefetch import EntrySizeEstimate, PrefetchEstimate
+from pychasqui._core.pace import EntrySizeEstimate, PaceEstimate
 
 
 def run_steadily(
-    estimate: PrefetchEstimate, per_second: float, seconds: float, *, start: float = 0.0, finished: int = 0
+    estimate: PaceEstimate, per_second: float, seconds: float, *, start: float = 0.0, finished: int = 0
 ) -> int:
     """Measure every 10 ms a worker that finishes `per_second` jobs; returns how many it has finished."""
     for step in range(1, int(seconds * 100) + 1):
@@ -21,58 +21,58 @@ def run_steadily(
 
 
 def test_a_worker_that_has_finished_nothing_reads_nothing_ahead() -> None:
-    assert PrefetchEstimate(0.0).ahead() == 0
+    assert PaceEstimate(0.0).jobs_ahead() == 0
 
 
 @pytest.mark.parametrize("per_second", (50, 200, 1000, 5000))
 def test_a_steady_worker_reads_ahead_what_it_starts_within_the_prefetch_time(per_second: int) -> None:
-    estimate = PrefetchEstimate(0.0)
+    estimate = PaceEstimate(0.0)
     run_steadily(estimate, per_second, 1.0)
-    assert estimate.ahead() == pytest.approx(per_second * PREFETCH_S, rel=0.2, abs=1)
+    assert estimate.jobs_ahead() == pytest.approx(per_second * PREFETCH_S, rel=0.2, abs=1)
 
 
 def test_a_slow_worker_reads_nothing_ahead() -> None:
-    estimate = PrefetchEstimate(0.0)
+    estimate = PaceEstimate(0.0)
     for finished in range(1, 20):
         estimate.measure(finished, finished * 0.5)
-        assert estimate.ahead() == 0
+        assert estimate.jobs_ahead() == 0
 
 
 def test_the_estimate_of_a_very_fast_worker_is_bounded() -> None:
-    estimate = PrefetchEstimate(0.0)
+    estimate = PaceEstimate(0.0)
     run_steadily(estimate, 10_000_000, 1.0)
-    assert estimate.ahead() == 3 * READ_COUNT
+    assert estimate.jobs_ahead() == 3 * READ_COUNT
 
 
 def test_an_idle_spell_is_forgotten() -> None:
-    estimate = PrefetchEstimate(0.0)
+    estimate = PaceEstimate(0.0)
     finished = run_steadily(estimate, 5000, 1.0)
     estimate.measure(finished, 11.0)
-    assert estimate.ahead() < 10
+    assert estimate.jobs_ahead() < 10
 
 
 def test_the_estimate_falls_soon_after_the_handler_slows_down() -> None:
-    estimate = PrefetchEstimate(0.0)
+    estimate = PaceEstimate(0.0)
     finished = run_steadily(estimate, 5000, 1.0)
     run_steadily(estimate, 10, 0.5, start=1.0, finished=finished)
-    assert estimate.ahead() <= 2
+    assert estimate.jobs_ahead() <= 2
 
 
 def test_stretches_too_short_to_judge_change_nothing() -> None:
-    estimate = PrefetchEstimate(0.0)
+    estimate = PaceEstimate(0.0)
     run_steadily(estimate, 1000, 1.0)
-    before = estimate.ahead()
+    before = estimate.jobs_ahead()
     estimate.measure(1_000_000, 1.0005)
-    assert estimate.ahead() == before
+    assert estimate.jobs_ahead() == before
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 100_000)), max_size=50))
 def test_the_estimate_stays_within_its_bounds(steps: list[tuple[float, int]]) -> None:
-    estimate, now, finished = PrefetchEstimate(0.0), 0.0, 0
+    estimate, now, finished = PaceEstimate(0.0), 0.0, 0
     for elapsed, more in steps:
         now, finished = now + elapsed, finished + more
         estimate.measure(finished, now)
-        assert 0 <= estimate.ahead() <= 3 * READ_COUNT
+        assert 0 <= estimate.jobs_ahead() <= 3 * READ_COUNT
 
 
 class TestEntrySize:

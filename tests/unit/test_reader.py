@@ -205,7 +205,7 @@ class ReaderBench:
         self.group_gone += 1
 
     async def report(self) -> None:
-        await self.recovery.report(self.redis.broker)
+        await self.recovery.rebuild_group(self.redis.broker)
 
     async def read(self, *answers: list[Any] | RedisTrouble) -> None:
         """Let the reader have these answers, one after another."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.replies import Bounds, Claimed
-from pychasqui._worker.reclaimer import Reclaimer, expired_leases
+from pychasqui._worker.reclaimer import Reclaimer, suspects_by_expired_lease
 from tests.support.clock import FakeClock
 from tests.support.memory_broker import Held, MemoryBroker
 from tests.support.waiting import eventually
@@ -26,31 +26,31 @@ NOW_MS = 1_700_000_000_000
 
 class TestOverLeases:
     def test_a_lease_that_is_not_over_is_no_suspicion(self) -> None:
-        assert expired_leases([b"a"], {b"a": NOW_MS}, NOW_MS, {}, 5.0) == {}
-        assert expired_leases([b"a"], {b"a": NOW_MS + 1}, NOW_MS, {}, 5.0) == {}
+        assert suspects_by_expired_lease([b"a"], {b"a": NOW_MS}, NOW_MS, {}, 5.0) == {}
+        assert suspects_by_expired_lease([b"a"], {b"a": NOW_MS + 1}, NOW_MS, {}, 5.0) == {}
 
     def test_an_expired_lease_is_suspected_from_now(self) -> None:
-        assert expired_leases([b"a"], {b"a": NOW_MS - 1}, NOW_MS, {}, 5.0) == {b"a": (NOW_MS - 1, 5.0)}
+        assert suspects_by_expired_lease([b"a"], {b"a": NOW_MS - 1}, NOW_MS, {}, 5.0) == {b"a": (NOW_MS - 1, 5.0)}
 
     def test_an_earlier_suspicion_keeps_its_time(self) -> None:
         before = {b"a": (NOW_MS - 1.0, 2.0)}
-        assert expired_leases([b"a"], {b"a": NOW_MS - 1}, NOW_MS, before, 5.0) == before
+        assert suspects_by_expired_lease([b"a"], {b"a": NOW_MS - 1}, NOW_MS, before, 5.0) == before
 
     def test_a_renewal_in_between_restarts_the_suspicion(self) -> None:
         before = {b"a": (NOW_MS - 9.0, 2.0)}
-        assert expired_leases([b"a"], {b"a": NOW_MS - 1}, NOW_MS, before, 5.0) == {b"a": (NOW_MS - 1, 5.0)}
+        assert suspects_by_expired_lease([b"a"], {b"a": NOW_MS - 1}, NOW_MS, before, 5.0) == {b"a": (NOW_MS - 1, 5.0)}
 
     def test_a_worker_that_lives_again_is_forgotten(self) -> None:
-        assert expired_leases([b"a"], {b"a": NOW_MS + 6000}, NOW_MS, {b"a": (NOW_MS - 9.0, 2.0)}, 5.0) == {}
+        assert suspects_by_expired_lease([b"a"], {b"a": NOW_MS + 6000}, NOW_MS, {b"a": (NOW_MS - 9.0, 2.0)}, 5.0) == {}
 
     def test_a_worker_that_has_left_has_a_lease_of_0(self) -> None:
-        assert expired_leases([b"a"], {b"a": 0}, NOW_MS, {}, 5.0) == {b"a": (0, 5.0)}
+        assert suspects_by_expired_lease([b"a"], {b"a": 0}, NOW_MS, {}, 5.0) == {b"a": (0, 5.0)}
 
     def test_consumers_without_a_lease_are_not_judged_here(self) -> None:
-        assert expired_leases([b"official"], {}, NOW_MS, {}, 5.0) == {}
+        assert suspects_by_expired_lease([b"official"], {}, NOW_MS, {}, 5.0) == {}
 
     def test_the_given_consumers_alone_are_judged(self) -> None:
-        assert expired_leases([b"a"], {b"a": 1, b"b": 1}, NOW_MS, {}, 5.0) == {b"a": (1, 5.0)}
+        assert suspects_by_expired_lease([b"a"], {b"a": 1, b"b": 1}, NOW_MS, {}, 5.0) == {b"a": (1, 5.0)}
 
     @given(
         st.dictionaries(st.sampled_from([b"a", b"b", b"c"]), st.integers(0, 20)),
@@ -60,7 +60,7 @@ class TestOverLeases:
     def test_no_worker_is_suspected_for_longer_than_it_has_this_lease(
         self, leases: dict[bytes, int], before: dict[bytes, tuple[int, int]], now_ms: int
     ) -> None:
-        suspects = expired_leases([b"a", b"b", b"c"], leases, now_ms, before, 10.0)
+        suspects = suspects_by_expired_lease([b"a", b"b", b"c"], leases, now_ms, before, 10.0)
         for consumer, (lease, since) in suspects.items():
             assert lease == leases[consumer] < now_ms
             assert since == (before[consumer][1] if before.get(consumer, (None,))[0] == lease else 10.0)
@@ -118,7 +118,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 
 
 class FakeRecovery:
-    async def cap_leases(self, broker: Broker) -> None:
+    async def shorten_impossible_leases(self, broker: Broker) -> None:
         """No lease is too long."""
 
 

@@ -55,7 +55,7 @@ class Failure(msgspec.Struct, frozen=True):
 def read_failure(error: BaseException) -> Failure:
     """Reads all that is needed of an error, without trusting any of its methods."""
     kind = type(error)  # not its __class__, which may lie or raise
-    frames = raising = _own_frames(error)
+    frames = raising = _handler_frames(error)
     while raising is not None and raising.tb_next is not None:
         raising = raising.tb_next
     return Failure(
@@ -84,7 +84,7 @@ def _retry_later_ms(error: BaseException) -> int | None:
     return min(max(delay_ms, 0), 1000 * LONGEST_DELAY_S) if type(delay_ms) is int else None
 
 
-def _own_frames(error: BaseException) -> TracebackType | None:
+def _handler_frames(error: BaseException) -> TracebackType | None:
     """The handler's own frames; if there are none, the last of ours."""
     frames: TracebackType | None = _traceback_of(error)
     while frames is not None and frames.tb_next is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):

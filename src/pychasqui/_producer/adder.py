@@ -24,7 +24,7 @@ from .._redis.broker import Broker
 from .._redis.error_actions import ErrorAction, action_for
 from ..errors import AddUnknown, ChasquiError, ConnectionLost, NotRedis, RedisTrouble, ReplyError
 from ..metrics import Record
-from .pending_batch import PendingBatch
+from .add_batch import AddBatch
 
 GATHER_S = 0.05  # how much of its time an add may lose by sharing a batch's deadline
 FIRST_PAUSE_S = 0.01
@@ -49,11 +49,11 @@ class Adder:
         self._timeout_s = timeout_s
         self._trusts_server = not max_stream_len and timeout_s <= REMEMBERED_S
         self._number = 0
-        self._gathering: PendingBatch | None = None
-        self._waiting: deque[PendingBatch] = deque()
+        self._gathering: AddBatch | None = None
+        self._waiting: deque[AddBatch] = deque()
         self._free_slots = list(range(ADD_WINDOW))
-        self._sent: set[PendingBatch] = set()
-        self._stuck: list[PendingBatch] = []
+        self._sent: set[AddBatch] = set()
+        self._stuck: list[AddBatch] = []
         self._recovery: asyncio.Task[None] | None = None
         self._pause = 0.0
 
@@ -69,7 +69,7 @@ class Adder:
         if batch is None or deadline > batch.deadline + GATHER_S:
             if batch is not None:  # it has been waiting for a slot: who comes now shall not share its deadline
                 self._waiting.append(batch)
-            batch = self._gathering = PendingBatch(deadline, 1, self._max_stream_len)
+            batch = self._gathering = AddBatch(deadline, 1, self._max_stream_len)
             loop.call_soon(self._flush)
         waiter = loop.create_future()
         batch.append(envelope, name, job_id, waiter)
@@ -95,7 +95,7 @@ class Adder:
             session.add_numbered(self._number, envelope, name)
         else:
             session.add_one(slot, self._number, bound, envelope, name)
-        batch = PendingBatch(loop.time() + self._timeout_s, 1, bound, is_remembered=is_remembered)
+        batch = AddBatch(loop.time() + self._timeout_s, 1, bound, is_remembered=is_remembered)
         waiter = loop.create_future()
         batch.append(envelope, name, job_id, waiter)
         batch.assign(self._number, slot)
@@ -117,7 +117,7 @@ class Adder:
 
         The answer is a status for each job.
         """
-        batch = PendingBatch(loop.time() + self._timeout_s, room_for, self._max_stream_len if room_for else 0)
+        batch = AddBatch(loop.time() + self._timeout_s, room_for, self._max_stream_len if room_for else 0)
         waiter: asyncio.Future[str] = loop.create_future()
         batch.take_bulk(envelopes, names, ids, options, waiter, replicas)
         self._waiting.append(batch)
@@ -137,7 +137,7 @@ class Adder:
             with suppress(RedisTrouble):  # its TTL ends it
                 await self._adds.delete_ledger()
 
-    def _unanswered(self) -> list[PendingBatch]:
+    def _unanswered(self) -> list[AddBatch]:
         gathering = [self._gathering] if self._gathering is not None else []
         return [*self._sent, *self._stuck, *self._waiting, *gathering]
 
@@ -154,7 +154,7 @@ class Adder:
             batch.assign(self._number, self._free_slots.pop())
             self._send(batch)
 
-    def _send(self, batch: PendingBatch) -> None:
+    def _send(self, batch: AddBatch) -> None:
         session = self._adds.session()
         if session is None:
             self._stuck.append(batch)
@@ -175,7 +175,7 @@ class Adder:
             session.add_with_options(*head, batch.envelopes, batch.names, batch.ids, batch.options)
         session.expect(batch.deadline, partial(self._see_reply, batch))
 
-    def _see_reply(self, batch: PendingBatch, reply: Any) -> None:
+    def _see_reply(self, batch: AddBatch, reply: Any) -> None:
         self._sent.discard(batch)
         if isinstance(reply, ChasquiError):
             self._see_error(batch, reply)
@@ -190,7 +190,7 @@ class Adder:
         if self._gathering is not None or self._waiting:
             self._flush()
 
-    def _finish(self, batch: PendingBatch, reply: int | bytes) -> None:
+    def _finish(self, batch: AddBatch, reply: int | bytes) -> None:
         batch.answer_waiters(reply)
         if self._record is not None:
             for record in batch.records_of_added(reply):
@@ -198,7 +198,7 @@ class Adder:
 
     # Trouble --------------------------------------------------------------------------------------------------------
 
-    def _see_error(self, batch: PendingBatch, error: ChasquiError) -> None:
+    def _see_error(self, batch: AddBatch, error: ChasquiError) -> None:
         if not isinstance(error, ReplyError):  # a refusal is an answer; whatever else there is, is none
             batch.mark_in_doubt()
         action = action_for(error) if isinstance(error, RedisTrouble) else ErrorAction.FATAL
@@ -211,7 +211,7 @@ class Adder:
             self._give_up(batch, error)
             self._flush()
 
-    def _give_up(self, batch: PendingBatch, error: ChasquiError) -> None:
+    def _give_up(self, batch: AddBatch, error: ChasquiError) -> None:
         if batch.slot >= 0:
             self._free_slots.append(batch.slot)
         batch.fail(error)
@@ -260,7 +260,7 @@ class Adder:
             self._give_up(batch, _error_for(batch, error))
 
 
-def _error_for(batch: PendingBatch, error: ChasquiError) -> ChasquiError:
+def _error_for(batch: AddBatch, error: ChasquiError) -> ChasquiError:
     if not batch.is_in_doubt:
         return error
     return AddUnknown(f"no answer to an add within its time, it may or may not have been made: {error}")

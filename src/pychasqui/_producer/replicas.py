@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 from .._redis.adding import AddSession
 from ..errors import ChasquiError, NotReplicated
+from .add_batch import AddBatch
 from .adder import Adder
-from .pending_batch import PendingBatch
 
 ROUND_MS = 100
 
 
-class Counted(NamedTuple):
+class AwaitedBatch(NamedTuple):
     """A batch that the server has taken, and the session that brought its answer."""
 
-    batch: PendingBatch
+    batch: AddBatch
     answer: int | bytes
     session: AddSession
 
@@ -32,24 +32,24 @@ class ReplicatedAdder(Adder):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._counted: list[Counted] = []
+        self._awaiting_replicas: list[AwaitedBatch] = []
         self._asked: AddSession | None = None  # where a round is under way
 
     async def close(self) -> None:
-        while self._counted:
-            await asyncio.wait([waiter for one in self._counted for waiter in one.batch.waiters])
+        while self._awaiting_replicas:
+            await asyncio.wait([waiter for one in self._awaiting_replicas for waiter in one.batch.waiters])
         await super().close()
 
-    def _finish(self, batch: PendingBatch, answer: int | bytes) -> None:
+    def _finish(self, batch: AddBatch, answer: int | bytes) -> None:
         session = self._adds.session()
         assert session is not None  # it has just brought the answer
-        self._counted.append(Counted(batch, answer, session))
+        self._awaiting_replicas.append(AwaitedBatch(batch, answer, session))
         if self._asked is not session:
             self._count_replicas(session)
 
     def _count_replicas(self, session: AddSession) -> None:
         """Begin a round for all batches that this session has brought the answers to."""
-        members = [one for one in self._counted if one.session is session]
+        members = [one for one in self._awaiting_replicas if one.session is session]
         self._asked = session if members else None
         if members:
             left_ms = int(1000 * (min(one.batch.deadline for one in members) - asyncio.get_running_loop().time()))
@@ -58,20 +58,20 @@ class ReplicatedAdder(Adder):
                 wanted, max(1, min(left_ms, ROUND_MS)), partial(self._see_count, session, members)
             )
 
-    def _see_count(self, session: AddSession, members: list[Counted], count: int | ChasquiError) -> None:
+    def _see_count(self, session: AddSession, members: list[AwaitedBatch], count: int | ChasquiError) -> None:
         now = asyncio.get_running_loop().time()
         for one in members:
             wanted = one.batch.replicas
             if isinstance(count, ChasquiError):
                 self._fail(one, f"added, but nobody knows whether {wanted} replicas have it: {count}")
             elif count >= wanted:
-                self._counted.remove(one)
+                self._awaiting_replicas.remove(one)
                 super()._finish(one.batch, one.answer)
             elif now >= one.batch.deadline:
                 reached = f"only {count} of {wanted} replicas have confirmed it in {self._timeout_s} s"
                 self._fail(one, f"added, but {reached}")
         self._count_replicas(session)
 
-    def _fail(self, one: Counted, why: str) -> None:
-        self._counted.remove(one)
+    def _fail(self, one: AwaitedBatch, why: str) -> None:
+        self._awaiting_replicas.remove(one)
         one.batch.fail(NotReplicated(why))

@@ -92,12 +92,12 @@ class Sender:
     async def send_bulk(self, encoded: JobBatch, given: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
         with self._counting_bulks():
             if self._tracing is None or not given:
-                return await self._send_batches(encoded, given, wait_replicas)
+                return await self._add_in_batches(encoded, given, wait_replicas)
             with self._tracing.sending(self._origin, SentJobs(encoded.ids, encoded.names, is_bulk=True)) as extras:
                 encoded.envelopes = self._encoder.extend(encoded.envelopes, extras)
-                return await self._send_batches(encoded, given, wait_replicas)
+                return await self._add_in_batches(encoded, given, wait_replicas)
 
-    async def _send_batches(self, encoded: JobBatch, given: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
+    async def _add_in_batches(self, encoded: JobBatch, given: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
         batches = encoded.cut()
         room_for = encoded.due_now() if self._max_stream_len else 0
         answers = await self._give_to_adder(batches, room_for, wait_replicas)

@@ -3,7 +3,7 @@
 This page has reading, acking, settling and reporting; the parts that it is made of have the rest:
 
     calls.py     the connection: call(), run(), send(), subscribe(), close()
-    leases.py    renew_worker_lease(), rebuild_group(), leave_group(), leases(), claim_name(), cap_leases() ...
+    leases.py    renew_worker_lease(), rebuild_group(), leave_group(), leases(), claim_name() ...
     pending.py   list_pending(), take_over(), claim_idle(), count_delivery(), release_entries() ...
     delayed.py   promote(), move_delayed(), count_delayed(), subscribe_to_due(), publish_due() ...
     adding.py    a producer's adds, which Broker.adds() begins
@@ -30,7 +30,7 @@ from .failed_jobs import Buried, Rescheduled
 from .pending import PendingCalls
 from .reading import Reading, ReadRequest
 from .replies import Bounds, Claimed, Settled, read_count, read_new, read_settled
-from .server_checks import SILENCED_BY, Risks, read_risks, read_vulnerability
+from .server_checks import SILENCED_BY, Risks, describe_vulnerability, read_risks
 from .socket import OnReply, pack
 
 
@@ -192,4 +192,4 @@ class Broker(PendingCalls, DelayedCalls):
         socket = self._connection.live_socket()
         dialect = None if socket is None else socket.dialect
         is_silenced = bool(os.environ.get(SILENCED_BY))
-        return "" if dialect is None or is_silenced else read_vulnerability(dialect.server, dialect.version)
+        return "" if dialect is None or is_silenced else describe_vulnerability(dialect.server, dialect.version)

@@ -113,10 +113,10 @@ class RedisCalls:
 
     async def subscribe_to_hints(self, channel: str, on_due: Callable[[float], None]) -> bool:
         """subscribe() for messages that say in how many ms something is due; `on_due` gets seconds."""
-        return await self.subscribe(channel, partial(_read_hint, on_due))
+        return await self.subscribe(channel, partial(_pass_on_due_hint, on_due))
 
 
-def _read_hint(on_due: Callable[[float], None], message: bytes) -> None:
+def _pass_on_due_hint(on_due: Callable[[float], None], message: bytes) -> None:
     """Ignores a message that is no number: anybody may publish anything."""
     if len(message) < MAX_HINT_BYTES:
         with suppress(ValueError):

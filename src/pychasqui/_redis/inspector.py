@@ -175,7 +175,7 @@ class InspectorBroker:
         records = read_values(await self._call("MGET", *map(self._keys.worker, alive)), len(alive))
         return [(name, record) for name, record in zip(alive, records, strict=True) if record is not None]
 
-    async def readers(self) -> int:
+    async def count_living_workers(self) -> int:
         """How many consumers live: they have a lease that is not over or, if they are official ones, read lately."""
         leases, now_ms, consumers = await asyncio.gather(
             self._broker.leases(self._group),

@@ -79,7 +79,7 @@ class LeaseCalls(RedisCalls):
         words = (consumer, token, lease_ms, MAX_WORKER_LEASE_MS, int(confirms))
         return read_claim(await self.run_script(scripts.CLAIM_NAME, keys, words))
 
-    async def cap_leases(self, group: str, lease_ms: int) -> list[bytes]:
+    async def shorten_impossible_leases(self, group: str, lease_ms: int) -> list[bytes]:
         """Let leases that no worker of ours can have taken end in `lease_ms`; returns whose they are.
 
         Somebody else has written them, and whatever waits for their end would wait for as long as they please.

@@ -15,7 +15,7 @@ import msgspec
 
 from .._core.retry_options import RetryOverride, Unsigned32, Unsigned64
 from ..errors import DecodeError, InvalidArgument
-from .msgpack import DECODER_REFUSALS, decode_data, decode_unchecked, encode, encode_plain
+from .msgpack import DECODER_REFUSALS, decode_data, decode_unchecked, encode, encode_all_if_plain
 from .msgpack_scan import MAX_DEPTH, is_map, position_behind
 from .retry_override import PackedRetry, decode_retry, pack_retry, unpack_retry
 from .struct_reader import NIL, end_of, read_bytes, read_struct, read_text, read_u32, read_u64
@@ -49,7 +49,7 @@ def encode_envelope(
 
 def encode_new_jobs(job_ids: list[str], items: list[Any], created_at_ms: int) -> list[bytes] | None:
     """Encodes jobs that have only an id of ours and data; None if the data of one must be encoded by encode_data()."""
-    payloads = encode_plain(items)
+    payloads = encode_all_if_plain(items)
     if payloads is None:
         return None
     # hot: 0.07 us a job, a fifth of what calls of encode_envelope take

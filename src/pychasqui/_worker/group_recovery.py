@@ -27,12 +27,12 @@ class GroupRecovery:
         self.lock = threading.Lock()  # held from the look at `reports` until what came is among what is held
         self._me = (group, consumer, lease_ms)
         self._group, self._lease_ms = group, lease_ms
-        self.reports = 0  # how many there were; to be compared with a moment with the lock held
+        self.reports = 0  # how many there were; to be compared with a report_number() with the lock held
         self._is_under_way = False
 
-    async def report(self, broker: Broker) -> bool:
+    async def rebuild_group(self, broker: Broker) -> bool:
         """Report what is held, if the group is gone, which also renews the lease. Returns whether the group exists."""
-        await self.cap_leases(broker)
+        await self.shorten_impossible_leases(broker)
         with self.lock:
             self.reports += 1
             self._is_under_way = True
@@ -42,9 +42,9 @@ class GroupRecovery:
         finally:
             self._is_under_way = False
 
-    async def cap_leases(self, broker: Broker) -> None:
+    async def shorten_impossible_leases(self, broker: Broker) -> None:
         """Shorten leases that no worker can have taken, so that nothing waits for their end."""
-        for name in await broker.cap_leases(self._group, self._lease_ms):
+        for name in await broker.shorten_impossible_leases(self._group, self._lease_ms):
             log.warning(
                 "%r has a lease that ends more than %d h from now, which no worker takes: it ends in %d ms",
                 name[:200].decode("utf-8", "replace"),
@@ -52,7 +52,10 @@ class GroupRecovery:
                 self._lease_ms,
             )
 
-    def moment(self) -> int:
-        """Now; NEVER while a report is on its way: entries that come meanwhile may be of the group as it was before."""
+    def report_number(self) -> int:
+        """The number of the last report; NEVER while one is on its way.
+
+        Entries that come meanwhile may be of the group as it was before.
+        """
         with self.lock:
             return NEVER if self._is_under_way else self.reports

@@ -27,7 +27,7 @@ class ReadSnapshot(NamedTuple):
     """The state when entries were asked for. If it has changed when they come, they may belong to another worker."""
 
     lapses: int
-    moment: int
+    report_number: int
 
 
 class Intake:
@@ -168,7 +168,7 @@ class Intake:
 
     def snapshot(self) -> ReadSnapshot:
         """Returns the state to compare with when the entries come; taken before they are asked for."""
-        return ReadSnapshot(self._lease.lapses, self._recovery.moment())
+        return ReadSnapshot(self._lease.lapses, self._recovery.report_number())
 
     def _is_stale(self, asked: ReadSnapshot) -> bool:
         """Whether other workers may have taken the entries that were asked for. Those still ours become orphans.
@@ -177,7 +177,7 @@ class Intake:
         holds, and they were not among it. The caller holds the recovery's lock.
         """
         was_over = self._lease.lapses != asked.lapses or self._lease.is_over
-        stale = was_over or self._recovery.reports != asked.moment
+        stale = was_over or self._recovery.reports != asked.report_number
         if stale:
             self._may_have_orphans.set()
         return stale

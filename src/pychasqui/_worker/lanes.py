@@ -30,7 +30,7 @@ LAST_CLEANUP_S = 0.5
 
 
 class Lanes:
-    """start() -> jobs are offered and run -> take_unstarted(), drain() -> stop() cancels what still runs."""
+    """start() -> jobs are offered and run -> take_unstarted(), wait_until_all_ran() -> stop() cancels what runs."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Lanes:
         """Takes all but the first `keep` jobs out of the inbox, so that other workers can run them."""
         return [self._inbox.pop() for _ in range(len(self._inbox) - keep)][::-1]
 
-    async def drain(self) -> None:
+    async def wait_until_all_ran(self) -> None:
         """Waits until every job that was offered has run."""
         while self._alive and (self._inbox or len(self._idle) < self._alive):
             self._drained = asyncio.get_running_loop().create_future()
@@ -330,7 +330,7 @@ class Lanes:
                 self._end_drain()
 
     def _end_drain(self) -> None:
-        if self._drained is not None and not self._drained.done():  # the waiting drain() may have been cancelled
+        if self._drained is not None and not self._drained.done():  # the waiting task may have been cancelled
             self._drained.set_result(None)
 
     def _see_end(self, lane: asyncio.Task[None]) -> None:

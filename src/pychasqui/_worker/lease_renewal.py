@@ -86,7 +86,7 @@ class LeaseRenewal:
         if was_over and not is_first:
             self._lease.note_trouble()
         try:
-            if was_over and not await self._round_trips.allow_a_lease():
+            if was_over and not await self._round_trips.can_hold_lease():
                 await self._hold_without_a_lease()
                 return self.every_s
             entries, sent_at = self._entries_to_renew(was_over), lease_clock()
@@ -167,7 +167,7 @@ class LeaseRenewal:
             sent_at = lease_clock()
             was_over = sent_at >= self._lease.until
             try:
-                is_back = await self._recovery.report(self._broker)
+                is_back = await self._recovery.rebuild_group(self._broker)
             except RedisTrouble as trouble:
                 return min(self._outage.pause_after(trouble), self.every_s)
         self._outage.end()

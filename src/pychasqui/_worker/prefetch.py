@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from .._core.defaults import READ_COUNT
 from .._core.limits import PAGE_BYTES
-from .._core.prefetch import EntrySizeEstimate, PrefetchEstimate
+from .._core.pace import EntrySizeEstimate, PaceEstimate
 from .._redis.replies import Bounds
 from .lanes import Lanes
 from .shared import Shared
@@ -40,7 +40,7 @@ class Prefetch:
         self._read_count = min(read_count, READ_COUNT)
         self._max_bytes = max_bytes
         self._max_entry_bytes = max_entry_bytes
-        self._estimate = PrefetchEstimate(monotonic())
+        self._estimate = PaceEstimate(monotonic())
         self._entry_size = EntrySizeEstimate()
 
     @property
@@ -80,7 +80,7 @@ class Prefetch:
         """The room for the next read. The lanes send the room signal when it may have grown."""
         lanes = self._lanes
         self._estimate.measure(lanes.finished, monotonic())
-        ahead = self._estimate.ahead()
+        ahead = self._estimate.jobs_ahead()
         free = lanes.free
         count = free + ahead
         # Half of what may wait is a good batch: smaller ones cost trips, larger ones let the inbox run dry.
@@ -97,7 +97,7 @@ class Prefetch:
         if self._unsettled_count() > MAX_UNSETTLED:
             return 0
         self._estimate.measure(self._lanes.finished, monotonic())
-        room = min(self._lanes.free - coming + self._estimate.ahead(), self._read_count)
+        room = min(self._lanes.free - coming + self._estimate.jobs_ahead(), self._read_count)
         if self.is_too_large(coming + room):
             return 0
         return room if room >= WORTH_READING else 0
@@ -105,7 +105,7 @@ class Prefetch:
     def room_for_claims(self) -> int:
         """How many entries of other consumers there is room for."""
         may_start = not (self._is_paused.is_set or self._is_closing.is_set or self._lease.is_over)
-        return 0 if not may_start or self.bytes_left <= 0 else self._lanes.free + self._estimate.ahead()
+        return 0 if not may_start or self.bytes_left <= 0 else self._lanes.free + self._estimate.jobs_ahead()
 
     def is_too_large(self, count: int) -> bool:
         """Whether this many entries may take more bytes than are left."""
@@ -118,4 +118,4 @@ class Prefetch:
     def count_to_keep(self) -> int:
         """How many unstarted jobs may stay here while the lanes take none."""
         self._estimate.measure(self._lanes.finished, monotonic())
-        return 2 * self._estimate.ahead() + 1
+        return 2 * self._estimate.jobs_ahead() + 1

@@ -87,11 +87,11 @@ class Reclaimer(Service):
         leases = await self._broker.leases(self._group)
         if sweeps:
             self._sweep_at = clock.monotonic() + SWEEP_S
-            await self._recovery.cap_leases(self._broker)
+            await self._recovery.shorten_impossible_leases(self._broker)
         now_ms = await self._broker.now_ms()
         watched = leases.keys() | holders.keys() if sweeps or self._suspects else set(holders)
         watched = self._that_can_be_judged(watched, leases, now_ms)
-        self._suspects = expired_leases(watched, leases, now_ms, self._suspects, clock.monotonic())
+        self._suspects = suspects_by_expired_lease(watched, leases, now_ms, self._suspects, clock.monotonic())
         self._judge_suspects(now_ms)
         if holders.keys() - leases.keys():
             self._sources[LEASELESS] = None
@@ -155,7 +155,7 @@ class Reclaimer(Service):
         return taken
 
 
-def expired_leases(
+def suspects_by_expired_lease(
     holders: Iterable[bytes],
     leases: Mapping[bytes, float],
     now_ms: int,

@@ -18,7 +18,7 @@ MEASURED_FOR_S = 5.0
 
 
 class RoundTrips:
-    """allow_a_lease() measures before a lease begins; note_renewal() measures by each renewal."""
+    """can_hold_lease() measures before a lease begins; note_renewal() measures by each renewal."""
 
     def __init__(self, broker: Broker, consumer: str, lease: Lease, lease_ms: int) -> None:
         self.trouble: str | None = None  # why there is no lease, if that is known
@@ -30,7 +30,7 @@ class RoundTrips:
         self._trip_s = 0.0
         self._is_near = False  # the last renewal has shown that a lease can be held over such trips
 
-    async def allow_a_lease(self) -> bool:
+    async def can_hold_lease(self) -> bool:
         """Whether a lease can be held, by the last renewal or else by measuring."""
         if self._is_near:
             return True

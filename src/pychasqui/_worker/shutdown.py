@@ -65,7 +65,7 @@ class Shutdown:
             deadline_s=deadline_s,
             has_signals=self.has_signals,
         )
-        waits = {asyncio.ensure_future(parts.lanes.drain()), asyncio.ensure_future(self.hurried.wait())}
+        waits = {asyncio.ensure_future(parts.lanes.wait_until_all_ran()), asyncio.ensure_future(self.hurried.wait())}
         await asyncio.wait(waits, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()

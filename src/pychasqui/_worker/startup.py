@@ -39,7 +39,7 @@ class Startup:
     async def run(self) -> None:
         components = self._components
         await self._claim_name()  # before anything is written under it
-        await self._find_group()
+        await self._ensure_group()
         await self._check_risks()
         await self._count_earlier_deliveries()  # before anything is read: what is pending now is of an earlier run
         await components.heartbeat.start()  # before anything is read: a worker that holds entries is known to live
@@ -58,7 +58,7 @@ class Startup:
     async def _claim_name(self) -> None:
         """Waits while a lease is held under this worker's name. One that is renewed is another living process's."""
         is_logged = False
-        await self._until_answered(self._components.recovery.cap_leases, self._broker)
+        await self._until_answered(self._components.recovery.shorten_impossible_leases, self._broker)
         first, left_ms = await self._other_claim()
         while left_ms > 0:
             if not is_logged:
@@ -89,9 +89,9 @@ class Startup:
             f"{self._config.queue_name!r} and group {self._group!r}: give each process one of its own"
         )
 
-    async def _find_group(self) -> None:
+    async def _ensure_group(self) -> None:
         """Makes the group if there is none. Waits until every living worker has reported what it holds."""
-        while not await self._until_answered(self._components.recovery.report, self._broker):  # noqa: ASYNC110  only Redis knows
+        while not await self._until_answered(self._components.recovery.rebuild_group, self._broker):  # noqa: ASYNC110  only Redis knows
             await asyncio.sleep(REGROUP_S)
 
     async def _check_risks(self) -> None:

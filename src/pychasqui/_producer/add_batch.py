@@ -13,7 +13,7 @@ from ..errors import ChasquiError, QueueFull
 from ..metrics import JobsAdded
 
 
-class PendingBatch:
+class AddBatch:
     """Jobs that travel together, and who waits for them."""
 
     __slots__ = (

@@ -12,7 +12,7 @@ RISES_IN_S = 0.2  # how far back a rise must go: further than the moment in whic
 FALLS_IN_S = 0.05  # and a fall: soon, because what waits here could run elsewhere
 
 
-class PrefetchEstimate:
+class PaceEstimate:
     """A rate that follows what is measured."""
 
     def __init__(self, now: float) -> None:
@@ -33,7 +33,7 @@ class PrefetchEstimate:
         """After an idle spell: what comes now may be slower than what came before."""
         self.rate, self._finished, self._at = 0.0, finished, now
 
-    def ahead(self) -> int:
+    def jobs_ahead(self) -> int:
         """How many jobs, beside those that idle lanes take at once, will be started within PREFETCH_S."""
         return min(int(self.rate * PREFETCH_S), 3 * READ_COUNT)
 
