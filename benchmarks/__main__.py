@@ -7,6 +7,7 @@ import datetime
 import os
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,13 @@ from benchmarks.verdict import Samples, judge
 
 def main() -> None:
     options = _options()
+    unofficial = why_unofficial(_git("status", "--porcelain"), is_allowed=options.unofficial)
     scenarios = [BY_KEY[key] for key in options.only] if options.only else list(SCENARIOS)
     wanted = [peer for peer in PEERS if not options.peers or peer.name in options.peers]
     wanted = [peer for peer in wanted if any(scenario.key in peer.scenarios for scenario in scenarios)]
     skipped = environment.prepare(wanted)
     effort, repeats = (QUICK, 1) if options.quick else (FULL, options.repeats)
+    effort = replace(effort, seconds=options.seconds or effort.seconds)
     with running(find_server(options.server)) as server:
         yardstick = find_redis_benchmark(server.binary)
         skipped |= _out_of_reach(wanted, server, yardstick)
@@ -34,8 +37,9 @@ def main() -> None:
         for name, why in skipped.items():
             print(f"not measured: {name}: {why}", flush=True)
         before = os.getloadavg()[0]
-        samples = run(Bench(server, effort, yardstick), peers, scenarios, repeats)
-    meta = _meta(server, peers, skipped, samples) | {
+        samples, failures = run(Bench(server, effort, yardstick), peers, scenarios, repeats)
+    meta = _meta(server, peers, skipped, failures) | {
+        "unofficial": unofficial,
         "repeats": repeats,
         "quick": options.quick,
         "effort": vars(effort),
@@ -53,7 +57,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a smoke run of a few minutes; its numbers say little")
     parser.add_argument("--only", nargs="+", choices=sorted(BY_KEY), metavar="SCENARIO", help=", ".join(BY_KEY))
     parser.add_argument("--peers", nargs="+", choices=sorted(BY_NAME), metavar="NAME", help=", ".join(BY_NAME))
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5, help="rounds in which each peer has its turn (default: 5)")
+    parser.add_argument("--seconds", type=float, help="how long a measurement should take (default: 1)")
+    parser.add_argument(
+        "--unofficial", action="store_true", help="measure a tree with changes, and mark the results as unofficial"
+    )
     parser.add_argument("--out", type=Path, default=environment.BENCH / "results", help="folder for the results")
     parser.add_argument(
         "--again", action="store_true", help="put what is measured in its place among the results that are there"
@@ -72,35 +80,50 @@ def _out_of_reach(peers: Sequence[Peer], server: Server, yardstick: Path | None)
     }
 
 
-def _meta(server: Server, peers: Sequence[Peer], skipped: dict[str, str], samples: Sequence[Sample]) -> dict[str, Any]:
+def _meta(server: Server, peers: Sequence[Peer], skipped: dict[str, str], failures: list[str]) -> dict[str, Any]:
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "commit": _commit(),
+        "commit": (_git("rev-parse", "HEAD") or "unknown").strip(),
         "machine": environment.machine(),
         "redis": server.version,
-        "persistence": "off",
         "data": DATA,
         "versions": {peer.name: found for peer in peers if (found := environment.versions(peer))},
+        "installed": {peer.home: found for peer in peers if (found := environment.installed(peer))},
         "skipped": skipped,
-        "failures": [f"{s.scenario}, {s.peer}, repeat {s.repeat + 1}: {s.error}" for s in samples if s.error],
+        "failures": failures,
     }
 
 
-def _commit() -> str:
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or "unknown"
+def _git(*words: str) -> str | None:
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    return None if done.returncode else done.stdout
+
+
+def why_unofficial(changes: str | None, *, is_allowed: bool) -> str:
+    """Empty for a tree without changes. Results of another one name no commit that a reader could measure himself."""
+    why = "" if changes == "" else "the tree has changes that no commit has" if changes else "this is no clone of git"
+    if why and not is_allowed:
+        raise SystemExit(f"benchmarks: {why}: commit first, or say --unofficial, which marks the results")
+    return why
 
 
 def _publish(folder: Path, meta: dict[str, Any], scenarios: Sequence[Scenario], samples: Sequence[Sample]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     found = Samples(samples)
-    failures = judge(found)
-    printable = [*report.tables(scenarios, found), report.verdict_table(failures)]
-    print("", *report.facts(meta), "", *(table.as_text() for table in printable), sep="\n")
-    report.write_json(folder / "results.json", meta, samples, failures)
-    report.write_markdown(folder / "results.md", meta, printable)
+    verdicts = judge(found)
+    printable = [*report.tables(scenarios, found), report.verdict_table(verdicts)]
+    ahead = [f"ahead of us: {line}" for line in report.behind(scenarios, found)]
+    print(
+        "",
+        *report.facts(meta),
+        "",
+        *(table.as_text() for table in printable),
+        *report.headline(found),
+        *ahead,
+        sep="\n",
+    )
+    report.write_json(folder / "results.json", meta, samples, verdicts)
+    report.write_markdown(folder / "results.md", meta, scenarios, found, printable)
     _plot(folder)
     print(f"written: {os.path.relpath(folder)}/results.json, results.md, results.png")
 

@@ -17,7 +17,7 @@ from benchmarks.server import ROOT
 
 BENCH = ROOT / ".bench"
 PLOT_HOME, PLOT_PACKAGES = "venv-plot", ("matplotlib",)
-VERSIONS = "import importlib.metadata as m, json, sys; print(json.dumps({n: m.version(n) for n in sys.argv[1:]}))"
+INSTALLED = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
 
 
 class CannotInstall(Exception):
@@ -33,7 +33,7 @@ def interpreter(peer: Peer) -> list[str]:
 
 def process_environment(peer: Peer) -> dict[str, str]:
     """PYTHONSAFEPATH keeps a peer's file from hiding the library of the same name."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": ""}
     if peer.home is None:
         environment["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(ROOT / "src")))
     if peer.kind == "node":
@@ -88,15 +88,19 @@ def _run(command: list[str], folder: Path = ROOT) -> None:
 
 
 def versions(peer: Peer) -> dict[str, str]:
-    """What is installed for this peer, by package."""
-    if not peer.printable:
-        return {}
+    """What a reader wants to know of this peer's environment, by package."""
     if peer.kind == "node":
         found = {name: _node_version(name) for name in peer.printable}
         return found | {"node": subprocess.check_output(["node", "--version"], text=True).strip().lstrip("v")}
-    command = [*interpreter(peer), "-c", VERSIONS, *peer.printable]
-    found = json.loads(subprocess.check_output(command, env=process_environment(peer)))
-    return {str(name): str(version) for name, version in found.items()}
+    return {name: installed(peer)[name] for name in peer.printable}
+
+
+def installed(peer: Peer) -> dict[str, str]:
+    """Everything that is installed in the environment of a Python peer."""
+    if peer.kind != "python":
+        return {}
+    found = json.loads(subprocess.check_output([*interpreter(peer), "-c", INSTALLED], env=process_environment(peer)))
+    return {str(name): str(version) for name, version in sorted(found.items())}
 
 
 def _node_version(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The one job that everybody is measured with."""
+"""The jobs that everybody is measured with."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 # 65 bytes as JSON, 50 as MessagePack.
 DATA: dict[str, Any] = {"to": "ada@example.org", "template": "welcome", "locale": "en", "n": 7}
+BODY = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
 
 # The same job as it lies in Redis after pychasqui or chasquimq added it, for the two limits that know no codec:
 # field d holds an envelope of this many bytes, field n the name.
@@ -13,4 +14,12 @@ STREAM = b"{chasqui:bench}:stream"
 DELAYED, DEAD, REPEAT = b"{chasqui:bench}:delayed", b"{chasqui:bench}:dlq", b"{chasqui:bench}:repeat"
 ENVELOPE_BYTES = 90
 NAME = b"bench"
-ENTRY_FIELDS = (b"d", b"x" * ENVELOPE_BYTES, b"n", NAME)
+
+
+def with_body(data: dict[str, Any], body_bytes: int) -> dict[str, Any]:
+    """The data of a job and a text of this length, where the scenario asks for one."""
+    return data | {"body": (BODY * (body_bytes // len(BODY) + 1))[:body_bytes]} if body_bytes else data
+
+
+def entry_fields(body_bytes: int = 0) -> tuple[bytes, ...]:
+    return (b"d", b"x" * (ENVELOPE_BYTES + body_bytes), b"n", NAME)

@@ -18,10 +18,10 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
-from benchmarks.report import ranking
+from benchmarks.report import drawn, ranking
 from benchmarks.roster import BY_NAME, OURS, OURS_UVLOOP, WHEEL, WHEEL_UVLOOP
 from benchmarks.runner import Sample
-from benchmarks.scenarios import SCENARIOS
+from benchmarks.scenarios import Scenario
 from benchmarks.verdict import Samples
 
 INK, FAINT = "#1c2733", "#8a949e"
@@ -32,17 +32,18 @@ OTHERS, LIMIT = "#b9c2cb", "#edd9a3"
 def main(results: str, picture: str) -> None:
     found = json.loads(Path(results).read_text(encoding="utf-8"))
     samples = Samples(Sample(**sample) for sample in found["samples"])
-    panels = _panels(samples)
+    panels = drawn(samples)
     columns = 3
     rows = -(-len(panels) // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(6.4 * columns, 4.6 * rows), squeeze=False)
-    for panel, (title, scenario, number, unit, most_first) in zip(axes.flat, panels, strict=False):
-        _draw(panel, title, scenario, number, unit, most_first, samples)
+    for panel, (scenario, number) in zip(axes.flat, panels, strict=False):
+        _draw(panel, scenario, number, samples)
     for panel in list(axes.flat)[len(panels) :]:
         panel.axis("off")
     machine = found["machine"]
     height = figure.get_figheight()
-    title = f"pychasqui and its peers, {found['date']}"
+    title = f"pychasqui and its peers, {found['date']}, commit {found['commit'][:12]}"
+    title += f" (unofficial: {found['unofficial']})" if found.get("unofficial") else ""
     figure.text(0.01, 1 - 0.35 / height, title, fontsize=17, color=INK, weight="bold")
     under = f"{machine['cpu']}, {machine['cores']} cores, Redis {found['redis']}, Python {machine['python']}"
     figure.text(
@@ -52,25 +53,9 @@ def main(results: str, picture: str) -> None:
     figure.savefig(picture, dpi=110)
 
 
-def _panels(samples: Samples) -> list[tuple[str, str, str, str, bool]]:
-    """Title, scenario, number, unit and direction of every panel that has something to show."""
-    wanted = [(s.title, s.key, "value", "jobs/s", True) for s in SCENARIOS if s.kind in ("add", "work", "fire")]
-    wanted += [
-        ("add to handler start, p50", "latency", "p50_us", "us, less is better", False),
-        ("add to handler start, p99", "latency", "p99_us", "us, less is better", False),
-        ("late by, 1,000 delayed jobs/s, p50", "lateness", "p50_us", "us, less is better", False),
-        ("late by, 1,000 delayed jobs/s, p99", "lateness", "p99_us", "us, less is better", False),
-        ("handler end to waiter, 1,000 waits, p50", "wait-1000", "p50_us", "us, less is better", False),
-        ("handler end to waiter, 1,000 waits, p99", "wait-1000", "p99_us", "us, less is better", False),
-        ("Redis bytes per waiting job", "memory", "value", "bytes, less is better", False),
-        ("worker, peak resident memory", "work-100", "peak_rss_mb", "MB, less is better", False),
-    ]
-    return [panel for panel in wanted if ranking(panel[1], samples, number=panel[2])]
-
-
-def _draw(panel: Axes, title: str, scenario: str, number: str, unit: str, most_first: bool, samples: Samples) -> None:
-    names = ranking(scenario, samples, number=number, most_first=most_first)[::-1]
-    medians: list[float] = [samples.median(scenario, name, number) or 0.0 for name in names]
+def _draw(panel: Axes, scenario: Scenario, number: str, samples: Samples) -> None:
+    names = ranking(scenario.key, samples, number=number, most_first=scenario.is_rate)[::-1]
+    medians: list[float] = [samples.median(scenario.key, name, number) or 0.0 for name in names]
     bars = panel.barh(range(len(names)), medians, color=[_colour(name) for name in names], height=0.72)
     for bar, name in zip(bars, names, strict=True):
         if BY_NAME[name].is_limit:
@@ -79,10 +64,16 @@ def _draw(panel: Axes, title: str, scenario: str, number: str, unit: str, most_f
     _scale(panel, medians)
     for at, median in enumerate(medians):
         panel.text(median, at, f" {median:,.0f}", va="center", fontsize=9, color=INK)
-    panel.set_yticks(range(len(names)), [BY_NAME[name].label for name in names], fontsize=9.5, color=INK)
+    panel.set_yticks(
+        range(len(names)), [BY_NAME[name].title.replace(" [", "\n[") for name in names], fontsize=9.5, color=INK
+    )
     for tick, name in zip(panel.get_yticklabels(), names, strict=True):
         tick.set_fontweight("bold" if name in (OURS, OURS_UVLOOP) else "normal")
-    panel.set_title(f"{title}  ", loc="left", fontsize=12, color=INK, weight="bold")
+    unit = (
+        "jobs/s" if scenario.is_rate else "bytes" if scenario.kind == "memory" else f"us, {number.removesuffix('_us')}"
+    )
+    unit += "" if scenario.is_rate else ", less is better"
+    panel.set_title(f"{scenario.title}  ", loc="left", fontsize=12, color=INK, weight="bold")
     panel.set_xlabel(unit, fontsize=9, color=FAINT)
     _quieten(panel)
 

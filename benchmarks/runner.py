@@ -1,5 +1,5 @@
-"""Who is measured when: every peer of a scenario in turn, the whole list as often as asked, each time from another
-start, so that a slow minute of the machine falls on everybody."""
+"""Who is measured when: in rounds, in each of which every peer of a scenario has its turn, so that a slow minute of the
+machine falls on everybody."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from benchmarks.procedures import Bench, MeasurementFailed, percentiles
+from benchmarks.procedures import Bench, percentiles
 from benchmarks.roster import Peer
 from benchmarks.scenarios import LATENCY_TURNS, Scenario
+from benchmarks.steps import MeasurementFailed
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,11 @@ class Sample:
 
 
 def rounds(peers: Sequence[Peer], scenarios: Sequence[Scenario], repeats: int) -> Iterator[tuple[int, Scenario, Peer]]:
-    """All measurements in order. What Redis holds for a waiting job does not vary, so that is asked only once."""
+    """All measurements in order. What Redis holds for a waiting job does not vary, so that is asked only once.
+
+    Each round starts elsewhere, by an even number of peers, and every other one goes backwards: ours and the wheel,
+    which follow each other in the roster, stay neighbours, and each of them is first as often as the other.
+    """
     for repeat in range(repeats):
         for scenario in scenarios:
             if scenario.kind == "memory" and repeat:
@@ -39,11 +44,16 @@ def rounds(peers: Sequence[Peer], scenarios: Sequence[Scenario], repeats: int) -
             # A wake-up takes twice as long in some seconds as in others, so that those are shared as well.
             turns = LATENCY_TURNS if scenario.kind == "latency" else 1
             for turn in range(turns if taking_part else 0):
-                shift = (repeat * turns + turn) * max(1, len(taking_part) // (repeats * turns)) % len(taking_part)
-                yield from ((repeat, scenario, peer) for peer in taking_part[shift:] + taking_part[:shift])
+                number = repeat * turns + turn
+                shift = number // 2 * 2 % max(2, len(taking_part) // 2 * 2)
+                order = taking_part[shift:] + taking_part[:shift]
+                yield from ((repeat, scenario, peer) for peer in (order[::-1] if number % 2 else order))
 
 
-def run(bench: Bench, peers: Sequence[Peer], scenarios: Sequence[Scenario], repeats: int) -> list[Sample]:
+def run(
+    bench: Bench, peers: Sequence[Peer], scenarios: Sequence[Scenario], repeats: int
+) -> tuple[list[Sample], list[str]]:
+    """A sample for each round, and every turn that failed, in words."""
     plan = list(rounds(peers, scenarios, repeats))
     samples: list[Sample] = []
     begun = time.monotonic()
@@ -53,7 +63,12 @@ def run(bench: Bench, peers: Sequence[Peer], scenarios: Sequence[Scenario], repe
         outcome = f"failed: {sample.error}" if sample.error else _value(scenario, sample)
         spent = time.monotonic() - begun
         print(f"[{number}/{len(plan)} {spent:5.0f} s] {scenario.key:14} {peer.name:17} {outcome}", flush=True)
-    return pooled(samples)
+    return pooled(samples), failed_turns(samples)
+
+
+def failed_turns(samples: Sequence[Sample]) -> list[str]:
+    """Also those whose round has a sample of other turns."""
+    return [f"{s.scenario}, {s.peer}, round {s.repeat + 1}: {s.error}" for s in samples if s.error]
 
 
 def pooled(samples: Sequence[Sample]) -> list[Sample]:
@@ -84,10 +99,11 @@ def _measure(bench: Bench, repeat: int, scenario: Scenario, peer: Peer) -> Sampl
 
 def _value(scenario: Scenario, sample: Sample) -> str:
     result = sample.result
-    if scenario.kind in ("latency", "lateness", "wait"):
-        return f"p50 {result['p50_us']:,} us, p99 {result['p99_us']:,} us"
+    if scenario.is_rate:
+        threads = f" with {result['threads']} threads" if "threads" in result else ""
+        return f"{result['value']:,.0f} jobs/s{threads}"
     if scenario.kind == "memory":
         return f"{result['value']:,.0f} bytes/job"
     if scenario.kind == "backlog":
         return f"{result['small_us']:.2f} us/job at the small backlog, {result['large_us']:.2f} at the large one"
-    return f"{result['value']:,.0f} jobs/s"
+    return f"p50 {result['p50_us']:,} us, p99 {result['p99_us']:,} us"

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import hiredis
 
-from benchmarks.payload import ENTRY_FIELDS, NAME, STREAM
+from benchmarks.payload import NAME, STREAM, entry_fields
 from benchmarks.peers.meter import Clock, memory
 from benchmarks.peers.roles import Order, Producer, ThreadPeer, sum_of
 from benchmarks.wire import Wire
@@ -56,9 +56,9 @@ class Pipe:
 
 
 @contextmanager
-def producer(url: str) -> Iterator[Producer]:
-    pipe = Pipe(url)
-    command = hiredis.pack_command((b"XADD", STREAM, b"*", *ENTRY_FIELDS))
+def producer(order: Order) -> Iterator[Producer]:
+    pipe = Pipe(order.url)
+    command = hiredis.pack_command((b"XADD", STREAM, b"*", *entry_fields(len(order.data.get("body", "")))))
 
     def add_many(count: int) -> None:
         pipe.send(*[command] * count)

@@ -1,4 +1,7 @@
-"""BullMQ for Python: `addBulk`, finished jobs removed at once. Handlers are coroutines only."""
+"""BullMQ for Python: `addBulk`, finished jobs removed at once. Handlers are coroutines only.
+
+As it comes (`defaults`) it runs one job at a time and keeps finished jobs.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,17 @@ from bullmq import Queue, Worker
 
 from benchmarks.peers.roles import QUEUE, AsyncPeer, Order, Producer, sum_of
 
-OPTIONS = {"removeOnComplete": True}
-
 
 @asynccontextmanager
-async def producer(url: str) -> AsyncIterator[Producer]:
-    queue = Queue(QUEUE, {"connection": url})
+async def producer(order: Order) -> AsyncIterator[Producer]:
+    queue = Queue(QUEUE, {"connection": order.url})
+    options = {} if order.defaults else {"removeOnComplete": True}
 
     def add(data: dict[str, Any]) -> Any:
-        return queue.add("bench", data, OPTIONS)
+        return queue.add("bench", data, options)
 
     def bulk(batch: list[dict[str, Any]]) -> Callable[[], Any]:
-        return partial(queue.addBulk, [{"name": "bench", "data": data, "opts": OPTIONS} for data in batch])
+        return partial(queue.addBulk, [{"name": "bench", "data": data, "opts": options} for data in batch])
 
     yield Producer(add, bulk)
     await queue.close()
@@ -32,8 +34,8 @@ async def work(order: Order, handler: Callable[..., Any]) -> None:
     async def process(job: Any, _token: str) -> None:
         await handler(job)
 
-    options = {"connection": order.url, "concurrency": order.concurrency, "autorun": False}
-    await Worker(QUEUE, process, options).run()
+    options = {} if order.defaults else {"concurrency": order.concurrency}
+    await Worker(QUEUE, process, {"connection": order.url, "autorun": False, **options}).run()
 
 
 def data_of(job: Any) -> dict[str, Any]:

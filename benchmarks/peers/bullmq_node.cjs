@@ -1,4 +1,5 @@
 // BullMQ on Node, the reference implementation: addBulk, finished jobs removed at once, concurrency as ordered.
+// As it comes (defaults) it runs one job at a time and keeps finished jobs.
 // Same command line and the same lines of JSON as the Python peers: ACTION URL COUNT PARAMETERS. No timing differs:
 // the clock runs from the end of the warm-up until Redis holds no waiting and no active job.
 const { Queue, Worker } = require("bullmq");
@@ -7,10 +8,15 @@ const fs = require("fs");
 
 const QUEUE = "bench";
 const UP_KEY = "bench:worker-is-up";
-const OPTIONS = { removeOnComplete: true };
+const WATCHED_KEY = "bench:watched";
+const BODY = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
 const [action, url, countText, parameters] = process.argv.slice(2);
 const order = { warmup: 0, style: "single", tasks: 100, bulk: 1000, handler: "noop", concurrency: 100, drain: true,
-  gap_ms: [2, 5], ...JSON.parse(parameters), count: Number(countText) };
+  gap_ms: [2, 5], sleep_ms: 1, body_bytes: 0, defaults: false, ...JSON.parse(parameters), count: Number(countText) };
+const OPTIONS = order.defaults ? {} : { removeOnComplete: true };
+if (order.body_bytes) {
+  order.data.body = BODY.repeat(Math.ceil(order.body_bytes / BODY.length)).slice(0, order.body_bytes);
+}
 const total = order.warmup + order.count;
 const place = new URL(url);
 const connection = { host: place.hostname, port: Number(place.port), maxRetriesPerRequest: null };
@@ -23,7 +29,7 @@ function clock() {
   const cpu = process.cpuUsage();
   return (jobs) => {
     const used = process.cpuUsage(cpu);
-    return { jobs, seconds: (microseconds() - start) / 1e6, cpu_seconds: (used.user + used.system) / 1e6 };
+    return { jobs, from_us: start, seconds: (microseconds() - start) / 1e6, cpu_seconds: (used.user + used.system) / 1e6 };
   };
 }
 
@@ -113,10 +119,30 @@ async function work() {
     started += 1;
     if (started === first) read = clock();
     else if (started === total) setImmediate(finish);
-    if (order.handler === "sleep") await sleep(1);
+    if (order.handler === "sleep") await sleep(order.sleep_ms);
   }
 
   new Worker(QUEUE, handle, { connection, concurrency: order.concurrency }).on("error", fail);
 }
 
-({ add, fill: add, send, work, listen: work })[action]().catch(fail);
+async function run() {
+  const options = order.defaults ? { connection } : { connection, concurrency: order.concurrency };
+  new Worker(QUEUE, async () => {}, options).on("error", fail);
+}
+
+async function watch() {
+  const queue = openQueue();
+  const client = new Redis(url);
+  let read = clock();
+  let first = 0;
+  let left;
+  await client.set(WATCHED_KEY, 1);
+  while ((left = await unfinished(queue))) {
+    if (!first && left <= order.count) [read, first] = [clock(), left];
+    await sleep(1);
+  }
+  const { cpu_seconds, ...result } = read(first);
+  print(result);
+}
+
+({ add, fill: add, send, work, listen: work, run, watch })[action]().catch(fail);

@@ -2,7 +2,8 @@
 
 For tasks that do nothing the pool is not what limits it: threads, prefork with 2 or 4 children, gevent and solo all
 came out at about 1,000 a second when this was chosen, gevent last. With a concurrency of 1 the solo pool runs the
-task in the worker itself. It has no bulk add; many jobs go through one producer held open for all of them.
+task in the worker itself. It has no bulk add; many jobs go through one producer held open for all of them. It acks a
+task before it runs. As it comes (`defaults`) it has a child process for each core, and no result backend.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from celery import Celery
 from benchmarks.peers.roles import Order, Producer, ThreadPeer, sum_of
 
 
-def new_app(url: str) -> Celery:
-    app = Celery("bench", broker=url)
+def new_app(order: Order) -> Celery:
+    app = Celery("bench", broker=order.url)
+    if order.defaults:
+        return app
     app.conf.update(
         task_ignore_result=True,
         task_store_errors_even_if_ignored=False,
@@ -29,8 +32,8 @@ def new_app(url: str) -> Celery:
 
 
 @contextmanager
-def producer(url: str) -> Iterator[Producer]:
-    app = new_app(url)
+def producer(order: Order) -> Iterator[Producer]:
+    app = new_app(order)
 
     @app.task(name="bench")
     def task(data: dict[str, Any]) -> None:
@@ -49,8 +52,10 @@ def producer(url: str) -> Iterator[Producer]:
 
 
 def work(order: Order, handler: Callable[..., Any]) -> None:
-    app = new_app(order.url)
+    app = new_app(order)
     app.task(handler, name="bench")
+    if order.defaults:
+        app.worker_main(["worker", "--loglevel=ERROR"])
     pool = "solo" if order.concurrency == 1 else "threads"
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=ERROR"]
     app.worker_main(["worker", f"--pool={pool}", f"--concurrency={order.concurrency}", *quiet])

@@ -30,6 +30,7 @@ class Meter:
         self._seconds_to_last_start = 0.0
         self._over = threading.Event()
         self._latencies_us: list[int] = []
+        self._lags_us: list[tuple[int, int]] = []
         threading.Thread(target=self._report, daemon=True).start()
 
     def hit(self) -> int:
@@ -41,41 +42,41 @@ class Meter:
             self._over.set()
         return number
 
-    def async_handler(self, data_of: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
-        hit, stamp = self.hit, self._stamp
+    def handler(self) -> Callable[..., Any]:
+        """What the peer's worker runs: a coroutine function, or a plain one where the peer or the order asks for it."""
+        is_plain = isinstance(self._peer, ThreadPeer) or self._order.form == "def"
+        known = self._plain_handlers() if is_plain else self._coroutines()
+        return known[self._order.handler]
+
+    def _coroutines(self) -> dict[str, Callable[..., Any]]:
+        hit, stamp, data_of, data = self.hit, self._stamp, self._peer.data_of, self._order.data
+        seconds = self._order.sleep_ms / 1000
 
         async def noop(*_: Any, **__: Any) -> None:
             hit()
 
         async def sleep(*_: Any, **__: Any) -> None:
             hit()
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(seconds)
 
         async def latency(*args: Any, **kwargs: Any) -> None:
             stamp(data_of(*args, **kwargs))
 
         async def end(*args: Any, **kwargs: Any) -> int:
             await asyncio.sleep(data_of(*args, **kwargs)["for_ms"] / 1000)
-            return time.monotonic_ns() // 1000
-
-        if self._order.handler == "end":  # who waits for the results has the clock
-            return end
-        if self._order.handler in ("retry", "bury"):
-            return self._failing_handler()
-        data = self._order.data
+            return time.monotonic_ns() // 1000  # the caller that waits for the results has the clock
 
         async def result(*_: Any, **__: Any) -> dict[str, Any]:
             hit()
             return data
 
-        if self._order.handler == "result":
-            return result
-        plain = self.plain_handler(data_of)
-        return {"noop": noop, "sleep": sleep, "stamp": latency, "def": plain}[self._order.handler]
+        known = {"noop": noop, "sleep": sleep, "stamp": latency, "end": end, "result": result}
+        return known | self._failing_handlers()
 
-    def _failing_handler(self) -> Callable[..., Any]:
+    def _failing_handlers(self) -> dict[str, Callable[..., Any]]:
         failures = self._peer.failures if isinstance(self._peer, AsyncPeer) else None
-        assert failures, "this peer is not measured with jobs that fail"
+        if failures is None:  # this peer is not measured with jobs that fail
+            return {}
         earlier_runs, final = failures.earlier_runs, failures.final
         hit, warmup = self.hit, self._order.warmup
 
@@ -88,22 +89,30 @@ class Meter:
             hit()
             raise final("never")
 
-        return retry if self._order.handler == "retry" else bury
+        return {"retry": retry, "bury": bury}
 
-    def plain_handler(self, data_of: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
-        hit, stamp = self.hit, self._stamp
+    def _plain_handlers(self) -> dict[str, Callable[..., Any]]:
+        hit, stamp, data_of = self.hit, self._stamp, self._peer.data_of
+        seconds = self._order.sleep_ms / 1000
 
         def noop(*_: Any, **__: Any) -> None:
             hit()
 
         def sleep(*_: Any, **__: Any) -> None:
             hit()
-            time.sleep(0.001)
+            time.sleep(seconds)
 
         def latency(*args: Any, **kwargs: Any) -> None:
             stamp(data_of(*args, **kwargs))
 
-        return {"noop": noop, "def": noop, "sleep": sleep, "stamp": latency}[self._order.handler]
+        return {"noop": noop, "sleep": sleep, "stamp": latency}
+
+    async def sample_lag(self) -> None:
+        """How much later than asked for a timer of 1 ms fires in the worker's loop."""
+        while True:
+            asked_at = time.monotonic_ns()
+            await asyncio.sleep(0.001)
+            self._lags_us.append((asked_at // 1000, (time.monotonic_ns() - asked_at) // 1000 - 1000))
 
     def _stamp(self, data: dict[str, Any]) -> None:
         now = time.monotonic_ns() // 1000
@@ -124,6 +133,8 @@ class Meter:
         result["seconds_to_last_start"] = self._seconds_to_last_start
         if not self._order.drain:
             result["seconds"] = self._seconds_to_last_start
+        if self._order.lag:
+            self._latencies_us = [lag for at_us, lag in self._lags_us if at_us >= result["from_us"]]
         if self._latencies_us:
             result["latencies_us"] = sorted(self._latencies_us)
         # Not print(): Celery turns what is printed in a worker into log lines.
@@ -136,14 +147,15 @@ class Clock:
 
     def __init__(self) -> None:
         self._cpu = time.process_time()
-        self._start = time.perf_counter()
+        self._start = time.monotonic()  # one clock for all processes of a machine
 
     def seconds(self) -> float:
-        return time.perf_counter() - self._start
+        return time.monotonic() - self._start
 
     def read(self, jobs: int) -> dict[str, Any]:
         seconds = self.seconds()
-        return {"jobs": jobs, "seconds": seconds, "cpu_seconds": time.process_time() - self._cpu}
+        cpu_seconds = time.process_time() - self._cpu
+        return {"jobs": jobs, "seconds": seconds, "cpu_seconds": cpu_seconds, "from_us": int(self._start * 1e6)}
 
 
 def memory() -> dict[str, float]:

@@ -15,6 +15,7 @@ from benchmarks.wire import Wire
 
 QUEUE = "bench"
 UP_KEY = "bench:worker-is-up"
+WATCHED_KEY = "bench:watched"
 REPEAT_MS = 2000
 
 
@@ -30,7 +31,11 @@ class Order:
     tasks: int = 100
     bulk: int = 1000
     options: dict[str, Any] = field(default_factory=dict)  # of every job that is added, besides its data
-    handler: str = "noop"  # noop, sleep, def, stamp, end, result, retry or bury
+    names: int = 1  # by how many names the jobs of a bulk add go, in turn
+    defaults: bool = False  # nothing is set but the server's address: the library as it comes
+    form: str = "coroutine"  # or def: a plain function, in a thread
+    handler: str = "noop"  # noop, sleep, stamp, end, result, retry or bury
+    sleep_ms: float = 1.0
     concurrency: int = 100
     drain: bool = True  # wait until the last job is acked; False stops the clock at the last handler start
     gap_ms: tuple[float, float] = (2.0, 5.0)
@@ -43,11 +48,16 @@ class Order:
     metrics: bool = False  # or serves metrics
     traces: bool = False  # or makes spans
     spread_ms: int = 0  # within which time the jobs end that are waited for
+    in_turn: bool = False  # each job is added when the result of the one before it is there
+    lag: bool = False  # whether the lag of the worker's event loop is sampled
     loop: str = "asyncio"
 
     @property
     def total(self) -> int:
         return self.warmup + self.count
+
+    def name(self, number: int) -> str:
+        return f"bench-{number % self.names}" if self.names > 1 else "bench"
 
 
 @dataclass(frozen=True)
@@ -76,11 +86,11 @@ class AsyncPeer:
     """`unfinished` asks Redis for the jobs that are waiting, running or not acked; `data_of` finds the data among a
     handler's arguments. `failures` is there where failing jobs are measured."""
 
-    producer: Callable[[str], AbstractAsyncContextManager[Producer]]
+    producer: Callable[[Order], AbstractAsyncContextManager[Producer]]
     work: Callable[[Order, Callable[..., Any]], Awaitable[None]]
     data_of: Callable[..., dict[str, Any]]
     unfinished: Callable[[Wire], int]
-    uvloop: bool = False
+    uvloop: bool = False  # where nothing but the peer's best is asked for
     failures: Failures | None = None
 
 
@@ -88,7 +98,7 @@ class AsyncPeer:
 class ThreadPeer:
     """As AsyncPeer, for libraries that block: 100 callers are 100 threads, a sleeping handler sleeps in its thread."""
 
-    producer: Callable[[str], AbstractContextManager[Producer]]
+    producer: Callable[[Order], AbstractContextManager[Producer]]
     work: Callable[[Order, Callable[..., Any]], None]
     data_of: Callable[..., dict[str, Any]]
     unfinished: Callable[[Wire], int]

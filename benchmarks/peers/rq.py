@@ -1,6 +1,8 @@
 """RQ: `enqueue_many` for bulk, results not kept, and a SimpleWorker, which spares it a fork for every job.
 
-A worker runs one job at a time; RQ's way to more is more processes, which would serve every peer here.
+A worker runs one job at a time; RQ's way to more is more processes, which would serve every peer here. A job whose
+worker died is put among the failed ones and runs again only if retries were asked for. As it comes (`defaults`) it
+forks for every job and keeps results.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from redis import Redis
-from rq import Queue, SimpleWorker
+from rq import Queue, SimpleWorker, Worker
 
 from benchmarks.peers.roles import QUEUE, Order, Producer, ThreadPeer, sum_of
 
@@ -24,14 +26,15 @@ def handle(data: dict[str, Any]) -> None:
 
 
 @contextmanager
-def producer(url: str) -> Iterator[Producer]:
-    queue = Queue(QUEUE, connection=Redis.from_url(url))
+def producer(order: Order) -> Iterator[Producer]:
+    queue = Queue(QUEUE, connection=Redis.from_url(order.url))
+    options = {} if order.defaults else {"result_ttl": 0}
 
     def add(data: dict[str, Any]) -> None:
-        queue.enqueue(FUNCTION, data, result_ttl=0)
+        queue.enqueue(FUNCTION, data, **options)
 
     def bulk(batch: list[dict[str, Any]]) -> Callable[[], Any]:
-        return lambda: queue.enqueue_many([Queue.prepare_data(FUNCTION, (data,), result_ttl=0) for data in batch])
+        return lambda: queue.enqueue_many([Queue.prepare_data(FUNCTION, (data,), **options) for data in batch])
 
     yield Producer(add, bulk)
 
@@ -40,7 +43,8 @@ def work(order: Order, run: Callable[..., Any]) -> None:
     global handler
     handler = run
     connection = Redis.from_url(order.url)
-    SimpleWorker([Queue(QUEUE, connection=connection)], connection=connection).work(logging_level="ERROR")
+    kind = Worker if order.defaults else SimpleWorker
+    kind([Queue(QUEUE, connection=connection)], connection=connection).work(logging_level="ERROR")
 
 
 LEFT = sum_of(("LLEN", f"rq:queue:{QUEUE}"), ("ZCARD", f"rq:wip:{QUEUE}"))

@@ -6,7 +6,8 @@ finished yet. Everything that touches a clock is here and in `meter.py`.
 The life of one measurement: `python -m benchmarks.peers PEER ACTION URL COUNT PARAMETERS` prints one line of JSON.
 Actions: `add` times a producer, `fill` is the same without a warm-up, `repeat` stores repeatables, `work` times a
 worker on a filled queue, `listen` and `send` are the two ends of the latency measurement, `listen` and `wait`
-those of waiting for results.
+those of waiting for results. `run` is a worker without a clock, and `watch` times any number of those by what is left
+in Redis.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from functools import partial
 from typing import Any
 
 from benchmarks.peers.meter import Clock, Meter
-from benchmarks.peers.roles import REPEAT_MS, UP_KEY, AsyncPeer, Order, Producer, ThreadPeer, all_of
+from benchmarks.peers.roles import REPEAT_MS, UP_KEY, WATCHED_KEY, AsyncPeer, Order, Producer, ThreadPeer, all_of
 from benchmarks.wire import Wire
 
 
 def perform(peer: AsyncPeer | ThreadPeer, action: str, order: Order) -> None:
     """Run one action and print its result; working actions end the process themselves."""
-    if isinstance(peer, ThreadPeer):
+    if action == "watch":
+        result = _watch(peer, order)
+    elif isinstance(peer, ThreadPeer):
         result = _perform_threads(peer, action, order)
-    elif peer.uvloop or order.loop == "uvloop":
+    elif order.loop == "uvloop" or (peer.uvloop and not order.defaults):
         import uvloop
 
         result = uvloop.run(_perform_async(peer, action, order))
@@ -40,14 +43,18 @@ def perform(peer: AsyncPeer | ThreadPeer, action: str, order: Order) -> None:
 
 async def _perform_async(peer: AsyncPeer, action: str, order: Order) -> dict[str, Any]:
     if action in ("work", "listen"):
-        handler = Meter(order, peer).async_handler(peer.data_of)
-        await peer.work(order, handler)
-        raise SystemExit("the worker stopped before the last job")
-    async with peer.producer(order.url) as producer:
+        meter = Meter(order, peer)
+        lag = asyncio.create_task(meter.sample_lag()) if order.lag else None
+        await peer.work(order, meter.handler())
+        raise SystemExit(f"the worker stopped before the last job ({lag})")
+    if action == "run":
+        await peer.work(order, nothing if order.form == "def" else nothing_async)
+        raise SystemExit("the worker stopped")
+    async with peer.producer(order) as producer:
         if action == "send":
             return await (_send_delayed(producer, order) if order.rate else _send_async(producer, order))
         if action == "wait":
-            return await _wait(producer, order)
+            return await (_wait_in_turn(producer, order) if order.in_turn else _wait(producer, order))
         if action == "repeat":
             return await _repeat(peer, producer, order)
         await _add_async(producer, order, order.warmup)
@@ -120,6 +127,19 @@ async def _wait(producer: Producer, order: Order) -> dict[str, Any]:
     return clock.read(order.count) | {"latencies_us": sorted(late)}
 
 
+async def _wait_in_turn(producer: Producer, order: Order) -> dict[str, Any]:
+    """One job after another: add it, wait for its result, add the next one."""
+    wait, data, latencies_us = producer.wait, order.data | {"for_ms": 0}, []
+    assert wait, "this peer is not measured with results that are waited for"
+    await wait(await producer.add(data))  # so that no start is part of it
+    clock = Clock()
+    for _ in range(order.count):
+        begun_ns = time.monotonic_ns()
+        await wait(await producer.add(data))
+        latencies_us.append((time.monotonic_ns() - begun_ns) // 1000)
+    return clock.read(order.count) | {"latencies_us": sorted(latencies_us)}
+
+
 async def _repeat(peer: AsyncPeer, producer: Producer, order: Order) -> dict[str, Any]:
     """Returns when all of them are due."""
     assert producer.repeat, "this peer is not measured with repeatables"
@@ -132,10 +152,10 @@ async def _repeat(peer: AsyncPeer, producer: Producer, order: Order) -> dict[str
 
 
 def _perform_threads(peer: ThreadPeer, action: str, order: Order) -> dict[str, Any]:
-    if action in ("work", "listen"):
-        peer.work(order, Meter(order, peer).plain_handler(peer.data_of))
+    if action in ("work", "listen", "run"):
+        peer.work(order, nothing if action == "run" else Meter(order, peer).handler())
         threading.Event().wait()  # some workers run in threads of their own; the meter ends the process
-    with peer.producer(order.url) as producer:
+    with peer.producer(order) as producer:
         if action == "send":
             return _send_threads(producer, order)
         _add_threads(producer, order, order.warmup)
@@ -176,6 +196,30 @@ def _send_threads(producer: Producer, order: Order) -> dict[str, Any]:
         time.sleep(pauses.uniform(*order.gap_ms) / 1000)
         producer.add(stamped(order.data, seq))
     return {"sent": order.total}
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    """A plain handler without a clock."""
+
+
+async def nothing_async(*_: Any, **__: Any) -> None:
+    """The same as a coroutine function."""
+
+
+def _watch(peer: AsyncPeer | ThreadPeer, order: Order) -> dict[str, Any]:
+    """From when no more than `count` jobs are left until none is, looked at every millisecond."""
+    clock, first = Clock(), 0
+    with Wire(order.url) as wire:
+        wire.call("SET", WATCHED_KEY, 1)
+        while left := peer.unfinished(wire):
+            if not first and left <= order.count:
+                clock, first = Clock(), left
+            time.sleep(0.001)
+    if not first:
+        raise SystemExit("every job was gone before one of them was seen")
+    result = clock.read(first)
+    del result["cpu_seconds"]  # those of this process, which only looks
+    return result
 
 
 def shares(count: int, callers: int) -> list[int]:

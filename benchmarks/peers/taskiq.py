@@ -2,7 +2,7 @@
 
 The receiver runs in this process with the limits that `taskiq worker --workers 1 --max-async-tasks N` sets, on
 uvloop as its command does. It has no bulk add; many jobs are added by concurrent calls. Plain functions run in
-threads (`sync_workers`).
+threads (`sync_workers`). As it comes (`defaults`) two processes run 100 jobs at once each, as its command starts them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ from benchmarks.peers.roles import QUEUE, AsyncPeer, Order, Producer, all_of
 from benchmarks.wire import Wire
 
 
-def new_broker(url: str) -> RedisStreamBroker:
-    return RedisStreamBroker(url, queue_name=QUEUE, consumer_id="0", max_connection_pool_size=150, xread_count=200)
+def new_broker(order: Order) -> RedisStreamBroker:
+    if order.defaults:
+        return RedisStreamBroker(order.url, queue_name=QUEUE, consumer_id="0")
+    return RedisStreamBroker(
+        order.url, queue_name=QUEUE, consumer_id="0", max_connection_pool_size=150, xread_count=200
+    )
 
 
 @asynccontextmanager
-async def producer(url: str) -> AsyncIterator[Producer]:
-    broker = new_broker(url)
+async def producer(order: Order) -> AsyncIterator[Producer]:
+    broker = new_broker(order)
 
     async def bench(data: dict[str, Any]) -> None:
         pass
@@ -37,15 +41,12 @@ async def producer(url: str) -> AsyncIterator[Producer]:
 
 
 async def work(order: Order, handler: Callable[..., Any]) -> None:
-    broker = new_broker(order.url)
+    broker = new_broker(order)
     broker.register_task(handler, task_name="bench")
-    await run_receiver_task(
-        broker,
-        sync_workers=order.concurrency,
-        max_async_tasks=order.concurrency,
-        validate_params=False,
-        run_startup=True,
-    )
+    options = {"sync_workers": order.concurrency, "max_async_tasks": order.concurrency, "validate_params": False}
+    if order.defaults:
+        options = {"max_async_tasks": 100}  # what its command sets
+    await run_receiver_task(broker, run_startup=True, **options)
 
 
 def unfinished(wire: Wire) -> int:

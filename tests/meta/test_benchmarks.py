@@ -13,14 +13,17 @@ import msgspec
 import pytest
 
 from benchmarks import payload, scenarios
+from benchmarks.__main__ import why_unofficial
+from benchmarks.first_add import PROGRAMS
 from benchmarks.peers.meter import Meter
 from benchmarks.peers.roles import AsyncPeer, Failures, Order, Producer
 from benchmarks.peers.stage import _wait, shares
-from benchmarks.procedures import percentiles, requests_per_second
-from benchmarks.report import Table, ranking, renewed, tables, verdict_table, write_json
+from benchmarks.procedures import Bench, percentiles, requests_per_second
+from benchmarks.report import Table, behind, facts, headline, ranking, renewed, tables, verdict_table, write_json
 from benchmarks.roster import (
     BARE_LOOP,
     BY_NAME,
+    DEF,
     FAILING,
     OURS,
     OURS_UVLOOP,
@@ -30,10 +33,10 @@ from benchmarks.roster import (
     WHEEL,
     WHEEL_UVLOOP,
 )
-from benchmarks.runner import Sample, pooled, rounds
+from benchmarks.runner import Sample, failed_turns, pooled, rounds
 from benchmarks.scenarios import BY_KEY, FULL, QUICK, SCENARIOS, job_count, warmup_count
 from benchmarks.server import ROOT
-from benchmarks.verdict import Samples, Verdict, judge
+from benchmarks.verdict import Ratio, Samples, Verdict, judge
 from benchmarks.wire import render
 
 
@@ -46,18 +49,18 @@ def verdict_on(verdicts: list[Verdict], claim: str, peer: str = OURS) -> Verdict
     return found
 
 
-def test_a_ratio_is_taken_within_each_repeat_and_then_the_median():
-    # The second repeat was slow for everybody; the ratio does not notice.
+def test_a_ratio_is_taken_within_each_round_and_then_the_median():
+    # The second round was slow for everybody; the ratio does not notice.
     rates = {OURS: (100, 20, 90), WHEEL: (10, 2, 10)}
     samples = Samples(sample("add", peer, at, value=v) for peer, values in rates.items() for at, v in enumerate(values))
-    assert samples.ratio("add", OURS, WHEEL) == 10
+    assert samples.ratio("add", OURS, WHEEL) == Ratio(median=10, least=9, most=10)
     assert samples.median("add", OURS) == 90
 
 
 def test_a_repeat_that_failed_for_one_of_two_is_in_no_ratio():
     measured = [sample("add", OURS, 0, value=30), sample("add", OURS, 1, value=99), sample("add", WHEEL, 0, value=10)]
     samples = Samples([*measured, Sample("add", WHEEL, 1, error="it said nothing")])
-    assert samples.ratio("add", OURS, WHEEL) == 3
+    assert samples.ratio("add", OURS, WHEEL) == Ratio(3, 3, 3)
     assert samples.values("add", WHEEL) == [10]
 
 
@@ -139,7 +142,7 @@ def test_every_peer_gets_a_whole_number_of_batches(effort: scenarios.Effort):
 def test_jobs_that_fail_are_as_many_for_everybody():
     for key in FAILING:
         taking_part = [peer for peer in PEERS if key in peer.scenarios]
-        assert [peer.name for peer in taking_part] == [OURS, OURS_UVLOOP, WHEEL, WHEEL_UVLOOP]
+        assert [peer.name for peer in taking_part] == [OURS, WHEEL, OURS_UVLOOP, WHEEL_UVLOOP]
         assert {job_count(BY_KEY[key], peer, FULL) for peer in taking_part} == {50_000}
 
 
@@ -148,7 +151,7 @@ def meter_of(handler: str, *, warmup: int) -> Callable[..., Awaitable[None]]:
     failures = Failures(lambda earlier_runs: earlier_runs, ZeroDivisionError)
     peer: Any = AsyncPeer(None, None, lambda _: {}, lambda _: 0, failures=failures)  # type: ignore[arg-type]
     order = Order("redis://nowhere", count=1000, warmup=warmup, handler=handler)
-    return Meter(order, peer).async_handler(peer.data_of)
+    return Meter(order, peer).handler()
 
 
 async def test_a_job_fails_once_and_then_succeeds_after_the_warm_up():
@@ -179,7 +182,7 @@ def test_failures_must_cost_a_fifth_of_what_they_cost_the_wheel():
 
 def test_the_wheel_alone_is_measured_beside_us_with_delayed_jobs():
     for key in TIME:
-        assert [peer.name for peer in PEERS if key in peer.scenarios] == [OURS, OURS_UVLOOP, WHEEL, WHEEL_UVLOOP]
+        assert [peer.name for peer in PEERS if key in peer.scenarios] == [OURS, WHEEL, OURS_UVLOOP, WHEEL_UVLOOP]
     for key, count in (("promote", 100_000), ("fire", 10_000)):
         assert {job_count(BY_KEY[key], BY_NAME[name], FULL) for name in (OURS, WHEEL)} == {count}
 
@@ -205,7 +208,8 @@ def test_a_single_early_job_in_any_repeat_is_too_many():
 def test_lateness_is_shown_in_milliseconds():
     measured = {"value": 1500, "min_us": 300, "p50_us": 1500, "p90_us": 2000, "p99_us": 3900, "max_us": 6100}
     (table,) = tables([BY_KEY["lateness"]], Samples([sample("lateness", OURS, 0, **measured)]))
-    assert table.rows[0][1:6] == ("0.3", "1.5", "2.0", "3.9", "6.1")
+    assert table.columns[1:] == ("earliest", "p50", "p90", "p99", "max")
+    assert table.rows[0][1:] == ("0.3", "1.5", "2.0", "3.9", "6.1")
 
 
 @pytest.mark.parametrize(("p50_us", "cleared"), ((4_900, True), (5_100, False)))
@@ -219,7 +223,9 @@ def test_a_wait_is_shown_in_milliseconds_with_all_that_it_took():
     ours = sample("wait-1000", OURS, 0, **measured, seconds=1.05, cpu_seconds=0.2)
     theirs = sample("wait-1000", WHEEL, 0, value=60_000, p50_us=60_000, p99_us=100_000)
     (table,) = tables([BY_KEY["wait-1000"]], Samples([ours, theirs]))
-    assert table.rows[0][1:] == ("0.6", "0.9", "2.0", "2.5", "1,050.0", "200.0", "0.01", "0.02")
+    assert table.rows[0][1:] == ("0.6", "0.9", "2.0", "2.5", "1,050.0", "200.0", "", "")
+    assert table.columns[-2:] == ("p50: pychasqui / it", "p99: pychasqui / it")
+    assert table.rows[1][-2:] == ("0.01", "0.02")
 
 
 async def test_a_result_that_is_waited_for_is_late_by_what_passed_since_its_handler_ended():
@@ -252,12 +258,12 @@ def test_the_cost_of_a_trace_is_a_ratio_to_the_same_worker_without():
         sample("work-traces", OURS, 2, value=60_000, plain=200_000),
     ]
     found = verdict_on(judge(Samples(rates)), "work-traces against the same without")
-    assert (found.cleared, found.measured) == (True, "0.15 x")
+    assert (found.cleared, found.measured) == (True, "0.15 (0.05 to 0.30) x")
 
 
 def test_a_slow_peer_gets_longer_pauses_so_that_its_queue_is_idle():
-    assert scenarios.gap_ms(BY_NAME[OURS]) == (2.0, 5.0)
-    assert scenarios.gap_ms(BY_NAME["rq"]) == (7.5, 10.5)
+    assert scenarios.gap_ms(BY_KEY["latency"], BY_NAME[OURS]) == (2.0, 5.0)
+    assert scenarios.gap_ms(BY_KEY["latency-def"], BY_NAME["rq"]) == (7.5, 10.5)
 
 
 def test_jobs_are_dealt_evenly_to_the_callers():
@@ -265,24 +271,186 @@ def test_jobs_are_dealt_evenly_to_the_callers():
     assert sum(shares(12345, 100)) == 12345
 
 
-def test_each_repeat_starts_with_another_peer_and_leaves_no_peer_out():
-    peers = [BY_NAME[name] for name in (OURS, WHEEL, "arq")]
-    plan = list(rounds(peers, [BY_KEY["add"]], 3))
-    firsts = [next(peer.name for repeat, _, peer in plan if repeat == at) for at in range(3)]
-    assert firsts == [OURS, WHEEL, "arq"]
-    assert len(plan) == 9
+def order_of(key: str, names: tuple[str, ...], repeats: int) -> list[list[str]]:
+    """The names of the peers in each round."""
+    plan = [peer.name for _, _, peer in rounds([BY_NAME[name] for name in names], [BY_KEY[key]], repeats)]
+    return [plan[at : at + len(names)] for at in range(0, len(plan), len(names))]
+
+
+def test_each_pair_of_rounds_starts_with_another_peer_and_leaves_no_peer_out():
+    names = (OURS, WHEEL, OURS_UVLOOP, WHEEL_UVLOOP, "arq")
+    found = order_of("work-100", names, 5)
+    assert found[0] == list(names)
+    assert found[1] == found[0][::-1]
+    assert [one[0] for one in found] == [OURS, "arq", OURS_UVLOOP, WHEEL, OURS]
+    assert all(set(one) == set(names) for one in found)
+
+
+def test_each_of_ours_is_the_neighbour_of_the_wheel_on_its_loop_in_every_round():
+    names = tuple(peer.name for peer in PEERS if "add" in peer.scenarios)
+    for one in order_of("add", names, 20):
+        for ours, wheel in ((OURS, WHEEL), (OURS_UVLOOP, WHEEL_UVLOOP)):
+            assert abs(one.index(ours) - one.index(wheel)) == 1
 
 
 def test_latencies_are_measured_in_short_turns():
-    peers = [BY_NAME[name] for name in (OURS, WHEEL, "arq")]
-    plan = [peer.name for _, _, peer in rounds(peers, [BY_KEY["latency"]], 1)]
-    turns = [plan[at : at + 3] for at in range(0, len(plan), 3)]
+    turns = order_of("latency", (OURS, WHEEL, "arq"), 1)
     assert len(turns) == scenarios.LATENCY_TURNS
-    assert {turn[0] for turn in turns} == {OURS, WHEEL, "arq"}
+    assert {turn[0] for turn in turns} == {OURS, "arq"}
     assert all(set(turn) == {OURS, WHEEL, "arq"} for turn in turns)
 
 
-def test_the_turns_of_a_repeat_become_one_sample():
+def test_a_failed_turn_is_listed_though_its_round_has_a_sample():
+    turns = [sample("latency", "arq", 0, latencies_us=[1]), Sample("latency", "arq", 0, error="it said nothing")]
+    assert failed_turns(turns) == ["latency, arq, round 1: it said nothing"]
+    assert pooled([*turns, turns[0]])[0].error == ""
+
+
+def test_the_failed_turns_of_everybody_are_in_the_report_and_none_is_said():
+    meta = {
+        "date": "2026-01-01",
+        "commit": "abc",
+        "machine": {"cpu": "x", "cores": 2, "memory_gb": 1, "kernel": "Linux", "python": "3.11"},
+        "load": {"before": 0, "after": 0},
+        "redis": "8.6",
+        "repeats": 5,
+        "quick": False,
+        "data": {},
+        "versions": {},
+        "skipped": {},
+    }
+    failed = facts(meta | {"failures": ["add, arq, round 1: no", f"add, {OURS}, round 2: no"]})
+    assert failed[-2:] == ["failed turn: add, arq, round 1: no", f"failed turn: add, {OURS}, round 2: no"]
+    assert facts(meta | {"failures": []})[-1] == "failed turns: none"
+    assert facts(meta | {"failures": []})[0] == "2026-01-01, commit abc"
+    assert facts(meta | {"failures": [], "unofficial": "it is"})[0] == "UNOFFICIAL: it is"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"), ((" M src/pychasqui/queue.py\n", "changes"), ("?? new.py\n", "changes"), (None, "no clone"))
+)
+def test_a_tree_with_changes_is_refused_or_marked(changes: str | None, why: str):
+    with pytest.raises(SystemExit, match="--unofficial"):
+        why_unofficial(changes, is_allowed=False)
+    assert why in why_unofficial(changes, is_allowed=True)
+
+
+def test_a_tree_without_changes_is_official():
+    assert why_unofficial("", is_allowed=False) == why_unofficial("", is_allowed=True) == ""
+
+
+def test_an_unofficial_part_makes_the_whole_report_unofficial(tmp_path: Path):
+    write_json(tmp_path / "results.json", {"failures": [], "unofficial": ""}, [sample("add", OURS, 0, value=1)], [])
+    later = {"date": "2026-01-02", "commit": "b", "load": {}, "failures": [], "unofficial": "changes"}
+    assert renewed(tmp_path / "results.json", later, [])[0]["unofficial"] == "changes"
+
+
+@pytest.mark.parametrize(
+    ("ratios", "text"),
+    (([2.0], "2.00"), ([1, 2, 4], "2.00 (1.00 to 4.00)"), ([90, 101, 1200.4], "101 (90.0 to 1,200)")),
+)
+def test_a_ratio_is_printed_with_its_range(ratios: list[float], text: str):
+    assert str(Ratio.of(ratios)) == text
+
+
+def test_no_rounds_have_no_ratio():
+    assert Ratio.of([]) is None
+
+
+def test_the_report_says_in_words_where_a_peer_is_ahead():
+    rates = {OURS: (90, 110, 90), "arq": (100, 100, 100), WHEEL: (50, 50, 50), REDIS_BENCHMARK: (900, 900, 900)}
+    samples = [sample("add", peer, at, value=v) for peer, values in rates.items() for at, v in enumerate(values)]
+    samples += [sample("memory", OURS, 0, value=110), sample("memory", "huey", 0, value=100)]
+    assert behind([BY_KEY["add"], BY_KEY["memory"]], Samples(samples)) == [
+        "jobs/s, add, one after another: arq (0.90 (0.90 to 1.10), which may be chance) ahead of pychasqui",
+        "bytes a waiting job, Redis bytes per waiting job: huey [no acks, at most once] (1.10) ahead of pychasqui",
+    ]
+
+
+def test_a_peer_with_a_shorter_time_is_ahead():
+    samples = [sample("latency", OURS, 0, p50_us=20, p99_us=90), sample("latency", "arq", 0, p50_us=10, p99_us=100)]
+    (line,) = behind([BY_KEY["latency"]], Samples(samples))
+    assert line.startswith("p50, ")
+
+
+def test_the_wheel_is_compared_loop_by_loop():
+    peers = (OURS, OURS_UVLOOP, WHEEL, WHEEL_UVLOOP, "arq")
+    rates = {peer: 100.0 * (at + 1) for at, peer in enumerate(peers)}
+    (table,) = tables([BY_KEY["work-100"]], Samples(sample("work-100", p, 0, value=v) for p, v in rates.items()))
+    compared = {row[0]: row[-2:] for row in table.rows}
+    assert compared["pychasqui"] == compared["pychasqui, uvloop"] == ("", "")
+    assert compared["chasquimq wheel"] == ("0.33", "")
+    assert compared["chasquimq wheel, uvloop"] == ("", "0.50")
+    assert compared["arq"] == ("0.20", "0.40")
+
+
+def test_the_headline_is_everybody_as_it_comes_with_the_two_nearest():
+    rates = {OURS: (100, 120), WHEEL: (10, 10), "arq": (1, 1), "saq": (50, 40), "bullmq": (2, 2)}
+    samples = Samples(sample("defaults", p, at, value=v) for p, values in rates.items() for at, v in enumerate(values))
+    assert headline(samples) == [
+        "pychasqui, as it comes: 110 no-op coroutines a second, "
+        "2.50 (2.00 to 3.00) times saq [at most once], and 11.0 (10.0 to 12.0) times chasquimq wheel"
+    ]
+
+
+def test_coroutines_are_compared_with_coroutines_and_plain_functions_with_plain_functions():
+    threads = {"dramatiq", "celery", "rq", "huey"}
+    for peer in PEERS:
+        if peer.is_other_python:
+            assert ("work-100" not in peer.scenarios) == (peer.name in threads)
+    for key in DEF:
+        taking_part = {peer.name for peer in PEERS if key in peer.scenarios}
+        assert taking_part == threads | {OURS, OURS_UVLOOP, "saq", "streaq", "taskiq"}
+        assert BY_KEY[key].parameters["form"] == "def"
+
+
+def test_the_version_of_every_peer_is_pinned():
+    for peer in PEERS:
+        first = peer.packages[:1]
+        assert all("==" in package or "@" in package for package in first)
+
+
+def best_of(scenario: str, peer: str, found: dict[int, float], number: str, best: Any) -> dict[str, Any]:
+    bench: Any = Bench(None, QUICK, None)  # type: ignore[arg-type]
+    object.__setattr__(bench, "_empty", lambda: None)
+    one = bench._best(BY_NAME[peer], BY_KEY[scenario], lambda threads: {number: found[threads]}, best, number)
+    return dict(one)
+
+
+def test_the_best_number_of_threads_counts():
+    assert best_of("work-def", "dramatiq", {1: 10, 8: 30, 100: 20}, "value", max) == {"value": 30, "threads": 8}
+    assert best_of("latency-def", "dramatiq", {1: 10, 8: 30, 100: 20}, "p50_us", min) == {"p50_us": 10, "threads": 1}
+    assert best_of("work-100", "arq", {100: 7}, "value", max) == {"value": 7}
+
+
+def test_a_measurement_of_large_jobs_or_slow_handlers_takes_as_long_as_others():
+    ours, small, large = BY_NAME[OURS], BY_KEY["add-bulk-50"], BY_KEY["bulk-100k"]
+    assert job_count(large, ours, FULL) * 102_400 < 200_000_000 < job_count(small, ours, FULL) * 102_400
+    assert scenarios.rate(BY_KEY["def-10ms"], ours) == 10_000
+    assert scenarios.rate(BY_KEY["def-10ms"], BY_NAME["dramatiq"], threads=1) == 100
+
+
+def test_a_body_has_the_length_that_was_asked_for():
+    assert len(payload.with_body(payload.DATA, 10_240)["body"]) == 10_240
+    assert payload.with_body(payload.DATA, 0) == payload.DATA
+    assert len(payload.entry_fields(1000)[1]) == payload.ENVELOPE_BYTES + 1000
+
+
+def test_every_library_has_a_program_for_its_first_add():
+    assert {peer.module for peer in PEERS if "cold-start" in peer.scenarios} == set(PROGRAMS)
+
+
+def test_every_scenario_has_peers_and_a_number_of_jobs():
+    for scenario in SCENARIOS:
+        taking_part = [peer for peer in PEERS if scenario.key in peer.scenarios]
+        assert {OURS, OURS_UVLOOP} & {peer.name for peer in taking_part}, scenario.key
+        if scenario.is_rate or scenario.kind in ("neighbour", "lag", "wait"):
+            assert all(job_count(scenario, peer, QUICK) > 0 for peer in taking_part)
+        assert scenario.section
+    assert {key for peer in PEERS for key in peer.scenarios} == set(BY_KEY)
+
+
+def test_the_turns_of_a_round_become_one_sample():
     turns = [sample("latency", OURS, 0, latencies_us=[1, 2]), sample("latency", OURS, 0, latencies_us=[30, 40, 50])]
     failed = Sample("latency", OURS, 0, error="it said nothing")
     (one,) = pooled([turns[0], failed, turns[1]])
@@ -333,6 +501,7 @@ def test_a_scenario_without_measurements_has_no_table():
 def test_the_verdict_says_no_where_a_bar_was_missed():
     verdicts = [Verdict("add", OURS, "at least 2 x", "1.00 x", False), Verdict("rest", OURS, "at least 2 x", "-", None)]
     assert [row[-1] for row in verdict_table(verdicts).rows] == ["NO", "-"]
+    assert verdict_table(verdicts).rows[1][0] == "1 more"
 
 
 def test_the_limits_carry_an_entry_as_large_as_a_real_one():
