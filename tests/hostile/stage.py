@@ -23,6 +23,7 @@ from pychasqui.errors import ChasquiError
 from pychasqui.exporter import QueueExporter
 from pychasqui.standalone import Promoter, Scheduler
 from tests.hostile.writes import Target
+from tests.support.waiting import eventually
 
 TICK = "tick"
 TICK_MS = 100
@@ -78,6 +79,9 @@ class HostileStage:
             Part("scheduler", lambda: Scheduler(self.queue.name, redis_url=self.redis_url).run()),
             Part("subscriber", self._subscribe),
         ]
+        # A worker that starts raises what it cannot mend, so the writes begin once it has started.
+        token, _ = await self.add("now")
+        await eventually(lambda: self.ran[token] > 0)
         return self
 
     async def __aexit__(
