@@ -23,7 +23,8 @@ from benchmarks.verdict import Samples, judge
 
 def main() -> None:
     options = _options()
-    unofficial = why_unofficial(_git("status", "--porcelain"), is_allowed=options.unofficial)
+    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
+    unofficial = why_unofficial(changes, is_allowed=options.unofficial)
     scenarios = [BY_KEY[key] for key in options.only] if options.only else list(SCENARIOS)
     wanted = [peer for peer in PEERS if not options.peers or peer.name in options.peers]
     wanted = [peer for peer in wanted if any(scenario.key in peer.scenarios for scenario in scenarios)]
@@ -39,7 +40,9 @@ def main() -> None:
         before = os.getloadavg()[0]
         samples, failures = run(Bench(server, effort, yardstick), peers, scenarios, repeats)
     meta = _meta(server, peers, skipped, failures) | {
-        "unofficial": unofficial,
+        "commit": (commit or "unknown").strip(),
+        "unofficial": unofficial
+        or why_changed((commit, changes), (_git("rev-parse", "HEAD"), _git("status", "--porcelain"))),
         "repeats": repeats,
         "quick": options.quick,
         "effort": vars(effort),
@@ -83,7 +86,6 @@ def _out_of_reach(peers: Sequence[Peer], server: Server, yardstick: Path | None)
 def _meta(server: Server, peers: Sequence[Peer], skipped: dict[str, str], failures: list[str]) -> dict[str, Any]:
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "commit": (_git("rev-parse", "HEAD") or "unknown").strip(),
         "machine": environment.machine(),
         "redis": server.version,
         "data": DATA,
@@ -107,12 +109,17 @@ def why_unofficial(changes: str | None, *, is_allowed: bool) -> str:
     return why
 
 
+def why_changed(before: tuple[str | None, ...], after: tuple[str | None, ...]) -> str:
+    """Empty if the tree is what it was: a commit in the middle of a run would lend its name to another's figures."""
+    return "" if before == after else "the tree changed while it was measured"
+
+
 def _publish(folder: Path, meta: dict[str, Any], scenarios: Sequence[Scenario], samples: Sequence[Sample]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     found = Samples(samples)
     verdicts = judge(found)
     printable = [*report.tables(scenarios, found), report.verdict_table(verdicts)]
-    ahead = [f"ahead of us: {line}" for line in report.behind(scenarios, found)]
+    ahead = ["ahead of us: " + line.replace("**", "") for line in report.behind(scenarios, found)]
     print(
         "",
         *report.facts(meta),

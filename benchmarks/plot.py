@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
 from benchmarks.report import drawn, ranking
-from benchmarks.roster import BY_NAME, OURS, OURS_UVLOOP, WHEEL, WHEEL_UVLOOP
+from benchmarks.roster import BY_NAME, OURS, OURS_UVLOOP, PEERS, WHEEL, WHEEL_UVLOOP
 from benchmarks.runner import Sample
 from benchmarks.scenarios import Scenario
 from benchmarks.verdict import Samples
@@ -46,9 +46,9 @@ def main(results: str, picture: str) -> None:
     title += f" (unofficial: {found['unofficial']})" if found.get("unofficial") else ""
     figure.text(0.01, 1 - 0.35 / height, title, fontsize=17, color=INK, weight="bold")
     under = f"{machine['cpu']}, {machine['cores']} cores, Redis {found['redis']}, Python {machine['python']}"
-    figure.text(
-        0.01, 1 - 0.65 / height, f"{under}. Medians; memory is linear, the rest logarithmic.", color=FAINT, fontsize=11
-    )
+    under += ". Medians; where values lie far apart the scale is logarithmic. * "
+    under += "; ".join(f"{peer.label}: {peer.note}" for peer in PEERS if peer.note)
+    figure.text(0.01, 1 - 0.65 / height, under, color=FAINT, fontsize=11)
     figure.tight_layout(rect=(0.006, 0, 1, 1 - 0.85 / height), h_pad=2.2, w_pad=2.5)
     figure.savefig(picture, dpi=110)
 
@@ -65,7 +65,10 @@ def _draw(panel: Axes, scenario: Scenario, number: str, samples: Samples) -> Non
     for at, median in enumerate(medians):
         panel.text(median, at, f" {median:,.0f}", va="center", fontsize=9, color=INK)
     panel.set_yticks(
-        range(len(names)), [BY_NAME[name].title.replace(" [", "\n[") for name in names], fontsize=9.5, color=INK
+        range(len(names)),
+        [BY_NAME[name].label + (" *" if BY_NAME[name].note else "") for name in names],
+        fontsize=9.5,
+        color=INK,
     )
     for tick, name in zip(panel.get_yticklabels(), names, strict=True):
         tick.set_fontweight("bold" if name in (OURS, OURS_UVLOOP) else "normal")

@@ -99,7 +99,16 @@ COLUMNS = {
             Column("jobs/s meanwhile", "rate"),
         ),
     ),
-    "lag": ("microseconds", (*_times(1, ",.0f"), Column("jobs/s meanwhile", "rate"))),
+    "lag": (
+        "microseconds",
+        (
+            Column("p50", "p50_us"),
+            Column("p90", "p90_us"),
+            Column("p99", "p99_us", is_compared=True),
+            Column("max", "max_us"),
+            Column("jobs/s meanwhile", "rate"),
+        ),
+    ),
     "cold": (
         "milliseconds",
         (
@@ -179,13 +188,14 @@ def verdict_table(verdicts: Iterable[Verdict]) -> Table:
     return Table("what must be shown", ("claim", "peer", "bar", "measured", "cleared"), rows, "Bars of our own")
 
 
+ADDS_AND_WORK = ("add", "work", "drain", "fire")
 COMPARED_IN_WORDS = (
-    ("value", "jobs/s", True, ("add", "work", "drain", "fire")),
-    ("value", "bytes a waiting job", False, ("memory",)),
-    ("p50_us", "p50", False, ("latency", "lateness", "wait", "neighbour", "lag", "cold")),
+    ("value", "jobs/s", True, ADDS_AND_WORK),
+    ("value", "bytes", False, ("memory",)),
+    ("p50_us", "p50", False, ("latency", "lateness", "wait", "neighbour", "cold")),
     ("p99_us", "p99", False, ("latency", "lateness", "wait", "neighbour", "lag")),
-    ("cpu_us", "CPU a job", False, ("add", "work", "fire")),
-    ("redis_us", "Redis CPU a job", False, ("add", "work", "drain", "fire")),
+    ("cpu_us", "CPU a job", False, ADDS_AND_WORK),
+    ("redis_us", "Redis CPU a job", False, ADDS_AND_WORK),
     ("peak_rss_mb", "peak memory of the worker", False, ("work",)),
 )
 
@@ -193,19 +203,18 @@ COMPARED_IN_WORDS = (
 def behind(scenarios: Sequence[Scenario], samples: Samples) -> list[str]:
     """Every number in which a peer is ahead of us, in words. The limits, which do nothing, are no peers."""
     lines = []
-    for number, what, is_more_better, kinds in COMPARED_IN_WORDS:
-        for scenario in scenarios:
-            if scenario.kind not in kinds:
-                continue
-            for ours in (OURS, OURS_UVLOOP):
-                found = [(p, _compared(samples, scenario.key, ours, p.name, number)) for p in PEERS if not p.is_limit]
+    for scenario in scenarios:
+        for number, what, is_more_better, kinds in COMPARED_IN_WORDS:
+            words = []
+            for ours in (OURS, OURS_UVLOOP) if scenario.kind in kinds else ():
                 ahead = [
-                    f"{peer.title} ({_how_far(ratio)})"
-                    for peer, ratio in found
-                    if ratio is not None and (ratio.median < 1 if is_more_better else ratio.median > 1)
+                    f"{peer.title} {_how_far(ratio)}"
+                    for peer in PEERS
+                    if (ratio := _compared(samples, scenario.key, ours, peer.name, number)) and not peer.is_limit
+                    if (ratio.median < 1 if is_more_better else ratio.median > 1)
                 ]
-                if ahead:
-                    lines.append(f"{what}, {scenario.title}: {', '.join(ahead)} ahead of {BY_NAME[ours].label}")
+                words += [f"Ahead of {BY_NAME[ours].label}: {'; '.join(ahead)}."] if ahead else []
+            lines += [f"**{scenario.title}, {what}.** {' '.join(words)}"] if words else []
     return lines
 
 
@@ -287,7 +296,7 @@ def write_markdown(
     path: Path, meta: dict[str, Any], scenarios: Sequence[Scenario], samples: Samples, made: Iterable[Table]
 ) -> None:
     text = ["# Measured", "", *(f"- {line}" for line in headline(samples)), "", HOW_TO_READ]
-    text += ["", "## Where another is ahead", ""]
+    text += ["", "## Where another is ahead", "", "The numbers are pychasqui's by theirs.", ""]
     text += [f"- {line}" for line in behind(scenarios, samples)] or ["Nowhere in this run."]
     text += ["", "## The run", "", *(f"- {line}" for line in facts(meta)), ""]
     section = ""

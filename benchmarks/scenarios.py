@@ -82,6 +82,7 @@ AT_ONCE = {"delay_ms": 1}
 RETRIED_ONCE = {"attempts": 2, "backoff": 1}  # of the job itself: the wheel's worker takes no retry policy in Python
 LATE = {"handler": "stamp", "concurrency": 100, "promotes": True, "rate": 1000, "delays_ms": (100, 1000)}
 BULK_50, BULK_1000 = {"style": "bulk", "bulk": 50}, {"style": "bulk", "bulk": 1000}
+PERCENTILES = 3  # times longer than others takes what is asked for its p99
 CARRIED = 150_000_000  # bytes a second
 KIB = {"1k": 1024, "10k": 10_240, "100k": 102_400}
 
@@ -258,7 +259,8 @@ def job_count(scenario: Scenario, peer: Peer, effort: Effort, threads: int = 100
         return effort.repeatables
     if scenario.kind == "wait":
         return max(20, int(peer.rates[scenario.key] * effort.seconds)) if scenario.key in IN_TURN else WAITED_FOR
-    return math.ceil(max(200, rate(scenario, peer, threads) * effort.seconds) / batch) * batch
+    seconds = effort.seconds * (PERCENTILES if scenario.kind in ("neighbour", "lag") else 1)
+    return math.ceil(max(200, rate(scenario, peer, threads) * seconds) / batch) * batch
 
 
 def memory_count(peer: Peer, effort: Effort) -> int:

@@ -9,13 +9,13 @@ const fs = require("fs");
 const QUEUE = "bench";
 const UP_KEY = "bench:worker-is-up";
 const WATCHED_KEY = "bench:watched";
-const BODY = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
+const LETTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
 const [action, url, countText, parameters] = process.argv.slice(2);
 const order = { warmup: 0, style: "single", tasks: 100, bulk: 1000, handler: "noop", concurrency: 100, drain: true,
   gap_ms: [2, 5], sleep_ms: 1, body_bytes: 0, defaults: false, ...JSON.parse(parameters), count: Number(countText) };
 const OPTIONS = order.defaults ? {} : { removeOnComplete: true };
 if (order.body_bytes) {
-  order.data.body = BODY.repeat(Math.ceil(order.body_bytes / BODY.length)).slice(0, order.body_bytes);
+  order.data.body = Array.from({ length: order.body_bytes }, () => LETTERS[Math.floor(Math.random() * 64)]).join("");
 }
 const total = order.warmup + order.count;
 const place = new URL(url);

@@ -112,7 +112,8 @@ class Meter:
         while True:
             asked_at = time.monotonic_ns()
             await asyncio.sleep(0.001)
-            self._lags_us.append((asked_at // 1000, (time.monotonic_ns() - asked_at) // 1000 - 1000))
+            lag_us = max(0, (time.monotonic_ns() - asked_at) // 1000 - 1000)  # uvloop rounds its timers down
+            self._lags_us.append((asked_at // 1000, lag_us))
 
     def _stamp(self, data: dict[str, Any]) -> None:
         now = time.monotonic_ns() // 1000

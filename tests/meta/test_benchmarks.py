@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+import zlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -13,11 +15,11 @@ import msgspec
 import pytest
 
 from benchmarks import payload, scenarios
-from benchmarks.__main__ import why_unofficial
+from benchmarks.__main__ import why_changed, why_unofficial
 from benchmarks.first_add import PROGRAMS
 from benchmarks.peers.meter import Meter
 from benchmarks.peers.roles import AsyncPeer, Failures, Order, Producer
-from benchmarks.peers.stage import _wait, shares
+from benchmarks.peers.stage import _wait, _wait_in_turn, shares
 from benchmarks.procedures import Bench, percentiles, requests_per_second
 from benchmarks.report import Table, behind, facts, headline, ranking, renewed, tables, verdict_table, write_json
 from benchmarks.roster import (
@@ -250,6 +252,38 @@ async def test_a_result_that_is_waited_for_is_late_by_what_passed_since_its_hand
     assert 9_000 <= found["latencies_us"][0] <= found["latencies_us"][-1] <= found["seconds"] * 1e6
 
 
+async def test_results_one_by_one_are_never_asked_for_at_once():
+    under_way: set[int] = set()
+    numbers = iter(range(100))
+
+    async def add(data: dict[str, Any]) -> int:
+        assert not under_way
+        under_way.add(number := next(numbers))
+        return number
+
+    async def wait(job: int) -> int:
+        await asyncio.sleep(0.002)
+        under_way.remove(job)
+        return 0
+
+    found = await _wait_in_turn(Producer(add, lambda batch: lambda: None, wait=wait), Order("", 5, in_turn=True))
+    assert found["jobs"] == len(found["latencies_us"]) == 5
+    assert found["latencies_us"][0] >= 2000
+    assert next(numbers) == 6  # one before the clock
+
+
+async def test_the_lag_of_a_loop_that_is_blocked_is_as_long_as_the_block():
+    order = Order("redis://nowhere", count=1000, lag=True)
+    meter = Meter(order, AsyncPeer(None, None, lambda _: {}, lambda _: 0))  # type: ignore[arg-type]
+    task = asyncio.create_task(meter.sample_lag())
+    await asyncio.sleep(0.01)
+    time.sleep(0.05)  # noqa: ASYNC251  the block
+    await asyncio.sleep(0.01)
+    task.cancel()
+    assert max(lag_us for _, lag_us in meter._lags_us) >= 48_000
+    assert min(lag_us for _, lag_us in meter._lags_us) >= 0
+
+
 def test_the_cost_of_a_trace_is_a_ratio_to_the_same_worker_without():
     rates = [
         sample("work-100", OURS, 0, value=1_000_000),
@@ -339,6 +373,11 @@ def test_a_tree_without_changes_is_official():
     assert why_unofficial("", is_allowed=False) == why_unofficial("", is_allowed=True) == ""
 
 
+def test_a_tree_that_changes_under_a_run_makes_it_unofficial():
+    assert why_changed(("abc", ""), ("abc", "")) == ""
+    assert why_changed(("abc", ""), ("def", "")) == why_changed(("abc", ""), ("abc", " M x")) != ""
+
+
 def test_an_unofficial_part_makes_the_whole_report_unofficial(tmp_path: Path):
     write_json(tmp_path / "results.json", {"failures": [], "unofficial": ""}, [sample("add", OURS, 0, value=1)], [])
     later = {"date": "2026-01-02", "commit": "b", "load": {}, "failures": [], "unofficial": "changes"}
@@ -362,15 +401,22 @@ def test_the_report_says_in_words_where_a_peer_is_ahead():
     samples = [sample("add", peer, at, value=v) for peer, values in rates.items() for at, v in enumerate(values)]
     samples += [sample("memory", OURS, 0, value=110), sample("memory", "huey", 0, value=100)]
     assert behind([BY_KEY["add"], BY_KEY["memory"]], Samples(samples)) == [
-        "jobs/s, add, one after another: arq (0.90 (0.90 to 1.10), which may be chance) ahead of pychasqui",
-        "bytes a waiting job, Redis bytes per waiting job: huey [no acks, at most once] (1.10) ahead of pychasqui",
+        "**add, one after another, jobs/s.** Ahead of pychasqui: arq 0.90 (0.90 to 1.10), which may be chance.",
+        "**Redis bytes per waiting job, bytes.** Ahead of pychasqui: huey [no acks, at most once] 1.10.",
     ]
 
 
 def test_a_peer_with_a_shorter_time_is_ahead():
     samples = [sample("latency", OURS, 0, p50_us=20, p99_us=90), sample("latency", "arq", 0, p50_us=10, p99_us=100)]
     (line,) = behind([BY_KEY["latency"]], Samples(samples))
-    assert line.startswith("p50, ")
+    assert line == f"**{BY_KEY['latency'].title}, p50.** Ahead of pychasqui: arq 2.00."
+
+
+def test_a_peer_that_is_ahead_on_one_loop_is_named_for_that_loop():
+    rates = {OURS: 90, OURS_UVLOOP: 110, WHEEL: 80, WHEEL_UVLOOP: 120, "arq": 100}
+    samples = Samples(sample("work-100", peer, 0, value=rate) for peer, rate in rates.items())
+    (line,) = behind([BY_KEY["work-100"]], samples)
+    assert line.endswith("Ahead of pychasqui: arq 0.90. Ahead of pychasqui, uvloop: chasquimq wheel, uvloop 0.92.")
 
 
 def test_the_wheel_is_compared_loop_by_loop():
@@ -431,7 +477,9 @@ def test_a_measurement_of_large_jobs_or_slow_handlers_takes_as_long_as_others():
 
 
 def test_a_body_has_the_length_that_was_asked_for():
-    assert len(payload.with_body(payload.DATA, 10_240)["body"]) == 10_240
+    body = payload.with_body(payload.DATA, 10_240)["body"]
+    assert len(body) == 10_240
+    assert len(zlib.compress(body.encode())) > 7_500  # six bits a letter
     assert payload.with_body(payload.DATA, 0) == payload.DATA
     assert len(payload.entry_fields(1000)[1]) == payload.ENVELOPE_BYTES + 1000
 
