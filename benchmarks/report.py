@@ -188,14 +188,13 @@ def verdict_table(verdicts: Iterable[Verdict]) -> Table:
     return Table("what must be shown", ("claim", "peer", "bar", "measured", "cleared"), rows, "Bars of our own")
 
 
-ADDS_AND_WORK = ("add", "work", "drain", "fire")
 COMPARED_IN_WORDS = (
-    ("value", "jobs/s", True, ADDS_AND_WORK),
+    ("value", "jobs/s", True, ("add", "work", "drain", "fire")),
     ("value", "bytes", False, ("memory",)),
     ("p50_us", "p50", False, ("latency", "lateness", "wait", "neighbour", "cold")),
     ("p99_us", "p99", False, ("latency", "lateness", "wait", "neighbour", "lag")),
-    ("cpu_us", "CPU a job", False, ADDS_AND_WORK),
-    ("redis_us", "Redis CPU a job", False, ADDS_AND_WORK),
+    ("cpu_us", "CPU a job", False, ("add", "work", "fire")),
+    ("redis_us", "Redis CPU a job", False, ("add", "work", "fire")),
     ("peak_rss_mb", "peak memory of the worker", False, ("work",)),
 )
 

@@ -277,7 +277,7 @@ async def test_the_lag_of_a_loop_that_is_blocked_is_as_long_as_the_block():
     meter = Meter(order, AsyncPeer(None, None, lambda _: {}, lambda _: 0))  # type: ignore[arg-type]
     task = asyncio.create_task(meter.sample_lag())
     await asyncio.sleep(0.01)
-    time.sleep(0.05)  # noqa: ASYNC251  the block
+    time.sleep(0.05)  # the block
     await asyncio.sleep(0.01)
     task.cancel()
     assert max(lag_us for _, lag_us in meter._lags_us) >= 48_000
