@@ -56,7 +56,7 @@ hostile: $(INSTALLED) best-server  ## write anything into any key for ROUNDS rou
 mutants: $(INSTALLED) best-server  ## change the scripts in small ways and see that their tests notice (ARGS="--all", "--only promote")
 	@$(BIN)/python -m tests.meta.mutants $(ARGS)
 
-bench: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## measure, side by side with the others
+bench: $(INSTALLED) best-server  ## measure, side by side with the others
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean:  ## remove everything that the other targets made

@@ -68,7 +68,8 @@ def another_client(url: str) -> Iterator[list[tuple[int, int]]]:
 def append_only(url: str) -> Iterator[None]:
     """The append-only file on, written to disk every second, as long as the block runs."""
     with Wire(url) as wire:
-        wire.call("CONFIG", "SET", "appendonly", "yes", "appendfsync", "everysec")
+        wire.call("CONFIG", "SET", "appendfsync", "everysec")
+        wire.call("CONFIG", "SET", "appendonly", "yes")
         while (found := wire.info("persistence"))["aof_rewrite_in_progress"] != "0" or found["aof_enabled"] != "1":
             time.sleep(0.01)
         try:
