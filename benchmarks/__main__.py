@@ -119,6 +119,7 @@ def _publish(folder: Path, meta: dict[str, Any], scenarios: Sequence[Scenario], 
     found = Samples(samples)
     verdicts = judge(found)
     printable = [*report.tables(scenarios, found), report.verdict_table(verdicts)]
+    printable = [table for table in printable if table.rows]
     ahead = ["ahead of us: " + line.replace("**", "") for line in report.behind(scenarios, found)]
     print(
         "",

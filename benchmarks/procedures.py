@@ -180,13 +180,13 @@ class Bench:
 
         def measure(concurrency: int) -> Result:
             result = self._two_ends(peer, jobs, jobs // 2, parameters | {"concurrency": concurrency})
-            return percentiles(result["latencies_us"]) | result | {"gap_ms": parameters["gap_ms"]}
+            return percentiles(result.get("latencies_us", [])) | result | {"gap_ms": parameters["gap_ms"]}
 
         return self._best(peer, scenario, measure, min, "p50_us")
 
     def _lateness(self, scenario: Scenario, peer: Peer) -> Result:
         result = self._two_ends(peer, self.effort.lateness_jobs, self.effort.lateness_jobs // 10, scenario.parameters)
-        return percentiles(result.pop("latencies_us")) | result
+        return percentiles(result.pop("latencies_us", [])) | result
 
     def _wait(self, scenario: Scenario, peer: Peer) -> Result:
         """The worker runs until the last result was seen, and is not asked for one of its own."""
@@ -196,7 +196,7 @@ class Bench:
             result = self._step(peer, "wait", count, scenario.parameters)
         finally:
             worker.end()
-        return percentiles(result.pop("latencies_us")) | result
+        return percentiles(result.pop("latencies_us", [])) | result
 
     def _neighbour(self, scenario: Scenario, peer: Peer) -> Result:
         """Another client's SETs before the worker starts, and while its clock runs."""
@@ -211,7 +211,7 @@ class Bench:
 
     def _lag(self, scenario: Scenario, peer: Peer) -> Result:
         result = self._drained(scenario, peer, int(scenario.parameters["concurrency"]))
-        return result | {"rate": result["value"]} | percentiles(result.pop("latencies_us"))
+        return result | {"rate": result["value"]} | percentiles(result.pop("latencies_us", []))
 
     def _cold(self, scenario: Scenario, peer: Peer) -> Result:
         """The program that a user would write, from the start of its process to its end, and an empty one beside it."""
@@ -333,6 +333,8 @@ def _check_waiting(result: Result, expected: int) -> None:
 
 def percentiles(sorted_us: list[int]) -> Result:
     """The latencies of one measurement as the few numbers that are kept of them."""
+    if not sorted_us:
+        raise MeasurementFailed("not one time was taken")
 
     def at(share: float) -> int:
         return sorted_us[min(len(sorted_us) - 1, int(len(sorted_us) * share))]

@@ -183,7 +183,7 @@ def verdict_table(verdicts: Iterable[Verdict]) -> Table:
     listed = list(verdicts)
     measured = [v for v in listed if v.cleared is not None]
     rows = [(v.claim, BY_NAME[v.peer].label, v.bar, v.measured, "yes" if v.cleared else "NO") for v in measured]
-    if more := len(listed) - len(measured):
+    if rows and (more := len(listed) - len(measured)):
         rows.append((f"{more} more", "", "", "not measured", "-"))
     return Table("what must be shown", ("claim", "peer", "bar", "measured", "cleared"), rows, "Bars of our own")
 

@@ -142,7 +142,7 @@ PEERS: tuple[Peer, ...] = (
         "BullMQ (node)",
         "bullmq_node.cjs",
         ADDS + COROUTINES + REST,
-        _rates(4_500, 9_000, 16_000, 4_000, 9_000, 9_000) | {"defaults": 3_000},
+        _rates(4_500, 20_000, 20_000, 4_000, 14_000, 11_000) | {"defaults": 3_000},
         home="node",
         packages=("bullmq@6.7.0", "ioredis@6.0.0"),
         printable=("bullmq", "ioredis"),

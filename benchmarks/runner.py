@@ -4,6 +4,7 @@ machine falls on everybody."""
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -13,6 +14,7 @@ from benchmarks.procedures import Bench, percentiles
 from benchmarks.roster import Peer
 from benchmarks.scenarios import LATENCY_TURNS, Scenario
 from benchmarks.steps import MeasurementFailed
+from benchmarks.wire import ServerSaid
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,8 @@ def _measure(bench: Bench, repeat: int, scenario: Scenario, peer: Peer) -> Sampl
     load = os.getloadavg()[0]
     try:
         return Sample(scenario.key, peer.name, repeat, bench.measure(scenario, peer), load=load)
-    except MeasurementFailed as error:
-        return Sample(scenario.key, peer.name, repeat, error=str(error), load=load)
+    except (MeasurementFailed, OSError, ServerSaid, subprocess.SubprocessError) as error:
+        return Sample(scenario.key, peer.name, repeat, error=str(error) or repr(error), load=load)
 
 
 def _value(scenario: Scenario, sample: Sample) -> str:

@@ -38,6 +38,7 @@ from benchmarks.roster import (
 from benchmarks.runner import Sample, failed_turns, pooled, rounds
 from benchmarks.scenarios import BY_KEY, FULL, QUICK, SCENARIOS, job_count, warmup_count
 from benchmarks.server import ROOT
+from benchmarks.steps import MeasurementFailed
 from benchmarks.verdict import Ratio, Samples, Verdict, judge
 from benchmarks.wire import render
 
@@ -116,6 +117,11 @@ def test_percentiles_of_a_hundred_latencies():
     names = ("min_us", "p50_us", "p90_us", "p99_us", "max_us")
     assert tuple(found[name] for name in names) == (1, 51, 91, 100, 100)
     assert found["samples"] == 100
+
+
+def test_a_measurement_without_one_latency_has_failed():
+    with pytest.raises(MeasurementFailed):
+        percentiles([])
 
 
 def test_a_single_latency_is_every_percentile():
