@@ -20,7 +20,7 @@ from ._redis.inspector import Pending
 from ._redis.job_finder import EARLY_MS, count_before, first_found
 from ._redis.replies import Entry
 from ._wire.dead_letter import read_dead_letter
-from ._wire.event import QueueEvent, read_event, read_failure_text, read_job_end
+from ._wire.event import RETRY_SCHEDULED, QueueEvent, read_event, read_failure_text, read_job_end
 from ._wire.lenient import read_entry_id
 from ._wire.msgpack import decode_data
 from .errors import DecodeError
@@ -202,7 +202,7 @@ def _delayed(view: JobView, events: list[QueueEvent], progress: int | None) -> J
 
 def _running(job_id: str, entry: Entry, held: Pending, events: list[QueueEvent], progress: int | None) -> JobStatus:
     view = view_entry("active", entry)
-    active = _last(events, "active", "completed", "failed", "retry-scheduled", "waiting")
+    active = _last(events, "active", "completed", "failed", RETRY_SCHEDULED, "waiting")
     is_seen = active is not None and active.name == "active"
     note = "" if is_seen else "when it began is not known: it may still wait inside its worker for a free handler"
     facts = _facts(view) | {"attempt": max(view.attempt + 1, held.deliveries)}
@@ -257,7 +257,7 @@ def _done_with_result(job_id: str, raw: bytes, events: list[QueueEvent], born_ms
 
 def _ended(job_id: str, events: list[QueueEvent], born_ms: int | None) -> JobStatus:
     """What the events say of a job that is nowhere else."""
-    last = _last(events, "completed", "dlq", "failed", "retry-scheduled", "active", "waiting")
+    last = _last(events, "completed", "dlq", "failed", RETRY_SCHEDULED, "active", "waiting")
     if last is None:
         note = "there is no trace of it: it was never added, or it ended or was removed before the oldest event"
         if born_ms is None:

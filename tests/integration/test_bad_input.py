@@ -254,7 +254,6 @@ ADDRESSES: tuple[tuple[dict[str, Any], type[ChasquiError], str], ...] = (
     ({"redis_url": "http://example.org"}, InvalidArgument, r"redis_url has an unknown scheme: use redis://"),
     ({"redis_url": "amqp://example.org"}, InvalidArgument, r"redis_url has an unknown scheme"),
     ({"redis_url": "redis+tls://example.org"}, InvalidArgument, r"redis_url has an unknown scheme"),
-    ({"redis_url": None}, InvalidType, r"redis_url must be a str, not NoneType"),
     ({"redis_url": 6379}, InvalidType, r"redis_url must be a str, not int"),
     ({"redis_url": "redis://example.org:port"}, InvalidArgument, r"redis_url"),
     ({"redis_url": "redis://example.org/one"}, InvalidArgument, r"redis_url .*database.* must be a number"),

@@ -22,6 +22,7 @@ from .._core.outcome import FailedRun
 from .entry import Entry
 from .lenient import read_int, read_pairs, read_text
 
+RETRY_SCHEDULED = "retry-scheduled"
 MAX_REASON_CHARS = 500
 MAX_FIELD_BYTES = 200
 NUMBERS = frozenset({"attempt", "backoff_ms", "delay_ms", "duration_us", "ts"})
@@ -73,7 +74,7 @@ def failed_event(job_id: str, job_name: str, run: FailedRun, at_ms: int) -> Even
 
 def retry_event(job_id: str, job_name: str, attempt: int, delay_ms: int, at_ms: int) -> Event:
     """A failed job waits for the run with the number `attempt`."""
-    return Event("retry-scheduled", job_id, job_name, ("attempt", attempt, "backoff_ms", delay_ms), at_ms)
+    return Event(RETRY_SCHEDULED, job_id, job_name, ("attempt", attempt, "backoff_ms", delay_ms), at_ms)
 
 
 def dead_event(job_id: str, job_name: str, runs: int, reason: str, run: FailedRun | None, at_ms: int) -> Event:
