@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .metrics import InMemorySink, MetricsSink
     from .official import Consumer, Producer, version
     from .queue import Queue
+    from .queues import QueueOverview, Queues
     from .repeatables import Repeatable, RepeatableMeta, Repeatables
     from .retry import BackoffSpec, RetryPolicy
     from .schedule import MissedFiresPolicy, RepeatPattern, next_fire, next_fires
@@ -78,6 +79,7 @@ _NAMES = {
     "metrics": "InMemorySink MetricsSink",
     "official": "Consumer Producer version",
     "queue": "Queue",
+    "queues": "QueueOverview Queues",
     "repeatables": "Repeatable RepeatableMeta Repeatables",
     "retry": "BackoffSpec RetryPolicy",
     "schedule": "MissedFiresPolicy RepeatPattern next_fire next_fires",
@@ -137,6 +139,8 @@ __all__ = [
     "QueueEvents",
     "QueueExporter",
     "QueueFull",
+    "QueueOverview",
+    "Queues",
     "RedisTrouble",
     "RepeatPattern",
     "Repeatable",

@@ -75,15 +75,15 @@ class Inspector:
         if state == "delayed":
             return await self._delayed_page(after, limit)
         if state == "active":
-            found = await self._broker().active_page(_check_after(after), limit)
+            found = await self._broker().active_page(check_after(after), limit)
             return _page([_view_active(entry_id, held) for entry_id, held in found], limit, [one[0] for one in found])
         read = self._broker().waiting_page if state == "waiting" else self._broker().dead_page
-        entries = await read(_check_after(after), limit)
+        entries = await read(check_after(after), limit)
         return _page([view_entry(state, entry) for entry in entries], limit, [entry[0].decode() for entry in entries])
 
     async def _delayed_page(self, after: str, limit: int) -> Page:
         # By time and not by rank: jobs that become due between two pages leave at the front.
-        due_ms, seen = map(int, _check_after(after).split("-")) if after != "" else (0, 0)
+        due_ms, seen = map(int, check_after(after).split("-")) if after != "" else (0, 0)
         members = await self._broker().delayed_page(due_ms if after else None, seen, limit)
         jobs = [view_delayed(member, due) for member, due in members]
         if len(members) < limit:
@@ -170,7 +170,7 @@ def _page(jobs: list[JobView], limit: int, ids: list[str]) -> Page:
     return Page(jobs, ids[-1] if len(ids) == limit else None)
 
 
-def _check_after(after: Any) -> str:
+def check_after(after: Any) -> str:
     if not isinstance(after, str) or (after and not _ENTRY_ID.fullmatch(after)):
         raise InvalidArgument(f"after is {after!r}, must be the `next` of a page of the same state"[:300])
     return after
@@ -180,10 +180,9 @@ def find_entry(entries: list[Entry], job_id: str) -> Entry | None:
     """Returns the entry of that job. Decodes only entries that contain the bytes of the id, which are few."""
     wanted = job_id.encode()
     for entry in entries:
-        if not any(wanted in word for word in entry[1] or ()):
-            continue
-        if _view_envelope("", read_entry(entry)[0], "").id == job_id:
-            return entry
+        for word in entry[1] or ():
+            if wanted in word and _view_envelope("", read_entry(entry)[0], "").id == job_id:
+                return entry
     return None
 
 

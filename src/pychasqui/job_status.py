@@ -204,7 +204,9 @@ def _running(job_id: str, entry: Entry, held: Pending, events: list[QueueEvent],
     view = view_entry("active", entry)
     active = _last(events, "active", "completed", "failed", RETRY_SCHEDULED, "waiting")
     is_seen = active is not None and active.name == "active"
-    note = "" if is_seen else "when it began is not known: it may still wait inside its worker for a free handler"
+    note = "" if is_seen else "when it began is not known: its event is not among those that were read"
+    if not is_seen and progress is None:
+        note += ", or it still waits inside its worker for a free handler"
     facts = _facts(view) | {"attempt": max(view.attempt + 1, held.deliveries)}
     return JobStatus(
         job_id,

@@ -21,10 +21,11 @@ from ._redis.connector import Connector
 from ._redis.events import EventsBroker
 from ._redis.inspector import Counts
 from ._redis.keys import Keys
+from ._redis.results import LogLine
 from .dlq import DeadLetters
 from .errors import Closed, InvalidArgument, WrongLoop
 from .events import QueueEvents
-from .inspector import Inspector, JobView, Page, State, WorkerInfo
+from .inspector import Inspector, JobView, Page, State, WorkerInfo, check_after
 from .job import Job
 from .job_status import JobStatus, JobStatusFinder
 from .metrics import GuardedSinks
@@ -198,6 +199,11 @@ class Queue(OfficialNames):
         return await self._loop_session().results.log_of(
             checks.check_job_id(job_id), checks.check_int("limit", limit, 1)
         )
+
+    async def read_job_log(self, job_id: str, *, after: str = "", limit: int = 100) -> list[LogLine]:
+        """Returns the first lines of a job's log behind the line with the id `after`, to follow a log as it grows."""
+        checked = checks.check_job_id(job_id), check_after(after), checks.check_int("limit", limit, 1)
+        return await self._loop_session().results.log_after(*checked)
 
     async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109  the official name
         """Waits for what the job's handler returns.

@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import signal
 import struct
 import subprocess
@@ -24,6 +25,14 @@ WITHOUT_RICH = (
 )
 
 
+SILENCE_S = 40.0  # a command that shows nothing for that long is killed
+
+
+def _answer_ctrl_c() -> None:
+    """Undoes what a shell does to commands in its background, such as this test run: they ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class TerminalRun:
     """A command whose three streams are a terminal of `columns` columns. It is killed at the end of the `with`."""
 
@@ -40,6 +49,7 @@ class TerminalRun:
             cwd=folder,
             env={**plain_environment(), "TERM": "xterm-256color", **environment},
             start_new_session=True,
+            preexec_fn=_answer_ctrl_c,
         )
         os.close(theirs)
         self.text = ""
@@ -70,11 +80,18 @@ class TerminalRun:
             self.text += chunk
         return self.process.wait(timeout=timeout_s), self.text.replace("\r\n", "\n")
 
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
     def interrupt(self) -> None:
         """What Ctrl-C does."""
         self.process.send_signal(signal.SIGINT)
 
     def _read(self) -> str:
+        ready, _, _ = select.select([self._ours], [], [], SILENCE_S)
+        if not ready:
+            self.process.kill()
+            return ""
         try:
             return os.read(self._ours, 65536).decode()
         except OSError:  # how Linux says that the other side has closed it

@@ -27,6 +27,7 @@ from .command_replies import info_text, read_ackdel_codes
 from .delayed import INDEX_KEPT_MS, DelayedCalls
 from .event_batch import EventBatch, EventsOnSend, send_events
 from .failed_jobs import Buried, Rescheduled
+from .keys import Keys
 from .pending import PendingCalls
 from .reading import Reading, ReadRequest
 from .replies import Bounds, Claimed, Settled, read_count, read_new, read_settled
@@ -36,6 +37,10 @@ from .socket import OnReply, pack
 
 class Broker(PendingCalls, DelayedCalls):
     """The conversation about one queue over one connection."""
+
+    def about(self, keys: Keys) -> Broker:
+        """The conversation about another queue, over the same connection."""
+        return Broker(self._connection, keys)
 
     def adds(self, *, ledger_ttl_ms: int) -> Adds:
         """A new producer: its numbers and its ledger are its own."""

@@ -74,18 +74,20 @@ class InspectorBroker:
         # In one write, because they are sent in one turn of the loop.
         stream, active, delayed, dead, repeat, paused = await asyncio.gather(
             self._call("XLEN", keys.stream),
-            self._pending_count(),
+            self.pending_count(),
             self._call("ZCARD", keys.delayed),
             self._call("XLEN", keys.dead),
             self._call("ZCARD", keys.repeat),
             self._call("ZCARD", keys.repeat_paused),
         )
-        waiting = max(0, read_count(stream) - active)
-        return Counts(waiting, active, read_count(delayed), read_count(dead), read_count(repeat) + read_count(paused))
+        held = active or 0
+        waiting = max(0, read_count(stream) - held)
+        return Counts(waiting, held, read_count(delayed), read_count(dead), read_count(repeat) + read_count(paused))
 
-    async def _pending_count(self) -> int:
+    async def pending_count(self) -> int | None:
+        """How many entries workers hold; None if the consumer group does not exist."""
         summary = await self._unless_no_group("XPENDING", self._keys.stream, self._group)
-        return read_pending_count(summary) if summary else 0
+        return read_pending_count(summary) if summary else None
 
     async def waiting_page(self, after: str, count: int) -> list[Entry]:
         """Entries that no worker has been given, behind the entry `after`."""

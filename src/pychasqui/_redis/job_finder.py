@@ -97,8 +97,9 @@ class JobFinderBroker:
             if len(page) < min(count, most) or read_entry_id(page[-1][0]) == LAST_ID:
                 return
             most -= len(page)
-            size = sum(len(word) for entry in page for word in entry[1] or ())
-            count = max(1, min(PAGE, PAGE_BYTES * len(page) // max(1, size)))
+            some = page[-FIRST_PAGE:]
+            size = sum(len(word) for entry in some for word in entry[1] or ())
+            count = max(1, min(PAGE, PAGE_BYTES * len(some) // max(1, size)))
             start = f"({page[-1][0].decode()}"
 
     async def _page(self, key: str, start: str, count: int, *, is_back: bool) -> list[Entry]:
@@ -119,10 +120,10 @@ async def count_before(
     """Counts the entries before the one that `is_there`; and whether it was reached."""
     count = 0
     async for page in pages:
-        for entry in page:
-            if is_there(read_entry_id(entry[0])):
-                return count, True
-            count += 1
+        if not is_there(read_entry_id(page[-1][0])):
+            count += len(page)
+            continue
+        return count + next(place for place, entry in enumerate(page) if is_there(read_entry_id(entry[0]))), True
     return count, False
 
 

@@ -5,12 +5,21 @@ It is read and removed here; broker.py has what writes it. Every call can be sen
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from .._wire.job_log import read_line
 from .._wire.lenient import read_int
 from .calls import RedisCalls
 from .command_replies import read_values
 from .keys import Keys
 from .replies import read_count, read_range, reads_replies
+
+
+class LogLine(NamedTuple):
+    """A line that a job has logged, and its id, which begins with the time in ms since 1970."""
+
+    id: str
+    text: str
 
 
 @reads_replies
@@ -33,6 +42,12 @@ class ResultsBroker:
         """Removes result, progress and log of a job; returns whether there was any."""
         keys = (self._keys.result(job_id), self._keys.progress(job_id), self._keys.log(job_id))
         return bool(read_count(await self._call("DEL", *keys)))
+
+    async def log_after(self, job_id: str, after: str, count: int) -> list[LogLine]:
+        """The first lines of a job's log behind the line `after`; "" for all."""
+        start = f"({after}" if after else "-"
+        entries = read_range(await self._call("XRANGE", self._keys.log(job_id), start, "+", "COUNT", count))
+        return [LogLine(entry[0].decode(), line) for entry in entries if (line := read_line(entry)) is not None]
 
     async def log_of(self, job_id: str, count: int) -> list[str]:
         """The last lines of a job's log, oldest first."""

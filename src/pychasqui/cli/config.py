@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from ..errors import InvalidArgument
-from ..queue import Queue
 from ..settings import SETTINGS, FoundSetting, find_settings
 from .options import CommandContext, common_options
 from .tables import Column
@@ -49,6 +48,8 @@ def _record(found: FoundSetting) -> dict[str, Any]:
 
 def masked(url: Any) -> str:
     """The URL without name and password."""
+    from ..queue import Queue
+
     try:
         return Queue("config", redis_url=url).redis_address
     except (InvalidArgument, TypeError) as error:

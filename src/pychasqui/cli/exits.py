@@ -20,6 +20,8 @@ class ExitCode(IntEnum):
     USAGE = 2
     NOT_FOUND = 3
     REDIS = 4  # unreachable, refused the credentials, or cannot be used
+    BREACHED = 5  # a threshold of `check`
+    ABORTED = 6  # at a question, by the person who was asked
     INTERRUPTED = 130  # SIGINT, as a shell counts it
     TERMINATED = 143  # SIGTERM
 

@@ -25,9 +25,21 @@ COMMANDS = {
     "worker": Entry("pychasqui.cli.worker", "worker", "Run a worker."),
     "exporter": Entry("pychasqui.cli.exporter", "exporter", "Serve the state of queues to Prometheus."),
     "demo": Entry("pychasqui.cli.demo", "demo", "Watch 100,000 jobs go through a queue."),
+    "ps": Entry("pychasqui.cli.ps", "ps", "Show all queues, one row each."),
+    "inspect": Entry("pychasqui.cli.inspect", "inspect_queues", "Show the depths of a queue's keys."),
+    "watch": Entry("pychasqui.cli.inspect", "watch", "Show the depths of a queue's keys again and again."),
+    "events": Entry("pychasqui.cli.events", "events", "Show the events of a queue as they happen."),
+    "workers": Entry("pychasqui.cli.workers", "workers", "Show the living workers."),
+    "jobs": Entry("pychasqui.cli.jobs", "jobs", "Show the jobs of one state."),
+    "job": Entry("pychasqui.cli.job", "job", "Show where a job is; cancel it or run it now."),
+    "promoter": Entry("pychasqui.cli.leaders", "promoter", "Move due delayed jobs to their queues."),
+    "scheduler": Entry("pychasqui.cli.leaders", "scheduler", "Fire due repeatables."),
+    "completion": Entry("pychasqui.cli.completion", "completion", "Print the script that completes in a shell."),
     "config": Entry("pychasqui.cli.config", "config", "Show each setting and where it came from."),
     "version": Entry("pychasqui.cli.version", "version", "Show the versions of everything involved."),
 }
+
+ALIASES = {"status": "ps", "queues": "ps"}
 
 
 class LazyGroup(click.Group):
@@ -37,7 +49,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = COMMANDS.get(cmd_name)
+        entry = COMMANDS.get(ALIASES.get(cmd_name, cmd_name))
         if entry is None:
             return None
         command: click.Command = getattr(importlib.import_module(entry.module), entry.name)
@@ -58,7 +70,8 @@ def chasqui() -> None:
 
     \b
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 trouble with
-    Redis (unreachable, wrong password, too old), 130 interrupted.
+    Redis (unreachable, wrong password, too old), 5 a threshold is breached,
+    6 aborted at a question, 130 interrupted.
     """
 
 

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 import re
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from ..errors import InvalidArgument
-from ..queue import Queue
 from ..settings import SETTINGS, FoundSetting, find_setting
 from .addresses import redis_url_option
 from .output import Output
 
+if TYPE_CHECKING:
+    from ..queue import Queue
+    from ..queues import Queues
+
 ABOUT_URL = f"Where Redis is; {SETTINGS['redis_url'].default} unless it is set."
-TIMEOUT_S = 5.0  # a command answers or fails within this time
-P = ParamSpec("P")
+TIMEOUT_S = 3.0  # a command answers or fails within this time
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -36,21 +37,30 @@ class CommandContext:
         self.redis_url_source = redis_url.source
 
     def queue(self, name: str) -> Queue:
-        """Makes a Queue that answers or fails within TIMEOUT_S. A wrong name or URL is wrong usage."""
-        return self.make(Queue, name, redis_url=self.redis_url, timeout_s=TIMEOUT_S)
+        """Makes a Queue whose calls answer or fail within TIMEOUT_S."""
+        from ..queue import Queue  # here and below, so that --help and commands without it do not wait for the import
 
-    def make(self, constructor: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Calls a constructor; an argument that it refuses is wrong usage."""
-        try:
-            return constructor(*arguments, **options)
-        except InvalidArgument as error:
-            raise click.UsageError(str(error)) from None
+        return Queue(name, redis_url=self.redis_url, timeout_s=TIMEOUT_S)
+
+    def queues(self) -> Queues:
+        """Makes a Queues whose calls answer or fail within TIMEOUT_S."""
+        from ..queues import Queues
+
+        return Queues(self.redis_url, timeout_s=TIMEOUT_S)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs the command's work in an event loop. An error ends the command and says what a warning would say."""
+        """Runs the command's work in an event loop. An argument that is refused there is wrong usage.
+
+        Warnings are not logged: the error that ends the command says what they would say.
+        """
+        import asyncio
+
         logging.getLogger("chasqui").setLevel(logging.ERROR)
-        with asyncio.Runner() as runner:
-            return runner.run(work)
+        try:
+            with asyncio.Runner() as runner:
+                return runner.run(work)
+        except InvalidArgument as error:
+            raise click.UsageError(str(error)) from None
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,6 +88,9 @@ def read_redis_url(option: str | None) -> FoundSetting:
 
 queue_argument = click.argument("queue_name", metavar="QUEUE")
 queues_argument = click.argument("queue_names", metavar="[QUEUE]...", nargs=-1)
+
+
+group_option = click.option("--group", default=SETTINGS["group"].default, show_default=True, help="The consumer group.")
 
 
 def limit_option(default: int, most: int = 1_000_000) -> Callable[[F], F]:

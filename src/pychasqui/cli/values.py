@@ -36,7 +36,7 @@ def for_terminal(value: Any, kind: Kind, now_ms: int) -> str:
     """Writes a value for a person: counts with commas, times relative to now, one line, cut."""
     if value is None:
         return NONE
-    if kind is Kind.COUNT:
+    if kind is Kind.COUNT and isinstance(value, int):
         return f"{value:,}"
     if kind is Kind.RATE:
         return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"

@@ -1,0 +1,35 @@
+"""Asks before a command removes or moves something. Without a terminal nobody can be asked, so the command refuses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from .exits import CommandFailure, ExitCode
+from .options import CommandContext
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+YES = ("y", "yes")
+yes_option = click.option("-y", "--yes", "is_agreed", is_flag=True, help="Do not ask.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would happen.")
+
+
+def confirm(context: CommandContext, question: str, *, is_agreed: bool, expected: str | None = None) -> None:
+    """Asks the question, which says what will happen; returns if the answer is yes, else ends the command.
+
+    With `expected` the answer must be that word, such as the name of the queue that is about to be emptied.
+    """
+    if is_agreed:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise CommandFailure(f"{question} Nobody can be asked here: --yes does it without asking", ExitCode.USAGE)
+    wanted = "[y/N]" if expected is None else f"Type {expected} to go on:"
+    click.echo(f"{question} {wanted} ", nl=False, err=True)
+    answer = sys.stdin.readline().strip()
+    if answer == expected or (expected is None and answer.lower() in YES):
+        return
+    raise CommandFailure("aborted: nothing was changed", ExitCode.ABORTED)

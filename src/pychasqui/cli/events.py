@@ -1,0 +1,87 @@
+"""`chasqui events`: the events of a queue as they happen, one line each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import printable
+from .options import CommandContext, common_options, queue_argument
+from .values import iso_time, times
+
+if TYPE_CHECKING:
+    from ..events import QueueEvent
+
+
+MAX_VALUE_CHARS = 80
+
+
+@click.command()
+@queue_argument
+@click.option(
+    "--from",
+    "start",
+    metavar="ID",
+    default="$",
+    show_default=True,
+    help="Where to begin: $ at the next event, 0 at the oldest that is kept, or behind the event of this id.",
+)
+@click.option("--event", "kinds", metavar="NAME", multiple=True, help="Only events of this kind; may be given again.")
+@click.option("--job", "job_ids", metavar="ID", multiple=True, help="Only events of this job; may be given again.")
+@click.option("--limit", type=click.IntRange(1), default=None, help="End after this many events.")
+@common_options
+def events(
+    context: CommandContext,
+    queue_name: str,
+    start: str,
+    kinds: tuple[str, ...],
+    job_ids: tuple[str, ...],
+    limit: int | None,
+) -> None:
+    """Show the events of a queue as they happen.
+
+    A line has the time, the id of the event, its kind, the job's id and name, and what else the event says. With --json
+    each event is one line of JSON. While Redis is away it waits. Ctrl-C ends it.
+    """
+    filters: dict[str, Any] = {"names": kinds or None, "job_ids": job_ids or None}
+    context.run(_follow(context, queue_name, start, filters, limit))
+
+
+async def _follow(
+    context: CommandContext, queue_name: str, start: str, filters: dict[str, Any], limit: int | None
+) -> None:
+    from ..events import QueueEvents
+
+    seen = 0
+    async with QueueEvents(queue_name, redis_url=context.redis_url, last_event_id=start, **filters) as reader:
+        async for event in reader:
+            context.output.item(_record(event), _line(event))
+            seen += 1
+            if seen == limit:
+                return
+
+
+def _time_ms(event: QueueEvent) -> int:
+    return int(event.event_id.partition("-")[0])
+
+
+def _record(event: QueueEvent) -> dict[str, Any]:
+    return {
+        **times(at=_time_ms(event)),
+        "event_id": event.event_id,
+        "event": event.name,
+        "job_id": event.job_id,
+        "job_name": event.job_name,
+        "fields": event.fields,
+    }
+
+
+def _line(event: QueueEvent) -> str:
+    words = [iso_time(_time_ms(event)) or "-", event.event_id, printable(event.name)]
+    words += [f"id={printable(event.job_id)}"] if event.job_id else []
+    words += [f"name={printable(event.job_name)}"] if event.job_name else []
+    words += [
+        f"{printable(key)}={printable(str(value), MAX_VALUE_CHARS)}" for key, value in sorted(event.fields.items())
+    ]
+    return " ".join(words)

@@ -1,0 +1,111 @@
+"""`chasqui inspect` and `chasqui watch`: the facts that the official commands of these names show."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import CommandContext, common_options, group_option, queue_argument, queues_argument
+from .ps import names_or_all
+from .tables import Column
+from .values import Kind, now_ms, times
+
+if TYPE_CHECKING:
+    from ..queues import OfficialFacts
+
+
+COLUMNS = (
+    Column("fact", "fact"),
+    Column("value", "value", Kind.COUNT),
+)
+WATCH_COLUMNS = (*COLUMNS, Column("change", "change"))
+TITLES = {
+    "stream_depth": "stream depth",
+    "pending": "pending",
+    "dlq_depth": "DLQ depth",
+    "delayed_depth": "delayed depth",
+    "oldest_delayed_lag_ms": "oldest delayed lag (ms)",
+    "repeatable_count": "repeatable count",
+}
+WITH_CHANGE = ("stream_depth", "dlq_depth")
+NO_GROUP = "0 (group not created)"
+
+
+@click.command("inspect")
+@queues_argument
+@group_option
+@common_options
+def inspect_queues(context: CommandContext, queue_names: tuple[str, ...], group: str) -> None:
+    """Show the depths of a queue's keys.
+
+    The rows are those of the official command: the stream holds jobs that wait and that run, pending ones are given to
+    workers. Without QUEUE it shows all queues of the server.
+    """
+    context.run(_inspect(context, queue_names, group))
+
+
+async def _inspect(context: CommandContext, names: Sequence[str], group: str) -> None:
+    async with context.queues() as queues:
+        names = await names_or_all(context, queues, names)
+        facts = await asyncio.gather(*(queues.official_facts(name, group=group) for name in names))
+    if context.output.is_json:
+        records = [_record(name, one) for name, one in zip(names, facts, strict=True)]
+        context.output.json({"queues": records})
+        return
+    if not names:
+        context.output.message("there are no queues")
+    for place, (name, one) in enumerate(zip(names, facts, strict=True)):
+        context.output.text(f"{chr(10) if place else ''}{name}" if len(names) > 1 else name)
+        context.output.table("facts", COLUMNS, _rows(one))
+
+
+@click.command()
+@queue_argument
+@click.option(
+    "--interval-ms",
+    type=click.IntRange(50, 3_600_000),
+    default=1000,
+    show_default=True,
+    help="How often to look.",
+)
+@group_option
+@common_options
+def watch(context: CommandContext, queue_name: str, interval_ms: int, group: str) -> None:
+    """Show the depths of a queue's keys again and again.
+
+    Beside the depths of the stream and of the dead letters stands how they have changed since the last look. With
+    --json each look is one line. Ctrl-C ends it.
+    """
+    context.run(_watch(context, queue_name, interval_ms, group))
+
+
+async def _watch(context: CommandContext, name: str, interval_ms: int, group: str) -> None:
+    output, before = context.output, None
+    async with context.queues() as queues:
+        while True:
+            facts = await queues.official_facts(name, group=group)
+            if output.is_json:
+                output.json({**times(at=now_ms()), **_record(name, facts)})
+            else:
+                with output.frame():
+                    output.text(f"{name}, every {interval_ms} ms")
+                    output.table("facts", WATCH_COLUMNS, _rows(facts, before or facts))
+            before = facts
+            await asyncio.sleep(interval_ms / 1000)
+
+
+def _record(name: str, facts: OfficialFacts) -> dict[str, Any]:
+    return {"queue": name, **asdict(facts), "pending": facts.pending or 0, "group_exists": facts.pending is not None}
+
+
+def _rows(facts: OfficialFacts, before: OfficialFacts | None = None) -> list[dict[str, Any]]:
+    rows = []
+    for key, value in asdict(facts).items():
+        shown = NO_GROUP if key == "pending" and value is None else value
+        change = value - getattr(before, key) if before is not None and key in WITH_CHANGE else None
+        rows.append({"fact": TITLES[key], "value": shown, "change": "" if change is None else f"{change:+,}"})
+    return rows

@@ -1,0 +1,216 @@
+"""`chasqui job`: where a job is, its result and its log; cancels a delayed one, or runs it now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import printable
+from .confirm import confirm, dry_run_option, yes_option
+from .exits import CommandFailure, ExitCode
+from .options import CommandContext, common_options
+from .ps import names_or_all
+from .tables import Column
+from .values import Kind, compact_json, times
+
+if TYPE_CHECKING:
+    from ..job_status import JobStatus
+    from ..queue import Queue
+
+
+MOST_QUEUES = 50  # that are asked for a job whose queue is not named
+LOOK_EVERY_S = 0.3
+LINES_A_LOOK = 1000
+LEFT = ("done", "dead", "unknown")  # no more lines come
+STYLES = {"dead": "red", "retrying": "yellow", "running": "green", "done": "green"}
+FIRST_COLUMNS = (
+    Column("id", "id"),
+    Column("queue", "queue"),
+    Column("state", "state", styles=STYLES),
+    Column("name", "name"),
+    Column("attempt", "run", Kind.COUNT),
+    Column("created_at_ms", "added", Kind.TIME),
+)
+COLUMNS_OF = {
+    "waiting": (Column("ahead", "ahead", Kind.TEXT),),
+    "running": (
+        Column("worker", "worker"),
+        Column("since_ms", "since", Kind.TIME),
+        Column("progress", "progress (%)", Kind.COUNT),
+    ),
+    "delayed": (Column("due_ms", "due", Kind.TIME),),
+    "retrying": (Column("due_ms", "due", Kind.TIME), Column("error", "last error")),
+    "dead": (
+        Column("since_ms", "died", Kind.TIME),
+        Column("reason", "reason"),
+        Column("worker", "worker"),
+        Column("error_type", "error type"),
+        Column("error", "error"),
+        Column("traceback", "traceback"),
+    ),
+    "done": (Column("since_ms", "ended", Kind.TIME),),
+    "unknown": (),
+}
+
+
+@click.command()
+@click.argument("words", metavar="[status|result|cancel|run|tail] ID", nargs=-1, required=True)
+@click.option("-q", "--queue", "queue_name", default=None, help="The job's queue; without it all queues are asked.")
+@click.option("--no-follow", is_flag=True, help="tail: only the lines that are there.")
+@yes_option
+@dry_run_option
+@common_options
+def job(
+    context: CommandContext,
+    words: tuple[str, ...],
+    queue_name: str | None,
+    no_follow: bool,
+    is_agreed: bool,
+    dry_run: bool,
+) -> None:
+    """Show where a job is; cancel it or run it now.
+
+    \b
+    status  where it is and what is known about it; get is the same
+    result  what its handler returned
+    cancel  remove it, if it is delayed or waits for its next run
+    run     make a delayed job due at once; promote is the same
+    tail    its log, line by line as it is written, until the job has ended
+
+    The id alone shows the status. The exit code is 3 if there is no such job, no result, or nothing to cancel or run.
+    """
+    action, job_id = _split(words)
+    is_follower = not no_follow
+    acts: dict[str, Callable[[Queue, JobStatus], Awaitable[None]]] = {
+        "status": lambda queue, status: _show(context, queue, status),
+        "result": lambda queue, status: _show_result(context, queue, status),
+        "cancel": lambda queue, status: _cancel(context, queue, status, is_agreed=is_agreed, dry_run=dry_run),
+        "run": lambda queue, status: _run_now(context, queue, status, dry_run=dry_run),
+        "tail": lambda queue, status: _tail(context, queue, status, is_follower=is_follower),
+    }
+    context.run(_find_and_act(context, job_id, queue_name, acts[action]))
+
+
+ACTIONS = {"status": "status", "get": "status", "result": "result", "cancel": "cancel", "run": "run", "tail": "tail"}
+ACTIONS |= {"promote": "run"}
+
+
+def _split(words: tuple[str, ...]) -> tuple[str, str]:
+    if len(words) == 1 and words[0] not in ACTIONS:
+        return "status", words[0]
+    if len(words) == 2 and words[0] in ACTIONS:
+        return ACTIONS[words[0]], words[1]
+    raise click.UsageError(f"expected the id of a job, or one of {', '.join(ACTIONS)} and the id of a job")
+
+
+async def _find_and_act(
+    context: CommandContext, job_id: str, queue_name: str | None, act: Callable[[Queue, JobStatus], Awaitable[None]]
+) -> None:
+    async with AsyncExitStack() as stack:
+        names = [queue_name] if queue_name is not None else await _all_names(context)
+        queues = [await stack.enter_async_context(context.queue(name)) for name in names]
+        statuses = await asyncio.gather(*(queue.status(job_id) for queue in queues))
+        found = [pair for pair in zip(queues, statuses, strict=True) if pair[1].state != "unknown"]
+        if not found and queue_name is None:
+            raise CommandFailure(
+                f"no queue of this server knows job {printable(job_id)!r}: --queue says more", ExitCode.NOT_FOUND
+            )
+        if len(found) > 1:
+            others = ", ".join(queue.name for queue, _ in found)
+            text = f"several queues have a job of that id: choose one by --queue: {others}"
+            raise CommandFailure(text, ExitCode.USAGE)
+        await act(*(found[0] if found else (queues[0], statuses[0])))
+
+
+async def _all_names(context: CommandContext) -> list[str]:
+    async with context.queues() as queues:
+        names = await names_or_all(context, queues, [])
+    if len(names) > MOST_QUEUES:
+        raise click.UsageError(f"there are {len(names)} queues: name the job's queue by --queue")
+    return names
+
+
+async def _show(context: CommandContext, queue: Queue, status: JobStatus) -> None:
+    record = _record(queue, status)
+    shown = record | {"ahead": _ahead(status)} if not context.output.is_json else record
+    columns = [*FIRST_COLUMNS, *COLUMNS_OF[status.state]]
+    columns += [Column("data", "data", Kind.DATA)] if status.entry_id or status.due_ms is not None else []
+    columns += [Column("result", "result", Kind.DATA)] if status.has_result else []
+    columns += [Column("note", "note")] if status.note else []
+    context.output.facts(columns, shown)
+    if status.state == "unknown":
+        raise CommandFailure(f"job {printable(status.id)!r} is not known in queue {queue.name}", ExitCode.NOT_FOUND)
+
+
+def _ahead(status: JobStatus) -> str | None:
+    if status.ahead is None:
+        return None
+    return f"{'' if status.ahead_is_exact else 'about '}{status.ahead:,} {'job' if status.ahead == 1 else 'jobs'}"
+
+
+def _record(queue: Queue, status: JobStatus) -> dict[str, Any]:
+    record = asdict(status)
+    for name in ("created_at", "since", "due"):
+        record |= times(**{name: record.pop(f"{name}_ms")})
+    return {"queue": queue.name, **record}
+
+
+async def _show_result(context: CommandContext, queue: Queue, status: JobStatus) -> None:
+    if not status.has_result:
+        why = status.note or f"it is {status.state}"
+        raise CommandFailure(f"job {printable(status.id)!r} has no result: {printable(why, 500)}", ExitCode.NOT_FOUND)
+    if context.output.is_json:
+        context.output.json({"queue": queue.name, "id": status.id, "result": status.result})
+    else:
+        context.output.text(printable(compact_json(status.result), 2**31))
+
+
+async def _cancel(context: CommandContext, queue: Queue, status: JobStatus, *, is_agreed: bool, dry_run: bool) -> None:
+    what = _delayed_or_fail(queue, status, "cancelled")
+    if dry_run:
+        context.output.message(f"would cancel {what}")
+        return
+    confirm(context, f"Cancel {what}?", is_agreed=is_agreed)
+    _report(context, queue, status, await queue.cancel_delayed(status.id), "cancelled")
+
+
+async def _run_now(context: CommandContext, queue: Queue, status: JobStatus, *, dry_run: bool) -> None:
+    what = _delayed_or_fail(queue, status, "run now")
+    if dry_run:
+        context.output.message(f"would run {what} now")
+        return
+    _report(context, queue, status, await queue.run_now(status.id), "due now")
+
+
+def _delayed_or_fail(queue: Queue, status: JobStatus, wanted: str) -> str:
+    if status.state not in ("delayed", "retrying"):
+        raise CommandFailure(
+            f"job {printable(status.id)!r} is {status.state}: only a delayed job can be {wanted}", ExitCode.NOT_FOUND
+        )
+    return f"job {printable(status.id)} ({printable(status.name)}) of queue {queue.name}"
+
+
+def _report(context: CommandContext, queue: Queue, status: JobStatus, is_done: bool, word: str) -> None:
+    if not is_done:
+        raise CommandFailure(f"job {printable(status.id)!r} is no longer delayed", ExitCode.NOT_FOUND)
+    context.output.item({"queue": queue.name, "id": status.id, "state": word}, f"{printable(status.id)} is {word}")
+
+
+async def _tail(context: CommandContext, queue: Queue, status: JobStatus, *, is_follower: bool) -> None:
+    after, has_lines = "", False
+    while True:
+        state = (await queue.status(status.id)).state if is_follower else ""
+        for line in await queue.read_job_log(status.id, after=after, limit=LINES_A_LOOK):
+            after, has_lines = line.id, True
+            record = {"id": status.id, **times(at=int(line.id.partition("-")[0])), "line": line.text}
+            context.output.item(record, printable(line.text, 2**31))
+        if not is_follower or state in LEFT:
+            break
+        await asyncio.sleep(LOOK_EVERY_S)
+    if not has_lines:
+        context.output.message(f"job {printable(status.id)} has no log")

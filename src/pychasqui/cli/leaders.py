@@ -1,0 +1,94 @@
+"""`chasqui promoter` and `chasqui scheduler`: the parts of a worker that serve a whole queue, as own processes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Sequence
+
+import click
+
+from .. import __version__
+from ..errors import InvalidArgument
+from ..settings import SETTINGS
+from ..standalone import Promoter, Scheduler
+from .addresses import redis_url_option
+from .loops import choose_loop
+from .options import ABOUT_URL, read_redis_url
+
+Leader = Promoter | Scheduler
+
+queues_argument = click.argument("queue_names", metavar="QUEUE...", nargs=-1, required=True)
+url_option = redis_url_option(variables=list(SETTINGS["redis_url"].all_variables), default=None, about=ABOUT_URL)
+
+
+@click.command()
+@queues_argument
+@click.option(
+    "--poll-interval-ms",
+    type=click.IntRange(10, 60_000),
+    default=None,
+    help="How often to look for due jobs that official producers have added.",
+)
+@url_option
+def promoter(queue_names: tuple[str, ...], poll_interval_ms: int | None, redis_url: str | None) -> None:
+    """Move due delayed jobs to their queues.
+
+    Every worker does this; a promoter is for queues whose workers are scaled down to none, or have it turned off. Of
+    all that run one leads, and the others take over if it ends.
+
+    SIGINT (Ctrl-C) or SIGTERM end it with exit code 0.
+    """
+    url = read_redis_url(redis_url).value
+    _run("promoter", queue_names, lambda name: Promoter(name, redis_url=url, poll_interval_ms=poll_interval_ms))
+
+
+@click.command()
+@queues_argument
+@click.option(
+    "--tick-interval-ms",
+    type=click.IntRange(10, 60_000),
+    default=None,
+    help="How often to look for repeatables that official producers have stored.",
+)
+@url_option
+def scheduler(queue_names: tuple[str, ...], tick_interval_ms: int | None, redis_url: str | None) -> None:
+    """Fire due repeatables.
+
+    Every worker does this; a scheduler is for queues whose workers are scaled down to none, or have it turned off. Of
+    all that run one leads, and the others take over if it ends.
+
+    SIGINT (Ctrl-C) or SIGTERM end it with exit code 0.
+    """
+    url = read_redis_url(redis_url).value
+    _run("scheduler", queue_names, lambda name: Scheduler(name, redis_url=url, tick_interval_ms=tick_interval_ms))
+
+
+def _run(role: str, queue_names: Sequence[str], make: Callable[[str], Leader]) -> None:
+    try:
+        leaders = [make(name) for name in dict.fromkeys(queue_names)]
+    except InvalidArgument as error:
+        raise click.UsageError(str(error)) from None
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    with asyncio.Runner(loop_factory=choose_loop("auto").factory) as runner:
+        runner.run(_run_all(role, leaders))
+
+
+async def _run_all(role: str, leaders: Sequence[Leader]) -> None:
+    def stop() -> None:
+        for leader in leaders:
+            leader.shutdown()
+
+    running = [asyncio.create_task(leader.run()) for leader in leaders]
+    await asyncio.sleep(0)  # all have begun before a signal can stop them
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    facts = {"redis": leaders[0].redis_address, "queues": ", ".join(leader.queue_name for leader in leaders)}
+    lines = [f"pychasqui {__version__} {role}", *(f"  {name:<12} {value}" for name, value in facts.items())]
+    click.echo("\n".join(lines), err=True)
+    try:
+        await asyncio.gather(*running)
+    finally:  # if one has failed for good, the others end with it
+        stop()
+        await asyncio.wait(running)

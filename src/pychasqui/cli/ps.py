@@ -1,0 +1,76 @@
+"""`chasqui ps`: one row a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import CommandContext, common_options, queues_argument
+from .tables import Column
+from .values import Kind
+
+if TYPE_CHECKING:
+    from ..queues import QueueOverview, Queues
+
+
+STYLES = {"ok": "dim", "paused": "yellow", "no worker": "yellow", "*": "red"}
+COLUMNS = (
+    Column("name", "queue", shrinks=True),
+    Column("waiting", "waiting", Kind.COUNT),
+    Column("running", "running", Kind.COUNT, styles={"*": "green"}),
+    Column("delayed", "delayed", Kind.COUNT),
+    Column("dead", "dead", Kind.COUNT, styles={"*": "red"}),
+    Column("rate", "done/s", Kind.RATE),
+    Column("oldest_age_ms", "oldest", Kind.SPAN),
+    Column("workers", "workers", Kind.COUNT),
+    Column("state", "state", shrinks=True, styles={"ok": "dim", "paused": "yellow", "no worker": "yellow", "*": "red"}),
+)
+ONE_BY_ONE = "looking through all keys takes too long here, and some queues may be missing: name the queues to see"
+
+
+@click.command()
+@queues_argument
+@common_options
+def ps(context: CommandContext, queue_names: tuple[str, ...]) -> None:
+    """Show all queues, one row each.
+
+    Shows how many jobs wait, run, are delayed and are dead, how many are done a second, how long ago the oldest job
+    that is not done came into the queue, and how many workers live. Without QUEUE it looks for the queues of the
+    server.
+    """
+    context.run(_show(context, queue_names))
+
+
+async def _show(context: CommandContext, names: Sequence[str]) -> None:
+    async with context.queues() as queues:
+        overviews = await queues.overview(await names_or_all(context, queues, names))
+    records = [_record(one) for one in overviews]
+    is_plain = context.output.is_terminal and all(record["state"] == "ok" for record in records)
+    columns = COLUMNS[:-1] if is_plain else COLUMNS  # a narrow terminal has room for longer names then
+    context.output.table("queues", columns, records, empty="there are no queues")
+
+
+async def names_or_all(context: CommandContext, queues: Queues, names: Sequence[str]) -> list[str]:
+    """The given names, each once; without any those of all queues that are found."""
+    if names:
+        return list(dict.fromkeys(names))
+    found = await queues.find_names()
+    if not found.is_complete:
+        context.output.message(f"Warning: {ONE_BY_ONE}")
+    return found.names
+
+
+def _record(overview: QueueOverview) -> dict[str, Any]:
+    record = asdict(overview)
+    if overview.error is not None:
+        return {"name": overview.name, "state": f"cannot be read: {overview.error}", "error": overview.error}
+    if overview.is_paused:
+        state = "paused"
+    elif not overview.workers and (overview.waiting or overview.running):
+        state = "no worker"
+    else:
+        state = "ok"
+    return {**record, "state": state}

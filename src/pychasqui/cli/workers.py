@@ -1,0 +1,66 @@
+"""`chasqui workers`: the living workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import CommandContext, common_options, queues_argument
+from .ps import names_or_all
+from .tables import Column
+from .values import Kind, times
+
+if TYPE_CHECKING:
+    from ..inspector import WorkerInfo
+
+
+COLUMNS = (
+    Column("queue", "queue", shrinks=True),
+    Column("worker", "worker", shrinks=True),
+    Column("host", "host", shrinks=True),
+    Column("pid", "pid"),
+    Column("started_at_ms", "started", Kind.TIME),
+    Column("busy", "busy", Kind.COUNT, styles={"*": "green"}),
+    Column("concurrency", "of", Kind.COUNT),
+    Column("runs", "runs", shrinks=True),
+)
+
+
+@click.command()
+@queues_argument
+@common_options
+def workers(context: CommandContext, queue_names: tuple[str, ...]) -> None:
+    """Show the living workers.
+
+    Each worker of pychasqui describes itself every few seconds: where it is, how many of its handlers run, and the
+    first of their jobs. Official workers do not; `chasqui ps` counts them. Without QUEUE it shows the workers of all
+    queues.
+    """
+    context.run(_show(context, queue_names))
+
+
+async def _show(context: CommandContext, names: Sequence[str]) -> None:
+    async with context.queues() as queues:
+        names = await names_or_all(context, queues, names)
+        found = await asyncio.gather(*(queues.workers(name) for name in names))
+    records = [_record(name, one) for name, some in zip(names, found, strict=True) for one in some]
+    context.output.table("workers", COLUMNS, records, empty="no worker lives")
+
+
+def _record(queue: str, info: WorkerInfo) -> dict[str, Any]:
+    known = {"queue": queue, "worker": info.consumer_id}
+    if info.error is not None:
+        return {**known, "runs": f"cannot be read: {info.error}", "error": info.error}
+    return {
+        **known,
+        "host": info.host,
+        "pid": info.pid,
+        **times(started_at=info.started_at_ms),
+        "busy": info.busy,
+        "concurrency": info.concurrency,
+        "job_ids": info.job_ids,
+        "runs": ", ".join(info.job_ids) or None,
+    }

@@ -1,0 +1,142 @@
+"""Queues: finds the queues of a server, and says how each of them is, over one connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from ._core.checks import check_queue_name
+from ._core.defaults import GROUP
+from ._redis.connector import Connector
+from ._redis.endpoint import CredentialProvider
+from ._redis.keys import Keys
+from ._redis.queues import FoundNames, OfficialFacts, QueuesBroker
+from ._wire.lenient import read_entry_id
+from .errors import InvalidArgument, InvalidType, ReplyError
+from .inspector import Inspector, WorkerInfo
+from .settings import find_setting
+
+__all__ = ["FoundNames", "OfficialFacts", "QueueOverview", "Queues"]
+
+SEARCH_S = 0.15
+RATE_WINDOW_MS = 60_000
+EVENTS_READ = 5000  # of all queues together, for their rates
+MOST_EVENTS, FEWEST_EVENTS = 1000, 100  # of one queue
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOverview:
+    """How a queue is."""
+
+    name: str
+    waiting: int = 0
+    running: int = 0
+    delayed: int = 0
+    dead: int = 0
+    repeatables: int = 0
+    rate: float | None = None  # jobs done a second, during the last minute or what the newest events cover
+    oldest_age_ms: int | None = None  # for how long the oldest job that is not done has been in the stream
+    workers: int = 0  # consumers that live, official ones included
+    is_paused: bool = False
+    error: str | None = None  # why it cannot be read
+
+
+class Queues:
+    """`async with Queues(redis_url) as queues:` looks at all queues of a server.
+
+    redis_url             as of Queue
+    timeout_s             a call answers or raises within this time
+    credential_provider   as of Queue
+    """
+
+    def __init__(
+        self,
+        redis_url: str | None = None,
+        *,
+        tls: bool = False,
+        timeout_s: float = 10.0,
+        credential_provider: CredentialProvider | None = None,
+    ) -> None:
+        url = find_setting("redis_url", redis_url).value
+        self._connector = Connector(url, tls=tls, client_name="chasqui-queues", credential_provider=credential_provider)
+        self._broker = QueuesBroker(self._connector.broker(Keys(""), timeout_s=timeout_s))
+
+    @property
+    def redis_address(self) -> str:
+        """Where Redis is: the URL without its password."""
+        return str(self._connector)
+
+    async def find_names(self, *, within_s: float = SEARCH_S) -> FoundNames:
+        """Finds the names of all queues that hold a job or a repeatable, or have held one.
+
+        Looks through the keys of the server by SCAN for `within_s`; `is_complete` says whether that was enough.
+        """
+        found = await self._broker.find_names(within_s)
+        return FoundNames([name for name in found.names if _is_name(name)], found.is_complete)
+
+    async def overview(self, names: Sequence[str]) -> list[QueueOverview]:
+        """Returns how each of the queues is. One that cannot be read has an `error`."""
+        now_ms = await self._broker.now_ms()
+        events = max(FEWEST_EVENTS, min(MOST_EVENTS, EVENTS_READ // max(1, len(names))))
+        return await asyncio.gather(*(self._overview_of(check_queue_name(name), now_ms, events) for name in names))
+
+    async def _overview_of(self, name: str, now_ms: int, events: int) -> QueueOverview:
+        broker = self._broker.inspector(name)
+        since_ms = now_ms - RATE_WINDOW_MS
+        try:
+            counts, is_paused, oldest, workers, (completed, from_ms) = await asyncio.gather(
+                broker.counts(),
+                broker.is_paused(),
+                broker.oldest_entry(),
+                broker.count_living_workers(),
+                self._broker.completed_since(name, since_ms, events),
+            )
+        except ReplyError as error:
+            return QueueOverview(name, error=str(error))
+        window_ms = max(1, now_ms - (since_ms if from_ms is None else from_ms))
+        return QueueOverview(
+            name,
+            counts.waiting,
+            counts.active,
+            counts.delayed,
+            counts.dead,
+            counts.repeatables,
+            rate=1000 * completed / window_ms,
+            oldest_age_ms=None if oldest is None else max(0, oldest[1] - read_entry_id(oldest[0])[0]),
+            workers=workers,
+            is_paused=is_paused,
+        )
+
+    async def official_facts(self, name: str, *, group: str = GROUP) -> OfficialFacts:
+        """Returns what the official `chasqui inspect` shows of a queue."""
+        return await self._broker.official_facts(check_queue_name(name), group)
+
+    async def workers(self, name: str) -> list[WorkerInfo]:
+        """Lists the living workers of a queue, as Queue.workers() does."""
+        broker = self._broker.inspector(check_queue_name(name))
+        return await Inspector(lambda: broker).workers()
+
+    async def close(self) -> None:
+        """Closes the connection. Safe twice."""
+        await self._broker.close()
+        self._connector.leave()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _is_name(name: str) -> bool:
+    """Whether a queue can have this name; another program may have written keys that look like a queue's."""
+    try:
+        check_queue_name(name)
+    except (InvalidArgument, InvalidType):
+        return False
+    return True
