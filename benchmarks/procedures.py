@@ -211,7 +211,8 @@ class Bench:
 
     def _lag(self, scenario: Scenario, peer: Peer) -> Result:
         result = self._drained(scenario, peer, int(scenario.parameters["concurrency"]))
-        return result | {"rate": result["value"]} | percentiles(result.pop("latencies_us", []))
+        lag = percentiles(result.pop("latencies_us", []))
+        return result | {"rate": result["value"]} | lag
 
     def _cold(self, scenario: Scenario, peer: Peer) -> Result:
         """The program that a user would write, from the start of its process to its end, and an empty one beside it."""
