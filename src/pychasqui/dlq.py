@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
@@ -19,7 +19,7 @@ from ._core.checks import check_int
 from ._core.limits import MAX_U64
 from ._redis.dlq import DlqBroker
 from ._redis.replies import Entry
-from ._wire.dead_letter import DeadJob, read_dead_letter
+from ._wire.dead_letter import DeadJob, read_dead_letter, write_dead_letter
 from ._wire.envelope import decode_envelope
 from ._wire.lenient import read_int
 from ._wire.msgpack import encode_data
@@ -27,6 +27,7 @@ from .errors import DecodeError, InvalidArgument, InvalidType
 
 __all__ = ["DeadJob", "DeadLetters"]
 
+OnProgress = Callable[[int], None]
 PAGE = 200
 FIRST_PAGE = 25  # later pages depend on the size of the letters on this one
 PAGE_BYTES = 1024 * 1024  # about how much one call reads or replays
@@ -123,13 +124,20 @@ class DeadLetters:
         return await self._broker().dropped()
 
     async def replay(
-        self, *, limit: int | None = None, rate: float | None = None, dry_run: bool = False, **which: Any
+        self,
+        *,
+        limit: int | None = None,
+        rate: float | None = None,
+        dry_run: bool = False,
+        on_progress: OnProgress | None = None,
+        **which: Any,
     ) -> int:
         """Adds the matching jobs to the queue again as if they had never run; returns how many.
 
-        limit     how many jobs to replay
-        rate      how many jobs to replay per second
-        dry_run   count them only
+        limit         how many jobs to replay
+        rate          how many jobs to replay per second
+        dry_run       count them only
+        on_progress   called after each batch with how many are replayed so far
 
         Each letter is replayed once, even if several processes replay at the same time. Letters that cannot be decoded
         stay.
@@ -152,6 +160,8 @@ class DeadLetters:
             if len(batch) >= (PAGE if rate is None else 1) or size >= PAGE_BYTES:
                 size = 0
                 moved += await self._replay_batch(batch, dry_run)
+                if on_progress is not None:
+                    on_progress(moved)
                 if rate is not None and not dry_run:
                     await asyncio.sleep(max(0.0, began + moved / rate - monotonic()))
         return moved + await self._replay_batch(batch, dry_run)
@@ -162,17 +172,30 @@ class DeadLetters:
             return await self._replay_batch([(dlq_id, job.replayed(encode_data(data)), job.name.encode())]) == 1
         return False
 
-    async def remove(self, *, dry_run: bool = False, **which: Any) -> int:
-        """Removes the matching letters; returns how many. With `dry_run` it only counts them."""
+    async def remove(self, *, dry_run: bool = False, on_progress: OnProgress | None = None, **which: Any) -> int:
+        """Removes the matching letters; returns how many. With `dry_run` it only counts them.
+
+        `on_progress` is called after each batch with how many are removed so far.
+        """
         if not which:
             raise InvalidArgument(f"remove needs a condition ({_CONDITIONS}); purge() removes all")
-        return await self._remove(which, dry_run)
+        return await self._remove(which, dry_run, on_progress)
 
     async def purge(self, *, dry_run: bool = False) -> int:
         """Removes all letters; returns how many. With `dry_run` it only counts them."""
-        return await self._remove({}, dry_run)
+        return await self._remove({}, dry_run, None)
 
-    async def _remove(self, which: dict[str, Any], dry_run: bool) -> int:
+    async def restore(self, letters: Iterable[DeadJob]) -> int:
+        """Adds letters that were read before, of this queue or another; returns how many.
+
+        They get new ids, and so the time of their restoring as the time of their death. A second call adds them twice.
+        """
+        written = [write_dead_letter(letter) for letter in letters]
+        for first in range(0, len(written), PAGE):
+            await self._broker().add(written[first : first + PAGE])
+        return len(written)
+
+    async def _remove(self, which: dict[str, Any], dry_run: bool, on_progress: OnProgress | None) -> int:
         removed = 0
         batch: list[str] = []
         async for job in self.search(**which):
@@ -180,6 +203,8 @@ class DeadLetters:
             if len(batch) == PAGE:
                 removed += len(batch) if dry_run else await self._broker().remove(batch)
                 batch = []
+                if on_progress is not None:
+                    on_progress(removed)
         if batch:
             removed += len(batch) if dry_run else await self._broker().remove(batch)
         return removed

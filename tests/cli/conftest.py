@@ -24,12 +24,14 @@ def start(tmp_path: Path) -> Iterator[Chasqui]:
     """Starts a command in tmp_path. Processes that still run at the end of the test are killed."""
     processes: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str, command: tuple[str, ...] = COMMAND, **environment: str) -> subprocess.Popen[str]:
+    def start(
+        *arguments: str, command: tuple[str, ...] = COMMAND, has_stdin: bool = False, **environment: str
+    ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [*command, *arguments],
             cwd=tmp_path,
             env=plain_environment() | environment,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if has_stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -47,9 +49,9 @@ def start(tmp_path: Path) -> Iterator[Chasqui]:
 def chasqui(start: Chasqui) -> Finished:
     """Run a command in tmp_path to its end."""
 
-    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        process = start(*arguments, **environment)
-        out, err = process.communicate(timeout=50)
+    def run(*arguments: str, stdin: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+        process = start(*arguments, has_stdin=stdin is not None, **environment)
+        out, err = process.communicate(stdin, timeout=50)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     return run

@@ -34,16 +34,25 @@ def _answer_ctrl_c() -> None:
 
 
 class TerminalRun:
-    """A command whose three streams are a terminal of `columns` columns. It is killed at the end of the `with`."""
+    """A command whose streams are a terminal of `columns` columns; `stdin` is another standard input.
+
+    It is killed at the end of the `with`.
+    """
 
     def __init__(
-        self, *arguments: str, folder: Path, columns: int = 80, command: tuple[str, ...] = COMMAND, **environment: str
+        self,
+        *arguments: str,
+        folder: Path,
+        columns: int = 80,
+        command: tuple[str, ...] = COMMAND,
+        stdin: int | None = None,
+        **environment: str,
     ) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self.process = subprocess.Popen(
             [*command, *arguments],
-            stdin=theirs,
+            stdin=theirs if stdin is None else stdin,
             stdout=theirs,
             stderr=theirs,
             cwd=folder,
@@ -83,6 +92,10 @@ class TerminalRun:
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
 
+    def answer(self, text: str) -> None:
+        """Types text and presses Enter."""
+        os.write(self._ours, f"{text}\n".encode())
+
     def interrupt(self) -> None:
         """What Ctrl-C does."""
         self.process.send_signal(signal.SIGINT)
@@ -107,5 +120,5 @@ def on_terminal(
     *arguments: str, folder: Path, columns: int = 80, command: tuple[str, ...] = COMMAND, **environment: str
 ) -> tuple[int, str]:
     """Runs a command on a terminal to its end; returns its exit code and what it showed."""
-    with TerminalRun(*arguments, folder=folder, columns=columns, command=command, **environment) as run:
+    with TerminalRun(*arguments, folder=folder, columns=columns, command=command, stdin=None, **environment) as run:
         return run.finish()

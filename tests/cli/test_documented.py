@@ -29,11 +29,25 @@ def test_the_page_has_every_command_and_no_other() -> None:
         assert f"`{alias}`" in SECTIONS[name]
 
 
+def parameters(name: str) -> list[click.Parameter]:
+    """Those of a command, and of the commands below it."""
+    found = command(name)
+    below = found.commands.values() if isinstance(found, click.Group) else ()
+    return [*found.params, *(one for each in below for one in each.params)]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_page_has_every_command_of_a_group(name: str) -> None:
+    found = command(name)
+    for below in found.commands if isinstance(found, click.Group) else ():
+        assert f"`{name} {below} " in SECTIONS[name]
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_page_has_every_option_of_a_command_and_no_other(name: str) -> None:
     listed = set(re.findall(r"`(--?[a-z][a-z-]*)", SECTIONS[name]))
     shared = set(re.findall(r"^\| `(--[a-z-]+)", SHARED, re.MULTILINE))
-    options = [one for one in command(name).params if isinstance(one, click.Option)]
+    options = [one for one in parameters(name) if isinstance(one, click.Option)]
     names = {option for one in options for option in one.opts}
     assert names - shared <= listed, "an option is not on the page"
     assert listed <= names | {"--json"}, "the page has an option that does not exist"
@@ -41,7 +55,7 @@ def test_the_page_has_every_option_of_a_command_and_no_other(name: str) -> None:
 
 def test_each_option_has_a_help() -> None:
     for name in COMMANDS:
-        for option in command(name).params:
+        for option in parameters(name):
             if isinstance(option, click.Option):
                 assert option.help, f"{name} {option.name}"
 

@@ -1,6 +1,8 @@
-"""The conversation with Redis about dead letters once they are buried. Every call can be sent again."""
+"""The conversation with Redis about dead letters once they are buried. Every call but add() can be sent again."""
 
 from __future__ import annotations
+
+import asyncio
 
 from .._wire.lenient import read_int
 from ..errors import ReplyError
@@ -44,6 +46,10 @@ class DlqBroker:
         if moved.refusal:
             raise ReplyError(moved.refusal)
         return moved.number
+
+    async def add(self, letters: list[list[bytes]]) -> None:
+        """Add letters, each as its fields. They travel in one write. After an error some may have been added."""
+        await asyncio.gather(*(self._call("XADD", self._keys.dead, "*", *fields) for fields in letters))
 
     async def remove(self, ids: list[str]) -> int:
         return read_count(await self._call("XDEL", self._keys.dead, *ids))

@@ -125,5 +125,20 @@ def read_dead_letter(entry: Entry) -> DeadJob:
     )
 
 
+def write_dead_letter(letter: DeadJob) -> list[bytes]:
+    """Writes a letter that was read before, in the order of fields in which it is written first."""
+    fields = [ENVELOPE, letter.payload]
+    if letter.name:
+        fields += (NAME, letter.name.encode("utf-8", "backslashreplace"))
+    fields += (b"source_id", _cut(letter.source_id, MAX_TYPE_CHARS), b"reason", _cut(letter.reason, MAX_TYPE_CHARS))
+    if letter.attempts is not None:
+        fields += (b"attempts", b"%d" % letter.attempts)
+    texts = {"detail": MAX_ERROR_CHARS, "error_type": MAX_TYPE_CHARS, "error": MAX_ERROR_CHARS}
+    for name, chars in {**texts, "traceback": MAX_TRACEBACK_CHARS, "worker": MAX_TYPE_CHARS}.items():
+        if (text := getattr(letter, name)) is not None:
+            fields += (name.encode(), _cut(text, chars))
+    return fields
+
+
 def _cut(text: str, chars: int) -> bytes:
     return text[:chars].encode("utf-8", "backslashreplace")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
@@ -28,8 +30,23 @@ def confirm(context: CommandContext, question: str, *, is_agreed: bool, expected
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandFailure(f"{question} Nobody can be asked here: --yes does it without asking", ExitCode.USAGE)
     wanted = "[y/N]" if expected is None else f"Type {expected} to go on:"
-    click.echo(f"{question} {wanted} ", nl=False, err=True)
-    answer = sys.stdin.readline().strip()
+    answer = _ask(f"{question} {wanted} ")
     if answer == expected or (expected is None and answer.lower() in YES):
         return
     raise CommandFailure("aborted: nothing was changed", ExitCode.ABORTED)
+
+
+def _ask(prompt: str) -> str:
+    with ctrl_c_at_once():
+        click.echo(prompt, nl=False, err=True)
+        return sys.stdin.readline().strip()
+
+
+@contextmanager
+def ctrl_c_at_once() -> Iterator[None]:
+    """Makes Ctrl-C end a read of standard input: an event loop would only note it, and wait for the line."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

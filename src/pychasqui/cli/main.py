@@ -35,6 +35,15 @@ COMMANDS = {
     "promoter": Entry("pychasqui.cli.leaders", "promoter", "Move due delayed jobs to their queues."),
     "scheduler": Entry("pychasqui.cli.leaders", "scheduler", "Fire due repeatables."),
     "completion": Entry("pychasqui.cli.completion", "completion", "Print the script that completes in a shell."),
+    "dlq": Entry("pychasqui.cli.dlq", "dlq", "Show, replay, remove, export and import dead letters."),
+    "repeatable": Entry(
+        "pychasqui.cli.repeatable", "repeatable", "Show and change the jobs that a queue adds again and again."
+    ),
+    "add": Entry("pychasqui.cli.add", "add", "Add a job, or one for each line of standard input."),
+    "pause": Entry("pychasqui.cli.queue_state", "pause", "Make the workers of a queue stop reading."),
+    "resume": Entry("pychasqui.cli.queue_state", "resume", "Make the workers of a paused queue read again."),
+    "purge": Entry("pychasqui.cli.queue_state", "purge", "Remove all jobs of a state from a queue, for good."),
+    "check": Entry("pychasqui.cli.check", "check", "Compare queues with thresholds, for monitoring."),
     "config": Entry("pychasqui.cli.config", "config", "Show each setting and where it came from."),
     "version": Entry("pychasqui.cli.version", "version", "Show the versions of everything involved."),
 }

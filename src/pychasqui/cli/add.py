@@ -1,0 +1,155 @@
+"""`chasqui add`: adds one job, or one for each line of standard input."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from datetime import datetime
+from typing import Any
+
+import click
+
+from ..errors import InvalidArgument, InvalidType, JobFailed, ResultNotStored, printable
+from ..queue import Queue
+from .confirm import ctrl_c_at_once, dry_run_option
+from .data_argument import parse_json, read_data
+from .exits import CommandFailure
+from .moments import MOMENT
+from .options import SPAN, CommandContext, common_options, queue_argument
+from .progress import ProgressBar
+from .values import UNCUT, compact_json
+
+LINES_A_CALL = 1000
+STDIN = "-"
+
+
+@click.command()
+@queue_argument
+@click.argument("name", metavar="NAME")
+@click.argument("data", metavar="[JSON|@FILE|-]", required=False)
+@click.option("--delay", type=SPAN, default=None, help="Run it this much later: 30s, 5m, 2h.")
+@click.option("--at", type=MOMENT, default=None, help="Run it at this time: 2026-01-31T12:00:00Z.")
+@click.option("--id", "job_id", default=None, help="Its id: there is one job of it until it is done.")
+@click.option("--attempts", type=click.IntRange(1), default=None, help="How many runs it has in all.")
+@click.option("--wait", "waits", is_flag=True, help="Wait for its result, and write that.")
+@click.option("--timeout", type=SPAN, default=30_000, help="With --wait: how long, 30s without it.")
+@dry_run_option
+@common_options
+def add(
+    context: CommandContext,
+    queue_name: str,
+    name: str,
+    data: str | None,
+    delay: int | None,
+    at: datetime | None,
+    job_id: str | None,
+    attempts: int | None,
+    waits: bool,
+    timeout: int,
+    dry_run: bool,
+) -> None:
+    """Add a job, or one for each line of standard input.
+
+    Its data is JSON, @FILE for the JSON in a file, or none. For - each line of standard input is the JSON data of one
+    job; all get the same name and options, and they are added 1,000 at a time. Writes the id of the job.
+    """
+    if delay is not None and at is not None:
+        raise click.UsageError("--delay and --at contradict each other: give one of them")
+    job: dict[str, Any] = {"name": name, "delay_ms": at if delay is None else delay, "attempts": attempts}
+    queue = context.queue(queue_name)
+    if data == STDIN:
+        if job_id is not None or waits:
+            raise click.UsageError("--id and --wait are for one job: leave them out, or give its data instead of -")
+        context.run(_add_lines(context, queue, job, dry_run=dry_run))
+        return
+    job |= {"data": read_data(data), "job_id": job_id}
+    context.run(_add_one(context, queue, job, timeout_s=timeout / 1000 if waits else None, dry_run=dry_run))
+
+
+async def _add_one(
+    context: CommandContext, queue: Queue, job: dict[str, Any], *, timeout_s: float | None, dry_run: bool
+) -> None:
+    if dry_run:
+        shown = printable(compact_json(job["data"]), 1000)
+        context.output.message(f"would add a job {printable(job['name'])!r} to queue {queue.name}: {shown}")
+        return
+    async with queue:
+        try:
+            added = await queue.add(**job)
+        except (InvalidArgument, InvalidType) as error:
+            raise click.UsageError(str(error)) from None
+        record = {"queue": queue.name, "id": added.id, "name": added.name, "is_new": added.is_new}
+        if not added.is_new:
+            context.output.message(f"queue {queue.name} has a job {printable(added.id)!r} already: nothing was added")
+        if timeout_s is None:
+            context.output.item(record, printable(added.id, UNCUT))
+            return
+        context.output.message(f"waiting for the result of job {printable(added.id)}")
+        result = await _wait(context, queue, added.id, timeout_s)
+    context.output.item({**record, "result": result}, printable(compact_json(result), UNCUT))
+
+
+async def _wait(context: CommandContext, queue: Queue, job_id: str, timeout_s: float) -> Any:
+    try:
+        return await queue.wait_for_result(job_id, timeout=timeout_s)
+    except ResultNotStored as error:
+        context.output.message(f"the job is done: {error}")
+        return None
+    except JobFailed as error:
+        raise CommandFailure(
+            f"{printable(str(error), 1000)}; chasqui dlq show {queue.name} {printable(job_id)}"
+        ) from None
+    except TimeoutError as error:
+        raise CommandFailure(printable(str(error), 1000)) from None
+
+
+async def _add_lines(context: CommandContext, queue: Queue, job: dict[str, Any], *, dry_run: bool) -> None:
+    added, batch = 0, list[dict[str, Any]]()
+    async with queue:
+        with ctrl_c_at_once(), ProgressBar("adding", _count_lines()) as bar:
+            for number, line in enumerate(sys.stdin, 1):
+                if not line.strip():
+                    continue
+                batch.append({**job, "data": _read_line(line, number, added)})
+                if len(batch) == LINES_A_CALL:
+                    added += await _add_batch(queue, batch, added, dry_run=dry_run)
+                    batch.clear()
+                    bar.show(added)
+            added += await _add_batch(queue, batch, added, dry_run=dry_run)
+    record = {"queue": queue.name, "added": added, "dry_run": dry_run}
+    context.output.item(record, f"{'would add' if dry_run else 'added'} {added} jobs")
+
+
+def _read_line(line: str, number: int, added: int) -> Any:
+    try:
+        return parse_json(line)
+    except ValueError as error:
+        raise CommandFailure(
+            f"line {number} of standard input is not JSON ({printable(str(error), 300)}); {_already(added)}"
+        ) from None
+
+
+async def _add_batch(queue: Queue, batch: list[dict[str, Any]], added: int, *, dry_run: bool) -> int:
+    if batch and not dry_run:
+        try:
+            await queue.add_bulk(batch)
+        except (InvalidArgument, InvalidType) as error:
+            raise CommandFailure(f"{printable(str(error), 1000)}; {_already(added)}") from None
+    return len(batch)
+
+
+def _already(added: int) -> str:
+    return f"the first {added:,} jobs are in the queue" if added else "nothing was added"
+
+
+def _count_lines() -> int | None:
+    """How many lines standard input has, if it is a file; None for a pipe."""
+    try:
+        if not stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode):
+            return None
+        lines = sum(1 for _ in sys.stdin)
+        sys.stdin.seek(0)
+    except (OSError, ValueError):
+        return None
+    return lines

@@ -1,0 +1,179 @@
+"""`chasqui check`: compares queues with thresholds, for monitoring."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any, NamedTuple
+
+import click
+
+from ..errors import ChasquiError, printable
+from ..queue import Queue
+from .exits import ExitCode
+from .options import SPAN, CommandContext, common_options
+from .tables import Column
+from .values import Kind, for_pipe, now_ms, readable_span
+
+NAGIOS_OK, NAGIOS_WARNING, NAGIOS_CRITICAL, NAGIOS_UNKNOWN = range(4)
+NAGIOS_WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
+_COUNT = re.compile(r"([0-9]{1,15})([kM]?)")
+_LABEL_END = re.compile(r"['|=]")
+_FACTORS = {"": 1, "k": 1000, "M": 1_000_000}
+COLUMNS = (
+    Column("queue", "queue", shrinks=True),
+    Column("check", "check"),
+    Column("shown", "value"),
+    Column("shown_limit", "threshold"),
+    Column("state", "state", styles={"ok": "green", "breached": "red"}),
+)
+
+
+class CountType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
+    """A number, also as 10k or 2M."""
+
+    name = "count"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = _COUNT.fullmatch(value)
+        if found is None:
+            self.fail(f"{value[:50]!r} is not a number such as 500, 10k or 2M", param, ctx)
+        return int(found[1]) * _FACTORS[found[2]]
+
+
+COUNT = CountType()
+
+
+class Measured(NamedTuple):
+    """One fact about a queue, and whether its threshold is breached."""
+
+    queue: str
+    check: str
+    value: int
+    limit: int
+    is_breached: bool
+
+    @property
+    def is_span(self) -> bool:
+        return self.check == "lag"
+
+    @property
+    def shown(self) -> str:
+        return readable_span(self.value) if self.is_span else f"{self.value:,}"
+
+    @property
+    def shown_limit(self) -> str:
+        bound = "at least" if self.check == "workers" else "at most"
+        return f"{bound} {readable_span(self.limit) if self.is_span else f'{self.limit:,}'}"
+
+    def record(self) -> dict[str, Any]:
+        names = ("value_ms", "threshold_ms") if self.is_span else ("value", "threshold")
+        return {
+            "queue": self.queue,
+            "check": self.check,
+            **dict(zip(names, (self.value, self.limit), strict=True)),
+            "state": "breached" if self.is_breached else "ok",
+        }
+
+
+@click.command()
+@click.argument("queue_names", metavar="QUEUE...", nargs=-1, required=True)
+@click.option("--max-waiting", "--max-depth", type=COUNT, default=None, help="How many jobs may wait: 500, 10k.")
+@click.option("--max-lag", type=SPAN, default=None, help="How long the oldest waiting job may have waited: 60s.")
+@click.option("--max-dlq", type=COUNT, default=None, help="How many dead letters there may be.")
+@click.option("--min-workers", type=COUNT, default=None, help="How many workers must live.")
+@click.option(
+    "--nagios", is_flag=True, help="One line and the exit codes of Nagios: 0 ok, 1 warning, 2 critical, 3 unknown."
+)
+@common_options
+def check(context: CommandContext, queue_names: tuple[str, ...], nagios: bool, **thresholds: int | None) -> int:
+    """Compare queues with thresholds, for monitoring.
+
+    The exit code is 5 if a threshold is breached, 4 if Redis cannot be asked. With --nagios a breach is critical, a
+    paused queue is a warning, and trouble with Redis is unknown.
+    """
+    given = {name: value for name, value in thresholds.items() if value is not None}
+    if not given:
+        raise click.UsageError("give a threshold: --max-waiting, --max-lag, --max-dlq or --min-workers")
+    queues = [context.queue(name) for name in dict.fromkeys(queue_names)]
+    if nagios:
+        return _answer_nagios(context, queues, given)
+    measured, _ = context.run(measure_all(queues, given))
+    records = [one.record() for one in measured]
+    is_breached = any(one.is_breached for one in measured)
+    if context.output.is_json:
+        context.output.json({"checks": records, "is_breached": is_breached})
+    else:
+        for record, one in zip(records, measured, strict=True):
+            exact = for_pipe(one.value, Kind.SPAN if one.is_span else Kind.COUNT)
+            record |= {"shown": one.shown if context.output.is_terminal else exact, "shown_limit": one.shown_limit}
+        context.output.table("checks", COLUMNS, records)
+    return ExitCode.BREACHED if is_breached else ExitCode.OK
+
+
+async def measure_all(queues: Sequence[Queue], thresholds: dict[str, int]) -> tuple[list[Measured], list[str]]:
+    """Returns what was measured, and the names of the queues that are paused."""
+    async with AsyncExitStack() as stack:
+        for queue in queues:
+            await stack.enter_async_context(queue)
+        answers = await asyncio.gather(*(_measure(queue, thresholds) for queue in queues))
+        pauses = await asyncio.gather(*(queue.is_paused() for queue in queues))
+    paused = [queue.name for queue, is_paused in zip(queues, pauses, strict=True) if is_paused]
+    return [one for answer in answers for one in answer], paused
+
+
+async def _measure(queue: Queue, thresholds: dict[str, int]) -> list[Measured]:
+    counts = await queue.counts()
+    found = []
+    if (limit := thresholds.get("max_waiting")) is not None:
+        found.append(Measured(queue.name, "waiting", counts.waiting, limit, counts.waiting > limit))
+    if (limit := thresholds.get("max_lag")) is not None:
+        lag_ms = await _lag_ms(queue)
+        found.append(Measured(queue.name, "lag", lag_ms, limit, lag_ms > limit))
+    if (limit := thresholds.get("max_dlq")) is not None:
+        found.append(Measured(queue.name, "dead", counts.dead, limit, counts.dead > limit))
+    if (limit := thresholds.get("min_workers")) is not None:
+        workers = len(await queue.workers())
+        found.append(Measured(queue.name, "workers", workers, limit, workers < limit))
+    return found
+
+
+async def _lag_ms(queue: Queue) -> int:
+    """How long the oldest job that no worker has been given has waited, by the clocks of the server and of us."""
+    page = await queue.jobs("waiting", limit=1)
+    if not page.jobs or page.jobs[0].entry_id is None:
+        return 0
+    return max(0, now_ms() - int(page.jobs[0].entry_id.partition("-")[0]))
+
+
+def _answer_nagios(context: CommandContext, queues: Sequence[Queue], thresholds: dict[str, int]) -> int:
+    try:
+        measured, paused = context.run(measure_all(queues, thresholds))
+    except ChasquiError as error:
+        return _say(context, NAGIOS_UNKNOWN, printable(str(error), 500), [])
+    breaches = [one for one in measured if one.is_breached]
+    parts = [f"{one.queue}: {one.check} {one.shown} ({one.shown_limit})" for one in breaches]
+    parts += [f"{name}: paused" for name in paused]
+    state = NAGIOS_CRITICAL if breaches else NAGIOS_WARNING if paused else NAGIOS_OK
+    return _say(context, state, ", ".join(parts) or f"{len(measured)} checks passed", measured)
+
+
+def _say(context: CommandContext, state: int, text: str, measured: Sequence[Measured]) -> int:
+    """Writes the one line of a Nagios plugin, with the measured values as performance data."""
+    data = " ".join(
+        f"'{_label(one)}'={one.value / 1000:g}s;;{one.limit / 1000:g}"
+        if one.is_span
+        else f"'{_label(one)}'={one.value};;{one.limit}{':' if one.check == 'workers' else ''}"
+        for one in measured
+    )
+    context.output.text(f"CHASQUI {NAGIOS_WORDS[state]} - {text.replace('|', '/')}{f' | {data}' if data else ''}")
+    return state
+
+
+def _label(measured: Measured) -> str:
+    """The name of a value, without the characters that end a label."""
+    return f"{_LABEL_END.sub('_', measured.queue)} {measured.check}"

@@ -1,0 +1,203 @@
+"""`chasqui dlq`: lists, shows and counts dead letters. Replaying, removing, exporting and importing have own files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from typing import Any
+
+import click
+
+from ..dlq import DeadJob
+from ..errors import printable
+from ..queue import Queue
+from .dlq_files import export_letters, import_letters
+from .dlq_moves import remove_letters, replay_letters
+from .exits import CommandFailure, ExitCode
+from .letters import LETTER, LETTER_ID, died_at_ms, filter_options, record_of, summary_of
+from .options import CommandContext, common_options, limit_option, queue_argument
+from .tables import Column
+from .values import Kind, times
+
+PEEK_COLUMNS = (
+    Column("dlq_id", "dlq_id"),
+    Column("source_id", "source_id", shrinks=True),
+    Column("name", "name", shrinks=True),
+    Column("reason", "reason", shrinks=True),
+    Column("detail", "detail", shrinks=True),
+    Column("payload_bytes", "payload bytes", Kind.COUNT),
+)
+LIST_COLUMNS = (
+    Column("dlq_id", "id"),
+    Column("died_at_ms", "died", Kind.TIME),
+    Column("name", "name", shrinks=True),
+    Column("attempts", "runs", Kind.COUNT),
+    Column("summary", "error", shrinks=True, styles={"*": "red"}),
+)
+PIPE_COLUMNS = (*LIST_COLUMNS, Column("reason", "reason"), Column("job_id", "job"))  # a terminal has no room for all
+GROUP_COLUMNS = (
+    Column("count", "letters", Kind.COUNT),
+    Column("name", "name", shrinks=True),
+    Column("reason", "reason", shrinks=True, styles={"*": "yellow"}),
+    Column("error_type", "error type", shrinks=True, styles={"*": "red"}),
+    Column("first_at_ms", "first", Kind.TIME),
+    Column("last_at_ms", "last", Kind.TIME),
+    Column("last_id", "id of the last"),
+)
+SHOW_COLUMNS = (
+    Column("dlq_id", "id"),
+    Column("job_id", "job"),
+    Column("name", "name"),
+    Column("reason", "reason", styles={"*": "yellow"}),
+    Column("detail", "detail"),
+    Column("attempts", "runs", Kind.COUNT),
+    Column("died_at_ms", "died", Kind.TIME),
+    Column("worker", "worker"),
+    Column("error_type", "error type"),
+    Column("error", "error"),
+    Column("traceback", "traceback"),
+    Column("data_error", "no data"),
+    Column("data", "data", Kind.DATA),
+)
+
+
+@click.group()
+def dlq() -> None:
+    """Show, replay, remove, export and import dead letters.
+
+    A dead letter is a job that has failed for good, with what it raised. It stays until it is replayed or removed.
+    """
+
+
+dlq.add_command(replay_letters)
+dlq.add_command(remove_letters)
+dlq.add_command(export_letters)
+dlq.add_command(import_letters)
+
+
+@dlq.command("list")
+@queue_argument
+@filter_options
+@limit_option(50)
+@click.option("--after", type=LETTER, default=None, help="Begin behind the letter with this id.")
+@common_options
+def list_letters(
+    context: CommandContext, queue_name: str, which: dict[str, Any], limit: int, after: str | None
+) -> None:
+    """List dead letters, oldest first.
+
+    `chasqui dlq show QUEUE ID` shows one of them with its traceback and data.
+    """
+    context.run(_list(context, context.queue(queue_name), which, limit, after or ""))
+
+
+async def _list(context: CommandContext, queue: Queue, which: dict[str, Any], limit: int, after: str) -> None:
+    async with queue:
+        found = await queue.dlq.page(limit=limit + 1, after=after, **which)
+        dropped = await queue.dlq.dropped()
+    letters, is_cut = found[:limit], len(found) > limit
+    context.output.table(
+        "letters",
+        LIST_COLUMNS if context.output.is_terminal else PIPE_COLUMNS,
+        [{**record_of(one), "summary": summary_of(one)} for one in letters],
+        empty=f"queue {queue.name} has no {'such ' if which or after else ''}dead letters",
+        queue=queue.name,
+        next=letters[-1].dlq_id if is_cut else None,
+        dropped=dropped,
+    )
+    if is_cut and not context.output.is_json:
+        context.output.message(f"there are more: --after {letters[-1].dlq_id} shows the next, --limit more at once")
+    if dropped and not context.output.is_json:
+        context.output.message(f"{dropped:,} older letters were dropped because there was no room for them")
+
+
+@dlq.command()
+@queue_argument
+@limit_option(20)
+@common_options
+def peek(context: CommandContext, queue_name: str, limit: int) -> None:
+    """Show the first dead letters, and how many of them have which reason."""
+    context.run(_peek(context, context.queue(queue_name), limit))
+
+
+async def _peek(context: CommandContext, queue: Queue, limit: int) -> None:
+    async with queue:
+        letters = await queue.dlq.page(limit=limit)
+    reasons = Counter(letter.reason for letter in letters)
+    context.output.table(
+        "letters",
+        PEEK_COLUMNS,
+        [record_of(letter) for letter in letters],
+        empty=f"queue {queue.name} has no dead letters",
+        queue=queue.name,
+        reasons=dict(reasons),
+    )
+    if letters and not context.output.is_json:
+        counted = [{"reason": reason, "count": count} for reason, count in reasons.most_common()]
+        context.output.text("")
+        context.output.table("reasons", (Column("reason", "reason"), Column("count", "letters", Kind.COUNT)), counted)
+
+
+@dlq.command()
+@queue_argument
+@filter_options
+@common_options
+def groups(context: CommandContext, queue_name: str, which: dict[str, Any]) -> None:
+    """Count dead letters by name, reason and type of error.
+
+    It reads all letters. The largest group is first.
+    """
+    context.run(_groups(context, context.queue(queue_name), which))
+
+
+async def _groups(context: CommandContext, queue: Queue, which: dict[str, Any]) -> None:
+    found: dict[tuple[str, str, str | None], tuple[int, DeadJob, DeadJob]] = {}
+    async with queue:
+        async for letter in queue.dlq.search(**which):
+            kind = letter.name, letter.reason, letter.error_type
+            count, first, _ = found.get(kind, (0, letter, letter))
+            found[kind] = count + 1, first, letter
+    records = [
+        {
+            **dict(zip(("name", "reason", "error_type"), kind, strict=True)),
+            "count": count,
+            **times(first_at=died_at_ms(first), last_at=died_at_ms(last)),
+            "last_id": last.dlq_id,
+            "last_error": summary_of(last),
+        }
+        for kind, (count, first, last) in sorted(found.items(), key=lambda one: -one[1][0])
+    ]
+    such = "such " if which else ""
+    context.output.table(
+        "groups", GROUP_COLUMNS, records, empty=f"queue {queue.name} has no {such}dead letters", queue=queue.name
+    )
+
+
+@dlq.command()
+@queue_argument
+@click.argument("wanted", metavar="ID")
+@common_options
+def show(context: CommandContext, queue_name: str, wanted: str) -> None:
+    """Show one dead letter: what the job raised, and its data.
+
+    ID is the id of the letter or of its job; of several letters of one job the newest is shown.
+    """
+    context.run(_show(context, context.queue(queue_name), wanted))
+
+
+async def _show(context: CommandContext, queue: Queue, wanted: str) -> None:
+    async with queue:
+        letters = await queue.dlq.page(limit=1, ids=[wanted]) if LETTER_ID.fullmatch(wanted) else []
+        letters = letters or [letter async for letter in queue.dlq.search(job_id=wanted)]
+    if not letters:
+        raise CommandFailure(
+            f"queue {queue.name} has no dead letter {printable(wanted)!r}, nor one of a job of that id: "
+            f"chasqui dlq list {queue.name} lists them, chasqui job {printable(wanted)} shows where a job is",
+            ExitCode.NOT_FOUND,
+        )
+    if len(letters) > 1:
+        context.output.message(f"the job has {len(letters)} dead letters; this is the newest")
+    record = record_of(letters[-1])
+    left_out = {column.key for column in islice(SHOW_COLUMNS, 4, None) if record.get(column.key) is None}
+    columns = [column for column in SHOW_COLUMNS if column.key not in left_out or column.key == "data"]
+    context.output.facts(columns, {"queue": queue.name, **record})

@@ -1,0 +1,133 @@
+"""`chasqui dlq export` and `chasqui dlq import`: dead letters as lines of JSON."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import IO, Any
+
+import click
+
+from ..dlq import DeadJob
+from ..errors import printable
+from ..queue import Queue
+from .confirm import ctrl_c_at_once, dry_run_option
+from .exits import CommandFailure
+from .letters import exported, filter_options
+from .options import CommandContext, common_options, queue_argument
+from .output import SCHEMA
+from .progress import ProgressBar, can_redraw
+from .values import jsonable
+
+BATCH = 200
+TEXTS = ("source_id", "reason", "name")
+OPTIONAL_TEXTS = ("job_id", "detail", "error_type", "error", "traceback", "worker")
+
+
+@click.command("export")
+@queue_argument
+@filter_options
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    type=click.File("w", encoding="utf-8", lazy=True, atomic=True),
+    default="-",
+    help="The file to write; standard output without it.",
+)
+@common_options
+def export_letters(context: CommandContext, queue_name: str, which: dict[str, Any], target: IO[str]) -> None:
+    """Write dead letters as lines of JSON.
+
+    Each line is one letter; `payload` is the job itself in base64, from which `chasqui dlq import` makes the letter
+    again. The letters stay in the queue: `chasqui dlq remove` removes them.
+    """
+    context.run(_export(context, context.queue(queue_name), which, target))
+
+
+async def _export(context: CommandContext, queue: Queue, which: dict[str, Any], target: IO[str]) -> None:
+    is_screen = target.isatty()
+    written = 0
+    async with queue:
+        with ProgressBar("exporting", await queue.dlq.count(), is_shown=can_redraw() and not is_screen) as bar:
+            async for letter in queue.dlq.search(**which):
+                record = {"schema": SCHEMA, "queue": queue.name, **exported(letter)}
+                target.write(f"{json.dumps(jsonable(record))}\n")
+                written += 1
+                bar.show(written)
+    context.output.message(f"exported {written} dead letters of queue {queue.name}")
+
+
+@click.command("import")
+@queue_argument
+@click.argument("source", metavar="[FILE]", type=click.File("r", encoding="utf-8"), default="-")
+@dry_run_option
+@common_options
+def import_letters(context: CommandContext, queue_name: str, source: IO[str], dry_run: bool) -> None:
+    """Add dead letters that were exported before.
+
+    Reads lines of JSON from FILE, or from standard input. A letter that the queue already has is left out, so that
+    an import can be run again after an error. Imported letters get new ids and the time of the import.
+    """
+    context.run(_import(context, context.queue(queue_name), source, dry_run=dry_run))
+
+
+async def _import(context: CommandContext, queue: Queue, source: IO[str], *, dry_run: bool) -> None:
+    added, present, batch = 0, 0, list[DeadJob]()
+    async with queue:
+        seen = {_identity(letter) async for letter in queue.dlq.search()}
+        with ctrl_c_at_once(), ProgressBar("importing", None) as bar:
+            for letter in _read_letters(source, queue):
+                if _identity(letter) in seen:
+                    present += 1
+                    continue
+                seen.add(_identity(letter))
+                batch.append(letter)
+                if len(batch) == BATCH:
+                    added += len(batch) if dry_run else await queue.dlq.restore(batch)
+                    batch.clear()
+                    bar.show(added)
+            added += len(batch) if dry_run else await queue.dlq.restore(batch)
+    line = f"imported {added} dead letters, {present} were there already"
+    context.output.item(
+        {"queue": queue.name, "imported": added, "present": present, "dry_run": dry_run},
+        f"would have {line}" if dry_run else line,
+    )
+
+
+def _identity(letter: DeadJob) -> bytes:
+    return sha256(f"{letter.source_id}\0{letter.reason}\0".encode("utf-8", "replace") + letter.payload).digest()
+
+
+def _read_letters(source: IO[str], queue: Queue) -> Iterator[DeadJob]:
+    number = 0
+    try:
+        for number, line in enumerate(source, 1):  # noqa: B007  the error below names the line
+            if line.strip():
+                yield _read_letter(json.loads(line))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CommandFailure(
+            f"line {max(1, number)} of {printable(source.name)} is no dead letter as `chasqui dlq export` writes it "
+            f"({printable(str(error))}); letters of the lines before it may be in queue {queue.name}, and a second "
+            "import leaves them out"
+        ) from None
+
+
+def _read_letter(record: Any) -> DeadJob:
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        raise ValueError(f'no JSON object with "schema": {SCHEMA}')
+    texts = {name: record[name] for name in TEXTS} | {name: record.get(name) for name in OPTIONAL_TEXTS}
+    for name, value in texts.items():
+        if not (isinstance(value, str) or (value is None and name in OPTIONAL_TEXTS)):
+            raise ValueError(f"{name} is no text")
+    attempts = record.get("attempts")
+    if attempts is not None and (isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 0):
+        raise ValueError("attempts is no number")
+    try:
+        payload = base64.b64decode(record["payload"], validate=True)
+    except (binascii.Error, TypeError):
+        raise ValueError("payload is no base64") from None
+    return DeadJob(dlq_id="0-0", attempts=attempts, payload=payload, **texts)

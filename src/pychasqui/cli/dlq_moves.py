@@ -1,0 +1,179 @@
+"""`chasqui dlq replay` and `chasqui dlq remove`: they show what they are about to change, and ask."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from ..dlq import DeadJob
+from ..errors import printable
+from ..queue import Queue
+from .confirm import confirm, dry_run_option, yes_option
+from .exits import CommandFailure, ExitCode
+from .letters import LETTER, describe_filter, filter_options
+from .options import CommandContext, common_options, queue_argument
+from .progress import ProgressBar
+
+MOST_KINDS = 5  # that the question names
+
+letters_argument = click.argument("letter_ids", metavar="[ID]...", nargs=-1, type=LETTER)
+
+
+@dataclass
+class Survey:
+    """The letters that a command is about to change."""
+
+    count: int = 0
+    undecodable: int = 0
+    newest: DeadJob | None = None
+    kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def bounded(self, which: dict[str, Any]) -> dict[str, Any]:
+        """The same conditions without the letters that came after the survey: nobody has agreed to those."""
+        if self.newest is None or "ids" in which:
+            return which
+        end = self.newest.died_at + timedelta(milliseconds=2)
+        return {**which, "until": min(end, which.get("until", end))}
+
+
+async def survey(queue: Queue, which: dict[str, Any], *, limit: int | None, needs_job: bool) -> Survey:
+    """Counts up to `limit` letters that match; with `needs_job` those whose job cannot be decoded are not counted."""
+    found = Survey()
+    async for letter in queue.dlq.search(**which):
+        if limit is not None and found.count >= limit:
+            break
+        if needs_job and letter.job_id is None:
+            found.undecodable += 1
+            continue
+        found.count += 1
+        found.newest = letter
+        found.kinds[letter.name, letter.reason] += 1
+    return found
+
+
+def show_impact(context: CommandContext, queue: Queue, which: dict[str, Any], found: Survey) -> None:
+    """Says on standard error which letters a command is about to change."""
+    context.output.message(
+        f"{counted(found.count)} of queue {queue.name}{printable(describe_filter(which), 500)}"
+        f"{':' if found.count else ''}"
+    )
+    for (name, reason), count in found.kinds.most_common(MOST_KINDS):
+        context.output.message(f"  {count:>9,}  {printable(name, 40) or '(no name)'}  {printable(reason, 40)}")
+    if len(found.kinds) > MOST_KINDS:
+        context.output.message(f"  and {len(found.kinds) - MOST_KINDS} more kinds: chasqui dlq groups shows them")
+    if found.undecodable:
+        context.output.message(f"  {counted(found.undecodable)} cannot be decoded, and will stay")
+
+
+def counted(count: int) -> str:
+    return f"{count:,} dead letter{'' if count == 1 else 's'}"
+
+
+@click.command("replay")
+@queue_argument
+@letters_argument
+@filter_options
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many to replay at most.")
+@click.option("--all", "is_all", is_flag=True, help="All that match, whatever --limit is.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), default=None, help="How many a second at most.")
+@yes_option
+@dry_run_option
+@common_options
+def replay_letters(
+    context: CommandContext,
+    queue_name: str,
+    which: dict[str, Any],
+    limit: int,
+    is_all: bool,
+    rate: float | None,
+    is_agreed: bool,
+    dry_run: bool,
+) -> None:
+    """Add the jobs of dead letters to the queue again.
+
+    They begin as if they had never run. Without conditions the oldest --limit letters are replayed.
+    """
+    most = None if is_all else limit
+    queue = context.queue(queue_name)
+    context.run(_replay(context, queue, which, limit=most, rate=rate, is_agreed=is_agreed, dry_run=dry_run))
+
+
+async def _replay(
+    context: CommandContext,
+    queue: Queue,
+    which: dict[str, Any],
+    *,
+    limit: int | None,
+    rate: float | None,
+    is_agreed: bool,
+    dry_run: bool,
+) -> None:
+    async with queue:
+        found = await survey(queue, which, limit=limit, needs_job=True)
+        show_impact(context, queue, which, found)
+        _refuse_missing(queue, which, found)
+        if found.count and not dry_run:
+            confirm(context, f"Replay {counted(found.count)}?", is_agreed=is_agreed)
+        replayed = found.count
+        if found.count and not dry_run:
+            with ProgressBar("replaying", found.count) as bar:
+                replayed = await queue.dlq.replay(
+                    limit=found.count, rate=rate, on_progress=bar.show, **found.bounded(which)
+                )
+    line = f"replayed {replayed}{'' if limit is None else f' of {limit}'} entries"
+    _report(context, queue, "replayed", replayed, f"would have {line}" if dry_run else line, dry_run=dry_run)
+
+
+@click.command("remove")
+@queue_argument
+@letters_argument
+@filter_options
+@click.option("--all", "is_all", is_flag=True, help="All dead letters of the queue.")
+@yes_option
+@dry_run_option
+@common_options
+def remove_letters(
+    context: CommandContext, queue_name: str, which: dict[str, Any], is_all: bool, is_agreed: bool, dry_run: bool
+) -> None:
+    """Remove dead letters for good.
+
+    `chasqui dlq export` writes them to a file before. Without ids and conditions it needs --all.
+    """
+    if not which and not is_all:
+        raise click.UsageError("choose the letters by their ids or by conditions, or take --all")
+    if which and is_all:
+        raise click.UsageError("--all contradicts ids and conditions: leave one of them out")
+    context.run(_remove(context, context.queue(queue_name), which, is_agreed=is_agreed, dry_run=dry_run))
+
+
+async def _remove(
+    context: CommandContext, queue: Queue, which: dict[str, Any], *, is_agreed: bool, dry_run: bool
+) -> None:
+    async with queue:
+        found = await survey(queue, which, limit=None, needs_job=False)
+        show_impact(context, queue, which, found)
+        _refuse_missing(queue, which, found)
+        removed = found.count
+        if found.count and not dry_run:
+            confirm(context, f"Remove {counted(found.count)} for good?", is_agreed=is_agreed)
+            with ProgressBar("removing", found.count) as bar:
+                removed = await queue.dlq.remove(on_progress=bar.show, **found.bounded(which))
+    line = f"removed {removed} entries"
+    _report(context, queue, "removed", removed, f"would have {line}" if dry_run else line, dry_run=dry_run)
+
+
+def _refuse_missing(queue: Queue, which: dict[str, Any], found: Survey) -> None:
+    if "ids" in which and not found.count:
+        raise CommandFailure(
+            f"queue {queue.name} has none of these dead letters that can be taken: chasqui dlq list {queue.name} "
+            "lists them",
+            ExitCode.NOT_FOUND,
+        )
+
+
+def _report(context: CommandContext, queue: Queue, word: str, count: int, line: str, *, dry_run: bool) -> None:
+    context.output.item({"queue": queue.name, word: count, "dry_run": dry_run}, line)

@@ -1,0 +1,57 @@
+"""A bar that shows how far a command is, on standard error where that is a terminal that can redraw a line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+import click
+
+BEGIN_LINE = "\r\x1b[K"
+DRAW_EVERY_S = 0.1
+MAX_BAR_CELLS = 40
+
+
+class ProgressBar:
+    """Shows `done` of `total` behind a label until the end of the `with`; without a total it shows only how many."""
+
+    def __init__(self, label: str, total: int | None, *, is_shown: bool | None = None) -> None:
+        self._label = label
+        self._total = total
+        self._is_shown = can_redraw() if is_shown is None else is_shown
+        self._next_at = 0.0
+
+    def __enter__(self) -> Self:
+        self.show(0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_shown:
+            click.echo(BEGIN_LINE, nl=False, err=True)
+
+    def show(self, done: int) -> None:
+        if not self._is_shown or time.monotonic() < self._next_at:
+            return
+        self._next_at = time.monotonic() + DRAW_EVERY_S
+        click.echo(BEGIN_LINE + self._line(done, shutil.get_terminal_size((80, 24)).columns), nl=False, err=True)
+
+    def _line(self, done: int, width: int) -> str:
+        if not self._total:
+            return f"{self._label} {done:,}"[: width - 1]
+        share = min(1.0, done / self._total)
+        text = f" {share:4.0%}  {done:,} of {self._total:,}"
+        room = min(MAX_BAR_CELLS, width - len(self._label) - len(text) - 2)
+        if room < 5:
+            return f"{self._label}{text}"[: width - 1]
+        filled = round(share * room)
+        return f"{self._label} {'█' * filled}{'░' * (room - filled)}{text}"
+
+
+def can_redraw() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"

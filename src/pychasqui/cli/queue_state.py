@@ -1,0 +1,103 @@
+"""`chasqui pause`, `chasqui resume` and `chasqui purge`: what is done to a queue as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal, get_args
+
+import click
+
+from ..queue import Queue
+from .confirm import confirm, dry_run_option, yes_option
+from .options import CommandContext, common_options, queue_argument
+from .progress import ProgressBar
+
+Purged = Literal["waiting", "delayed", "dead"]
+LOOK_EVERY_S = 0.2
+
+
+@click.command()
+@queue_argument
+@common_options
+def pause(context: CommandContext, queue_name: str) -> None:
+    """Make the workers of a queue stop reading.
+
+    They finish the jobs that they hold. Adding goes on.
+    """
+    context.run(_turn(context, context.queue(queue_name), is_paused=True))
+
+
+@click.command()
+@queue_argument
+@common_options
+def resume(context: CommandContext, queue_name: str) -> None:
+    """Make the workers of a paused queue read again."""
+    context.run(_turn(context, context.queue(queue_name), is_paused=False))
+
+
+async def _turn(context: CommandContext, queue: Queue, *, is_paused: bool) -> None:
+    async with queue:
+        is_changed = await queue.is_paused() != is_paused
+        await (queue.pause() if is_paused else queue.resume())
+        counts = await queue.counts()
+    word = "paused" if is_paused else "not paused"
+    line = f"queue {queue.name} is {word}{'' if is_changed else ' already'}"
+    record = {"queue": queue.name, "is_paused": is_paused, "is_changed": is_changed}
+    context.output.item({**record, "waiting": counts.waiting, "running": counts.active}, line)
+    if not context.output.is_json:
+        context.output.message(f"{counts.waiting:,} jobs wait, {counts.active:,} run")
+
+
+@click.command()
+@queue_argument
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(get_args(Purged)),
+    multiple=True,
+    required=True,
+    help="The state of the jobs to remove; may be given several times.",
+)
+@yes_option
+@dry_run_option
+@common_options
+def purge(context: CommandContext, queue_name: str, states: tuple[Purged, ...], is_agreed: bool, dry_run: bool) -> None:
+    """Remove all jobs of a state from a queue, for good.
+
+    It says how many jobs that are, and asks for the name of the queue. Jobs that run cannot be removed.
+    """
+    chosen = list(dict.fromkeys(states))
+    context.run(_purge(context, context.queue(queue_name), chosen, is_agreed=is_agreed, dry_run=dry_run))
+
+
+async def _purge(
+    context: CommandContext, queue: Queue, states: list[Purged], *, is_agreed: bool, dry_run: bool
+) -> None:
+    async with queue:
+        counts = await queue.counts()
+        removed = {state: int(getattr(counts, state)) for state in states}
+        total = sum(removed.values())
+        parts = " and ".join(f"{count:,} {state}" for state, count in removed.items())
+        if not dry_run and total:
+            context.output.message(
+                f"queue {queue.name} will lose {parts} jobs for good; {counts.active:,} run and stay"
+            )
+            confirm(context, f"Remove {total:,} jobs?", is_agreed=is_agreed, expected=queue.name)
+        if not dry_run:
+            with ProgressBar("removing", total) as bar:
+                removed = await _remove(queue, states, total, bar)
+    done = " and ".join(f"{count} {state}" for state, count in removed.items())
+    record = {"queue": queue.name, "removed": removed, "dry_run": dry_run}
+    context.output.item(record, f"{'would remove' if dry_run else 'removed'} {done} jobs")
+
+
+async def _remove(queue: Queue, states: list[Purged], total: int, bar: ProgressBar) -> dict[Purged, int]:
+    removed: dict[Purged, int] = {}
+    for state in states:
+        purging = asyncio.create_task(queue.purge(state))
+        while not (await asyncio.wait([purging], timeout=LOOK_EVERY_S))[0]:
+            counts = await queue.counts()
+            left = sum(int(getattr(counts, one)) for one in states)
+            bar.show(max(0, total - left))
+        removed[state] = purging.result()
+    return removed

@@ -1,0 +1,184 @@
+"""`chasqui repeatable apply -f FILE`: makes a queue's repeatables those of a file."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import InvalidArgument, InvalidType, printable
+from ..queue import Queue
+from ..repeatables import Repeatable
+from ..schedule import MissedFiresPolicy, RepeatPattern
+from .confirm import confirm, dry_run_option, yes_option
+from .options import SPAN, CommandContext, common_options, queue_argument
+from .tables import Column
+
+FIELDS = "name, data, every, cron, tz, limit, start, end, attempts, missed, max_catchup"
+MOST = 10_000
+COLUMNS = (
+    Column("action", "action", styles={"new": "green", "changed": "yellow", "removed": "red", "same": "dim"}),
+    Column("key", "key", shrinks=True),
+    Column("job_name", "job_name", shrinks=True),
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A repeatable of the file."""
+
+    key: str
+    name: str
+    data: Any
+    pattern: RepeatPattern
+    limit: int | None
+    start_after_ms: int | None
+    end_before_ms: int | None
+    attempts: int | None
+    missed_fires: MissedFiresPolicy
+
+    def equals(self, found: Repeatable) -> bool:
+        meta = found.meta
+        attempts = None if found.retry is None else found.retry.max_attempts
+        return (meta.job_name, found.data, meta.pattern, meta.limit, meta.start_after_ms, meta.end_before_ms) == (
+            *(self.name, self.data, self.pattern, self.limit, self.start_after_ms, self.end_before_ms),
+        ) and (attempts, meta.missed_fires or MissedFiresPolicy.skip()) == (self.attempts, self.missed_fires)
+
+
+@click.command()
+@queue_argument
+@click.option(
+    "-f", "--file", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True, help="TOML."
+)
+@click.option("--prune", is_flag=True, help="Remove the queue's repeatables that the file does not have.")
+@yes_option
+@dry_run_option
+@common_options
+def apply(context: CommandContext, queue_name: str, path: Path, prune: bool, is_agreed: bool, dry_run: bool) -> None:
+    """Store the repeatables of a TOML file.
+
+    Each table of the file is one repeatable; its name is the key. If one of them is wrong, none is stored.
+
+    \b
+    [nightly-report]
+    name = "report"
+    data = {kind = "full"}
+    cron = "0 3 * * *"
+    tz = "Europe/Berlin"
+    [clean-up]
+    name = "clean"
+    every = "5m"
+    """
+    wanted = read_file(path)
+    queue = context.queue(queue_name)
+    context.run(_apply(context, queue, wanted, prune=prune, is_agreed=is_agreed, dry_run=dry_run))
+
+
+def read_file(path: Path) -> list[Wanted]:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"{path} cannot be read as TOML: {printable(str(error), 300)}") from None
+    return [_read_table(key, fields) for key, fields in tables.items()]
+
+
+def _read_table(key: str, fields: Any) -> Wanted:
+    where = f"repeatable {printable(key)!r} of the file"
+    if not isinstance(fields, dict):
+        raise InvalidArgument(f"{where} is no table: write [{printable(key)}] above its fields, which are {FIELDS}")
+    if unknown := fields.keys() - set(FIELDS.split(", ")):
+        raise InvalidArgument(f"{where} has no field {printable(min(unknown))!r}: the fields are {FIELDS}")
+    if not isinstance(fields.get("name"), str):
+        raise InvalidArgument(f"{where} needs the field name, the name of its jobs")
+    try:
+        return Wanted(
+            key,
+            fields["name"],
+            fields.get("data"),
+            _read_pattern(fields),
+            _number(fields, "limit"),
+            _moment_ms(fields, "start"),
+            _moment_ms(fields, "end"),
+            _number(fields, "attempts"),
+            MissedFiresPolicy(fields.get("missed", "skip"), fields.get("max_catchup")),
+        )
+    except (InvalidArgument, InvalidType, click.BadParameter) as error:
+        raise InvalidArgument(f"{where}: {error.message if isinstance(error, click.UsageError) else error}") from None
+
+
+def _read_pattern(fields: dict[str, Any]) -> RepeatPattern:
+    every, cron = fields.get("every"), fields.get("cron")
+    if (every is None) == (cron is None):
+        raise InvalidArgument("it needs either every or cron")
+    if cron is not None:
+        return RepeatPattern.cron(cron, fields.get("tz"))
+    if fields.get("tz") is not None:
+        raise InvalidArgument("tz is the time zone of cron: an interval has none")
+    if not isinstance(every, str):
+        raise InvalidArgument('every must be a span in quotes, such as "5m"')
+    return RepeatPattern.every(SPAN.convert(every, None, None))
+
+
+def _number(fields: dict[str, Any], name: str) -> int | None:
+    value = fields.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise InvalidArgument(f"{name} must be a whole number from 1 on")
+    return value
+
+
+def _moment_ms(fields: dict[str, Any], name: str) -> int | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, datetime):
+        raise InvalidArgument(f"{name} must be a time without quotes, such as 2026-01-31T12:00:00Z")
+    return round((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+async def _apply(
+    context: CommandContext, queue: Queue, wanted: list[Wanted], *, prune: bool, is_agreed: bool, dry_run: bool
+) -> None:
+    async with queue:
+        plan: list[tuple[str, str, str]] = []
+        for one in wanted:
+            found = await queue.repeatables.get(one.key)
+            plan.append(("new" if found is None else "same" if one.equals(found) else "changed", one.key, one.name))
+        kept = {one.key for one in wanted}
+        surplus = [meta for meta in await queue.repeatables.page(MOST) if prune and meta.key not in kept]
+        plan += [("removed", meta.key, meta.job_name) for meta in surplus]
+        if surplus and not dry_run:
+            named = ", ".join(printable(meta.key, 60) for meta in surplus[:5]) + (", ..." if len(surplus) > 5 else "")
+            question = f"Remove {len(surplus)} repeatables of queue {queue.name} that the file does not have ({named})?"
+            confirm(context, question, is_agreed=is_agreed)
+        if not dry_run:
+            for one in wanted:
+                await _store(queue, one)
+            for meta in surplus:
+                await queue.repeatables.remove(meta.key)
+    records = [{"action": action, "key": key, "job_name": name} for action, key, name in plan]
+    context.output.table(
+        "repeatables", COLUMNS, records, empty="the file has no repeatables", queue=queue.name, dry_run=dry_run
+    )
+    if dry_run:
+        context.output.message("nothing was changed")
+
+
+async def _store(queue: Queue, one: Wanted) -> None:
+    try:
+        await queue.repeatables.upsert(
+            one.name,
+            one.data,
+            repeat=one.pattern,
+            key=one.key,
+            limit=one.limit,
+            start_after_ms=one.start_after_ms,
+            end_before_ms=one.end_before_ms,
+            attempts=one.attempts,
+            missed_fires=one.missed_fires,
+        )
+    except (InvalidArgument, InvalidType) as error:
+        raise click.UsageError(f"repeatable {printable(one.key)!r} of the file: {error}") from None

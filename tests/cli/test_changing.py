@@ -1,0 +1,251 @@
+"""Jobs added from the shell, queues paused, resumed and purged, and thresholds checked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from pychasqui import Job, Queue, Worker
+from pychasqui.cli.exits import ExitCode
+from tests.cli.conftest import Finished
+from tests.cli.terminals import TerminalRun, on_terminal, plain
+
+
+class TestAdding:
+    async def test_a_job_is_added_and_its_id_written(self, queue: Queue, chasqui: Finished, redis_url: str) -> None:
+        ended = chasqui("add", queue.name, "hello", '{"a": [1, null]}', CHASQUI_REDIS_URL=redis_url)
+        found = await queue.get_job(ended.stdout.strip())
+        assert found is not None
+        assert (found.name, found.data) == ("hello", {"a": [1, None]})
+
+    async def test_the_data_comes_from_a_file(
+        self, queue: Queue, chasqui: Finished, redis_url: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / "d.json").write_text('{"b": "é"}')
+        ended = chasqui("add", queue.name, "hello", "@d.json", "--json", CHASQUI_REDIS_URL=redis_url)
+        found = await queue.get_job(json.loads(ended.stdout)["id"])
+        assert found is not None
+        assert found.data == {"b": "é"}
+        missing = chasqui("add", queue.name, "hello", "@none.json", CHASQUI_REDIS_URL=redis_url)
+        assert (missing.returncode, "none.json" in missing.stderr) == (ExitCode.USAGE, True)
+
+    async def test_a_job_is_delayed_and_one_of_its_id(self, queue: Queue, chasqui: Finished, redis_url: str) -> None:
+        at = ("add", queue.name, "later", "--at", "2026-12-01T00:00:00+01:00", "--id", "a1", "--json")
+        answers = [json.loads(chasqui(*at, CHASQUI_REDIS_URL=redis_url).stdout) for _ in range(2)]
+        assert [answer["is_new"] for answer in answers] == [True, False]
+        chasqui("add", queue.name, "later", "--delay", "2h", CHASQUI_REDIS_URL=redis_url)
+        assert (await queue.counts()).delayed == 2
+        assert (await queue.status("a1")).due_ms == 1_796_079_600_000
+
+    @pytest.mark.parametrize(
+        ("arguments", "why"),
+        (
+            (["{x"], "the data is not JSON"),
+            (["NaN"], "JSON has no NaN"),
+            (["[" * 100_000], "nested too deeply"),
+            (["--delay", "5m", "--at", "2030-01-01"], "contradict each other"),
+            (["--at", "tomorrow"], "is not a time"),
+            (["-", "--id", "x"], "for one job"),
+            (["--id", ""], "job_id"),
+        ),
+    )
+    def test_wrong_arguments_are_wrong_usage(
+        self, chasqui: Finished, redis_url: str, arguments: list[str], why: str
+    ) -> None:
+        ended = chasqui("add", "q", "name", *arguments, CHASQUI_REDIS_URL=redis_url)
+        assert ended.returncode == ExitCode.USAGE
+        assert why in ended.stderr
+
+    async def test_each_line_of_standard_input_becomes_a_job(
+        self, queue: Queue, chasqui: Finished, redis_url: str
+    ) -> None:
+        lines = "".join(f'{{"i": {number}}}\n\n' for number in range(2500))
+        dry = chasqui("add", queue.name, "n", "-", "--dry-run", stdin=lines, CHASQUI_REDIS_URL=redis_url)
+        assert (dry.stdout, (await queue.counts()).waiting) == ("would add 2500 jobs\n", 0)
+        ended = chasqui("add", queue.name, "n", "-", stdin=lines, CHASQUI_REDIS_URL=redis_url)
+        assert (ended.stdout, ended.stderr) == ("added 2500 jobs\n", "")
+        page = await queue.jobs("waiting", limit=1000)
+        assert [job.data["i"] for job in page.jobs] == list(range(1000))
+
+    async def test_a_wrong_line_is_named_with_what_was_added_before(
+        self, queue: Queue, chasqui: Finished, redis_url: str
+    ) -> None:
+        ended = chasqui("add", queue.name, "n", "-", stdin="1\n" * 1000 + "{\n", CHASQUI_REDIS_URL=redis_url)
+        assert ended.returncode == ExitCode.FAILED
+        assert "line 1001 of standard input is not JSON" in ended.stderr
+        assert "the first 1,000 jobs are in the queue" in ended.stderr
+        assert (await queue.counts()).waiting == 1000
+
+    async def test_a_bar_moves_on_a_terminal(self, queue: Queue, redis_url: str, tmp_path: Path) -> None:
+        lines = tmp_path / "lines"
+        lines.write_text("1\n" * 100_000)
+        arguments = ("add", queue.name, "n", "-")
+        with (
+            lines.open() as source,
+            TerminalRun(*arguments, folder=tmp_path, stdin=source.fileno(), CHASQUI_REDIS_URL=redis_url) as run,
+        ):
+            code, text = run.finish()
+        bars = [line for line in plain(text).replace("\r", "\n").splitlines() if line.startswith("adding")]
+        assert code == 0
+        assert len(set(bars)) >= 3
+        assert all(" of 100,000" in bar and len(bar) < 80 for bar in bars)
+        assert "added 100000 jobs" in text
+
+    async def test_ctrl_c_ends_an_add_that_waits_for_lines(self, redis_url: str, tmp_path: Path) -> None:
+        with TerminalRun("add", "q", "n", "-", folder=tmp_path, CHASQUI_REDIS_URL=redis_url) as run:
+            run.read_until("adding 0")
+            run.interrupt()
+            code, text = run.finish()
+        assert code == ExitCode.INTERRUPTED
+        assert "Traceback" not in text
+
+    async def test_a_result_is_awaited_and_written(self, queue: Queue, chasqui: Finished, redis_url: str) -> None:
+        async def handle(job: Job) -> int:
+            if job.data is None:
+                raise ValueError("no data")
+            return int(job.data) * 2
+
+        async with Worker(queue.name, handle, redis_url=redis_url, store_results=True, max_attempts=1) as worker:
+            running = asyncio.create_task(worker.run())
+            arguments = ("add", queue.name, "double", "21", "--wait")
+            ended = await asyncio.to_thread(chasqui, *arguments, CHASQUI_REDIS_URL=redis_url)
+            failed = await asyncio.to_thread(chasqui, "add", queue.name, "n", "--wait", CHASQUI_REDIS_URL=redis_url)
+            await worker.close()
+            await running
+        assert (ended.stdout, ended.returncode) == ("42\n", 0)
+        assert failed.returncode == ExitCode.FAILED
+        assert f"chasqui dlq show {queue.name}" in failed.stderr
+
+    def test_a_wait_ends_with_its_timeout(self, chasqui: Finished, redis_url: str) -> None:
+        ended = chasqui("add", "q", "n", "--wait", "--timeout", "200ms", CHASQUI_REDIS_URL=redis_url)
+        assert ended.returncode == ExitCode.FAILED
+        assert "no worker lives" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    (
+        ["add", "a}b", "n"],
+        ["pause", "a}b"],
+        ["purge", "a}b", "--state", "dead"],
+        ["check", "a}b", "--max-dlq", "0"],
+        ["dlq", "list", "a}b"],
+        ["repeatable", "list", "a}b"],
+    ),
+)
+def test_a_wrong_name_of_a_queue_is_wrong_usage(chasqui: Finished, redis_url: str, arguments: list[str]) -> None:
+    ended = chasqui(*arguments, CHASQUI_REDIS_URL=redis_url)
+    assert ended.returncode == ExitCode.USAGE
+    assert "must not hold a }" in ended.stderr
+
+
+class TestQueueState:
+    async def test_a_queue_is_paused_and_resumed(self, queue: Queue, chasqui: Finished, redis_url: str) -> None:
+        def act(action: str) -> str:
+            return chasqui(action, queue.name, CHASQUI_REDIS_URL=redis_url).stdout
+
+        assert [act("pause"), act("pause")] == [
+            f"queue {queue.name} is paused\n",
+            f"queue {queue.name} is paused already\n",
+        ]
+        assert await queue.is_paused()
+        assert act("resume") == f"queue {queue.name} is not paused\n"
+        assert not await queue.is_paused()
+
+    async def test_a_purge_asks_for_the_name_of_the_queue(self, queue: Queue, tmp_path: Path, redis_url: str) -> None:
+        await queue.add_bulk([{"name": "n"}] * 3)
+        await queue.add("n", delay_ms=60_000)
+        for answer, code, left in (("yes", ExitCode.ABORTED, 3), (queue.name, ExitCode.OK, 0)):
+            arguments = ("purge", queue.name, "--state", "waiting")
+            with TerminalRun(*arguments, folder=tmp_path, CHASQUI_REDIS_URL=redis_url) as run:
+                shown = run.read_until(f"Type {queue.name} to go on:")
+                assert "will lose 3 waiting jobs for good" in shown
+                run.answer(answer)
+                assert run.finish()[0] == code
+            assert (await queue.counts())[:3] == (left, 0, 1)
+
+    async def test_a_purge_in_a_pipe_needs_yes(self, queue: Queue, chasqui: Finished, redis_url: str) -> None:
+        await queue.add("n", delay_ms=60_000)
+        arguments = ("purge", queue.name, "--state", "delayed", "--state", "dead")
+        refused = chasqui(*arguments, CHASQUI_REDIS_URL=redis_url)
+        assert (refused.returncode, "--yes" in refused.stderr) == (ExitCode.USAGE, True)
+        dry = chasqui(*arguments, "--dry-run", CHASQUI_REDIS_URL=redis_url)
+        assert dry.stdout == "would remove 1 delayed and 0 dead jobs\n"
+        assert (await queue.counts()).delayed == 1
+        ended = chasqui(*arguments, "--yes", "--json", CHASQUI_REDIS_URL=redis_url)
+        assert json.loads(ended.stdout)["removed"] == {"delayed": 1, "dead": 0}
+        assert (await queue.counts()).delayed == 0
+
+    def test_a_purge_needs_a_state(self, chasqui: Finished, redis_url: str) -> None:
+        ended = chasqui("purge", "q", "--yes", CHASQUI_REDIS_URL=redis_url)
+        assert ended.returncode == ExitCode.USAGE
+        assert "waiting" in ended.stderr
+
+
+class TestCheck:
+    async def test_thresholds_that_hold_are_ok(self, queue: Queue, chasqui: Finished, redis_url: str) -> None:
+        await queue.add("n")
+        thresholds = ("--max-waiting", "1", "--max-lag", "1h", "--max-dlq", "0", "--min-workers", "0")
+        ended = chasqui("check", queue.name, *thresholds, CHASQUI_REDIS_URL=redis_url)
+        assert ended.returncode == 0
+        assert [line.split("\t")[4] for line in ended.stdout.splitlines()[1:]] == ["ok"] * 4
+        nagios = chasqui("check", queue.name, *thresholds, "--nagios", CHASQUI_REDIS_URL=redis_url)
+        assert nagios.returncode == 0
+        assert nagios.stdout.startswith("CHASQUI OK - 4 checks passed | ")
+        assert f"'{queue.name} waiting'=1;;1" in nagios.stdout
+
+    @pytest.mark.parametrize(
+        ("threshold", "check"),
+        (
+            (["--max-waiting", "2"], "waiting"),
+            (["--max-depth", "2"], "waiting"),
+            (["--max-lag", "0"], "lag"),
+            (["--min-workers", "1"], "workers"),
+        ),
+    )
+    async def test_a_breached_threshold_has_its_exit_code(
+        self, queue: Queue, chasqui: Finished, redis_url: str, threshold: list[str], check: str
+    ) -> None:
+        await queue.add_bulk([{"name": "n"}] * 3)
+        ended = chasqui("check", queue.name, *threshold, "--json", CHASQUI_REDIS_URL=redis_url)
+        answer = json.loads(ended.stdout)
+        assert (ended.returncode, answer["is_breached"]) == (ExitCode.BREACHED, True)
+        assert [one["check"] for one in answer["checks"]] == [check]
+        nagios = chasqui("check", queue.name, *threshold, "--nagios", CHASQUI_REDIS_URL=redis_url)
+        assert nagios.returncode == 2
+        assert nagios.stdout.startswith(f"CHASQUI CRITICAL - {queue.name}: {check} ")
+
+    def test_a_name_cannot_change_the_line_for_nagios(self, chasqui: Finished, redis_url: str) -> None:
+        arguments = ("check", "a'b|c=1", "--min-workers", "1", "--nagios")
+        line = chasqui(*arguments, CHASQUI_REDIS_URL=redis_url).stdout
+        assert line == "CHASQUI CRITICAL - a'b/c=1: workers 0 (at least 1) | 'a_b_c_1 workers'=0;;1:\n"
+
+    async def test_a_paused_queue_is_a_warning_for_nagios(
+        self, queue: Queue, chasqui: Finished, redis_url: str
+    ) -> None:
+        await queue.pause()
+        ended = chasqui("check", queue.name, "--max-dlq", "1k", "--nagios", CHASQUI_REDIS_URL=redis_url)
+        assert ended.returncode == 1
+        assert ended.stdout.startswith(f"CHASQUI WARNING - {queue.name}: paused | ")
+
+    def test_a_server_that_is_away_is_unknown_to_nagios(self, chasqui: Finished) -> None:
+        arguments = ("check", "q", "--max-dlq", "0", "--redis-url", "redis://name:secret@127.0.0.1:1")
+        ended = chasqui(*arguments, "--nagios")
+        assert ended.returncode == 3
+        assert ended.stdout.startswith("CHASQUI UNKNOWN - cannot reach ")
+        assert "secret" not in ended.stdout
+        assert chasqui(*arguments).returncode == ExitCode.REDIS
+
+    async def test_a_table_on_a_terminal_fits_80_columns(self, queue: Queue, tmp_path: Path, redis_url: str) -> None:
+        arguments = ("check", queue.name, "x" * 70, "--max-waiting", "2M", "--max-lag", "90s")
+        code, text = on_terminal(*arguments, folder=tmp_path, CHASQUI_REDIS_URL=redis_url)
+        assert code == 0
+        assert "at most 2,000,000" in text
+        assert max(map(len, plain(text).splitlines())) <= 80
+
+    @pytest.mark.parametrize("arguments", ([], ["--max-dlq", "1e3"], ["--max-dlq", "-1"]))
+    def test_a_check_needs_thresholds(self, chasqui: Finished, redis_url: str, arguments: list[str]) -> None:
+        assert chasqui("check", "q", *arguments, CHASQUI_REDIS_URL=redis_url).returncode == ExitCode.USAGE
