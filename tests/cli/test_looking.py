@@ -20,6 +20,7 @@ from pychasqui import Job, Queue, Queues, Worker
 from tests.cli.conftest import Chasqui, Finished
 from tests.cli.terminals import TerminalRun, on_terminal, plain
 from tests.support.gate import Gate
+from tests.support.server import RedisServer
 from tests.support.waiting import eventually
 
 EVIL = "x\x1b[2J\ny"
@@ -149,6 +150,19 @@ class TestPs:
         ]
         assert "20,000" in lines[1]
         assert "…" in lines[1]
+
+    async def test_a_user_without_scan_names_the_queues(
+        self, chasqui: Finished, url: str, emails: Queue, server: RedisServer
+    ) -> None:
+        await emails.add("mail")
+        server.execute("ACL", "SETUSER", "reader", "on", ">secret", "~{chasqui:*", "+@all", "-scan")
+        address = f"redis://reader:secret@127.0.0.1:{server.port}"
+        ended = await run(chasqui, address, "ps")
+        assert (ended.returncode, ended.stdout) == (4, "")
+        assert ended.stderr == "Error: this user may not look for queues by SCAN: name the queues\n"
+        (queue,) = (await answer(chasqui, address, "ps", "emails"))["queues"]
+        assert queue["waiting"] == 1
+        server.execute("ACL", "DELUSER", "reader")
 
     async def test_a_server_without_queues_is_said_to_have_none(self, chasqui: Finished, url: str) -> None:
         ended = await run(chasqui, url, "ps")

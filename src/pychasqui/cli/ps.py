@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import ReplyError
+from .exits import CommandFailure, ExitCode
 from .options import CommandContext, common_options, queues_argument
 from .tables import Column
 from .values import Kind
@@ -57,7 +59,12 @@ async def names_or_all(context: CommandContext, queues: Queues, names: Sequence[
     """The given names, each once; without any those of all queues that are found."""
     if names:
         return list(dict.fromkeys(names))
-    found = await queues.find_names()
+    try:
+        found = await queues.find_names()
+    except ReplyError as error:
+        if error.code != "NOPERM":
+            raise
+        raise CommandFailure("this user may not look for queues by SCAN: name the queues", ExitCode.REDIS) from None
     if not found.is_complete:
         context.output.message(f"Warning: {ONE_BY_ONE}")
     return found.names
