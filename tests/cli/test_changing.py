@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+import redis.asyncio
 
 from pychasqui import Job, Queue, Worker
 from pychasqui.cli.exits import ExitCode
@@ -230,6 +231,22 @@ class TestCheck:
         ended = chasqui("check", queue.name, "--max-dlq", "1k", "--nagios", CHASQUI_REDIS_URL=redis_url)
         assert ended.returncode == 1
         assert ended.stdout.startswith(f"CHASQUI WARNING - {queue.name}: paused | ")
+
+    async def test_official_workers_are_counted(
+        self, queue: Queue, witness: redis.asyncio.Redis, chasqui: Finished, redis_url: str
+    ) -> None:
+        stream = f"{{chasqui:{queue.name}}}:stream"
+        await witness.xgroup_create(stream, "default", "0", mkstream=True)
+        await witness.xreadgroup("default", "official", {stream: ">"})
+        assert chasqui("check", queue.name, "--min-workers", "1", CHASQUI_REDIS_URL=redis_url).returncode == 0
+
+    async def test_a_queue_that_cannot_be_read_is_unknown_to_nagios(
+        self, queue: Queue, witness: redis.asyncio.Redis, chasqui: Finished, redis_url: str
+    ) -> None:
+        await witness.set(f"{{chasqui:{queue.name}}}:stream", "x")
+        arguments = ("check", queue.name, "--max-dlq", "1")
+        assert chasqui(*arguments, "--nagios", CHASQUI_REDIS_URL=redis_url).returncode == 3
+        assert chasqui(*arguments, CHASQUI_REDIS_URL=redis_url).returncode == ExitCode.FAILED
 
     def test_a_server_that_is_away_is_unknown_to_nagios(self, chasqui: Finished) -> None:
         arguments = ("check", "q", "--max-dlq", "0", "--redis-url", "redis://name:secret@127.0.0.1:1")

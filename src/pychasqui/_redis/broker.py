@@ -192,6 +192,15 @@ class Broker(PendingCalls, DelayedCalls):
             return Risks()
         return read_risks(f"{info_text(memory)}\n{info_text(persistence)}")
 
+    def capabilities(self) -> dict[str, bool]:
+        """Which of the newer commands the connected server has, by name; empty while there is no connection."""
+        socket = self._connection.live_socket()
+        dialect = None if socket is None else socket.dialect
+        if dialect is None:
+            return {}
+        has_resp3 = dialect.protocol >= 3
+        return {"XACKDEL": dialect.xackdel, "MSETEX": dialect.msetex, "XADD IDMP": dialect.idmp, "RESP3": has_resp3}
+
     def known_vulnerability(self) -> str:
         """A sentence about a vulnerability of the connected server's version; "" if none is known."""
         socket = self._connection.live_socket()

@@ -104,6 +104,25 @@ def read_consumers(reply: Any) -> dict[bytes, int]:
     return {as_bytes(fields[b"name"]): as_int(fields[b"idle"]) for fields in map(_fields, as_list(reply))}
 
 
+class ConsumerState(NamedTuple):
+    """A consumer of a group."""
+
+    name: str
+    pending: int  # entries that it holds
+    idle_ms: int  # since it was last seen
+
+
+@reads_reply
+def read_consumer_states(reply: Any) -> list[ConsumerState]:
+    """From XINFO CONSUMERS."""
+    return [
+        ConsumerState(
+            as_bytes(fields[b"name"]).decode("utf-8", "replace"), as_int(fields[b"pending"]), as_int(fields[b"idle"])
+        )
+        for fields in map(_fields, as_list(reply))
+    ]
+
+
 @reads_reply
 def read_pending_count(reply: Any) -> int:
     """How many entries are pending, from XPENDING's summary."""

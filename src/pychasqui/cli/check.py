@@ -12,7 +12,8 @@ import click
 
 from ..errors import ChasquiError, printable
 from ..queue import Queue
-from .exits import ExitCode
+from ..queues import QueueOverview
+from .exits import CommandFailure, ExitCode
 from .options import SPAN, CommandContext, common_options
 from .tables import Column
 from .values import Kind, for_pipe, now_ms, readable_span
@@ -102,7 +103,7 @@ def check(context: CommandContext, queue_names: tuple[str, ...], nagios: bool, *
     queues = [context.queue(name) for name in dict.fromkeys(queue_names)]
     if nagios:
         return _answer_nagios(context, queues, given)
-    measured, _ = context.run(measure_all(queues, given))
+    measured, _ = context.run(measure_all(context, queues, given))
     records = [one.record() for one in measured]
     is_breached = any(one.is_breached for one in measured)
     if context.output.is_json:
@@ -115,30 +116,35 @@ def check(context: CommandContext, queue_names: tuple[str, ...], nagios: bool, *
     return ExitCode.BREACHED if is_breached else ExitCode.OK
 
 
-async def measure_all(queues: Sequence[Queue], thresholds: dict[str, int]) -> tuple[list[Measured], list[str]]:
+async def measure_all(
+    context: CommandContext, queues: Sequence[Queue], thresholds: dict[str, int]
+) -> tuple[list[Measured], list[str]]:
     """Returns what was measured, and the names of the queues that are paused."""
     async with AsyncExitStack() as stack:
         for queue in queues:
             await stack.enter_async_context(queue)
-        answers = await asyncio.gather(*(_measure(queue, thresholds) for queue in queues))
-        pauses = await asyncio.gather(*(queue.is_paused() for queue in queues))
-    paused = [queue.name for queue, is_paused in zip(queues, pauses, strict=True) if is_paused]
+        server = await stack.enter_async_context(context.queues())
+        overviews = await server.overview([queue.name for queue in queues])
+        for overview in overviews:
+            if overview.error is not None:
+                raise CommandFailure(f"queue {overview.name} cannot be read: {printable(overview.error, 500)}")
+        pairs = zip(queues, overviews, strict=True)
+        answers = await asyncio.gather(*(_measure(queue, overview, thresholds) for queue, overview in pairs))
+    paused = [overview.name for overview in overviews if overview.is_paused]
     return [one for answer in answers for one in answer], paused
 
 
-async def _measure(queue: Queue, thresholds: dict[str, int]) -> list[Measured]:
-    counts = await queue.counts()
+async def _measure(queue: Queue, overview: QueueOverview, thresholds: dict[str, int]) -> list[Measured]:
     found = []
     if (limit := thresholds.get("max_waiting")) is not None:
-        found.append(Measured(queue.name, "waiting", counts.waiting, limit, counts.waiting > limit))
+        found.append(Measured(queue.name, "waiting", overview.waiting, limit, overview.waiting > limit))
     if (limit := thresholds.get("max_lag")) is not None:
         lag_ms = await _lag_ms(queue)
         found.append(Measured(queue.name, "lag", lag_ms, limit, lag_ms > limit))
     if (limit := thresholds.get("max_dlq")) is not None:
-        found.append(Measured(queue.name, "dead", counts.dead, limit, counts.dead > limit))
+        found.append(Measured(queue.name, "dead", overview.dead, limit, overview.dead > limit))
     if (limit := thresholds.get("min_workers")) is not None:
-        workers = len(await queue.workers())
-        found.append(Measured(queue.name, "workers", workers, limit, workers < limit))
+        found.append(Measured(queue.name, "workers", overview.workers, limit, overview.workers < limit))
     return found
 
 
@@ -152,9 +158,10 @@ async def _lag_ms(queue: Queue) -> int:
 
 def _answer_nagios(context: CommandContext, queues: Sequence[Queue], thresholds: dict[str, int]) -> int:
     try:
-        measured, paused = context.run(measure_all(queues, thresholds))
-    except ChasquiError as error:
-        return _say(context, NAGIOS_UNKNOWN, printable(str(error), 500), [])
+        measured, paused = context.run(measure_all(context, queues, thresholds))
+    except (ChasquiError, CommandFailure) as error:
+        text = error.message if isinstance(error, CommandFailure) else str(error)
+        return _say(context, NAGIOS_UNKNOWN, printable(text, 500), [])
     breaches = [one for one in measured if one.is_breached]
     parts = [f"{one.queue}: {one.check} {one.shown} ({one.shown_limit})" for one in breaches]
     parts += [f"{name}: paused" for name in paused]

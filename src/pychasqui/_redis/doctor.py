@@ -1,0 +1,123 @@
+"""The conversation with Redis about the server itself and the health of a queue's keys. It changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .._core.defaults import GROUP
+from .._wire.lenient import read_text
+from ..errors import ReplyError
+from .broker import Broker
+from .command_replies import ConsumerState, info_text, read_consumer_states, read_groups
+from .error_actions import ErrorAction, action_for
+from .keys import Keys
+from .replies import read_count, reads_replies
+
+INFO_SECTIONS = ("server", "memory", "persistence", "stats", "replication", "clients")
+KEY_TYPES = {
+    "stream": "stream",
+    "delayed": "zset",
+    "dead": "stream",
+    "repeat": "zset",
+    "workers": "zset",
+    "events": "stream",
+}
+
+
+class ClockReading(NamedTuple):
+    """How far the server's clock is ahead of ours in ms, and how exactly that is known."""
+
+    ahead_ms: float
+    within_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHealth:
+    """What there is of a queue."""
+
+    wrong_types: dict[str, tuple[str, str]]  # keys of another type: the one they have, and the one they should have
+    groups: list[str]
+    entries: int
+    dead: int
+    dead_dropped: int
+    is_paused: bool
+    consumers: list[ConsumerState]  # of the usual group
+    leased: set[str]  # names of workers with a lease that is not over
+    left: set[str]  # names of workers whose lease is over
+
+
+@reads_replies
+class DoctorBroker:
+    """The questions that `chasqui doctor` asks."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def info(self) -> dict[str, str] | None:
+        """The fields of INFO; None if this user may not ask."""
+        try:
+            replies = [await self._broker.call("INFO", section) for section in INFO_SECTIONS]
+        except ReplyError:
+            return None
+        lines = "\n".join(map(info_text, replies)).splitlines()
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines) if value}
+
+    def server(self) -> str:
+        return self._broker.server
+
+    def known_vulnerability(self) -> str:
+        return self._broker.known_vulnerability()
+
+    def capabilities(self) -> dict[str, bool]:
+        return self._broker.capabilities()
+
+    async def clock(self) -> ClockReading:
+        """Compares the clocks: the server's lies somewhere between our two readings."""
+        best = ClockReading(0.0, float("inf"))
+        for _ in range(5):
+            before = time.time() * 1000
+            server_ms = await self._broker.now_ms()
+            after = time.time() * 1000
+            reading = ClockReading(server_ms + 0.5 - (before + after) / 2, (after - before) / 2 + 0.5)
+            best = min(best, reading, key=lambda one: one.within_ms)
+        return best
+
+    async def queue_health(self, queue: str) -> QueueHealth:
+        keys = Keys(queue)
+        broker = self._broker.about(keys)
+        wanted = {getattr(keys, attribute): kind for attribute, kind in KEY_TYPES.items()}
+        found = await asyncio.gather(*(broker.call("TYPE", key) for key in wanted))
+        types = {key: read_text(kind) or "" for key, kind in zip(wanted, found, strict=True)}
+        wrong = {key: (kind, wanted[key]) for key, kind in types.items() if kind not in ("none", wanted[key])}
+        has_stream, has_leases = types[keys.stream] == "stream", types[keys.workers] == "zset"
+        leases = await broker.leases(GROUP) if has_leases else {}
+        now_ms = await broker.now_ms()
+        groups = read_groups(await broker.call("XINFO", "GROUPS", keys.stream)) if has_stream else {}
+        consumers = await self._consumers(broker, keys) if GROUP.encode() in groups else []
+        has_dead = types[keys.dead] == "stream"
+        dropped = await broker.call("GET", keys.dead_dropped) if has_dead else None
+        return QueueHealth(
+            wrong_types=wrong,
+            groups=[read_text(name) or "" for name in groups],
+            entries=read_count(await broker.call("XLEN", keys.stream)) if has_stream else 0,
+            dead=read_count(await broker.call("XLEN", keys.dead)) if has_dead else 0,
+            dead_dropped=int(dropped) if dropped and dropped.isdigit() else 0,
+            is_paused=await broker.is_paused(),
+            consumers=consumers,
+            leased={read_text(name) or "" for name, end in leases.items() if end >= now_ms},
+            left={read_text(name) or "" for name, end in leases.items() if end < now_ms},
+        )
+
+    async def _consumers(self, broker: Broker, keys: Keys) -> list[ConsumerState]:
+        try:
+            return read_consumer_states(await broker.call("XINFO", "CONSUMERS", keys.stream, GROUP))
+        except ReplyError as error:
+            if action_for(error) is ErrorAction.NO_GROUP:
+                return []
+            raise
+
+    async def close(self) -> None:
+        await self._broker.close()

@@ -1,0 +1,89 @@
+"""`chasqui doctor`: examines a server and its queues, and says what to do."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import ReplyError, printable
+from .exits import ExitCode
+from .options import TIMEOUT_S, CommandContext, common_options, queues_argument
+from .ps import names_or_all
+from .tables import Column
+
+if TYPE_CHECKING:
+    from ..doctor import Finding
+
+INDENT = 11  # of the text of a finding
+
+WORDS = {
+    "ok": ("ok", "green"),
+    "note": ("note", "cyan"),
+    "warning": ("warning", "yellow"),
+    "problem": ("PROBLEM", "red"),
+}
+COLUMNS = (
+    Column("level", "level"),
+    Column("subject", "subject"),
+    Column("check", "check"),
+    Column("text", "finding"),
+    Column("remedy", "what to do"),
+)
+
+
+@click.command()
+@queues_argument
+@common_options
+def doctor(context: CommandContext, queue_names: tuple[str, ...]) -> int:
+    """Examine the server and its queues, and say what to do.
+
+    Looks at the server's version, persistence, eviction policy, memory and clock, and at the keys, the consumer group
+    and the consumers of each queue. It changes nothing. Without QUEUE it looks at all queues. The exit code is 1 if
+    there is a problem; warnings leave it 0.
+    """
+    return context.run(_examine(context, queue_names))
+
+
+async def _examine(context: CommandContext, names: tuple[str, ...]) -> int:
+    from ..doctor import Doctor, Finding
+
+    async with context.queues() as queues, Doctor(context.redis_url, timeout_s=TIMEOUT_S) as examiner:
+        found = await examiner.examine_server()
+        for name in await names_or_all(context, queues, names):
+            try:
+                found += await examiner.examine_queue(name)
+            except ReplyError as error:
+                remedy = "allow this user the queue's keys, or look at the server's log"
+                found.append(Finding(f"queue {name}", "keys", "problem", f"it cannot be read: {error}", remedy))
+        address = queues.redis_address
+    has_problem = any(finding.level == "problem" for finding in found)
+    if context.output.is_terminal:
+        _show(context, address, found)
+    else:
+        records = [asdict(finding) for finding in found]
+        context.output.table("findings", COLUMNS, records, redis=address, has_problem=has_problem)
+    return ExitCode.FAILED if has_problem else ExitCode.OK
+
+
+def _show(context: CommandContext, address: str, found: list[Finding]) -> None:
+    """Writes the findings under their subjects, each with what to do about it on a line of its own."""
+    for subject in dict.fromkeys(finding.subject for finding in found):
+        context.output.text(f"server {address}" if subject == "server" else printable(subject))
+        for finding in (one for one in found if one.subject == subject):
+            word, colour = WORDS[finding.level]
+            shown = click.style(f"{word:<8}", fg=colour) if context.output.has_color else f"{word:<8}"
+            room = max(20, context.output.width - INDENT)
+            first, *rest = _wrap(f"{finding.check}: {finding.text}", room)
+            context.output.text(f"  {shown} {first}")
+            for line in [*rest, *(_wrap(f"-> {finding.remedy}", room) if finding.remedy else ())]:
+                context.output.text(f"{' ' * INDENT}{line}")
+    counts = Counter(finding.level for finding in found)
+    context.output.message(f"{counts['problem']} problems, {counts['warning']} warnings")
+
+
+def _wrap(text: str, room: int) -> list[str]:
+    return textwrap.wrap(printable(text, 2000), room, break_on_hyphens=False)

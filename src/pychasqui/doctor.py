@@ -1,0 +1,228 @@
+"""Doctor: examines a server and its queues, and says of each finding what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Self
+
+from ._core.checks import check_queue_name
+from ._core.defaults import GROUP
+from ._core.printable import printable
+from ._redis.connector import Connector
+from ._redis.doctor import ClockReading, DoctorBroker, QueueHealth
+from ._redis.keys import Keys
+from ._redis.server_checks import read_risks
+from .settings import find_setting
+
+__all__ = ["Doctor", "Finding"]
+
+Level = Literal["ok", "note", "warning", "problem"]
+SKEW_MS = 1000  # a job's age and the end of a job's result are then visibly wrong
+LARGE_SHARE, FULL_SHARE = 0.75, 0.9  # of the memory
+SEEN_LATELY_MS = 15_000
+GONE_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fact, how grave it is, and what to do about it; `remedy` is empty if there is nothing to do."""
+
+    subject: str  # "server", or the name of a queue with "queue " before it
+    check: str
+    level: Level
+    text: str
+    remedy: str = ""
+
+
+class Doctor:
+    """`async with Doctor(redis_url) as doctor:` examines a server and its queues. It changes nothing.
+
+    redis_url   as of Queue
+    timeout_s   a call answers or raises within this time
+    """
+
+    def __init__(self, redis_url: str | None = None, *, timeout_s: float = 10.0) -> None:
+        self._connector = Connector(
+            find_setting("redis_url", redis_url).value,
+            tls=False,
+            client_name="chasqui-doctor",
+            credential_provider=None,
+        )
+        self._broker = DoctorBroker(self._connector.broker(Keys(""), timeout_s=timeout_s))
+
+    async def examine_server(self) -> list[Finding]:
+        """Looks at the server's version, persistence, eviction policy, memory, connections and clock."""
+        clock = await self._broker.clock()  # the first call, which makes the connection
+        found = list(_judge_version(self._broker))
+        info = await self._broker.info()
+        if info is None:
+            text = "this user may not call INFO, so persistence, eviction and memory are unknown"
+            found.append(Finding("server", "settings", "warning", text, "allow the user INFO: ACL SETUSER name +info"))
+        else:
+            found += [*_judge_role(info), *_judge_persistence(info), *judge_memory(info), *_judge_clients(info)]
+        return [*found, judge_clock(clock)]
+
+    async def examine_queue(self, name: str) -> list[Finding]:
+        """Looks at the types of a queue's keys, its consumer group, its consumers, and whether it is paused."""
+        return list(judge_queue(f"queue {name}", await self._broker.queue_health(check_queue_name(name))))
+
+    async def close(self) -> None:
+        """Closes the connection. Safe twice."""
+        await self._broker.close()
+        self._connector.leave()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _judge_version(broker: DoctorBroker) -> Iterator[Finding]:
+    capabilities = broker.capabilities()
+    lacks = [name for name, is_there in capabilities.items() if not is_there]
+    if lacks:
+        text = f"{broker.server()}, without {', '.join(lacks)}"
+        remedy = "nothing is lost by that; Redis 8.6 or newer has them all and is faster"
+        yield Finding("server", "version", "note", text, remedy)
+    else:
+        yield Finding("server", "version", "ok", f"{broker.server()}, with {', '.join(capabilities)}")
+    if vulnerability := broker.known_vulnerability():
+        text, _, remedy = vulnerability.partition(": ")
+        yield Finding("server", "vulnerability", "warning", text, remedy)
+
+
+def _judge_role(info: dict[str, str]) -> Iterator[Finding]:
+    if info.get("role", "master") != "master":
+        master = printable(f"{info.get('master_host', '?')}:{info.get('master_port', '?')}")
+        text = "the server is a replica, which takes no jobs"
+        yield Finding("server", "role", "problem", text, f"use the address of its master, {master}")
+
+
+def _judge_persistence(info: dict[str, str]) -> Iterator[Finding]:
+    risks = read_risks("\n".join(f"{name}:{value}" for name, value in info.items()))
+    failed = [name for name in ("rdb_last_bgsave_status", "aof_last_write_status") if info.get(name, "ok") != "ok"]
+    if failed:
+        text = f"the server cannot write to its disk ({', '.join(failed)} is not ok)"
+        yield Finding(
+            "server", "persistence", "problem", text, "look at the server's log, and at the space on its disk"
+        )
+    elif risks.persistence:
+        remedy = "CONFIG SET appendonly yes, and appendfsync everysec or always; then CONFIG REWRITE"
+        yield Finding("server", "persistence", "warning", risks.persistence, remedy)
+    else:
+        yield Finding("server", "persistence", "ok", "appendonly is yes")
+    if risks.eviction:
+        remedy = "CONFIG SET maxmemory-policy noeviction; then CONFIG REWRITE"
+        yield Finding("server", "eviction", "problem", risks.eviction.partition(";")[0], remedy)
+    else:
+        yield Finding("server", "eviction", "ok", "maxmemory-policy is noeviction")
+    if _number(info, "evicted_keys"):
+        text = f"the server has evicted {_number(info, 'evicted_keys'):,} keys since its start"
+        yield Finding("server", "evicted", "warning", text, "jobs may be among them: set noeviction and more memory")
+
+
+def judge_memory(info: dict[str, str]) -> Iterator[Finding]:
+    used, bound = _number(info, "used_memory"), _number(info, "maxmemory")
+    of = bound or _number(info, "total_system_memory")
+    share = used / of if of else 0.0
+    text = f"{_size(used)} of {_size(of)} are used" + ("" if bound else ", which is all that the machine has")
+    if share >= LARGE_SHARE:
+        remedy = "give it more memory, or remove what is not needed: chasqui ps, chasqui dlq remove, chasqui purge"
+        yield Finding("server", "memory", "problem" if share >= FULL_SHARE else "warning", text, remedy)
+    else:
+        yield Finding("server", "memory", "ok", text)
+
+
+def _judge_clients(info: dict[str, str]) -> Iterator[Finding]:
+    clients, most = _number(info, "connected_clients"), _number(info, "maxclients")
+    text = f"{clients:,} of {most:,} connections are open"
+    if most and clients >= LARGE_SHARE * most:
+        yield Finding("server", "connections", "warning", text, "raise maxclients, or run fewer processes")
+    else:
+        yield Finding("server", "connections", "ok", text)
+
+
+def judge_clock(clock: ClockReading) -> Finding:
+    direction = "ahead of" if clock.ahead_ms > 0 else "behind"
+    ahead_ms, within_ms = abs(clock.ahead_ms), max(1.0, clock.within_ms)
+    if ahead_ms - within_ms > SKEW_MS:
+        text = f"the server's clock is {ahead_ms / 1000:.1f} s {direction} that of this machine"
+        remedy = "run NTP on both; jobs are due by the server's clock, and are dated by the clock of who adds them"
+        return Finding("server", "clock", "warning", text, remedy)
+    return Finding(
+        "server", "clock", "ok", f"the server's clock differs by {ahead_ms:.0f} ms, give or take {within_ms:.0f}"
+    )
+
+
+def judge_queue(subject: str, health: QueueHealth) -> Iterator[Finding]:
+    for key, (kind, wanted) in health.wrong_types.items():
+        text = f"key {printable(key)} is a {printable(kind)}, and must be a {wanted}"
+        yield Finding(
+            subject, "keys", "problem", text, f"another program has written it: RENAME {printable(key)} to another name"
+        )
+    if not health.wrong_types:
+        yield Finding(subject, "keys", "ok", "all keys have their types")
+    if health.entries and GROUP not in health.groups:
+        text = f"{health.entries:,} jobs are there, and the consumer group {GROUP} is not"
+        yield Finding(subject, "group", "warning", text, "start a worker: it makes the group")
+    others = [printable(name, 60) for name in health.groups if name != GROUP]
+    if others:
+        text = f"there are other consumer groups: {', '.join(others[:5])}"
+        remedy = "each group runs every job: remove those that are not meant, by XGROUP DESTROY"
+        yield Finding(subject, "group", "warning", text, remedy)
+    yield from _judge_consumers(subject, health)
+    if health.is_paused:
+        yield Finding(subject, "pause", "warning", "the queue is paused", f"chasqui resume {subject.partition(' ')[2]}")
+    if health.dead_dropped:
+        text = f"{health.dead_dropped:,} dead letters were dropped because there was no room for them"
+        yield Finding(
+            subject, "dead letters", "warning", text, "raise the worker's dlq_max_stream_len, and look at them in time"
+        )
+    if health.dead:
+        text = f"there are {health.dead:,} dead letters"
+        yield Finding(subject, "dead letters", "note", text, f"chasqui dlq groups {subject.partition(' ')[2]}")
+
+
+def _judge_consumers(subject: str, health: QueueHealth) -> Iterator[Finding]:
+    unknown = [one for one in health.consumers if one.name not in health.leased]
+    official = [one for one in unknown if one.name not in health.left and one.idle_ms < SEEN_LATELY_MS]
+    stuck = [one for one in unknown if one.pending and one.idle_ms >= SEEN_LATELY_MS]
+    gone = [one for one in unknown if not one.pending and one.idle_ms >= GONE_MS and one.name not in health.left]
+    alive = len(health.leased) + len(official)
+    if not alive and health.entries:
+        text = f"{health.entries:,} jobs are there, and no worker lives"
+        yield Finding(subject, "workers", "warning", text, "start a worker: chasqui worker MODULE:ATTRIBUTE")
+    else:
+        yield Finding(subject, "workers", "ok", f"{len(health.leased):,} workers live, {len(official):,} official ones")
+    if stuck:
+        held = sum(one.pending for one in stuck)
+        text = f"{len(stuck)} unknown consumers hold {held:,} jobs: {_names(stuck)}"
+        remedy = "if they are dead, a living worker takes their jobs over; start one if none lives"
+        yield Finding(subject, "consumers", "warning", text, remedy)
+    if gone:
+        text = f"{len(gone)} unknown consumers have not been seen for an hour, and hold nothing: {_names(gone)}"
+        yield Finding(subject, "consumers", "note", text, "XGROUP DELCONSUMER removes them; they do no harm")
+
+
+def _names(consumers: Sequence[object]) -> str:
+    shown = [printable(str(getattr(one, "name", "")), 60) for one in consumers[:3]]
+    return ", ".join(shown) + (", ..." if len(consumers) > 3 else "")
+
+
+def _number(info: dict[str, str], name: str) -> int:
+    value = info.get(name, "0")
+    return int(value) if value.isdecimal() and len(value) < 20 else 0
+
+
+def _size(count: int) -> str:
+    amount = float(count)
+    for unit in ("bytes", "KiB", "MiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} GiB"

@@ -1,0 +1,156 @@
+"""The doctor finds what is wrong with a server and with a queue, and says what to do about each of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+from pychasqui import Job, Queue, Worker
+from pychasqui._redis.command_replies import ConsumerState
+from pychasqui._redis.doctor import ClockReading, QueueHealth
+from pychasqui.cli.exits import ExitCode
+from pychasqui.doctor import Finding, judge_clock, judge_memory, judge_queue
+from tests.cli.conftest import Finished
+from tests.cli.terminals import on_terminal, plain
+from tests.support.server import RedisServer
+
+
+def examined(chasqui: Finished, url: str, *queues: str) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
+    """The exit code, and the findings by subject and check."""
+    ended = chasqui("doctor", *queues, "--json", CHASQUI_REDIS_URL=url)
+    answer = json.loads(ended.stdout)
+    assert answer["schema"] == 1
+    return ended.returncode, {(one["subject"], one["check"]): one for one in answer["findings"]}
+
+
+def test_a_safe_server_is_ok(chasqui: Finished) -> None:
+    with RedisServer("--appendonly", "yes") as server:
+        code, found = examined(chasqui, server.url)
+    assert code == 0
+    levels = {check: one["level"] for (_, check), one in found.items()}
+    assert levels.pop("version") in ("ok", "note")
+    assert set(levels.values()) == {"ok"}
+    assert set(levels) == {"persistence", "eviction", "memory", "connections", "clock"}
+
+
+def test_settings_that_lose_jobs_are_found(chasqui: Finished) -> None:
+    with RedisServer("--maxmemory-policy", "allkeys-lru", "--maxmemory", "64mb") as server:
+        code, found = examined(chasqui, server.url)
+    assert code == ExitCode.FAILED
+    assert found["server", "eviction"]["level"] == "problem"
+    assert "CONFIG SET maxmemory-policy noeviction" in found["server", "eviction"]["remedy"]
+    assert found["server", "persistence"]["level"] == "warning"
+    assert "of 64 MiB" in found["server", "memory"]["text"]
+
+
+def test_a_user_that_may_not_ask_gets_a_warning(chasqui: Finished, server: RedisServer, redis_url: str) -> None:
+    server.execute("ACL", "SETUSER", "bob", "on", ">pw", "~*", "&*", "+@all", "-info")
+    try:
+        code, found = examined(chasqui, redis_url.replace("://", "://bob:pw@"))
+    finally:
+        server.execute("ACL", "DELUSER", "bob")
+    assert (code, found["server", "settings"]["level"]) == (0, "warning")
+
+
+async def test_wrong_keys_of_a_queue_are_a_problem(
+    queue: Queue, witness: redis.asyncio.Redis, chasqui: Finished, redis_url: str
+) -> None:
+    await witness.set(f"{{chasqui:{queue.name}}}:dlq", "x")
+    await queue.add("n")
+    await queue.pause()
+    code, found = examined(chasqui, redis_url)
+    subject = f"queue {queue.name}"
+    assert code == ExitCode.FAILED
+    assert "is a string, and must be a stream" in found[subject, "keys"]["text"]
+    assert found[subject, "workers"]["level"] == "warning"
+    assert found[subject, "pause"]["remedy"] == f"chasqui resume {queue.name}"
+
+
+async def test_consumers_without_a_lease_are_found(
+    queue: Queue, witness: redis.asyncio.Redis, chasqui: Finished, redis_url: str
+) -> None:
+    stream = f"{{chasqui:{queue.name}}}:stream"
+    await queue.add("n")
+    await witness.xgroup_create(stream, "default", "0")
+    await witness.xgroup_create(stream, "other", "0")
+    await witness.xreadgroup("default", "stranger", {stream: ">"})
+    _, found = examined(chasqui, redis_url, queue.name)
+    subject = f"queue {queue.name}"
+    assert found[subject, "workers"]["text"] == "0 workers live, 1 official ones"
+    assert "other" in found[subject, "group"]["text"]
+
+
+async def test_a_living_worker_is_counted(queue: Queue, chasqui: Finished, redis_url: str) -> None:
+    async def handle(job: Job) -> None: ...
+
+    async with Worker(queue.name, handle, redis_url=redis_url) as worker:
+        running = asyncio.create_task(worker.run())
+        while not await queue.workers():
+            await asyncio.sleep(0.01)
+        _, found = await asyncio.to_thread(examined, chasqui, redis_url, queue.name)
+        await worker.close()
+        await running
+    assert found[f"queue {queue.name}", "workers"]["text"] == "1 workers live, 0 official ones"
+
+
+async def test_the_findings_on_a_terminal_fit_80_columns(queue: Queue, tmp_path: Path, redis_url: str) -> None:
+    await queue.add("n")
+    code, text = on_terminal("doctor", queue.name, folder=tmp_path, CHASQUI_REDIS_URL=redis_url)
+    assert code == 0
+    assert "-> start a worker" in plain(text)
+    assert max(map(len, plain(text).splitlines())) <= 80
+
+
+def test_a_server_that_is_away_has_its_exit_code(chasqui: Finished) -> None:
+    ended = chasqui("doctor", "--redis-url", "redis://127.0.0.1:1")
+    assert (ended.returncode, ended.stdout) == (ExitCode.REDIS, "")
+
+
+@pytest.mark.parametrize(
+    ("clock", "level"),
+    (
+        (ClockReading(5000, 3), "warning"),
+        (ClockReading(-5000, 3), "warning"),
+        (ClockReading(900, 3), "ok"),
+        (ClockReading(1500, 2000), "ok"),  # not known exactly enough
+    ),
+)
+def test_a_clock_that_differs_is_a_warning(clock: ClockReading, level: str) -> None:
+    assert judge_clock(clock).level == level
+
+
+@pytest.mark.parametrize(
+    ("used", "bound", "level"), ((10, 100, "ok"), (80, 100, "warning"), (95, 100, "problem"), (950, 0, "problem"))
+)
+def test_a_full_memory_is_found(used: int, bound: int, level: str) -> None:
+    info = {"used_memory": str(used), "maxmemory": str(bound), "total_system_memory": "1000"}
+    assert [one.level for one in judge_memory(info)] == [level]
+
+
+def test_the_consumers_of_dead_programs_are_found() -> None:
+    health = QueueHealth(
+        wrong_types={},
+        groups=["default"],
+        entries=5,
+        dead=0,
+        dead_dropped=7,
+        is_paused=False,
+        consumers=[
+            ConsumerState("ours", 1, 20_000),
+            ConsumerState("stuck\x1b", 3, 60_000),
+            ConsumerState("gone", 0, 10**9),
+        ],
+        leased={"ours"},
+        left=set(),
+    )
+    found: list[Finding] = list(judge_queue("queue q", health))
+    texts = [one.text for one in found]
+    assert "1 unknown consumers hold 3 jobs: stuck\\x1b" in texts
+    assert any("hold nothing: gone" in text for text in texts)
+    assert any("7 dead letters were dropped" in text for text in texts)
+    assert all(one.remedy for one in found if one.level != "ok")
