@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import signal
 from collections.abc import AsyncIterator, Generator, Iterator
 from functools import cache
 from uuid import uuid4
@@ -26,6 +27,10 @@ os.environ[SILENCED_BY] = "1"
 importlib.metadata.version = cache(importlib.metadata.version)
 settings.register_profile("busy machine", deadline=None)  # tests about time measure it themselves
 settings.load_profile("busy machine")
+
+# A suite that a shell runs in the background ignores Ctrl-C, and so would every program that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FAILED = pytest.StashKey[bool]()
 
