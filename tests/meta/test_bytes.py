@@ -16,7 +16,7 @@ ALLOWED: set[str] = set()
 
 def spelled() -> Iterator[str]:
     for path in sorted(SOURCE.rglob("*.py")):
-        if path.is_relative_to(SOURCE / "_wire"):
+        if path.relative_to(SOURCE).parts[0] in ("_wire", "cli"):  # the JSON of commands has names of its own
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, (bytes, str)) and node.value in FIELDS | WORDS:
