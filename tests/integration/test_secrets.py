@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
+import pychasqui
 from pychasqui import ChasquiError, Job, Queue, QueueEvents, Worker
 from tests.support.fake_server import FakeServer, redis_that_says, redis_without_hello, refusal, silence
 from tests.support.server import RedisServer
 from tests.support.tls_front import AUTHORITY, TlsFront
 
+PACKAGE = os.path.dirname(pychasqui.__file__) + os.sep
 SECRET = "hunter2SENTINEL"
 Ways = Callable[[RedisServer], "contextlib.AbstractAsyncContextManager[str]"]
 
@@ -113,7 +116,7 @@ def shown_by(error: BaseException) -> str:
     text = [f"{error!s} {error!r} {error.args!r}"]
     trace = traceback.TracebackException.from_exception(error, capture_locals=True)
     for frame in trace.stack:
-        if "/pychasqui/" in frame.filename:
+        if frame.filename.startswith(PACKAGE):
             text += [f"{name}={value}" for name, value in (frame.locals or {}).items()]
     behind = error.__cause__ or error.__context__
     return "\n".join(text) + (shown_by(behind) if behind is not None else "")
