@@ -237,7 +237,7 @@ class TestCheck:
     ) -> None:
         stream = f"{{chasqui:{queue.name}}}:stream"
         await witness.xgroup_create(stream, "default", "0", mkstream=True)
-        await witness.xreadgroup("default", "official", {stream: ">"})
+        await witness.xgroup_createconsumer(stream, "default", "official")
         assert chasqui("check", queue.name, "--min-workers", "1", CHASQUI_REDIS_URL=redis_url).returncode == 0
 
     async def test_a_queue_that_cannot_be_read_is_unknown_to_nagios(

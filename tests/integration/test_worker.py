@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sized
+from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from time import monotonic, thread_time
 from typing import Any
@@ -386,12 +387,11 @@ class TestManyWorkers:
     ) -> None:
         gate = Gate()
         gate.opened.set()
-        workers = [make_worker(gate, concurrency=5) for _ in range(10)]
-        running = [asyncio.create_task(worker.run()) for worker in workers]
-        await add_numbers(queue, 2000)
-        await eventually(lambda: len(gate.finished) == 2000)
-        await asyncio.gather(*(worker.close() for worker in workers))
-        await asyncio.gather(*running)
+        async with AsyncExitStack() as workers:
+            for _ in range(10):
+                await workers.enter_async_context(make_worker(gate, concurrency=5))
+            await add_numbers(queue, 2000)
+            await eventually(lambda: len(gate.finished) == 2000)
         assert sorted(gate.finished) == list(range(2000))
         assert await stream.is_settled()
         assert await stream.consumers() == []
