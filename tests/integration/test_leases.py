@@ -137,12 +137,44 @@ class TestNames:
                 await asyncio.wait_for(starting, 30)
         assert not slow._started.done()
 
+    async def test_a_worker_that_is_closed_while_it_starts_leaves_no_name(
+        self, make_worker: MakeWorker, witness: redis.asyncio.Redis, queue_name: str
+    ) -> None:
+        """Closed after each of the first milliseconds: before the claim, behind it, with a lease, and once started."""
+        keys = Keys(queue_name)
+        for ms in range(16):
+            worker = make_worker(RecordingHandler(), consumer_id="pod-0")
+            running = asyncio.create_task(worker.run())
+            await asyncio.sleep(ms / 1000)
+            await worker.close()
+            await asyncio.wait({running})
+            assert await witness.exists(keys.name_claim("default", "pod-0"), keys.worker("pod-0")) == 0, (
+                f"after {ms} ms"
+            )
+            assert await witness.zrange(keys.workers_of("default"), 0, -1) == [], f"after {ms} ms"
+            if await witness.exists(keys.stream):
+                assert await witness.xinfo_consumers(keys.stream, "default") == [], f"after {ms} ms"
+
+    async def test_a_start_that_is_given_up_while_it_waits_for_a_name_leaves_the_others_lease(
+        self, make_worker: MakeWorker, witness: redis.asyncio.Redis, queue_name: str
+    ) -> None:
+        keys = Keys(queue_name)
+        async with make_worker(RecordingHandler(), consumer_id="pod-0"):
+            await witness.delete(keys.name_claim("default", "pod-0"))  # as after a week
+            second = make_worker(RecordingHandler(), consumer_id="pod-0")
+            waiting = asyncio.create_task(second.run())
+            await asyncio.sleep(0.2)
+            assert not waiting.done()
+            await second.close()
+            assert await witness.zrange(keys.workers_of("default"), 0, -1) == [b"pod-0"]
+            assert await witness.exists(keys.worker("pod-0"))
+
     async def test_a_claim_without_an_end_keeps_no_worker_out(
         self, make_worker: MakeWorker, witness: redis.asyncio.Redis, queue_name: str
     ) -> None:
         await witness.set(Keys(queue_name).name_claim("default", "pod-0"), "foreign")
-        async with asyncio.timeout(5), make_worker(RecordingHandler(), consumer_id="pod-0"):
-            pass
+        async with asyncio.timeout(5), make_worker(RecordingHandler(), consumer_id="pod-0") as worker:
+            assert worker.is_running
 
     async def test_the_name_of_a_killed_process_is_free_when_its_lease_ends(
         self, make_worker: MakeWorker, witness: redis.asyncio.Redis, queue_name: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 from uuid import uuid4
@@ -23,6 +24,7 @@ T = TypeVar("T")
 
 COUNT_A_CALL = 500
 NAME_LOOK_S = 0.1
+GIVE_UP_NAME_S = 1.0
 
 
 class Startup:
@@ -35,8 +37,16 @@ class Startup:
         self._connector = connector
         self._group, self._consumer = config.group, config.consumer_id
         self._token = uuid4().hex  # by which this worker's claim of its name is known
+        self._may_have_name = False
 
     async def run(self) -> None:
+        try:
+            await self._run()
+        except BaseException:  # also if it is cancelled, because the worker is closed meanwhile
+            await self._give_name_up()
+            raise
+
+    async def _run(self) -> None:
         components = self._components
         await self._claim_name()  # before anything is written under it
         await self._ensure_group()
@@ -59,6 +69,7 @@ class Startup:
         """Waits while a lease is held under this worker's name. One that is renewed is another living process's."""
         is_logged = False
         await self._until_answered(self._components.recovery.shorten_impossible_leases, self._broker)
+        self._may_have_name = True
         first, left_ms = await self._other_claim()
         while left_ms > 0:
             if not is_logged:
@@ -77,6 +88,22 @@ class Startup:
         """If the start took longer than a lease, another may have claimed the name before this one's lease began."""
         if (await self._other_claim(confirms=True)).left_ms > 0:
             raise self._name_in_use_error()
+
+    async def _give_name_up(self) -> None:
+        """Leaves the group after a start that did not come to its end, if the claim of the name is this worker's.
+
+        The claim is sent once more to find out, since its first answer may be lost. That renews it: nobody else gets
+        the name before it is given up.
+        """
+        if not self._may_have_name:
+            return
+        await self._components.heartbeat.stop()  # it would renew the lease
+        me = (self._group, self._consumer)
+        with suppress(RedisTrouble, TimeoutError):  # else the name is free when its claim and its lease end
+            async with asyncio.timeout(GIVE_UP_NAME_S):
+                claim = await self._broker.claim_name(*me, self._token, self._config.lease_ms)
+                if claim.left_ms == 0:
+                    await self._broker.leave_group(*me)
 
     async def _other_claim(self, *, confirms: bool = False) -> OtherClaim:
         """Claims the name, unless it is another's."""
