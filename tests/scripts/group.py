@@ -604,10 +604,10 @@ class Group:
         messages: list[int] = []
         with self.client.pubsub() as pubsub:
             pubsub.subscribe(channel)
-            assert pubsub.get_message(timeout=2)["type"] == "subscribe"
+            assert pubsub.get_message(timeout=30)["type"] == "subscribe"
             yield messages
             self.client.publish(channel, "end")
-            while (message := pubsub.get_message(timeout=2))["data"] != b"end":
+            while (message := pubsub.get_message(timeout=30))["data"] != b"end":
                 messages.append(int(message["data"]))
 
     @property

@@ -60,9 +60,9 @@ def test_a_worker_confirms_its_claim_once_it_has_a_lease(group: Group) -> None:
 def test_a_worker_whose_claim_has_passed_to_another_is_kept_out(group: Group) -> None:
     """Also if the other has stopped meanwhile: only one of them confirms."""
     group.claim_name("a", "first")
-    group.client.pexpire(CLAIM, 1000)  # long ago
+    group.client.pexpire(CLAIM, 60_000)  # long ago
     assert group.claim_name("a", "second") == MINE
-    group.client.pexpire(CLAIM, 1000)
+    group.client.pexpire(CLAIM, 60_000)
     group.renew_worker_lease("a")
     assert group.claim_name("a", "first", confirms=True).left_ms > 0
     group.end_lease("a")

@@ -240,7 +240,7 @@ class TestLease:
         due = group.due_repeatables("b", lease_ms=50_000)
         assert (due.leads, due.specs, due.leader, due.was_cut) == (0, [], b"a", 0)
         assert 0 < due.next_ms <= 5000
-        assert 7000 <= due.overdue_ms < 12_000
+        assert 7000 <= due.overdue_ms < 67_000
         assert group.client.get(KEYS.scheduler_lease) == b"a"
         assert group.client.pttl(KEYS.scheduler_lease) <= 5000
         assert b"empty" in group.repeatables

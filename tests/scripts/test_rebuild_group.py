@@ -265,7 +265,7 @@ class TestHeldEntries:
         (entry_id,) = group.deliver_to("a")
         lose_group(group)
         group.client.hset(REPORTS, mapping={"of b": "not an id", "of c": f"{'9' * 50}-1"})
-        group.client.zadd(KEYS.workers, dict.fromkeys("bc", group.now_ms + 100))
+        group.client.zadd(KEYS.workers, dict.fromkeys("bc", group.now_ms + 60_000))
         assert group.rebuild_group("a", {entry_id: 1}) == 0
         for name in "bc":
             group.end_lease(name)

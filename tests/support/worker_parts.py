@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from pychasqui import Worker
 from pychasqui._worker.shared import Holdings, Lease, OnDeath, Shared
 
 
@@ -26,4 +27,15 @@ def make_shared(
         holdings=Holdings(concurrency, consumer) if holdings is None else cast(Holdings, holdings),
         on_death=on_death,
         lease=Lease(lease_until),
+    )
+
+
+def heeds_pause(worker: Worker) -> bool:
+    """Whether a worker knows of a pause, has ended its read and has handed back what it had not started."""
+    parts = worker._components
+    return (
+        parts is not None
+        and parts.shared.is_paused.is_set
+        and not parts.intake.is_expecting
+        and not parts.lanes.waiting
     )

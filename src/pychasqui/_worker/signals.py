@@ -2,7 +2,7 @@
 
 Signals are caught by signal.signal() and not by the event loop: a loop learns of signals through a pipe that forked
 children inherit, so a signal to a child would arrive here. A forked child gets back the handlers that were installed
-before.
+before. Python forgets what a child was sent before os.fork() returns there, so the signals wait until after that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ class _Catcher:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.listeners: list[OnSignal] = []
         self._loop = loop
-        self._process_id = os.getpid()
         self._before: dict[signal.Signals, Any] = {}
 
     def catch(self) -> None:
@@ -43,10 +42,6 @@ class _Catcher:
         self._before.clear()
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        if os.getpid() != self._process_id:  # in a child that was forked a moment ago
-            self.restore()
-            signal.raise_signal(number)
-            return
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._call_listeners, signal.Signals(number).name)
 
@@ -78,12 +73,31 @@ def caught_signals(on_signal: OnSignal) -> Iterator[None]:
             catcher.restore()
 
 
+class _Forking(threading.local):
+    """Keeps the signals of this thread blocked while it forks."""
+
+    before: set[int] | None = None  # the signals that were blocked already, while a fork is under way
+
+    def block(self) -> None:
+        if _catchers:
+            self.before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+    def unblock(self) -> None:
+        if self.before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
+            self.before = None
+
+
+_forking = _Forking()
+
+
 def _restore_in_child() -> None:
     """Runs in a forked child, whose signals are not for the parent's workers."""
     for catcher in _catchers.values():
         catcher.restore()
     _catchers.clear()
+    _forking.unblock()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing is forked
-    os.register_at_fork(after_in_child=_restore_in_child)
+    os.register_at_fork(before=_forking.block, after_in_parent=_forking.unblock, after_in_child=_restore_in_child)
