@@ -21,7 +21,7 @@ PIP := -m pip --disable-pip-version-check install -qq
 FINDS_SERVER := $(BIN)/python -c 'from pychasqui.embedded import find_server; find_server()' 2>/dev/null
 ARGS ?=
 
-.PHONY: help demo test check matrix pythons chaos hostile mutants bench clean best-server
+.PHONY: help demo test check docs matrix pythons chaos hostile mutants bench clean best-server
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -39,6 +39,10 @@ check: $(INSTALLED)  ## lint, format, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
+
+docs: $(INSTALLED)  ## build the handbook, a site that needs no server: build/handbook/site
+	@$(BIN)/python -c 'import zensical' 2>/dev/null || $(BIN)/python $(PIP) --group docs
+	@$(BIN)/python -m tools.handbook
 
 matrix: $(INSTALLED) $(OFFICIAL)/.installed  ## run the suite on every server version
 	@$(BIN)/python $(PIP) --group matrix || true

@@ -1,0 +1,80 @@
+"""The handbook is whole: each page has its place, each link leads somewhere, each public name is described."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import pychasqui
+from pychasqui import errors
+from tools.handbook.links import anchors_of, broken_links
+from tools.handbook.llms import first_sentence, llms_full_txt, llms_txt, walk
+from tools.handbook.pages import api_names, collect
+
+pytest.importorskip("prometheus_client")
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+NAV = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
+ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, BaseException)}
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return collect()[0]
+
+
+def test_the_navigation_has_each_page_once(pages: dict[str, str]) -> None:
+    listed = [path for _, _, path in walk(NAV)]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {path for path in pages if not path.startswith("files/")}
+
+
+def test_each_link_leads_to_a_page_a_file_or_a_heading() -> None:
+    pages, files = collect()
+    assert broken_links(pages, frozenset(files)) == []
+
+
+def test_a_link_to_a_missing_page_or_heading_is_found() -> None:
+    pages = {"a.md": "# A\n\n[b](b.md), [c](b.md#two-words), [d](#a)\n", "b.md": "# B\n\n## Two words\n"}
+    assert broken_links(pages) == []
+    pages["a.md"] += "[e](c.md), [f](b.md#three), [g](#b) `[h](none.md)`"
+    assert broken_links(pages) == ["a.md: c.md", "a.md: b.md#three", "a.md: #b"]
+
+
+def test_the_reference_has_each_public_name(pages: dict[str, str]) -> None:
+    listed = [name for path in DOCS.rglob("*.md") for name in api_names(path.read_text())]
+    assert len(listed) == len(set(listed))
+    assert set(pychasqui.__all__) - set(listed) - ERRORS == {"__version__"}
+    described = {anchor for text in pages.values() for anchor in anchors_of(text)}
+    assert {name.rpartition(".")[2].lower() for name in listed} <= described
+
+
+def test_the_reference_has_each_method_and_each_option(pages: dict[str, str]) -> None:
+    queue = pages["reference/api/queue.md"]
+    methods = {name for name in dir(pychasqui.Queue) if not name.startswith("_")}
+    assert methods == set(re.findall(r"^### Queue\.(\w+)$", queue, re.MULTILINE))
+    assert "| `max_stream_len` | how many jobs may wait or run" in queue
+    assert "    redis_url: str | None = 'redis://127.0.0.1:6379'," in queue
+    assert "Option[" not in "".join(pages[path] for path in pages if path.startswith("reference/api/"))
+
+
+def test_the_page_of_errors_has_each_error_and_no_other() -> None:
+    page = (DOCS / "reference" / "errors.md").read_text()
+    listed = re.findall(r"^\| `([A-Z]\w+)` \|", page, re.MULTILINE)
+    assert sorted(listed) == sorted(ERRORS - {"ChasquiError"})
+
+
+def test_llms_txt_has_each_page_with_a_sentence(pages: dict[str, str]) -> None:
+    text = llms_txt(NAV, pages)
+    lines = re.findall(r"^- \[.+\]\((.+)\.html\)(: .+)?$", text, re.MULTILINE)
+    assert [path for path, _ in lines] == [path.removesuffix(".md") for _, _, path in walk(NAV)]
+    assert [path for path, about in lines if not about] == []
+    assert all(page.strip() in llms_full_txt(NAV, pages) for path, page in pages.items() if path.startswith("how-to/"))
+
+
+def test_the_first_sentence_of_a_page_is_its_prose() -> None:
+    assert first_sentence("# A\n\n```sh\nls\n```\n\nIt [does](x.md) so.\nAnd more.\n") == "It does so."
