@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
@@ -63,7 +63,7 @@ class DeadLetters:
     """`queue.dlq`. Every method takes the conditions `ids`, `job_id`, `name`, `reason`, `error_type`, `since` and
     `until`."""
 
-    def __init__(self, broker: Callable[[], DlqBroker], on_replay: Callable[[list[str]], None]) -> None:
+    def __init__(self, broker: Callable[[], DlqBroker], on_replay: Callable[[list[str]], Awaitable[None]]) -> None:
         self._broker = broker
         self._on_replay = on_replay  # called with the ids of jobs that are about to be replayed
 
@@ -213,7 +213,7 @@ class DeadLetters:
         if not batch:
             return 0
         if not dry_run:
-            self._on_replay([decode_envelope(envelope).id for _, envelope, _ in batch])
+            await self._on_replay([decode_envelope(envelope).id for _, envelope, _ in batch])
         moved = len(batch) if dry_run else await self._broker().replay(batch)
         batch.clear()
         return moved

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -23,14 +24,14 @@ from ._redis.inspector import Counts
 from ._redis.keys import Keys
 from ._redis.results import LogLine
 from .dlq import DeadLetters
-from .errors import Closed, InvalidArgument, WrongLoop
+from .errors import Closed, InvalidArgument, RedisTrouble, WrongLoop
 from .events import QueueEvents
 from .inspector import Inspector, JobView, Page, State, WorkerInfo, check_after
 from .job import Job
 from .job_status import JobStatus, JobStatusFinder
 from .metrics import GuardedSinks
 from .repeatables import Repeatables
-from .results import Results, all_or_first_error, decode_results
+from .results import ReplayedJobs, Results, all_or_first_error, decode_results
 from .settings import settings_for
 
 EVENTS_TIMEOUT_S = 7.0  # longer than a read of events blocks
@@ -64,11 +65,12 @@ class Queue(OfficialNames):
         self._record = None if config.metrics is None else GuardedSinks([config.metrics]).record
         self._session: QueueSession | None = None
         self._results: Results | None = None
+        self._replayed = ReplayedJobs()
         self._is_closed = False
         self._inspector = Inspector(lambda: self._loop_session().inspector)
         self._statuses = JobStatusFinder(self._loop_session)
         self._repeatables = Repeatables(lambda: self._loop_session().repeatables)
-        self._dlq = DeadLetters(lambda: self._loop_session().dlq, self._forget_ends)
+        self._dlq = DeadLetters(lambda: self._loop_session().dlq, self._before_replay)
 
     @property
     def name(self) -> str:
@@ -221,6 +223,7 @@ class Queue(OfficialNames):
                 lambda: self._loop_session().events,
                 QueueEvents.over(events, self.name),
                 self._inspector,
+                self._replayed,
             )
         return await self._results.wait(checks.check_job_id(job_id), timeout_s)
 
@@ -229,9 +232,9 @@ class Queue(OfficialNames):
         ids = checks.check_job_ids(job_ids)
         return await all_or_first_error([self.wait_for_result(job_id, timeout=timeout) for job_id in ids])
 
-    def _forget_ends(self, job_ids: Iterable[str]) -> None:
-        if self._results is not None:
-            self._results.forget(job_ids)
+    async def _before_replay(self, job_ids: Iterable[str]) -> None:
+        with suppress(RedisTrouble):  # a user without the right to read events waits for no results
+            self._replayed.add(job_ids, await self._loop_session().events.last_event_id())
 
     # Inspecting -----------------------------------------------------------------------------------------------------
 

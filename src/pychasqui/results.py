@@ -15,18 +15,21 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from ._redis.error_actions import ErrorAction, action_for
 from ._redis.events import EventsBroker
 from ._redis.results import ResultsBroker
 from ._wire.event import JobEnd, QueueEvent, read_event, read_failure_text, read_job_end
+from ._wire.lenient import read_entry_id
 from ._wire.msgpack import decode_data
 from .errors import Closed, DecodeError, JobFailed, RedisTrouble, ResultExpired, ResultNotStored
 from .events import QueueEvents
 from .inspector import Inspector
 
 log = logging.getLogger("chasqui.results")
+
+Remembered = TypeVar("Remembered")
 
 REMEMBERED = 10_000  # ended jobs
 LOOKED_BACK = 1000  # past events that are read when the first wait begins
@@ -39,6 +42,24 @@ EXPLAIN_S = 1.0  # how long a wait that has timed out looks for its job, to say 
 EXPLAINED_AT_ONCE = 10
 
 
+class ReplayedJobs:
+    """The jobs that this process has replayed, each with the newest event before that: how it ended until then is past.
+
+    It outlives the Results of a queue and is there before them, because the first wait reads events of the past.
+    """
+
+    def __init__(self) -> None:
+        self._events: OrderedDict[str, tuple[int, int]] = OrderedDict()
+
+    def add(self, job_ids: Iterable[str], newest_event_id: str) -> None:
+        for job_id in job_ids:
+            _keep_newest(self._events, job_id, read_entry_id(newest_event_id))
+
+    def is_past(self, job_id: str, end: QueueEvent) -> bool:
+        """Whether the job has been replayed since this end of it."""
+        return job_id in self._events and read_entry_id(end.event_id) <= self._events[job_id]
+
+
 class Results:
     """Made when the first result is waited for; close() ends every wait."""
 
@@ -48,11 +69,13 @@ class Results:
         events_broker: Callable[[], EventsBroker],
         events: QueueEvents,
         inspector: Inspector,
+        replayed: ReplayedJobs,
     ) -> None:
         self._broker = broker
         self._events_broker = events_broker  # not the broker of `events`, whose connection a blocked read holds
         self._events = events
         self._inspector = inspector
+        self._replayed = replayed
         self._explaining = 0  # waits that have timed out and look for their jobs
         self._waiting: dict[str, list[asyncio.Future[Any]]] = {}
         self._ended: OrderedDict[str, QueueEvent] = OrderedDict()
@@ -101,11 +124,6 @@ class Results:
             return f"{text}; Redis did not answer where the job is"
         finally:
             self._explaining -= 1
-
-    def forget(self, job_ids: Iterable[str]) -> None:
-        """Forgets how these jobs ended. Called before they are replayed."""
-        for job_id in job_ids:
-            self._ended.pop(job_id, None)
 
     async def close(self) -> None:
         """Ends all waits with Closed, and the subscription."""
@@ -164,7 +182,7 @@ class Results:
         """Fetches the results of the jobs in `_asked`, and ends the waits whose answer is known."""
         while self._asked:
             # How each ended, read before the fetch: a job that ends during the fetch is fetched again.
-            some = {job_id: self._ended.get(job_id) for job_id in islice(self._asked, ASKED_AT_ONCE)}
+            some = {job_id: self._end_of(job_id) for job_id in islice(self._asked, ASKED_AT_ONCE)}
             for job_id in some:
                 del self._asked[job_id]
             try:
@@ -185,6 +203,10 @@ class Results:
                     doubted.append(job_id)
             if doubted:
                 await self._answer_none_unless_pending(doubted)
+
+    def _end_of(self, job_id: str) -> QueueEvent | None:
+        end = self._ended.get(job_id)
+        return None if end is None or self._replayed.is_past(job_id, end) else end
 
     async def _answer_none_unless_pending(self, job_ids: list[str]) -> None:
         """Answers None for jobs of official workers that have stored no result, unless the job is still pending.
@@ -269,7 +291,7 @@ class Results:
             future.exception()  # marks it as retrieved, so that asyncio logs nothing
 
 
-def _keep_newest(events: OrderedDict[str, QueueEvent], job_id: str, event: QueueEvent) -> None:
+def _keep_newest(events: OrderedDict[str, Remembered], job_id: str, event: Remembered) -> None:
     events[job_id] = event
     events.move_to_end(job_id)
     if len(events) > REMEMBERED:

@@ -132,6 +132,18 @@ class TestEnds:
             await eventually(lambda: queue.get_job_result(job.id))
             assert await job.wait_for_result() == "mended"
 
+    async def test_the_first_wait_after_a_replay_is_not_answered_with_the_death_before_it(
+        self, queue: Queue, redis_url: str, queue_name: str
+    ) -> None:
+        async with Worker(queue_name, fails, redis_url=redis_url, max_attempts=1):
+            job = await queue.add("greet")
+            await eventually(queue.dlq.count)
+        assert await queue.dlq.replay() == 1
+        waiting = asyncio.create_task(queue.wait_for_result(job.id))
+        await asyncio.sleep(0.05)
+        async with Worker(queue_name, echo, redis_url=redis_url, store_results=True):
+            assert await waiting is None
+
     async def test_an_expired_result_raises_result_expired(self, queue: Queue, redis_url: str, queue_name: str) -> None:
         async with Worker(queue_name, echo, redis_url=redis_url, store_results=True, result_ttl_ms=1):
             job = await queue.add("echo", 1)

@@ -14,7 +14,7 @@ from pychasqui._wire.msgpack import encode_data
 from pychasqui.errors import Closed, DecodeError, JobFailed, RedisTrouble, ReplyError, ResultExpired, ResultNotStored
 from pychasqui.events import QueueEvent, QueueEvents
 from pychasqui.inspector import Inspector
-from pychasqui.results import EXPLAINED_AT_ONCE, REMEMBERED, Results, decode_results
+from pychasqui.results import EXPLAINED_AT_ONCE, REMEMBERED, ReplayedJobs, Results, decode_results
 from tests.support.waiting import eventually
 
 PATIENCE_S = 2.0
@@ -99,11 +99,13 @@ class ResultsBench:
     def __init__(self) -> None:
         self.broker, self.events = FakeResults(), FakeEvents()
         self.look = FakeLook()
+        self.replayed = ReplayedJobs()
         self.results = Results(
             lambda: cast(ResultsBroker, self.broker),
             lambda: cast(EventsBroker, self.broker),
             cast(QueueEvents, self.events),
             cast(Inspector, self.look),
+            self.replayed,
         )
 
     async def wait(self, *job_ids: str, timeout_s: float = PATIENCE_S) -> list[asyncio.Task[Any]]:
@@ -235,15 +237,25 @@ async def test_a_job_that_runs_again_has_not_ended(bench: ResultsBench) -> None:
 
 async def test_a_replayed_job_has_not_ended(bench: ResultsBench) -> None:
     (waiting,) = await bench.wait("job")
-    bench.events.happen(dead("job"))
+    bench.events.happen(QueueEvent("dlq", "job", "mail", {}, "1-1"))
     with pytest.raises(JobFailed):
         await waiting
-    bench.results.forget(["job", "another"])
+    bench.replayed.add(["job", "another"], "1-1")
     (waiting,) = await bench.wait("job")
     assert not waiting.done()
     bench.store("job", 7)
     bench.events.happen(completed("job"))
     assert await waiting == 7
+
+
+async def test_the_death_of_a_job_before_its_replay_is_past_for_the_first_wait(bench: ResultsBench) -> None:
+    bench.broker.recent = [[b"1-1", [b"e", b"dlq", b"id", b"job", b"ts", b"1"]]]
+    bench.replayed.add(["job"], "1-1")
+    (waiting,) = await bench.wait("job")
+    assert not waiting.done()
+    bench.events.happen(QueueEvent("dlq", "job", "mail", {}, "1-2"))
+    with pytest.raises(JobFailed):
+        await waiting
 
 
 async def test_ended_jobs_are_remembered_within_bounds(bench: ResultsBench) -> None:
