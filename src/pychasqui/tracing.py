@@ -52,7 +52,10 @@ class Tracing(Protocol):
         """Opens a span while the jobs are sent; gives the extras to send with each of them, b"" for none."""
 
     def processing(self, origin: SpanOrigin, handler: RunHandler) -> RunHandler:
-        """Wraps the handler in a span. The worker calls it in a separate context for each job."""
+        """Wraps the handler in a span. The worker calls it in a separate context for each job.
+
+        A handler that is a plain function runs in a thread, and so does what wraps it: it awaits only the handler.
+        """
 
 
 TracingOption = Tracing | Literal["auto", "off"]

@@ -7,7 +7,6 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -16,7 +15,7 @@ import pytest
 from pychasqui import logs
 from pychasqui._core.delivery import Delivery
 from pychasqui._worker.job_reporter import JobReporter
-from pychasqui._worker.threads import Threads
+from pychasqui._worker.plain_handler import as_async_handler
 from pychasqui._worker.wiring import _with_own_job
 from tests.support.contexts import in_own_context
 
@@ -84,10 +83,9 @@ class TestContext:
         assert [FIELDS.items() <= line.items() for line in lines.fields()] == [True, True, False]
         assert lines.fields()[2].keys() == {"ts", "level", "logger", "event"}
 
-    async def test_a_handler_in_a_thread_has_it_too(self, lines: Lines) -> None:
-        with closing(Threads(lambda job: log.info("here"), 1)) as threads:
-            handler = _with_own_job(threads.run, cast(JobReporter, None))
-            await in_own_context(logs.bind_job_to_context("mails", handler), JOB)
+    async def test_a_plain_function_has_it_too(self, lines: Lines) -> None:
+        handler = _with_own_job(as_async_handler(lambda job: log.info("here")), cast(JobReporter, None))
+        await in_own_context(logs.bind_job_to_context("mails", handler), JOB)
         assert FIELDS.items() <= lines.fields()[0].items()
 
     async def test_jobs_that_run_side_by_side_keep_theirs_apart(self, lines: Lines) -> None:

@@ -18,9 +18,9 @@ from .._wire.entry import entry_order
 from ..metrics import ReaderBatch
 from .decoder import Decoder
 from .group_recovery import GroupRecovery
-from .lanes import Lanes
 from .prefetch import Prefetch
 from .shared import Shared
+from .thread_lanes import AnyLanes
 
 
 class ReadSnapshot(NamedTuple):
@@ -36,7 +36,7 @@ class Intake:
     def __init__(
         self,
         shared: Shared,
-        lanes: Lanes,
+        lanes: AnyLanes,
         decoder: Decoder,
         recovery: GroupRecovery,
         prefetch: Prefetch,

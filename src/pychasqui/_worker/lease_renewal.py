@@ -16,10 +16,10 @@ from .._redis.broker import Broker
 from .._redis.error_actions import ErrorAction, action_for
 from ..errors import RedisTrouble
 from .group_recovery import GroupRecovery
-from .lanes import Lanes
 from .outage import Outage
 from .round_trips import RoundTrips
 from .shared import Shared
+from .thread_lanes import AnyLanes
 
 IDS_A_CALL = 500
 
@@ -39,7 +39,7 @@ class LeaseRenewal:
         shared: Shared,
         times: RenewalTimes,
         *,
-        lanes: Lanes,
+        lanes: AnyLanes,
         recovery: GroupRecovery,
         round_trips: RoundTrips,
         call_in_worker_loop: Callable[..., None],

@@ -13,8 +13,8 @@ from .._core.defaults import READ_COUNT
 from .._core.limits import PAGE_BYTES
 from .._core.pace import EntrySizeEstimate, PaceEstimate
 from .._redis.replies import Bounds
-from .lanes import Lanes
 from .shared import Shared
+from .thread_lanes import AnyLanes
 
 MAX_UNSETTLED = 3000  # where Redis is slower than the handlers: what has ended and is not settled must not pile up
 WORTH_READING = 500  # while other entries are still to be run: smaller batches cost trips and gain nothing
@@ -32,7 +32,9 @@ class PrefetchRoom(NamedTuple):
 class Prefetch:
     """Tracks the pace and the sizes that the intake and the reader measure, and gives the room for reads and claims."""
 
-    def __init__(self, shared: Shared, lanes: Lanes, *, read_count: int, max_bytes: int, max_entry_bytes: int) -> None:
+    def __init__(
+        self, shared: Shared, lanes: AnyLanes, *, read_count: int, max_bytes: int, max_entry_bytes: int
+    ) -> None:
         self._lease = shared.lease
         self._is_paused, self._is_closing = shared.is_paused, shared.is_closing
         self._unsettled_count = shared.holdings.unsettled_count

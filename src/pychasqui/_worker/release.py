@@ -9,8 +9,8 @@ from typing import Any
 from .._core.delivery import Delivery
 from .._redis.broker import Broker
 from ..errors import RedisTrouble
-from .lanes import Lanes
 from .shared import Shared
+from .thread_lanes import AnyLanes
 
 RELEASED_A_CALL = 500
 
@@ -24,7 +24,7 @@ async def release_jobs(jobs: list[Delivery], release: Callable[[list[tuple[bytes
 class Releaser:
     """Takes jobs out of the inbox and releases their entries in Redis."""
 
-    def __init__(self, broker: Broker, shared: Shared, lanes: Lanes) -> None:
+    def __init__(self, broker: Broker, shared: Shared, lanes: AnyLanes) -> None:
         self.on_their_way: set[bytes] = set()  # entries that are still pending for this worker, but being released
         self._broker = broker
         self._group, self._consumer = shared.group, shared.consumer

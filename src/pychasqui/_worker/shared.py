@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from .._core.clock import lease_clock
 from .._core.delivery import Delivery
@@ -47,6 +48,7 @@ class Holdings:
     def __init__(self, concurrency: int, consumer: str) -> None:
         self.inbox: deque[Delivery] = deque()
         self.running: list[Delivery | None] = [None] * concurrency  # by lane
+        self.ended: deque[tuple[Delivery, Any]] = deque()  # with their outcomes, in threads: the loop gathers them
         self.unsettled = UnsettledOutcomes(consumer)
 
     def running_jobs(self) -> list[Delivery]:
@@ -60,10 +62,12 @@ class Holdings:
     def held(self) -> dict[bytes, int]:
         """The id of each held entry, with the number of its delivery. Also called from the heartbeat's thread.
 
-        A job moves from the inbox to the lanes to the outcomes, and is in the next place before it leaves the last. So
-        the places are copied in that order, and a job that moves meanwhile is in one of the copies.
+        A job moves from the inbox to the lanes to the outcomes, in threads by way of the ended ones, and is in the next
+        place before it leaves the last. So the places are copied in that order, and a job that moves meanwhile is in
+        one of the copies.
         """
         held = {job.entry_id: job.number for job in (*self.inbox.copy(), *self.running_jobs())}
+        held.update((job.entry_id, job.number) for job, _ in self.ended.copy())
         held.update(self.unsettled.deliveries_by_entry())
         return held
 

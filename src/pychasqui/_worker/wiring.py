@@ -37,6 +37,7 @@ from .loop_watch import LoopWatch
 from .orphans import Orphans
 from .pause_watch import PauseWatch
 from .pending_entries import PendingEntries
+from .plain_handler import as_async_handler
 from .prefetch import Prefetch
 from .promoter import PromoterService
 from .reader import Reader, ReadLimits
@@ -45,7 +46,7 @@ from .release import Releaser
 from .round_trips import RoundTrips
 from .scheduler import SchedulerService
 from .shared import Holdings, OnDeath, Shared
-from .threads import Threads
+from .thread_lanes import AnyLanes, ThreadLanes
 from .worker_record_writer import WorkerRecordWriter
 
 FEWEST_REPLY_BYTES = 4 * 1024 * 1024  # a smaller reply is never given up
@@ -59,14 +60,14 @@ class Components:
     broker: Broker
     reading: Broker
     metrics: GuardedSinks | None
-    threads: Threads | None
     promoter: PromoterService
     scheduler: SchedulerService
     event_writer: EventWriter | None
     reporter: JobReporter
     acker: Acker
     failure_log: FailureLog
-    lanes: Lanes
+    lanes: AnyLanes
+    threads: ThreadLanes | None  # the lanes, if the handler is a plain function
     recovery: GroupRecovery
     prefetch: Prefetch
     intake: Intake
@@ -145,9 +146,9 @@ def build(
         on_rejected=failures.rejected,
         on_exhausted=logs.bind_job_to_call(config.queue_name, failures.exhausted),
     )
-    threads = None if is_async(config.handler) else Threads(config.handler, config.concurrency)
-    run_handler = _with_own_job(config.handler if threads is None else threads.run, reporter)
-    lanes = Lanes(
+    is_plain = not is_async(config.handler)
+    run_handler = _with_own_job(as_async_handler(config.handler) if is_plain else config.handler, reporter)
+    lanes = (ThreadLanes if is_plain else Lanes)(
         _with_tracing_and_logs(config, connector, run_handler),
         shared,
         on_start=None if event_writer is None else event_writer.note_started,
@@ -225,7 +226,6 @@ def build(
         broker=broker,
         reading=reading,
         metrics=metrics,
-        threads=threads,
         promoter=promoter,
         scheduler=scheduler,
         event_writer=event_writer,
@@ -233,6 +233,7 @@ def build(
         acker=acker,
         failure_log=failure_log,
         lanes=lanes,
+        threads=lanes if isinstance(lanes, ThreadLanes) else None,
         recovery=recovery,
         prefetch=prefetch,
         intake=intake,

@@ -1,0 +1,350 @@
+"""The lanes of handlers that are plain functions: N threads drain the inbox, and the event loop gathers their outcomes.
+
+A thread takes its next job from the inbox itself, so a job costs no trip through the event loop, and waits for no
+other while a thread is free. What ends while jobs wait in the inbox is gathered, and the loop looks for it once a
+millisecond; a thread that finds the inbox empty wakes the loop at once. Nothing is started while the worker's lease is
+over.
+
+What only the loop can do for a thread (decoding a large job in parts, awaiting what a handler has returned) runs as a
+task of the loop while the thread waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context, copy_context
+from time import monotonic
+from types import CoroutineType
+from typing import Any
+
+from .._core.clock import lease_clock
+from .._core.delivery import Delivery
+from .first_step import RunHandler
+from .job_context import HandlerExit, Steps, as_coroutine, await_rest
+from .lanes import CLEANUP_S, LAST_CLEANUP_S, Lanes
+from .loop_calls import CallCancelled, LoopCalls
+from .shared import Shared
+from .task_ends import cancel_tasks
+from .threads import Threads
+
+GATHER_S = 0.001  # how long an outcome may wait for others while there are further jobs in the inbox
+_DROPPED = object()  # the outcome of a job that does not run: it is settled already, or waits again
+
+
+class ThreadLanes:
+    """As Lanes: start() -> jobs are offered and run -> take_unstarted(), wait_until_all_ran() -> stop(), close()."""
+
+    def __init__(
+        self,
+        handler: RunHandler,
+        shared: Shared,
+        *,
+        on_start: Callable[[Delivery], None] | None,
+        on_done: Callable[[Delivery, Any], None],
+        on_failed: Callable[[Delivery, BaseException], None],
+        decode: Callable[[Delivery], Awaitable[bool]],
+        is_abandoned: Callable[[], bool],
+    ) -> None:
+        self.finished = 0  # runs that have ended, well or not
+        self.has_stubborn = False  # a task of a handler that went on when it was cancelled
+        self._low_water = -1
+        self._room, self._lease, self._on_death = shared.room, shared.lease, shared.on_death
+        self._handler = handler
+        self._on_start, self._on_done, self._on_failed = on_start, on_done, on_failed
+        self._decode = decode
+        self._is_abandoned = is_abandoned
+        self._holdings = shared.holdings
+        self._inbox, self._running = shared.holdings.inbox, shared.holdings.running
+        self._ended = shared.holdings.ended
+        self._begun: deque[Delivery] = deque()  # of which on_start is not called yet
+        self._moving = threading.Lock()  # while a thread moves a job from one of these to the next
+        self._started = 0
+        self._lost_undecoded: set[bytes] = set()  # entries that were lost while they were decoded
+        self._threads = Threads(len(self._running), run_jobs=self._run_jobs, has_job=self._may_take)
+        self._loop: asyncio.AbstractEventLoop  # from start() on
+        self._context: Context
+        self._loop_calls: LoopCalls | None = None
+        self._wake_is_due = False  # the loop is about to gather
+        self._look_is_due = False  # it is within GATHER_S
+        self._drained: asyncio.Future[None] | None = None
+        self._is_stopping = self._is_stopped = False
+
+    def start(self) -> None:
+        self._loop, self._context = asyncio.get_running_loop(), copy_context()
+        self._loop_calls = LoopCalls()
+
+    # The inbox, as the event loop sees it ---------------------------------------------------------------------------
+
+    def offer(self, jobs: list[Delivery]) -> None:
+        self.put(jobs)
+        self.wake()
+
+    def put(self, jobs: list[Delivery]) -> None:
+        """offer() in two steps: start_lone_or_wake() or wake() must follow."""
+        self._inbox.extend(jobs)
+
+    def start_lone_or_wake(self) -> None:
+        self.wake()
+
+    def wake(self) -> None:
+        """Wakes a thread, which wakes the next one if it leaves jobs behind."""
+        waiting = len(self._inbox)
+        if not waiting:
+            return
+        if waiting > 1 or self._on_start is not None:
+            self._look_later()
+        if not self._threads.is_waking:
+            self._threads.wake_one()
+        if not self._threads.count:
+            self._fail_all(RuntimeError("no thread can be started"))
+
+    @property
+    def free(self) -> int:
+        """Threads with nothing to do, less the jobs already waiting for one."""
+        return len(self._running) - (self._started - self.finished) - len(self._inbox)
+
+    @property
+    def waiting(self) -> int:
+        """Jobs for which there is no thread yet. A thread that is free takes its job as soon as it has woken up."""
+        return min(len(self._inbox), max(0, -self.free))
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes the waiting jobs take, encoded."""
+        return sum(len(job.payload) for job in self._inbox.copy())
+
+    def ask_for_more_at(self, low_water: int) -> None:
+        """From now on the room signal is sent when no more than this many jobs wait."""
+        self._low_water = low_water
+
+    def is_lane(self, task: asyncio.Task[Any] | None) -> bool:
+        return self._loop_calls is not None and task in self._loop_calls.tasks
+
+    def resume(self) -> None:
+        """Starts jobs again after the lease was over."""
+        self.wake()
+
+    def forget_lost(self, ids: set[bytes]) -> bool:
+        """Forgets jobs that another worker has taken. One that runs goes on, and its outcome does not count.
+
+        Returns whether any of them was still here.
+        """
+        with self._moving:
+            running = self._holdings.running_jobs()
+            waiting = [job for job in self._inbox if job.entry_id in ids]
+            for job in waiting:
+                self._inbox.remove(job)  # one by one: the heartbeat's thread must see the others all the time
+            self._lost_undecoded |= {job.entry_id for job in running if not job.is_decoded and job.entry_id in ids}
+        self._signal_room()
+        return bool(waiting) or any(job.entry_id in ids for job in running)
+
+    def take_unstarted(self, keep: int = 0) -> list[Delivery]:
+        """Takes all but the first `keep` jobs out of the inbox, so that other workers can run them."""
+        with self._moving:
+            return [self._inbox.pop() for _ in range(len(self._inbox) - keep)][::-1]
+
+    # The end --------------------------------------------------------------------------------------------------------
+
+    async def wait_until_all_ran(self) -> None:
+        """Waits until every job that was offered has run."""
+        while self._inbox or self._started > self.finished:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+
+    async def stop(self, hurried: asyncio.Event | None = None) -> list[Delivery]:
+        """Starts nothing more; returns the jobs that still run in threads, or whose tasks were cancelled.
+
+        A thread cannot be stopped. A task is cancelled as the handlers of Lanes are.
+        """
+        self._is_stopping = True
+        tasks = [] if self._loop_calls is None else list(self._loop_calls.tasks)
+        await cancel_tasks(tasks, CLEANUP_S, hurried)
+        await cancel_tasks([task for task in tasks if not task.done()], LAST_CLEANUP_S)
+        self.has_stubborn = not all(task.done() for task in tasks)
+        with self._moving:
+            self._is_stopped = True  # from here on an outcome has no place to go
+        self._deliver()
+        return self._holdings.running_jobs()
+
+    def close(self) -> None:
+        """Lets go of the threads. What runs in them goes on, because a thread cannot be stopped."""
+        self._is_stopping = True
+        if self._loop_calls is not None:
+            self._loop_calls.close()
+        self._threads.close()
+
+    # In a thread ----------------------------------------------------------------------------------------------------
+
+    def _run_jobs(self, number: int) -> None:
+        """Runs one job after another, until there is none to start."""
+        try:
+            self._drain_inbox(number)
+        except CallCancelled:
+            pass  # its job stays where it is: it has no outcome
+        except BaseException as defect:  # noqa: BLE001  errors of handlers are outcomes
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._on_death, "lane", defect)
+
+    def _drain_inbox(self, number: int) -> None:
+        inbox, running, moving, threads = self._inbox, self._running, self._moving, self._threads
+        job: Delivery | None = None
+        outcome: Any = None
+        while True:
+            # hot: one lock for the end of a job and the start of the next, 0.1 us
+            with moving:
+                if job is not None and not self._is_stopped:
+                    self._ended.append((job, outcome))
+                    running[number] = None
+                has_ended, job, outcome = job is not None, None, None
+                if self._may_take():
+                    job = running[number] = inbox[0]
+                    inbox.popleft()  # not before: the heartbeat's thread must see it in one place or the other
+                    self._started += 1
+            if has_ended and not (self._wake_is_due or (self._look_is_due and inbox)):
+                self._wake_loop()
+            if job is None:
+                return
+            if inbox and not threads.is_waking:
+                threads.wake_one()
+            if not job.is_decoded and not self._call_in_loop(self._finish_decoding(job)):
+                outcome = _DROPPED
+                continue
+            job.started_at = monotonic()
+            if self._on_start is not None:
+                self._begun.append(job)
+                if not (self._wake_is_due or self._look_is_due):
+                    self._wake_loop()
+            outcome = self._take_only_step(job)
+            if type(outcome) is Steps:
+                self._call_in_loop(self._finish_steps(number, job, outcome))
+                job = None
+            else:
+                job.ended_at = monotonic()
+
+    def _may_take(self) -> bool:
+        return (
+            bool(self._inbox)
+            and not self._is_stopping
+            and lease_clock() < self._lease.until
+            and not self._loop.is_closed()
+        )
+
+    def _take_only_step(self, job: Delivery) -> Any:
+        """Calls the handler: returns its result, what it raised, or the steps that are left for the event loop."""
+        run = self._context.copy().run
+        try:
+            awaitable = run(self._handler, job)
+            rest: Any = awaitable if type(awaitable) is CoroutineType else as_coroutine(awaitable)
+            return Steps(run, rest, run(rest.send, None))
+        except StopIteration as stop:
+            return stop.value
+        except BaseException as error:  # noqa: BLE001  a handler may raise anything
+            return _Raised(error)
+
+    def _wake_loop(self) -> None:
+        self._wake_is_due = True
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._gather_now)
+
+    def _call_in_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        assert self._loop_calls is not None
+        return self._loop_calls.run(coroutine)
+
+    # In the event loop ----------------------------------------------------------------------------------------------
+
+    async def _finish_decoding(self, job: Delivery) -> bool:
+        """Decodes a job that was put off; whether it is still ours, the lease holds, and it is to run."""
+        is_to_run = await self._decode(job)
+        if job.entry_id in self._lost_undecoded:
+            self._lost_undecoded.discard(job.entry_id)
+            return False
+        if is_to_run and self._lease.is_over:
+            self._inbox.appendleft(job)
+            return False
+        return is_to_run
+
+    async def _finish_steps(self, number: int, job: Delivery, steps: Steps) -> None:
+        outcome: Any
+        try:
+            outcome = await await_rest(*steps)
+        except GeneratorExit:  # not the handler's: the loop is gone
+            raise
+        except BaseException as error:
+            is_cancelled = issubclass(type(error), asyncio.CancelledError)  # it may lie about its __class__
+            if is_cancelled and (self._is_stopping or self._is_abandoned()):
+                raise
+            outcome = _Raised(error.error if type(error) is HandlerExit else error)
+        job.ended_at = monotonic()
+        with self._moving:
+            self._ended.append((job, outcome))
+            self._running[number] = None
+        self._deliver()
+
+    def _look_later(self) -> None:
+        if not self._look_is_due:
+            self._look_is_due = True
+            self._loop.call_later(GATHER_S, self._look)
+
+    def _look(self) -> None:
+        self._look_is_due = False  # before the first look: a job that ends after it wakes the loop
+        self._deliver()
+
+    def _gather_now(self) -> None:
+        self._wake_is_due = False
+        self._deliver()
+
+    def _deliver(self) -> None:
+        """Hands all gathered outcomes on."""
+        ended, has_any = self._ended, bool(self._ended)
+        while ended:
+            self._report_begun()
+            job, outcome = ended[0]
+            try:
+                if type(outcome) is _Raised:
+                    self._on_failed(job, outcome.error)
+                elif outcome is not _DROPPED:
+                    self._on_done(job, outcome)
+            except Exception as defect:  # noqa: BLE001
+                self._on_death("lane", defect)
+            ended.popleft()  # not before: the heartbeat's thread must see it in one place or the other
+            self.finished += 1
+        self._report_begun()
+        if has_any:
+            self._signal_room()
+            if self._inbox:
+                self._look_later()
+
+    def _report_begun(self) -> None:
+        while self._begun:
+            job = self._begun.popleft()
+            if self._on_start is not None:
+                self._on_start(job)
+
+    def _signal_room(self) -> None:
+        if not self._inbox or self.waiting <= self._low_water:
+            self._room.send()
+        is_drained = not self._inbox and self._started == self.finished
+        if is_drained and self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _fail_all(self, error: Exception) -> None:
+        """Fails the jobs of the inbox, because there is no thread for them."""
+        while self._inbox and self._inbox[0].is_decoded:
+            job = self._inbox[0]
+            job.started_at = job.ended_at = monotonic()
+            self._on_failed(job, error)
+            self._inbox.popleft()
+            self._started += 1
+            self.finished += 1
+
+
+class _Raised:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+AnyLanes = Lanes | ThreadLanes
