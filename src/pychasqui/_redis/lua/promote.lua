@@ -57,34 +57,34 @@ end
 
 local members = read_due(delayed, now_ms, batch, max_bytes)
 local names, envelopes, ids, unique_keys, index_keys = {}, {}, {}, {}, {}
-for i, member in ipairs(members) do
-  names[i], envelopes[i] = split_member(member)
-  ids[i] = id_of(envelopes[i]) or false
-  unique_keys[i], index_keys[i] = unique_key(ids[i] or ''), index_key(ids[i] or '')
+for i = 1, #members do  -- hot: ipairs takes 0.1 us a job longer
+  local name, envelope = split_member(members[i])
+  local job_id = id_of(envelope)
+  names[i], envelopes[i], ids[i] = name, envelope, job_id or false
+  unique_keys[i], index_keys[i] = unique_key(job_id or ''), index_key(job_id or '')
 end
 local locations, elsewhere = read_unique_keys(unique_keys)
 -- Nothing must be added that cannot be removed here.
 local refused = elsewhere or touch(index_keys) or refusal('ZREMRANGEBYRANK', delayed, 1, 0)
 if refused then return refused end
 
-local ranks, moved_keys, closed = {}, {}, nil
-for i, member in ipairs(members) do
+local kept, kept_count, closed = {}, 0, nil
+for i = 1, #members do
   local is_job, location = envelopes[i] ~= '', ids[i] and locations[i]
   local id
   if is_job then
     id = closed or add_entry(stream, names[i], envelopes[i], location and hides_its_origin(ids[i]))
   else
-    id = pcall('XADD', dead, '*', 'd', member, 'source_id', '', 'reason', 'malformed', 'detail', 'not a delayed member')
+    id = pcall('XADD', dead, '*', 'd', members[i], 'source_id', '', 'reason', 'malformed', 'detail', 'not a delayed member')
   end
   if type(id) == 'table' then
-    why = id.err
+    why, kept[i], kept_count = id.err, true, kept_count + 1
     if is_job then closed = id end  -- a stream that refuses one job refuses all
   else
-    ranks[#ranks + 1], moved_keys[#moved_keys + 1] = i - 1, index_keys[i]
     if is_job then promoted = promoted + 1 else buried = buried + 1 end
     if location then point_at_entry(unique_keys[i], location, id) end
     if events_max_len > 0 and ids[i] then write_event(names[i], ids[i]) end
   end
 end
-remove_due(delayed, ranks, moved_keys)
-return answer(#members - #ranks)
+remove_due(delayed, index_keys, kept)
+return answer(kept_count)

@@ -1,13 +1,20 @@
--- Removes the members at these ranks of the delayed set, in rising order, and the index keys of their jobs.
--- Hot: 4 us a job, against 5.5 if each member were removed by a command of its own.
-local function remove_due(delayed, ranks, index_keys)
-  if #ranks == 0 then return end
-  if ranks[#ranks] - ranks[1] == #ranks - 1 then
-    redis.call('ZREMRANGEBYRANK', delayed, ranks[1], ranks[#ranks])
-  else
-    for i = #ranks, 1, -1 do redis.call('ZREMRANGEBYRANK', delayed, ranks[i], ranks[i]) end
+-- Removes the first members of the delayed set, one for each of `index_keys`, and these keys. A member stays if its place is in
+-- `kept`.
+-- Hot: one command removes all members if none stays, and a command of its own for each takes 1.5 us longer.
+local function remove_due(delayed, index_keys, kept)
+  local removed = index_keys
+  if next(kept) then
+    removed = {}
+    for i = #index_keys, 1, -1 do
+      if not kept[i] then
+        redis.call('ZREMRANGEBYRANK', delayed, i - 1, i - 1)
+        removed[#removed + 1] = index_keys[i]
+      end
+    end
+  elseif #index_keys > 0 then
+    redis.call('ZREMRANGEBYRANK', delayed, 0, #index_keys - 1)
   end
-  for first = 1, #index_keys, 1000 do
-    redis.pcall('DEL', unpack(index_keys, first, math.min(first + 999, #index_keys)))
+  for first = 1, #removed, 1000 do
+    redis.pcall('DEL', unpack(removed, first, math.min(first + 999, #removed)))
   end
 end
