@@ -59,12 +59,14 @@ class Bench:
         return [await self.add() for _ in range(count)]
 
     async def read(self, consumer: str = ME, count: int = 10, small: int = 100) -> list[bytes]:
-        def arrive(entries: list[Any], reply_bytes: int) -> None:
-            assert reply_bytes > 0
+        def arrive(entries: list[Any]) -> None:
             self.arrived.append([entry_id for entry_id, _ in entries])
 
         request = ReadRequest(count, None, math.inf, arrive, small)
-        return [entry_id for entry_id, _ in await (await self.broker.read(GROUP, consumer, request))]
+        reading = await self.broker.read(GROUP, consumer, request)
+        entries = await reading
+        assert reading.reply_bytes > 0
+        return [entry_id for entry_id, _ in entries]
 
 
 def memory_bench() -> Bench:

@@ -182,7 +182,7 @@ class MemoryBroker(Broker):
             else:
                 entries = self._deliver(group, consumer, request.max_count)
             if 0 < len(entries) < request.small:
-                request.on_small_batch(entries, self.reply_bytes)
+                request.on_small_batch(entries)
             return entries
 
         return cast(Reading, MemoryReading(arrive(), self.reply_bytes))

@@ -15,7 +15,7 @@ class ReadRequest(NamedTuple):
     max_count: int
     block_ms: int | None  # how long the server waits for the first entry; None: it does not wait
     max_reply_bytes: float  # a larger reply ends the connection with ReplyTooLarge before all of it is here
-    on_small_batch: Callable[[list[Entry], int], None]  # gets entries, and the bytes of their reply, as they arrive
+    on_small_batch: Callable[[list[Entry]], None]  # gets entries as they arrive
     small: int  # a batch of fewer entries is small; a larger one goes only to the caller that awaits it
 
 
@@ -43,7 +43,7 @@ class Reading:
             entries = read_entries(reply)
             if 0 < len(entries) < self._request.small:
                 # hot: a turn of the loop before the task that awaits them is awake
-                self._request.on_small_batch(entries, self.reply_bytes)
+                self._request.on_small_batch(entries)
         except Exception as error:  # noqa: BLE001  the reader's defect, not the socket's: the reader gets it
             self._fail(error)
         else:

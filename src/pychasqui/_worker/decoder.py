@@ -42,24 +42,15 @@ class Decoder:
         self._names: dict[bytes | None, str] = {}
         self._large = asyncio.Lock()
 
-    def decode(self, entries: list[Entry], deliveries: int) -> list[Delivery]:
-        """Those of them that are to run; `deliveries` is how often they were delivered before.
+    def decode(self, entries: list[Entry], deliveries: int, ends_at: float = 0.0) -> list[Delivery]:
+        """Returns the jobs that are to run; `deliveries` is how often the entries were delivered before.
 
-        Large ones, and those that are left when SLICE_S is over, are decoded by decode_late() when they are to start.
+        Large ones, and those that are left at `ends_at`, are decoded by decode_late() when they are to start.
         """
+        ends_at = ends_at or monotonic() + SLICE_S
+        if len(entries) > ENTRIES_A_CHECK:
+            return self._decode_in_slices(entries, deliveries, ends_at)
         jobs: list[Delivery] = []
-        ends_at = monotonic() + SLICE_S
-        if len(entries) <= ENTRIES_A_CHECK:
-            self._decode_some(entries, deliveries, ends_at, jobs)
-            return jobs
-        for start in range(0, len(entries), ENTRIES_A_CHECK):
-            if start and monotonic() >= ends_at:
-                jobs += (_put_off_decoding(entry_id, fields, deliveries) for entry_id, fields in entries[start:])
-                break
-            self._decode_some(entries[start : start + ENTRIES_A_CHECK], deliveries, ends_at, jobs)
-        return jobs
-
-    def _decode_some(self, entries: list[Entry], deliveries: int, ends_at: float, jobs: list[Delivery]) -> None:
         names, small_bytes, max_attempts = self._names, self._small_bytes, self._max_attempts
         for entry_id, fields in entries:
             try:
@@ -102,6 +93,16 @@ class Decoder:
                 self._on_exhausted(job)
             else:
                 jobs.append(job)
+        return jobs
+
+    def _decode_in_slices(self, entries: list[Entry], deliveries: int, ends_at: float) -> list[Delivery]:
+        jobs: list[Delivery] = []
+        for start in range(0, len(entries), ENTRIES_A_CHECK):
+            if start and monotonic() >= ends_at:
+                jobs += (_put_off_decoding(entry_id, fields, deliveries) for entry_id, fields in entries[start:])
+                break
+            jobs += self.decode(entries[start : start + ENTRIES_A_CHECK], deliveries, ends_at)
+        return jobs
 
     def _is_for_later(self, raw: bytes, ends_at: float) -> bool:
         return len(raw) > min(LARGE_BYTES, self._max_payload_bytes) or monotonic() >= ends_at

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from .._core.clock import lease_clock
 from .._redis.replies import Claimed, Entry
 from .._wire.entry import entry_order
 from ..metrics import ReaderBatch
@@ -176,7 +177,8 @@ class Intake:
         Either the lease was over since then, as after a pause of the whole process, or this worker has reported what it
         holds, and they were not among it. The caller holds the recovery's lock.
         """
-        was_over = self._lease.lapses != asked.lapses or self._lease.is_over
+        lease = self._lease
+        was_over = lease.lapses != asked.lapses or lease_clock() >= lease.until  # hot: a call less than is_over
         stale = was_over or self._recovery.reports != asked.report_number
         if stale:
             self._may_have_orphans.set()

@@ -17,7 +17,7 @@ from .._core.limits import REGROUP_S
 from .._redis.broker import Broker
 from .._redis.error_actions import ErrorAction, action_for
 from .._redis.reading import Reading, ReadRequest
-from .._redis.replies import Claimed, Entry
+from .._redis.replies import Claimed
 from .._redis.socket import ReplyTooLarge
 from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
 from .intake import Intake
@@ -210,9 +210,9 @@ class Reader(Service):
                 if was_idle and not came and monotonic() - asked_at > IDLE_S:
                     self._prefetch.forget_pace()
                 came += len(entries)
-                if len(entries) < max(count, WORTH_READING):  # they have arrived already
-                    return came, len(entries) == count
                 self._prefetch.measure_entries(len(entries), reading.reply_bytes)
+                if len(entries) < max(count, WORTH_READING):  # the intake has them already
+                    return came, len(entries) == count
                 count = self._room_behind(len(entries))
                 if count:  # hot: the server fetches the next batch while this one is decoded and run
                     reading = await self._send_read(count, None)
@@ -222,13 +222,9 @@ class Reader(Service):
 
     def _send_read(self, count: int, block_ms: int | None) -> Awaitable[Reading]:
         small = max(count, WORTH_READING)
-        request = ReadRequest(count, block_ms, self._max_reply_bytes, self._take_small_batch, small)
+        # hot: the intake takes a small batch as soon as its reply is read; a job that is alone waits for nothing else
+        request = ReadRequest(count, block_ms, self._max_reply_bytes, self._intake.start_fresh, small)
         return self._broker.read(self._group, self._consumer, request)
-
-    def _take_small_batch(self, entries: list[Entry], reply_bytes: int) -> None:
-        """Takes in a small batch as soon as its reply is read, outside of any task."""
-        self._intake.start_fresh(entries)
-        self._prefetch.measure_entries(len(entries), reply_bytes)  # hot: behind what a job that is alone waits for
 
     async def _read_by_bytes(self, count: int) -> list[Claimed]:
         """Reads by a script as many entries as fit into the bytes that are left, without waiting: for large entries."""
