@@ -108,7 +108,7 @@ class Promoter(_StandaloneLeader):
     """Moves due delayed jobs to the stream. Every worker contains one; one of all that run leads.
 
     poll_interval_ms       how often to look for due jobs while any are delayed: official producers do not notify it
-    promote_batch          how many jobs one call moves
+    promote_batch          how many jobs one call moves, up to 500 while it also writes events
     events_enabled         whether to write a waiting event for each job
     events_max_stream_len  about how many events the event stream keeps
     """

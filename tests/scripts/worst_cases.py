@@ -23,6 +23,7 @@ from pychasqui._core.limits import (
     OUTCOME_BYTES,
     PAGE_BYTES,
     PROMOTE_BATCH,
+    PROMOTE_BATCH_WITH_EVENTS,
     PROMOTE_BYTES,
     RESULT_BATCH_BYTES,
     UNIQUE_COST_BYTES,
@@ -249,7 +250,13 @@ def delay(group: Group, ids: list[str], size: int, due_ms: int) -> None:
 
 def promote(group: Group) -> Call:
     delay(group, ids_of(PROMOTE_BATCH, 26), PROMOTE_BYTES // PROMOTE_BATCH - 60, 1)
-    return lambda: group.promote(batch=PROMOTE_BATCH, max_bytes=PROMOTE_BYTES, events=100_000)
+    return lambda: group.promote(batch=PROMOTE_BATCH, max_bytes=PROMOTE_BYTES)
+
+
+def promote_with_events(group: Group) -> Call:
+    size = PROMOTE_BYTES // PROMOTE_BATCH_WITH_EVENTS - 60
+    delay(group, ids_of(PROMOTE_BATCH_WITH_EVENTS, 26), size, 1)
+    return lambda: group.promote(batch=PROMOTE_BATCH_WITH_EVENTS, max_bytes=PROMOTE_BYTES, events=100_000)
 
 
 def move_delayed(group: Group, id_bytes: int = 26, size: int = 100, what: str = "run") -> Call:
@@ -492,7 +499,7 @@ WORST_CASES: dict[str, tuple[Case, ...]] = {
     "list_pending": (list_pending,),
     "move_delayed": (move_delayed, move_delayed_with_long_ids, move_large_delayed),
     "move_repeatable": (move_repeatable,),
-    "promote": (promote,),
+    "promote": (promote, promote_with_events),
     "purge_delayed": (purge_delayed, purge_delayed_with_long_ids, purge_large_delayed),
     "purge_waiting": (purge_waiting, purge_waiting_with_long_ids, purge_large_waiting),
     "read": (read, read_large),

@@ -52,6 +52,7 @@ MOVED_BYTES = 256 * 1024  # of jobs that one script call cancels, postpones, run
 # Leading
 PROMOTE_EVERY_S = 0.5  # how often the leader looks while jobs are delayed: a new one may be due sooner
 PROMOTE_BATCH = 1000
+PROMOTE_BATCH_WITH_EVENTS = 500  # each event is another entry
 PROMOTE_BYTES = 512 * 1024  # in one script call: about 3 ms of the server's time
 PROMOTER_LEASE_MS = 1500  # a killed leader delays delayed jobs by at most this
 SCHEDULER_LEASE_MS = 3000  # a killed leader delays repeatables by at most this

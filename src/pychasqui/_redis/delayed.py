@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from .._core.limits import MAX_LEADER_LEASE_MS, MOVED_BYTES, PROMOTE_BYTES
+from .._core.limits import MAX_LEADER_LEASE_MS, MOVED_BYTES, PROMOTE_BATCH_WITH_EVENTS, PROMOTE_BYTES
 from ..errors import ReplyError
 from . import scripts
 from .command_replies import read_scores
@@ -17,10 +17,11 @@ INDEX_KEPT_MS = 7 * 24 * 3600 * 1000  # a job can be found by its id for this lo
 
 class DelayedCalls(LeaseCalls):
     async def promote(self, holder: str, lease_ms: int, batch: int, *, events_max_len: int) -> Promotion:
-        """Move due jobs to the stream, up to `batch` of them and PROMOTE_BYTES.
+        """Move due jobs to the stream: up to `batch` of them, fewer with events, and up to PROMOTE_BYTES.
 
         Sent twice it moves what is due then, each job once.
         """
+        batch = min(batch, PROMOTE_BATCH_WITH_EVENTS) if events_max_len else batch
         keys = (self._keys.delayed, self._keys.stream, self._keys.promoter_lease, self._keys.dead, self._keys.events)
         arguments = (holder, lease_ms, batch, MAX_LEADER_LEASE_MS, events_max_len, self._keys.prefix, PROMOTE_BYTES)
         return read_promotion(await self.run_script(scripts.PROMOTE, keys, arguments))
