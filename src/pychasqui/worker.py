@@ -16,7 +16,9 @@ from ._core.config import takes_fields_of
 from ._http.server import HttpServer
 from ._http.worker_pages import WorkerPages, choose_sinks
 from ._redis.connector import Connector
+from ._redis.keys import Keys
 from ._worker.config import WorkerConfig
+from ._worker.idle import wait_until_idle
 from ._worker.lifecycle import Lifecycle
 from ._worker.shutdown import Shutdown
 from ._worker.startup import Startup
@@ -55,7 +57,7 @@ class Worker(Lifecycle):
     delayed_enabled       whether it may be the worker that promotes delayed jobs and retries
     run_scheduler         whether it may be the worker that fires repeatables
     scheduler_tick_ms     how often it then looks for repeatables that it was not notified of
-    metrics               a sink that receives a record of what happens; see MetricsSink
+    metrics               a sink that receives a record of what happens, or several; see MetricsSink
     metrics_port          the port for /metrics, /healthz and /readyz; 0 takes any free port, None serves nothing
     metrics_host          the address to serve them on
     shutdown_deadline_s   how long close() waits for running handlers before it cancels them; each then has 5 s to clean
@@ -93,9 +95,23 @@ class Worker(Lifecycle):
         return self._config.concurrency
 
     @property
+    def config(self) -> WorkerConfig:
+        """All its options, checked."""
+        return self._config
+
+    def with_options(self, **options: Any) -> Worker:
+        """Returns a new worker that has these options, and all others of this one. This one must not be running."""
+        return Worker(**{**vars(self._config), **options})
+
+    @property
     def metrics_port(self) -> int | None:
         """Where metrics are served, once it runs; None if they are not."""
         return None if self._http is None else self._http.port
+
+    async def wait_until_idle(self) -> None:
+        """Waits, while it runs, until no job waits or is due, and it holds none itself."""
+        if self._components is not None:
+            await wait_until_idle(self._components.broker, Keys(self.queue_name), self._components.shared)
 
     async def drain(self, timeout_s: float | None = None) -> None:
         """close(), with another deadline for the handlers that are running."""
@@ -105,7 +121,7 @@ class Worker(Lifecycle):
 
     async def _run_until_stopped(self) -> None:
         config = self._config
-        sinks = choose_sinks(config.metrics, self.queue_name, is_served=config.metrics_address is not None)
+        sinks = choose_sinks(config.metrics_sinks, self.queue_name, is_served=config.metrics_address is not None)
         components = self._components = build(
             config, self._connector, sinks.guarded, on_death=self._on_death, is_abandoned=self._is_abandoned
         )

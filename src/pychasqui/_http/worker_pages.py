@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Literal, NamedTuple
 
@@ -22,12 +22,13 @@ class WorkerSinks(NamedTuple):
     served: PrometheusSink | None  # the sink that /metrics renders
 
 
-def choose_sinks(own: MetricsSink | None, queue_name: str, *, is_served: bool) -> WorkerSinks:
-    """Returns the user's sink, and a PrometheusSink for /metrics unless the user's is one."""
-    served = own if isinstance(own, PrometheusSink) else None
+def choose_sinks(own: Sequence[MetricsSink], queue_name: str, *, is_served: bool) -> WorkerSinks:
+    """Returns the user's sinks, and a PrometheusSink for /metrics unless one of the user's is one."""
+    sinks = list(own)
+    served = next((sink for sink in sinks if isinstance(sink, PrometheusSink)), None)
     if served is None and is_served:
         served = PrometheusSink(queue_name)
-    sinks = [sink for sink in (own, None if served is own else served) if sink is not None]
+        sinks.append(served)
     return WorkerSinks(GuardedSinks(sinks) if sinks else None, served)
 
 

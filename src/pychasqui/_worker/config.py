@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 from uuid import uuid4
@@ -97,8 +98,8 @@ class WorkerConfig:
     """how often it then looks for repeatables that it was not notified of"""
 
     # What it shows
-    metrics: MetricsSink | None = None
-    """a sink that receives a record of what happens; see MetricsSink"""
+    metrics: MetricsSink | Sequence[MetricsSink] | None = None
+    """a sink that receives a record of what happens, or several; see MetricsSink"""
     metrics_port: Option[int | None, int | None] = Option(None, optional(between(0, 65535)))
     """the port for /metrics, /healthz and /readyz; 0 takes any free port, None serves nothing"""
     metrics_host: Option[str, str] = Option(defaults.METRICS_HOST, checks.check_text)
@@ -124,6 +125,13 @@ class WorkerConfig:
     def stored_result_ttl_ms(self) -> int:
         """For how long results are stored; 0 if they are not."""
         return self.result_ttl_ms if self.store_results else 0
+
+    @property
+    def metrics_sinks(self) -> list[MetricsSink]:
+        given = self.metrics
+        if given is None:
+            return []
+        return list(given) if isinstance(given, Sequence) else [given]
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:

@@ -78,12 +78,17 @@ class Lifecycle:
         if self._main is not None:
             self._stop_wanted.set()
 
-    async def __aenter__(self) -> Self:
+    async def wait_until_started(self) -> bool:
+        """Starts it, unless run() has, and waits until it works; False if it is closed before. Raises what ends it."""
         main = self._start_main()
         assert self._started is not None
         await asyncio.wait({main, self._started}, return_when=asyncio.FIRST_COMPLETED)
         if main.done():
             main.result()
+        return self._started.done()
+
+    async def __aenter__(self) -> Self:
+        await self.wait_until_started()
         return self
 
     async def __aexit__(

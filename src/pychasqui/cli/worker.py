@@ -1,30 +1,79 @@
-"""`chasqui worker`: finds the worker that the user's module makes, and runs it until a signal ends it."""
+"""`chasqui worker`: runs the workers that the user's modules make, in this process or in several."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-import inspect
-import logging
-import os
 import sys
-import traceback
-from pathlib import Path
-from types import ModuleType
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
 from .. import Worker, __version__
-from ..errors import ChasquiError
-from .exits import CommandFailure, ExitCode, exit_code_of
+from ..settings import find_setting
+from .exits import ExitCode
 from .loops import CHOICES, Loop, choose_loop
+from .options import SPAN
+from .worker_options import LOG_FORMATS, QUEUES, choose_workers, set_up_logging
+from .worker_targets import FoundTarget, check_target, find_targets, make_worker
 
-PACKAGE = Path(__file__).parents[1]
+if TYPE_CHECKING:
+    from ..supervisor import SupervisorLink
+
+HANG_TIMEOUT_MS = 600_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions:
+    """The options that a worker process heeds."""
+
+    targets: tuple[str, ...]
+    concurrency: int | None
+    queues: dict[str, int | None] | None
+    burst: bool
+    max_jobs: int | None
+    shutdown_timeout: int | None  # ms
+    loop_choice: str
+    log_format: str
+
+    @property
+    def shutdown_timeout_s(self) -> float | None:
+        return None if self.shutdown_timeout is None else self.shutdown_timeout / 1000
+
+    def arguments(self) -> list[str]:
+        """The command line of a process that heeds the same options."""
+        queues = ",".join(f"{name}:{own}" if own else name for name, own in (self.queues or {}).items())
+        timeout = None if self.shutdown_timeout is None else f"{self.shutdown_timeout}ms"
+        values = {
+            "--concurrency": self.concurrency,
+            "--queues": queues or None,
+            "--max-jobs": self.max_jobs,
+            "--shutdown-timeout": timeout,
+            "--loop": self.loop_choice,
+            "--log-format": self.log_format,
+        }
+        given = [word for name, value in values.items() if value is not None for word in (name, str(value))]
+        return [*given, *(["--burst"] if self.burst else []), "--", *self.targets]
 
 
 @click.command()
-@click.argument("target", metavar="MODULE:ATTRIBUTE")
+@click.argument("targets", metavar="MODULE:ATTRIBUTE...", nargs=-1, required=True)
+@click.option("-w", "--processes", type=click.IntRange(1, 1000), help="How many processes to run and to supervise.")
+@click.option("-c", "--concurrency", type=click.IntRange(1), help="How many handlers of a worker run at the same time.")
+@click.option("-Q", "--queues", type=QUEUES, help="Only workers of these queues; emails:50 sets the concurrency, too.")
+@click.option("-b", "--burst", is_flag=True, help="End once no job waits or is due.")
+@click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after about this many jobs.")
+@click.option(
+    "--shutdown-timeout", type=SPAN, help="How long jobs may run on after a signal; 30s unless the worker says it."
+)
+@click.option(
+    "--hang-timeout",
+    type=SPAN,
+    default=HANG_TIMEOUT_MS,
+    show_default="10m",
+    help="Kill a process whose interpreter has not run for this long; 0 for never.",
+)
 @click.option(
     "--loop",
     "loop_choice",
@@ -33,109 +82,77 @@ PACKAGE = Path(__file__).parents[1]
     show_default=True,
     help="The event loop; auto is uvloop where it is installed.",
 )
-def worker(target: str, loop_choice: str) -> None:
-    """Run a worker.
+@click.option(
+    "--log-format",
+    type=click.Choice(LOG_FORMATS),
+    default="auto",
+    show_default=True,
+    help="How log lines look; auto is rich on a terminal where that is installed, else plain.",
+)
+def worker(processes: int | None, hang_timeout: int, **given: object) -> int:
+    """Run workers.
 
     MODULE:ATTRIBUTE names a Worker, or a function without arguments that returns one, in a module of the current
-    directory or of the Python path: app.jobs:worker.
+    directory or of the Python path: app.jobs:worker. Several run side by side in each process.
 
-    SIGINT (Ctrl-C) or SIGTERM: the worker reads no more jobs, finishes those that run, and ends with exit code 0. A
-    second signal makes it stop at once; jobs that it leaves unfinished are not lost.
+    With --processes or --max-jobs a supervisor keeps processes running: it starts them again when they die, replaces
+    them one after the other on SIGHUP, and holds their leases.
+
+    SIGINT (Ctrl-C) or SIGTERM: workers read no more jobs, finish those that run, and end with exit code 0. A second
+    signal makes them stop at once; jobs that they leave unfinished are not lost.
     """
-    module_name, attribute_path = _split_target(target)
-    loop = choose_loop(loop_choice)
-    sys.path.insert(0, os.getcwd())
-    found = find_attribute(import_module(module_name), attribute_path)
-    # After the import: basicConfig does nothing if the module has set up logging itself.
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    from ..supervisor import SupervisorLink
+
+    options = WorkerOptions(**given)  # type: ignore[arg-type]
+    for target in options.targets:
+        check_target(target)
+    link = SupervisorLink.find()
+    if link is None and (processes is not None or options.max_jobs is not None):
+        return supervise(options, processes or 1, hang_timeout)
+    loop = choose_loop(options.loop_choice)
+    if link is not None:
+        link.watch()
+    found = find_targets(options.targets)
+    set_up_logging(options.log_format)  # after the import: a module that has set up logging itself is heeded
     with asyncio.Runner(loop_factory=loop.factory) as runner:
-        runner.run(_run(target, found, loop))
+        runner.run(_run(found, options, loop, link))
+    return ExitCode.OK
 
 
-async def _run(target: str, found: Any, loop: Loop) -> None:
-    """Makes the worker inside the loop, because a factory may need a running one, and runs it."""
-    worker = await make_worker(target, found)
-    click.echo(banner(worker, loop), err=True)
-    await worker.run(handle_signals=True)
+async def _run(found: Sequence[FoundTarget], options: WorkerOptions, loop: Loop, link: SupervisorLink | None) -> None:
+    """Makes the workers inside the loop, because a factory may need a running one, and runs them."""
+    from ..supervisor import prepare_workers, run_workers
+
+    workers = choose_workers(
+        [await make_worker(target) for target in found],
+        queues=options.queues,
+        concurrency=options.concurrency,
+        shutdown_timeout_s=options.shutdown_timeout_s,
+    )
+    if link is None:
+        click.echo("\n".join(banner(worker, loop) for worker in workers), err=True)
+    else:
+        workers = prepare_workers(workers, link, max_jobs=options.max_jobs)
+    await run_workers(workers, link, until_idle=options.burst)
 
 
-def _split_target(target: str) -> tuple[str, str]:
-    module_name, colon, attribute_path = target.partition(":")
-    if not colon or not all(part.isidentifier() for part in [*module_name.split("."), *attribute_path.split(".")]):
-        raise click.BadParameter(f"{target!r} is not of the form module:attribute", param_hint="'MODULE:ATTRIBUTE'")
-    return module_name, attribute_path
+def supervise(options: WorkerOptions, processes: int, hang_timeout_ms: int) -> int:
+    """Runs the same command in processes of its own; returns the exit code."""
+    from ..supervisor import ProcessSupervisor, SupervisorOptions
 
-
-def import_module(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            # A module that it imports is missing.
-            raise _describe_error(f"module {name!r} cannot be imported", error) from None
-        raise CommandFailure(
-            f"there is no module {error.name!r} in {os.getcwd()!r} or on the Python path", ExitCode.NOT_FOUND
-        ) from None
-    except Exception as error:  # noqa: BLE001  the module is the user's, and may raise anything
-        raise _describe_error(f"module {name!r} cannot be imported", error) from None
-
-
-def _describe_error(what: str, error: Exception) -> CommandFailure:
-    """Turns an error of the user's code into a CommandFailure; prints the user's part of its traceback.
-
-    Our own errors need no traceback: their line says what to change.
-    """
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith(("<", str(PACKAGE), importlib.__file__))]
-    if isinstance(error, ChasquiError):
-        position = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
-        return CommandFailure(f"{what}: {error}{position}", exit_code_of(error))
-    *lines, summary = traceback.format_exception_only(error)
-    click.echo("".join([*traceback.format_list(theirs), *lines]), err=True, nl=False)
-    return CommandFailure(f"{what}: {summary.rstrip()}")
-
-
-def find_attribute(module: ModuleType, path: str) -> Any:
-    found: Any = module
-    for name in path.split("."):
-        try:
-            found = getattr(found, name)
-        except AttributeError:
-            workers = ", ".join(name for name, value in vars(module).items() if isinstance(value, Worker))
-            hint = f"; its workers are: {workers}" if workers else ""
-            raise CommandFailure(f"module {module.__name__!r} has no {path!r}{hint}", ExitCode.NOT_FOUND) from None
-    return found
-
-
-async def make_worker(target: str, found: Any) -> Worker:
-    """Returns the Worker at the target, or the one that the function at the target makes."""
-    if isinstance(found, Worker):
-        return found
-    if not callable(found) or inspect.isclass(found):
-        raise CommandFailure(
-            f"{target} is {_describe(found)}, not a Worker or a function that returns one", ExitCode.USAGE
-        )
-    try:
-        inspect.signature(found).bind()
-    except TypeError:
-        raise CommandFailure(
-            f"{target} takes arguments, but is called without any: it must take none", ExitCode.USAGE
-        ) from None
-    try:
-        made = found()
-        if inspect.isawaitable(made):
-            made = await made
-    except Exception as error:  # noqa: BLE001  the function is the user's, and may raise anything
-        raise _describe_error(f"{target} cannot make a Worker", error) from None
-    if not isinstance(made, Worker):
-        raise CommandFailure(f"{target} returned {_describe(made)}, not a Worker", ExitCode.USAGE)
-    return made
-
-
-def _describe(value: Any) -> str:
-    if inspect.isclass(value):
-        return f"the class {value.__name__}"
-    return "None" if value is None else f"a value of type {type(value).__name__}"
+    if sys.platform == "win32":
+        raise click.UsageError("worker processes need signals and sockets that Windows does not have")
+    set_up_logging(options.log_format)
+    command = [sys.executable, "-P", "-m", "pychasqui.cli", "worker", *options.arguments()]
+    timeout_s = options.shutdown_timeout_s or find_setting("shutdown_deadline_s").value
+    click.echo(supervisor_banner(options, processes), err=True)
+    supervised = SupervisorOptions(
+        processes=processes,
+        shutdown_timeout_s=timeout_s,
+        hang_timeout_s=hang_timeout_ms / 1000 or None,
+        is_burst=options.burst,
+    )
+    return asyncio.run(ProcessSupervisor(command, supervised).run())
 
 
 def banner(worker: Worker, loop: Loop) -> str:
@@ -147,3 +164,9 @@ def banner(worker: Worker, loop: Loop) -> str:
         "loop": loop.name,
     }
     return "\n".join([f"pychasqui {__version__} worker", *(f"  {name:<12} {value}" for name, value in facts.items())])
+
+
+def supervisor_banner(options: WorkerOptions, processes: int) -> str:
+    facts = {"processes": processes, "workers": " ".join(options.targets)}
+    lines = [f"pychasqui {__version__} supervisor", *(f"  {name:<12} {value}" for name, value in facts.items())]
+    return "\n".join(lines)

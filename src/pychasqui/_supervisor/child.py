@@ -1,0 +1,139 @@
+"""A worker process as its supervisor sees it: starts it, reads its messages, signals it, and knows how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from .._core import clock
+from ..errors import DecodeError
+from .link import VARIABLE
+from .messages import MAX_LINE_BYTES, Loaded, Message, Started, decode_message
+
+log = logging.getLogger("chasqui.supervisor")
+
+
+class ChildProcess:
+    """start() -> loaded -> started -> ended. The first two may never come.
+
+    A process has a group of its own: Ctrl-C on a terminal reaches the supervisor alone, which decides what follows.
+    """
+
+    def __init__(
+        self,
+        on_message: Callable[[ChildProcess, Message], None],
+        on_end: Callable[[ChildProcess], None],
+    ) -> None:
+        self.pid = 0
+        self.started: Started | None = None
+        self.is_loaded = False
+        self.started_at = 0.0  # monotonic
+        self.heard_at = clock.monotonic()  # when it last sent anything
+        self.was_stopped = False  # on purpose
+        self.was_killed = False
+        self._on_message = on_message
+        self._on_end = on_end
+        self._process: asyncio.subprocess.Process | None = None
+        self._changed = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
+        self._exit_code: int | None = None
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; the negative number of the signal that ended it."""
+        return self._exit_code
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._exit_code is None
+
+    async def start(
+        self, command: Sequence[str], environment: Mapping[str, str], *, folder: Path, serves_pages: bool
+    ) -> None:
+        own_end, its_end = socket.socketpair()
+        with its_end:
+            variable = {VARIABLE: f"{its_end.fileno()}:{int(serves_pages)}:{folder}"}
+            self._process = await asyncio.create_subprocess_exec(
+                *command, env={**environment, **variable}, pass_fds=(its_end.fileno(),), process_group=0
+            )
+        self.pid = self._process.pid
+        self.heard_at = clock.monotonic()
+        reader, writer = await asyncio.open_connection(sock=own_end, limit=MAX_LINE_BYTES)
+        self._watching = asyncio.create_task(self._watch(reader, writer))
+
+    async def wait_until(self, is_true: Callable[[], bool]) -> None:
+        """Waits until something about the process has changed so that this is true."""
+        while not is_true():
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def wait(self) -> int:
+        await self.wait_until(lambda: self._exit_code is not None)
+        assert self._exit_code is not None
+        return self._exit_code
+
+    def stop(self) -> None:
+        """Asks it to drain; asked again, it ends at once."""
+        self.was_stopped = True
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.was_killed = True
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._exit_code is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def _watch(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert self._process is not None
+        reading = asyncio.create_task(self._read_messages(reader))
+        code = await self._process.wait()
+        # A handler's own child may hold nothing of ours open, but a message may still be on its way.
+        await asyncio.wait({reading}, timeout=0.1)
+        reading.cancel()
+        await asyncio.wait({reading})
+        writer.close()
+        self._exit_code = code
+        self._on_end(self)
+        self._changed.set()
+
+    async def _read_messages(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while line := await reader.readline():
+                self.heard_at = clock.monotonic()
+                self._see(decode_message(line))
+        except (OSError, ValueError, DecodeError) as error:  # a line without an end is a ValueError
+            log.error("process %d is not understood, and ends: %s", self.pid, error)
+            self._signal(signal.SIGKILL)
+
+    def _see(self, message: Message) -> None:
+        if isinstance(message, Loaded):
+            self.is_loaded = True
+        elif isinstance(message, Started):
+            self.started, self.started_at = message, clock.monotonic()
+        self._on_message(self, message)
+        self._changed.set()
+
+
+def describe_exit(code: int) -> str:
+    if code >= 0:
+        return f"has ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"was ended by {name}"
+
+
+def plain_environment() -> dict[str, str]:
+    """The environment of a worker process: ours, without what is meant for the supervisor alone."""
+    own = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", VARIABLE)
+    return {name: value for name, value in os.environ.items() if name not in own}

@@ -1,0 +1,89 @@
+"""A place for one worker process: keeps one running in it, starts it again when it dies, and replaces it when asked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from .._core import clock
+from .child import ChildProcess, describe_exit
+
+log = logging.getLogger("chasqui.supervisor")
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 10.0
+STEADY_S = 10.0  # a process that has worked for this long starts again without a pause
+
+StartChild = Callable[[], Awaitable[ChildProcess]]
+
+
+def next_pause_s(pause_s: float, worked_for_s: float) -> float:
+    """How long to wait before a process is started in the place of one that has died."""
+    if worked_for_s >= STEADY_S:
+        return 0.0
+    return min(max(2 * pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+
+
+class Slot:
+    """run() keeps a process running until `is_over` says that there is nothing more to do after one that ended."""
+
+    def __init__(self, start_child: StartChild, *, is_over: Callable[[ChildProcess], bool]) -> None:
+        self.current: ChildProcess | None = None
+        self._start_child = start_child
+        self._is_over = is_over
+        self._replacing = asyncio.Lock()
+        self._hurried = asyncio.Event()
+        self._pause_s = 0.0
+
+    async def start(self) -> ChildProcess:
+        self.current = await self._start_child()
+        return self.current
+
+    async def run(self) -> None:
+        child = self.current or await self.start()
+        while True:
+            await child.wait()
+            async with self._replacing:  # a successor may be about to take its place
+                current = self.current
+            if current is not None and current is not child:
+                child = current
+                continue
+            if self._is_over(child):
+                return
+            await self._pause(child)
+            child = await self.start()
+
+    def hurry(self) -> None:
+        """Ends a pause before a restart."""
+        self._hurried.set()
+
+    async def replace(self) -> bool:
+        """Starts a successor; once that works, the current process drains. False if the successor does not start."""
+        async with self._replacing:
+            old = self.current
+            if old is None or not old.is_running:
+                self.hurry()
+                return True
+            successor = await self._start_child()
+            await successor.wait_until(lambda: successor.started is not None or not successor.is_running)
+            if not successor.is_running:
+                log.error("process %d %s before it has started", successor.pid, describe_exit(successor.exit_code or 0))
+                return False
+            self.current = successor
+            log.info("process %d works in the place of process %d, which drains", successor.pid, old.pid)
+            old.stop()
+            return True
+
+    async def _pause(self, dead: ChildProcess) -> None:
+        worked_for_s = clock.monotonic() - dead.started_at if dead.started is not None else 0.0
+        self._pause_s = next_pause_s(self._pause_s, worked_for_s)
+        log.error(
+            "process %d %s; another one starts in %g s", dead.pid, describe_exit(dead.exit_code or 0), self._pause_s
+        )
+        self._hurried.clear()
+        try:
+            async with asyncio.timeout(self._pause_s):
+                await self._hurried.wait()
+        except TimeoutError:
+            pass

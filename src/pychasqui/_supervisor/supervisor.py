@@ -1,0 +1,259 @@
+"""ProcessSupervisor: keeps worker processes running.
+
+It runs no code of the user: that is imported by the processes alone. So it cannot be blocked, and a process that starts
+later has the newest code. A process that dies is started again, after a pause if it has not worked for long. A signal
+that ends the supervisor lets the processes drain first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .._core import clock
+from .child import ChildProcess, describe_exit, plain_environment
+from .messages import Message, Started, WantsSuccessor
+from .slot import Slot
+from .systemd import Systemd
+
+log = logging.getLogger("chasqui.supervisor")
+
+CLEANUP_S = 15.0  # what a draining process may take beyond its deadline: to cancel handlers, to settle and to leave
+HURRIED_S = 3.0  # what it may take after a second signal
+SECOND_SIGNAL_S = 0.2  # a signal that comes sooner is the first once more: `timeout` and terminals send it twice
+LOOK_EVERY_S = 1.0
+RECYCLE_AGAIN_S = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisorOptions:
+    processes: int
+    shutdown_timeout_s: float  # how long a process may finish its jobs; it gets CLEANUP_S more to end
+    hang_timeout_s: float | None  # a process whose interpreter has not run for this long is killed; None: never
+    is_burst: bool = False  # a process that ends with exit code 0 is not started again
+
+
+class ProcessSupervisor:
+    """run() returns the exit code once all processes have ended."""
+
+    def __init__(self, command: Sequence[str], options: SupervisorOptions) -> None:
+        self._command = command
+        self._options = options
+        self._slots = [Slot(self._start_child, is_over=self._is_over) for _ in range(options.processes)]
+        self._children: set[ChildProcess] = set()  # all that run
+        self._recycled: set[ChildProcess] = set()  # those that a successor is about to replace
+        self._systemd = Systemd()
+        self._folder = Path()
+        self._has_worked = False  # whether any process has started its workers
+        self._is_ready = False  # whether all slots had a process that works, at the same time
+        self._exit_code = 0
+        self._stop_wanted = asyncio.Event()
+        self._hurry_wanted = asyncio.Event()
+        self._roll_wanted = asyncio.Event()
+        self._signalled_at = 0.0
+        self._had_terminal = _has_terminal()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> int:
+        self._folder = Path(tempfile.mkdtemp(prefix="chasqui-"))
+        self._catch_signals()
+        try:
+            await self._run_until_stopped()
+            await self._shut_down()
+        finally:
+            for child in self._children:
+                child.kill()
+            for task in self._tasks:
+                task.cancel()
+            shutil.rmtree(self._folder, ignore_errors=True)
+        return self._exit_code
+
+    async def _run_until_stopped(self) -> None:
+        # The first process shows whether the program can be loaded; if not, one of them says so and not all.
+        first = await self._slots[0].start()
+        await first.wait_until(lambda: first.is_loaded or not first.is_running)
+        for service in (self._watch_children(), self._roll_when_asked(), self._systemd.feed_watchdog()):
+            self._spawn(service)
+        self._spawn(self._run_slots())
+        await self._stop_wanted.wait()
+
+    async def _run_slots(self) -> None:
+        """In a burst all of them end by themselves."""
+        await asyncio.gather(*(slot.run() for slot in self._slots))
+        self._stop_wanted.set()
+
+    # Processes ------------------------------------------------------------------------------------------------------
+
+    async def _start_child(self) -> ChildProcess:
+        child = ChildProcess(self._see_message, self._see_end)
+        await child.start(self._command, plain_environment(), folder=self._folder, serves_pages=False)
+        self._children.add(child)
+        log.info("process %d starts", child.pid)
+        if self._stop_wanted.is_set():
+            child.stop()
+        return child
+
+    def _see_message(self, child: ChildProcess, message: Message) -> None:
+        if isinstance(message, Started):
+            self._has_worked = True
+            log.info("process %d works", child.pid)
+            self._spawn(self._check_ready())
+        elif isinstance(message, WantsSuccessor):
+            self._recycle(child, message.why)
+
+    def _see_end(self, child: ChildProcess) -> None:
+        self._children.discard(child)
+        self._recycled.discard(child)
+        if child.was_stopped and not child.was_killed:
+            log.info("process %d %s", child.pid, describe_exit(child.exit_code or 0))
+
+    def _is_over(self, ended: ChildProcess) -> bool:
+        """Whether no process follows one that has ended."""
+        code = ended.exit_code or 0
+        if self._stop_wanted.is_set() or (self._options.is_burst and code == 0):
+            return True
+        if not self._has_worked and code > 0:  # it has said why: a wrong name, a module that raises, a wrong password
+            self._exit_code = code
+            self._stop_wanted.set()
+            return True
+        return False
+
+    async def _check_ready(self) -> None:
+        """All slots work for the first time: systemd may start what waits for this service."""
+        works = [slot.current is not None and slot.current.started is not None for slot in self._slots]
+        if all(works) and not self._is_ready:
+            self._is_ready = True
+            self._systemd.notify("READY=1", f"STATUS={len(works)} processes work")
+
+    def _recycle(self, child: ChildProcess, why: str) -> None:
+        if child not in self._recycled:
+            self._recycled.add(child)
+            log.info("process %d is replaced: %s", child.pid, why)
+            self._spawn(self._replace(child))
+
+    async def _replace(self, child: ChildProcess) -> None:
+        for slot in self._slots:
+            while slot.current is child and child.is_running and not self._stop_wanted.is_set():
+                if not await slot.replace():
+                    await asyncio.sleep(RECYCLE_AGAIN_S)
+
+    async def _watch_children(self) -> None:
+        """Kills processes that hang. What holds the interpreter up may never let it go."""
+        limit_s = self._options.hang_timeout_s
+        while limit_s is not None:
+            await asyncio.sleep(LOOK_EVERY_S)
+            for child in list(self._children):
+                silent_s = clock.monotonic() - child.heard_at
+                if silent_s > limit_s and not child.was_killed:
+                    log.error("process %d has given no sign of life for %.0f s and is killed", child.pid, silent_s)
+                    child.kill()
+
+    # Rolling --------------------------------------------------------------------------------------------------------
+
+    async def _roll_when_asked(self) -> None:
+        while True:
+            await self._roll_wanted.wait()
+            self._roll_wanted.clear()
+            self._systemd.notify_reloading()
+            await self._roll()
+            self._systemd.notify("READY=1")
+
+    async def _roll(self) -> None:
+        """Replaces the processes one after the other. The old ones stay if a new one does not start."""
+        log.info("%d processes are replaced, one after the other", len(self._slots))
+        for slot in self._slots:
+            if self._stop_wanted.is_set():
+                return
+            if not await slot.replace():
+                log.error("the processes that have not been replaced go on with the program that they have loaded")
+                return
+        log.info("all processes are replaced")
+
+    # Ending ---------------------------------------------------------------------------------------------------------
+
+    async def _shut_down(self) -> None:
+        options = self._options
+        self._systemd.notify("STOPPING=1")
+        for slot in self._slots:
+            slot.hurry()
+        if self._children:
+            log.info("%d processes drain for up to %g s", len(self._children), options.shutdown_timeout_s)
+        if await self._stop_children(options.shutdown_timeout_s + CLEANUP_S, self._hurry_wanted):
+            return
+        if self._hurry_wanted.is_set() and await self._stop_children(HURRIED_S):
+            return
+        for child in list(self._children):
+            log.error("process %d has not ended in time and is killed; its jobs run again", child.pid)
+            self._exit_code = self._exit_code or 1
+            child.kill()
+        await self._wait_for_children()
+
+    async def _stop_children(self, within_s: float, hurried: asyncio.Event | None = None) -> bool:
+        """Asks all processes to end, once more if they have been asked. Whether they do, in time."""
+        for child in list(self._children):
+            child.stop()
+        waits: set[asyncio.Task[object]] = {asyncio.create_task(self._wait_for_children())}
+        if hurried is not None:
+            waits.add(asyncio.create_task(hurried.wait()))
+        await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        await asyncio.wait(waits)
+        return not self._children
+
+    async def _wait_for_children(self) -> None:
+        while self._children:
+            await next(iter(self._children)).wait()
+
+    # Signals and tasks ----------------------------------------------------------------------------------------------
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_stop_signal, number.name)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+
+    def _on_stop_signal(self, name: str) -> None:
+        now = clock.monotonic()
+        if not self._stop_wanted.is_set():
+            log.info("%s: the processes end; a second signal ends them at once", name)
+            self._stop_wanted.set()
+            self._signalled_at = now
+        elif now - self._signalled_at >= SECOND_SIGNAL_S and not self._hurry_wanted.is_set():
+            log.warning("%s again: the processes end now", name)
+            self._hurry_wanted.set()
+
+    def _on_hangup(self) -> None:
+        if self._had_terminal and not _has_terminal():
+            self._on_stop_signal("SIGHUP of a terminal that is gone")
+        else:
+            self._roll_wanted.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._see_task_end)
+
+    def _see_task_end(self, task: asyncio.Task[None]) -> None:
+        """A part that has failed, which only a defect can bring about, ends the supervisor."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical("the supervisor has failed, and ends", exc_info=error)
+            self._exit_code = self._exit_code or 1
+            self._stop_wanted.set()
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,123 @@
+"""What a worker process does: prepares its workers for the supervisor, and runs them until a signal ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from .._core.delivery import Delivery
+from ..errors import Closed
+from ..metrics import JobOutcome
+from ..worker import Worker
+from .link import SupervisorLink
+from .messages import HeldLease, Loaded, Started, WantsSuccessor
+from .systemd import Systemd
+
+MADE_UP_ID = re.compile(r"c-[0-9a-f]{8}-[0-9a-f-]{27}")
+
+
+class JobCounter:
+    """A metrics sink that counts runs, and calls `on_most` once when there were `most`."""
+
+    def __init__(self, most: int, on_most: Callable[[], None]) -> None:
+        self._left = most
+        self._on_most = on_most
+
+    def jobs_done(self, jobs: list[Delivery]) -> None:
+        self._count(len(jobs))
+
+    def job_outcome(self, outcome: JobOutcome) -> None:
+        self._count(1)
+
+    def _count(self, jobs: int) -> None:
+        was_over = self._left <= 0
+        self._left -= jobs
+        if self._left <= 0 and not was_over:
+            self._on_most()
+
+
+def prepare_workers(workers: Sequence[Worker], link: SupervisorLink, *, max_jobs: int | None) -> list[Worker]:
+    """Returns the workers as the supervisor needs them: with names and pages of their own, and counted jobs."""
+    counter = None
+    if max_jobs is not None:
+        why = f"it has run {max_jobs} jobs"
+        counter = JobCounter(max_jobs, lambda: link.send(WantsSuccessor(why)))
+    return [_prepare(worker, number, link, counter) for number, worker in enumerate(workers)]
+
+
+def _prepare(worker: Worker, number: int, link: SupervisorLink, counter: JobCounter | None) -> Worker:
+    config = worker.config
+    options: dict[str, object] = {}
+    if not MADE_UP_ID.fullmatch(config.consumer_id):  # all processes load the same program
+        options["consumer_id"] = f"{config.consumer_id}-{os.getpid()}"
+    if counter is not None:
+        options["metrics"] = [*config.metrics_sinks, counter]
+    return worker.with_options(**options) if options else worker
+
+
+async def run_workers(workers: Sequence[Worker], link: SupervisorLink | None, *, until_idle: bool = False) -> None:
+    """Runs workers side by side until a signal ends them, or one fails, or all are idle. Raises the first error.
+
+    Without a supervisor it notifies systemd itself.
+    """
+    systemd = Systemd() if link is None else None
+    if link is not None:
+        _follow_supervisor(workers, link)
+    running = [asyncio.ensure_future(worker.run(handle_signals=True)) for worker in workers]
+    beside: list[asyncio.Future[None]] = []
+    try:
+        with suppress(Closed):  # a signal came first
+            if all([await worker.wait_until_started() for worker in workers]):
+                if link is not None:
+                    link.send(Started([_lease_of(worker) for worker in workers], []))
+                if systemd is not None:
+                    systemd.notify("READY=1")
+                    beside.append(asyncio.ensure_future(systemd.feed_watchdog()))
+                if until_idle:
+                    beside.append(asyncio.ensure_future(_end_when_idle(workers)))
+        await asyncio.gather(*running)
+    finally:
+        for worker in workers:
+            worker.shutdown()
+        await asyncio.gather(*running, return_exceptions=True)
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+
+
+async def _end_when_idle(workers: Sequence[Worker]) -> None:
+    await asyncio.gather(*(worker.wait_until_idle() for worker in workers))
+    for worker in workers:
+        worker.shutdown()
+
+
+def _follow_supervisor(workers: Sequence[Worker], link: SupervisorLink) -> None:
+    """Ends the workers when the supervisor has ended: within a lease, which nothing else would renew if they hang."""
+    loop, lease_s = asyncio.get_running_loop(), min(worker.config.lease_ms for worker in workers) / 1000
+    draining: set[asyncio.Task[None]] = set()
+
+    def drain() -> None:
+        draining.update(asyncio.ensure_future(worker.drain(lease_s / 2)) for worker in workers)
+
+    link.end_by(lambda: _call(loop, drain), within_s=lease_s)
+    link.send(Loaded())
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    with suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(function)
+
+
+def _lease_of(worker: Worker) -> HeldLease:
+    config = worker.config
+    return HeldLease(
+        redis_url=config.redis_url,
+        tls=config.tls,
+        queue_name=config.queue_name,
+        group=config.group,
+        consumer_id=config.consumer_id,
+        lease_ms=config.lease_ms,
+    )

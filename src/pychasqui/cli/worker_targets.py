@@ -1,0 +1,120 @@
+"""Finds the workers that the user's modules make, by the names on the command line."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+from .. import Worker
+from ..errors import ChasquiError
+from .exits import CommandFailure, ExitCode, exit_code_of
+
+PACKAGE = Path(__file__).parents[1]
+
+
+class FoundTarget:
+    """What a module has under the name on the command line: a Worker, or a function that makes one."""
+
+    def __init__(self, target: str, found: Any) -> None:
+        self.target = target
+        self.found = found
+
+
+def check_target(target: str) -> tuple[str, str]:
+    """Returns the name of the module and the path of the attribute."""
+    module_name, colon, attribute_path = target.partition(":")
+    if not colon or not all(part.isidentifier() for part in [*module_name.split("."), *attribute_path.split(".")]):
+        raise click.BadParameter(f"{target!r} is not of the form module:attribute", param_hint="'MODULE:ATTRIBUTE'")
+    return module_name, attribute_path
+
+
+def find_targets(targets: Sequence[str]) -> list[FoundTarget]:
+    """Imports the modules, also from the working folder."""
+    named = [check_target(target) for target in targets]
+    sys.path.insert(0, os.getcwd())
+    return [
+        FoundTarget(target, find_attribute(import_module(module_name), path))
+        for target, (module_name, path) in zip(targets, named, strict=True)
+    ]
+
+
+def import_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            # A module that it imports is missing.
+            raise _describe_error(f"module {name!r} cannot be imported", error) from None
+        raise CommandFailure(
+            f"there is no module {error.name!r} in {os.getcwd()!r} or on the Python path", ExitCode.NOT_FOUND
+        ) from None
+    except Exception as error:  # noqa: BLE001  the module is the user's, and may raise anything
+        raise _describe_error(f"module {name!r} cannot be imported", error) from None
+
+
+def _describe_error(what: str, error: Exception) -> CommandFailure:
+    """Turns an error of the user's code into a CommandFailure; prints the user's part of its traceback.
+
+    Our own errors need no traceback: their line says what to change.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(("<", str(PACKAGE), importlib.__file__))]
+    if isinstance(error, ChasquiError):
+        position = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+        return CommandFailure(f"{what}: {error}{position}", exit_code_of(error))
+    *lines, summary = traceback.format_exception_only(error)
+    click.echo("".join([*traceback.format_list(theirs), *lines]), err=True, nl=False)
+    return CommandFailure(f"{what}: {summary.rstrip()}")
+
+
+def find_attribute(module: ModuleType, path: str) -> Any:
+    found: Any = module
+    for name in path.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            workers = ", ".join(name for name, value in vars(module).items() if isinstance(value, Worker))
+            hint = f"; its workers are: {workers}" if workers else ""
+            raise CommandFailure(f"module {module.__name__!r} has no {path!r}{hint}", ExitCode.NOT_FOUND) from None
+    return found
+
+
+async def make_worker(named: FoundTarget) -> Worker:
+    """Returns the Worker at the target, or the one that the function at the target makes."""
+    target, found = named.target, named.found
+    if isinstance(found, Worker):
+        return found
+    if not callable(found) or inspect.isclass(found):
+        raise CommandFailure(
+            f"{target} is {_describe(found)}, not a Worker or a function that returns one", ExitCode.USAGE
+        )
+    try:
+        inspect.signature(found).bind()
+    except TypeError:
+        raise CommandFailure(
+            f"{target} takes arguments, but is called without any: it must take none", ExitCode.USAGE
+        ) from None
+    try:
+        made = found()
+        if inspect.isawaitable(made):
+            made = await made
+    except Exception as error:  # noqa: BLE001  the function is the user's, and may raise anything
+        raise _describe_error(f"{target} cannot make a Worker", error) from None
+    if not isinstance(made, Worker):
+        raise CommandFailure(f"{target} returned {_describe(made)}, not a Worker", ExitCode.USAGE)
+    return made
+
+
+def _describe(value: Any) -> str:
+    if inspect.isclass(value):
+        return f"the class {value.__name__}"
+    return "None" if value is None else f"a value of type {type(value).__name__}"

@@ -1,0 +1,9 @@
+"""Worker processes: what supervises them, and what runs inside them. `chasqui worker --processes` is made of it."""
+
+from __future__ import annotations
+
+from ._supervisor.link import SupervisorLink
+from ._supervisor.supervisor import ProcessSupervisor, SupervisorOptions
+from ._supervisor.worker_process import prepare_workers, run_workers
+
+__all__ = ["ProcessSupervisor", "SupervisorLink", "SupervisorOptions", "prepare_workers", "run_workers"]
