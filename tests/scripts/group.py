@@ -432,6 +432,13 @@ class Group:
         assert isinstance(lost, list)
         return lost
 
+    def hold_lease(self, consumer: str, after: bytes = b"", *, least_left_ms: int = LEASE_MS // 2) -> bytes | None:
+        """None if the worker renews its lease itself."""
+        keys = [KEYS.stream, KEYS.workers, REPORTS]
+        last = self.run(scripts.HOLD_LEASE, keys, GROUP, consumer, LEASE_MS, least_left_ms, KEPT_MS, after)
+        assert last is None or isinstance(last, bytes)
+        return last
+
     def rebuild_group(self, consumer: str, held: dict[bytes, int] | None = None, *, lease_ms: int = LEASE_MS) -> int:
         """Reports, and claims what is held as soon as the group exists, as a worker does."""
         last = max(held or {}, key=entry_order, default=b"")

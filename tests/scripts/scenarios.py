@@ -225,6 +225,13 @@ def _keep(group: Group) -> Call:
     return lambda by: by.renew_worker_lease("a", *held.values())
 
 
+def _hold(group: Group) -> Call:
+    held = hold(group)
+    group.make_idle(HOUR_MS, *held.values())
+    group.client.zadd(KEYS.workers, {"a": 1})
+    return lambda by: by.hold_lease("a")
+
+
 def _claim_name(group: Group) -> Call:
     group.client.zadd(KEYS.workers, {"a": 1})
     return lambda by: by.claim_name("a", "token")
@@ -414,6 +421,7 @@ SCENARIOS = [
     Scenario("release_leader_lease", _yield),
     Scenario("claim_name", _claim_name),
     Scenario("renew_worker_lease", _keep),
+    Scenario("hold_lease", _hold, stands_on=(KEYS.workers,)),
     Scenario("release_entries", _release),
     Scenario("leave_group", _leave),
     Scenario("leave_group", _leave_with_nothing, "with nothing"),

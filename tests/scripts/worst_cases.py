@@ -343,6 +343,11 @@ def renew_worker_lease(group: Group) -> Call:
     return lambda: group.renew_worker_lease("busy", *ids)
 
 
+def hold_lease(group: Group) -> Call:
+    group.client.zadd(KEYS.workers, {"busy": 1})
+    return lambda: group.hold_lease("busy")
+
+
 def release_entries(group: Group) -> Call:
     ids = held(group, RELEASED_A_CALL)
     return lambda: group.release_entries("busy", *((entry_id, 0) for entry_id in ids))
@@ -503,6 +508,7 @@ WORST_CASES: dict[str, tuple[Case, ...]] = {
     "purge_delayed": (purge_delayed, purge_delayed_with_long_ids, purge_large_delayed),
     "purge_waiting": (purge_waiting, purge_waiting_with_long_ids, purge_large_waiting),
     "read": (read, read_large),
+    "hold_lease": (hold_lease,),
     "rebuild_group": (report, hand_over),
     "release_entries": (release_entries,),
     "release_leader_lease": (release_leader_lease,),

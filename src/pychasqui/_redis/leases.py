@@ -9,12 +9,13 @@ from .._core.limits import MAX_WORKER_LEASE_MS, RELEASED
 from .._wire.entry import entry_order
 from . import scripts
 from .calls import RedisCalls
-from .command_replies import read_scores, read_time_ms
+from .command_replies import read_blob, read_scores, read_time_ms
 from .replies import OtherClaim, read_claim, read_count, read_ids
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the set of leases outlives the last worker, so that its entries are found
 FAR_LEASES_A_CALL = 100
 CLAIMED_A_CALL = 500
+HELD_PAGES = 200  # of 500 entries; no worker holds more
 COMPLETE, MUST_CLAIM = 1, 2  # what rebuild_group returns of a group; else it must be called again
 RELEASED_IDLE_MS = 24 * 3600 * 1000  # idle enough for every official consumer's claim_min_idle_ms
 
@@ -38,6 +39,21 @@ class LeaseCalls(RedisCalls):
                 scripts.RENEW_WORKER_LEASE, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments)
             )
         )
+
+    async def hold_lease(self, group: str, consumer: str, lease_ms: int, least_left_ms: int) -> bool:
+        """Renew the lease of another worker that lives, and its hold on entries, if less than `least_left_ms` is left.
+
+        Returns whether it was renewed: not if that worker does so itself, has left or has no lease yet. Fails as
+        renew_worker_lease().
+        """
+        keys = (self._keys.stream, self._keys.workers_of(group), self._keys.regroup(group))
+        words = (group, consumer, lease_ms, least_left_ms, WORKERS_KEPT_MS)
+        after: bytes | None = b""
+        for page in range(HELD_PAGES):
+            after = read_blob(await self.run_script(scripts.HOLD_LEASE, keys, (*words, after or b"")))
+            if not after:
+                return page > 0 or after is not None
+        return True
 
     async def rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
         """Report what this worker holds; returns whether the group is there, and complete.

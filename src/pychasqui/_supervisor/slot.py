@@ -68,6 +68,8 @@ class Slot:
             successor = await self._start_child()
             await successor.wait_until(lambda: successor.started is not None or not successor.is_running)
             if not successor.is_running:
+                if successor.was_stopped:
+                    return False
                 log.error("process %d %s before it has started", successor.pid, describe_exit(successor.exit_code or 0))
                 return False
             self.current = successor

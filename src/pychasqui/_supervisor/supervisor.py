@@ -1,8 +1,8 @@
 """ProcessSupervisor: keeps worker processes running.
 
 It runs no code of the user: that is imported by the processes alone. So it cannot be blocked, and a process that starts
-later has the newest code. A process that dies is started again, after a pause if it has not worked for long. A signal
-that ends the supervisor lets the processes drain first.
+later has the newest code. It holds the leases of the workers (leases.py). A process that dies is started again, after a
+pause if it has not worked for long. A signal that ends the supervisor lets the processes drain first.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 from .._core import clock
 from .child import ChildProcess, describe_exit, plain_environment
+from .leases import LeaseHolder
 from .messages import Message, Started, WantsSuccessor
 from .slot import Slot
 from .systemd import Systemd
@@ -50,6 +51,7 @@ class ProcessSupervisor:
         self._slots = [Slot(self._start_child, is_over=self._is_over) for _ in range(options.processes)]
         self._children: set[ChildProcess] = set()  # all that run
         self._recycled: set[ChildProcess] = set()  # those that a successor is about to replace
+        self._leases = LeaseHolder()
         self._systemd = Systemd()
         self._folder = Path()
         self._has_worked = False  # whether any process has started its workers
@@ -60,6 +62,7 @@ class ProcessSupervisor:
         self._roll_wanted = asyncio.Event()
         self._signalled_at = 0.0
         self._had_terminal = _has_terminal()
+        self._starting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
@@ -73,6 +76,7 @@ class ProcessSupervisor:
                 child.kill()
             for task in self._tasks:
                 task.cancel()
+            await self._leases.close()
             shutil.rmtree(self._folder, ignore_errors=True)
         return self._exit_code
 
@@ -80,6 +84,8 @@ class ProcessSupervisor:
         # The first process shows whether the program can be loaded; if not, one of them says so and not all.
         first = await self._slots[0].start()
         await first.wait_until(lambda: first.is_loaded or not first.is_running)
+        if not first.is_running and self._is_over(first):
+            return
         for service in (self._watch_children(), self._roll_when_asked(), self._systemd.feed_watchdog()):
             self._spawn(service)
         self._spawn(self._run_slots())
@@ -93,9 +99,10 @@ class ProcessSupervisor:
     # Processes ------------------------------------------------------------------------------------------------------
 
     async def _start_child(self) -> ChildProcess:
-        child = ChildProcess(self._see_message, self._see_end)
-        await child.start(self._command, plain_environment(), folder=self._folder, serves_pages=False)
-        self._children.add(child)
+        async with self._starting:
+            child = ChildProcess(self._see_message, self._see_end)
+            await child.start(self._command, plain_environment(), folder=self._folder, serves_pages=False)
+            self._children.add(child)
         log.info("process %d starts", child.pid)
         if self._stop_wanted.is_set():
             child.stop()
@@ -104,6 +111,7 @@ class ProcessSupervisor:
     def _see_message(self, child: ChildProcess, message: Message) -> None:
         if isinstance(message, Started):
             self._has_worked = True
+            self._leases.hold(message.leases)
             log.info("process %d works", child.pid)
             self._spawn(self._check_ready())
         elif isinstance(message, WantsSuccessor):
@@ -112,6 +120,8 @@ class ProcessSupervisor:
     def _see_end(self, child: ChildProcess) -> None:
         self._children.discard(child)
         self._recycled.discard(child)
+        if child.started is not None:
+            self._leases.end(child.started.leases, was_killed=child.exit_code != 0)
         if child.was_stopped and not child.was_killed:
             log.info("process %d %s", child.pid, describe_exit(child.exit_code or 0))
 
@@ -173,6 +183,8 @@ class ProcessSupervisor:
             if self._stop_wanted.is_set():
                 return
             if not await slot.replace():
+                if self._stop_wanted.is_set():
+                    return
                 log.error("the processes that have not been replaced go on with the program that they have loaded")
                 return
         log.info("all processes are replaced")
@@ -184,6 +196,8 @@ class ProcessSupervisor:
         self._systemd.notify("STOPPING=1")
         for slot in self._slots:
             slot.hurry()
+        async with self._starting:
+            pass  # a process that is being started is among the others then
         if self._children:
             log.info("%d processes drain for up to %g s", len(self._children), options.shutdown_timeout_s)
         if await self._stop_children(options.shutdown_timeout_s + CLEANUP_S, self._hurry_wanted):

@@ -72,7 +72,7 @@ async def run_workers(workers: Sequence[Worker], link: SupervisorLink | None, *,
         with suppress(Closed):  # a signal came first
             if all([await worker.wait_until_started() for worker in workers]):
                 if link is not None:
-                    link.send(Started([_lease_of(worker) for worker in workers], []))
+                    link.send(Started([_lease_of(worker) for worker in workers if _can_be_held(worker)], []))
                 if systemd is not None:
                     systemd.notify("READY=1")
                     beside.append(asyncio.ensure_future(systemd.feed_watchdog()))
@@ -109,6 +109,11 @@ def _follow_supervisor(workers: Sequence[Worker], link: SupervisorLink) -> None:
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
     with suppress(RuntimeError):  # the loop has ended
         loop.call_soon_threadsafe(function)
+
+
+def _can_be_held(worker: Worker) -> bool:
+    """Whether the supervisor can connect as the worker does. A provider of credentials lives in this process alone."""
+    return worker.config.credential_provider is None
 
 
 def _lease_of(worker: Worker) -> HeldLease:

@@ -1,0 +1,132 @@
+"""A program whose worker processes a supervisor runs, and what they have written down."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.cli.conftest import COMMAND, plain_environment
+from tests.cli.processes import Process, children_of
+from tests.support.waiting import eventually
+
+LEASE_MS = 1000
+PROGRAM = """
+import asyncio
+import ctypes
+import os
+import time
+from pathlib import Path
+
+from pychasqui import Worker
+
+
+def write(job, what):
+    line = f"{what} {job.name} {job.data} {job.id} {job.attempt} {os.getpid()} {time.time()}\\n"
+    descriptor = os.open("runs", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(descriptor, line.encode())
+    os.close(descriptor)
+
+
+async def handle(job):
+    write(job, "begin")
+    if job.name == "gil":
+        ctypes.PyDLL(None).usleep(int(job.data * 1_000_000))
+    elif job.name == "wait":
+        while not Path("may-finish").exists():
+            await asyncio.sleep(0.01)
+    elif job.name == "first-long" and job.attempt == 0:
+        await asyncio.sleep(60)
+    write(job, "end")
+
+
+def make(**options):
+    return Worker(
+        os.environ["APP_QUEUE"],
+        handle,
+        **{"redis_url": os.environ["APP_REDIS_URL"], "lease_ms": 1000, "concurrency": 4, **options},
+    )
+
+
+worker = make()
+named = make(consumer_id="named")
+"""
+
+
+class Run(NamedTuple):
+    name: str
+    data: str
+    job_id: str
+    attempt: int
+    pid: int
+    at: float
+
+
+class SupervisedProgram:
+    """start() -> its processes work -> stop()."""
+
+    def __init__(self, folder: Path, redis_url: str, queue_name: str) -> None:
+        self.folder = folder
+        self._environment = plain_environment() | {"APP_REDIS_URL": redis_url, "APP_QUEUE": queue_name}
+        self._log = folder / "log"
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        (folder / "app.py").write_text(PROGRAM)
+
+    async def start(self, *arguments: str, target: str = "app:worker", processes: int = 2) -> None:
+        """Returns once all processes work."""
+        self.begin(target, "--processes", str(processes), *arguments)
+        await self.wait_for(" works\n", processes)
+
+    def begin(self, *arguments: str, **environment: str) -> None:
+        with self._log.open("wb") as log:
+            self._supervisor = subprocess.Popen(
+                [*COMMAND, "worker", "--log-format", "plain", *arguments],
+                cwd=self.folder,
+                env=self._environment | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    async def wait_for(self, text: str, times: int = 1) -> None:
+        """Waits until the log has this text so often."""
+        await eventually(lambda: self.log.count(text) >= times or self._fail_if_ended(text), timeout=100)
+
+    def _fail_if_ended(self, text: str) -> bool:
+        assert self.supervisor.poll() is None or text in self.log, self.log
+        return False
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.supervisor.send_signal(number)
+        return await self.wait()
+
+    async def wait(self) -> int:
+        """Returns the exit code."""
+        await eventually(lambda: self.supervisor.poll() is not None, timeout=100)
+        return int(self.supervisor.returncode)
+
+    @property
+    def supervisor(self) -> subprocess.Popen[bytes]:
+        assert self._supervisor is not None
+        return self._supervisor
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def processes(self) -> list[Process]:
+        return children_of(self.supervisor.pid)
+
+    def runs(self, what: str, name: str = "") -> list[Run]:
+        """The runs that did begin, or did end, of jobs of this name."""
+        path = self.folder / "runs"
+        rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        runs = [Run(row[1], row[2], row[3], int(row[4]), int(row[5]), float(row[6])) for row in rows if row[0] == what]
+        return [run for run in runs if name in ("", run.name)]
+
+    def close(self) -> None:
+        """What runs on is killed; its processes end when they notice that."""
+        if self._supervisor is not None:
+            self._supervisor.kill()
+            self._supervisor.wait()

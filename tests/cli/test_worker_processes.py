@@ -1,0 +1,208 @@
+"""`chasqui worker --processes`: the supervisor keeps processes running, and no job is lost or run twice by it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pychasqui import Queue
+from tests.cli.conftest import Finished
+from tests.cli.processes import still_running
+from tests.cli.supervised import LEASE_MS, SupervisedProgram
+from tests.support.server import RedisServer
+from tests.support.waiting import eventually, first_below
+
+pytestmark = pytest.mark.timeout(180)  # a process takes long to start on a busy machine
+
+
+def jobs(name: str, numbers: Iterable[int]) -> list[dict[str, Any]]:
+    return [{"name": name, "data": number} for number in numbers]
+
+
+@pytest.fixture
+def program(tmp_path: Path, redis_url: str, queue_name: str) -> Iterator[SupervisedProgram]:
+    program = SupervisedProgram(tmp_path, redis_url, queue_name)
+    yield program
+    program.close()
+
+
+class TestStarting:
+    def test_a_program_that_cannot_be_loaded_is_explained_once_and_ends_with_its_exit_code(
+        self, tmp_path: Path, chasqui: Finished
+    ):
+        (tmp_path / "empty.py").write_text("")
+        ended = chasqui("worker", "empty:worker", "--processes", "3")
+        assert ended.returncode == 3
+        assert ended.stderr.count("module 'empty' has no 'worker'") == 1
+
+    def test_a_wrong_password_ends_with_4(self, tmp_path: Path, chasqui: Finished, server: RedisServer):
+        server.start()
+        SupervisedProgram(tmp_path, "", "")
+        url = server.tcp_url.replace("://", "://:wrong@")
+        ended = chasqui("worker", "app:worker", "--processes", "1", APP_REDIS_URL=url, APP_QUEUE="q")
+        assert ended.returncode == 4
+        assert "wrong" not in ended.stderr.replace("wrong password", "")
+
+    async def test_processes_of_a_worker_with_a_fixed_name_have_names_of_their_own(
+        self, program: SupervisedProgram, queue: Queue
+    ):
+        await program.start(target="app:named")
+        workers = {worker.consumer_id for worker in await queue.workers()}
+        assert workers == {f"named-{process.pid}" for process in program.processes()}
+        assert await program.stop() == 0
+
+
+class TestEnding:
+    async def test_a_signal_lets_running_jobs_finish_and_ends_with_0(self, program: SupervisedProgram, queue: Queue):
+        await program.start()
+        await queue.add_bulk(jobs("wait", range(4)))
+        await eventually(lambda: len(program.runs("begin")) == 4)
+        program.supervisor.send_signal(signal.SIGTERM)
+        await program.wait_for("drain for up to")
+        (program.folder / "may-finish").touch()
+        assert await program.wait() == 0
+        assert len(program.runs("begin")) == len(program.runs("end")) == 4
+
+    async def test_a_second_ctrl_c_ends_at_once_and_hands_the_jobs_back(
+        self, program: SupervisedProgram, queue: Queue, witness, queue_name: str
+    ):
+        await program.start(processes=1)
+        await queue.add_bulk([*jobs("wait", [0]), *jobs("gil", [60])])  # the second stops the whole interpreter
+        await eventually(lambda: len(program.runs("begin")) == 2)
+        program.supervisor.send_signal(signal.SIGINT)
+        await asyncio.sleep(0.3)  # the same signal within 0.2 s is the first once more
+        assert program.supervisor.poll() is None
+        begun = time.monotonic()
+        await program.stop(signal.SIGINT)
+        assert time.monotonic() - begun < 20  # 3 s, on a quiet machine
+        leases = await witness.zrange(f"{{chasqui:{queue_name}}}:workers", 0, -1, withscores=True)
+        assert {lease for _, lease in leases} <= {0.0}  # others take the jobs at once
+
+    async def test_a_killed_supervisor_leaves_no_process_behind(self, program: SupervisedProgram, queue: Queue):
+        await program.start()
+        await queue.add("wait", 0)
+        await eventually(lambda: len(program.runs("begin")) == 1)
+        processes = program.processes()
+        assert len(processes) == 2
+        program.supervisor.kill()
+        await eventually(lambda: not still_running(processes), timeout=LEASE_MS / 1000 + 15)
+
+
+class TestDying:
+    async def test_a_killed_process_is_started_again_and_its_jobs_begin_elsewhere_within_a_second(
+        self, program: SupervisedProgram, queue: Queue
+    ):
+        await program.start(processes=3)
+
+        async def measure() -> float:
+            """From the kill to the second run, which counts as an attempt."""
+            job = await queue.add("first-long", 0)
+            (begun,) = await eventually(lambda: [run for run in runs_of(job.id) if run.attempt == 0])
+            killed_at = time.time()
+            os.kill(begun.pid, signal.SIGKILL)
+            (again,) = await eventually(lambda: [run for run in runs_of(job.id) if run.attempt == 1])
+            assert again.pid != begun.pid
+            await eventually(lambda: len(program.processes()) == 3)
+            return again.at - killed_at
+
+        def runs_of(job_id: str):
+            return [run for run in program.runs("begin") if run.job_id == job_id]
+
+        await first_below(1.0, measure)
+        assert await program.stop() == 0
+
+    async def test_no_job_is_lost_while_processes_are_killed(self, program: SupervisedProgram, queue: Queue):
+        await program.start()
+        numbers = range(600)
+        for start in range(0, len(numbers), 100):
+            await queue.add_bulk(jobs("quick", numbers[start : start + 100]))
+            if processes := program.processes():
+                os.kill(processes[start % len(processes)].pid, signal.SIGKILL)
+            await asyncio.sleep(0.2)
+        await eventually(lambda: len({run.data for run in program.runs("end")}) == len(numbers), timeout=100)
+        assert await program.stop() == 0
+
+
+class TestLeases:
+    async def test_c_code_that_keeps_the_gil_for_three_leases_runs_once(self, program: SupervisedProgram, queue: Queue):
+        await program.start()
+        await queue.add("gil", 3.3 * LEASE_MS / 1000)
+        await eventually(lambda: len(program.runs("end")) == 1)
+        await queue.add_bulk(jobs("quick", range(20)))
+        await eventually(lambda: len(program.runs("end", "quick")) == 20)
+        assert await program.stop() == 0
+        assert Counter(run.name for run in program.runs("begin")) == {"gil": 1, "quick": 20}
+        assert "The supervisor renews it" in program.log
+
+
+class TestReplacing:
+    async def test_a_hangup_replaces_every_process_and_no_job_is_lost_or_run_twice(
+        self, program: SupervisedProgram, queue: Queue
+    ):
+        await program.start()
+        before = {process.pid for process in program.processes()}
+        adding = asyncio.create_task(add_all_the_time(queue))
+        program.supervisor.send_signal(signal.SIGHUP)
+        await program.wait_for("all processes are replaced")
+        await eventually(lambda: not before & {process.pid for process in program.processes()})
+        added = await stop_adding(adding)
+        await eventually(lambda: len(program.runs("end")) >= added, timeout=100)
+        assert await program.stop() == 0
+        assert Counter(run.data for run in program.runs("begin")) == Counter(map(str, range(added)))
+        assert len(program.processes()) == 0
+
+    async def test_a_program_that_does_not_load_any_more_leaves_the_old_processes_at_work(
+        self, program: SupervisedProgram, queue: Queue
+    ):
+        await program.start()
+        before = {process.pid for process in program.processes()}
+        (program.folder / "app.py").write_text("raise RuntimeError('a mistake')")
+        program.supervisor.send_signal(signal.SIGHUP)
+        await program.wait_for("go on with the program that they have loaded")
+        await queue.add("quick", 0)
+        await eventually(lambda: len(program.runs("end")) == 1)
+        assert {process.pid for process in program.processes()} == before
+        assert await program.stop() == 0
+
+    async def test_a_process_is_replaced_after_its_number_of_jobs(self, program: SupervisedProgram, queue: Queue):
+        await program.start("--max-jobs", "5", processes=1)
+        await queue.add_bulk(jobs("quick", range(10)))
+        await program.wait_for("is replaced: it has run 5 jobs")
+        await program.wait_for("which drains")
+        await queue.add("quick", 10)
+        await eventually(lambda: len(program.runs("end")) == 11)
+        assert len({run.pid for run in program.runs("end")}) == 2
+        assert await program.stop() == 0
+
+
+async def add_all_the_time(queue: Queue) -> int:
+    """Until it is cancelled; returns how many it has added."""
+    added = 0
+    try:
+        while True:
+            await queue.add_bulk(jobs("quick", range(added, added + 10)))
+            added += 10
+            await asyncio.sleep(0.02)
+    except asyncio.CancelledError:
+        return added
+
+
+async def stop_adding(adding: asyncio.Task[int]) -> int:
+    adding.cancel()
+    return await adding
+
+
+class TestBursts:
+    async def test_a_burst_ends_with_0_once_all_jobs_are_done(self, program: SupervisedProgram, queue: Queue):
+        await queue.add_bulk(jobs("quick", range(50)))
+        program.begin("app:worker", "--burst", "--processes", "2")
+        assert await program.wait() == 0
+        assert len(program.runs("end")) == 50
