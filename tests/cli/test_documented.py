@@ -45,7 +45,7 @@ def test_the_page_has_every_command_of_a_group(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_page_has_every_option_of_a_command_and_no_other(name: str) -> None:
-    listed = set(re.findall(r"`(--?[a-z][a-z-]*)", SECTIONS[name]))
+    listed = set(re.findall(r"`(--?[a-zA-Z][a-z-]*)", SECTIONS[name]))
     shared = set(re.findall(r"^\| `(--[a-z-]+)", SHARED, re.MULTILINE))
     options = [one for one in parameters(name) if isinstance(one, click.Option)]
     names = {option for one in options for option in one.opts}

@@ -12,17 +12,19 @@ from .child import ChildProcess, describe_exit
 log = logging.getLogger("chasqui.supervisor")
 
 FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 10.0
+LONGEST_PAUSE_S = 10.0  # after a process that did not come to work
+LONGEST_PAUSE_OF_WORKING_S = 1.0
 STEADY_S = 10.0  # a process that has worked for this long starts again without a pause
 
 StartChild = Callable[[], Awaitable[ChildProcess]]
 
 
 def next_pause_s(pause_s: float, worked_for_s: float) -> float:
-    """How long to wait before a process is started in the place of one that has died."""
+    """How long to wait before a process is started in the place of one that has died, by the pause before that one."""
     if worked_for_s >= STEADY_S:
         return 0.0
-    return min(max(2 * pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+    longest_s = LONGEST_PAUSE_OF_WORKING_S if worked_for_s > 0 else LONGEST_PAUSE_S
+    return min(max(2 * pause_s, FIRST_PAUSE_S), longest_s)
 
 
 class Slot:

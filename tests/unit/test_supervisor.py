@@ -1,0 +1,118 @@
+"""The supervisor's decisions that need no process: pauses, messages, systemd's datagrams, counted jobs."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from pychasqui._supervisor.child import describe_exit, plain_environment
+from pychasqui._supervisor.messages import (
+    Alive,
+    HeldLease,
+    Loaded,
+    Message,
+    Started,
+    WantsSuccessor,
+    decode_message,
+    encode_message,
+)
+from pychasqui._supervisor.slot import next_pause_s
+from pychasqui._supervisor.systemd import Systemd
+from pychasqui._supervisor.worker_process import JobCounter
+from pychasqui.errors import DecodeError
+from pychasqui.metrics import JobOutcome
+
+LEASE = HeldLease("redis://:secret@host", False, "mails", "default", "c-1", 6000)
+
+
+class TestPauses:
+    def test_pauses_grow_while_processes_do_not_come_to_work(self) -> None:
+        pauses = [0.0]
+        for _ in range(9):
+            pauses.append(next_pause_s(pauses[-1], 0.0))
+        assert pauses[1:4] == [0.1, 0.2, 0.4]
+        assert pauses[-1] == 10.0
+
+    def test_a_process_that_has_worked_waits_a_second_at_most(self) -> None:
+        assert next_pause_s(10.0, 0.5) == 1.0
+
+    def test_a_process_that_has_worked_for_long_is_started_again_at_once(self) -> None:
+        assert next_pause_s(10.0, 3600.0) == 0.0
+
+
+class TestMessages:
+    @pytest.mark.parametrize(
+        "message", (Loaded(("127.0.0.1", 9400)), Started([LEASE], ["/a/b"]), Alive(), WantsSuccessor("why\nnot"))
+    )
+    def test_a_message_is_one_line_and_comes_back(self, message: Message) -> None:
+        line = encode_message(message)
+        assert line.count(b"\n") == 1
+        assert decode_message(line) == message
+
+    @pytest.mark.parametrize("line", (b"\n", b"{}\n", b'{"type":"other"}\n', b"\xff\n", b'{"type":"started"}\n'))
+    def test_a_line_that_is_no_message_is_refused(self, line: bytes) -> None:
+        with pytest.raises(DecodeError):
+            decode_message(line)
+
+    def test_a_lease_shows_no_password(self) -> None:
+        assert "secret" not in repr(Started([LEASE], []))
+
+
+class TestSystemd:
+    def test_states_reach_the_socket(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+            receiver.bind(str(tmp_path / "notify"))
+            receiver.settimeout(5)
+            monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+            Systemd().notify("READY=1", "STATUS=all is well")
+            assert receiver.recv(1000) == b"READY=1\nSTATUS=all is well"
+            Systemd().notify_reloading()
+            assert receiver.recv(1000).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
+
+    def test_a_process_without_systemd_notifies_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+        monkeypatch.setenv("WATCHDOG_USEC", "1000000")
+        systemd = Systemd()
+        systemd.notify("READY=1")
+        assert systemd.watchdog_s is None
+
+    def test_the_watchdog_is_fed_twice_as_often_as_it_asks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere")
+        monkeypatch.setenv("WATCHDOG_USEC", "3000000")
+        monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
+        assert Systemd().watchdog_s == 1.5
+        monkeypatch.setenv("WATCHDOG_PID", "1")
+        assert Systemd().watchdog_s is None
+
+    def test_worker_processes_do_not_see_what_is_meant_for_the_supervisor(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere")
+        monkeypatch.setenv("APP_SETTING", "1")
+        environment = plain_environment()
+        assert "NOTIFY_SOCKET" not in environment
+        assert environment["APP_SETTING"] == "1"
+
+
+class TestCountedJobs:
+    def test_the_process_asks_once_for_a_successor(self) -> None:
+        asked: list[int] = []
+        counter = JobCounter(3, lambda: asked.append(1))
+        counter.jobs_done([])
+        for _ in range(2):
+            counter.job_outcome(JobOutcome("err", 1, 10))
+        assert asked == []
+        for _ in range(5):
+            counter.job_outcome(JobOutcome("ok", 1, 10))
+        assert asked == [1]
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    ((0, "has ended with exit code 0"), (-9, "was ended by SIGKILL"), (-99, "was ended by signal 99")),
+)
+def test_an_exit_is_described(code: int, text: str) -> None:
+    assert describe_exit(code) == text
