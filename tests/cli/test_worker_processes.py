@@ -140,7 +140,7 @@ class TestLeases:
         await eventually(lambda: len(program.runs("end", "quick")) == 20)
         assert await program.stop() == 0
         assert Counter(run.name for run in program.runs("begin")) == {"gil": 1, "quick": 20}
-        assert "The supervisor renews it" in program.log
+        assert "The supervisor renews the lease" in program.log
 
 
 class TestReplacing:

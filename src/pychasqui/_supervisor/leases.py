@@ -87,7 +87,7 @@ class LeaseHolder:
                     if clock.monotonic() - held_at > LOGGED_AGAIN * lease_s:
                         log.warning(
                             "worker %s does not renew its lease, though its process lives: C code keeps the GIL there, "
-                            "or the process is stopped. The supervisor renews it",
+                            "or the process is stopped or gets no CPU. The supervisor renews the lease",
                             lease.consumer_id,
                         )
                     held_at = clock.monotonic()
