@@ -426,7 +426,8 @@ class TestLosses:
                         await connection.call("PING")
                     return monotonic() - start
 
-                await first_below(1.5, back)
+                assert await first_below(1.5, back) < 1.5
+                assert await connection.call("PING") == b"PONG"
 
 
 class TestEnd:

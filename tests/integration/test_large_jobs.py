@@ -18,7 +18,7 @@ from tests.support.delayed import Delayed
 from tests.support.gate import Gate
 from tests.support.server import PROJECT
 from tests.support.streams import Stream
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, first_below
 
 KIB = 1024
 
@@ -44,19 +44,23 @@ class TestTheServer:
         self, queue: Queue, delayed: Delayed, redis_url: str, slowlog: redis.asyncio.Redis
     ) -> None:
         """A single call for all of them would take most of a second."""
-        ran = []
 
-        async def handler(job: Job) -> None:
-            ran.append(job.id)
+        async def longest_script_s() -> float:
+            ran = []
 
-        for number in range(600):
-            payload = encode_data("x" * 100 * KIB)
-            await delayed.put(join_member("large", encode_envelope(f"{number:026d}", payload, 1, 0, None)))
-        await slowlog.slowlog_reset()
-        async with Worker(queue.name, handler, redis_url=redis_url):
-            await eventually(lambda: len(ran) == 600, timeout=30)
-        assert len(set(ran)) == 600
-        assert await longest_script_ms(slowlog) < 300
+            async def handler(job: Job) -> None:
+                ran.append(job.id)
+
+            for number in range(600):
+                payload = encode_data("x" * 100 * KIB)
+                await delayed.put(join_member("large", encode_envelope(f"{number:026d}", payload, 1, 0, None)))
+            await slowlog.slowlog_reset()
+            async with Worker(queue.name, handler, redis_url=redis_url):
+                await eventually(lambda: len(ran) == 600, timeout=30)
+            assert len(set(ran)) == 600
+            return await longest_script_ms(slowlog) / 1000
+
+        await first_below(0.15, longest_script_s, within_s=20)
 
 
 def job(number: int, data: object) -> bytes:

@@ -172,9 +172,11 @@ class TestNames:
     async def test_a_claim_without_an_end_keeps_no_worker_out(
         self, make_worker: MakeWorker, witness: redis.asyncio.Redis, queue_name: str
     ) -> None:
-        await witness.set(Keys(queue_name).name_claim("default", "pod-0"), "foreign")
-        async with asyncio.timeout(5), make_worker(RecordingHandler(), consumer_id="pod-0") as worker:
+        claim = Keys(queue_name).name_claim("default", "pod-0")
+        await witness.set(claim, "foreign")
+        async with asyncio.timeout(30), make_worker(RecordingHandler(), consumer_id="pod-0") as worker:
             assert worker.is_running
+            assert await witness.get(claim) != b"foreign"
 
     async def test_the_name_of_a_killed_process_is_free_when_its_lease_ends(
         self, make_worker: MakeWorker, witness: redis.asyncio.Redis, queue_name: str

@@ -21,7 +21,7 @@ from tests.support.fake_server import FakeServer, redis_that_says
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
 from tests.support.streams import Stream, twice
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, first_below
 
 SOON_S = 3.0  # the timeout of 0.3 s, and time for a busy machine; sooner than by a timeout of the connection's own
 MOMENTS = ("cut_before_request", "cut_after_request", "cut_mid_reply")
@@ -396,9 +396,12 @@ class TestNoAnswer:
 
     async def test_each_of_many_adds_one_after_another_keeps_its_own_timeout(self, queue_name: str) -> None:
         """This holds for long outages too, when the pauses between attempts have grown."""
-        async with Queue(queue_name, redis_url="unix:///nowhere/at/all.sock", timeout_s=0.1) as queue:
-            times = [(await _raised(queue.add("send", number)))[0] for number in range(12)]
-        assert max(times) < 0.9, times  # the longest pause is a second
+
+        async def longest() -> float:
+            async with Queue(queue_name, redis_url="unix:///nowhere/at/all.sock", timeout_s=0.1) as queue:
+                return max([(await _raised(queue.add("send", number)))[0] for number in range(12)])
+
+        await first_below(0.6, longest)
 
     async def test_each_of_many_adds_at_different_times_keeps_its_own_timeout(self, hasty: Queue, proxy: Proxy) -> None:
         await hasty.add("send", 0)

@@ -641,17 +641,25 @@ class TestEnd:
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
         finished: list[Any] = []
+        worker: Worker
 
         async def handle(job: Job) -> None:
             await worker.close()
             await asyncio.sleep(0.01)
             finished.append(job.data)
 
-        worker = make_worker(handle)
-        await queue.add("count", 1)
-        await asyncio.wait_for(worker.run(), 10)
-        assert finished == [1]
-        assert await stream.is_settled()
+        async def closed() -> float:
+            nonlocal worker
+            worker = make_worker(handle)
+            finished.clear()
+            await queue.add("count", 1)
+            began = monotonic()
+            await asyncio.wait_for(worker.run(), 30)
+            assert finished == [1]
+            assert await stream.is_settled()
+            return monotonic() - began
+
+        await first_below(2, closed)
 
     async def test_a_closed_worker_leaves_no_consumer_and_no_connection(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream, witness: Any

@@ -38,8 +38,10 @@ async def eventually(predicate: Callable[[], Any], *, timeout: float = 20, every
         await asyncio.sleep(every)
 
 
-async def first_below(limit_s: float, measure: Callable[[], Awaitable[float]], *, within_s: float = 30) -> None:
-    """Measures until a measurement is below the limit; after `within_s` and three of them it raises an AssertionError.
+async def first_below(limit_s: float, measure: Callable[[], Awaitable[float]], *, within_s: float = 30) -> float:
+    """Measures until a measurement is below the limit, and returns that one.
+
+    After `within_s` seconds and three measurements it raises an AssertionError.
 
     A busy machine is late now and then. A defect is late every time.
     """
@@ -49,3 +51,4 @@ async def first_below(limit_s: float, measure: Callable[[], Awaitable[float]], *
         has_time = len(measured) < 3 or time.monotonic() < give_up_at
         assert has_time, f"not below {limit_s:g} s in {len(measured)} tries: {measured}"
         measured.append(await measure())
+    return measured[-1]
