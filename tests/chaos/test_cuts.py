@@ -64,7 +64,7 @@ class CutScene:
     async def until_settled(self) -> AsyncIterator[None]:
         """Inside, a worker runs; leave when nothing is stored, and no run has come on top for a while."""
         yield
-        await eventually(self.is_settled, timeout=10, every=0.02)
+        await eventually(self.is_settled, timeout=40, every=0.02)
         await asyncio.sleep(0.1)
 
     async def is_settled(self) -> bool:
@@ -167,7 +167,7 @@ async def take_over(scene: CutScene) -> None:
     await hold(scene, "dead")
     await end_lease(scene, "dead")
     async with scene.worker(), scene.until_settled():
-        await eventually(lambda: len(scene.runs) >= JOBS, timeout=10)
+        await eventually(lambda: len(scene.runs) >= JOBS, timeout=40)
     assert scene.attempts() == {number: [1] for number in range(JOBS)}
     await scene.check_clean()
 
@@ -178,7 +178,7 @@ async def restart_under_the_same_name(scene: CutScene) -> None:
     await hold(scene, "pod-0")
     await end_lease(scene, "pod-0")
     async with scene.worker(consumer_id="pod-0"), scene.until_settled():
-        await eventually(lambda: len(scene.runs) >= JOBS, timeout=10)
+        await eventually(lambda: len(scene.runs) >= JOBS, timeout=40)
     assert scene.attempts() == {number: [1] for number in range(JOBS)}
     await scene.check_clean()
 
@@ -190,7 +190,7 @@ async def claim_idle(scene: CutScene) -> None:
     ids = [each["message_id"] for each in pending]
     await scene.witness.xclaim(f"{scene.prefix}:stream", "default", "official", 0, ids, idle=60_000, justid=True)
     async with scene.worker(claim_min_idle_ms=30_000), scene.until_settled():
-        await eventually(lambda: len(scene.runs) >= JOBS, timeout=10)
+        await eventually(lambda: len(scene.runs) >= JOBS, timeout=40)
     assert scene.attempts() == {number: [1] for number in range(JOBS)}
     await scene.witness.xgroup_delconsumer(f"{scene.prefix}:stream", "default", "official")
     await scene.check_clean()
@@ -214,7 +214,7 @@ async def renew_worker_lease(scene: CutScene) -> None:
     async with scene.worker(handler=take_long), scene.until_settled():
         await eventually(lambda: len(scene.runs) >= 4)
         async with scene.worker(url=scene.direct_url):
-            await eventually(scene.is_settled, timeout=10, every=0.05)
+            await eventually(scene.is_settled, timeout=40, every=0.05)
     assert scene.attempts() == {number: [0] for number in range(4)}
     await scene.check_clean()
 
@@ -240,7 +240,7 @@ async def hand_back(scene: CutScene) -> None:
 
         await eventually(holds_more)
     async with scene.worker(url=scene.direct_url), scene.until_settled():
-        await eventually(lambda: len(scene.runs) >= 8, timeout=10)
+        await eventually(lambda: len(scene.runs) >= 8, timeout=40)
     assert scene.attempts() == {number: [0, 0] for number in range(4)}
     await scene.check_clean()
 
@@ -339,7 +339,7 @@ async def ack_unique_jobs(scene: CutScene) -> None:
         for number in range(JOBS):
             assert (await queue.add("do", number, job_id=f"job {number}")).is_new
         await eventually(lambda: len(scene.runs) >= JOBS)
-        await eventually(scene.is_settled, timeout=10, every=0.02)
+        await eventually(scene.is_settled, timeout=40, every=0.02)
         assert [key for key in await scene.stream.keys() if key.startswith("unique:")] == []
     assert scene.attempts() == {number: [0] for number in range(JOBS)}
     await scene.check_clean()
@@ -348,7 +348,7 @@ async def ack_unique_jobs(scene: CutScene) -> None:
 async def fire(scene: CutScene) -> None:
     async with scene.queue(scene.direct_url) as queue, scene.worker(), scene.until_settled():
         await queue.upsert_repeatable_job("do", 1, repeat=RepeatPattern.every(200), limit=4)
-        await eventually(lambda: len(scene.runs) >= 4, timeout=10)
+        await eventually(lambda: len(scene.runs) >= 4, timeout=40)
     windows = sorted(job.scheduled_at_ms or 0 for job in scene.runs)
     assert [window - windows[0] for window in windows] == [0, 200, 400, 600]
     assert await scene.witness.exists(f"{scene.prefix}:repeat") == 0
@@ -359,7 +359,7 @@ async def bury_repeatable(scene: CutScene) -> None:
     await scene.witness.zadd(f"{scene.prefix}:repeat", {"broken": 1000})
     await scene.witness.hset(f"{scene.prefix}:repeat:spec:broken", "spec", b"\xc1")
     async with scene.worker():
-        await eventually(lambda: scene.witness.xlen(f"{scene.prefix}:dlq"), timeout=10)
+        await eventually(lambda: scene.witness.xlen(f"{scene.prefix}:dlq"), timeout=40)
         await asyncio.sleep(0.1)
     assert await scene.witness.xlen(f"{scene.prefix}:dlq") == 1
     assert await scene.witness.exists(f"{scene.prefix}:repeat", f"{scene.prefix}:repeat:spec:broken") == 0
@@ -437,7 +437,7 @@ async def wait_for_results(scene: CutScene) -> None:
     events = {"events_enabled": True, "store_results": True}
     async with scene.queue(scene.direct_url) as adding, scene.queue() as queue:
         jobs = await adding.add_bulk({"name": "do", "data": number} for number in range(JOBS))
-        waiting = asyncio.ensure_future(queue.wait_for_results([job.id for job in jobs], timeout=10))
+        waiting = asyncio.ensure_future(queue.wait_for_results([job.id for job in jobs], timeout=40))
         async with scene.worker(url=scene.direct_url, handler=answer, **events), scene.until_settled():
             assert await waiting == [100 + number for number in range(JOBS)]
     assert scene.attempts() == {number: [0] for number in range(JOBS)}

@@ -60,7 +60,7 @@ class TestSchedulers:
     ) -> None:
         async with leaders(server, tmp_path, queue.name):
             meta = await queue.repeatables.upsert("beat", repeat=RepeatPattern.every(100), limit=30)
-            await eventually(lambda: len(read_fires(server, queue.name)) >= 30, timeout=15, every=0.1)
+            await eventually(lambda: len(read_fires(server, queue.name)) >= 30, timeout=40, every=0.1)
         fires = read_fires(server, queue.name)
         judged = judge_windows(fires, {"beat": meta.next_fire_ms}, 100)
         assert judged.problems == []

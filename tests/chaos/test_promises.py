@@ -98,7 +98,7 @@ class TestALiveJob:
         server.execute(*trouble)
         await asyncio.sleep(3)
         server.execute(*relief)
-        await eventually(stream.is_settled, timeout=15, every=0.1)
+        await eventually(stream.is_settled, timeout=40, every=0.1)
         assert [run.ending for run in read_runs(crew.log)] == ["ok"] * 10
 
     @pytest.mark.parametrize("kills", (True, False), ids=("killed", "hanging"))
@@ -113,7 +113,7 @@ class TestALiveJob:
                 server.kill() if kills else server.pause()
                 await asyncio.sleep(3)
                 server.start() if kills else server.resume()
-                await eventually(lambda: server.execute("XLEN", _stream_key(queue_name)) == 0, timeout=15, every=0.1)
+                await eventually(lambda: server.execute("XLEN", _stream_key(queue_name)) == 0, timeout=40, every=0.1)
             assert [run.ending for run in read_runs(crew.log)] == ["ok"] * 10
 
     async def test_no_lease_is_lost_when_connections_die_without_a_word(
@@ -159,7 +159,7 @@ class TestAKilledWorker:
         def again() -> list[RunRecord]:
             return [run for run in read_runs(crew.log) if run.number <= 5 and run.attempt == 1]
 
-        await eventually(lambda: len(again()) == 5, timeout=12, every=0.1)
+        await eventually(lambda: len(again()) == 5, timeout=40, every=0.1)
         assert max(run.start for run in again()) - killed_at < 5
 
     @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ class TestASuspendedWorker:
         await eventually(lambda: read_runs(crew.log)[0].ending == "failed")
         await asyncio.sleep(0.5)  # for a wrong move to be made
         assert not {"delayed", "dlq"} & set(await stream.keys())
-        await eventually(stream.is_settled, timeout=10)
+        await eventually(stream.is_settled, timeout=40)
         assert [(run.attempt, run.ending) for run in read_runs(crew.log)] == [(0, "failed"), (1, "ok")]
 
     async def test_its_unstarted_jobs_do_not_start_there_once_other_workers_own_them(
@@ -294,7 +294,7 @@ class TestAClosingWorker:
         await eventually(lambda: sum(run.number >= 1000 for run in read_runs(crew.log)) >= 2, every=0.001)
         crew.start(1)
         await crew.close(closing)
-        await eventually(lambda: len({run.number for run in read_runs(crew.log)}) == 402, timeout=15)
+        await eventually(lambda: len({run.number for run in read_runs(crew.log)}) == 402, timeout=40)
         assert {run.attempt for run in read_runs(crew.log)} == {0}
 
     async def test_a_handler_that_outlasts_the_deadline_is_handed_back_at_once(

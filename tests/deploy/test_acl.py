@@ -158,7 +158,7 @@ async def test_each_role_does_all_of_its_work_and_is_refused_nothing(tenants: Te
         subscribed = asyncio.create_task(subscribe(events))
         async with Worker("a", handle, redis_url=tenants.url("worker"), **options):
             jobs = await _produce(producer)
-            names = [await producer.wait_for_result(job.id, timeout=10) for job in jobs if job.name != "dies"]
+            names = [await producer.wait_for_result(job.id, timeout=40) for job in jobs if job.name != "dies"]
             assert names == ["now", "again", "alone", "later", "only"]
             await eventually(lambda: {"completed", "dlq", "retry-scheduled"} <= seen)
             await _look(reader, jobs[3])

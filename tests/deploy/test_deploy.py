@@ -109,7 +109,7 @@ async def test_the_demonstration_adds_jobs_and_shows_what_it_does(redis_url: str
     (where,) = islice((found[0] for line in process.stderr if (found := re.search(r"http://\S+", line))), 1)
 
     def shows_both() -> bool:
-        with urllib.request.urlopen(where, timeout=5) as answer:
+        with urllib.request.urlopen(where, timeout=40) as answer:
             text = answer.read().decode()
         return "jobs_enqueued_total{" in text and 'jobs_completed_total{queue="demo"' in text
 

@@ -146,7 +146,7 @@ async def _after(stage: HostileStage, patience_s: float) -> list[str]:
         await asyncio.sleep(0.01)
     problems = [f"stuck: {what} within {patience_s:g} s" for what in missing()]
     for path in ("/healthz", "/readyz", "/metrics"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             status = await stage.fetch(path)
         if status != 200:
             problems.append(f"stuck: {path} answers {status}")

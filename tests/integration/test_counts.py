@@ -130,7 +130,7 @@ class TestWork:
         async with Queue(queue_name, redis_url=redis_url) as queue:
             await queue.add_bulk({"name": "send", "data": number} for number in range(10_000))
         async with Worker(queue_name, handle, redis_url=proxy.url):
-            await eventually(stream.is_settled, timeout=10)
+            await eventually(stream.is_settled, timeout=40)
             assert len(proxy.requests) < 500, sent(proxy)
 
     async def test_entries_are_read_in_resp2_for_any_url(self, proxy: Proxy, queue_name: str) -> None:

@@ -303,7 +303,7 @@ class TestPoison:
         for score, member in enumerate(self.POISON):
             await delayed.put(member, score)
         async with make_worker(runs):
-            await eventually(lambda: len(runs.jobs) == 1000, timeout=10)
+            await eventually(lambda: len(runs.jobs) == 1000, timeout=40)
             await eventually(self.all_dead(queue))
         assert sorted(runs.data) == list(range(1000))
         assert any("delayed members were no jobs" in record.message for record in caplog.records)

@@ -133,7 +133,7 @@ async def test_the_name_of_an_event_forges_no_line(
         events.on(None, careless)
         running = asyncio.create_task(events.run())
         await witness.xadd(f"{{chasqui:{queue_name}}}:events", {"e": RAW, "id": RAW, "n": RAW, RAW: RAW})
-        await asyncio.wait_for(called.wait(), 5)
+        await asyncio.wait_for(called.wait(), 40)
         await events.close()
         await running
     assert any("callback" in line for line in lines)
@@ -143,7 +143,7 @@ async def test_the_name_of_an_event_forges_no_line(
 async def test_an_error_text_of_an_event_is_escaped_in_the_raised_error(
     queue: Queue, witness: redis.asyncio.Redis, queue_name: str
 ) -> None:
-    waiting = asyncio.create_task(queue.wait_for_result("j", timeout=5))
+    waiting = asyncio.create_task(queue.wait_for_result("j", timeout=40))
     fields = {"e": "dlq", "id": "j", "reason": RAW, "error_type": RAW, "error": RAW, "attempt": "9" * 5000}
     await asyncio.sleep(0.05)
     await witness.xadd(f"{{chasqui:{queue_name}}}:events", fields)

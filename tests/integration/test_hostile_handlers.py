@@ -211,7 +211,7 @@ async def test_a_result_that_cannot_be_read_does_not_fail_its_job_and_waiters_ge
         for kind in MONSTERS:
             job = await queue.add("monster", kind)
             with pytest.raises(ResultNotStored, match=trouble):
-                await job.wait_for_result(timeout=5)
+                await job.wait_for_result(timeout=40)
         await eventually(stream.is_settled)
         assert worker.is_running
     assert runs == dict.fromkeys(MONSTERS, 1)

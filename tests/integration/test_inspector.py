@@ -413,7 +413,7 @@ class TestRemoving:
             await done.get()
             await queue.obliterate()
             await queue.add("n", 2)
-            assert (await asyncio.wait_for(done.get(), 5)).data == 2
+            assert (await asyncio.wait_for(done.get(), 40)).data == 2
             await eventually(lambda: counted(queue, waiting=0, active=0))
 
 

@@ -251,6 +251,6 @@ class TestUnknown:
             await witness.xadd(f"{prefix}:{key}", {"x": "y"}, id=last)
         assert (await queue.status(OLD_ULID)).state == "done"
         await witness.delete(f"{prefix}:stream")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             job = await queue.add("mail")
             assert (await queue.status(job.id)).state == "waiting"

@@ -38,7 +38,7 @@ class TestSlowLines:
         proxy.delay(trip_ms / 2)
         await add(queue, 5)
         async with make_worker(runs, redis_url=proxy.url, lease_ms=1000):
-            await eventually(lambda: runs.begun.total() == 5, timeout=10)
+            await eventually(lambda: runs.begun.total() == 5, timeout=40)
             async with make_worker(others, lease_ms=1000):
                 await asyncio.sleep(2.5)
         assert runs.begun == Counter(range(5))
@@ -51,13 +51,13 @@ class TestSlowLines:
         proxy.delay(150)
         far = make_worker(runs, redis_url=proxy.url, lease_ms=300)
         running = asyncio.create_task(far.run())
-        await eventually(lambda: "set lease_ms to at least" in caplog.text, timeout=15)
+        await eventually(lambda: "set lease_ms to at least" in caplog.text, timeout=40)
         await add(queue, 5)
         async with make_worker(others, lease_ms=300):
             await eventually(lambda: others.begun.total() == 5)
         assert not runs.begun
         proxy.delay(0)
-        await eventually(lambda: far._started is not None and far._started.done(), timeout=10)
+        await eventually(lambda: far._started is not None and far._started.done(), timeout=40)
         await far.close()
         await running
 
@@ -67,13 +67,13 @@ class TestSlowLines:
         runs, others = RecordingHandler(), RecordingHandler()
         async with make_worker(runs, redis_url=proxy.url, lease_ms=600, read_block_ms=1000):
             proxy.delay(300)
-            await eventually(lambda: "set lease_ms to at least" in caplog.text, timeout=15)
+            await eventually(lambda: "set lease_ms to at least" in caplog.text, timeout=40)
             await add(queue, 5)
             async with make_worker(others, lease_ms=600):
-                await eventually(lambda: (runs.begun + others.begun).total() == 5, timeout=10)
+                await eventually(lambda: (runs.begun + others.begun).total() == 5, timeout=40)
             proxy.delay(0)
             await add(queue, 5)
-            await eventually(lambda: (runs.begun + others.begun).total() == 10, timeout=10)
+            await eventually(lambda: (runs.begun + others.begun).total() == 10, timeout=40)
         assert set((runs.begun + others.begun).values()) == {2}
 
 
@@ -219,9 +219,9 @@ class TestForeignLeases:
         runs = RecordingHandler()
         await add(queue, 1)
         await witness.zadd(Keys(queue_name).workers, {"ghost": float("inf")})
-        async with asyncio.timeout(5), make_worker(runs, lease_ms=600):
+        async with asyncio.timeout(40), make_worker(runs, lease_ms=600):
             await eventually(lambda: runs.begun.total() == 1)
-        assert "'ghost' has a lease that ends more than 1 h from now" in caplog.text
+            await eventually(lambda: "'ghost' has a lease that ends more than 1 h from now" in caplog.text)
 
     async def test_a_group_does_not_forget_the_dead_workers_of_another(
         self,
@@ -254,7 +254,7 @@ class TestDeaths:
             raise OSError(24, "Too many open files")
 
         monkeypatch.setattr(asyncio, "Runner", out_of_descriptors)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(40):
             with pytest.raises(OSError, match="Too many open files"):
                 await make_worker(RecordingHandler()).run()
 
@@ -266,7 +266,7 @@ class TestDeaths:
         await eventually(lambda: worker._started is not None and worker._started.done())
         monkeypatch.setattr(LeaseRenewal, "_entries_to_renew", lambda *_: 1 / 0)
         with pytest.raises(ExceptionGroup, match="unhandled errors"):
-            await asyncio.wait_for(running, 5)
+            await asyncio.wait_for(running, 40)
         assert "the heartbeat of worker" in caplog.text
 
 

@@ -507,7 +507,7 @@ class TestPort:
             await eventually(lambda: _is(ready, 503))
             assert (await ask(worker.metrics_port, "/healthz"))[0] == 200
             proxy.thaw()
-            await eventually(lambda: _is(ready, 200), timeout=15)
+            await eventually(lambda: _is(ready, 200), timeout=40)
 
     async def test_a_worker_that_closes_is_not_ready_and_its_port_goes_with_it(
         self, queue: Queue, make_worker: Callable[..., Worker]
@@ -570,7 +570,7 @@ class TestPort:
         async with make_worker(succeed, metrics_port=0) as worker:
             _, writer = await asyncio.open_connection("127.0.0.1", worker.metrics_port)
             writer.write(b"GET /metrics")
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(40):
                 await worker.close()
             assert not worker.is_running
             writer.close()

@@ -126,7 +126,7 @@ async def use_everything(url: str, name: str, job_id: str) -> None:
             await queue.repeatables.upsert("again", 2, repeat=RepeatPattern.every(1000), key=job_id)
         async with Worker(name, handle, redis_url=url, store_results=True):
             last = await queue.add("last")
-            assert await last.wait_for_result(timeout=10) == "result"
+            assert await last.wait_for_result(timeout=40) == "result"
         with contextlib.suppress(InvalidArgument):
             await queue.run_now(job_id)
             await queue.cancel_delayed(job_id)

@@ -402,7 +402,7 @@ class TestSignals:
         async with started(program, redis_url, queue_name) as process:
             await said(process, "ready")
             process.send_signal(signal.SIGTERM)
-            assert await ended(process, within_s=5) == (0, "mine\nTrue True\n", "")
+            assert await ended(process, within_s=40) == (0, "mine\nTrue True\n", "")
 
     async def test_earlier_signal_handlers_are_restored(
         self, add: Any, redis_url: str, queue_name: str, stream: Stream
@@ -423,7 +423,7 @@ class TestSignals:
             asyncio.run(main())
         """
         async with started(program, redis_url, queue_name) as process:
-            assert await ended(process, within_s=5) == (0, "True\n", "")
+            assert await ended(process, within_s=40) == (0, "True\n", "")
 
     async def test_an_unhandled_ctrl_c_lets_the_running_job_finish(
         self, add: Any, redis_url: str, queue_name: str, stream: Stream
@@ -433,7 +433,7 @@ class TestSignals:
         async with started(program, redis_url, queue_name) as process:
             await said(process, "started")
             process.send_signal(signal.SIGINT)
-            code, out, err = await ended(process, within_s=5)
+            code, out, err = await ended(process, within_s=40)
         assert (code, out) == (-signal.SIGINT, "finished\n")
         assert "run() is cancelled: worker" in err
         assert "KeyboardInterrupt" in err
@@ -521,7 +521,7 @@ class TestSignals:
         async with started(program, redis_url, queue_name) as process:
             await said(process, "ready")
             process.send_signal(signal.SIGTERM)
-            assert await ended(process, within_s=5) == (0, "left\n", "")
+            assert await ended(process, within_s=40) == (0, "left\n", "")
 
     async def test_a_worker_in_a_block_leaves_signals_to_the_program(
         self, add: Any, redis_url: str, queue_name: str, stream: Stream
@@ -542,7 +542,7 @@ class TestSignals:
         async with started(program, redis_url, queue_name) as process:
             await said(process, "ready")
             process.send_signal(signal.SIGTERM)
-            assert await ended(process, within_s=5) == (0, "mine\n", "")
+            assert await ended(process, within_s=40) == (0, "mine\n", "")
 
     async def test_a_worker_that_waits_for_its_server_ends_at_once(self, queue_name: str) -> None:
         program = """
@@ -556,7 +556,7 @@ class TestSignals:
         async with started(program, "-", queue_name) as process:
             await said(process, "ready")
             process.send_signal(signal.SIGTERM)
-            code, _, err = await ended(process, within_s=5)
+            code, _, err = await ended(process, within_s=40)
             assert code == 0
             assert "Traceback" not in err
 

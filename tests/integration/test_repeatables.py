@@ -362,7 +362,7 @@ class TestFiring:
             spec = RepeatSpec(job_name="tick", pattern=every(HOUR_MS), payload=b"\x01", key=f"k-{number}", limit=1)
             await repeats.put(spec.key.encode(), encode_spec(spec), start_ms)
         async with make_worker(fired), make_worker(fired):
-            await eventually(lambda: len(fired.jobs) == 1000, timeout=10)
+            await eventually(lambda: len(fired.jobs) == 1000, timeout=40)
         assert fired.windows("tick") == [start_ms] * 1000
         assert (await repeats.scores(), await repeats.hashes()) == ({}, 0)
 
@@ -727,7 +727,7 @@ class TestPoison:
         await repeats.put(b"bad", b"bad", due_ms)
         await witness.zadd(f"{{chasqui:{queue.name}}}:delayed", {b"bad": due_ms})
         async with make_worker(fired):
-            await eventually(lambda: len(fired.jobs) >= 1000, timeout=10)
+            await eventually(lambda: len(fired.jobs) >= 1000, timeout=40)
 
             async def two_are_dead() -> bool:
                 return await queue.dlq.count() == 2

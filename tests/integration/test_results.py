@@ -112,7 +112,7 @@ class TestStored:
 
         async with Worker(queue_name, succeeds_at_last, redis_url=redis_url, store_results=True):
             job = await queue.add("try", backoff=1)
-            assert await job.wait_for_result(timeout=10) == 2
+            assert await job.wait_for_result(timeout=40) == 2
 
     async def test_plain_functions_return_results_too(self, queue: Queue, redis_url: str, queue_name: str) -> None:
         def double(job: Job) -> int:
@@ -356,7 +356,7 @@ class TestWithoutMemory:
                 may_end.set()
                 await asyncio.sleep(0.3)
                 server.execute("CONFIG", "SET", "maxmemory", 0)
-                assert await job.wait_for_result(timeout=10) == "at last"
+                assert await job.wait_for_result(timeout=40) == "at last"
         assert runs == [0, 1]
 
 

@@ -178,7 +178,7 @@ class TestPersonalData:
 
         async with make_worker(handle, store_results=True, result_ttl_ms=2000):
             done = await queue.add("done", SECRET)
-            assert await done.wait_for_result(timeout=5) == SECRET
+            assert await done.wait_for_result(timeout=40) == SECRET
             await queue.add("dies", SECRET, job_id="dies")
             await eventually(lambda: _letters(queue, 1))
         await queue.add("waits", SECRET, job_id="waits")
@@ -272,7 +272,7 @@ class TestPersonalData:
 
         async with make_worker(handle, store_results=True):
             jobs = await queue.add_bulk([{"name": "n", "data": number} for number in range(20)])
-            await queue.wait_for_results([job.id for job in jobs], timeout=5)
+            await queue.wait_for_results([job.id for job in jobs], timeout=40)
         for kind in ("result", "progress", "log"):
             keys = [key async for key in witness.scan_iter(match=f"{{chasqui:{queue_name}}}:{kind}:*", count=1000)]
             assert len(keys) == 20

@@ -42,7 +42,7 @@ class Dying:
 
 
 async def wait_for(queue: Queue, jobs: list[Job]) -> list[BaseException | Any]:
-    return await asyncio.gather(*(queue.wait_for_result(job.id, timeout=5) for job in jobs), return_exceptions=True)
+    return await asyncio.gather(*(queue.wait_for_result(job.id, timeout=40) for job in jobs), return_exceptions=True)
 
 
 class TestFence:
@@ -76,7 +76,7 @@ class TestFence:
             for consumer in ("other", "me"):
                 await witness.xclaim(keys.stream, "default", consumer, 0, [entry_id])
             gate.set()
-            await eventually(lambda: len(attempts) == 2, timeout=15)
+            await eventually(lambda: len(attempts) == 2, timeout=40)
             await eventually(stream.is_settled)
             assert (await queue.dlq.count(), await witness.zcard(keys.delayed)) == (0, 0)
         assert attempts == [0, 2]
@@ -163,7 +163,7 @@ class TestRefusals:
             for _ in range(3):
                 await queue.add_bulk({"name": "run", "data": number} for number in range(1000))
                 await queue.add_bulk({"name": "die", "data": number} for number in range(100))
-            await eventually(lambda: runs["run"] == 3000, timeout=10)
+            await eventually(lambda: runs["run"] == 3000, timeout=40)
             await eventually(lambda: has_length(witness, keys.dead, 300))
             await eventually(lambda: has_length(witness, keys.stream, 4000))
             assert runs["fail"] == 4000, "what is pending runs only once"
@@ -171,7 +171,7 @@ class TestRefusals:
             assert len(logged) == 1
             assert "WRONGTYPE" in logged[0]
             await witness.delete(keys.delayed)
-            await eventually(lambda: has_length(witness, keys.stream, 0), timeout=10)
+            await eventually(lambda: has_length(witness, keys.stream, 0), timeout=40)
             assert await witness.zcard(keys.delayed) > 0
 
     async def test_dead_letters_without_ids_lose_no_dying_job(
@@ -200,14 +200,14 @@ class TestRefusals:
         async def fail(job: Job) -> None:
             raise ValueError("again")
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             async with make_worker(fail):
                 await queue.add("fail")
                 await eventually(stream.pending)
                 await asyncio.sleep(0.2)
         assert await stream.length() == 1
         async with make_worker(dying):
-            await eventually(lambda: has_length(witness, keys.dead, 1), timeout=10)
+            await eventually(lambda: has_length(witness, keys.dead, 1), timeout=40)
 
     async def test_bad_members_that_cannot_be_buried_hold_up_no_job_and_run_none_twice(
         self, queue: Queue, make_worker: Callable[..., Worker], witness: Any, keys: Keys, stream: Stream
@@ -235,7 +235,7 @@ async def test_a_job_that_was_delivered_more_than_four_billion_times_can_be_repl
     for (entry_id, _), count in zip(await witness.xrange(keys.stream), (5_000_000_000, 2**62, 2**63 - 1), strict=True):
         await witness.xclaim(keys.stream, "default", "other", 0, [entry_id], retrycount=count, idle=3_600_000)
     async with make_worker(gate):
-        await eventually(lambda: has_length(witness, keys.dead, 3), timeout=10)
+        await eventually(lambda: has_length(witness, keys.dead, 3), timeout=40)
         assert await queue.dlq.replay() == 3
         await eventually(lambda: len(gate.finished) == 3)
         await eventually(stream.is_settled)

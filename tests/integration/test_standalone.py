@@ -122,7 +122,7 @@ class TestAlone:
         assert one.is_running
         await one.close()
         await one.close()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 40)
         assert (one.is_running, one.is_closed) == (False, True)
         with pytest.raises(Closed, match=queue.name):
             await one.run()
@@ -345,7 +345,7 @@ class TestEnd:
         with RedisServer("--requirepass", "right", tcp=True) as server:
             url = server.tcp_url.replace("redis://", "redis://:wrong@")
             with pytest.raises(AuthenticationFailed):
-                await asyncio.wait_for(leader(queue_name, redis_url=url).run(), 5)
+                await asyncio.wait_for(leader(queue_name, redis_url=url).run(), 40)
             with pytest.raises(AuthenticationFailed):
                 async with leader(queue_name, redis_url=url):
                     pass

@@ -268,7 +268,7 @@ class TestEnds:
         await asyncio.sleep(0.05)
         closing = asyncio.ensure_future(queue.close())
         with pytest.raises(Closed):
-            await asyncio.wait_for(wait, 10)
+            await asyncio.wait_for(wait, 40)
         proxy.thaw()
         await closing
 
@@ -400,7 +400,7 @@ class TestCosts:
 
 async def _once_quiet(proxy: Proxy) -> Counter[str]:
     """The commands that were sent, once no more is sent for a while."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         while True:
             before = sent(proxy)
             await asyncio.sleep(0.3)

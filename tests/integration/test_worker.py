@@ -126,7 +126,7 @@ class TestHandlers:
     async def test_plain_functions_run_in_threads_beside_each_other(
         self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
     ) -> None:
-        meeting = threading.Barrier(8, timeout=5)
+        meeting = threading.Barrier(8, timeout=40)
         threads: set[str] = set()
 
         def handle(job: Job) -> None:
@@ -463,7 +463,7 @@ class TestManyWorkers:
                     unstarted.append(pending - running)
                 return await stream.is_settled()
 
-            await eventually(look, timeout=10)
+            await eventually(look, timeout=40)
         assert max(unstarted) <= 10, max(unstarted)
 
     async def test_a_worker_that_comes_back_under_its_old_name_runs_what_it_held(
@@ -529,7 +529,7 @@ class TestEnd:
         running = asyncio.create_task(worker.run())
         await eventually(lambda: worker.is_running)
         await worker.close()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 40)
         await worker.close()
         assert (worker.is_running, worker.is_closed) == (False, True)
 
@@ -540,7 +540,7 @@ class TestEnd:
         await asyncio.sleep(0.05)
         assert not any(run.done() for run in runs)
         await worker.close()
-        await asyncio.wait_for(asyncio.gather(*runs), 10)
+        await asyncio.wait_for(asyncio.gather(*runs), 40)
 
     async def test_run_inside_the_block_of_a_worker_waits_for_its_end(self, make_worker: Callable[..., Worker]) -> None:
         async with make_worker(Gate()) as worker:
@@ -548,7 +548,7 @@ class TestEnd:
             await asyncio.sleep(0.05)
             assert not running.done()
             assert worker.is_running
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 40)
         assert worker.is_closed
 
     async def test_cancelling_run_stops_the_worker(
@@ -883,9 +883,9 @@ class TestRedis:
             await eventually(lambda: gate.finished == [0])
             frozen.freeze()
             await queue.add("count", 1)
-            await eventually(lambda: frozen.accepted > 3, timeout=10)
+            await eventually(lambda: frozen.accepted > 3, timeout=40)
             frozen.thaw()
-            await eventually(lambda: 1 in gate.finished, timeout=10)
+            await eventually(lambda: 1 in gate.finished, timeout=40)
             await eventually(stream.is_settled)
         assert gate.finished == [0, 1]
 

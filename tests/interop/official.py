@@ -143,7 +143,7 @@ class Official:
         answer = self._answers[self._orders] = asyncio.get_running_loop().create_future()
         assert self._process.stdin
         self._process.stdin.write(json.dumps({"number": self._orders, "do": do, **details}).encode() + b"\n")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             await self._process.stdin.drain()
             return await answer
 

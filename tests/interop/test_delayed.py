@@ -92,7 +92,7 @@ class TestPromotion:
         async with Worker(queue_name, handler, redis_url=redis_url):
             jobs = await queue.add_bulk({"name": "j", "data": n, "delay_ms": 100 + n} for n in range(200))
             theirs = [await official.add("j", n, f"delay_ms={100 + n}") for n in range(50)]
-            await eventually(lambda: len(handler.runs) + len(official.runs) >= 250, timeout=10)
+            await eventually(lambda: len(handler.runs) + len(official.runs) >= 250, timeout=40)
         ran = [run.id for run in (*handler.runs, *official.runs)]
         assert sorted(ran) == sorted([*(job.id for job in jobs), *theirs])
 
@@ -239,7 +239,7 @@ class TestOneJob:
                     await official.add("later", 1, f"delay_ms=50, job_id={job_id!r}")
                 else:
                     assert (await queue.add("later", 1, job_id=job_id, delay_ms=50)).is_new
-            await eventually(lambda: len(handler.ended) + len(official.ended) >= 200, timeout=10)
+            await eventually(lambda: len(handler.ended) + len(official.ended) >= 200, timeout=40)
             await eventually(partial(is_settled, witness, prefix))
             ran_here = {run.id for run in handler.runs}
             markers = [f"{prefix}:dlid:{job_id}" for job_id in ran_here]
@@ -247,7 +247,7 @@ class TestOneJob:
             assert await witness.exists(*markers) == 0
             again = await queue.add_bulk({"name": "again", "job_id": job_id} for job_id in ids)
             assert all(job.is_new for job in again)
-            await eventually(lambda: len(handler.ended) + len(official.ended) >= 400, timeout=10)
+            await eventually(lambda: len(handler.ended) + len(official.ended) >= 400, timeout=40)
 
     async def test_a_job_that_was_promoted_there_keeps_its_id_here_until_it_is_done(
         self, official: Official, queue: Queue, wire: Wire, prefix: str, witness: Any
@@ -303,7 +303,7 @@ class TestRepeatables:
         await queue.upsert_repeatable_job("cron", [1, 2.5], repeat=RepeatPattern.cron("* * * * * *"), limit=1)
         assert {name for _, name in await official.repeatables()} == {"wörk", "cron"}
         await official.work(run_scheduler=True, scheduler_tick_ms=100)
-        await eventually(lambda: len(official.runs) == 3, timeout=10)
+        await eventually(lambda: len(official.runs) == 3, timeout=40)
         assert sorted((run.name, run.data) for run in official.runs) == [
             ("cron", "[1, 2.5]"),
             ("wörk", "{'n': b'1'}"),
@@ -411,7 +411,7 @@ class TestRepeatables:
         async with Worker(queue_name, handler, redis_url=redis_url):
             for number in range(10):
                 await queue.upsert_repeatable_job("tick", number, repeat=RepeatPattern.every(500 + number), limit=3)
-            await eventually(lambda: len(handler.runs) + len(official.runs) >= 30, timeout=10)
+            await eventually(lambda: len(handler.runs) + len(official.runs) >= 30, timeout=40)
             await asyncio.sleep(0.7)  # long enough for one more
         data = [run.data for run in (*handler.runs, *official.runs)]
         assert sorted(data) == sorted(str(number) for number in range(10) for _ in range(3))

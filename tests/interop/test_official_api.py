@@ -192,7 +192,7 @@ class TestScheduler:
         running = asyncio.create_task(scheduler.run())
         await eventually(lambda: scheduler.is_running)
         scheduler.shutdown()
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, 40)
 
     async def test_a_repeatable_fires_under_it(self, redis_url: str, queue_name: str) -> None:
         async with Queue(queue_name, redis_url=redis_url) as queue, Scheduler(redis_url, queue_name):

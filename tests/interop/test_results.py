@@ -24,7 +24,7 @@ async def test_results_of_an_official_worker_can_be_read_and_waited_for_here(
 ) -> None:
     await official.work(returns_data=True, store_results=True, events_enabled=True)
     jobs = await queue.add_bulk({"name": "echo", "data": value} for value in VALUES)
-    assert await queue.wait_for_results([job.id for job in jobs], timeout=10) == list(VALUES)
+    assert await queue.wait_for_results([job.id for job in jobs], timeout=40) == list(VALUES)
     assert await queue.get_job_result_bulk([job.id for job in jobs]) == list(VALUES)
 
 
@@ -54,7 +54,7 @@ async def test_a_result_of_none_is_read_as_none_by_the_other_kind(
         assert await job.wait_for_result() is None
     assert await official.results([job.id]) == [None]
     await official.work(returns_data=True, store_results=True, events_enabled=True)
-    assert await (await queue.add("echo")).wait_for_result(timeout=10) is None
+    assert await (await queue.add("echo")).wait_for_result(timeout=40) is None
 
 
 async def test_a_job_that_dies_there_reports_its_error_here_at_once(
@@ -86,7 +86,7 @@ async def test_a_second_look_finds_the_result_of_a_worker_without_events(
     monkeypatch.setattr(results, "SECOND_LOOK_S", 0.1)
     job = await queue.add("echo", 1, delay_ms=50)
     await official.work(returns_data=True, store_results=True)
-    assert await job.wait_for_result(timeout=10) == 1
+    assert await job.wait_for_result(timeout=40) == 1
 
 
 async def _has_all(witness: Any, keys: list[str]) -> bool:

@@ -136,7 +136,7 @@ class TestKilled:
             jobs = await queue.add_bulk({"name": "n", "data": n} for n in range(1000))
             await eventually(lambda: len(official.ended) >= 50)
             await official.kill()
-            await eventually(lambda: {*handler.ended, *official.ended} == {job.id for job in jobs}, timeout=15)
+            await eventually(lambda: {*handler.ended, *official.ended} == {job.id for job in jobs}, timeout=40)
             await eventually(lambda: len(handler.ended) == len(handler.runs))
         runs = Counter(run.id for run in handler.runs)
         assert max(runs.values()) == 1
@@ -182,7 +182,7 @@ class TestTakenName:
         await eventually(lambda: len(official.runs) == 50)
         handler = Handler()
         async with Worker(queue_name, handler, redis_url=redis_url, lease_ms=1000):
-            await eventually(lambda: len(official.ended) == 50, timeout=10)
+            await eventually(lambda: len(official.ended) == 50, timeout=40)
         assert handler.runs == []
         assert sorted(run.id for run in official.runs) == sorted(job.id for job in jobs)
 

@@ -575,7 +575,7 @@ class Machine(RuleBasedStateMachine):
             self._lose_the_group()
 
     async def _until_it_is_noticed(self) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(40):
             while self.broker.is_connected:
                 await asyncio.sleep(0)
 

@@ -270,7 +270,7 @@ async def test_a_result_that_no_worker_stores(queue: Queue, redis_url: str) -> N
     async with Worker(queue.name, handle, redis_url=redis_url):
         job = await queue.add("send")
         with pytest.raises(ResultNotStored, match="store_results=True"):
-            await job.wait_for_result(timeout=5)
+            await job.wait_for_result(timeout=40)
 
 
 async def test_a_result_that_no_worker_runs_for(queue: Queue) -> None:

@@ -23,7 +23,7 @@ async def test_a_handler_returns_a_result_and_the_producer_can_wait_for_it(redis
         Worker(queue_name, double, redis_url=redis_url, store_results=True, result_ttl_ms=60_000),
     ):
         job = await queue.add("double", 21)
-        assert await job.wait_for_result(timeout=10) == 42
+        assert await job.wait_for_result(timeout=40) == 42
         assert await queue.get_job_result(job.id) == 42  # for a minute, by any process that knows the id
 
         jobs = await queue.add_bulk({"name": "double", "data": number} for number in range(10))

@@ -196,7 +196,7 @@ class RedisServer:
         ]
 
     def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 50
         while not _answers(self.socket_path):
             if not self.is_running or time.monotonic() > deadline:
                 self._reap()

@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 
 @overload
-async def eventually(predicate: Callable[[], Awaitable[T]], *, timeout: float = 20, every: float = 0.01) -> T: ...
+async def eventually(predicate: Callable[[], Awaitable[T]], *, timeout: float = 40, every: float = 0.01) -> T: ...
 
 
 @overload
-async def eventually(predicate: Callable[[], T], *, timeout: float = 20, every: float = 0.01) -> T: ...
+async def eventually(predicate: Callable[[], T], *, timeout: float = 40, every: float = 0.01) -> T: ...
 
 
-async def eventually(predicate: Callable[[], Any], *, timeout: float = 20, every: float = 0.01) -> Any:
+async def eventually(predicate: Callable[[], Any], *, timeout: float = 40, every: float = 0.01) -> Any:
     """Call `predicate` (plain or async) until it returns something true, and return that.
 
     After `timeout` seconds it raises an AssertionError that shows the last returned value.

@@ -521,7 +521,7 @@ class TestStopping:
         record.lanes.start()
         await asyncio.sleep(0)
         record.lanes.offer([job(1)])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             await record.lanes.wait_until_all_ran()
             assert [cut.data for cut in await record.lanes.stop()] == [1]
         assert [str(error) for error in record.deaths] == ["a defect"]
