@@ -42,7 +42,7 @@ def test_every_file_is_one_that_can_be_read() -> None:
     names = [path for path in DEPLOY.rglob("*") if path.suffix in (".yaml", ".yml")]
     assert len(names) >= 5
     for path in names:
-        assert isinstance(yaml.safe_load(path.read_text()), dict), path
+        assert all(isinstance(one, dict) for one in yaml.safe_load_all(path.read_text())), path
 
 
 def test_each_file_and_service_that_a_service_names_exists(services: dict[str, Any]) -> None:

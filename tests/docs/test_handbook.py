@@ -10,6 +10,7 @@ import pytest
 
 import pychasqui
 from pychasqui import errors
+from pychasqui._wire.event import RETRY_SCHEDULED
 from tools.handbook.links import anchors_of, broken_links
 from tools.handbook.llms import first_sentence, llms_full_txt, llms_txt, walk
 from tools.handbook.pages import api_names, collect
@@ -66,6 +67,16 @@ def test_the_page_of_errors_has_each_error_and_no_other() -> None:
     page = (DOCS / "reference" / "errors.md").read_text()
     listed = re.findall(r"^\| `([A-Z]\w+)` \|", page, re.MULTILINE)
     assert sorted(listed) == sorted(ERRORS - {"ChasquiError"})
+
+
+def test_the_page_of_events_has_each_kind_and_no_other() -> None:
+    page = (DOCS / "reference" / "events.md").read_text()
+    source = (ROOT / "src" / "pychasqui" / "_wire" / "event.py").read_text()
+    written = set(re.findall(r'Event\("([\w-]+)"', source)) | {RETRY_SCHEDULED}
+    for script in (ROOT / "src" / "pychasqui" / "_redis" / "lua").rglob("*.lua"):
+        written |= set(re.findall(r"'e', '([\w-]+)'", script.read_text()))
+    assert "waiting" in written
+    assert set(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)) == written
 
 
 def test_llms_txt_has_each_page_with_a_sentence(pages: dict[str, str]) -> None:

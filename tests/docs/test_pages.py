@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.handbook.links import links_of
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "pychasqui"
 MOVES = (ROOT / "docs" / "explanation" / "how-a-job-moves.md").read_text()
@@ -48,8 +50,8 @@ def test_links_between_pages_lead_somewhere() -> None:
     missing = [
         (page.name, link)
         for page in pages
-        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
-        if not (page.parent / link).exists()
+        for link in links_of(page.read_text())
+        if ":" not in link and not (page.parent / link.partition("#")[0]).exists()
     ]
     assert missing == []
 

@@ -667,7 +667,7 @@ class TestDashboard:
         exist: set[str] = set()
         for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE):
             exist |= {f"{name}_bucket", f"{name}_sum", f"{name}_count"} if kind == "histogram" else {name}
-        page = (DEPLOY.parent / "docs" / "how-to" / "observe.md").read_text()
+        page = (DEPLOY.parent / "docs" / "reference" / "metrics.md").read_text()
         listed = re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)))
         assert sorted(f"chasquimq_{name}" for name in listed) == sorted(set(re.findall(r"^# TYPE (\w+)", text, re.M)))
         for file in ("grafana/chasqui.json", "prometheus/alerts.yaml"):
