@@ -15,7 +15,7 @@ from ._redis.endpoint import CredentialProvider
 from ._redis.keys import Keys
 from ._redis.queues import FoundNames, OfficialFacts, QueuesBroker
 from ._wire.lenient import read_entry_id
-from .errors import InvalidArgument, InvalidType, ReplyError
+from .errors import ReplyError
 from .inspector import Inspector, WorkerInfo
 from .settings import find_setting
 
@@ -72,10 +72,11 @@ class Queues:
     async def find_names(self, *, within_s: float = SEARCH_S) -> FoundNames:
         """Finds the names of all queues that hold a job or a repeatable, or have held one.
 
-        Looks through the keys of the server by SCAN for `within_s`; `is_complete` says whether that was enough.
+        They come from the registry that adding processes and workers keep, and from a look through the keys of the
+        server by SCAN, for `within_s`. `is_complete` says whether that look came to its end; if not, queues may be
+        missing that only official processes use.
         """
-        found = await self._broker.find_names(within_s)
-        return FoundNames([name for name in found.names if _is_name(name)], found.is_complete)
+        return await self._broker.find_names(within_s)
 
     async def overview(self, names: Sequence[str]) -> list[QueueOverview]:
         """Returns how each of the queues is. One that cannot be read has an `error`."""
@@ -131,12 +132,3 @@ class Queues:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def _is_name(name: str) -> bool:
-    """Whether a queue can have this name; another program may have written keys that look like a queue's."""
-    try:
-        check_queue_name(name)
-    except (InvalidArgument, InvalidType):
-        return False
-    return True

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pychasqui._redis.keys import Keys
+from pychasqui._redis.keys import REGISTRY, Keys
 from tests.hostile import values
 
 Words = tuple[str | bytes | int, ...]
 STREAMS = ("stream", "dlq", "events", "log")
-ZSETS = ("delayed", "workers", "repeat", "repeat:paused")
+QUEUES = "queues"  # the registry, which all queues share
+ZSETS = ("delayed", "workers", "repeat", "repeat:paused", QUEUES)
 HASHES = ("repeat:spec", "ledger", "regroup")
 BY_JOB = ("didx", "dlid", "unique", "result", "progress")
 STRINGS = ("paused", "dlq:dropped", "promoter:lock", "scheduler:lock", "worker", "claim", *BY_JOB)
@@ -36,6 +37,8 @@ class Target:
     job_ids: list[str] = field(default_factory=list)
 
     def key(self, place: str, rng: random.Random) -> str | bytes:
+        if place == QUEUES:
+            return REGISTRY
         job_id = rng.choice(self.job_ids) if self.job_ids and rng.random() < 0.8 else "nobody"
         named = {
             "repeat:spec": rng.choice((self.repeat_key, "k", "other")),

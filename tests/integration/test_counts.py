@@ -8,6 +8,7 @@ from typing import Any
 
 from pychasqui import Job, Queue, Worker
 from pychasqui._producer.adder import REMEMBERED_S
+from pychasqui._redis.keys import REGISTRY
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
 from tests.support.streams import Stream
@@ -21,12 +22,12 @@ def sent(proxy: Proxy) -> Counter[str]:
 
 
 class TestAdds:
-    async def test_1000_jobs_of_one_bulk_leave_in_two_writes_with_the_handshake(
+    async def test_1000_jobs_of_one_bulk_leave_in_three_writes_with_the_handshake_and_the_registry(
         self, redis_url: str, queue_name: str, stream: Stream
     ) -> None:
         async with Queue(queue_name, redis_url=redis_url) as queue:
             await queue.add_bulk({"name": "send", "data": number} for number in range(1000))
-            assert queue._loop_session().broker._connection.writes <= 2
+            assert queue._loop_session().broker._connection.writes <= 3
         assert await stream.length() == 1000
 
     async def test_1000_jobs_of_one_bulk_are_one_write_and_one_command(
@@ -67,7 +68,22 @@ class TestAdds:
         async with Queue(queue_name, redis_url=proxy.url) as queue:
             for number in range(10):
                 await queue.add_bulk([{"name": "send", "data": number}])
-            assert (proxy.count(b"$4\r\nEVAL\r\n"), proxy.count(b"$7\r\nEVALSHA\r\n")) == (1, 9)
+            assert proxy.count(REGISTRY.encode()) == 1  # its script travels once, too
+            assert (proxy.count(b"$4\r\nEVAL\r\n"), proxy.count(b"$7\r\nEVALSHA\r\n")) == (2, 9)
+
+    async def test_a_job_costs_one_command_and_a_connection_one_more(
+        self, proxy: Proxy, queue_name: str, stream: Stream
+    ) -> None:
+        """The name of the queue goes to the registry behind the first add."""
+        async with Queue(queue_name, redis_url=proxy.url) as queue:
+            await queue.add("send")
+            await eventually(lambda: proxy.count(REGISTRY.encode()) == 1)
+            begun = len(proxy.requests)
+            for _ in range(50):
+                await queue.add("send")
+            await queue.add_bulk([{"name": "send"}] * 500)
+            assert len(proxy.requests) - begun == 51
+            assert proxy.count(REGISTRY.encode()) == 1
 
     async def test_a_server_that_remembers_numbers_needs_no_script_for_a_lone_add(
         self, proxy: Proxy, queue_name: str, stream: Stream, server: RedisServer

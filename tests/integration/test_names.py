@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pychasqui import InvalidArgument, Job, PrometheusSink, Queue, QueueEvents, QueueExporter, RepeatPattern, Worker
+from pychasqui._redis.keys import REGISTRY
 from tests.support.server import RedisServer
 
 ODD_NAMES = (
@@ -66,7 +67,7 @@ async def test_a_queue_of_an_odd_name_does_everything(
         names = {client["name"] for client in await witness.client_list()}
         assert quote(f"chasqui-worker-{queue.name}", safe="!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~") in names
     await queue.obliterate()
-    assert await witness.keys("*") == [f"{{chasqui:{queue.name}x}}:stream".encode()]
+    assert await witness.keys("{*") == [f"{{chasqui:{queue.name}x}}:stream".encode()]
     await witness.flushall()
 
 
@@ -104,7 +105,8 @@ class TestKeys:
         )
         try:
             asyncio.run(use_everything(f"unix://guarded:secret@{server.socket_path}", name, job_id))
-            assert server.execute("ACL", "LOG") == []
+            refusals = server.execute("ACL", "LOG")  # on Redis 6.2 the registry is tried, and refused
+            assert [refusal for refusal in refusals if REGISTRY.encode() not in refusal] == []
             prefix = f"{{chasqui:{name}}}:".encode()
             assert [key for key in server.execute("KEYS", "*") if not key.startswith(prefix)] == []
         finally:

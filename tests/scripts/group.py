@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import redis
 
-from pychasqui._core.limits import MAX_WORKER_LEASE_MS
+from pychasqui._core.limits import MAX_REGISTERED, MAX_WORKER_LEASE_MS, REGISTERED_MS
 from pychasqui._redis import scripts
 from pychasqui._redis.dialect import parse_version
-from pychasqui._redis.keys import Keys
+from pychasqui._redis.keys import REGISTRY, Keys
 from pychasqui._redis.leases import MUST_CLAIM
 from pychasqui._redis.replies import OtherClaim, Settled, read_claim, read_settled
 from pychasqui._wire.entry import entry_order
@@ -415,6 +415,11 @@ class Group:
         gone = self.run(scripts.RELEASE_LEADER_LEASE, [KEYS.promoter_lease], holder)
         assert isinstance(gone, int)
         return gone
+
+    def register_queue(self, queue: str, *, most_names: int = MAX_REGISTERED) -> bytes:
+        answer = self.run(scripts.REGISTER_QUEUE, [], REGISTRY, queue, REGISTERED_MS, most_names)
+        assert isinstance(answer, bytes)
+        return answer
 
     def claim_name(self, consumer: str, token: str, *, confirms: bool = False) -> OtherClaim:
         keys = [KEYS.workers, KEYS.name_claim(GROUP, consumer)]

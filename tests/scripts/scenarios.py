@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pychasqui._redis import scripts
+from pychasqui._redis.keys import REGISTRY
 from pychasqui._redis.leases import MUST_CLAIM
 from pychasqui._wire.envelope import encode_envelope
 from pychasqui._wire.member import join_member
@@ -396,6 +397,10 @@ def _write_completed_alone(group: Group) -> Call:
     return lambda by: by.write_completed(*(CompletedRun(job) for job in JOBS))
 
 
+def _register_queue(group: Group) -> Call:
+    return lambda by: by.register_queue("mail")
+
+
 SCENARIOS = [
     Scenario("ack", _ack),
     Scenario("ack_unique", _finish, best_effort=MARKERS),
@@ -443,6 +448,7 @@ SCENARIOS = [
     Scenario("move_repeatable", _pause, "pausing"),
     Scenario("move_repeatable", _resume, "resuming"),
     Scenario("move_repeatable", _remove, "removing"),
+    Scenario("register_queue", _register_queue, best_effort=(REGISTRY,)),
     Scenario("write_events", _write_events, best_effort=(KEYS.events,)),
     Scenario("write_completed", _write_completed, best_effort=(KEYS.events,)),
     Scenario("write_completed", _write_completed_of_names, "of names", best_effort=(KEYS.events,)),

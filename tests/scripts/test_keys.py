@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import pytest
 import redis
 
+from pychasqui._redis.keys import REGISTRY
 from tests.scripts.group import KEYS, Group
 from tests.scripts.scenarios import SCENARIOS, Scenario
 
 BY_JOB_ID = "named by the ids of jobs"
 OF_RESULTS = "a user without the right to write a result must be able to ack, and to write the events"
+OF_NO_QUEUE = "it is on another node than most queues, and the call must not be redirected there"
 FOUND_INSIDE = "named by what the script finds"
 JOB_KEYS = (KEYS.unique(""), KEYS.official(""), KEYS.index(""))
 # Keys that are not in KEYS: how they begin, and why.
@@ -34,6 +36,7 @@ NOT_IN_KEYS: dict[str, dict[str, str]] = {
     "purge_waiting": dict.fromkeys(JOB_KEYS, FOUND_INSIDE),
     "due_repeatables": {KEYS.repeat_spec(""): FOUND_INSIDE},
     "write_completed": {KEYS.result(""): OF_RESULTS},
+    "register_queue": {REGISTRY: OF_NO_QUEUE},
 }
 
 

@@ -18,6 +18,8 @@ from pychasqui._core.limits import (
     ID_COST,
     MAX_ERROR_CHARS,
     MAX_JOB_ID_BYTES,
+    MAX_QUEUE_NAME_BYTES,
+    MAX_REGISTERED,
     MOVED_BYTES,
     OUTCOME_BATCH,
     OUTCOME_BYTES,
@@ -35,6 +37,7 @@ from pychasqui._producer.session import MOVED_A_CALL
 from pychasqui._redis import scripts
 from pychasqui._redis.failed_jobs import Rescheduled
 from pychasqui._redis.inspector import PURGED_A_CALL
+from pychasqui._redis.keys import REGISTRY
 from pychasqui._redis.leases import CLAIMED_A_CALL
 from pychasqui._wire.envelope import encode_envelope
 from pychasqui._wire.member import join_member
@@ -467,6 +470,16 @@ def move_repeatable(group: Group) -> Call:
     return lambda: group.move_repeatable("remove", "another 2")
 
 
+# The registry of queues ---------------------------------------------------------------------------------------------
+
+
+def register_queue(group: Group) -> Call:
+    """All names are old, and as long as names can be."""
+    group.client.delete(REGISTRY)
+    group.client.eval(FILL_SET, 1, REGISTRY, MAX_REGISTERED, 1, "x" * (MAX_QUEUE_NAME_BYTES - 6))
+    return lambda: group.register_queue("mail")
+
+
 # Events -------------------------------------------------------------------------------------------------------------
 
 
@@ -509,6 +522,7 @@ WORST_CASES: dict[str, tuple[Case, ...]] = {
     "purge_waiting": (purge_waiting, purge_waiting_with_long_ids, purge_large_waiting),
     "read": (read, read_large),
     "hold_lease": (hold_lease,),
+    "register_queue": (register_queue,),
     "rebuild_group": (report, hand_over),
     "release_entries": (release_entries,),
     "release_leader_lease": (release_leader_lease,),

@@ -21,6 +21,7 @@ from pychasqui._worker.lease_renewal import LeaseRenewal, RenewalTimes
 from pychasqui._worker.loop_thread import LoopThread
 from pychasqui._worker.loop_watch import LoopWatch
 from pychasqui._worker.pause_watch import PauseWatch
+from pychasqui._worker.registry_writer import RegistryWriter
 from pychasqui._worker.round_trips import RoundTrips
 from pychasqui._worker.shared import OnDeath, Shared
 from pychasqui._worker.worker_record_writer import WorkerRecordWriter
@@ -132,6 +133,7 @@ class HeartbeatBench:
             loop_watch=LoopWatch("a", shared.holdings, call_in_worker_loop=thread.call_in_worker_loop),
             pause_watch=PauseWatch(broker, partial(thread.call_in_worker_loop, on_pause)),
             record_writer=WorkerRecordWriter(broker, shared, lease_ms=times.lease_ms),
+            registry_writer=RegistryWriter(broker),
         )
 
     @property

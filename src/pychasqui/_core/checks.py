@@ -25,6 +25,15 @@ def check_queue_name(value: Any) -> str:
     return value
 
 
+def is_queue_name(name: str) -> bool:
+    """Whether a queue can have this name."""
+    try:
+        check_queue_name(name)
+    except InvalidArgument:
+        return False
+    return True
+
+
 def check_job_name(value: Any) -> bytes:
     """Returns the name's bytes."""
     if not isinstance(value, str):

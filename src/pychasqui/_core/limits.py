@@ -49,6 +49,11 @@ SCAN_S = 0.5  # how often a worker looks for entries that other workers have lef
 # Moving by hand
 MOVED_BYTES = 256 * 1024  # of jobs that one script call cancels, postpones, runs or purges
 
+# Finding queues
+REGISTERED_MS = 30 * 24 * 3600 * 1000  # how long a queue stays in the registry after it was last seen
+MAX_REGISTERED = 10_000  # names in the registry
+REGISTER_EVERY_S = 24 * 3600.0  # how often a worker writes its queue's name
+
 # Leading
 PROMOTE_EVERY_S = 0.5  # how often the leader looks while jobs are delayed: a new one may be due sooner
 PROMOTE_BATCH = 1000

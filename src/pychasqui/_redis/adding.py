@@ -6,6 +6,7 @@ ledger for a job that travels alone. The caller numbers the batches, and decides
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from itertools import groupby
@@ -20,6 +21,7 @@ from . import scripts
 from .connection import Connection
 from .delayed import INDEX_KEPT_MS
 from .keys import Keys
+from .registry import send_registration
 from .replies import ADD_STATUSES, read_count
 from .socket import Socket, pack
 
@@ -94,6 +96,7 @@ class Adds:
     def __init__(self, connection: Connection, keys: Keys, *, ledger_ttl_ms: int) -> None:
         producer = uuid4().hex
         self.connection = connection
+        self._keys = keys
         self.ledger = keys.ledger(producer)
         self.ledger_ttl_ms = ledger_ttl_ms
         self.prefix = keys.prefix
@@ -111,6 +114,8 @@ class Adds:
         session = self._session
         if session is None or session.socket is not socket:
             session = self._session = AddSession(self, socket)
+            # Once a connection, and behind its first add.
+            asyncio.get_running_loop().call_soon(send_registration, socket, self._keys, self.connection.deadline())
         return session
 
     async def connect(self, deadline: float) -> None:

@@ -30,6 +30,7 @@ from .failed_jobs import Buried, Rescheduled
 from .keys import Keys
 from .pending import PendingCalls
 from .reading import Reading, ReadRequest
+from .registry import log_refusal, registration
 from .replies import Bounds, Claimed, Settled, read_count, read_new, read_settled
 from .server_checks import SILENCED_BY, Risks, describe_vulnerability, read_risks
 from .socket import OnReply, pack
@@ -173,6 +174,13 @@ class Broker(PendingCalls, DelayedCalls):
         key = self._keys.log(job_id)
         self.send(("XADD", key, "MAXLEN", "~", max_lines, "*", LINE, line), on_reply)
         self.send(("PEXPIRE", key, kept_ms), on_reply)
+
+    async def register_queue(self) -> None:
+        """Note in the registry of queues that this one is in use. A refusal is logged. Harmless to send again."""
+        try:
+            log_refusal(await self.run_script(scripts.REGISTER_QUEUE, (), registration(self._keys)))
+        except ReplyError as error:
+            log_refusal(error)
 
     # Pausing and the server -----------------------------------------------------------------------------------------
 

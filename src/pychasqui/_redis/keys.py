@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from .._core.defaults import GROUP
 
+REGISTRY = "chasqui:queues"  # of all queues of a server; see registry.py
+
 
 class Keys:
     """The keys of one queue."""
@@ -28,6 +30,11 @@ class Keys:
         self.repeat_paused = f"{self.prefix}:repeat:paused"  # those that do not fire for now
         self.repeat_channel = f"{self.prefix}:repeat:due"
         self.scheduler_lease = f"{self.prefix}:scheduler:lock"
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue."""
+        return self.prefix[len("{chasqui:") : -1]
 
     def index(self, job_id: str) -> str:
         """Holds the member of the delayed set of a delayed job."""

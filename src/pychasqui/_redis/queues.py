@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from time import monotonic
 from typing import NamedTuple
 
+from .._core.checks import is_queue_name
 from .._core.defaults import GROUP
+from .._core.limits import MAX_REGISTERED
 from .._wire.lenient import read_text
+from ..errors import ReplyError
 from .broker import Broker
 from .command_replies import read_scan, read_scores
 from .inspector import InspectorBroker
-from .keys import Keys
-from .replies import read_count, read_range, reads_replies
+from .keys import REGISTRY, Keys
+from .replies import read_count, read_ids, read_range, reads_replies
 
 # The keys that a queue has if it has any job: stream, delayed, dlq, repeat. Results and the like do not match, of which
 # there may be millions.
 PATTERN = "{chasqui:*}:[sdr][tel][rlqp]*"
 KEYS_A_CALL = 5000
+NAMES_A_CALL = 1000  # of the registry
 _QUEUE = re.compile(rb"\{chasqui:([^}]+)\}:(?:stream|delayed|dlq|repeat)")
 
 
@@ -47,19 +52,62 @@ class OfficialFacts:
 
 @reads_replies
 class QueuesBroker:
-    """Finds the queues of a server by SCAN, which holds nobody up."""
+    """Finds the queues of a server by their registry and by SCAN, and asks about each."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._call = broker.call
 
     async def find_names(self, within_s: float) -> FoundNames:
-        """Looks through the names of all keys, for that long."""
+        """The queues of the registry, and those that a look through the names of all keys finds within that time.
+
+        The registry alone is not enough: official processes write none, and some users may not. A user who may not look
+        through all keys gets the names of the registry.
+        """
+        known = await self._registered_names()
+        try:
+            found = await self._search_keys(within_s)
+        except ReplyError as error:
+            if error.code != "NOPERM" or not known:
+                raise
+            found = FoundNames([], is_complete=False)
+        others = await self._existing(known - set(found.names))
+        return FoundNames(sorted({*found.names, *others}), found.is_complete)
+
+    async def _registered_names(self) -> set[str]:
+        """Whatever stands in the registry; nothing if this user may not read it."""
+        names = set[str]()
+        for start in range(0, MAX_REGISTERED, NAMES_A_CALL):
+            try:
+                page = read_ids(await self._call("ZRANGE", REGISTRY, start, start + NAMES_A_CALL - 1, "REV"))
+            except ReplyError:
+                return names
+            names.update(_read_names(page))
+            if len(page) < NAMES_A_CALL:
+                break
+        return names
+
+    async def _existing(self, names: set[str]) -> set[str]:
+        """Those that have a key that this user may read. The registry also has queues that are gone."""
+
+        async def exists(name: str) -> bool:
+            keys = Keys(name)
+            try:
+                return bool(await self._call("EXISTS", keys.stream, keys.delayed, keys.dead, keys.repeat))
+            except ReplyError:
+                return False
+
+        ordered = sorted(names)
+        answers = await asyncio.gather(*map(exists, ordered))
+        return {name for name, is_there in zip(ordered, answers, strict=True) if is_there}
+
+    async def _search_keys(self, within_s: float) -> FoundNames:
+        """Looks through the names of all keys by SCAN, which holds nobody up, for that long."""
         names, cursor, give_up_at = set[str](), b"0", monotonic() + within_s
         while True:
             cursor, keys = read_scan(await self._call("SCAN", cursor, "MATCH", PATTERN, "COUNT", KEYS_A_CALL))
             found = (_QUEUE.fullmatch(key) for key in keys)
-            names.update(read_text(one[1]) or "" for one in found if one is not None)
+            names.update(_read_names(one[1] for one in found if one is not None))
             if cursor == b"0" or monotonic() > give_up_at:
                 return FoundNames(sorted(names), cursor == b"0")
 
@@ -103,3 +151,9 @@ class QueuesBroker:
 
     async def close(self) -> None:
         await self._broker.close()
+
+
+def _read_names(found: Iterable[bytes]) -> Iterator[str]:
+    """Those that a queue can have: other programs may have written the others."""
+    names = (read_text(name) or "" for name in found)
+    return filter(is_queue_name, names)

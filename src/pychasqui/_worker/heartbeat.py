@@ -3,7 +3,7 @@
 A handler that blocks the event loop must not lose its job to another worker, so the thread has a loop and a connection
 to itself. Renewals are sent every third of a lease whether the last was answered or not, so that a lease holds also
 where a round trip takes half of it. After each renewal it looks whether the queue is paused, and writes the record by
-which others see this worker.
+which others see this worker; once a day it writes the queue into the registry of queues.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from .lease_renewal import LeaseRenewal
 from .loop_thread import LoopThread
 from .loop_watch import LoopWatch
 from .pause_watch import PauseWatch
+from .registry_writer import RegistryWriter
 from .shared import Shared
 from .worker_record_writer import WorkerRecordWriter
 
@@ -38,6 +39,7 @@ class Heartbeat:
         loop_watch: LoopWatch,
         pause_watch: PauseWatch,
         record_writer: WorkerRecordWriter,
+        registry_writer: RegistryWriter,
     ) -> None:
         self._broker = broker  # the thread's own, which ends with it
         self._renewal = renewal
@@ -45,6 +47,7 @@ class Heartbeat:
         self._loop_watch = loop_watch
         self._pause_watch = pause_watch
         self._record_writer = record_writer
+        self._registry_writer = registry_writer
         self._wakes = asyncio.Event()
         self._renew_at = 0.0
         self._unanswered = 0
@@ -103,14 +106,23 @@ class Heartbeat:
         if wait_s < self._renewal.every_s:
             self._renew_in(wait_s)
         elif self._looking is None or self._looking.done():
-            self._looking = tasks.create_task(self._check_pause_and_write_record())
+            self._looking = tasks.create_task(self._check_pause_and_write())
 
     async def _check_pause_first(self) -> None:
         """A worker starts with a lease, and knows whether the queue is paused."""
         await self._check_pause_and_write_record()
         self._thread.has_begun()
+        await self._register()
+
+    async def _check_pause_and_write(self) -> None:
+        await self._check_pause_and_write_record()
+        await self._register()
 
     async def _check_pause_and_write_record(self) -> None:
         with suppress(RedisTrouble):  # the next renewal comes in time all the same, and looks again
             await self._pause_watch.look()
             await self._record_writer.write()  # Redis may have no memory for it
+
+    async def _register(self) -> None:
+        with suppress(RedisTrouble):  # after the next renewal, then
+            await self._registry_writer.write_if_due()

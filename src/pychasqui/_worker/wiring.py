@@ -42,6 +42,7 @@ from .prefetch import Prefetch
 from .promoter import PromoterService
 from .reader import Reader, ReadLimits
 from .reclaimer import Reclaimer
+from .registry_writer import RegistryWriter
 from .release import Releaser
 from .round_trips import RoundTrips
 from .scheduler import SchedulerService
@@ -210,6 +211,7 @@ def build(
         loop_watch=loop_watch,
         pause_watch=PauseWatch(renewing, on_pause=partial(thread.call_in_worker_loop, reader.set_paused)),
         record_writer=WorkerRecordWriter(renewing, shared, lease_ms=lease_ms),
+        registry_writer=RegistryWriter(renewing),
     )
     health = HealthCheck(
         shared,

@@ -30,7 +30,10 @@ COLUMNS = (
     Column("workers", "workers", Kind.COUNT),
     Column("state", "state", shrinks=True, styles={"ok": "dim", "paused": "yellow", "no worker": "yellow", "*": "red"}),
 )
-ONE_BY_ONE = "looking through all keys takes too long here, and some queues may be missing: name the queues to see"
+ONE_BY_ONE = (
+    "not all keys could be looked at, and queues that only official processes use may be missing: "
+    "name the queues to see"
+)
 
 
 @click.command()
