@@ -1,9 +1,9 @@
 """JobStatus: where a job is, and what is known about it.
 
 A job that was added with an id of its own is found by its keys. The id that a queue makes up carries the time at which
-the job was added, so its entry is looked for around that time, by bisection: in a backlog of a million jobs that takes
-some twenty small reads. Dead letters and events are looked for from that time on, and among the newest. What is not
-found that way is "unknown", and `note` says why.
+the job was added, so its entry is looked for around that time: in a backlog of a million jobs that takes a few round
+trips and some hundred entries. Events are read only if they can say more, dead letters and events from that time on and
+among the newest. What is not found that way is "unknown", and `note` says why.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ __all__ = ["JobStatus", "JobStatusFinder"]
 
 SEARCHED = 500  # entries, letters and events that are read at each end of their streams
 COUNTED = 1000  # entries from each end, to say how many jobs come before one
+NEAR_AN_END = 10_000  # jobs: only if there seem to be fewer between an end and the job, they are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +68,41 @@ class JobStatusFinder:
     async def find(self, job_id: str) -> JobStatus:
         job_id = check_job_id(job_id)
         born_ms = time_in_id(job_id)
-        member, indexed, stored, progress, events = await asyncio.gather(
+        member, indexed, stored, progress = await asyncio.gather(
             self._session().inspector.member_of(job_id),
             self._session().inspector.entry_of(job_id),
             self._session().results.results([job_id]),
             self._session().results.progress_of(job_id),
-            self._events_of(job_id, born_ms),
         )
         # An index or a uniqueness key may name the entry of another job if another program has written it.
         if member is not None and (view := view_delayed(*member)).id == job_id:
-            return _delayed(view, events, progress)
+            return _delayed(view, await self._events_of(job_id, born_ms) if view.attempt else [], progress)
         entry = None if indexed is None else find_entry([indexed], job_id)
-        if entry is None and stored[0] is None:
-            entry = await self._find_entry(job_id, born_ms)
-        if entry is not None:
-            return await self._in_stream(job_id, entry, events, progress)
-        if stored[0] is not None:
-            return _done_with_result(job_id, stored[0], events, born_ms)
+        if entry is None and stored[0] is None and born_ms is not None:
+            finder = self._session().job_finder
+            entry = await finder.find_near(lambda page: find_entry(page, job_id), born_ms)
+        if entry is None:
+            events = await self._events_of(job_id, born_ms)
+            if stored[0] is not None:
+                return _done_with_result(job_id, stored[0], events, born_ms)
+            last = _last_known(events)
+            if last is not None and last.name == "dlq" and (letter := await self._find_letter(job_id, born_ms)):
+                return _dead(job_id, letter)
+            if last is None or last.name != "completed":
+                entry = await self._find_at_ends(job_id)
+            if entry is None:
+                return await self._find_ended(job_id, events, born_ms)
+        return await self._in_stream(job_id, entry, born_ms, progress)
+
+    async def _find_ended(self, job_id: str, events: list[QueueEvent], born_ms: int | None) -> JobStatus:
+        """What is known of a job that is neither delayed nor in the stream."""
         if (letter := await self._find_letter(job_id, born_ms)) is not None:
             return _dead(job_id, letter)
         # It may have moved while it was looked for: from the stream to its end, or back to the delayed jobs.
-        member, stored = await asyncio.gather(
-            self._session().inspector.member_of(job_id), self._session().results.results([job_id])
+        member, stored, progress = await asyncio.gather(
+            self._session().inspector.member_of(job_id),
+            self._session().results.results([job_id]),
+            self._session().results.progress_of(job_id),
         )
         if stored[0] is not None:
             return _done_with_result(job_id, stored[0], events, born_ms)
@@ -96,10 +110,10 @@ class JobStatusFinder:
             return _delayed(view, events, progress)
         return _ended(job_id, events, born_ms)
 
-    async def _in_stream(self, job_id: str, entry: Entry, events: list[QueueEvent], progress: int | None) -> JobStatus:
+    async def _in_stream(self, job_id: str, entry: Entry, born_ms: int | None, progress: int | None) -> JobStatus:
         held = await self._session().inspector.pending_of(entry[0])
         if held is not None:
-            return _running(job_id, entry, held, events, progress)
+            return _running(job_id, entry, held, await self._events_of(job_id, born_ms), progress)
         ahead, is_exact = await self._count_ahead(entry)
         view = view_entry("waiting", entry)
         note = "" if is_exact else "the number of jobs ahead of it is an estimate"
@@ -116,16 +130,11 @@ class JobStatusFinder:
 
     # Finding --------------------------------------------------------------------------------------------------------
 
-    async def _find_entry(self, job_id: str, born_ms: int | None) -> Entry | None:
+    async def _find_at_ends(self, job_id: str) -> Entry | None:
+        """It was promoted or retried, or its id carries no time: it is at the ends of the stream, or not found."""
         finder, inspector = self._session().job_finder, self._session().inspector
-        if born_ms is not None:
-            near = await finder.find_near(lambda page: find_entry(page, job_id), born_ms)
-            if near is not None:
-                return near
-        # It was promoted or retried, or its id carries no time: it is found at the ends of the stream, or not at all.
-        if (entry := find_entry(await inspector.delivered(SEARCHED), job_id)) is not None:
-            return entry
-        if (entry := find_entry(await inspector.waiting_page("", SEARCHED), job_id)) is not None:
+        given, waiting = await asyncio.gather(inspector.delivered(SEARCHED), inspector.waiting_page("", SEARCHED))
+        if (entry := find_entry([*given, *waiting], job_id)) is not None:
             return entry
         return await first_found(finder.entries("+", SEARCHED, is_back=True), lambda page: find_entry(page, job_id))
 
@@ -156,16 +165,23 @@ class JobStatusFinder:
         )
         if not first or not newest:  # it was read meanwhile
             return 0, True
-        place = read_entry_id(entry[0])
-        ahead, is_reached = await count_before(finder.entries(first[0][0].decode(), COUNTED), lambda id_: id_ >= place)
-        if is_reached:
-            return ahead, True
-        behind, is_reached = await count_before(finder.entries("+", COUNTED, is_back=True), lambda id_: id_ <= place)
-        if is_reached:
-            return max(ahead, counts.waiting - behind - 1), True
+        place, waiting = read_entry_id(entry[0]), counts.waiting
         first_ms, last_ms = read_entry_id(first[0][0])[0], read_entry_id(newest[0][0])[0]
-        share = (place[0] - first_ms) / max(1, last_ms - first_ms)
-        return max(ahead, min(counts.waiting - behind - 1, round(share * counts.waiting))), False
+        estimate = round(waiting * (place[0] - first_ms) / max(1, last_ms - first_ms))
+        fewest, most = 0, max(0, waiting - 1)
+        if estimate < NEAR_AN_END or waiting < NEAR_AN_END:
+            onwards = finder.entries(first[0][0].decode(), COUNTED)
+            fewest, is_reached = await count_before(onwards, lambda id_: id_ >= place)
+            if is_reached:
+                return fewest, True
+        if estimate > waiting - NEAR_AN_END:
+            behind, is_reached = await count_before(
+                finder.entries("+", COUNTED, is_back=True), lambda id_: id_ <= place
+            )
+            most = max(fewest, waiting - behind - 1)
+            if is_reached:
+                return most, True
+        return max(fewest, min(most, estimate)), False
 
 
 # What is found becomes a status ---------------------------------------------------------------------------------------
@@ -178,6 +194,11 @@ def _facts(view: JobView) -> dict[str, Any]:
 
 def _last(events: list[QueueEvent], *names: str) -> QueueEvent | None:
     return next((event for event in reversed(events) if event.name in names), None)
+
+
+def _last_known(events: list[QueueEvent]) -> QueueEvent | None:
+    """The event that says what became of the job last."""
+    return _last(events, "completed", "dlq", "failed", RETRY_SCHEDULED, "active", "waiting")
 
 
 def _time_of(event: QueueEvent | None) -> int | None:
@@ -259,7 +280,7 @@ def _done_with_result(job_id: str, raw: bytes, events: list[QueueEvent], born_ms
 
 def _ended(job_id: str, events: list[QueueEvent], born_ms: int | None) -> JobStatus:
     """What the events say of a job that is nowhere else."""
-    last = _last(events, "completed", "dlq", "failed", RETRY_SCHEDULED, "active", "waiting")
+    last = _last_known(events)
     if last is None:
         note = "there is no trace of it: it was never added, or it ended or was removed before the oldest event"
         if born_ms is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from .._core.ids import time_in_id
@@ -13,15 +14,18 @@ from .broker import Broker
 from .keys import Keys
 from .replies import Entry, read_range, reads_replies
 
-FIRST_PAGE = 25  # later pages depend on the size of the entries on this one
+FIRST_PAGE = 25  # later pages are up to four times as long as the last one, depending on the size of its entries
 PAGE = 1000
 NEAR = 500  # entries that are read before the place where a job should be
 MOST_NEAR = 20_000  # entries that are read from there on: a process makes up to 10,000 ids in a millisecond
 LATE_MS = 2  # processes that add at the same time mix their jobs
 EARLY_MS = 60_000  # by how much the clock of the process that added a job may be ahead of the server's
-PROBED = 5  # entries of one step of the bisection: one that was promoted or retried is older than its neighbours
+OFFSETS_MS = (-EARLY_MS, -1000, -50, 0, 5, 50, 500, 5000, 60_000, 3_600_000)  # where the first look is
+PROBES = 6  # places of each further look
+PROBED = 5  # entries of one place: one that was promoted or retried is older than its neighbours
+MOST_LOOKS = 20
+CLOSE = 64  # ids between two places of which one is before the job and one behind it: the rest is read
 SEQUENCES = 2**14
-MOST_STEPS = 60
 LAST_ID = (2**64 - 1, 2**64 - 1)  # the server refuses to look behind it
 PAGE_BYTES = 512 * 1024  # about how much one call reads
 
@@ -70,25 +74,31 @@ class JobFinderBroker:
     async def _bisect(self, born_ms: int) -> str:
         """Returns about the first entry id whose job was not made before that time.
 
-        Jobs are made by the clocks of the processes that add them, and large bulks some seconds before they arrive. But
-        neighbours have nearly the same delay, so the next guess corrects the last one by what it missed.
+        Jobs are made by the clocks of the processes that add them, and large bulks some seconds before they arrive, so
+        the first look is at times around it, near ones and far ones. Each further look is at PROBES places between the
+        two that are known to lie before and behind. The places of one look travel together.
         """
-        newest = await self.last_entries(1)
-        low = _number(max(1, born_ms - EARLY_MS), 0)  # nothing can lie before 0-1
-        high = _number(*read_entry_id(newest[0][0])) if newest else low
-        guess, back_ms = _number(born_ms, 0), 1
-        for _ in range(MOST_STEPS):
-            if low >= high:
+        places = [_number(max(1, born_ms + offset_ms), 0) for offset_ms in OFFSETS_MS]
+        newest, (low, high) = await asyncio.gather(self.last_entries(1), self._narrow(born_ms, 0, None, places))
+        if high is None:
+            high = _number(*read_entry_id(newest[0][0])) if newest else low
+        for _ in range(MOST_LOOKS):
+            if high - low <= CLOSE:
                 break
-            middle = guess if low < guess < high else (low + high) // 2
-            probed = await self.first_entries(_entry_id(middle), PROBED)
-            if not probed or (born := max(map(_born_ms, probed))) >= born_ms:
-                high, back_ms = middle, 4 * back_ms
-                guess = middle - _number(back_ms, 0)
-            else:
-                low = max(middle, _number(*read_entry_id(probed[-1][0]))) + 1
-                guess = low + _number(born_ms - born, 0)
-        return _entry_id(low)
+            step = (high - low) // (PROBES + 1)
+            places = [low + step * number for number in range(1, PROBES + 1)]
+            low, narrowed = await self._narrow(born_ms, low, high, places)
+            high = narrowed or high
+        return _entry_id(max(low, _number(max(1, born_ms - EARLY_MS), 0)))  # nothing can lie before 0-1
+
+    async def _narrow(self, born_ms: int, low: int, high: int | None, places: list[int]) -> tuple[int, int | None]:
+        """Looks at rising places; returns the last one before the job, or behind it if none is, and the next one."""
+        probed = await asyncio.gather(*(self.first_entries(_entry_id(place), PROBED) for place in places))
+        for place, entries in zip(places, probed, strict=True):
+            if not entries or any(_born_ms(entry) >= born_ms for entry in entries):
+                return low, max(place, low)
+            low = max(place, _number(*read_entry_id(entries[-1][0]))) + 1
+        return low, high
 
     async def _pages(self, key: str, start: str, most: int, is_back: bool) -> AsyncIterator[list[Entry]]:
         count = FIRST_PAGE
@@ -99,7 +109,7 @@ class JobFinderBroker:
             most -= len(page)
             some = page[-FIRST_PAGE:]
             size = sum(len(word) for entry in some for word in entry[1] or ())
-            count = max(1, min(PAGE, PAGE_BYTES * len(some) // max(1, size)))
+            count = max(1, min(4 * count, PAGE, PAGE_BYTES * len(some) // max(1, size)))
             start = f"({page[-1][0].decode()}"
 
     async def _page(self, key: str, start: str, count: int, *, is_back: bool) -> list[Entry]:
