@@ -494,11 +494,11 @@ async def pause(scene: CutScene) -> None:
 # The commands of each flow. The first set has those that any worker sends.
 WORKER = {
     "HELLO", "INFO", "SUBSCRIBE", "claim_name", "rebuild_group", "claim_held", "renew_worker_lease", "read",
-    "XREADGROUP", "promote", "due_repeatables", "XPENDING", "CLIENT UNBLOCK", "leave_group",
+    "XREADGROUP", "promote", "due_repeatables", "XPENDING", "CLIENT UNBLOCK", "leave_group", "register_queue",
     "release_leader_lease", "SET", "EXISTS", "DEL",
 }  # fmt: skip
 BOUNDARIES: dict[Flow, set[str]] = {
-    add: {"HELLO", "add", "XADD", "DEL"},
+    add: {"HELLO", "add", "XADD", "DEL", "register_queue"},
     add_in_bulk: {"add"},
     run_and_ack: WORKER | {"XACKDEL"},
     fail_and_try_again: {"reschedule", "promote", "XREADGROUP", "XACKDEL"},
