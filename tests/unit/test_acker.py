@@ -10,7 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from pychasqui._core.delivery import Delivery
-from pychasqui._core.limits import ACK_BATCH, OUTCOME_BATCH, RESULT_BATCH_BYTES
+from pychasqui._core.limits import (
+    ACK_BATCH,
+    ACK_BATCH_WITH_EVENTS,
+    ACKS_AT_ONCE,
+    OUTCOME_BATCH,
+    RESULT_BATCH,
+    RESULT_BATCH_BYTES,
+)
 from pychasqui._redis.event_batch import EventBatch
 from pychasqui._redis.failed_jobs import Buried, Rescheduled
 from pychasqui._redis.replies import Settled
@@ -251,14 +258,14 @@ class TestResults:
         assert bench.stored == [([b"1-0"], [("job-1", encode_data(7))], [])]
 
     async def test_a_thousand_share_a_call_unless_they_are_large(self, bench: AckerBench) -> None:
-        for number in range(ACK_BATCH + 1):
+        for number in range(RESULT_BATCH + 1):
             bench.acker.done(job(number), number)
         for number in range(3):
             bench.acker.done(job(number), b"x" * (RESULT_BATCH_BYTES // 2))
         bench.acker.done(job(4), b"x" * (2 * RESULT_BATCH_BYTES))
         bench.acker.done(job(5), 5)
         await bench.settle()
-        assert [len(ids) for ids, _, _ in bench.stored] == [ACK_BATCH, 2, 1, 1, 1, 1]
+        assert [len(ids) for ids, _, _ in bench.stored] == [RESULT_BATCH, 2, 1, 1, 1, 1]
 
 
 async def test_a_result_is_not_encoded_without_results_and_events(bench: AckerBench) -> None:
@@ -312,6 +319,51 @@ async def test_on_settled_is_called_after_each_batch(bench: AckerBench) -> None:
     assert bench.unsettled.count() == ACK_BATCH + 10
     await bench.settle()
     assert left == [10, 0]
+
+
+class TestSmallAcks:
+    """Others on the server wait for as long as one of them takes."""
+
+    async def test_an_ack_is_small_and_two_are_on_their_way_at_most(self, bench: AckerBench) -> None:
+        def sent() -> list[int]:
+            return [len(ids) for _, ids in bench.broker.asked("ack")]
+
+        bench.broker.line.clear()
+        for number in range(5 * ACK_BATCH // 2):
+            bench.acker.done(job(number), None)
+        bench.acker.start()
+        await eventually(lambda: len(sent()) == ACKS_AT_ONCE)
+        await asyncio.sleep(0.01)
+        assert sent() == [ACK_BATCH] * ACKS_AT_ONCE
+        bench.broker.line.set()
+        await bench.acker.end(patience_s=PATIENCE_S)
+        assert sent() == [ACK_BATCH, ACK_BATCH, ACK_BATCH // 2]
+        assert bench.acked == [b"%d-0" % number for number in range(5 * ACK_BATCH // 2)]
+
+    async def test_an_ack_with_events_is_smaller(self) -> None:
+        bench = AckerBench(FakeAnnouncer())
+        for number in range(ACK_BATCH_WITH_EVENTS + 1):
+            bench.acker.done(job(number), None)
+        await bench.settle()
+        assert [len(ids) for _, ids in bench.broker.asked("ack")] == [ACK_BATCH_WITH_EVENTS, 1]
+
+    async def test_jobs_of_acks_that_are_lost_are_acked_again(self, bench: AckerBench) -> None:
+        bench.broker.troubles = [ConnectionLost("cut"), ConnectionLost("cut")]
+        for number in range(3 * ACK_BATCH):
+            bench.acker.done(job(number), None)
+        await bench.settle()
+        assert set(bench.acked) == {b"%d-0" % number for number in range(3 * ACK_BATCH)}
+
+    async def test_acks_without_end_hold_up_no_other_outcome(self, bench: AckerBench) -> None:
+        bench.acker.start()
+        for number in range(20):
+            for position in range(ACK_BATCH):
+                bench.acker.done(job(1000 * number + position), None)
+            if number == 2:
+                bench.acker.bury(dead(99_000))
+            await asyncio.sleep(0)
+        await eventually(lambda: bench.buried == [dead(99_000)])
+        await bench.acker.end(patience_s=PATIENCE_S)
 
 
 async def test_a_few_batches_of_the_dead_are_on_their_way_at_once_and_more_wait(bench: AckerBench) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pychasqui._core.defaults import READ_COUNT
-from pychasqui._core.limits import PREFETCH_S
+from pychasqui._core.limits import MAX_AHEAD, PREFETCH_S
 from pychasqui._core.pace import EntrySizeEstimate, PaceEstimate
 
 
@@ -41,7 +41,7 @@ def test_a_slow_worker_reads_nothing_ahead() -> None:
 def test_the_estimate_of_a_very_fast_worker_is_bounded() -> None:
     estimate = PaceEstimate(0.0)
     run_steadily(estimate, 10_000_000, 1.0)
-    assert estimate.jobs_ahead() == 3 * READ_COUNT
+    assert estimate.jobs_ahead() == MAX_AHEAD
 
 
 def test_an_idle_spell_is_forgotten() -> None:
@@ -72,7 +72,7 @@ def test_the_estimate_stays_within_its_bounds(steps: list[tuple[float, int]]) ->
     for elapsed, more in steps:
         now, finished = now + elapsed, finished + more
         estimate.measure(finished, now)
-        assert 0 <= estimate.jobs_ahead() <= 3 * READ_COUNT
+        assert 0 <= estimate.jobs_ahead() <= MAX_AHEAD
 
 
 class TestEntrySize:

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from pychasqui._core.defaults import READ_COUNT
 from pychasqui._core.delivery import Delivery
+from pychasqui._core.limits import MAX_AHEAD
 from pychasqui._core.retry_options import RetryOverride
 from pychasqui._redis.replies import Bounds, Claimed
 from pychasqui._redis.socket import ReplyTooLarge
@@ -479,9 +479,9 @@ class TestReadingAhead:
         if why == "no connection":
             bench.redis.broker.connected_as = None
         if why == "little room":
-            bench.lanes.free = -3 * READ_COUNT
+            bench.lanes.free = -MAX_AHEAD
         if why == "weight":
-            bench.prefetch.measure_entries(1, 20_000)
+            bench.prefetch.measure_entries(1, 200_000)
         assert reader._room_behind(WORTH_READING) == 0
 
     async def test_entries_that_came_are_not_lost_when_the_next_read_is(self, bench: ReaderBench) -> None:

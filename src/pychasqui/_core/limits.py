@@ -24,11 +24,15 @@ WORK_TIMEOUT_S = 5.0  # a worker's call without a reply within this time ends th
 PAGE_BYTES = 1024 * 1024  # of entries in the reply of one script call: about 5 ms of the server's time
 ENTRY_EXTRA_BYTES = 64 * 1024  # what an entry may hold beside the largest payload: its name, fields of others
 PREFETCH_S = 0.1  # how much work a worker may hold unstarted, in seconds of its own work
-TURN_S = 0.005  # how long handlers that never await may occupy the event loop
+MAX_AHEAD = 3000  # entries that wait for a lane, however fast the handler is
+TURN_S = 0.002  # how long handlers that never await may occupy the event loop
 
 # Settling
 RELEASED = "released"  # the consumer that holds entries that were handed back, until a worker takes them
-ACK_BATCH = 1000  # ids in one ack; Lua's unpack takes about 8,000
+ACK_BATCH = 160  # jobs in one ack: less than 1 ms of the server's time, which is what others on it wait for
+ACK_BATCH_WITH_EVENTS = 80  # and with their events behind it: about 1 ms
+ACKS_AT_ONCE = 2  # the server has the next one when it has answered one
+RESULT_BATCH = 1000  # jobs in one script call that stores results; Lua's unpack takes about 8,000
 UNIQUE_COST_BYTES = 2 * 1024  # a job that may be the only one of its id costs as much as a result of this size
 RESULT_BATCH_BYTES = 1024 * 1024  # results in one script call
 OUTCOME_BATCH = 250  # failed jobs in one script call: each carries its payload

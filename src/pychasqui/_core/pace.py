@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .defaults import READ_COUNT
-from .limits import PREFETCH_S
+from .limits import MAX_AHEAD, PREFETCH_S
 
 SHORTEST_S = 0.02  # shorter stretches say more about the scheduler than about the handler
 RISES_IN_S = 0.2  # how far back a rise must go: further than the moment in which all lanes finish together
@@ -35,7 +35,7 @@ class PaceEstimate:
 
     def jobs_ahead(self) -> int:
         """How many jobs, beside those that idle lanes take at once, will be started within PREFETCH_S."""
-        return min(int(self.rate * PREFETCH_S), 3 * READ_COUNT)
+        return min(int(self.rate * PREFETCH_S), MAX_AHEAD)
 
 
 SIZE_KEPT = 0.75  # of the size of entries, from one batch to the next: large ones tend to come in groups

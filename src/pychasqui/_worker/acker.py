@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import accumulate
@@ -18,10 +19,13 @@ from typing import Any, NamedTuple, TypeVar
 from .._core.delivery import Delivery
 from .._core.limits import (
     ACK_BATCH,
+    ACK_BATCH_WITH_EVENTS,
+    ACKS_AT_ONCE,
     ID_COST,
     OUTCOME_BATCH,
     OUTCOME_BYTES,
     REGROUP_S,
+    RESULT_BATCH,
     RESULT_BATCH_BYTES,
     UNIQUE_COST_BYTES,
 )
@@ -52,6 +56,13 @@ class SettlingKind(NamedTuple):
 
     unsettled: Unsettled[Any]
     settle: Callable[[], Awaitable[None]]
+
+
+class AskedAck(NamedTuple):
+    """Jobs whose ack is on its way."""
+
+    jobs: list[Delivery]
+    reply: asyncio.Task[None]
 
 
 class Acker(Service):
@@ -85,6 +96,7 @@ class Acker(Service):
         # hot: chosen once; a plain ack knows nothing of results
         self.done = self._done_with_result if result_ttl_ms else self._done_plainly
         self._events_max_len = events_max_len
+        self._ack_batch = ACK_BATCH if event_writer is None else ACK_BATCH_WITH_EVENTS
         unsettled = shared.holdings.unsettled
         self._done, self._done_by_script = (
             unsettled.done.waiting,
@@ -152,12 +164,46 @@ class Acker(Service):
         self._settled.send()
 
     async def _ack(self) -> None:
-        done = self._done[:ACK_BATCH]
-        await self._broker.ack(self._group, [job.entry_id for job in done], self._events_of(done))
-        del self._done[: len(done)]
+        """Sends small batches, the next one before the last is answered, until none is left or another kind waits."""
+        asked: deque[AskedAck] = deque([self._send_ack(0)])
+        sent = len(asked[0].jobs)  # how many of the first in the list are on their way
+        try:
+            await asyncio.sleep(0)
+            while True:
+                if len(asked) < ACKS_AT_ONCE and len(self._done) > sent and not self._has_other_kinds():
+                    asked.append(self._send_ack(sent))
+                    sent += len(asked[-1].jobs)
+                    await asyncio.sleep(0)  # so that no two leave in one write: the server would run both in one go
+                elif asked:
+                    await asked[0].reply
+                    jobs, _ = asked.popleft()
+                    sent -= len(jobs)
+                    self._note_acked(jobs)
+                    if asked:  # the caller reports the last one
+                        self._settled.send()
+                else:
+                    return
+        except RedisTrouble:  # all of them are sent again
+            await asyncio.gather(*(ack.reply for ack in asked), return_exceptions=True)
+            raise
+        except asyncio.CancelledError:
+            for ack in asked:
+                ack.reply.cancel()
+            raise
+
+    def _send_ack(self, start: int) -> AskedAck:
+        jobs = self._done[start : start + self._ack_batch]
+        ack = self._broker.ack(self._group, [job.entry_id for job in jobs], self._events_of(jobs))
+        return AskedAck(jobs, asyncio.create_task(ack))
+
+    def _note_acked(self, jobs: list[Delivery]) -> None:
+        del self._done[: len(jobs)]
         self._kinds[0].unsettled.note_answered([], "")
         if self._metrics is not None:
-            self._metrics.jobs_done(done)
+            self._metrics.jobs_done(jobs)
+
+    def _has_other_kinds(self) -> bool:
+        return any(kind.unsettled.is_ready for kind in self._kinds[1:])
 
     async def _move(self, moves: Unsettled[T], send: Callable[[list[T]], Awaitable[Settled]]) -> None:
         """Sends a few script calls at a time: none keeps the server busy for long, and the next one is there."""
@@ -196,7 +242,7 @@ class Acker(Service):
 
     def _script_batch_size(self) -> int:
         """How many jobs one call acks: as many as cost about RESULT_BATCH_BYTES."""
-        most = ACK_BATCH if self._result_ttl_ms else OUTCOME_BATCH
+        most = RESULT_BATCH if self._result_ttl_ms else OUTCOME_BATCH
         costs = accumulate(
             len(job.result or b"") + (UNIQUE_COST_BYTES + ID_COST * len(job.id) if job.may_be_unique else 0)
             for job in self._done_by_script[:most]

@@ -17,7 +17,7 @@ from .shared import Shared
 from .thread_lanes import AnyLanes
 
 MAX_UNSETTLED = 3000  # where Redis is slower than the handlers: what has ended and is not settled must not pile up
-WORTH_READING = 500  # while other entries are still to be run: smaller batches cost trips and gain nothing
+WORTH_READING = READ_COUNT // 2  # while other entries are still to be run: smaller batches cost trips and gain nothing
 
 
 class PrefetchRoom(NamedTuple):
