@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from ._supervisor.link import SupervisorLink
+from ._supervisor.reload import HOW_TO_INSTALL, can_reload
 from ._supervisor.supervisor import ProcessSupervisor, SupervisorOptions
 from ._supervisor.worker_process import prepare_workers, run_workers
 
-__all__ = ["ProcessSupervisor", "SupervisorLink", "SupervisorOptions", "prepare_workers", "run_workers"]
+__all__ = [
+    "HOW_TO_INSTALL",
+    "ProcessSupervisor",
+    "SupervisorLink",
+    "SupervisorOptions",
+    "can_reload",
+    "prepare_workers",
+    "run_workers",
+]

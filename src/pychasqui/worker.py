@@ -59,7 +59,7 @@ class Worker(Lifecycle):
     scheduler_tick_ms     how often it then looks for repeatables that it was not notified of
     metrics               a sink that receives a record of what happens, or several; see MetricsSink
     metrics_port          the port for /metrics, /healthz and /readyz; 0 takes any free port, None serves nothing
-    metrics_host          the address to serve them on
+    metrics_host          the address to serve them on, or the path of a Unix socket
     shutdown_deadline_s   how long close() waits for running handlers before it cancels them; each then has 5 s to clean
                           up
     credential_provider   asked for user name and password before each connection is made

@@ -54,14 +54,22 @@ def test_the_wheel_needs_four_small_libraries_and_no_more(built: dict[str, Path]
         metadata = Parser().parsestr(wheel.read(next(name for name in names if name.endswith("/METADATA"))).decode())
     needed = metadata.get_all("Requires-Dist") or []
     assert {re.split(r"[<>=; ]", need)[0] for need in needed if "extra ==" not in need} == RUNTIME
-    assert set(metadata.get_all("Provides-Extra") or []) == {"cli", "embedded", "fast", "otel", "prometheus"}
+    assert set(metadata.get_all("Provides-Extra") or []) == {"cli", "embedded", "fast", "otel", "prometheus", "reload"}
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"pychasqui"}
     assert "pychasqui/py.typed" in names
     assert "pychasqui/_redis/lua/add.lua" in names
 
 
 def test_no_module_imports_a_library_that_is_not_declared() -> None:
-    allowed = RUNTIME | {"ulid_transform", "pychasqui", "opentelemetry", "prometheus_client", "rich", "uvloop"}
+    allowed = RUNTIME | {
+        "ulid_transform",
+        "pychasqui",
+        "opentelemetry",
+        "prometheus_client",
+        "rich",
+        "uvloop",
+        "watchfiles",
+    }
     for path in (ROOT / "src").rglob("*.py"):
         found = set(re.findall(r"^\s*(?:from|import) ([a-z_]\w*)", path.read_text(), re.MULTILINE))
         assert found <= allowed | sys.stdlib_module_names, path

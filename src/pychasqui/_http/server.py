@@ -63,7 +63,10 @@ class SharedPage:
 
 
 class HttpServer:
-    """start() -> answers requests -> stop(). Port 0 takes a free port; after start(), `port` is its number."""
+    """start() -> answers requests -> stop(). Port 0 takes a free port; after start(), `port` is its number.
+
+    A host that begins with a slash is the path of a Unix socket; then there is no port.
+    """
 
     def __init__(self, host: str, port: int, pages: Mapping[str, Page]) -> None:
         self.port = port
@@ -77,12 +80,22 @@ class HttpServer:
     async def start(self) -> None:
         if self._server is not None:
             return
+        if self._host.startswith("/"):
+            await self._start_at_path(self._host)
+            return
         try:
             self._server = await asyncio.start_server(self._accept, self._host, self.port, limit=MAX_REQUEST_BYTES)
         except OSError as error:
             raise CannotServe(f"{self._host}:{self.port} cannot be listened on: {error}") from error
         self.port = self._server.sockets[0].getsockname()[1]
         log.info("metrics are served at http://%s:%d/metrics", self._host, self.port)
+
+    async def _start_at_path(self, path: str) -> None:
+        try:
+            self._server = await asyncio.start_unix_server(self._accept, path, limit=MAX_REQUEST_BYTES)
+        except OSError as error:
+            raise CannotServe(f"{path} cannot be listened on: {error}") from error
+        log.debug("metrics are served at the socket %s", path)
 
     async def stop(self) -> None:
         server, self._server = self._server, None

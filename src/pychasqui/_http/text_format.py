@@ -43,7 +43,7 @@ class Metric:
 
     def lines(self, common: Mapping[str, str]) -> Iterator[str]:
         for values, number in self._values.items():
-            yield f"{self.name}{_braced(common, zip(self._labels, values, strict=True))} {_format_number(number)}"
+            yield f"{self.name}{_braced(common, zip(self._labels, values, strict=True))} {format_number(number)}"
 
 
 class Buckets:
@@ -90,13 +90,13 @@ class Histogram:
         return found
 
     def lines(self, common: Mapping[str, str]) -> Iterator[str]:
-        bounds = [*map(_format_number, self._bounds), "+Inf"]
+        bounds = [*map(format_number, self._bounds), "+Inf"]
         for values, buckets in self._buckets.items():
             labels = list(zip(self._labels, values, strict=True))
             totals = list(accumulate(buckets.counts))
             for bound, total in zip(bounds, totals, strict=True):
                 yield f"{self.name}_bucket{_braced(common, [*labels, ('le', bound)])} {total}"
-            yield f"{self.name}_sum{_braced(common, labels)} {_format_number(buckets.sum)}"
+            yield f"{self.name}_sum{_braced(common, labels)} {format_number(buckets.sum)}"
             yield f"{self.name}_count{_braced(common, labels)} {totals[-1]}"
 
 
@@ -152,7 +152,7 @@ def _escaped_help(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def _format_number(number: float) -> str:
+def format_number(number: float) -> str:
     """Formats a number, also infinities and NaN, as Prometheus does."""
     if not math.isfinite(number):
         return "NaN" if math.isnan(number) else ("+Inf" if number > 0 else "-Inf")

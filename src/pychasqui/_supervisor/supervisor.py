@@ -19,9 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from .._core import clock
+from .._http.server import HttpServer
+from ..errors import CannotServe
 from .child import ChildProcess, describe_exit, plain_environment
 from .leases import LeaseHolder
-from .messages import Message, Started, WantsSuccessor
+from .memory import read_memory_bytes
+from .messages import Loaded, Message, Started, WantsSuccessor
+from .pages import SupervisorPages
+from .reload import watch_files
 from .slot import Slot
 from .systemd import Systemd
 
@@ -39,6 +44,11 @@ class SupervisorOptions:
     processes: int
     shutdown_timeout_s: float  # how long a process may finish its jobs; it gets CLEANUP_S more to end
     hang_timeout_s: float | None  # a process whose interpreter has not run for this long is killed; None: never
+    max_memory_bytes: int | None = None  # a process that occupies more is replaced
+    metrics_address: tuple[str, int] | None = (
+        None  # None: where the program of the workers wants their pages, if it does
+    )
+    reload_folders: Sequence[Path] = ()  # a change of a Python file below them replaces the processes
     is_burst: bool = False  # a process that ends with exit code 0 is not started again
 
 
@@ -52,6 +62,8 @@ class ProcessSupervisor:
         self._children: set[ChildProcess] = set()  # all that run
         self._recycled: set[ChildProcess] = set()  # those that a successor is about to replace
         self._leases = LeaseHolder()
+        self._pages = SupervisorPages(lambda: self._children, lambda: [slot.current for slot in self._slots])
+        self._http: HttpServer | None = None
         self._systemd = Systemd()
         self._folder = Path()
         self._has_worked = False  # whether any process has started its workers
@@ -69,6 +81,8 @@ class ProcessSupervisor:
         self._folder = Path(tempfile.mkdtemp(prefix="chasqui-"))
         self._catch_signals()
         try:
+            if self._options.metrics_address is not None:
+                await self._serve(self._options.metrics_address)
             await self._run_until_stopped()
             await self._shut_down()
         finally:
@@ -77,6 +91,8 @@ class ProcessSupervisor:
             for task in self._tasks:
                 task.cancel()
             await self._leases.close()
+            if self._http is not None:
+                await self._http.stop()
             shutil.rmtree(self._folder, ignore_errors=True)
         return self._exit_code
 
@@ -88,6 +104,8 @@ class ProcessSupervisor:
             return
         for service in (self._watch_children(), self._roll_when_asked(), self._systemd.feed_watchdog()):
             self._spawn(service)
+        if self._options.reload_folders:
+            self._spawn(watch_files(self._options.reload_folders, self._see_changes))
         self._spawn(self._run_slots())
         await self._stop_wanted.wait()
 
@@ -101,7 +119,9 @@ class ProcessSupervisor:
     async def _start_child(self) -> ChildProcess:
         async with self._starting:
             child = ChildProcess(self._see_message, self._see_end)
-            await child.start(self._command, plain_environment(), folder=self._folder, serves_pages=False)
+            await child.start(
+                self._command, plain_environment(), folder=self._folder, serves_pages=self._http is not None
+            )
             self._children.add(child)
         log.info("process %d starts", child.pid)
         if self._stop_wanted.is_set():
@@ -109,7 +129,9 @@ class ProcessSupervisor:
         return child
 
     def _see_message(self, child: ChildProcess, message: Message) -> None:
-        if isinstance(message, Started):
+        if isinstance(message, Loaded) and message.metrics_address is not None and self._http is None:
+            self._spawn(self._serve_where_wanted(message.metrics_address))
+        elif isinstance(message, Started):
             self._has_worked = True
             self._leases.hold(message.leases)
             log.info("process %d works", child.pid)
@@ -120,6 +142,7 @@ class ProcessSupervisor:
     def _see_end(self, child: ChildProcess) -> None:
         self._children.discard(child)
         self._recycled.discard(child)
+        self._pages.see_end(child)
         if child.started is not None:
             self._leases.end(child.started.leases, was_killed=child.exit_code != 0)
         if child.was_stopped and not child.was_killed:
@@ -156,15 +179,40 @@ class ProcessSupervisor:
                     await asyncio.sleep(RECYCLE_AGAIN_S)
 
     async def _watch_children(self) -> None:
-        """Kills processes that hang. What holds the interpreter up may never let it go."""
-        limit_s = self._options.hang_timeout_s
-        while limit_s is not None:
+        while True:
             await asyncio.sleep(LOOK_EVERY_S)
             for child in list(self._children):
-                silent_s = clock.monotonic() - child.heard_at
-                if silent_s > limit_s and not child.was_killed:
-                    log.error("process %d has given no sign of life for %.0f s and is killed", child.pid, silent_s)
-                    child.kill()
+                self._check_for_hang(child)
+                self._check_memory(child)
+
+    def _check_for_hang(self, child: ChildProcess) -> None:
+        """Kills a process that hangs: what holds its interpreter up may never let it go."""
+        limit_s, silent_s = self._options.hang_timeout_s, clock.monotonic() - child.heard_at
+        if limit_s is not None and silent_s > limit_s and not child.was_killed:
+            log.error("process %d has given no sign of life for %.0f s and is killed", child.pid, silent_s)
+            child.kill()
+
+    def _check_memory(self, child: ChildProcess) -> None:
+        limit = self._options.max_memory_bytes
+        if limit is None or child.started is None or child in self._recycled:
+            return
+        occupied = read_memory_bytes(child.pid)
+        if occupied is not None and occupied > limit:
+            self._recycle(child, f"it occupies {occupied / 1e6:.0f} MB, {limit / 1e6:.0f} MB are allowed")
+
+    # Pages ----------------------------------------------------------------------------------------------------------
+
+    async def _serve(self, address: tuple[str, int]) -> None:
+        self._http = HttpServer(*address, self._pages.pages())
+        await self._http.start()
+        self._spawn(self._pages.run())
+
+    async def _serve_where_wanted(self, address: tuple[str, int]) -> None:
+        """The program of the workers says where their pages are; jobs run also if that cannot be."""
+        try:
+            await self._serve(address)
+        except CannotServe as error:
+            log.error("the pages of the workers cannot be served: %s", error)
 
     # Rolling --------------------------------------------------------------------------------------------------------
 
@@ -175,6 +223,10 @@ class ProcessSupervisor:
             self._systemd.notify_reloading()
             await self._roll()
             self._systemd.notify("READY=1")
+
+    def _see_changes(self, files: list[Path]) -> None:
+        log.info("%d files have changed, among them %s", len(files), files[0])
+        self._roll_wanted.set()
 
     async def _roll(self) -> None:
         """Replaces the processes one after the other. The old ones stay if a new one does not start."""

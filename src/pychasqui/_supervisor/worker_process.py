@@ -45,6 +45,8 @@ def prepare_workers(workers: Sequence[Worker], link: SupervisorLink, *, max_jobs
     if max_jobs is not None:
         why = f"it has run {max_jobs} jobs"
         counter = JobCounter(max_jobs, lambda: link.send(WantsSuccessor(why)))
+    wanted = [worker.config.metrics_address for worker in workers if worker.config.metrics_address is not None]
+    link.send(Loaded(wanted[0] if wanted else None))
     return [_prepare(worker, number, link, counter) for number, worker in enumerate(workers)]
 
 
@@ -55,6 +57,9 @@ def _prepare(worker: Worker, number: int, link: SupervisorLink, counter: JobCoun
         options["consumer_id"] = f"{config.consumer_id}-{os.getpid()}"
     if counter is not None:
         options["metrics"] = [*config.metrics_sinks, counter]
+    if link.serves_pages or config.metrics_port is not None:  # the supervisor serves all of them at one port
+        options["metrics_host"] = str(link.folder / f"{os.getpid()}-{number}")
+        options["metrics_port"] = 0
     return worker.with_options(**options) if options else worker
 
 
@@ -72,7 +77,8 @@ async def run_workers(workers: Sequence[Worker], link: SupervisorLink | None, *,
         with suppress(Closed):  # a signal came first
             if all([await worker.wait_until_started() for worker in workers]):
                 if link is not None:
-                    link.send(Started([_lease_of(worker) for worker in workers if _can_be_held(worker)], []))
+                    pages = [worker.config.metrics_host for worker in workers if worker.metrics_port is not None]
+                    link.send(Started([_lease_of(worker) for worker in workers if _can_be_held(worker)], pages))
                 if systemd is not None:
                     systemd.notify("READY=1")
                     beside.append(asyncio.ensure_future(systemd.feed_watchdog()))
@@ -103,7 +109,6 @@ def _follow_supervisor(workers: Sequence[Worker], link: SupervisorLink) -> None:
         draining.update(asyncio.ensure_future(worker.drain(lease_s / 2)) for worker in workers)
 
     link.end_by(lambda: _call(loop, drain), within_s=lease_s)
-    link.send(Loaded())
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:

@@ -103,7 +103,7 @@ class WorkerConfig:
     metrics_port: Option[int | None, int | None] = Option(None, optional(between(0, 65535)))
     """the port for /metrics, /healthz and /readyz; 0 takes any free port, None serves nothing"""
     metrics_host: Option[str, str] = Option(defaults.METRICS_HOST, checks.check_text)
-    """the address to serve them on"""
+    """the address to serve them on, or the path of a Unix socket"""
 
     shutdown_deadline_s: Option[float, float] = Option(defaults.SHUTDOWN_DEADLINE_S, checks.check_seconds)
     """how long close() waits for running handlers before it cancels them; each then has 5 s to clean up"""

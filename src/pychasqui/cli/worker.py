@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +16,7 @@ from ..settings import find_setting
 from .exits import ExitCode
 from .loops import CHOICES, Loop, choose_loop
 from .options import SPAN
-from .worker_options import LOG_FORMATS, QUEUES, choose_workers, set_up_logging
+from .worker_options import LOG_FORMATS, QUEUES, SIZE, choose_workers, set_up_logging
 from .worker_targets import FoundTarget, check_target, find_targets, make_worker
 
 if TYPE_CHECKING:
@@ -57,69 +58,111 @@ class WorkerOptions:
         return [*given, *(["--burst"] if self.burst else []), "--", *self.targets]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProcessOptions:
+    """The options that only the supervisor heeds."""
+
+    processes: int | None
+    reload: bool
+    reload_dir: tuple[Path, ...]
+    max_memory: int | None
+    hang_timeout: int  # ms
+
+    @property
+    def needs_supervisor(self) -> bool:
+        return self.processes is not None or self.reload or bool(self.reload_dir) or self.max_memory is not None
+
+    @property
+    def reload_folders(self) -> tuple[Path, ...]:
+        return self.reload_dir or ((Path.cwd(),) if self.reload else ())
+
+
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+OPTIONS = (
+    click.option("-w", "--processes", type=click.IntRange(1, 1000), help="How many processes to run and to supervise."),
+    click.option("-c", "--concurrency", type=click.IntRange(1), help="How many handlers of a worker run at a time."),
+    click.option("-Q", "--queues", type=QUEUES, help="Only workers of these queues; emails:50 sets concurrency, too."),
+    click.option("-b", "--burst", is_flag=True, help="End once no job waits or is due."),
+    click.option("-r", "--reload", is_flag=True, help="Replace the processes when a Python file changes."),
+    click.option("--reload-dir", type=FOLDER, multiple=True, help="Look for changes here; may be given again."),
+    click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after about this many jobs."),
+    click.option("--max-memory", type=SIZE, help="Replace a process that occupies more memory: 512MB."),
+    click.option("--shutdown-timeout", type=SPAN, help="How long jobs may run on after a signal."),
+    click.option(
+        "--hang-timeout",
+        type=SPAN,
+        default=HANG_TIMEOUT_MS,
+        show_default="10m",
+        help="Kill a process whose interpreter has not run for this long; 0 for never.",
+    ),
+    click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics, /healthz and /readyz here."),
+    click.option(
+        "--loop",
+        "loop_choice",
+        type=click.Choice(CHOICES),
+        default="auto",
+        show_default=True,
+        help="The event loop; auto is uvloop where it is installed.",
+    ),
+    click.option(
+        "--log-format",
+        type=click.Choice(LOG_FORMATS),
+        default="auto",
+        show_default=True,
+        help="How log lines look; auto is rich on a terminal where that is installed, else plain.",
+    ),
+)
+
+
+def with_options(command: Callable[..., int]) -> Callable[..., int]:
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
 @click.command()
 @click.argument("targets", metavar="MODULE:ATTRIBUTE...", nargs=-1, required=True)
-@click.option("-w", "--processes", type=click.IntRange(1, 1000), help="How many processes to run and to supervise.")
-@click.option("-c", "--concurrency", type=click.IntRange(1), help="How many handlers of a worker run at the same time.")
-@click.option("-Q", "--queues", type=QUEUES, help="Only workers of these queues; emails:50 sets the concurrency, too.")
-@click.option("-b", "--burst", is_flag=True, help="End once no job waits or is due.")
-@click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after about this many jobs.")
-@click.option(
-    "--shutdown-timeout", type=SPAN, help="How long jobs may run on after a signal; 30s unless the worker says it."
-)
-@click.option(
-    "--hang-timeout",
-    type=SPAN,
-    default=HANG_TIMEOUT_MS,
-    show_default="10m",
-    help="Kill a process whose interpreter has not run for this long; 0 for never.",
-)
-@click.option(
-    "--loop",
-    "loop_choice",
-    type=click.Choice(CHOICES),
-    default="auto",
-    show_default=True,
-    help="The event loop; auto is uvloop where it is installed.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(LOG_FORMATS),
-    default="auto",
-    show_default=True,
-    help="How log lines look; auto is rich on a terminal where that is installed, else plain.",
-)
-def worker(processes: int | None, hang_timeout: int, **given: object) -> int:
+@with_options
+def worker(**given: Any) -> int:
     """Run workers.
 
     MODULE:ATTRIBUTE names a Worker, or a function without arguments that returns one, in a module of the current
     directory or of the Python path: app.jobs:worker. Several run side by side in each process.
 
-    With --processes or --max-jobs a supervisor keeps processes running: it starts them again when they die, replaces
-    them one after the other on SIGHUP, and holds their leases.
+    With --processes, --reload, --max-jobs or --max-memory a supervisor keeps processes running: it starts them again
+    when they die, replaces them one after the other on SIGHUP, and holds their leases.
 
     SIGINT (Ctrl-C) or SIGTERM: workers read no more jobs, finish those that run, and end with exit code 0. A second
     signal makes them stop at once; jobs that they leave unfinished are not lost.
     """
     from ..supervisor import SupervisorLink
 
-    options = WorkerOptions(**given)  # type: ignore[arg-type]
+    metrics_port = given.pop("metrics_port")
+    process_options = ProcessOptions(**{field.name: given.pop(field.name) for field in fields(ProcessOptions)})
+    options = WorkerOptions(**given)
     for target in options.targets:
         check_target(target)
     link = SupervisorLink.find()
-    if link is None and (processes is not None or options.max_jobs is not None):
-        return supervise(options, processes or 1, hang_timeout)
+    is_shared = metrics_port is not None and len(options.targets) > 1  # one port for the pages of several workers
+    if link is None and (process_options.needs_supervisor or options.max_jobs is not None or is_shared):
+        return supervise(options, process_options, metrics_port)
     loop = choose_loop(options.loop_choice)
     if link is not None:
         link.watch()
     found = find_targets(options.targets)
     set_up_logging(options.log_format)  # after the import: a module that has set up logging itself is heeded
     with asyncio.Runner(loop_factory=loop.factory) as runner:
-        runner.run(_run(found, options, loop, link))
+        runner.run(_run(found, options, loop, link, metrics_port))
     return ExitCode.OK
 
 
-async def _run(found: Sequence[FoundTarget], options: WorkerOptions, loop: Loop, link: SupervisorLink | None) -> None:
+async def _run(
+    found: Sequence[FoundTarget],
+    options: WorkerOptions,
+    loop: Loop,
+    link: SupervisorLink | None,
+    metrics_port: int | None,
+) -> None:
     """Makes the workers inside the loop, because a factory may need a running one, and runs them."""
     from ..supervisor import prepare_workers, run_workers
 
@@ -128,6 +171,7 @@ async def _run(found: Sequence[FoundTarget], options: WorkerOptions, loop: Loop,
         queues=options.queues,
         concurrency=options.concurrency,
         shutdown_timeout_s=options.shutdown_timeout_s,
+        metrics_port=metrics_port,
     )
     if link is None:
         click.echo("\n".join(banner(worker, loop) for worker in workers), err=True)
@@ -136,22 +180,27 @@ async def _run(found: Sequence[FoundTarget], options: WorkerOptions, loop: Loop,
     await run_workers(workers, link, until_idle=options.burst)
 
 
-def supervise(options: WorkerOptions, processes: int, hang_timeout_ms: int) -> int:
+def supervise(options: WorkerOptions, process_options: ProcessOptions, metrics_port: int | None) -> int:
     """Runs the same command in processes of its own; returns the exit code."""
-    from ..supervisor import ProcessSupervisor, SupervisorOptions
+    from ..supervisor import HOW_TO_INSTALL, ProcessSupervisor, SupervisorOptions, can_reload
 
     if sys.platform == "win32":
         raise click.UsageError("worker processes need signals and sockets that Windows does not have")
-    set_up_logging(options.log_format)
-    command = [sys.executable, "-P", "-m", "pychasqui.cli", "worker", *options.arguments()]
-    timeout_s = options.shutdown_timeout_s or find_setting("shutdown_deadline_s").value
-    click.echo(supervisor_banner(options, processes), err=True)
+    if process_options.reload_folders and not can_reload():
+        raise click.BadParameter(HOW_TO_INSTALL, param_hint="'--reload'")
+    port = find_setting("metrics_port", metrics_port).value
     supervised = SupervisorOptions(
-        processes=processes,
-        shutdown_timeout_s=timeout_s,
-        hang_timeout_s=hang_timeout_ms / 1000 or None,
+        processes=process_options.processes or 1,
+        shutdown_timeout_s=options.shutdown_timeout_s or find_setting("shutdown_deadline_s").value,
+        hang_timeout_s=process_options.hang_timeout / 1000 or None,
+        max_memory_bytes=process_options.max_memory,
+        metrics_address=None if port is None else (find_setting("metrics_host").value, port),
+        reload_folders=process_options.reload_folders,
         is_burst=options.burst,
     )
+    set_up_logging(options.log_format)
+    click.echo(supervisor_banner(options, supervised.processes), err=True)
+    command = [sys.executable, "-P", "-m", "pychasqui.cli", "worker", *options.arguments()]
     return asyncio.run(ProcessSupervisor(command, supervised).run())
 
 

@@ -62,6 +62,7 @@ def choose_workers(
     queues: dict[str, int | None] | None,
     concurrency: int | None,
     shutdown_timeout_s: float | None,
+    metrics_port: int | None,
 ) -> list[Worker]:
     """Returns the workers of the wanted queues, with the options of the command in place of their own."""
     known = [worker.queue_name for worker in workers]
@@ -72,7 +73,11 @@ def choose_workers(
     changed = []
     for worker in chosen:
         own = (queues or {}).get(worker.queue_name)
-        options = {"concurrency": own or concurrency, "shutdown_deadline_s": shutdown_timeout_s}
+        options = {
+            "concurrency": own or concurrency,
+            "shutdown_deadline_s": shutdown_timeout_s,
+            "metrics_port": metrics_port,
+        }
         given = {name: value for name, value in options.items() if value is not None}
         changed.append(worker.with_options(**given) if given else worker)
     return changed

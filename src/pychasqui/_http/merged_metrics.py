@@ -1,0 +1,89 @@
+"""Adds up the metrics of several processes, each in the text format of Prometheus, to one page.
+
+Counters and histograms are added up, and so are gauges, but for those in LARGEST. What a process had counted when it
+ended stays in the sums: a counter must not go down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from .text_format import format_number
+
+# Gauges of which the sum means nothing: how late one of them is, versions, and what the leader sees of the queue.
+LARGEST = frozenset(
+    {
+        "chasquimq_build_info",
+        "chasquimq_delayed_zset_depth",
+        "chasquimq_promoter_oldest_pending_lag_ms",
+        "chasquimq_promoter_oldest_pending_lag_seconds",
+        "chasquimq_worker_loop_lag_seconds",
+    }
+)
+
+
+@dataclass
+class Family:
+    """A metric with its lines: the name with labels, and the number."""
+
+    name: str
+    about: str
+    kind: str = "untyped"
+    numbers: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_counted(self) -> bool:
+        return self.kind in ("counter", "histogram")
+
+    def merge(self, other: Family) -> None:
+        for key, number in other.numbers.items():
+            mine = self.numbers.get(key)
+            if mine is None:
+                self.numbers[key] = number
+            else:
+                self.numbers[key] = max(mine, number) if self.name in LARGEST else mine + number
+
+    def lines(self) -> list[str]:
+        head = [f"# HELP {self.name} {self.about}", f"# TYPE {self.name} {self.kind}"]
+        return [*head, *(f"{key} {format_number(number)}" for key, number in self.numbers.items())]
+
+
+def read_families(text: str) -> list[Family]:
+    """Reads a page of our own: each metric begins with its HELP, and has its TYPE behind that."""
+    families: list[Family] = []
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            name, _, about = line[len("# HELP ") :].partition(" ")
+            families.append(Family(name, about))
+        elif line.startswith("# TYPE ") and families:
+            families[-1].kind = line.rpartition(" ")[2]
+        elif line and families and not line.startswith("#"):
+            key, _, number = line.rpartition(" ")
+            families[-1].numbers[key] = float(number)
+    return families
+
+
+class MergedMetrics:
+    """render() the pages of the processes that run, and what retire() has kept of those that have ended."""
+
+    def __init__(self) -> None:
+        self._retired: dict[str, Family] = {}
+
+    def retire(self, text: str) -> None:
+        """Keeps what a process had counted."""
+        _merge_into(self._retired, (family for family in read_families(text) if family.is_counted))
+
+    def render(self, texts: Iterable[str]) -> str:
+        merged: dict[str, Family] = {}
+        for text in texts:
+            _merge_into(merged, read_families(text))
+        _merge_into(merged, self._retired.values())
+        return "".join(f"{line}\n" for family in merged.values() for line in family.lines())
+
+
+def _merge_into(merged: dict[str, Family], families: Iterable[Family]) -> None:
+    for family in families:
+        if family.name not in merged:
+            merged[family.name] = Family(family.name, family.about, family.kind)
+        merged[family.name].merge(family)

@@ -1,0 +1,116 @@
+"""The pages that the supervisor serves for all processes: /metrics, /healthz and /readyz.
+
+Each worker serves its own pages at a Unix socket in a folder of the supervisor's. /metrics adds them up. /readyz says
+whether each slot has a process whose workers can run jobs. A process that does not answer, because C code keeps the GIL
+there, is shown with the numbers of its last answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+
+from .._http.merged_metrics import MergedMetrics
+from .._http.server import Answer, Page, SharedPage
+from .._http.text_format import CONTENT_TYPE, Metric, render
+from .child import ChildProcess
+
+ANSWER_WITHIN_S = 2.0
+LOOK_EVERY_S = 2.0
+SERVED_FOR_S = 0.5
+
+
+async def fetch(path: str, page: str) -> tuple[int, str]:
+    """Gets a page at a Unix socket: status and body. Raises OSError or TimeoutError."""
+    async with asyncio.timeout(ANSWER_WITHIN_S):
+        reader, writer = await asyncio.open_unix_connection(path)
+        try:
+            writer.write(f"GET {page} HTTP/1.1\r\n\r\n".encode())
+            response = await reader.read()
+        finally:
+            writer.close()
+    head, _, body = response.partition(b"\r\n\r\n")
+    status = head.split(b" ", 2)[1:2]
+    if not status or not status[0].isdigit():
+        raise ConnectionResetError("the answer is cut off")
+    return int(status[0]), body.decode("utf-8", "replace")
+
+
+class SupervisorPages:
+    """run() remembers what the processes count, so that what one has counted outlives it."""
+
+    def __init__(
+        self, children: Callable[[], Iterable[ChildProcess]], slots: Callable[[], Iterable[ChildProcess | None]]
+    ) -> None:
+        self._children = children
+        self._slots = slots
+        self._merged = MergedMetrics()
+        self._last: dict[ChildProcess, dict[str, str]] = {}  # the last page of each worker, by its socket
+        self._deaths = Metric("chasquimq_worker_process_deaths_total", "counter", "Processes that ended unasked.")
+
+    def pages(self) -> dict[str, Page]:
+        return {
+            "/metrics": SharedPage(self._metrics, SERVED_FOR_S),
+            "/healthz": self._healthz,
+            "/readyz": SharedPage(self._readyz, SERVED_FOR_S),
+        }
+
+    async def run(self) -> None:
+        while True:
+            await self._look()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def see_end(self, child: ChildProcess) -> None:
+        """Keeps what the process has counted, up to the last look."""
+        for text in self._last.pop(child, {}).values():
+            self._merged.retire(text)
+        if not child.was_stopped:
+            self._deaths.add()
+
+    async def _look(self) -> None:
+        await asyncio.gather(*(self._look_at(child) for child in list(self._children())))
+
+    async def _look_at(self, child: ChildProcess) -> None:
+        if child.started is None:
+            return
+        for path in child.started.pages:
+            try:
+                _, text = await fetch(path, "/metrics")
+            except (OSError, TimeoutError):
+                continue
+            if child.is_running:
+                self._last.setdefault(child, {})[path] = text
+
+    async def _metrics(self) -> Answer:
+        await self._look()
+        working = Metric("chasquimq_worker_processes", "gauge", "Processes whose workers have started.")
+        working.set(sum(child.started is not None for child in self._children()))
+        own = render([working, self._deaths], {})
+        texts = [text for pages in self._last.values() for text in pages.values()]
+        return Answer(self._merged.render([own, *texts]), content_type=CONTENT_TYPE)
+
+    async def _healthz(self) -> Answer:
+        return Answer("ok\n")
+
+    async def _readyz(self) -> Answer:
+        troubles = [trouble for each in [await self._trouble(child) for child in self._slots()] for trouble in each]
+        if troubles:
+            return Answer("".join(f"{trouble}\n" for trouble in troubles), HTTPStatus.SERVICE_UNAVAILABLE)
+        return Answer("ok\n")
+
+    async def _trouble(self, child: ChildProcess | None) -> list[str]:
+        if child is None or not child.is_running:
+            return ["a process has ended, and another one is about to start"]
+        if child.started is None:
+            return [f"process {child.pid} starts"]
+        found = []
+        for path in child.started.pages:
+            try:
+                status, text = await fetch(path, "/readyz")
+            except (OSError, TimeoutError):
+                found.append(f"process {child.pid} does not answer")
+            else:
+                if status != HTTPStatus.OK:
+                    found.append(f"process {child.pid}: {text.strip()}")
+        return found

@@ -1,0 +1,63 @@
+"""One page of metrics for several processes."""
+
+from __future__ import annotations
+
+from pychasqui._http.merged_metrics import MergedMetrics
+from pychasqui._http.text_format import Histogram, Metric, render
+
+
+def page(done: int, busy: int, lag_s: float, *names: str) -> str:
+    completed = Metric("chasquimq_jobs_completed_total", "counter", 'Runs whose "handler" returned.', "name")
+    for name in names or ("mail",):
+        completed.add(name, by=done)
+    running = Metric("chasquimq_worker_busy", "gauge", "How many handlers run now.")
+    running.set(busy)
+    lag = Metric("chasquimq_worker_loop_lag_seconds", "gauge", "How late the event loop is.")
+    lag.set(lag_s)
+    durations = Histogram("chasquimq_handler_duration_seconds", "How long handlers ran.", (0.1, 1.0), "name")
+    durations.of("mail").observe_all([0.05] * done)
+    return render([completed, running, lag, durations], {"queue": "q"})
+
+
+def line(text: str, beginning: str) -> str:
+    (found,) = [line for line in text.splitlines() if line.startswith(beginning)]
+    return found.rpartition(" ")[2]
+
+
+def test_one_page_stays_as_it_is() -> None:
+    assert MergedMetrics().render([page(3, 1, 0.25)]) == page(3, 1, 0.25)
+
+
+def test_counters_gauges_and_histograms_are_added_up() -> None:
+    text = MergedMetrics().render([page(3, 1, 0.25), page(4, 2, 0.5)])
+    assert line(text, "chasquimq_jobs_completed_total{") == "7"
+    assert line(text, "chasquimq_worker_busy{") == "3"
+    assert line(text, 'chasquimq_handler_duration_seconds_bucket{queue="q",name="mail",le="0.1"}') == "7"
+    assert line(text, "chasquimq_handler_duration_seconds_count{") == "7"
+
+
+def test_the_largest_lag_counts() -> None:
+    assert line(MergedMetrics().render([page(0, 0, 0.25), page(0, 0, 0.5)]), "chasquimq_worker_loop_lag") == "0.5"
+
+
+def test_each_metric_has_one_head() -> None:
+    text = MergedMetrics().render([page(3, 1, 0.25), page(4, 2, 0.5)])
+    heads = [each for each in text.splitlines() if each.startswith("# TYPE ")]
+    assert len(heads) == len(set(heads)) == 4
+
+
+def test_a_name_that_only_one_process_knows_is_kept() -> None:
+    text = MergedMetrics().render([page(3, 1, 0.25, "mail"), page(4, 2, 0.5, "odd } name 5")])
+    assert line(text, 'chasquimq_jobs_completed_total{queue="q",name="odd } name 5"}') == "4"
+    assert line(text, 'chasquimq_jobs_completed_total{queue="q",name="mail"}') == "3"
+
+
+def test_counts_of_a_process_that_has_ended_stay_and_its_gauges_go() -> None:
+    merged = MergedMetrics()
+    merged.retire(page(3, 5, 0.25))
+    merged.retire(page(2, 5, 0.25))
+    text = merged.render([page(4, 2, 0.5)])
+    assert line(text, "chasquimq_jobs_completed_total{") == "9"
+    assert line(text, "chasquimq_handler_duration_seconds_count{") == "9"
+    assert line(text, "chasquimq_worker_busy{") == "2"
+    assert line(merged.render([]), "chasquimq_jobs_completed_total{") == "5"
