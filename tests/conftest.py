@@ -64,7 +64,7 @@ def redis_url(server: RedisServer) -> str:
     """The address of the run's server, emptied."""
     server.resume()
     server.start()
-    server.execute("FLUSHALL")
+    server.ask("FLUSHALL")
     return server.url
 
 

@@ -6,8 +6,7 @@ import importlib
 import re
 from pathlib import Path
 
-import pytest
-
+from tests.support.cases import in_one_test
 from tools.handbook.links import links_of
 
 ROOT = Path(__file__).parents[2]
@@ -17,7 +16,7 @@ PAIRS = re.findall(r"`([\w/]+\.py)`\s+`([\w.]+)`", MOVES)
 SCRIPTS = re.findall(r"`(_redis/lua/\w+\.lua)`", MOVES)
 
 
-@pytest.mark.parametrize(("file", "name"), PAIRS)
+@in_one_test(("file", "name"), PAIRS)
 def test_each_name_in_how_a_job_moves_exists(file: str, name: str) -> None:
     found: object = importlib.import_module("pychasqui." + file.removesuffix(".py").replace("/", "."))
     for part in name.split("."):
@@ -40,7 +39,7 @@ HELD_BY = [
 ]
 
 
-@pytest.mark.parametrize(("file", "name"), HELD_BY)
+@in_one_test(("file", "name"), HELD_BY)
 def test_each_test_that_holds_a_guarantee_exists(file: str, name: str) -> None:
     assert re.search(rf"def {name.rpartition('::')[2] or name}\b", (ROOT / file).read_text())
 

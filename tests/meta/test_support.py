@@ -15,6 +15,7 @@ import redis
 import redis.asyncio
 
 from pychasqui._core import clock
+from tests.support.cases import in_one_test
 from tests.support.clock import FakeClock
 from tests.support.leaks import leaked_keys
 from tests.support.proxy import Proxy, _Frames
@@ -325,3 +326,16 @@ class TestFakeClock:
     def test_a_fake_clock_with_a_step_moves_on_at_each_reading(self) -> None:
         fake = FakeClock(1.0, step_s=0.5)
         assert [fake(), fake(), fake()] == [1.0, 1.5, 2.0]
+
+
+def test_every_case_that_fails_in_one_test_is_named() -> None:
+    @in_one_test(("number", "word"), ((1, "a"), (2, "b"), (3, "c")))
+    @in_one_test("limit", (0, 9))
+    def check(number: int, word: str, limit: int) -> None:
+        assert number < limit or number == 2, word
+
+    with pytest.raises(AssertionError) as failure:
+        check()
+    assert str(failure.value).startswith("2 cases fail:\nnumber=1, word='a': AssertionError: 1 cases fail:\nlimit=0: ")
+    assert "number=3, word='c'" in str(failure.value)
+    assert "number=2" not in str(failure.value)

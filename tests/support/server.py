@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import hiredis
 import redis
 
 from pychasqui.embedded import find_server
@@ -145,6 +146,22 @@ class RedisServer:
         """Send one command over a connection of its own."""
         with self.client() as client:
             return client.execute_command(*command)
+
+    def ask(self, *command: str) -> Any:
+        """Sends one command over a plain socket, and returns the reply as it is.
+
+        For what nearly every test does: it costs a sixth of what a client costs.
+        """
+        reader = hiredis.Reader()
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(str(self.socket_path))
+            line.sendall(hiredis.pack_command(command))  # type: ignore[arg-type]
+            while (reply := reader.gets()) is False:
+                received = line.recv(65536)
+                assert received, "the server has closed the connection"
+                reader.feed(received)
+        assert not isinstance(reply, hiredis.HiredisError), reply
+        return reply
 
     def pause(self) -> None:
         """Stop answering without closing anything, as a machine that hangs."""

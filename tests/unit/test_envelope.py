@@ -28,6 +28,7 @@ from pychasqui._wire.msgpack_scan import MAX_DEPTH, skip_value
 from pychasqui._wire.retry_override import decode_retry, encode_retry
 from pychasqui.errors import DecodeError, InvalidArgument, UnsupportedData
 from pychasqui.job import Job
+from tests.support.cases import in_one_test
 
 ADA = {"to": "ada"}
 LIST = [1, 2.5, None, True]
@@ -80,11 +81,11 @@ def test_a_job_id_that_utf8_cannot_hold_is_refused() -> None:
 def recorded_verdicts() -> list[Any]:
     lines = Path(__file__).with_name("envelope_verdicts.txt").read_text().splitlines()
     rows = [line.split(" ", 2) for line in lines if not line.startswith("#")]
-    return [pytest.param("" if raw == "empty" else raw, verdict, id=shape) for raw, verdict, shape in rows]
+    return [("" if raw == "empty" else raw, verdict, shape) for raw, verdict, shape in rows]
 
 
-@pytest.mark.parametrize(("raw", "verdict"), recorded_verdicts())
-def test_every_shape_is_read_as_the_official_consumer_reads_it(raw: str, verdict: str) -> None:
+@in_one_test(("raw", "verdict", "shape"), recorded_verdicts())
+def test_every_shape_is_read_as_the_official_consumer_reads_it(raw: str, verdict: str, shape: str) -> None:
     if verdict == "-":
         with pytest.raises(DecodeError, match=r"\w+ .*\w"):
             decode_envelope(bytes.fromhex(raw))
@@ -298,7 +299,7 @@ class Line(msgspec.Struct):
     number: int = 1
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "data",
     (
         *(None, True, False, 0, -1, 127, 128, -32, -33, 255, 256, 2**16, 2**32, 2**63, 2**64 - 1, -(2**63)),
@@ -315,7 +316,6 @@ class Line(msgspec.Struct):
             {(Colour.RED,): [Text("v")]},
         ),
     ),
-    ids=lambda data: repr(data)[:40].partition(" at 0x")[0],
 )
 def test_data_is_written_byte_for_byte_as_msgpack_python_writes_it(data: Any) -> None:
     assert encode_data(data) == msgpack.packb(data, use_bin_type=True)

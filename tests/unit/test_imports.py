@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import pychasqui
+from tests.support.cases import in_one_test
 
 
 def loaded_by(code: str) -> set[str]:
@@ -32,7 +33,7 @@ def test_the_lists_of_public_names_are_the_same() -> None:
     assert len(pychasqui.__all__) == len(set(pychasqui.__all__))
 
 
-@pytest.mark.parametrize("name", pychasqui.__all__)
+@in_one_test("name", pychasqui.__all__)
 def test_every_public_name_is_there(name: str) -> None:
     assert getattr(pychasqui, name) is not None
     assert name in dir(pychasqui)

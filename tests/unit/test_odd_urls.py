@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -13,6 +15,7 @@ from pychasqui import ChasquiError, Job, Promoter, Queue, QueueEvents, RedisTrou
 from pychasqui.cli import main as command
 from pychasqui.cli.exits import run_to_exit_code
 from pychasqui.errors import InvalidArgument
+from tests.support.cases import in_one_test
 from tests.support.odd_urls import HERE, ODD_URLS
 
 SECRET = "hunter2SENTINEL"
@@ -39,6 +42,13 @@ def everything_shown(error: BaseException) -> str:
     return text + (everything_shown(behind) if behind is not None else "")
 
 
+@pytest.fixture(autouse=True)
+def no_certificates() -> Iterator[None]:
+    """Those of the system take a tenth of a second to load for each URL with TLS, and are not looked at."""
+    with patch.object(ssl.SSLContext, "load_default_certs"):
+        yield
+
+
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
     with caplog.at_level(logging.DEBUG):
@@ -50,7 +60,7 @@ def test_the_table_has_a_hundred_urls_that_differ() -> None:
     assert all("{}" in url for url in ODD_URLS)
 
 
-@pytest.mark.parametrize("url", ODD_URLS)
+@in_one_test("url", ODD_URLS)
 def test_a_url_is_taken_or_refused_without_its_password(url: str, log: pytest.LogCaptureFixture) -> None:
     for make in MAKERS:
         try:
@@ -71,7 +81,8 @@ def is_taken(url: str) -> bool:
     return connector._endpoint is not None
 
 
-TAKEN = [url for url in ODD_URLS if is_taken(url)]
+with patch.object(ssl.SSLContext, "load_default_certs"):  # they take a tenth of a second each, and are not looked at
+    TAKEN = [url for url in ODD_URLS if is_taken(url)]
 
 
 def test_the_table_has_urls_of_both_kinds() -> None:
@@ -89,8 +100,8 @@ async def test_a_failure_to_connect_keeps_the_password_to_itself(url: str, log: 
     assert "cannot reach" in str(failure.value)
 
 
-@pytest.mark.parametrize("url", [url for url in ODD_URLS if url not in TAKEN and not url.startswith("embedded://~")])
-@pytest.mark.parametrize("name", ("demo", "exporter"))
+@in_one_test("url", [url for url in ODD_URLS if url not in TAKEN and not url.startswith("embedded://~")])
+@in_one_test("name", ("demo", "exporter"))
 def test_a_command_refuses_a_url_without_its_password(url: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [name, "--redis-url", url.format(*[SECRET] * 2), *(["emails"] if name == "exporter" else [])]
     code = run_to_exit_code(lambda: command.chasqui.main(arguments, prog_name="chasqui", standalone_mode=False))

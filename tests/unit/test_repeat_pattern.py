@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pychasqui import InvalidArgument, InvalidType, MissedFiresPolicy, RepeatPattern, next_fire, next_fires
 from pychasqui._core.fire_plan import RepeatSpec, default_key
 from pychasqui._core.repeat_pattern import LAST_MS, read_missed_fires, read_pattern
+from tests.support.cases import in_one_test
 
 every, cron = RepeatPattern.every, RepeatPattern.cron
 skip, fire_once, fire_all = MissedFiresPolicy.skip, MissedFiresPolicy.fire_once, MissedFiresPolicy.fire_all
@@ -131,7 +132,7 @@ def test_keys_name_job_and_pattern() -> None:
 # The dialect
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("expression", "fires"),
     (
         ("* * * * *", "01-01T00:01 01-01T00:02 01-01T00:03"),
@@ -189,7 +190,7 @@ def test_an_expression_fires_from_2027_on(expression: str, fires: str) -> None:
     assert next_fires(cron(expression), len(expected), ms("2027-01-01T00:00")) == [ms(text) for text in expected]
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "expression",
     (
         *("", "* * * *", "* * * * * * * *", "@midnight", "@reboot", "@every 5m", "@", "foo"),
@@ -358,8 +359,8 @@ def test_days_are_as_long_as_they_are(zone: str, short: str, long: str, missing:
 FAR_ZONES = ("UTC", "+14:00", "-12:00", "Europe/Berlin", "Asia/Tokyo", "Pacific/Kiritimati", "Africa/Casablanca")
 
 
-@pytest.mark.parametrize("zone", FAR_ZONES)
-@pytest.mark.parametrize("after_ms", (ms("9999-01-01"), LAST_MS - 1, LAST_MS, LAST_MS + 1, 2**63, 2**64 - 1))
+@in_one_test("zone", FAR_ZONES)
+@in_one_test("after_ms", (ms("9999-01-01"), LAST_MS - 1, LAST_MS, LAST_MS + 1, 2**63, 2**64 - 1))
 def test_a_cron_has_no_window_past_the_last_year_of_a_calendar(zone: str, after_ms: int) -> None:
     for expression in ("* * * * * *", "0 0 1 1 *", "0 0 0 1 1 * 5000"):
         assert next_fire(cron(expression, zone), after_ms) is None

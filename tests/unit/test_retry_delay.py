@@ -14,6 +14,7 @@ from pychasqui._core.limits import MAX_U32, MAX_U64
 from pychasqui._core.retry_delay import retry_delay_ms
 from pychasqui._core.retry_options import BackoffSpec, RetryPolicy
 from pychasqui.errors import InvalidArgument, InvalidType
+from tests.support.cases import in_one_test
 
 POLICY = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=0)
 
@@ -112,9 +113,9 @@ class TestExtremes:
         assert retry_delay_ms(POLICY, backoff, 1, no_jitter) == 5000
         assert retry_delay_ms(POLICY, BackoffSpec("exponential", delay_ms, None, multiplier, 0), 1, no_jitter) == 30_000
 
-    @pytest.mark.parametrize("multiplier", (math.nan, math.inf, -math.inf, -2.0, 1e308, 5e-324))
-    @pytest.mark.parametrize("delay_ms", (0, 1, 100, MAX_U64))
-    @pytest.mark.parametrize("attempt", (0, 1, 2, 3, 1000, MAX_U32))
+    @in_one_test("multiplier", (math.nan, math.inf, -math.inf, -2.0, 1e308, 5e-324))
+    @in_one_test("delay_ms", (0, 1, 100, MAX_U64))
+    @in_one_test("attempt", (0, 1, 2, 3, 1000, MAX_U32))
     def test_the_delay_is_an_int_within_bounds_for_any_multiplier(
         self, multiplier: float, delay_ms: int, attempt: int
     ) -> None:
