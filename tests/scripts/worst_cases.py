@@ -41,7 +41,7 @@ from pychasqui._redis.keys import REGISTRY
 from pychasqui._redis.leases import CLAIMED_A_CALL
 from pychasqui._wire.envelope import encode_envelope
 from pychasqui._wire.member import join_member
-from pychasqui._worker.acker import cut_batches
+from pychasqui._worker.failed_job_mover import cut_batches
 from pychasqui._worker.release import RELEASED_A_CALL
 from pychasqui._worker.scheduler import BYTES_A_CALL, JOBS_A_CALL
 from tests.scripts.group import (

@@ -22,8 +22,9 @@ from pychasqui._redis.event_batch import EventBatch
 from pychasqui._redis.failed_jobs import Buried, Rescheduled
 from pychasqui._redis.replies import Settled
 from pychasqui._wire.msgpack import encode_data
-from pychasqui._worker.acker import MOVES_AT_ONCE, Acker
+from pychasqui._worker.acker import Acker
 from pychasqui._worker.event_writer import EventWriter
+from pychasqui._worker.failed_job_mover import MOVES_AT_ONCE, FailedJobMover
 from pychasqui._worker.unsettled import REFUSED_BYTES
 from pychasqui.errors import CommandTimeout, ConnectionLost, ReplyError
 from pychasqui.metrics import DlqRouted, GuardedSinks, InMemorySink, JobOutcome, RetryScheduled
@@ -77,14 +78,17 @@ class AckerBench:
         self.shared = make_shared()
         self.shared.group_gone.listen(self._on_group_gone)
         self.unsettled = self.shared.holdings.unsettled
-        self.acker = Acker(
+        writer = cast(EventWriter, event_writer)
+        mover = FailedJobMover(
             self.broker,
             self.shared,
             dlq_max_len=0,
             on_rescheduled=self.expected.append,
-            event_writer=cast(EventWriter, event_writer),
-            result_ttl_ms=result_ttl_ms,
+            event_writer=writer,
             metrics=metrics,
+        )
+        self.acker = Acker(
+            self.broker, self.shared, mover, event_writer=writer, result_ttl_ms=result_ttl_ms, metrics=metrics
         )
 
     @property

@@ -1,8 +1,8 @@
 """Collects outcomes and sends them to Redis in batches: those that come while one batch is in flight form the next.
 
-A done job is acked, a failed one rescheduled, a dead one buried. A batch that Redis does not take is sent again until
-it does: a second arrival changes nothing, and a job whose outcome never arrives runs again. Each kind of outcome waits
-for itself: while Redis refuses one kind, the others are sent.
+A done job is acked here; the FailedJobMover reschedules a failed one and buries a dead one. A batch that Redis does
+not take is sent again until it does: a second arrival changes nothing, and a job whose outcome never arrives runs
+again. Each kind of outcome waits for itself: while Redis refuses one kind, the others are sent.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from .._core.delivery import Delivery
 from .._core.limits import (
@@ -23,7 +23,6 @@ from .._core.limits import (
     ACKS_AT_ONCE,
     ID_COST,
     OUTCOME_BATCH,
-    OUTCOME_BYTES,
     REGROUP_S,
     RESULT_BATCH,
     RESULT_BATCH_BYTES,
@@ -35,20 +34,16 @@ from .._redis.broker import Broker
 from .._redis.error_actions import ErrorAction, action_for
 from .._redis.event_batch import EventsOnSend
 from .._redis.failed_jobs import Buried, Rescheduled
-from .._redis.replies import LOST, MOVED, REFUSED, Settled
 from .._wire.msgpack import encode_data
 from ..errors import RedisTrouble
 from ..metrics import GuardedSinks
 from .event_writer import EventWriter
-from .outcome_metrics import records_of
+from .failed_job_mover import FailedJobMover
 from .service import Service
 from .shared import Shared
 from .unsettled import Unsettled
 
 log = logging.getLogger("chasqui.worker")
-
-MOVES_AT_ONCE = 4
-T = TypeVar("T", Rescheduled, Buried)
 
 
 class SettlingKind(NamedTuple):
@@ -74,28 +69,21 @@ class Acker(Service):
         self,
         broker: Broker,
         shared: Shared,
+        mover: FailedJobMover,
         *,
-        dlq_max_len: int,
-        on_rescheduled: Callable[[int], None],
         event_writer: EventWriter | None = None,
         metrics: GuardedSinks | None = None,
         result_ttl_ms: int = 0,
-        events_max_len: int = 0,
     ) -> None:
         super().__init__(shared.on_death)
         self._broker = broker
         self._group = shared.group
-        self._consumer = shared.consumer
         self._settled, self._group_gone = shared.settled, shared.group_gone
-        self._may_have_orphans = shared.may_have_orphans
-        self._dlq_max_len = dlq_max_len
-        self._on_rescheduled = on_rescheduled
         self._event_writer = event_writer
         self._metrics = metrics
         self._result_ttl_ms = result_ttl_ms  # 0: results are not stored
         # hot: chosen once; a plain ack knows nothing of results
         self.done = self._done_with_result if result_ttl_ms else self._done_plainly
-        self._events_max_len = events_max_len
         self._ack_batch = ACK_BATCH if event_writer is None else ACK_BATCH_WITH_EVENTS
         unsettled = shared.holdings.unsettled
         self._done, self._done_by_script = (
@@ -106,8 +94,8 @@ class Acker(Service):
         self._kinds = (
             SettlingKind(unsettled.done, self._ack),
             SettlingKind(unsettled.done_by_script, self._ack_by_script),
-            SettlingKind(self._failed, lambda: self._move(self._failed, self._reschedule)),
-            SettlingKind(self._dead, lambda: self._move(self._dead, self._bury)),
+            SettlingKind(self._failed, mover.reschedule),
+            SettlingKind(self._dead, mover.bury),
         )
 
     def _done_plainly(self, job: Delivery, result: Any) -> None:
@@ -135,20 +123,23 @@ class Acker(Service):
         while True:
             is_idle = True
             for kind in self._kinds:
-                if kind.unsettled.is_ready:
+                unsettled = kind.unsettled
+                if (unsettled.waiting or unsettled.refused) and unsettled.is_ready:  # hot: most kinds have none
                     is_idle = False
                     await self._settle(kind)
             if is_idle:
                 if self._is_stopping and self._can_stop():
                     return
-                await self._wait(min(kind.unsettled.wait_s for kind in self._kinds))
+                await self._wait()
 
-    async def _wait(self, seconds: float) -> None:
+    async def _wait(self) -> None:
         """Waits until something can be sent."""
-        if self._is_stopping:
-            await asyncio.sleep(seconds)
+        unsettled = [kind.unsettled for kind in self._kinds if kind.unsettled.waiting or kind.unsettled.refused]
+        wait_s = min(each.wait_s for each in unsettled) if unsettled else None
+        if self._is_stopping and wait_s is not None:
+            await asyncio.sleep(wait_s)
         else:
-            await self._sleep(None if seconds == float("inf") else seconds)
+            await self._sleep(wait_s)
 
     def _can_stop(self) -> bool:
         """Whether only outcomes are left that Redis refuses for good: their entries stay pending."""
@@ -205,41 +196,6 @@ class Acker(Service):
     def _has_other_kinds(self) -> bool:
         return any(kind.unsettled.is_ready for kind in self._kinds[1:])
 
-    async def _move(self, moves: Unsettled[T], send: Callable[[list[T]], Awaitable[Settled]]) -> None:
-        """Sends a few script calls at a time: none keeps the server busy for long, and the next one is there."""
-        batches = cut_batches(moves.waiting)
-        if self._event_writer is not None:
-            self._event_writer.write_active()  # the event active comes before the others of its job
-        answers = await asyncio.gather(*map(send, batches), return_exceptions=True)
-        unanswered: list[T] = []
-        refused: list[T] = []
-        troubles: list[BaseException] = []
-        refusal, freed_bytes = "", 0
-        for batch, answer in zip(batches, answers, strict=True):
-            if isinstance(answer, BaseException):
-                unanswered += batch
-                troubles.append(answer)
-            else:
-                again = self._record_answers(batch, answer)
-                refused += again
-                refusal = answer.refusal or refusal
-                freed_bytes += sum(job.size for job in batch) - sum(job.size for job in again)
-        sent = sum(map(len, batches))
-        moves.settle_first(sent, unanswered=unanswered, refused=refused, freed_bytes=freed_bytes)
-        if troubles:
-            raise troubles[0]
-        moves.note_answered(refused, refusal)
-
-    async def _reschedule(self, failed: list[Rescheduled]) -> Settled:
-        settled = await self._broker.reschedule(self._group, self._consumer, failed, self._events_max_len)
-        moved = [job.delay_ms for job, answer in zip(failed, settled.answers, strict=True) if answer == MOVED]
-        if moved:
-            self._on_rescheduled(min(moved))
-        return settled
-
-    async def _bury(self, dead: list[Buried]) -> Settled:
-        return await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead, self._events_max_len)
-
     def _script_batch_size(self) -> int:
         """How many jobs one call acks: as many as cost about RESULT_BATCH_BYTES."""
         most = RESULT_BATCH if self._result_ttl_ms else OUTCOME_BATCH
@@ -271,22 +227,6 @@ class Acker(Service):
         """The events that the broker writes right behind the ack of these jobs."""
         return None if self._event_writer is None else partial(self._event_writer.completed_events, jobs)
 
-    def _record_answers(self, jobs: list[T], settled: Settled) -> list[T]:
-        """Records the metrics of each job by its own answer; returns the jobs that were refused."""
-        if settled.refused_events and self._event_writer is not None:
-            self._event_writer.count_dropped(settled.refused_events, "Redis has refused them")
-        each = list(zip(jobs, settled.answers, strict=True))
-        if LOST in settled.answers:
-            self._may_have_orphans.set()  # an entry is not ours any more, at least not by that delivery
-            lost = settled.answers.count(LOST)
-            log.debug("worker %s settles %d jobs in vain: another delivery has them by now", self._consumer, lost)
-        if self._metrics is not None:
-            # The run counts also if the job was no longer this worker's to move.
-            for job, answer in each:
-                if answer != REFUSED:
-                    self._metrics.record_all(records_of(job, is_moved=answer == MOVED))
-        return [job for job, answer in each if answer == REFUSED] if REFUSED in settled.answers else []
-
     def _send_again_later(self, unsettled: Unsettled[Any], error: RedisTrouble) -> None:
         """Has this kind sent again after a pause, and reports a missing group."""
         action = action_for(error)
@@ -295,22 +235,6 @@ class Acker(Service):
             unsettled.note_failed(error, REGROUP_S)
             return
         unsettled.note_failed(error)
-
-
-def cut_batches(jobs: Sequence[T]) -> list[list[T]]:
-    """Returns the first few batches, each bounded by number and by bytes; a single job may be larger."""
-    batches: list[list[T]] = []
-    bytes_left = 0
-    for job in jobs[: MOVES_AT_ONCE * OUTCOME_BATCH]:
-        size = job.size + ID_COST * len(job.job_id or "")
-        if not batches or size > bytes_left or len(batches[-1]) == OUTCOME_BATCH:
-            if len(batches) == MOVES_AT_ONCE:
-                break
-            batches.append([])
-            bytes_left = OUTCOME_BYTES
-        batches[-1].append(job)
-        bytes_left -= size
-    return batches
 
 
 def encode_result(job: Delivery, result: Any) -> tuple[bytes | None, str]:

@@ -22,6 +22,7 @@ from .acker import Acker
 from .config import WorkerConfig
 from .decoder import Decoder
 from .event_writer import EventWriter
+from .failed_job_mover import FailedJobMover
 from .failure_log import FailureLog
 from .failures import FailureHandler
 from .group_recovery import GroupRecovery
@@ -122,15 +123,22 @@ def build(
         emit=None if event_writer is None else event_writer.write,
     )
 
-    acker = Acker(
+    mover = FailedJobMover(
         broker,
         shared,
         dlq_max_len=config.dlq_max_stream_len,
         on_rescheduled=promoter.expect,
         event_writer=event_writer,
         metrics=metrics,
-        result_ttl_ms=config.stored_result_ttl_ms,
         events_max_len=config.events_max_len,
+    )
+    acker = Acker(
+        broker,
+        shared,
+        mover,
+        event_writer=event_writer,
+        metrics=metrics,
+        result_ttl_ms=config.stored_result_ttl_ms,
     )
     failure_log = FailureLog(asyncio.get_running_loop().call_later)
     failures = FailureHandler(

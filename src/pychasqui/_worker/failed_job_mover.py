@@ -1,0 +1,125 @@
+"""Moves failed jobs: those that run again to the delayed set, dead ones to the dead letters.
+
+The acker calls it with what waits. Each job has its own answer: it was moved, it was lost to another worker, or Redis
+refuses it and it is sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from .._core.limits import ID_COST, OUTCOME_BATCH, OUTCOME_BYTES
+from .._redis.broker import Broker
+from .._redis.failed_jobs import Buried, Rescheduled
+from .._redis.replies import LOST, MOVED, REFUSED, Settled
+from ..metrics import GuardedSinks
+from .event_writer import EventWriter
+from .outcome_metrics import records_of
+from .shared import Shared
+from .unsettled import Unsettled
+
+log = logging.getLogger("chasqui.worker")
+
+MOVES_AT_ONCE = 4
+T = TypeVar("T", Rescheduled, Buried)
+
+
+class FailedJobMover:
+    """reschedule() and bury() send a few batches each; a job leaves its list once Redis has answered for it."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        shared: Shared,
+        *,
+        dlq_max_len: int,
+        on_rescheduled: Callable[[int], None],
+        event_writer: EventWriter | None = None,
+        metrics: GuardedSinks | None = None,
+        events_max_len: int = 0,
+    ) -> None:
+        self._broker = broker
+        self._group, self._consumer = shared.group, shared.consumer
+        self._failed, self._dead = shared.holdings.unsettled.failed, shared.holdings.unsettled.dead
+        self._may_have_orphans = shared.may_have_orphans
+        self._dlq_max_len = dlq_max_len
+        self._on_rescheduled = on_rescheduled
+        self._event_writer = event_writer
+        self._metrics = metrics
+        self._events_max_len = events_max_len
+
+    async def reschedule(self) -> None:
+        await self._move(self._failed, self._send_failed)
+
+    async def bury(self) -> None:
+        await self._move(self._dead, self._send_dead)
+
+    async def _move(self, moves: Unsettled[T], send: Callable[[list[T]], Awaitable[Settled]]) -> None:
+        """Sends a few script calls at a time: none keeps the server busy for long, and the next one is there."""
+        batches = cut_batches(moves.waiting)
+        if self._event_writer is not None:
+            self._event_writer.write_active()  # the event active comes before the others of its job
+        answers = await asyncio.gather(*map(send, batches), return_exceptions=True)
+        unanswered: list[T] = []
+        refused: list[T] = []
+        troubles: list[BaseException] = []
+        refusal, freed_bytes = "", 0
+        for batch, answer in zip(batches, answers, strict=True):
+            if isinstance(answer, BaseException):
+                unanswered += batch
+                troubles.append(answer)
+            else:
+                again = self._record_answers(batch, answer)
+                refused += again
+                refusal = answer.refusal or refusal
+                freed_bytes += sum(job.size for job in batch) - sum(job.size for job in again)
+        sent = sum(map(len, batches))
+        moves.settle_first(sent, unanswered=unanswered, refused=refused, freed_bytes=freed_bytes)
+        if troubles:
+            raise troubles[0]
+        moves.note_answered(refused, refusal)
+
+    async def _send_failed(self, failed: list[Rescheduled]) -> Settled:
+        settled = await self._broker.reschedule(self._group, self._consumer, failed, self._events_max_len)
+        moved = [job.delay_ms for job, answer in zip(failed, settled.answers, strict=True) if answer == MOVED]
+        if moved:
+            self._on_rescheduled(min(moved))
+        return settled
+
+    async def _send_dead(self, dead: list[Buried]) -> Settled:
+        return await self._broker.bury(self._group, self._consumer, self._dlq_max_len, dead, self._events_max_len)
+
+    def _record_answers(self, jobs: list[T], settled: Settled) -> list[T]:
+        """Records the metrics of each job by its own answer; returns the jobs that were refused."""
+        if settled.refused_events and self._event_writer is not None:
+            self._event_writer.count_dropped(settled.refused_events, "Redis has refused them")
+        each = list(zip(jobs, settled.answers, strict=True))
+        if LOST in settled.answers:
+            self._may_have_orphans.set()  # an entry is not ours any more, at least not by that delivery
+            lost = settled.answers.count(LOST)
+            log.debug("worker %s settles %d jobs in vain: another delivery has them by now", self._consumer, lost)
+        if self._metrics is not None:
+            # The run counts also if the job was no longer this worker's to move.
+            for job, answer in each:
+                if answer != REFUSED:
+                    self._metrics.record_all(records_of(job, is_moved=answer == MOVED))
+        return [job for job, answer in each if answer == REFUSED] if REFUSED in settled.answers else []
+
+
+def cut_batches(jobs: Sequence[T]) -> list[list[T]]:
+    """Returns the first few batches, each bounded by number and by bytes; a single job may be larger."""
+    batches: list[list[T]] = []
+    bytes_left = 0
+    for job in jobs[: MOVES_AT_ONCE * OUTCOME_BATCH]:
+        size = job.size + ID_COST * len(job.job_id or "")
+        if not batches or size > bytes_left or len(batches[-1]) == OUTCOME_BATCH:
+            if len(batches) == MOVES_AT_ONCE:
+                break
+            batches.append([])
+            bytes_left = OUTCOME_BYTES
+        batches[-1].append(job)
+        bytes_left -= size
+    return batches
