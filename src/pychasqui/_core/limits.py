@@ -14,6 +14,7 @@ MAX_JOB_ID_BYTES = 4096  # enough for a URL; long ids usually are URLs
 # Adding
 ADD_WINDOW = 4  # batches in flight: two keep Redis and Python busy together, four ride out a hiccup
 ADD_BATCH_JOBS = 1000  # a longer script call only adds latency for everybody else on the server
+LARGE_JOB_BYTES = 2 * 1024  # a script copies and hashes what it is given: from here on XADD itself is faster
 ADD_BATCH_BYTES = 2 * 1024 * 1024  # bounds the server's input buffer and the time of a script call
 OPTIONS_COST_BYTES = 8 * 1024  # a job with options costs the server as much as a plain one of this size
 ID_COST = 16  # a byte of an id costs as much as this many of data: each key of a job has its id

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+from .._core.limits import LARGE_JOB_BYTES
 from .._core.options import PLAIN, AddOptions, cost_of_options
 from .._redis.adding import read_added, read_added_with_options, read_numbered_add
 from .._redis.replies import FULL, NEW
@@ -18,11 +19,13 @@ class AddBatch:
 
     __slots__ = (
         "bytes",
+        "can_be_transaction",
         "deadline",
         "envelopes",
         "ids",
         "is_bulk",
         "is_in_doubt",
+        "is_large",
         "is_remembered",
         "max_stream_len",
         "names",
@@ -46,6 +49,8 @@ class AddBatch:
         self.max_stream_len = max_stream_len
         self.slot = self.number = -1
         self.is_bulk = False
+        self.is_large = False  # plain jobs that a transaction adds faster than a script
+        self.can_be_transaction = False  # the same, and not sent yet
         self.is_in_doubt = False  # it was sent, and nobody knows whether it has arrived
         self.replicas = 0  # how many must have it before it counts as added
         self.is_remembered = is_remembered  # by the server: it is a single job that was sent without the ledger
@@ -74,11 +79,18 @@ class AddBatch:
     ) -> None:
         self.envelopes, self.names, self.ids, self.options = envelopes, names, ids, options
         self.is_bulk, self.replicas = True, replicas
+        is_plain = options is None and not replicas and not self.max_stream_len
+        self.is_large = self.can_be_transaction = is_plain and len(envelopes[0]) >= LARGE_JOB_BYTES
         self.waiters.append(waiter)
 
     def assign(self, number: int, slot: int) -> None:
         """The number and the slot of the ledger under which the batch is sent."""
         self.number, self.slot = number, slot
+
+    def take_transaction(self) -> bool:
+        """Whether the batch may be sent without a script: once, and never again."""
+        may, self.can_be_transaction = self.can_be_transaction, False
+        return may
 
     def mark_in_doubt(self) -> None:
         """It was sent, and its answer is lost."""

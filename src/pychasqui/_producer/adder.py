@@ -145,6 +145,8 @@ class Adder:
         """Send what has gathered, as far as slots are free."""
         while self._free_slots and not self._stuck:
             if self._waiting:
+                if self._waiting[0].can_be_transaction and self._awaits_transaction():
+                    return
                 batch = self._waiting.popleft()
             elif self._gathering is not None:
                 batch, self._gathering = self._gathering, None
@@ -153,6 +155,11 @@ class Adder:
             self._number += 1
             batch.assign(self._number, self._free_slots.pop())
             self._send(batch)
+
+    def _awaits_transaction(self) -> bool:
+        """Whether large jobs can leave without a script in a moment."""
+        session = self._adds.session()
+        return session is not None and session.transactions.is_awaited
 
     def _send(self, batch: AddBatch) -> None:
         session = self._adds.session()
@@ -166,6 +173,11 @@ class Adder:
         self._sent.add(batch)
         if batch.is_remembered:
             session.add_numbered(batch.number, batch.envelopes[0], batch.names[0])
+        elif batch.can_be_transaction and batch.take_transaction() and session.transactions.is_ready:
+            jobs = (batch.envelopes, batch.names)
+            session.add_large(batch.slot, batch.number, *jobs, batch.deadline, partial(self._see_reply, batch))
+            session.transactions.watch(batch.deadline, self._flush)
+            return
         elif batch.options is None:
             head = (batch.slot, batch.number, batch.max_stream_len, batch.needed)
             session.add(*head, batch.envelopes, batch.names)
@@ -174,9 +186,14 @@ class Adder:
             head = (batch.slot, batch.number, batch.max_stream_len, needed)
             session.add_with_options(*head, batch.envelopes, batch.names, batch.ids, batch.options)
         session.expect(batch.deadline, partial(self._see_reply, batch))
+        if batch.is_large:
+            session.transactions.watch(batch.deadline, self._flush)
 
     def _see_reply(self, batch: AddBatch, reply: Any) -> None:
         self._sent.discard(batch)
+        if reply is None:  # the transaction did nothing
+            self._send(batch)
+            return
         if isinstance(reply, ChasquiError):
             self._see_error(batch, reply)
             return

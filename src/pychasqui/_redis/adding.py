@@ -18,12 +18,13 @@ from .._core.options import AddOptions
 from .._wire.entry import ENVELOPE, NAME
 from ..errors import ChasquiError
 from . import scripts
+from .add_transaction import AddTransactions
 from .connection import Connection
 from .delayed import INDEX_KEPT_MS
 from .keys import Keys
 from .registry import send_registration
 from .replies import ADD_STATUSES, read_count
-from .socket import Socket, pack
+from .socket import OnReply, Socket, pack
 
 OnCount = Callable[[int | ChasquiError], None]
 
@@ -34,12 +35,13 @@ class AddSession:
     Each add is written at once; expect() must follow in the same turn of the loop, with what gets the reply.
     """
 
-    __slots__ = ("_adds", "expect", "remembers_numbers", "socket")
+    __slots__ = ("_adds", "expect", "remembers_numbers", "socket", "transactions")
 
     def __init__(self, adds: Adds, socket: Socket) -> None:
         self._adds = adds
         self.socket = socket
         self.remembers_numbers = socket.dialect is not None and socket.dialect.idmp
+        self.transactions = AddTransactions(socket, *adds.add_keys)
         self.expect = socket.expect  # expect(deadline, on_reply): hot: a job alone is on its way before its bookkeeping
 
     def add_numbered(self, number: int, envelope: bytes, name: bytes) -> None:
@@ -58,7 +60,16 @@ class AddSession:
         head = (slot, number, self._adds.ledger_ttl_ms, max_stream_len, needed, len(envelopes))
         self._add((*head, *job_arguments(envelopes, names)))
 
+    def add_large(
+        self, slot: int, number: int, envelopes: list[bytes], names: list[bytes], deadline: float, on_reply: OnReply
+    ) -> None:
+        """add() without a script, only if `transactions.is_ready`. on_reply gets None if nothing was done."""
+        record = (slot, f"{number} {len(envelopes)}")
+        self.transactions.add(record, self._adds.ledger_ttl_ms, envelopes, names)
+        self.transactions.expect(len(envelopes), deadline, on_reply)
+
     def _add(self, arguments: tuple[bytes | int, ...]) -> None:
+        self.transactions.unwatch()
         self.socket.write(scripts.ADD.pack(self.socket, self._adds.add_keys, arguments))
 
     def add_with_options(
@@ -74,6 +85,7 @@ class AddSession:
     ) -> None:
         """Add a batch of which some jobs are delayed or the only one of their id."""
         head = (slot, number, self._adds.ledger_ttl_ms, max_stream_len, needed, self._adds.prefix, INDEX_KEPT_MS)
+        self.transactions.unwatch()
         arguments = (*head, self._adds.due_channel, *options_arguments(envelopes, names, ids, options))
         self.socket.write(scripts.ADD_WITH_OPTIONS.pack(self.socket, self._adds.add_with_options_keys, arguments))
 

@@ -1,0 +1,112 @@
+"""Adds a batch of large jobs without a script, in a transaction that a batch sent again cannot follow.
+
+A script is given copies of its arguments, and the server hashes each of them: for 10 KiB that takes twice as long as
+XADD itself. A transaction cannot look into the ledger, so WATCH guards it: the server has confirmed WATCH before the
+transaction is sent. A batch is sent again only by the script, which writes to the ledger. So either the transaction is
+executed first, and the script finds its number, or the script is, and the transaction does nothing, however late it
+arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from .._wire.entry import ENVELOPE, NAME
+from ..errors import ChasquiError, ReplyError
+from .socket import OnReply, Socket, pack
+
+WRITE_BYTES = 128 * 1024  # of one write: the server begins meanwhile, and the processor's cache holds it
+_MULTI, _EXEC, _DISCARD, _UNWATCH = pack("MULTI"), pack("EXEC"), pack("DISCARD"), pack("UNWATCH")
+
+
+class AddTransactions:
+    """The transactions of one producer over one socket: watch() -> is_ready -> add() -> watch() again."""
+
+    __slots__ = ("_head", "_is_allowed", "_ledger", "_named_tail", "_socket", "is_awaited", "is_ready")
+
+    def __init__(self, socket: Socket, stream: str, ledger: str) -> None:
+        self.is_ready = False  # the server watches the ledger for this socket
+        self.is_awaited = False  # it is about to say so
+        self._is_allowed: bool | None = None  # whether this user may begin a transaction; None: not known yet
+        self._socket = socket
+        self._ledger = ledger
+        head = b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in (b"XADD", stream.encode(), b"*", ENVELOPE))
+        self._head = head.replace(b"%", b"%%") + b"$%d\r\n"
+        self._named_tail = b"\r\n$%d\r\n%b\r\n" % (len(NAME), NAME) + b"$%d\r\n%b\r\n"
+
+    def watch(self, deadline: float, on_answer: Callable[[], None]) -> None:
+        """Have the ledger watched, behind what was sent before. It is ready once the server has confirmed it."""
+        if self._is_allowed is False:
+            return
+        if self._is_allowed is None:  # a user who may not would have each command executed by itself
+            self._socket.send(_MULTI, deadline, self._see_allowed)
+            self._socket.send(_DISCARD, deadline, self._see_allowed)
+        self.is_awaited = True
+        self._socket.send(_UNWATCH, deadline, _ignore)  # a ledger that has changed since the last WATCH stays changed
+        self._socket.send(pack("WATCH", self._ledger), deadline, partial(self._see_watched, on_answer))
+        self._socket.flush()
+
+    def unwatch(self) -> None:
+        """The producer writes to its ledger in another way."""
+        self.is_ready = self.is_awaited = False
+
+    def _see_allowed(self, reply: Any) -> None:
+        self._is_allowed = self._is_allowed is not False and not isinstance(reply, ChasquiError)
+
+    def _see_watched(self, on_answer: Callable[[], None], reply: Any) -> None:
+        self.is_ready = self.is_awaited and self._is_allowed is True and not isinstance(reply, ChasquiError)
+        self.is_awaited = False
+        on_answer()
+
+    def add(self, record: tuple[int, str], ttl_ms: int, envelopes: list[bytes], names: list[bytes]) -> None:
+        """Add jobs, and record the batch in the ledger: slot, and "number taken". expect() must follow."""
+        self.is_ready = False
+        head, named_tail, write = self._head, self._named_tail, self._socket.write
+        parts, size = [_MULTI], 0
+        for envelope, name in zip(envelopes, names, strict=True):
+            # hot: the envelope is copied once, into what is written
+            parts += (b"*7\r\n" if name else b"*5\r\n", head % len(envelope), envelope)
+            parts.append(named_tail % (len(name), name) if name else b"\r\n")
+            size += len(envelope)
+            if size >= WRITE_BYTES:
+                write(b"".join(parts))
+                parts, size = [], 0
+        parts += (pack("HSET", self._ledger, *record), pack("PEXPIRE", self._ledger, ttl_ms), _EXEC)
+        write(b"".join(parts))
+
+    def expect(self, jobs: int, deadline: float, on_reply: OnReply) -> None:
+        """Pass on how many jobs were added, None if nothing was done, or an error."""
+        answer = TransactionAnswer(jobs, on_reply)
+        for _ in range(jobs + 3):
+            self._socket.expect(deadline, answer.see_queued)
+        self._socket.expect(deadline, answer.see_executed)
+
+
+class TransactionAnswer:
+    """Gathers the replies to MULTI, to each command in it, and to EXEC."""
+
+    __slots__ = ("_jobs", "_on_reply", "_trouble")
+
+    def __init__(self, jobs: int, on_reply: Callable[[Any], None]) -> None:
+        self._jobs = jobs
+        self._on_reply = on_reply
+        self._trouble: ChasquiError | None = None
+
+    def see_queued(self, reply: Any) -> None:
+        if self._trouble is None and isinstance(reply, ChasquiError):
+            self._trouble = reply
+
+    def see_executed(self, reply: Any) -> None:
+        if isinstance(self._trouble or reply, ReplyError):  # refused before anything was executed
+            self._on_reply(None)
+        elif type(reply) is list:
+            refusal = next((each for each in reply if isinstance(each, ChasquiError)), None)
+            self._on_reply(refusal or len(reply) - 2)
+        else:
+            self._on_reply(self._trouble or reply)
+
+
+def _ignore(reply: object) -> None:
+    """The reply to WATCH behind it says what matters."""

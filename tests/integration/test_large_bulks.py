@@ -1,0 +1,104 @@
+"""Large jobs are added in a transaction that WATCH guards: once, over any failure of the line, and without a script."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+from pychasqui import Job, Queue
+from pychasqui._core.limits import ADD_BATCH_BYTES, LARGE_JOB_BYTES
+from tests.support.proxy import Proxy
+from tests.support.streams import Stream
+
+MOMENTS = ("cut_before_request", "cut_after_request", "cut_mid_reply")
+
+
+async def add_large(queue: Queue, count: int = 20, size: int = LARGE_JOB_BYTES) -> list[Job]:
+    return await queue.add_bulk({"name": "send" if n % 2 else "", "data": "x" * size} for n in range(count))
+
+
+def requests_with(proxy: Proxy, word: bytes) -> list[bytes]:
+    return [request for request in proxy.requests if b"\r\n%b\r\n" % word in request]
+
+
+async def test_only_the_first_bulk_needs_the_script(proxy: Proxy, queue_name: str, stream: Stream) -> None:
+    async with Queue(queue_name, redis_url=proxy.url) as queue:
+        added = [job.id for _ in range(4) for job in await add_large(queue)]
+        scripts = [request for request in requests_with(proxy, b"EVAL") if b"x" * LARGE_JOB_BYTES in request]
+        assert (len(scripts), len(requests_with(proxy, b"EXEC"))) == (1, 3)
+    assert await stream.ids() == added
+
+
+async def test_a_bulk_of_many_megabytes_is_added_in_transactions(proxy: Proxy, queue_name: str, stream: Stream) -> None:
+    async with Queue(queue_name, redis_url=proxy.url) as queue:
+        added = [job.id for job in await add_large(queue, 30, ADD_BATCH_BYTES // 10)]
+        assert len(requests_with(proxy, b"EXEC")) >= 2
+    assert await stream.ids() == added
+
+
+async def test_small_jobs_and_bounded_queues_go_by_the_script(proxy: Proxy, queue_name: str, stream: Stream) -> None:
+    async with (
+        Queue(queue_name, redis_url=proxy.url) as queue,
+        Queue(queue_name, redis_url=proxy.url, max_stream_len=1000) as bounded,
+    ):
+        for _ in range(2):
+            await add_large(queue, size=100)
+            await add_large(bounded)
+    assert not requests_with(proxy, b"EXEC")
+    assert await stream.length() == 80
+
+
+async def test_other_adds_in_between_do_no_harm(proxy: Proxy, queue_name: str, stream: Stream) -> None:
+    async with Queue(queue_name, redis_url=proxy.url) as queue:
+
+        async def add_others() -> list[Job]:
+            small = [await queue.add("send", n) for n in range(5)]
+            return small + await queue.add_bulk({"name": "send", "data": n, "delay_ms": 0} for n in range(5))
+
+        found = await asyncio.gather(*(each for _ in range(5) for each in (add_large(queue), add_others())))
+    assert sorted(await stream.ids()) == sorted(job.id for jobs in found for job in jobs)
+
+
+@pytest.mark.parametrize("word", (b"MULTI", b"XADD", b"HSET", b"EXEC", b"WATCH"))
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_connection_cut_anywhere_adds_each_job_once(
+    proxy: Proxy, queue_name: str, stream: Stream, moment: str, word: bytes
+) -> None:
+    async with Queue(queue_name, redis_url=proxy.url) as queue:
+        added = await add_large(queue)
+        added += await add_large(queue)
+        getattr(proxy, moment)(b"\r\n%b\r\n" % word)
+        for _ in range(3):
+            added += await add_large(queue)
+    assert await stream.ids() == [job.id for job in added]
+
+
+async def test_a_transaction_that_arrives_late_adds_nothing(
+    proxy: Proxy, queue_name: str, stream: Stream, witness: redis.asyncio.Redis
+) -> None:
+    """The batch was sent again meanwhile, or another one was: the ledger is not what it was."""
+    async with Queue(queue_name, redis_url=proxy.url) as queue:
+        added = await add_large(queue)
+        ledger = requests_with(proxy, b"WATCH")[0].split(b"\r\n")[4]
+        async with witness.client() as late:
+            await late.execute_command("WATCH", ledger)
+            added += await add_large(queue)
+            await late.execute_command("MULTI")
+            await late.execute_command("XADD", stream.key, "*", "d", "late")
+            assert await late.execute_command("EXEC") is None
+    assert await stream.ids() == [job.id for job in added]
+
+
+async def test_a_user_without_the_right_to_transactions_adds_by_the_script(
+    queue_name: str, redis_url: str, stream: Stream, witness: Any
+) -> None:
+    await witness.execute_command("ACL", "SETUSER", "plain", "on", ">secret", "~*", "&*", "+@all", "-multi")
+    try:
+        async with Queue(queue_name, redis_url=redis_url.replace("://", "://plain:secret@")) as queue:
+            added = [job.id for _ in range(3) for job in await add_large(queue)]
+    finally:
+        await witness.execute_command("ACL", "DELUSER", "plain")
+    assert await stream.ids() == added
