@@ -6,38 +6,40 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from functools import cached_property
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from ._core import checks
 from ._core.config import takes_fields_of
 from ._core.options import JobOptions, check_delay_ms, refuse_beside_repeat, refuse_unknown
-from ._core.repeat_pattern import MissedFiresPolicy, RepeatPattern
 from ._core.retry_options import RetryOverride
 from ._producer.config import QueueConfig
 from ._producer.encoder import Encoder
 from ._producer.official_names import OfficialNames
+from ._producer.pause_and_purge import PauseAndPurge
 from ._producer.session import QueueSession
 from ._redis.connector import Connector
-from ._redis.events import EventsBroker
-from ._redis.inspector import Counts
 from ._redis.keys import Keys
-from ._redis.results import LogLine
-from .dlq import DeadLetters
 from .errors import Closed, InvalidArgument, RedisTrouble, WrongLoop
-from .events import QueueEvents
-from .inspector import Inspector, JobView, Page, State, WorkerInfo, check_after
 from .job import Job
-from .job_status import JobStatus, JobStatusFinder
 from .metrics import GuardedSinks
-from .repeatables import Repeatables
-from .results import ReplayedJobs, Results, all_or_first_error, decode_results
 from .settings import settings_for
+
+if TYPE_CHECKING:
+    from ._core.repeat_pattern import MissedFiresPolicy, RepeatPattern
+    from ._redis.inspector import Counts
+    from ._redis.results import LogLine
+    from .dlq import DeadLetters
+    from .inspector import Inspector, JobView, Page, State, WorkerInfo
+    from .job_status import JobStatus
+    from .repeatables import Repeatables
+    from .results import ReplayedJobs, Results
 
 EVENTS_TIMEOUT_S = 7.0  # longer than a read of events blocks
 
 
-class Queue(OfficialNames):
+class Queue(OfficialNames, PauseAndPurge):
     """Adds jobs to one queue, and looks after them. Belongs to the event loop it is first used on.
 
     name                  the queue's name, the same for everybody who adds or runs its jobs
@@ -65,12 +67,8 @@ class Queue(OfficialNames):
         self._record = None if config.metrics is None else GuardedSinks([config.metrics]).record
         self._session: QueueSession | None = None
         self._results: Results | None = None
-        self._replayed = ReplayedJobs()
+        self._replayed: ReplayedJobs | None = None
         self._is_closed = False
-        self._inspector = Inspector(lambda: self._loop_session().inspector)
-        self._statuses = JobStatusFinder(self._loop_session)
-        self._repeatables = Repeatables(lambda: self._loop_session().repeatables)
-        self._dlq = DeadLetters(lambda: self._loop_session().dlq, self._before_replay)
 
     @property
     def name(self) -> str:
@@ -88,12 +86,32 @@ class Queue(OfficialNames):
     @property
     def dlq(self) -> DeadLetters:
         """The queue's dead letters."""
-        return self._dlq
+        return self._dead_letters
 
     @property
     def repeatables(self) -> Repeatables:
         """The queue's repeatables."""
-        return self._repeatables
+        return self._stored_repeatables
+
+    # Parts that few processes need are imported when they are first used: one that only adds starts sooner.
+
+    @cached_property
+    def _dead_letters(self) -> DeadLetters:
+        from .dlq import DeadLetters
+
+        return DeadLetters(lambda: self._loop_session().dlq, self._before_replay)
+
+    @cached_property
+    def _stored_repeatables(self) -> Repeatables:
+        from .repeatables import Repeatables
+
+        return Repeatables(lambda: self._loop_session().repeatables)
+
+    @cached_property
+    def _inspector(self) -> Inspector:
+        from .inspector import Inspector
+
+        return Inspector(lambda: self._loop_session().inspector)
 
     # Adding ---------------------------------------------------------------------------------------------------------
 
@@ -190,6 +208,8 @@ class Queue(OfficialNames):
     async def get_job_result_bulk(self, job_ids: Iterable[str]) -> list[Any]:
         """Returns the results of many jobs, in the order of the ids."""
         ids = checks.check_job_ids(job_ids)
+        from .results import decode_results
+
         return decode_results(await self._loop_session().results.results(ids)) if ids else []
 
     async def get_job_progress(self, job_id: str) -> int | None:
@@ -204,6 +224,8 @@ class Queue(OfficialNames):
 
     async def read_job_log(self, job_id: str, *, after: str = "", limit: int = 100) -> list[LogLine]:
         """Returns the first lines of a job's log behind the line with the id `after`, to follow a log as it grows."""
+        from .inspector import check_after
+
         checked = checks.check_job_id(job_id), check_after(after), checks.check_int("limit", limit, 1)
         return await self._loop_session().results.log_after(*checked)
 
@@ -216,6 +238,11 @@ class Queue(OfficialNames):
         timeout_s = checks.check_seconds("timeout", timeout)
         self._loop_session()
         if self._results is None:
+            from ._redis.events import EventsBroker
+            from .events import QueueEvents
+            from .results import ReplayedJobs, Results
+
+            self._replayed = self._replayed or ReplayedJobs()
             keys = Keys(self.name)
             events = EventsBroker(self._connector.broker(keys, timeout_s=EVENTS_TIMEOUT_S), keys)
             self._results = Results(
@@ -230,9 +257,14 @@ class Queue(OfficialNames):
     async def wait_for_results(self, job_ids: Iterable[str], *, timeout: float = 30.0) -> list[Any]:  # noqa: ASYNC109
         """Waits for the results of many jobs, in the order of the ids. Raises the first error of one of them."""
         ids = checks.check_job_ids(job_ids)
+        from .results import all_or_first_error
+
         return await all_or_first_error([self.wait_for_result(job_id, timeout=timeout) for job_id in ids])
 
     async def _before_replay(self, job_ids: Iterable[str]) -> None:
+        from .results import ReplayedJobs
+
+        self._replayed = self._replayed or ReplayedJobs()
         with suppress(RedisTrouble):  # a user without the right to read events waits for no results
             self._replayed.add(job_ids, await self._loop_session().events.last_event_id())
 
@@ -255,7 +287,9 @@ class Queue(OfficialNames):
 
         Its state is "waiting", "running", "delayed", "retrying", "dead", "done" or "unknown"; see JobStatus.
         """
-        return await self._statuses.find(job_id)
+        from .job_status import JobStatusFinder
+
+        return await JobStatusFinder(self._loop_session).find(job_id)
 
     async def workers(self) -> list[WorkerInfo]:
         """Lists the living workers as their heartbeats describe them: host, pid, concurrency, the jobs they run."""
@@ -264,46 +298,6 @@ class Queue(OfficialNames):
     async def oldest_age_ms(self) -> int | None:
         """Returns how long ago the oldest job that is not done came into the stream; None if there is none."""
         return await self._inspector.oldest_age_ms()
-
-    # Pausing and removing -------------------------------------------------------------------------------------------
-
-    async def pause(self) -> None:
-        """Makes all workers stop reading; they finish the jobs they hold. Adding goes on."""
-        await self._loop_session().inspector.pause()
-
-    async def resume(self) -> None:
-        """Makes the workers read again."""
-        await self._loop_session().inspector.resume()
-
-    async def is_paused(self) -> bool:
-        return await self._loop_session().inspector.is_paused()
-
-    async def purge(self, state: State) -> int:
-        """Removes the jobs of a state for good: "waiting", "delayed" or "dead". Returns how many."""
-        return await (self.dlq.purge() if state == "dead" else self._inspector.purge(state))
-
-    async def forget_job(self, job_id: str) -> bool:
-        """Removes what is kept of a job, such as personal data: it is cancelled if it is delayed or waits for its next
-        run, and its dead letters, result, progress and log lines go. Returns whether there was any.
-
-        A job that waits in the stream or runs is not stopped. Events hold no data of jobs.
-        """
-        is_cancelled = await self.cancel_delayed(job_id)
-        letters = await self.dlq.remove(job_id=job_id)
-        return await self._loop_session().results.forget(job_id) or is_cancelled or letters > 0
-
-    async def drain(self, *, delayed: bool = False) -> int:
-        """Removes the waiting jobs and, if `delayed`, the delayed ones. Returns how many."""
-        checks.check_bool("delayed", delayed)
-        removed = await self.purge("waiting")
-        return removed + (await self.purge("delayed") if delayed else 0)
-
-    async def obliterate(self) -> int:
-        """Removes everything that the queue has in Redis, running jobs included. Returns how many keys there were.
-
-        A consumer group with consumers in it stays, because official workers do not make it again.
-        """
-        return await self._loop_session().inspector.remove_all_keys()
 
     # From its first use to its close --------------------------------------------------------------------------------
 

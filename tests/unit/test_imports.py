@@ -61,3 +61,17 @@ def test_the_help_of_the_command_loads_neither_asyncio_nor_redis() -> None:
     )
     assert "click" in loaded
     assert not loaded & {"asyncio", "hiredis", "msgspec", "ssl", "pychasqui.queue", "pychasqui.worker"}
+
+
+def test_a_queue_loads_only_what_adding_needs() -> None:
+    loaded = loaded_by("from pychasqui import Queue\nQueue('mails', redis_url='redis://localhost')")
+    cold = {"dlq", "embedded", "events", "inspector", "job_status", "repeatables", "results", "_core.cron"}
+    assert not loaded & {f"pychasqui.{name}" for name in cold}
+    assert not loaded & {"importlib.resources", "tomllib", "zipfile"}
+
+
+def test_a_worker_reads_all_scripts_when_it_starts_and_a_queue_none() -> None:
+    count = "len([s for s in vars(scripts).values() if isinstance(s, scripts.Script) and 'hash' in vars(s)])"
+    code = f"from pychasqui import Queue\nfrom pychasqui._redis import scripts\nassert {count} == 0\n"
+    loaded_by(f"{code}Queue('mails', redis_url='redis://localhost')\nassert {count} == 0")
+    loaded_by(f"{code}scripts.read_all()\nassert {count} > 20")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from .._core import checks
 from .._core.options import JobOptions
-from .._core.repeat_pattern import RepeatPattern
 from ..errors import InvalidArgument
 from ..job import Job
 
 if TYPE_CHECKING:
+    from .._core.repeat_pattern import RepeatPattern
     from ..dlq import DeadLetters
     from ..repeatables import RepeatableMeta, Repeatables
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from .._core import defaults
 from .._redis.connector import Connector
-from .._redis.dlq import DlqBroker
-from .._redis.events import EventsBroker
-from .._redis.inspector import InspectorBroker
-from .._redis.job_finder import JobFinderBroker
 from .._redis.keys import Keys
-from .._redis.repeatables import RepeatablesBroker
-from .._redis.results import ResultsBroker
 from ..metrics import Record
 from ..tracing import SpanOrigin, find_tracing
 from .config import QueueConfig
 from .encoder import Encoder
 from .sender import Sender
+
+if TYPE_CHECKING:
+    from .._redis.dlq import DlqBroker
+    from .._redis.events import EventsBroker
+    from .._redis.inspector import InspectorBroker
+    from .._redis.job_finder import JobFinderBroker
+    from .._redis.repeatables import RepeatablesBroker
+    from .._redis.results import ResultsBroker
 
 MOVED_A_CALL = 500
 
@@ -35,17 +39,11 @@ class QueueSession:
         record: Callable[[Record], None] | None,
         queue: object,
     ) -> None:
-        keys = Keys(config.name)
+        keys = self._keys = Keys(config.name)
         self.loop = asyncio.get_running_loop()
         self.broker = connector.broker(keys, timeout_s=config.timeout_s)
         # Opened when replicas are awaited: WAIT holds up what is sent behind it.
         self._replicas_broker = connector.broker(keys, timeout_s=config.timeout_s)
-        self.dlq = DlqBroker(self.broker, keys)
-        self.inspector = InspectorBroker(self.broker, keys, defaults.GROUP)
-        self.job_finder = JobFinderBroker(self.broker, keys)
-        self.repeatables = RepeatablesBroker(self.broker, keys)
-        self.results = ResultsBroker(self.broker, keys)
-        self.events = EventsBroker(self.broker, keys)
         self.sender = Sender(
             self.broker,
             self._replicas_broker,
@@ -57,6 +55,44 @@ class QueueSession:
             origin=SpanOrigin(config.name, connector.server),
             queue=queue,
         )
+
+    # Imported when they are first used: a process that only adds starts sooner.
+
+    @cached_property
+    def dlq(self) -> DlqBroker:
+        from .._redis.dlq import DlqBroker
+
+        return DlqBroker(self.broker, self._keys)
+
+    @cached_property
+    def inspector(self) -> InspectorBroker:
+        from .._redis.inspector import InspectorBroker
+
+        return InspectorBroker(self.broker, self._keys, defaults.GROUP)
+
+    @cached_property
+    def job_finder(self) -> JobFinderBroker:
+        from .._redis.job_finder import JobFinderBroker
+
+        return JobFinderBroker(self.broker, self._keys)
+
+    @cached_property
+    def repeatables(self) -> RepeatablesBroker:
+        from .._redis.repeatables import RepeatablesBroker
+
+        return RepeatablesBroker(self.broker, self._keys)
+
+    @cached_property
+    def results(self) -> ResultsBroker:
+        from .._redis.results import ResultsBroker
+
+        return ResultsBroker(self.broker, self._keys)
+
+    @cached_property
+    def events(self) -> EventsBroker:
+        from .._redis.events import EventsBroker
+
+        return EventsBroker(self.broker, self._keys)
 
     async def move_delayed(self, what: str, job_ids: list[str], delay_ms: int) -> list[bool]:
         """Cancels, postpones or runs delayed jobs, some hundred in one script call."""

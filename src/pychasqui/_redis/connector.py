@@ -6,9 +6,9 @@ import asyncio
 import logging
 import string
 from dataclasses import replace
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from .. import embedded
 from ..errors import InvalidArgument
 from ..metrics import GuardedSinks
 from .broker import Broker
@@ -18,7 +18,11 @@ from .keys import Keys
 from .measured_broker import make_broker
 from .tls import describe_unchecked
 
+if TYPE_CHECKING:
+    from ..embedded import EmbeddedServer
+
 PRINTABLE = string.punctuation  # CLIENT SETNAME takes these, letters and digits: no space, only ASCII
+EMBEDDED = "embedded:"
 log = logging.getLogger("chasqui.connection")
 
 
@@ -31,12 +35,12 @@ class Connector:
         self._url = url
         self._client_name = client_name
         self._name_at_server = quote(client_name, safe=PRINTABLE)
-        self._embedded: embedded.EmbeddedServer | None = None
+        self._embedded: EmbeddedServer | None = None
         self._is_down = False
         self._is_left = False
         self._role_check = RoleCheck()
         self._endpoint: Endpoint | None = None
-        if not isinstance(url, str) or not embedded.is_embedded(url):
+        if not isinstance(url, str) or not url.startswith(EMBEDDED):
             self._endpoint = parse_endpoint(
                 url, tls=tls, client_name=self._name_at_server, credential_provider=credential_provider
             )
@@ -50,7 +54,9 @@ class Connector:
         elif tls or credential_provider is not None:
             raise InvalidArgument("tls and credential_provider contradict redis_url: an embedded server has neither")
         else:
-            self._url = embedded.absolute_url(url)  # now: the process may change its working folder before it connects
+            from ..embedded import absolute_url  # here: most programs have a server
+
+            self._url = absolute_url(url)  # now: the process may change its working folder before it connects
 
     def __str__(self) -> str:
         return str(self._endpoint or self._url)
@@ -89,7 +95,9 @@ class Connector:
             return self._endpoint
         if self._embedded is not None:
             self._embedded.leave()
-        joining = asyncio.create_task(asyncio.to_thread(embedded.join, self._url))
+        from ..embedded import join
+
+        joining = asyncio.create_task(asyncio.to_thread(join, self._url))
         try:
             self._embedded = await asyncio.shield(joining)
         except asyncio.CancelledError:
@@ -117,6 +125,6 @@ class Connector:
             self._embedded = None
 
 
-def _leave_again(joining: asyncio.Task[embedded.EmbeddedServer]) -> None:
+def _leave_again(joining: asyncio.Task[EmbeddedServer]) -> None:
     if not joining.cancelled() and joining.exception() is None:
         joining.result().leave()

@@ -1,13 +1,16 @@
-"""The Lua files beside this one, hashed once and called by hash.
+"""The Lua files beside this one, each read and hashed when it is first needed, and called by hash.
+
+A process that adds one job needs none of them, or one. A worker reads all of them when it starts: files that are
+replaced while it runs do not mix with those that it knows.
 
 What several of them share stands in lua/lib/, and takes the place of the line `-- include lib/<name>.lua`.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from hashlib import sha1
-from importlib.resources import files
+from functools import cached_property
 from typing import Any
 
 import hiredis
@@ -22,8 +25,16 @@ class Script:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.text = include(_read(f"{name}.lua"))
-        self.hash = sha1(self.text, usedforsecurity=False).hexdigest().encode()
+
+    @cached_property
+    def text(self) -> bytes:
+        return include(_read(f"{self.name}.lua"))
+
+    @cached_property
+    def hash(self) -> bytes:
+        from hashlib import sha1  # here: it loads OpenSSL
+
+        return sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
     def pack(self, socket: Socket, keys: tuple[str | bytes, ...], arguments: tuple[Any, ...]) -> bytes:
         packed: bytes
@@ -44,8 +55,17 @@ def include(text: bytes) -> bytes:
     return _INCLUDE.sub(lambda line: _read(line[1].decode()), text)
 
 
+def read_all() -> None:
+    """Reads and hashes every script now."""
+    for value in globals().values():
+        if isinstance(value, Script):
+            assert value.hash
+
+
 def _read(path: str) -> bytes:
-    return files(__package__).joinpath("lua", path).read_bytes()
+    # hot: importlib.resources takes 10 ms to import; the loader reads from archives as well
+    data: bytes = globals()["__loader__"].get_data(os.path.join(os.path.dirname(__file__), "lua", path))
+    return data
 
 
 ADD = Script("add")
