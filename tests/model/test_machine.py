@@ -213,7 +213,7 @@ class Machine(RuleBasedStateMachine):
 
     def _send_batch(self, slot: int, number: int, jobs: list[str], *, again: bool = False) -> int:
         envelopes = [encode_envelope(job, encode_data(job), 0, 0, None) for job in jobs]
-        arguments = (slot, number, LONG_MS, 0, 1, len(jobs), "mail", len(jobs), *envelopes)
+        arguments = (slot, number, LONG_MS, 0, 1, len(jobs), 1, "mail", "", *envelopes)
         taken: int = self.wait(self.broker.run_script(scripts.ADD, (KEYS.stream, LEDGER), arguments))
         if again:
             assert self._send_batch(slot, number, jobs) == taken

@@ -147,7 +147,7 @@ def _replay(group: Group) -> Call:
 
 
 def _add(group: Group) -> Call:
-    words = (0, 7, HOUR_MS, 0, 1, 2, "mail", 2, *map(envelope, JOBS))
+    words = (0, 7, HOUR_MS, 0, 1, 2, 1, "mail", "", *map(envelope, JOBS))
     return lambda by: by.run(scripts.ADD, [KEYS.stream, LEDGER], *words)
 
 

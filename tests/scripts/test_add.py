@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import redis
 
+from pychasqui._redis.adding import job_arguments
 from pychasqui._redis.scripts import ADD
 from tests.support.server import RedisServer
 
@@ -32,10 +33,10 @@ class Adding:
         needed: int = 1,
         ledger: str = LEDGER,
     ) -> int:
-        jobs = sum(len(envelopes) for _, envelopes in runs)
-        arguments: list[bytes | str | int] = [slot, number, TTL_MS, room, needed, jobs]
-        for name, envelopes in runs:
-            arguments += [name, len(envelopes), *envelopes]
+        jobs = [(name.encode(), envelope) for name, envelopes in runs for envelope in envelopes]
+        names, envelopes = [name for name, _ in jobs], [envelope for _, envelope in jobs]
+        words = job_arguments(envelopes, names) if jobs else [1, b"", b""]
+        arguments = [slot, number, TTL_MS, room, needed, len(jobs), *words]
         taken = self.client.eval(ADD.text, 2, STREAM, ledger, *arguments)
         assert isinstance(taken, int)
         return taken
@@ -72,6 +73,12 @@ class TestEntries:
         assert adding(("a", [b"1", b"2"]), ("", [b"3"]), ("b", [b"4"]), ("a", [b"5", b"6"])) == 6
         assert adding.envelopes == [b"1", b"2", b"3", b"4", b"5", b"6"]
         assert [fields.get(b"n") for fields in adding.stream] == [b"a", b"a", None, b"b", b"a", b"a"]
+
+    def test_many_names_in_any_order_keep_their_jobs(self, adding: Adding) -> None:
+        """More names than one byte can count."""
+        names = [f"name {number * 7 % 700}" for number in range(1000)]
+        assert adding(*((name, [name.encode()]) for name in names)) == 1000
+        assert [(fields[b"n"], fields[b"d"]) for fields in adding.stream] == [(name.encode(),) * 2 for name in names]
 
     def test_the_envelope_stands_before_the_name(self, adding: Adding) -> None:
         """The official consumers look them up by name, and ours takes a short way if they stand in this order."""

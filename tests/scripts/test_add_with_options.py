@@ -78,7 +78,7 @@ def end(group: Group, consumer: str = "official") -> None:
 def add_plain(group: Group, *envelopes: bytes, number: int, slot: int = 0) -> int:
     """By the script for plain jobs, which shares the ledger."""
     head = (slot, number, LEDGER_TTL_MS, 0, 1, len(envelopes))
-    taken = group.run(scripts.ADD, [KEYS.stream, LEDGER], *head, "", len(envelopes), *envelopes)
+    taken = group.run(scripts.ADD, [KEYS.stream, LEDGER], *head, 1, "", "", *envelopes)
     assert isinstance(taken, int)
     return taken
 

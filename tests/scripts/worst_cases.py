@@ -220,7 +220,7 @@ def replay(group: Group) -> Call:
 def add(group: Group) -> Call:
     envelopes = [envelope(f"{n:026d}", ADD_BATCH_BYTES // ADD_BATCH_JOBS) for n in range(ADD_BATCH_JOBS)]
     group.number += 1
-    words = (0, group.number, LEDGER_TTL_MS, 0, 1, ADD_BATCH_JOBS, "mail", ADD_BATCH_JOBS, *envelopes)
+    words = (0, group.number, LEDGER_TTL_MS, 0, 1, ADD_BATCH_JOBS, 1, "mail", "", *envelopes)
     return lambda: group.run(scripts.ADD, [KEYS.stream, LEDGER], *words)
 
 

@@ -1,6 +1,9 @@
-"""Commands and scripts get their arguments as the server expects them: jobs as runs of one name, in order."""
+"""Commands and scripts get their arguments as the server expects them: each name once, jobs in order."""
 
 from __future__ import annotations
+
+import struct
+from typing import cast
 
 import hiredis
 from hypothesis import given
@@ -15,19 +18,13 @@ NAMES = st.sampled_from([b"", b"mail", b"report", b"3"])
 
 
 def read_back(arguments: list[bytes | int]) -> list[tuple[bytes, bytes]]:
-    """As add.lua reads them."""
-    jobs: list[tuple[bytes, bytes]] = []
-    head = 0
-    while head < len(arguments):
-        name, run = arguments[head], arguments[head + 1]
-        assert isinstance(name, bytes)
-        assert isinstance(run, int)
-        assert run > 0
-        envelopes = arguments[head + 2 : head + 2 + run]
-        assert len(envelopes) == run
-        jobs += [(name, envelope) for envelope in envelopes if isinstance(envelope, bytes)]
-        head += 2 + run
-    return jobs
+    """The jobs, as add.lua reads them."""
+    count, *rest = arguments
+    assert isinstance(count, int)
+    names, places, envelopes = rest[:count], rest[count], rest[count + 1 :]
+    assert isinstance(places, bytes)
+    numbers = struct.unpack(f"<{len(envelopes)}H", places) if count > 1 else [0] * len(envelopes)
+    return [(cast(bytes, names[number]), cast(bytes, one)) for number, one in zip(numbers, envelopes, strict=True)]
 
 
 @given(st.text(min_size=1), st.integers(1, 2**60), st.binary(), NAMES)
@@ -39,11 +36,12 @@ def test_a_numbered_add_is_packed_as_hiredis_packs_it(stream: str, number: int, 
 
 
 def test_jobs_with_one_name_send_it_once() -> None:
-    assert job_arguments([b"a", b"b", b"c"], [b"n", b"n", b"n"]) == [b"n", 3, b"a", b"b", b"c"]
+    assert job_arguments([b"a", b"b", b"c"], [b"n", b"n", b"n"]) == [1, b"n", b"", b"a", b"b", b"c"]
 
 
-def test_a_name_that_comes_back_starts_a_run_of_its_own() -> None:
-    assert job_arguments([b"a", b"b", b"c"], [b"n", b"m", b"n"]) == [b"n", 1, b"a", b"m", 1, b"b", b"n", 1, b"c"]
+def test_each_of_several_names_is_sent_once() -> None:
+    places = b"\0\0\1\0\0\0"
+    assert job_arguments([b"a", b"b", b"c"], [b"n", b"m", b"n"]) == [2, b"n", b"m", places, b"a", b"b", b"c"]
 
 
 @given(st.lists(st.tuples(NAMES, st.binary()), min_size=1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from itertools import groupby
+from struct import pack as pack_numbers
 from typing import Any
 from uuid import uuid4
 
@@ -51,7 +51,7 @@ class AddSession:
 
     def add_one(self, slot: int, number: int, max_stream_len: int, envelope: bytes, name: bytes) -> None:
         """add() of a single job."""
-        self._add((slot, number, self._adds.ledger_ttl_ms, max_stream_len, 1, 1, name, 1, envelope))
+        self._add((slot, number, self._adds.ledger_ttl_ms, max_stream_len, 1, 1, 1, name, b"", envelope))
 
     def add(
         self, slot: int, number: int, max_stream_len: int, needed: int, envelopes: list[bytes], names: list[bytes]
@@ -167,17 +167,13 @@ class NumberedAdd:
 
 
 def job_arguments(envelopes: list[bytes], names: list[bytes]) -> list[bytes | int]:
-    """Jobs as add.lua takes them: name, how many, envelope... for each run of jobs with one name."""
+    """Jobs as add.lua takes them: how many names, name..., the place of each job's name among them, envelope..."""
     # hot: nearly every batch has one name; 1,000 arguments fewer are 0.3 us a job less, on both sides together
     if names.count(names[0]) == len(names):
-        return [names[0], len(names), *envelopes]
-    arguments: list[bytes | int] = []
-    start = 0
-    for name, run in groupby(names):
-        end = start + sum(1 for _ in run)
-        arguments += (name, end - start, *envelopes[start:end])
-        start = end
-    return arguments
+        return [1, names[0], b"", *envelopes]
+    place_of = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    places = pack_numbers(f"<{len(names)}H", *map(place_of.__getitem__, names))
+    return [len(place_of), *place_of, places, *envelopes]
 
 
 def options_arguments(

@@ -8,12 +8,14 @@
 --
 -- KEYS  stream, ledger (hash: slot -> "number taken")
 -- ARGV  slot, number, ledger_ttl_ms, max_stream_len (0: no bound), needed (how many jobs must fit, or none is taken; a batch
---       of single adds needs 1), number of jobs, then for each run of jobs with one name: name (may be empty), number of
---       jobs, envelope...
+--       of single adds needs 1), number of jobs, number of different names, name... (one may be empty), places (which of
+--       the names is each job's: two bytes a job, the lower one first, from 0; empty if there is one name), envelope...
 -- Returns how many jobs were taken, from the front of the batch
 local stream, ledger = KEYS[1], KEYS[2]
 local slot, number, ledger_ttl_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local max_stream_len, needed, jobs = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local names, name = tonumber(ARGV[7]), ARGV[8]
+local places, before_envelopes = ARGV[8 + names], 8 + names
 local call, pcall = redis.call, redis.pcall
 
 -- include lib/add_entry.lua
@@ -35,18 +37,18 @@ end
 call('HSET', ledger, slot, ARGV[2] .. ' ' .. taken)
 pcall('PEXPIRE', ledger, ledger_ttl_ms)
 
-local added, head, trouble = 0, 7, nil
-while added < taken and not trouble do
-  local name, run = ARGV[head], tonumber(ARGV[head + 1])
-  for i = head + 2, head + 1 + math.min(run, taken - added) do
-    local id = add_entry(stream, name, ARGV[i], false)
-    if type(id) == 'table' then
-      trouble = id
-      break
-    end
-    added = added + 1
+local added, trouble = 0, nil
+while added < taken do
+  if names > 1 then
+    local low, high = string.byte(places, 2 * added + 1, 2 * added + 2)
+    name = ARGV[8 + low + 256 * high]
   end
-  head = head + 2 + run
+  local id = add_entry(stream, name, ARGV[before_envelopes + added + 1], false)
+  if type(id) == 'table' then
+    trouble = id
+    break
+  end
+  added = added + 1
 end
 if not trouble then return taken end
 
