@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         RetryLater,
         ServerNotFound,
         ServerTooOld,
+        Snooze,
         UnrecoverableError,
         UnsafeServer,
         UnsupportedData,
@@ -68,7 +69,7 @@ _NAMES = {
         "AddUnknown AuthenticationFailed CannotServe ChasquiError Closed CommandTimeout ConnectionLost "
         "ConsumerInUse DecodeError InvalidArgument InvalidType JobFailed NotRedis NotReplicated "
         "NotSupportedError PayloadTooLarge QueueFull RedisTrouble ReplyError ResultExpired "
-        "ResultNotStored RetryLater ServerNotFound ServerTooOld UnrecoverableError UnsafeServer "
+        "ResultNotStored RetryLater ServerNotFound ServerTooOld Snooze UnrecoverableError UnsafeServer "
         "UnsupportedData WrongLoop"
     ),
     "events": "QueueEvent QueueEvents",
@@ -154,6 +155,7 @@ __all__ = [
     "Scheduler",
     "ServerNotFound",
     "ServerTooOld",
+    "Snooze",
     "UnrecoverableError",
     "UnsafeServer",
     "UnsupportedData",

@@ -29,6 +29,7 @@
 
     UnrecoverableError (RuntimeError)      raised by a handler: bury this job without a retry
     RetryLater (Exception)                 raised by a handler: run this job again after the given delay
+    Snooze (Exception)                     the same, without using up an attempt, up to a number of times
 
 The root is a RuntimeError, and the argument errors are also ValueErrors or TypeErrors, because the official package
 raises those: code written for it keeps its except clauses.
@@ -177,16 +178,39 @@ class UnrecoverableError(RuntimeError):
 
 
 LONGEST_DELAY_S = 100 * 365 * 24 * 3600
+MAX_SNOOZES = 1_000_000
 
 
 class RetryLater(Exception):
     """Raised by a handler: run the job again after `delay`, in seconds or as a timedelta. It uses up an attempt."""
 
     def __init__(self, delay: float | timedelta, message: str = "") -> None:
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-            raise InvalidType(f"delay must be seconds or a timedelta, not {type(delay).__name__} {delay!r}"[:300])
-        if not 0 <= seconds <= LONGEST_DELAY_S:  # also false for nan
-            raise InvalidArgument(f"delay is {seconds} s, must be from 0 to {LONGEST_DELAY_S} (100 years)"[:300])
+        seconds = _check_delay(delay)
         super().__init__(message or f"to be run again in {seconds:g} s")
         self.delay_ms = round(seconds * 1000)
+
+
+class Snooze(Exception):
+    """Raised by a handler: run the job again after `delay`, without using up an attempt.
+
+    After `limit` times the next Snooze makes the job dead. Job.snoozes counts them.
+    """
+
+    def __init__(self, delay: float | timedelta, limit: int = 100, message: str = "") -> None:
+        seconds = _check_delay(delay)
+        if isinstance(limit, bool) or not isinstance(limit, int):
+            raise InvalidType(f"limit must be an int, not {type(limit).__name__} {limit!r}"[:300])
+        if not 0 <= limit <= MAX_SNOOZES:
+            raise InvalidArgument(f"limit is {limit}, must be from 0 to {MAX_SNOOZES}"[:300])
+        super().__init__(message or f"to be run again in {seconds:g} s, without using up an attempt")
+        self.delay_ms = round(seconds * 1000)
+        self.limit = limit
+
+
+def _check_delay(delay: float | timedelta) -> float:
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise InvalidType(f"delay must be seconds or a timedelta, not {type(delay).__name__} {delay!r}"[:300])
+    if not 0 <= seconds <= LONGEST_DELAY_S:  # also false for nan
+        raise InvalidArgument(f"delay is {seconds} s, must be from 0 to {LONGEST_DELAY_S} (100 years)"[:300])
+    return seconds

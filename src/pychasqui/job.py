@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ._core.user_objects import plain
-from ._wire.envelope import read_extra
+from ._wire.envelope import read_extra, read_snoozes
 from .errors import InvalidArgument
 
 MAX_PROGRESS = 1e300  # 100 times a larger number may overflow
@@ -77,6 +77,11 @@ class Job(msgspec.Struct, eq=False):
         """The time for which a repeatable fired this job; None if the job was added by a call."""
         scheduled_at_ms = read_extra(self._extras, SCHEDULED_AT) if self._extras else None
         return scheduled_at_ms if isinstance(scheduled_at_ms, int) else None
+
+    @property
+    def snoozes(self) -> int:
+        """How often a handler has put this job back by Snooze."""
+        return read_snoozes(self._extras)
 
     @property
     def attempts_made(self) -> int:

@@ -11,12 +11,12 @@ import pytest
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride, RetryPolicy
 from pychasqui._redis.failed_jobs import Buried, Rescheduled
-from pychasqui._wire.envelope import decode_envelope, encode_extras, read_extra
+from pychasqui._wire.envelope import decode_envelope, encode_extras, read_extra, read_snoozes
 from pychasqui._wire.member import split_member
 from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.failure_log import MAX_KINDS, FailureLog
 from pychasqui._worker.failures import LINES_A_SECOND, MAX_UNKNOWN_KINDS, FailureHandler, next_run_member
-from pychasqui.errors import RetryLater, UnrecoverableError
+from pychasqui.errors import RetryLater, Snooze, UnrecoverableError
 from tests.support.clock import FakeClock
 
 POLICY = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=0)
@@ -74,6 +74,32 @@ def job(
 ) -> Delivery:
     retry = None if backoff is None else RetryOverride(None, backoff)
     return Delivery(job_id, name, 7, attempt, 0, retry, encode_data(7), b"5-1", deliveries)
+
+
+class TestSnooze:
+    def test_a_snooze_keeps_the_attempt_and_the_other_extras_and_counts_itself(self, bench: FailuresBench) -> None:
+        snoozed = job(attempt=1)
+        snoozed.extras = encode_extras(s=5)
+        for _ in range(2):
+            bench.handler.failed(snoozed, Snooze(0.5))
+            envelope = decode_envelope(split_member(bench.outcomes.retries[-1][2])[1])
+            assert envelope.attempt == 1
+            snoozed.extras = envelope.extras
+        assert (read_snoozes(snoozed.extras), read_extra(snoozed.extras, "s")) == (2, 5)
+        assert [delay for _, delay, _ in bench.outcomes.retries] == [500, 500]
+
+    def test_the_dead_letter_of_a_job_that_was_put_back_too_often_begins_from_the_start(
+        self, bench: FailuresBench
+    ) -> None:
+        snoozed = job()
+        snoozed.extras = encode_extras(z=3)
+        bench.handler.failed(snoozed, Snooze(1, limit=3, message="nobody knows it"))
+        ((_, letter),) = bench.outcomes.letters
+        assert bench.outcomes.dead[0].reason == "retries_exhausted"
+        assert read_snoozes(decode_envelope(letter[b"d"]).extras) == 0
+
+    def test_extras_of_others_that_are_no_map_count_no_snoozes(self, bench: FailuresBench) -> None:
+        assert [read_snoozes(extras) for extras in (b"", b"\x01", encode_extras(z="2"), encode_extras(z=-1))] == [0] * 4
 
 
 class TestOutcomes:

@@ -13,7 +13,7 @@ from pychasqui._core.failure import read_failure
 from pychasqui._core.outcome import Dead, FailedRun, Retry, failed_run, judge, runs_allowed
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride, RetryPolicy
 from pychasqui._wire.msgpack import encode_data
-from pychasqui.errors import InvalidArgument, InvalidType, RetryLater, UnrecoverableError
+from pychasqui.errors import InvalidArgument, InvalidType, RetryLater, Snooze, UnrecoverableError
 
 POLICY = RetryPolicy(initial_ms=100, max_ms=30_000, multiplier=2.0, jitter_ms=0)
 
@@ -96,6 +96,43 @@ class TestJudge:
         assert runs_allowed(job(retry=RetryOverride(None)), 3) == 3
         assert runs_allowed(job(retry=RetryOverride(0)), 3) == 0
         assert runs_allowed(job(retry=RetryOverride(9)), 3) == 9
+
+
+class TestSnooze:
+    def test_a_snooze_uses_up_no_attempt(self) -> None:
+        assert verdict(Snooze(2.5)) == Retry(2500, uses_up_attempt=False)
+        assert verdict(Snooze(timedelta(minutes=1)), attempt=9, retry=RetryOverride(1)) == Retry(60_000, False)
+
+    def test_a_snooze_beyond_its_limit_is_dead(self) -> None:
+        failure = read_failure(Snooze(1, limit=2))
+        verdicts = [judge(job(), failure, 3, POLICY, lambda spread: 0, snoozes) for snoozes in (1, 2, 3)]
+        assert verdicts == [
+            Retry(1000, False),
+            Retry(1000, False),
+            Dead("retries_exhausted"),
+            Dead("retries_exhausted"),
+        ]
+
+    @pytest.mark.parametrize("limit", (-1, 10**9))
+    def test_a_limit_out_of_its_bounds_is_refused(self, limit: int) -> None:
+        with pytest.raises(InvalidArgument, match="limit"):
+            Snooze(1, limit)
+
+    @pytest.mark.parametrize("limit", ("1", None, True))
+    def test_a_limit_of_another_type_is_refused(self, limit: Any) -> None:
+        with pytest.raises(InvalidType, match="limit"):
+            Snooze(1, limit)
+
+    def test_a_delay_of_another_type_is_refused(self) -> None:
+        with pytest.raises(InvalidType, match="delay"):
+            Snooze("1")  # type: ignore[arg-type]
+
+    def test_a_subclass_that_names_neither_delay_nor_limit_is_a_failure_like_another(self) -> None:
+        class Sloppy(Snooze):
+            def __init__(self) -> None:
+                """Without calling the one above."""
+
+        assert verdict(Sloppy()) == Retry(100)
 
 
 def test_a_failed_run_keeps_numbers_and_texts_but_neither_the_error_nor_its_frames() -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from ..errors import LONGEST_DELAY_S, RetryLater, UnrecoverableError
+from ..errors import LONGEST_DELAY_S, RetryLater, Snooze, UnrecoverableError
 from .limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from .user_objects import class_name, text_of
 
@@ -33,7 +33,8 @@ class Failure(msgspec.Struct, frozen=True):
     frames: TracebackType | None  # the handler's, without ours above them
     raised_at: Line | None  # the last of them
     is_unrecoverable: bool = False
-    delay_ms: int | None = None  # what the handler asked for by RetryLater
+    delay_ms: int | None = None  # what the handler asked for by RetryLater or Snooze
+    snooze_limit: int | None = None  # how often a job may be put back by Snooze; None: it is no Snooze
 
     def traceback(self) -> str:
         """Formats the traceback; its end, which names the line that failed, is kept."""
@@ -66,7 +67,8 @@ def read_failure(error: BaseException) -> Failure:
         frames,
         None if raising is None else _line(raising),
         issubclass(kind, UnrecoverableError),
-        _retry_later_ms(error) if issubclass(kind, RetryLater) else None,
+        _retry_later_ms(error) if issubclass(kind, (RetryLater, Snooze)) else None,
+        _snooze_limit(error) if issubclass(kind, Snooze) else None,
     )
 
 
@@ -76,12 +78,20 @@ def stack(lines: tuple[Line, ...]) -> str:
 
 
 def _retry_later_ms(error: BaseException) -> int | None:
-    """The delay of a RetryLater; None if a subclass has not set it to an int, and it counts as any other error."""
+    """The delay of a RetryLater or Snooze; None if a subclass has set no int, and it counts as any other error."""
     try:
         delay_ms = error.delay_ms  # type: ignore[attr-defined]
     except BaseException:  # noqa: BLE001  a foreign property may raise anything
         return None
     return min(max(delay_ms, 0), 1000 * LONGEST_DELAY_S) if type(delay_ms) is int else None
+
+
+def _snooze_limit(error: BaseException) -> int | None:
+    try:
+        limit = error.limit  # type: ignore[attr-defined]
+    except BaseException:  # noqa: BLE001  a foreign property may raise anything
+        return None
+    return limit if type(limit) is int else None
 
 
 def _handler_frames(error: BaseException) -> TracebackType | None:

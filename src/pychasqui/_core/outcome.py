@@ -18,6 +18,7 @@ class Retry(NamedTuple):
     """The job runs again after this delay."""
 
     delay_ms: int
+    uses_up_attempt: bool = True
 
 
 class Dead(NamedTuple):
@@ -27,11 +28,22 @@ class Dead(NamedTuple):
 
 
 def judge(
-    job: Delivery, failure: Failure, max_attempts: int, policy: RetryPolicy, jitter: Callable[[int], int]
+    job: Delivery,
+    failure: Failure,
+    max_attempts: int,
+    policy: RetryPolicy,
+    jitter: Callable[[int], int],
+    snoozes: int = 0,
 ) -> Retry | Dead:
-    """Applies, in this order: UnrecoverableError, the number of runs, the handler's RetryLater, the backoff."""
+    """Applies, in this order: UnrecoverableError, Snooze, the number of runs, the handler's RetryLater, the backoff.
+
+    `snoozes` is how often the job was put back by Snooze before.
+    """
     if failure.is_unrecoverable:
         return Dead("unrecoverable")
+    if failure.snooze_limit is not None and failure.delay_ms is not None:
+        is_over = snoozes >= failure.snooze_limit
+        return Dead("retries_exhausted") if is_over else Retry(failure.delay_ms, uses_up_attempt=False)
     if job.attempt + 1 >= runs_allowed(job, max_attempts):
         return Dead("retries_exhausted")
     if failure.delay_ms is not None:

@@ -33,6 +33,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 _FIELDS = Envelope.__struct_fields__[:5]  # what the array holds
+SNOOZES = "z"  # the extra with the number of times a job was put back by Snooze
 
 
 def encode_envelope(
@@ -67,6 +68,24 @@ def read_extra(extras: bytes, name: str) -> Any:
         return decode_data(extras).get(name)
     except (DecodeError, AttributeError):
         return None
+
+
+def read_snoozes(extras: bytes) -> int:
+    """Returns how often a job was put back by Snooze."""
+    snoozes = read_extra(extras, SNOOZES) if extras else 0
+    return snoozes if type(snoozes) is int and snoozes > 0 else 0
+
+
+def with_extra(extras: bytes, name: str, value: Any) -> bytes:
+    """Returns the extras with this one set, or removed if the value is None."""
+    try:
+        others = dict(decode_data(extras)) if extras else {}
+    except (DecodeError, TypeError, ValueError):
+        others = {}
+    others.pop(name, None)
+    if value is not None:
+        others[name] = value
+    return encode(others) if others else b""
 
 
 # hot: a Struct decoded as an array is one allocation; only envelopes with a retry override go through tuples.

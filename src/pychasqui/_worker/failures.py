@@ -15,7 +15,7 @@ from .._core.retry_options import KINDS, RetryPolicy
 from .._redis.failed_jobs import Buried, Rescheduled
 from .._wire.dead_letter import dead_letter, rejected_letter
 from .._wire.entry import read_name
-from .._wire.envelope import encode_envelope
+from .._wire.envelope import SNOOZES, encode_envelope, read_snoozes, with_extra
 from .._wire.event import now_ms
 from .._wire.member import join_member
 from .failure_log import FailureLog, describe
@@ -53,10 +53,14 @@ class FailureHandler:
         """The handler raised."""
         self._warn_of_unknown_kind(job)
         failure = read_failure(error)
-        verdict = judge(job, failure, self._max_attempts, self._policy, _random_below)
+        snoozes = 0 if failure.snooze_limit is None else read_snoozes(job.extras)
+        verdict = judge(job, failure, self._max_attempts, self._policy, _random_below, snoozes)
         if isinstance(verdict, Retry):
-            self._run_again(job, failure, verdict.delay_ms)
+            member = next_run_member(job) if verdict.uses_up_attempt else snoozed_member(job, snoozes + 1)
+            self._run_again(job, failure, verdict.delay_ms, member)
         else:
+            if snoozes:  # a replay begins from the start
+                job.extras = with_extra(job.extras, SNOOZES, None)
             self._bury_job(job, verdict.reason, failure, job.attempt + 1)
 
     def exhausted(self, job: Delivery) -> None:
@@ -70,14 +74,14 @@ class FailureHandler:
         letter = rejected_letter(entry_id, fields, reason, detail, self._consumer)
         self._bury(Buried(entry_id, delivery, letter, None, False, read_name(fields), now_ms(), reason, 0))
 
-    def _run_again(self, job: Delivery, failure: Failure, delay_ms: int) -> None:
+    def _run_again(self, job: Delivery, failure: Failure, delay_ms: int, member: bytes) -> None:
         self._failure_log.log(job, failure, "next in %d ms", delay_ms)
         self._reschedule(
             Rescheduled(
                 job.entry_id,
                 job.number,
                 delay_ms,
-                next_run_member(job),
+                member,
                 job.id,
                 job.may_be_unique,
                 job.name,
@@ -138,3 +142,9 @@ def next_run_member(job: Delivery) -> bytes:
     return join_member(
         job.name, encode_envelope(job.id, job.payload, job.created_at_ms, attempt, job.retry, job.extras)
     )
+
+
+def snoozed_member(job: Delivery, snoozes: int) -> bytes:
+    """The member of the delayed set for a job that was put back: it has as many attempts left as before."""
+    attempt, extras = min(job.attempt, MAX_U32), with_extra(job.extras, SNOOZES, snoozes)
+    return join_member(job.name, encode_envelope(job.id, job.payload, job.created_at_ms, attempt, job.retry, extras))
