@@ -14,6 +14,8 @@ from ._version import __version__
 if TYPE_CHECKING:
     from ._http.prometheus_sink import PrometheusSink
     from ._worker.handlers import Handler
+    from .app import App
+    from .crew import Crew
     from .dlq import DeadJob, DeadLetters
     from .errors import (
         AddUnknown,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
         ConsumerInUse,
         DecodeError,
         InvalidArgument,
+        InvalidData,
         InvalidType,
         JobFailed,
         NotRedis,
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
         ServerNotFound,
         ServerTooOld,
         Snooze,
+        UnknownTask,
         UnrecoverableError,
         UnsafeServer,
         UnsupportedData,
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
     )
     from .events import QueueEvent, QueueEvents
     from .exporter import QueueExporter
+    from .handles import JobHandle
     from .inspector import JobView, Page, WorkerInfo
     from .job import Job
     from .job_status import JobStatus
@@ -59,21 +64,25 @@ if TYPE_CHECKING:
     from .retry import BackoffSpec, RetryPolicy
     from .schedule import MissedFiresPolicy, RepeatPattern, next_fire, next_fires
     from .standalone import Promoter, Scheduler
+    from .tasks import BoundTask, Task, current_job
     from .worker import Worker
 
 _NAMES = {
     "_http.prometheus_sink": "PrometheusSink",
     "_worker.handlers": "Handler",
+    "app": "App",
+    "crew": "Crew",
     "dlq": "DeadJob DeadLetters",
     "errors": (
         "AddUnknown AuthenticationFailed CannotServe ChasquiError Closed CommandTimeout ConnectionLost "
-        "ConsumerInUse DecodeError InvalidArgument InvalidType JobFailed NotRedis NotReplicated "
+        "ConsumerInUse DecodeError InvalidArgument InvalidData InvalidType JobFailed NotRedis NotReplicated "
         "NotSupportedError PayloadTooLarge QueueFull RedisTrouble ReplyError ResultExpired "
-        "ResultNotStored RetryLater ServerNotFound ServerTooOld Snooze UnrecoverableError UnsafeServer "
-        "UnsupportedData WrongLoop"
+        "ResultNotStored RetryLater ServerNotFound ServerTooOld Snooze UnknownTask UnrecoverableError "
+        "UnsafeServer UnsupportedData WrongLoop"
     ),
     "events": "QueueEvent QueueEvents",
     "exporter": "QueueExporter",
+    "handles": "JobHandle",
     "inspector": "JobView Page WorkerInfo",
     "job": "Job",
     "job_status": "JobStatus",
@@ -85,6 +94,7 @@ _NAMES = {
     "retry": "BackoffSpec RetryPolicy",
     "schedule": "MissedFiresPolicy RepeatPattern next_fire next_fires",
     "standalone": "Promoter Scheduler",
+    "tasks": "BoundTask Task current_job",
     "worker": "Worker",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -105,24 +115,29 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "AddUnknown",
+    "App",
     "AuthenticationFailed",
     "BackoffSpec",
+    "BoundTask",
     "CannotServe",
     "ChasquiError",
     "Closed",
     "CommandTimeout",
     "ConnectionLost",
     "Consumer",
+    "Crew",
     "DeadJob",
     "DeadLetters",
     "DecodeError",
     "Handler",
     "InMemorySink",
     "InvalidArgument",
+    "InvalidData",
     "InvalidType",
     "Job",
     "ConsumerInUse",
     "JobFailed",
+    "JobHandle",
     "JobStatus",
     "JobView",
     "MetricsSink",
@@ -156,6 +171,8 @@ __all__ = [
     "ServerNotFound",
     "ServerTooOld",
     "Snooze",
+    "Task",
+    "UnknownTask",
     "UnrecoverableError",
     "UnsafeServer",
     "UnsupportedData",
@@ -163,6 +180,7 @@ __all__ = [
     "WorkerInfo",
     "WrongLoop",
     "__version__",
+    "current_job",
     "next_fire",
     "next_fires",
     "version",

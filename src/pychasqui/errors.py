@@ -28,8 +28,10 @@
         └── ReplyError                     the server refused a command; `code` is its first word
 
     UnrecoverableError (RuntimeError)      raised by a handler: bury this job without a retry
+    └── InvalidData                        the data of a job does not fit the signature of its task
     RetryLater (Exception)                 raised by a handler: run this job again after the given delay
     Snooze (Exception)                     the same, without using up an attempt, up to a number of times
+    └── UnknownTask                        a worker has no task of the job's name: others may
 
 The root is a RuntimeError, and the argument errors are also ValueErrors or TypeErrors, because the official package
 raises those: code written for it keeps its except clauses.
@@ -177,6 +179,10 @@ class UnrecoverableError(RuntimeError):
     """Raised by a handler, itself or a subclass: bury the job at once, because no retry would help."""
 
 
+class InvalidData(UnrecoverableError):
+    """The data of a job does not fit the signature of its task. The text names the path, and shows no values."""
+
+
 LONGEST_DELAY_S = 100 * 365 * 24 * 3600
 MAX_SNOOZES = 1_000_000
 
@@ -205,6 +211,16 @@ class Snooze(Exception):
         super().__init__(message or f"to be run again in {seconds:g} s, without using up an attempt")
         self.delay_ms = round(seconds * 1000)
         self.limit = limit
+
+
+UNKNOWN_TASK_LIMIT = 120  # with up to 30 s in between: about an hour for a deploy
+
+
+class UnknownTask(Snooze):
+    """No task of this worker has the name of the job. It is put back, in case another worker knows it."""
+
+    def __init__(self, delay: float | timedelta, message: str) -> None:
+        super().__init__(delay, UNKNOWN_TASK_LIMIT, message)
 
 
 def _check_delay(delay: float | timedelta) -> float:

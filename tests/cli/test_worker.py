@@ -133,10 +133,14 @@ BROKEN = {
         ("empty.sub:worker", 3, "there is no module 'empty.sub' in"),
         ("empty:worker", 3, "module 'empty' has no 'worker'"),
         ("typo:wroker", 3, "module 'typo' has no 'wroker'; its workers are: worker"),
-        ("number:worker", 2, "number:worker is a value of type int, not a Worker or a function that returns one"),
-        ("typo:Worker", 2, "typo:Worker is the class Worker, not a Worker or a function that returns one"),
+        (
+            "number:worker",
+            2,
+            "number:worker is a value of type int, not an App, a Worker or a function that returns one",
+        ),
+        ("typo:Worker", 2, "typo:Worker is the class Worker, not an App, a Worker or a function that returns one"),
         ("greedy:make", 2, "greedy:make takes arguments, but is called without any: it must take none"),
-        ("idle:make", 2, "idle:make returned None, not a Worker"),
+        ("idle:make", 2, "idle:make returned None, not an App or a Worker"),
         ("empty", 2, "'empty' is not of the form module:attribute"),
         ("empty:", 2, "'empty:' is not of the form module:attribute"),
         ("zero:worker", 1, "module 'zero' cannot be imported: concurrency is 0, must be at least 1"),
@@ -165,3 +169,47 @@ def test_an_unknown_loop_is_wrong_usage(chasqui: Finished):
     ended = chasqui("worker", "app:worker", "--loop", "trio")
     assert ended.returncode == 2
     assert "'trio' is not one of" in ended.stderr
+
+
+TASKS = """
+import os
+from pathlib import Path
+from pychasqui import App
+
+app = App(os.environ["APP_REDIS_URL"], queues={os.environ["APP_QUEUE"]: {"concurrency": 7}}, modules=["more"])
+
+@app.task(queue=os.environ["APP_QUEUE"])
+def touch(name: str) -> None:
+    Path(name).touch()
+"""
+MORE = """
+from app import app
+
+@app.task(queue="others")
+async def other() -> None: ...
+"""
+
+
+async def test_an_app_runs_the_tasks_of_all_its_queues(
+    tmp_path: Path, start: Chasqui, redis_url: str, queue_name: str
+) -> None:
+    (tmp_path / "app.py").write_text(TASKS)
+    (tmp_path / "more.py").write_text(MORE)
+    process = start("worker", "app:app", APP_REDIS_URL=redis_url, APP_QUEUE=queue_name)
+    async with Queue(queue_name, redis_url=redis_url) as queue:
+        await queue.add("touch", {"name": "done"})
+        await eventually((tmp_path / "done").exists, timeout=20)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=20)
+    lines = [line.split() for line in err.splitlines()]
+    assert process.returncode == 0
+    assert ["queue", queue_name] in lines
+    assert ["concurrency", "7"] in lines
+    assert ["queue", "others"] in lines
+
+
+def test_an_app_whose_module_is_missing_is_named(tmp_path: Path, chasqui: Finished) -> None:
+    (tmp_path / "app.py").write_text("from pychasqui import App\napp = App(modules=['nowhere'])\n")
+    ended = chasqui("worker", "app:app")
+    assert ended.returncode == 1
+    assert "app:app cannot make its workers: ModuleNotFoundError: No module named 'nowhere'" in ended.stderr

@@ -33,7 +33,7 @@ def test_the_readme_opens_with_how_to_install_the_package() -> None:
 
 def test_every_block_is_of_a_kind_that_is_run() -> None:
     assert {language for language, _ in BLOCKS} == {"sh", "python"}
-    assert len(PYTHON) == 5
+    assert len(PYTHON) == 6
 
 
 @pytest.mark.parametrize("command", SHELL)
@@ -75,14 +75,18 @@ def test_the_program_that_runs_jobs_buries_one_and_brings_it_back(home: dict[str
     assert run(PYTHON[2], home) == "unrecoverable no retry would help {'amount': -1}\n0\n"
 
 
+def test_the_program_of_a_task_sends_it_and_gets_its_result(home: dict[str, str]) -> None:
+    assert run(PYTHON[3], home) == "to ada@example.com: hello\nsent 5\n"
+
+
 def test_the_program_about_time_delays_adds_once_and_repeats(home: dict[str, str]) -> None:
-    cancelled, new, ran = run(PYTHON[3], home).splitlines()
+    cancelled, new, ran = run(PYTHON[4], home).splitlines()
     assert (cancelled, new) == ("cancelled: True", "new: False")
     assert ran == "['charge 10', 'remind tea', 'beat 1', 'beat 1']"
 
 
 def test_the_program_that_looks_gets_results_a_failure_events_and_counts(home: dict[str, str]) -> None:
-    assert run(PYTHON[4], home).splitlines() == [
+    assert run(PYTHON[5], home).splitlines() == [
         "words: 6",
         "ValueError: nothing to count",
         "['completed', 'dlq']",

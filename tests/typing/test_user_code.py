@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("user_code.py")
+PROGRAMS = [str(Path(__file__).with_name(name)) for name in ("user_code.py", "tasks_code.py")]
 
 
 def test_mypy_sees_every_option(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(tmp_path), str(PROGRAM)]
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(tmp_path), *PROGRAMS]
     ended = subprocess.run([*command, "--disable-error-code=ignore-without-code"], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 @pytest.mark.skipif(find_spec("pyright") is None, reason="pyright is not installed")
 def test_pyright_sees_every_option() -> None:
-    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--warnings", str(PROGRAM)]
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--warnings", *PROGRAMS]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr

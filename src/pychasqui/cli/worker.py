@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from .exits import ExitCode
 from .loops import CHOICES, Loop, choose_loop
 from .options import SPAN
 from .worker_options import LOG_FORMATS, QUEUES, SIZE, choose_workers, set_up_logging
-from .worker_targets import FoundTarget, check_target, find_targets, make_worker
+from .worker_targets import FoundTarget, check_target, find_targets, make_workers
 
 if TYPE_CHECKING:
     from ..supervisor import SupervisorLink
@@ -126,8 +127,8 @@ def with_options(command: Callable[..., int]) -> Callable[..., int]:
 def worker(**given: Any) -> int:
     """Run workers.
 
-    MODULE:ATTRIBUTE names a Worker, or a function without arguments that returns one, in a module of the current
-    directory or of the Python path: app.jobs:worker. Several run side by side in each process.
+    MODULE:ATTRIBUTE names an App, a Worker, or a function without arguments that returns one of them, in a module of
+    the current directory or of the Python path: shop.app:app. Several run side by side in each process.
 
     With --processes, --reload, --max-jobs or --max-memory a supervisor keeps processes running: it starts them again
     when they die, replaces them one after the other on SIGHUP, and holds their leases.
@@ -166,18 +167,19 @@ async def _run(
     """Makes the workers inside the loop, because a factory may need a running one, and runs them."""
     from ..supervisor import prepare_workers, run_workers
 
-    workers = choose_workers(
-        [await make_worker(target) for target in found],
-        queues=options.queues,
-        concurrency=options.concurrency,
-        shutdown_timeout_s=options.shutdown_timeout_s,
-        metrics_port=metrics_port,
-    )
-    if link is None:
-        click.echo("\n".join(banner(worker, loop) for worker in workers), err=True)
-    else:
-        workers = prepare_workers(workers, link, max_jobs=options.max_jobs)
-    await run_workers(workers, link, until_idle=options.burst)
+    async with AsyncExitStack() as stack:
+        workers = choose_workers(
+            [worker for target in found for worker in await make_workers(target, stack)],
+            queues=options.queues,
+            concurrency=options.concurrency,
+            shutdown_timeout_s=options.shutdown_timeout_s,
+            metrics_port=metrics_port,
+        )
+        if link is None:
+            click.echo("\n".join(banner(worker, loop) for worker in workers), err=True)
+        else:
+            workers = prepare_workers(workers, link, max_jobs=options.max_jobs)
+        await run_workers(workers, link, until_idle=options.burst)
 
 
 def supervise(options: WorkerOptions, process_options: ProcessOptions, metrics_port: int | None) -> int:

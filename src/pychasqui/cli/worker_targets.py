@@ -8,13 +8,14 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import click
 
-from .. import Worker
+from .. import App, Crew, Worker
 from ..errors import ChasquiError
 from .exits import CommandFailure, ExitCode, exit_code_of
 
@@ -22,7 +23,7 @@ PACKAGE = Path(__file__).parents[1]
 
 
 class FoundTarget:
-    """What a module has under the name on the command line: a Worker, or a function that makes one."""
+    """What a module has under the name on the command line: an App, a Worker, or a function that makes one."""
 
     def __init__(self, target: str, found: Any) -> None:
         self.target = target
@@ -82,20 +83,32 @@ def find_attribute(module: ModuleType, path: str) -> Any:
         try:
             found = getattr(found, name)
         except AttributeError:
-            workers = ", ".join(name for name, value in vars(module).items() if isinstance(value, Worker))
+            workers = ", ".join(name for name, value in vars(module).items() if isinstance(value, App | Worker))
             hint = f"; its workers are: {workers}" if workers else ""
             raise CommandFailure(f"module {module.__name__!r} has no {path!r}{hint}", ExitCode.NOT_FOUND) from None
     return found
 
 
-async def make_worker(named: FoundTarget) -> Worker:
-    """Returns the Worker at the target, or the one that the function at the target makes."""
+async def make_workers(named: FoundTarget, stack: AsyncExitStack) -> Sequence[Worker]:
+    """Returns the workers at the target; `stack` closes what the workers of an App share."""
+    made = await _make(named)
+    if isinstance(made, Worker):
+        return [made]
+    crew = made.worker() if isinstance(made, App) else made
+    try:
+        return await stack.enter_async_context(crew.prepared())
+    except Exception as error:  # noqa: BLE001  the modules of the app are the user's, and may raise anything
+        raise _describe_error(f"{named.target} cannot make its workers", error) from None
+
+
+async def _make(named: FoundTarget) -> App | Crew | Worker:
+    """Returns what is at the target, or what the function at the target makes."""
     target, found = named.target, named.found
-    if isinstance(found, Worker):
+    if isinstance(found, App | Crew | Worker):
         return found
     if not callable(found) or inspect.isclass(found):
         raise CommandFailure(
-            f"{target} is {_describe(found)}, not a Worker or a function that returns one", ExitCode.USAGE
+            f"{target} is {_describe(found)}, not an App, a Worker or a function that returns one", ExitCode.USAGE
         )
     try:
         inspect.signature(found).bind()
@@ -109,8 +122,8 @@ async def make_worker(named: FoundTarget) -> Worker:
             made = await made
     except Exception as error:  # noqa: BLE001  the function is the user's, and may raise anything
         raise _describe_error(f"{target} cannot make a Worker", error) from None
-    if not isinstance(made, Worker):
-        raise CommandFailure(f"{target} returned {_describe(made)}, not a Worker", ExitCode.USAGE)
+    if not isinstance(made, App | Crew | Worker):
+        raise CommandFailure(f"{target} returned {_describe(made)}, not an App or a Worker", ExitCode.USAGE)
     return made
 
 

@@ -1,0 +1,90 @@
+"""The options of an app's queues: those of Queue and of Worker, by their own names. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from .._core.checks import check_queue_name
+from .._core.retry_options import RetryPolicy
+from ..errors import InvalidArgument, InvalidType
+from ..metrics import MetricsSink
+from ..tracing import TracingOption
+
+
+class QueueOptions(TypedDict, total=False):
+    """The options of one queue of an app. Each is one of Queue, of Worker, or of both; see there for its meaning."""
+
+    # Both
+    tls: bool
+    max_payload_bytes: int
+    credential_provider: Callable[[], tuple[str, str]]
+    metrics: MetricsSink
+    tracing: TracingOption
+    # Queue
+    max_stream_len: int
+    max_delay_secs: int
+    timeout_s: float
+    # Worker
+    concurrency: int
+    max_attempts: int
+    retry: RetryPolicy
+    group: str
+    consumer_id: str
+    read_block_ms: int
+    read_count: int
+    claim_min_idle_ms: int
+    lease_ms: int
+    prefetch_bytes: int
+    dlq_max_stream_len: int
+    strict: bool
+    events_enabled: bool
+    events_max_stream_len: int
+    store_results: bool
+    result_ttl_ms: int
+    delayed_enabled: bool
+    run_scheduler: bool
+    scheduler_tick_ms: int
+    metrics_port: int
+    metrics_host: str
+    shutdown_deadline_s: float
+
+
+BOTH = frozenset({"tls", "max_payload_bytes", "credential_provider", "metrics", "tracing"})
+QUEUE_ONLY = frozenset({"max_stream_len", "max_delay_secs", "timeout_s"})
+NAMES = frozenset(QueueOptions.__annotations__)
+
+
+@dataclass(frozen=True, repr=False)  # an option may hold a password
+class AppQueueOptions:
+    """What was given for all queues, and for each."""
+
+    defaults: Mapping[str, Any]
+    by_queue: Mapping[str, Mapping[str, Any]]
+
+
+def check_queue_options(queues: Mapping[str, Any], defaults: Any) -> AppQueueOptions:
+    """Checks the names; Queue and Worker check the values when they are made."""
+    if not isinstance(queues, Mapping):
+        raise InvalidType(f"queues must be a dict of queue names to options, not {type(queues).__name__}")
+    for what, options in (("defaults", defaults), *((f"queues[{name!r}]", own) for name, own in queues.items())):
+        if not isinstance(options, Mapping):
+            raise InvalidType(f"{what} must be a dict of options, not {type(options).__name__}")
+        if unknown := options.keys() - NAMES:
+            raise InvalidArgument(f"{what} has no option {min(unknown)!r}; the options are {', '.join(sorted(NAMES))}")
+    return AppQueueOptions(defaults, {check_queue_name(name): own for name, own in queues.items()})
+
+
+def queue_options(options: AppQueueOptions, name: str) -> dict[str, Any]:
+    """The options of the Queue of this name."""
+    return {option: value for option, value in _all(options, name).items() if option in BOTH | QUEUE_ONLY}
+
+
+def worker_options(options: AppQueueOptions, name: str) -> dict[str, Any]:
+    """The options of the Worker of this queue."""
+    return {option: value for option, value in _all(options, name).items() if option not in QUEUE_ONLY}
+
+
+def _all(options: AppQueueOptions, name: str) -> dict[str, Any]:
+    return {**options.defaults, **options.by_queue.get(name, {})}

@@ -1,0 +1,55 @@
+"""Describes why data does not fit a signature: the path and the expected type, and never a value."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+
+_AT = re.compile(r"^(.*) - at `(?:key` in `)?(.*)`$", re.DOTALL)
+_MISSING = re.compile(r"^Object missing required field `(.*)`$")
+_WITH_VALUE = re.compile(r"^(Invalid enum value|Invalid value|Object contains unknown field)\b.*$", re.DOTALL)
+MAX_PROBLEM_CHARS = 500
+
+
+class Misfit(NamedTuple):
+    """Where data does not fit, and why."""
+
+    path: str  # begins with $, which stands for all of the data
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"[:MAX_PROBLEM_CHARS]
+
+    def for_call(self) -> str:
+        """The same for the caller of enqueue(): the path begins with the parameter."""
+        return f"{self.path.removeprefix('$.')}: {self.problem}"[:MAX_PROBLEM_CHARS]
+
+
+def misfit_of(error: msgspec.ValidationError) -> Misfit:
+    """Reads msgspec's message."""
+    found = _AT.match(str(error))
+    problem, path = (found[1], found[2]) if found else (str(error), "$")
+    if error.__cause__ is not None and not problem.startswith(("Expected ", "Invalid ")):
+        problem = f"{type(error.__cause__).__name__} in the class of the value"  # its text may show the value
+    problem = _WITH_VALUE.sub(r"\1", problem)
+    missing = _MISSING.match(problem)
+    if missing:
+        return Misfit(f"{path}.{missing[1]}", "is missing")
+    return Misfit(path, problem)
+
+
+def misfit_of_pydantic(error: Any, field_names: frozenset[str]) -> Misfit:
+    """Reads pydantic's first error. Keys of dicts are values, and are not shown."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    path = "$"
+    for step in first["loc"]:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        else:
+            path += f".{step}" if step in field_names else "[...]"
+    if first["type"] == "missing":
+        return Misfit(path, "is missing")
+    own = {"value_error": "a validator raised ValueError", "assertion_error": "a validator raised AssertionError"}
+    return Misfit(path, own.get(first["type"], first["msg"]))

@@ -1,0 +1,187 @@
+"""TaskDefinition: a function that is a task, with its name and its options. No I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from .._core.checks import check_job_name, check_queue_name
+from ..errors import InvalidArgument, InvalidData, InvalidType
+from .pydantic_types import DataMisfit
+from .send_options import add_options, check_send_options
+from .signature import Arguments, Parameters, Signature, read_parameters
+from .travel import SCALARS, read_as, to_wire
+
+LONGEST_PLAIN_ID = 200
+DEFAULT_QUEUE = "default"
+NOTHING = type(None)
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class TaskDefinition:
+    """What the app knows about a task."""
+
+    name: str
+    function: Callable[..., Any]
+    parameters: Parameters
+    aliases: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)  # checked; of with_options()
+    unique_by: tuple[str, ...] = ()
+    give_up_on: tuple[type[Exception], ...] = ()
+    upgrades: list[Upgrade] = field(default_factory=list)
+
+    @property
+    def queue(self) -> str:
+        queue: str = self.options.get("queue", DEFAULT_QUEUE)
+        return queue
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.function)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
+
+    @property
+    def position(self) -> str:
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        return "" if code is None else f"{code.co_filename}, line {code.co_firstlineno}"
+
+    @cached_property
+    def signature(self) -> Signature:
+        return Signature(self.name, self.function, self.parameters)
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the function is annotated to return something."""
+        return self.signature.returns is not NOTHING
+
+    # Sending --------------------------------------------------------------------------------------------------------
+
+    def unique_id(self, data: Mapping[str, Any]) -> str:
+        """The job id of unique_by: charge(order_id=17); hashed if it is long."""
+        defaults = {one.name: one.default for one in self.parameters.all if one.default is not one.empty}
+        values = {name: data[name] if name in data else to_wire(defaults[name]) for name in self.unique_by}
+        try:
+            shown = ", ".join(f"{name}={msgspec.json.encode(value).decode()}" for name, value in values.items())
+        except (TypeError, UnicodeDecodeError):
+            shown = repr(values)
+        job_id = f"{self.name}({shown})"
+        if len(job_id) <= LONGEST_PLAIN_ID and job_id.isprintable():
+            return job_id
+        return f"{self.name}({hashlib.sha256(job_id.encode('utf-8', 'surrogatepass')).hexdigest()})"
+
+    # Running --------------------------------------------------------------------------------------------------------
+
+    def read(self, data: Any) -> Arguments:
+        """The arguments of a run; data that does not fit goes through the upgrade first. Raises InvalidData."""
+        try:
+            return self.signature.read(data)
+        except DataMisfit as error:
+            if not self.upgrades:
+                raise InvalidData(f"task {self.name!r}: {error}") from None
+            return self._read_upgraded(data, error)
+
+    def _read_upgraded(self, data: Any, first: DataMisfit) -> Arguments:
+        before = f"task {self.name!r}: {first}"
+        try:
+            upgraded = self.upgrades[0](dict(data or {}))
+        except Exception as error:
+            raise InvalidData(f"{before}; its upgrade raised {type(error).__name__}") from error
+        try:
+            return self.signature.read(upgraded)
+        except DataMisfit as error:
+            raise InvalidData(f"{before}; after its upgrade: {error}") from None
+
+    def read_result(self, result: Any) -> Any:
+        """The result as the type that the function is annotated to return; raises msgspec.ValidationError."""
+        returns = self.signature.returns
+        if returns in SCALARS or returns is Any or returns is object:
+            return result
+        return self._result_reader(result)
+
+    @cached_property
+    def _result_reader(self) -> Callable[[Any], Any]:
+        from .pydantic_types import AnnotationSurvey, PydanticReader
+
+        annotation = {"result": self.signature.returns}
+        survey = AnnotationSurvey(annotation)
+        if survey.mentions_pydantic:
+            reader = PydanticReader(annotation, frozenset(annotation), survey.field_names)
+            return lambda result: reader.read({"result": result})["result"]
+        return lambda result: read_as(self.signature.returns, result)
+
+
+def define(
+    function: Any,
+    *,
+    name: str | None,
+    aliases: tuple[str, ...],
+    unique_by: tuple[str, ...],
+    give_up_on: tuple[type[Exception], ...],
+    is_injected: Callable[[Any], bool],
+    options: Mapping[str, Any],
+) -> TaskDefinition:
+    """Checks everything about a task that can be checked without its annotations."""
+    own_name = _check_function(function, name)
+    what = f"task {own_name!r}"
+    for one in (own_name, *_check_texts(what, "aliases", aliases)):
+        if not check_job_name(one).strip():
+            raise InvalidArgument(f"{what}: a name must not be blank")
+    given = check_send_options(what, options)
+    parameters = read_parameters(own_name, function, is_injected)
+    known = {one.name for one in parameters.all}
+    if unknown := [one for one in _check_texts(what, "unique_by", unique_by) if one not in known]:
+        raise InvalidArgument(f"{what}: unique_by names {unknown[0]!r}, which is none of its parameters")
+    if not unique_by and given.keys() & {"unique_for", "if_exists"}:
+        raise InvalidArgument(
+            f"{what}: unique_for and if_exists say what a second job of one id does: give unique_by, too"
+        )
+    if not isinstance(give_up_on, tuple) or not all(
+        isinstance(e, type) and issubclass(e, Exception) for e in give_up_on
+    ):
+        raise InvalidType(f"{what}: give_up_on must be a tuple of exception classes")
+    if "queue" in given:
+        check_queue_name(given["queue"])
+    return TaskDefinition(own_name, function, parameters, aliases, given, unique_by, give_up_on)
+
+
+def call_options(definition: TaskDefinition, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of Queue.add for a task's own options and those of a call, which win."""
+    merged = {**definition.options, **options}
+    if definition.unique_by:  # one that the call brings wins; else it is made of the data
+        merged.setdefault("job_id", None)
+    elif "job_id" not in merged and merged.keys() & {"unique_for", "if_exists"}:
+        raise InvalidArgument(
+            f"task {definition.name!r}: unique_for and if_exists say what a second job of one id does: "
+            "give a job_id, too"
+        )
+    return add_options(merged)
+
+
+def _check_function(function: Any, name: str | None) -> str:
+    if not callable(function) or inspect.isclass(function):
+        raise InvalidType(f"a task is a function, plain or async, not {type(function).__name__}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidType(f"{function.__qualname__} is a generator function: a task returns, and does not yield")
+    own_name = name if name is not None else getattr(function, "__name__", None)
+    if not isinstance(own_name, str):
+        raise InvalidType("a task without a __name__ needs a name: @app.task(name=...)")
+    if own_name == "<lambda>":
+        raise InvalidArgument("a lambda has no name: @app.task(name=...) needs one")
+    return own_name
+
+
+def _check_texts(what: str, option: str, values: Any) -> tuple[str, ...]:
+    if not isinstance(values, tuple) or not all(isinstance(value, str) for value in values):
+        raise InvalidType(f"{what}: {option} must be a tuple of names, as in ({option!r},)")
+    return values

@@ -1,0 +1,119 @@
+"""Runs jobs by their names: one handler for the worker of a queue, made of all tasks of an app.
+
+What can be decided at the start is: each task becomes one coroutine function that takes the Job.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any
+
+from ..errors import UnknownTask, UnrecoverableError, printable
+from ..job import Job
+from .current import running_job
+from .definition import TaskDefinition
+from .results import pack_result
+from .thread_calls import ThreadCalls
+from .travel import SCALARS
+
+log = logging.getLogger("chasqui.tasks")
+
+RunTask = Callable[[Job], Awaitable[Any]]
+MAX_UNKNOWN_KEYS_LOGGED = 100
+LONGEST_PUT_BACK_S = 30
+
+
+class Dispatcher:
+    """handle(job) runs the task of this name; a job of an unknown name is put back, and dead in the end."""
+
+    def __init__(
+        self, definitions: Iterable[TaskDefinition], thread_calls: ThreadCalls, *, stores_results: bool
+    ) -> None:
+        self._runs = {
+            name: _compile(definition, thread_calls, stores_results)
+            for definition in definitions
+            for name in definition.names
+        }
+
+    async def handle(self, job: Job) -> Any:
+        run = self._runs.get(job.name)
+        if run is None:
+            raise unknown_task(job.name, self._runs, job.snoozes)
+        running_job.set(job)  # in the job's own context
+        return await run(job)
+
+
+def _compile(definition: TaskDefinition, thread_calls: ThreadCalls, stores_results: bool) -> RunTask:
+    run = _runner(definition, thread_calls)
+    if definition.give_up_on:
+        run = _giving_up(definition, run)
+    return _packing_result(run) if stores_results else run
+
+
+def _runner(definition: TaskDefinition, thread_calls: ThreadCalls) -> RunTask:
+    read, function, names = definition.read, definition.function, definition.signature.names
+    warn_once = _UnknownKeys(definition.name)
+
+    async def run_coroutine(job: Job) -> Any:
+        args, kwargs = read(job.data)
+        if job.data and not names.issuperset(job.data):
+            warn_once(job.data.keys() - names)
+        return await function(*args, **kwargs)
+
+    async def run_in_thread(job: Job) -> Any:
+        args, kwargs = read(job.data)
+        if job.data and not names.issuperset(job.data):
+            warn_once(job.data.keys() - names)
+        return await thread_calls.run(partial(function, *args, **kwargs))
+
+    return run_coroutine if definition.is_async else run_in_thread
+
+
+def _giving_up(definition: TaskDefinition, run: RunTask) -> RunTask:
+    async def run_or_give_up(job: Job) -> Any:
+        try:
+            return await run(job)
+        except definition.give_up_on as error:
+            raise UnrecoverableError(f"{type(error).__name__}: {error}") from error
+
+    return run_or_give_up
+
+
+def _packing_result(run: RunTask) -> RunTask:
+    async def run_and_pack(job: Job) -> Any:
+        result = await run(job)
+        return result if type(result) in SCALARS else pack_result(result)
+
+    return run_and_pack
+
+
+class _UnknownKeys:
+    """Warns once of each key that no parameter of the task has."""
+
+    def __init__(self, task_name: str) -> None:
+        self._task_name = task_name
+        self._seen: set[object] = set()
+
+    def __call__(self, keys: Iterable[object]) -> None:
+        for key in keys:
+            if key not in self._seen and len(self._seen) < MAX_UNKNOWN_KEYS_LOGGED:
+                self._seen.add(key)
+                log.warning("task %r ignores %r: it has no such parameter", self._task_name, printable(str(key)))
+
+
+def unknown_task(name: str, known: Iterable[str], snoozes: int) -> UnknownTask:
+    """The error for a job of this name: it waits for 1, 2, 4 ... 30 s, in case a worker that knows it comes."""
+    guess = _closest(name, sorted(known))
+    hint = f"; did you mean {guess!r}?" if guess else ""
+    return UnknownTask(min(2 ** min(snoozes, 10), LONGEST_PUT_BACK_S), f"no task {printable(name)!r} here{hint}")
+
+
+def _closest(name: str, known: list[str]) -> str:
+    from difflib import get_close_matches
+
+    words = sorted(re.findall(r"[a-z0-9]+", name.lower()))
+    same_words = (one for one in known if sorted(re.findall(r"[a-z0-9]+", one.lower())) == words)
+    return next(same_words, "") or next(iter(get_close_matches(name[:200], known, n=1)), "")

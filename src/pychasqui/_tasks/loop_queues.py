@@ -1,0 +1,53 @@
+"""LoopQueues: the queues of an app, one set for each event loop, because a Queue belongs to one loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from weakref import WeakKeyDictionary
+
+from ..errors import WrongLoop
+from ..queue import Queue
+
+
+class LoopQueues:
+    """`queues(name)` is the Queue of this name for the running loop, made when it is first asked for."""
+
+    def __init__(self, make: Callable[[str], Queue]) -> None:
+        self._make = make
+        self._replacement: Callable[[str], Queue] | None = None
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Queue]] = WeakKeyDictionary()
+
+    def __call__(self, name: str) -> Queue:
+        if self._replacement is not None:
+            return self._replacement(name)
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise WrongLoop(f"queue {name!r} needs a running event loop; without one use app.sync") from None
+        own = self._by_loop.get(loop)
+        if own is None:
+            own = self._by_loop[loop] = {}
+        queue = own.get(name)
+        if queue is None or queue.is_closed:
+            queue = own[name] = self._make(name)
+        return queue
+
+    @property
+    def is_replaced(self) -> bool:
+        return self._replacement is not None
+
+    @contextmanager
+    def replaced_by(self, make: Callable[[str], Queue]) -> Iterator[None]:
+        """While inside, every loop and every thread gets these queues: for tests."""
+        before, self._replacement = self._replacement, make
+        try:
+            yield
+        finally:
+            self._replacement = before
+
+    async def close(self) -> None:
+        """Closes the queues of the running loop. Others stay open; one that is asked for later is made again."""
+        for queue in self._by_loop.pop(asyncio.get_running_loop(), {}).values():
+            await queue.close()

@@ -1,0 +1,114 @@
+"""Whether annotations mention pydantic, and the reading of data by it. It is imported only if it is there already.
+
+msgspec passes over `Annotated[int, Field(gt=0)]` without a word: if one annotation of a signature mentions pydantic,
+pydantic reads all of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import InvalidArgument
+from .data_error import Misfit, misfit_of_pydantic
+
+_MODULES = ("pydantic", "pydantic_core", "annotated_types")
+
+
+class AnnotationSurvey:
+    """Walks through annotations: `mentions_pydantic`, and the names of all fields, which errors may show."""
+
+    def __init__(self, annotations: Mapping[str, Any]) -> None:
+        self.mentions_pydantic = False
+        self._names: set[str] = set(annotations)
+        self._seen: set[int] = set()
+        if "pydantic" in sys.modules:
+            for annotation in annotations.values():
+                self._visit(annotation)
+
+    @property
+    def field_names(self) -> frozenset[str]:
+        return frozenset(self._names)
+
+    def _visit(self, annotation: Any) -> None:
+        if id(annotation) in self._seen:
+            return
+        self._seen.add(id(annotation))
+        if any(_is_of_pydantic(one) for one in (annotation, *getattr(annotation, "__metadata__", ()))):
+            self.mentions_pydantic = True
+        for part in (*typing.get_args(annotation), typing.get_origin(annotation)):
+            if part is not None and not isinstance(part, str | int | bytes):
+                self._visit(part)
+        if isinstance(annotation, type):
+            self._visit_fields(annotation)
+
+    def _visit_fields(self, kind: type) -> None:
+        own = getattr(kind, "model_fields", None) if _is_of_pydantic(kind) else None
+        if isinstance(own, Mapping):
+            self._names.update(own)
+            self._names.update(field.alias for field in own.values() if field.alias)
+        is_record = dataclasses.is_dataclass(kind) or hasattr(kind, "__struct_fields__") or isinstance(own, Mapping)
+        if not is_record and not typing.is_typeddict(kind) and not hasattr(kind, "_fields"):
+            return
+        try:
+            hints = typing.get_type_hints(kind, include_extras=True)
+        except Exception:  # noqa: BLE001  the class is the user's; the reader names what is wrong with it
+            return
+        for name, hint in hints.items():
+            self._names.add(name)
+            self._visit(hint)
+
+
+def _is_of_pydantic(value: Any) -> bool:
+    kind = value if isinstance(value, type) else type(value)
+    if any(base.__module__.partition(".")[0] in _MODULES for base in kind.__mro__):
+        return True
+    return hasattr(value, "__get_pydantic_core_schema__") or hasattr(value, "__pydantic_validator__")
+
+
+class PydanticReader:
+    """read() returns the data as the annotated types, of those parameters that are there."""
+
+    def __init__(self, annotations: Mapping[str, Any], required: frozenset[str], field_names: frozenset[str]) -> None:
+        self._field_names = field_names
+        self._adapter = _adapter_of(annotations, required)
+
+    def read(self, data: Any) -> dict[str, Any]:
+        """Raises DataMisfit."""
+        from pydantic import ValidationError
+
+        try:
+            found: dict[str, Any] = self._adapter.validate_python(data)
+        except ValidationError as error:
+            raise DataMisfit(misfit_of_pydantic(error, self._field_names)) from None
+        return found
+
+
+class DataMisfit(Exception):
+    """Data does not fit a signature. Never leaves the package."""
+
+    def __init__(self, misfit: Misfit) -> None:
+        super().__init__(str(misfit))
+        self.misfit = misfit
+
+
+def _adapter_of(annotations: Mapping[str, Any], required: frozenset[str]) -> Any:
+    from typing import NotRequired  # pydantic needs it; of typing's own it takes 3.12's
+
+    from pydantic import TypeAdapter
+    from typing_extensions import TypedDict
+
+    fields = {name: one if name in required else NotRequired[one] for name, one in annotations.items()}
+    try:
+        return TypeAdapter(TypedDict("Arguments", fields))  # type: ignore[operator]
+    except Exception:  # the one that is wrong is found below
+        for name, annotation in annotations.items():
+            try:
+                TypeAdapter(annotation)
+            except Exception as error:  # noqa: BLE001  pydantic runs code of users' classes
+                reason = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+                raise InvalidArgument(f"{name}: pydantic does not take its annotation: {reason}") from None
+        raise

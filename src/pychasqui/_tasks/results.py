@@ -1,0 +1,34 @@
+"""What a task returns: as it is stored, and as it is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..errors import DecodeError
+from .data_error import misfit_of
+from .definition import TaskDefinition
+from .pydantic_types import DataMisfit
+from .travel import SCALARS, to_wire
+
+
+def pack_result(result: Any) -> Any:
+    """The result as MessagePack holds it. One that cannot travel stays as it is: the worker reports it."""
+    if type(result) in SCALARS:
+        return result
+    try:
+        return to_wire(result)
+    except (TypeError, ValueError, RecursionError):
+        return result
+
+
+def read_result(definition: TaskDefinition, job_id: str, value: Any) -> Any:
+    """The stored result as the type that the task is annotated to return."""
+    try:
+        return definition.read_result(value)
+    except msgspec.ValidationError as error:
+        problem = str(misfit_of(error))
+    except DataMisfit as error:
+        problem = str(error)
+    raise DecodeError(f"the result of job {job_id[:100]!r} of task {definition.name!r} does not fit: {problem}")

@@ -1,0 +1,204 @@
+"""The parameters of a task's function: binds the arguments of a call, checks them, and reads them from a job's data.
+
+A signature is read when it is first used, so that forward references are known by then. Its data is a map of parameter
+names to values, only of those that were given. One msgspec Struct of all parameters checks it when it is sent and when
+it is run; pydantic does if an annotation mentions it. No I/O.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..errors import InvalidArgument
+from .data_error import Misfit, misfit_of
+from .pydantic_types import AnnotationSurvey, DataMisfit, PydanticReader
+from .travel import SCALARS, find_untravelled, read_as, to_wire
+
+_IMMUTABLE = SCALARS | {tuple, frozenset}
+
+
+class Arguments(NamedTuple):
+    """What a function is called with."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Parameters(NamedTuple):
+    """The parameters of a function that a job's data has, without those that are injected."""
+
+    all: tuple[inspect.Parameter, ...]
+    injected: frozenset[str]
+
+    @property
+    def are_positional(self) -> bool:
+        """Whether all values can be passed by position."""
+        return not self.injected and all(one.kind is not one.KEYWORD_ONLY for one in self.all)
+
+
+def read_parameters(task_name: str, function: Callable[..., Any], is_injected: Callable[[Any], bool]) -> Parameters:
+    """Refuses *args and **kwargs, which have no names or types to check by."""
+    found = inspect.signature(function).parameters.values()
+    for one in found:
+        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+            raise InvalidArgument(
+                f"task {task_name!r} takes {_stars(one)}{one.name}, which cannot be checked: "
+                "name each parameter, or take a list or a dict"
+            )
+    injected = frozenset(one.name for one in found if is_injected(one.default))
+    for one in found:
+        if one.name in injected and one.kind is one.POSITIONAL_ONLY:
+            raise InvalidArgument(f"task {task_name!r}: {one.name} is positional-only, and cannot be injected")
+        if type(one.default).__module__.partition(".")[0] == "pydantic":
+            raise InvalidArgument(
+                f"task {task_name!r}: the default of {one.name} is a {type(one.default).__name__}: "
+                f"write {one.name}: Annotated[..., Field(...)] instead"
+            )
+    return Parameters(tuple(one for one in found if one.name not in injected), injected)
+
+
+class Signature:
+    """pack() makes the data of a call, read() the arguments of a run."""
+
+    def __init__(self, task_name: str, function: Callable[..., Any], parameters: Parameters) -> None:
+        self._task_name = task_name
+        self._parameters = parameters
+        self._positional = tuple(one.name for one in parameters.all if one.kind is not one.KEYWORD_ONLY)
+        self._positional_only = tuple(one.name for one in parameters.all if one.kind is one.POSITIONAL_ONLY)
+        self.names = frozenset(one.name for one in parameters.all)
+        hints = _hints_of(task_name, function)
+        self.returns: Any = hints.get("return", type(None))  # NoneType: nothing
+        annotations = {one.name: hints.get(one.name, Any) for one in parameters.all}
+        survey = AnnotationSurvey(annotations)
+        self.read: Callable[[Any], Arguments]
+        if survey.mentions_pydantic:
+            required = frozenset(one.name for one in parameters.all if one.default is one.empty)
+            self._reader = self._named(lambda: PydanticReader(annotations, required, survey.field_names))
+            self.read = self._read_by_pydantic
+        else:
+            self._struct = self._struct_of(annotations)
+            self.read = self._read_in_order if parameters.are_positional else self._read_by_name
+
+    # Sending --------------------------------------------------------------------------------------------------------
+
+    def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Returns the data of a call; raises InvalidArgument that names task, parameter and path."""
+        data = self._bind(args, kwargs)
+        for value in data.values():
+            if type(value) not in SCALARS:
+                data = self._to_wire(data)
+                break
+        try:
+            self.read(data)
+        except DataMisfit as error:
+            raise InvalidArgument(f"{self._task_name}: {error.misfit.for_call()}") from None
+        return data
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if len(args) > len(self._positional):
+            raise InvalidArgument(
+                f"{self._task_name}: takes {len(self._positional)} arguments by position, got {len(args)}"
+            )
+        data = dict(zip(self._positional, args, strict=False))
+        for name in kwargs:
+            if name in data or name not in self.names or name in self._positional_only:
+                self._refuse_keyword(name, name in data)
+        if kwargs:
+            data.update(kwargs)
+        return data
+
+    def _refuse_keyword(self, name: str, is_there: bool) -> None:
+        if name in self._parameters.injected:
+            problem = "is injected by a worker, and cannot be sent"
+        elif name not in self.names:
+            problem = f"there is no such parameter; there are {', '.join(sorted(self.names)) or 'none'}"
+        elif name in self._positional_only:
+            problem = "is positional-only, and was given by name"
+        else:
+            problem = "was given by position and by name" if is_there else "cannot be given"
+        raise InvalidArgument(f"{self._task_name}: {name[:100]}: {problem}")
+
+    def _to_wire(self, data: dict[str, Any]) -> dict[str, Any]:
+        try:
+            packed: dict[str, Any] = to_wire(data)
+        except (TypeError, ValueError, RecursionError):
+            for name, value in data.items():
+                try:
+                    to_wire(value)
+                except (TypeError, ValueError, RecursionError) as error:
+                    raise InvalidArgument(f"{self._task_name}: {name}: {_problem_of(error)}") from None
+            raise
+        return packed
+
+    # Running --------------------------------------------------------------------------------------------------------
+
+    def _read_in_order(self, data: Any) -> Arguments:
+        # hot: 0.7 us for two strs
+        try:
+            return Arguments(_astuple(read_as(self._struct, {} if data is None else data)), {})
+        except msgspec.ValidationError as error:
+            raise DataMisfit(misfit_of(error)) from None
+
+    def _read_by_name(self, data: Any) -> Arguments:
+        values = self._read_in_order(data).args
+        return self._split(dict(zip(self._struct.__struct_fields__, values, strict=True)))
+
+    def _read_by_pydantic(self, data: Any) -> Arguments:
+        if not isinstance(data, dict | None):
+            raise DataMisfit(Misfit("$", f"Expected a map of parameters, got `{type(data).__name__}`"))
+        return self._split(self._reader.read({} if data is None else data))
+
+    def _split(self, values: dict[str, Any]) -> Arguments:
+        first = (one for one in self._parameters.all if one.kind is one.POSITIONAL_ONLY)
+        return Arguments(tuple(values.pop(one.name) if one.name in values else one.default for one in first), values)
+
+    # Made once ------------------------------------------------------------------------------------------------------
+
+    def _struct_of(self, annotations: Mapping[str, Any]) -> Any:
+        fields: list[Any] = []
+        for one in self._parameters.all:
+            annotation = annotations[one.name]
+            problem = find_untravelled(annotation)
+            if problem:
+                raise InvalidArgument(f"task {self._task_name!r}: {one.name}: {problem}")
+            fields.append((one.name, annotation, *_default_of(one)))
+        return msgspec.defstruct("Arguments", fields, kw_only=True)
+
+    def _named(self, make: Callable[[], Any]) -> Any:
+        try:
+            return make()
+        except InvalidArgument as error:
+            raise InvalidArgument(f"task {self._task_name!r}: {error}") from None
+
+
+_astuple = msgspec.structs.astuple
+
+
+def _default_of(parameter: inspect.Parameter) -> tuple[Any, ...]:
+    default = parameter.default
+    if default is parameter.empty:
+        return ()
+    return (default if type(default) in _IMMUTABLE else msgspec.field(default_factory=lambda: default),)
+
+
+def _hints_of(task_name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except Exception as error:  # noqa: BLE001  annotations are the user's code
+        reason = f"{type(error).__name__}: {error}"[:300]
+        raise InvalidArgument(f"task {task_name!r}: its annotations cannot be read: {reason}") from None
+
+
+def _problem_of(error: Exception) -> str:
+    if isinstance(error, TypeError):
+        return str(error).replace("Encoding objects of type", "objects of type")[:200]
+    return "is nested too deep, or contains itself" if isinstance(error, RecursionError) else "cannot be encoded"
+
+
+def _stars(parameter: inspect.Parameter) -> str:
+    return "**" if parameter.kind is parameter.VAR_KEYWORD else "*"

@@ -1,0 +1,114 @@
+"""Runs tasks that are plain functions in threads, and outlives a cancellation until the function has ended.
+
+A thread cannot be stopped. If a closing worker's cancellation ended the call, the job would be handed back while its
+function still runs, and run twice at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Any
+
+from .._worker.threads import Threads
+
+
+class ThreadCalls:
+    """await run(function) -> what it returns; close(). Belongs to one event loop."""
+
+    def __init__(self, count: int) -> None:
+        self._inbox: deque[_ThreadCall] = deque()
+        self._ended: deque[_ThreadCall] = deque()
+        self._delivery_is_due = False
+        self._threads = Threads(count, run_jobs=self._run_calls, has_job=lambda: bool(self._inbox))
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        call = _ThreadCall(function, asyncio.get_running_loop())
+        self._inbox.append(call)
+        if not self._threads.is_waking:
+            self._threads.wake_one()
+        if not self._threads.count:
+            self._inbox.remove(call)
+            raise RuntimeError("no thread can be started")
+        await call.wait()
+        if call.error is not None:
+            try:
+                raise call.error
+            finally:
+                del call  # otherwise the error would be part of a reference cycle
+        return call.result
+
+    def close(self) -> None:
+        """Starts nothing more. Functions that run go on."""
+        self._threads.close()
+
+    def _run_calls(self, _: int) -> None:
+        """Runs in a thread: all calls that wait."""
+        while True:
+            try:
+                call = self._inbox.popleft()
+            except IndexError:
+                return
+            if self._inbox and not self._threads.is_waking:
+                self._threads.wake_one()
+            if call.run_in_thread():
+                self._ended.append(call)
+                if not self._delivery_is_due:
+                    self._delivery_is_due = True
+                    with suppress(RuntimeError):  # the loop is closed, nobody waits any more
+                        call.loop.call_soon_threadsafe(self._deliver)
+            del call
+
+    def _deliver(self) -> None:
+        """Runs in the loop: wakes all whose function has ended."""
+        self._delivery_is_due = False  # before the first look: a call that ends after it schedules another delivery
+        while self._ended:
+            self._ended.popleft().deliver()
+
+
+class _ThreadCall:
+    """One call of a function."""
+
+    def __init__(self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self._function = function
+        self._context = copy_context()
+        self._lock = threading.Lock()
+        self._is_begun = False
+        self._is_off = False  # it was cancelled before it began
+        self._is_delivered = False
+        self._waiter: asyncio.Future[None] = loop.create_future()
+
+    def run_in_thread(self) -> bool:
+        with self._lock:
+            if self._is_off:
+                return False
+            self._is_begun = True
+        try:
+            self.result = self._context.run(self._function)
+        except BaseException as error:  # noqa: BLE001  a function may raise anything
+            self.error = error
+        return True
+
+    async def wait(self) -> None:
+        """Waits for the function, however often it is cancelled, unless the function has not begun."""
+        while not self._is_delivered:
+            try:
+                await self._waiter
+            except asyncio.CancelledError:
+                with self._lock:
+                    self._is_off = not self._is_begun
+                if self._is_off:
+                    raise
+                self._waiter = self.loop.create_future()
+
+    def deliver(self) -> None:
+        self._is_delivered = True
+        if not self._waiter.done():
+            self._waiter.set_result(None)

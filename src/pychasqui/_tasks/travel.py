@@ -1,0 +1,86 @@
+"""Which values can travel as arguments and results, and how they become what MessagePack holds.
+
+msgspec writes dataclasses, attrs classes, Structs, TypedDicts and NamedTuples, dates and times, UUID, Decimal, Enum and
+sets. Paths, IP addresses, URLs and models of pydantic are added here. No I/O; pydantic is not imported.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+from msgspec import inspect as types
+
+SCALARS = frozenset({str, int, float, bool, type(None), bytes})
+_AS_TEXT = (
+    PurePath,
+    ipaddress.IPv4Address,
+    ipaddress.IPv6Address,
+    ipaddress.IPv4Network,
+    ipaddress.IPv6Network,
+    ipaddress.IPv4Interface,
+    ipaddress.IPv6Interface,
+)
+
+
+def to_wire(value: Any) -> Any:
+    """Returns the value made of str, bytes, int, float, bool, None, list and dict; raises TypeError if it cannot."""
+    return msgspec.to_builtins(value, enc_hook=_encode_other, builtin_types=(bytes, bytearray, memoryview))
+
+
+def _encode_other(value: Any) -> Any:
+    if isinstance(value, _AS_TEXT):
+        return str(value)
+    kind = type(value)
+    if _is_of_pydantic(kind):
+        if hasattr(kind, "model_dump"):
+            return value.model_dump(by_alias=True)
+        if kind.__name__.endswith(("Url", "Dsn")):
+            return str(value)
+    raise TypeError(f"a {kind.__qualname__} cannot travel")
+
+
+def read_as(annotation: Any, value: Any) -> Any:
+    """Converts what has travelled into the annotated type; raises msgspec.ValidationError if it does not fit."""
+    return msgspec.convert(value, annotation, dec_hook=_decode_other, builtin_types=(bytes, bytearray, memoryview))
+
+
+def _decode_other(kind: type, value: Any) -> Any:
+    if kind is object:
+        return value
+    if not isinstance(value, str):
+        raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
+    try:
+        return kind(value)
+    except ValueError:
+        raise ValueError(f"Invalid {kind.__name__}") from None
+
+
+def find_untravelled(annotation: Any) -> str:
+    """Names the type within the annotation that cannot travel; "" if all of it can."""
+    try:
+        info = types.type_info(annotation)
+    except Exception as error:  # noqa: BLE001  msgspec evaluates annotations of users' classes
+        return str(error)[:300]
+    return _find_custom(info, set())
+
+
+def _find_custom(info: Any, seen: set[int]) -> str:
+    if id(info) in seen:
+        return ""
+    seen.add(id(info))
+    if isinstance(info, types.CustomType):
+        is_known = info.cls is object or (isinstance(info.cls, type) and issubclass(info.cls, _AS_TEXT))
+        return "" if is_known else f"{getattr(info.cls, '__qualname__', info.cls)} cannot travel in a job"
+    if isinstance(info, tuple | list):
+        return next(filter(None, (_find_custom(item, seen) for item in info)), "")
+    if isinstance(info, types.Type | types.Field):
+        fields = (getattr(info, field) for field in info.__struct_fields__ if field not in ("default", "cls"))
+        return next(filter(None, (_find_custom(item, seen) for item in fields)), "")
+    return ""
+
+
+def _is_of_pydantic(kind: type) -> bool:
+    return any(base.__module__.partition(".")[0] in ("pydantic", "pydantic_core") for base in kind.__mro__)

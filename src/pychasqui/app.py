@@ -1,0 +1,220 @@
+"""App: the tasks of a program, the queues that they are sent to, and the workers that run them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from datetime import timedelta
+from types import MappingProxyType, TracebackType
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
+
+from ._core import checks
+from ._tasks.app_options import QueueOptions, check_queue_options, queue_options
+from ._tasks.crew_plan import CrewPlan
+from ._tasks.definition import TaskDefinition, define
+from ._tasks.loop_queues import LoopQueues
+from ._tasks.send_options import IfExists
+from .crew import Crew
+from .errors import InvalidArgument, InvalidType
+from .handles import JobHandle, handle_of
+from .queue import Queue
+from .retry import BackoffSpec
+from .tasks import BoundTask, CoroutineTask, FunctionTask, Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+THREADS = 40
+
+
+class TaskDecorator(Protocol):
+    """What `@app.task(...)` returns: it makes a task of a function."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap] # a coroutine is a return value, too
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> CoroutineTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> FunctionTask[P, R]: ...
+
+
+class App:
+    """The tasks of a program. `async with app:` closes its queues at the end.
+
+    redis_url   redis://, rediss:// (TLS), unix:// or embedded://; None takes CHASQUI_REDIS_URL, REDIS_URL or the file
+                of settings, at first use and not at import
+    name        whose tasks these are, if several apps share a server
+    modules     modules with tasks, imported when a worker starts: they may import the app
+    queues      by queue: the options of its Worker and its Queue, as {"mail": {"concurrency": 20}}
+    defaults    the options of all queues that do not set their own
+    threads     how many plain functions may run at the same time
+    """
+
+    def __init__(
+        self,
+        redis_url: str | None = None,
+        *,
+        name: str = "app",
+        modules: Iterable[str] = (),
+        queues: Mapping[str, QueueOptions] | None = None,
+        defaults: QueueOptions | None = None,
+        threads: int = THREADS,
+    ) -> None:
+        self._redis_url = redis_url
+        self._name = checks.check_text("name", name)
+        self._modules = tuple(modules)
+        self._queue_options = check_queue_options(queues or {}, defaults or {})
+        self._threads = checks.check_int("threads", threads, 1)
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._owners: dict[str, TaskDefinition] = {}  # by name and alias
+        self._loop_queues = LoopQueues(self._make_queue)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def tasks(self) -> Mapping[str, Task[..., Any]]:
+        """The tasks by their names."""
+        return MappingProxyType(self._tasks)
+
+    @property
+    def loop_queues(self) -> LoopQueues:
+        """Finds the Queue of the running loop; pychasqui.testing replaces it."""
+        return self._loop_queues
+
+    # Tasks ----------------------------------------------------------------------------------------------------------
+
+    @overload
+    def task(  # type: ignore[overload-overlap] # a coroutine is a return value, too
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> CoroutineTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> FunctionTask[P, R]: ...
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        aliases: tuple[str, ...] = (),
+        queue: str | None = None,
+        attempts: int | None = None,
+        backoff: timedelta | BackoffSpec | None = None,
+        unique_by: tuple[str, ...] = (),
+        unique_for: timedelta | None = None,
+        if_exists: IfExists | None = None,
+        give_up_on: tuple[type[Exception], ...] = (),
+    ) -> TaskDecorator: ...
+    def task(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        aliases: tuple[str, ...] = (),
+        unique_by: tuple[str, ...] = (),
+        give_up_on: tuple[type[Exception], ...] = (),
+        **options: Any,
+    ) -> Any:
+        """Makes a task of a function: `@app.task`, or `@app.task(...)` with options.
+
+        name         the name of its jobs, instead of the function's own
+        aliases      former names: workers run jobs of these names, too
+        queue        the queue that it is sent to; "default" if not given
+        attempts     how many runs a job has in all, instead of the worker's max_attempts
+        backoff      the delays between its runs: a timedelta or a BackoffSpec
+        unique_by    names of parameters: there is one job of their values until it is done
+        unique_for   for how long, instead of until it is done
+        if_exists    what a second one does to a first that still waits: keep, replace or postpone
+        give_up_on   exceptions after which no retry would help: the job is dead at once
+        """
+
+        def make_task(function: Any) -> Any:
+            definition = define(
+                function,
+                name=name,
+                aliases=aliases,
+                unique_by=unique_by,
+                give_up_on=give_up_on,
+                is_injected=lambda default: False,
+                options=options,
+            )
+            return self._register(definition)
+
+        return make_task if function is None else make_task(function)
+
+    def _register(self, definition: TaskDefinition) -> Task[..., Any]:
+        for name in definition.names:
+            if (other := self._owners.get(name)) is not None:
+                raise InvalidArgument(
+                    f"two tasks have the name {name!r}: one at {other.position}, one at {definition.position}; "
+                    "give one of them another: @app.task(name=...)"
+                )
+        kind = CoroutineTask if definition.is_async else FunctionTask
+        task: Task[..., Any] = kind(definition, self._loop_queues)
+        self._owners.update(dict.fromkeys(definition.names, definition))
+        self._tasks[definition.name] = task
+        return task
+
+    # Sending --------------------------------------------------------------------------------------------------------
+
+    def queue(self, name: str) -> Queue:
+        """Returns the Queue of this name for the running loop: dlq, counts, pause, add by name ..."""
+        return self._loop_queues(checks.check_queue_name(name))
+
+    async def enqueue_all(self, calls: Iterable[BoundTask[R]]) -> list[JobHandle[R]]:
+        """Adds many jobs, each made by a task's bind(), in one bulk for each queue; returns when Redis has them.
+
+        If a bulk fails, its error is raised, and the other bulks may have been added.
+        """
+        given = calls if isinstance(calls, list) else list(calls)
+        by_queue: dict[str, list[BoundTask[R]]] = {}
+        for call in given:
+            if type(call) is not BoundTask:
+                raise InvalidType(f"enqueue_all takes what task.bind(...) returns, not {type(call).__name__}")
+            by_queue.setdefault(call.queue, []).append(call)
+        bulks = [
+            self._loop_queues(name).add_bulk([call.as_mapping() for call in own]) for name, own in by_queue.items()
+        ]
+        added = [await bulks[0]] if len(bulks) == 1 else await asyncio.gather(*bulks)
+        jobs = {name: iter(own) for name, own in zip(by_queue, added, strict=True)}
+        return [handle_of(next(jobs[call.queue]), call.definition, call.queue, self._loop_queues) for call in given]
+
+    def _make_queue(self, name: str) -> Queue:
+        return Queue(name, redis_url=self._redis_url, **queue_options(self._queue_options, name))
+
+    # Running --------------------------------------------------------------------------------------------------------
+
+    def worker(self, queues: Iterable[str] | None = None) -> Crew:
+        """Returns the workers of these queues, or of all that the app knows: one for each, run as one.
+
+        `async with app.worker():` beside other things, or `await app.worker().run(handle_signals=True)`.
+        """
+        wanted = None if queues is None else [checks.check_queue_name(name) for name in queues]
+        plan = CrewPlan(
+            tasks=self._tasks,
+            modules=self._modules,
+            queue_options=self._queue_options,
+            redis_url=self._redis_url,
+            threads=self._threads,
+            wanted=wanted,
+        )
+        return Crew(plan.make_workers, plan.close)
+
+    # From its first use to its close --------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Closes the queues of the running loop. Safe to call twice."""
+        await self._loop_queues.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<App {self._name!r} with {len(self._tasks)} tasks>"

@@ -1,0 +1,115 @@
+"""Crew: the workers of an app, one for each of its queues, which start and end together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self
+
+from .errors import Closed
+from .worker import Worker
+
+log = logging.getLogger("chasqui.app")
+
+
+class Crew:
+    """`await crew.run()` until it is closed, or `async with crew:` beside other things. `App.worker()` makes it.
+
+    make_workers   makes the workers inside the running loop
+    on_end         is called when all of them have ended
+    """
+
+    def __init__(self, make_workers: Callable[[], Sequence[Worker]], on_end: Callable[[], None]) -> None:
+        self._make_workers = make_workers
+        self._on_end = on_end
+        self._workers: Sequence[Worker] = ()
+        self._stop_wanted = asyncio.Event()
+        self._main: asyncio.Task[None] | None = None
+        self._started: asyncio.Future[None] | None = None
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        """Its workers, one for each queue, once it runs."""
+        return self._workers
+
+    @property
+    def queue_names(self) -> list[str]:
+        return [worker.queue_name for worker in self._workers]
+
+    @property
+    def is_running(self) -> bool:
+        return self._main is not None and not self._main.done()
+
+    async def run(self, *, handle_signals: bool = False) -> None:
+        """Runs jobs until close(); see Worker.run(). If one worker ends by an error, the others end, too."""
+        main = self._start(handle_signals)
+        try:
+            await asyncio.shield(main)
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Closes all workers: they take on nothing more, and finish what runs. Safe to call twice."""
+        self._stop_wanted.set()
+        if self._main is not None:
+            await asyncio.wait({self._main})
+
+    async def __aenter__(self) -> Self:
+        main = self._start(handle_signals=False)
+        assert self._started is not None
+        await asyncio.wait({main, self._started}, return_when=asyncio.FIRST_COMPLETED)
+        if main.done():
+            main.result()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+        if self._main is not None and error is None:
+            self._main.result()
+
+    def _start(self, handle_signals: bool) -> asyncio.Task[None]:
+        if self._main is None:
+            if self._stop_wanted.is_set():
+                raise Closed("this crew is closed; app.worker() makes another")
+            self._started = asyncio.get_running_loop().create_future()
+            self._main = asyncio.create_task(self._run_until_stopped(handle_signals), name="chasqui crew")
+        elif self._main.done():
+            raise Closed("this crew has ended; app.worker() makes another")
+        return self._main
+
+    @asynccontextmanager
+    async def prepared(self) -> AsyncIterator[Sequence[Worker]]:
+        """Imports the modules of the app and makes the workers, for a program that runs them itself while inside."""
+        try:
+            self._workers = self._make_workers()
+            yield self._workers
+        finally:
+            self._on_end()
+
+    async def _run_until_stopped(self, handle_signals: bool) -> None:
+        async with self.prepared():
+            await self._run_workers(handle_signals)
+
+    async def _run_workers(self, handle_signals: bool) -> None:
+        runs = [asyncio.ensure_future(worker.run(handle_signals=handle_signals)) for worker in self._workers]
+        stop = asyncio.ensure_future(self._stop_wanted.wait())
+        try:
+            for worker in self._workers:
+                await worker.__aenter__()
+            assert self._started is not None
+            self._started.set_result(None)
+            await asyncio.wait({stop, *runs}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
+            for worker in self._workers:
+                worker.shutdown()
+            ended = await asyncio.gather(*runs, return_exceptions=True)
+        for error in ended:
+            if error is not None:
+                raise error

@@ -1,0 +1,75 @@
+"""JobHandle: a job that was enqueued, and what becomes of it."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Protocol, TypeVar
+
+from ._tasks.definition import TaskDefinition
+from ._tasks.results import read_result
+from .queue import Queue
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class FindQueue(Protocol):
+    """Returns the Queue of the running event loop."""
+
+    def __call__(self, name: str, /) -> Queue: ...
+
+
+class JobHandle(Generic[R_co]):
+    """A job of a task: its id, and what its function returns.
+
+    id             the job's id
+    is_new         False if a job of this id existed already, and nothing was added
+    has_replaced   True if that job was waiting, and now has this one's arguments
+    """
+
+    __slots__ = ("_definition", "_find_queue", "_queue_name", "has_replaced", "id", "is_new")
+
+    def __init__(
+        self,
+        job_id: str,
+        definition: TaskDefinition,
+        queue_name: str,
+        find_queue: FindQueue,
+        is_new: bool = True,
+        has_replaced: bool = False,
+    ) -> None:
+        self.id = job_id
+        self.is_new = is_new
+        self.has_replaced = has_replaced
+        self._definition = definition
+        self._queue_name = queue_name
+        self._find_queue = find_queue
+
+    @property
+    def queue_name(self) -> str:
+        return self._queue_name
+
+    async def result(self, timeout: float = 30.0) -> R_co:  # noqa: ASYNC109  the name of Queue.wait_for_result
+        """Waits for what the task returns, at most `timeout` seconds.
+
+        Raises JobFailed as soon as the job is dead, ResultExpired or ResultNotStored if it is done without a result
+        that is still there, and TimeoutError, which says where the job is. Results are kept on queues of which at
+        least one task is annotated to return something.
+        """
+        value = await self._find_queue(self._queue_name).wait_for_result(self.id, timeout=timeout)
+        result: R_co = read_result(self._definition, self.id, value)
+        return result
+
+    async def progress(self) -> int | None:
+        """Returns the progress that the task reported last, in per cent; None if it reported none."""
+        return await self._find_queue(self._queue_name).get_job_progress(self.id)
+
+    async def logs(self, *, limit: int = 100) -> list[str]:
+        """Returns the last lines that the task logged with current_job().log(), oldest first."""
+        return await self._find_queue(self._queue_name).get_job_logs(self.id, limit=limit)
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self.id!r}, task={self._definition.name!r}, queue={self._queue_name!r})"
+
+
+def handle_of(job: Any, definition: TaskDefinition, queue_name: str, find_queue: FindQueue) -> JobHandle[Any]:
+    """The handle of a job that Queue.add returned."""
+    return JobHandle(job.id, definition, queue_name, find_queue, job.is_new, job.has_replaced)

@@ -1,0 +1,170 @@
+"""Tasks: functions that are sent as jobs. `@app.task` makes them.
+
+A task is called as the function that it is, and enqueued with the same arguments. CoroutineTask and FunctionTask differ
+in what a call returns, and in nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+
+import msgspec
+
+from ._tasks.current import current_job as current_job
+from ._tasks.definition import TaskDefinition, Upgrade, call_options
+from ._tasks.send_options import SendOptions, check_send_options
+from .errors import InvalidType
+from .handles import FindQueue, JobHandle, handle_of
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+U = TypeVar("U", bound=Upgrade)
+
+
+class BoundTask(msgspec.Struct, Generic[R_co], frozen=True, eq=False, repr_omit_defaults=True):
+    """A task with its arguments, checked: what enqueue() would send. Two are equal if they would send the same."""
+
+    name: str
+    queue: str
+    data: dict[str, Any]
+    options: dict[str, Any]  # of Queue.add
+    definition: TaskDefinition
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BoundTask):
+            return NotImplemented
+        return self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.queue))
+
+    def _content(self) -> tuple[object, ...]:
+        return (self.name, self.queue, self.data, self.options)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """The job as Queue.add_bulk takes it."""
+        return {"name": self.name, "data": self.data, **self.options}
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.data.items())
+        options = f" on {self.queue!r} with {self.options!r}" if self.options else f" on {self.queue!r}"
+        return f"<{self.name}({arguments}){options}>"
+
+
+class TaskSender(Generic[P, R_co]):
+    """Enqueues a task with one set of options: a Task itself, or what its with_options() returns."""
+
+    def __init__(self, definition: TaskDefinition, find_queue: FindQueue, options: Mapping[str, Any]) -> None:
+        self._definition = definition
+        self._find_queue = find_queue
+        self._given = options
+        self._options = call_options(definition, options)
+        self._queue_name: str = options.get("queue", definition.queue)
+
+    async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R_co]:
+        """Checks the arguments and adds a job; returns when Redis has it."""
+        definition, queue_name = self._definition, self._queue_name
+        data = definition.signature.pack(args, kwargs)
+        queue = self._find_queue(queue_name)
+        if self._options:
+            job = await queue.add(definition.name, data, **self._options_for(data))
+        else:
+            job = await queue.add(definition.name, data)
+        return handle_of(job, definition, queue_name, self._find_queue)
+
+    def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask[R_co]:
+        """Checks the arguments; returns what enqueue() would send, for App.enqueue_all() and for tests."""
+        data = self._definition.signature.pack(args, kwargs)
+        options = self._options_for(data) if self._options else self._options
+        return BoundTask(self._definition.name, self._queue_name, data, options, self._definition)
+
+    def with_options(self, **options: Unpack[SendOptions]) -> TaskSender[P, R_co]:
+        """The same task with other options.
+
+        queue        the queue to send it to, instead of the task's own
+        delay        run it that much later, a timedelta
+        at           run it at this time, a datetime with a time zone
+        attempts     how many runs it has in all
+        backoff      the delays between its runs, a timedelta or a BackoffSpec
+        job_id       there is one job of this id until it is done
+        unique_for   for how long there is one job of its id, instead of until it is done
+        if_exists    what a second job of its id does to a first one that still waits: keep, replace or postpone
+        """
+        given = check_send_options(f"task {self._definition.name!r}", options)
+        return TaskSender(self._definition, self._find_queue, {**self._given, **given})
+
+    def _options_for(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        if "job_id" in self._options and self._options["job_id"] is None:
+            return {**self._options, "job_id": self._definition.unique_id(data)}
+        return self._options
+
+
+class Task(TaskSender[P, R_co]):
+    """A function that is sent as jobs: enqueue() sends it, a call runs it here.
+
+    Attributes: `name` and `aliases` of its jobs, `queue_name`, `function`.
+    """
+
+    def __init__(self, definition: TaskDefinition, find_queue: FindQueue) -> None:
+        super().__init__(definition, find_queue, {})
+        self.__name__ = definition.name
+        self.__doc__ = definition.function.__doc__
+        self.__module__ = definition.function.__module__
+        self.__wrapped__ = definition.function
+
+    @property
+    def name(self) -> str:
+        return self._definition.name
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        return self._definition.aliases
+
+    @property
+    def queue_name(self) -> str:
+        return self._definition.queue
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        return self._definition.function
+
+    @property
+    def definition(self) -> TaskDefinition:
+        return self._definition
+
+    def handle(self, job_id: str, *, queue: str | None = None) -> JobHandle[R_co]:
+        """Returns the handle of a job whose id was stored."""
+        return JobHandle(job_id, self._definition, queue or self.queue_name, self._find_queue)
+
+    def upgrade(self, function: U) -> U:
+        """Makes this function mend the data of older jobs: it gets data that does not fit, and returns data that does.
+
+        As a decorator: `@send_mail.upgrade`. A task has one.
+        """
+        if not callable(function):
+            raise InvalidType(f"an upgrade is a function from dict to dict, not {type(function).__name__}")
+        self._definition.upgrades[:] = [function]
+        return function
+
+    def __repr__(self) -> str:
+        return f"<task {self.name!r} of queue {self.queue_name!r}>"
+
+
+class CoroutineTask(Task[P, R_co]):
+    """A task that is an `async def`."""
+
+    async def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        result: R_co = await self._definition.function(*args, **kwargs)
+        return result
+
+
+class FunctionTask(Task[P, R_co]):
+    """A task that is a plain function, which a worker runs in a thread."""
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        result: R_co = self._definition.function(*args, **kwargs)
+        return result
+
+
+AsyncFunction = Callable[P, Coroutine[Any, Any, R_co]]

@@ -1,0 +1,382 @@
+"""Tasks against a real server: sent, run, refused, put back, renamed, upgraded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pychasqui import App, Crew, InvalidArgument, Job, JobFailed, Queue, ResultNotStored, Worker, current_job
+from pychasqui._tasks import dispatch
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
+
+
+@dataclass
+class Receipt:
+    number: int
+    at: datetime
+
+
+@pytest.fixture
+async def app(redis_url: str) -> AsyncIterator[App]:
+    async with App(redis_url) as app:
+        yield app
+
+
+class TestSending:
+    async def test_a_job_is_what_add_would_have_sent(self, app: App, queue: Queue, queue_name: str) -> None:
+        @app.task(queue=queue_name)
+        async def send_mail(to: str, subject: str = "hello") -> int:
+            return len(subject)
+
+        handle = await send_mail.enqueue("ada")
+        await queue.add("send_mail", {"to": "ada"})
+        first, second = (await queue.jobs("waiting")).jobs
+        assert (first.name, first.data) == (second.name, second.data) == ("send_mail", {"to": "ada"})
+        assert (first.id, handle.is_new) == (handle.id, True)
+        await queue.purge("waiting")
+
+    async def test_bulks_keep_the_order_of_the_calls(self, app: App, queue: Queue, queue_name: str) -> None:
+        @app.task(queue=queue_name)
+        def first(number: int) -> None: ...
+
+        @app.task(queue=f"{queue_name}-b")
+        def second(number: int) -> None: ...
+
+        handles = await app.enqueue_all([first.bind(1), second.bind(2), first.bind(3)])
+        assert [handle.queue_name for handle in handles] == [queue_name, f"{queue_name}-b", queue_name]
+        waiting = (await queue.jobs("waiting")).jobs
+        assert [(job.id, job.data) for job in waiting] == [
+            (handles[0].id, {"number": 1}),
+            (handles[2].id, {"number": 3}),
+        ]
+        assert (await app.queue(f"{queue_name}-b").counts()).waiting == 1
+        assert await app.enqueue_all([]) == []
+        for name in (queue_name, f"{queue_name}-b"):
+            await app.queue(name).purge("waiting")
+
+    async def test_one_job_of_the_same_values_is_kept(self, app: App, queue: Queue, queue_name: str) -> None:
+        @app.task(queue=queue_name, unique_by=("order",))
+        def charge(order: int, amount: int) -> None: ...
+
+        first, second = await charge.enqueue(17, 1), await charge.enqueue(17, 2)
+        later = charge.with_options(if_exists="replace", delay=timedelta(hours=1))
+        third, fourth = await later.enqueue(18, 3), await later.enqueue(18, 4)
+        assert (first.is_new, second.is_new, second.id) == (True, False, "charge(order=17)")
+        assert (third.has_replaced, fourth.has_replaced) == (False, True)
+        assert charge.handle(second.id).id == first.id
+        await queue.obliterate()
+
+
+class TestRunning:
+    async def test_results_are_of_the_annotated_type(self, app: App, queue_name: str) -> None:
+        @app.task(queue=queue_name)
+        async def buy(number: int, at: datetime) -> Receipt:
+            return Receipt(number, at)
+
+        @app.task(queue=queue_name)
+        def shrink(path: Path, factor: float = 2) -> str:
+            assert threading.current_thread() is not threading.main_thread()
+            return f"{path}/{factor}/{current_job().name}"
+
+        now = datetime.now(UTC)
+        async with app.worker() as crew:
+            bought, shrunk = await app.enqueue_all([buy.bind(3, now), shrink.bind(Path("/a"))])
+            results: tuple[object, ...] = tuple(await asyncio.gather(bought.result(), shrunk.result()))
+            assert results == (Receipt(3, now), "/a/2/shrink")
+            assert crew.queue_names == [queue_name]
+            assert crew.is_running
+
+    async def test_a_job_without_data_is_a_call_without_arguments(self, app: App, queue_name: str) -> None:
+        @app.task(queue=queue_name)
+        async def beat(times: int = 3) -> int:
+            return times
+
+        async with app.worker():
+            job = await app.queue(queue_name).add("beat")
+            assert await beat.handle(job.id).result() == 3
+
+    async def test_progress_and_log_lines_are_read_by_the_handle(self, app: App, queue_name: str) -> None:
+        @app.task(queue=queue_name)
+        async def count() -> int:
+            await current_job().progress(1, 2)
+            await current_job().log("half")
+            return 1
+
+        async with app.worker():
+            handle = await count.enqueue()
+            await handle.result()
+            assert await eventually(handle.progress) == 50
+            assert await eventually(handle.logs) == ["half"]
+
+    async def test_queues_without_annotated_results_store_none(self, app: App, queue_name: str) -> None:
+        @app.task(queue=queue_name)
+        async def quiet() -> None: ...
+
+        async with app.worker():
+            with pytest.raises(ResultNotStored):
+                await (await quiet.enqueue()).result()
+
+    async def test_a_result_that_cannot_travel_is_named(self, app: App, queue_name: str) -> None:
+        @app.task(queue=queue_name)
+        async def odd() -> object:
+            return object()
+
+        async with app.worker():
+            with pytest.raises(ResultNotStored, match="a object, which MessagePack cannot hold"):
+                await (await odd.enqueue()).result()
+
+    async def test_an_error_on_which_to_give_up_is_dead_at_once(self, app: App, queue_name: str) -> None:
+        runs: list[int] = []
+
+        @app.task(queue=queue_name, attempts=5, give_up_on=(ValueError,))
+        async def picky() -> int:
+            runs.append(1)
+            raise ValueError("never")
+
+        async with app.worker():
+            with pytest.raises(JobFailed, match=r"unrecoverable.*ValueError: never"):
+                await (await picky.enqueue()).result()
+        assert runs == [1]
+        await app.queue(queue_name).dlq.purge()
+
+    async def test_attempts_of_a_task_travel_with_its_jobs(self, app: App, queue_name: str) -> None:
+        runs: list[int] = []
+
+        @app.task(queue=queue_name, attempts=2, backoff=timedelta(milliseconds=1))
+        def fails() -> int:
+            runs.append(current_job().attempt)
+            raise LookupError
+
+        async with app.worker():
+            with pytest.raises(JobFailed, match="retries_exhausted"):
+                await (await fails.enqueue()).result()
+        assert runs == [0, 1]
+        await app.queue(queue_name).dlq.purge()
+
+    async def test_modules_are_imported_when_a_worker_starts(
+        self, redis_url: str, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "chasqui_shop.py").write_text(
+            f"from pychasqui import App\napp = App({redis_url!r}, modules=['chasqui_shop_tasks'])\n"
+        )
+        (tmp_path / "chasqui_shop_tasks.py").write_text(
+            f"from chasqui_shop import app\n@app.task(queue={queue_name!r})\nasync def late() -> int:\n    return 7\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        import chasqui_shop  # type: ignore[import-not-found]
+
+        app: App = chasqui_shop.app
+        assert not app.tasks
+        async with app, app.worker():
+            handle: Any = await app.tasks["late"].enqueue()
+            assert await handle.result() == 7
+        del sys.modules["chasqui_shop"], sys.modules["chasqui_shop_tasks"]
+
+    async def test_a_worker_that_cannot_be_made_ends_its_crew(self, queue_name: str) -> None:
+        broken = App("nowhere://", queues={queue_name: {}})
+        broken.task(name="a")(lambda: None)
+        with pytest.raises(InvalidArgument, match="redis_url"):
+            await broken.worker().run()
+
+
+class TestThreads:
+    async def test_a_plain_function_that_outlives_the_deadline_is_not_run_twice_at_once(
+        self, redis_url: str, queue_name: str
+    ) -> None:
+        app = App(redis_url, queues={queue_name: {"shutdown_deadline_s": 0.05, "lease_ms": 600}})
+        begun, running, most = threading.Event(), [0], [0]
+
+        @app.task(queue=queue_name)
+        def slow() -> None:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+            begun.set()
+            time.sleep(1.5)
+            running[0] -= 1
+
+        async with app:
+            await slow.enqueue()
+            first = app.worker()
+            async with first:
+                await asyncio.to_thread(begun.wait, 20)
+                second = app.worker()
+                async with second:
+                    await first.close()
+                    await asyncio.sleep(0.2)
+            assert (await app.queue(queue_name).counts()).waiting == 0
+        assert most == [1]
+
+
+class TestWhatDoesNotFit:
+    async def test_wrong_data_is_dead_with_its_path_and_without_its_values(self, app: App, queue_name: str) -> None:
+        @app.task(queue=queue_name)
+        async def pay(prices: list[int]) -> int:
+            return 1
+
+        queue = app.queue(queue_name)
+        async with app.worker():
+            job = await queue.add("pay", {"prices": [1, "secret"]})
+            with pytest.raises(JobFailed):
+                await job.wait_for_result()
+        (letter,) = await queue.dlq.page()
+        assert (letter.reason, letter.error_type) == ("unrecoverable", "InvalidData")
+        assert letter.error == "task 'pay': $.prices[1]: Expected `int`, got `str`"
+        assert "secret" not in (letter.traceback or "")
+        await queue.dlq.purge()
+
+    async def test_a_key_that_no_parameter_has_is_ignored_with_one_warning(
+        self, app: App, queue_name: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        @app.task(queue=queue_name)
+        async def pay(price: int) -> int:
+            return price
+
+        caplog.set_level(logging.WARNING, "chasqui.tasks")
+        async with app.worker():
+            for _ in range(2):
+                job = await app.queue(queue_name).add("pay", {"price": 1, "colour": 2})
+                assert await job.wait_for_result() == 1
+        assert [record.getMessage() for record in caplog.records] == [
+            "task 'pay' ignores 'colour': it has no such parameter"
+        ]
+
+    async def test_an_upgrade_mends_older_data(self, app: App, queue_name: str) -> None:
+        @app.task(queue=queue_name)
+        async def send(addresses: list[str]) -> int:
+            return len(addresses)
+
+        @send.upgrade
+        def from_one_address(data: dict[str, Any]) -> dict[str, Any]:
+            return {"addresses": [data["to"]]}
+
+        queue = app.queue(queue_name)
+        async with app.worker():
+            assert await (await queue.add("send", {"to": "ada"})).wait_for_result() == 1
+            assert await (await send.enqueue(["a", "b"])).result() == 2
+            with pytest.raises(JobFailed, match=r"addresses: is missing; after its upgrade: \$.addresses\[0\]"):
+                await (await queue.add("send", {"to": 5})).wait_for_result()
+            with pytest.raises(JobFailed, match=r"addresses: is missing; its upgrade raised KeyError"):
+                await (await queue.add("send", {})).wait_for_result()
+        await queue.dlq.purge()
+
+    async def test_jobs_of_former_names_run(self, app: App, queue_name: str) -> None:
+        @app.task(queue=queue_name, aliases=("mail.send",))
+        async def send_mail(to: str) -> str:
+            return current_job().name
+
+        async with app.worker():
+            job = await app.queue(queue_name).add("mail.send", {"to": "ada"})
+            assert await job.wait_for_result() == "mail.send"
+            assert await (await send_mail.enqueue("ada")).result() == "send_mail"
+
+    async def test_a_job_of_an_unknown_name_waits_for_a_worker_that_knows_it(
+        self, app: App, redis_url: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(dispatch, "LONGEST_PUT_BACK_S", 0.01)
+
+        @app.task(queue=queue_name)
+        async def old() -> None: ...
+
+        async with app.worker():
+            job = await app.queue(queue_name).add("new", attempts=1)
+            await eventually(lambda: is_retrying(app.queue(queue_name), job.id))
+
+        newer = App(redis_url)
+
+        @newer.task(queue=queue_name)
+        async def new() -> int:
+            return current_job().snoozes
+
+        async with newer, newer.worker():
+            assert await new.handle(job.id).result() >= 1
+
+    async def test_a_job_of_a_name_that_stays_unknown_is_dead_in_the_end(
+        self, app: App, queue_name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(dispatch, "LONGEST_PUT_BACK_S", 0)
+        monkeypatch.setattr("pychasqui.errors.UNKNOWN_TASK_LIMIT", 3)
+
+        @app.task(queue=queue_name)
+        async def send_mail() -> None: ...
+
+        async with app.worker():
+            job = await app.queue(queue_name).add("mail.send")
+            with pytest.raises(JobFailed):
+                await job.wait_for_result()
+        (letter,) = await app.queue(queue_name).dlq.page()
+        assert (letter.error_type, letter.error) == (
+            "UnknownTask",
+            "no task 'mail.send' here; did you mean 'send_mail'?",
+        )
+        await app.queue(queue_name).dlq.purge()
+
+
+async def is_retrying(queue: Queue, job_id: str) -> bool:
+    view = await queue.get_job(job_id)
+    return view is not None and view.state == "delayed"
+
+
+class TestChangesInFlight:
+    async def test_jobs_of_two_signatures_and_two_names_are_all_done(self, redis_url: str, queue_name: str) -> None:
+        """A deploy: producers of the old and the new name, workers of the new code beside those of the old."""
+        ran: list[tuple[str, int]] = []
+        old, new = App(redis_url), App(redis_url)
+
+        @old.task(queue=queue_name, name="mail.send")
+        async def send(number: int) -> None:
+            ran.append(("old", number))
+
+        @new.task(queue=queue_name, aliases=("mail.send",))
+        async def send_mail(number: int, subject: str = "hello") -> None:
+            ran.append(("new", number))
+
+        async with old, new, new.worker():
+            async with old.worker():
+                await old.enqueue_all([send.bind(number) for number in range(300)])
+            await old.enqueue_all([send.bind(number) for number in range(300, 400)])
+            await new.enqueue_all([send_mail.bind(number) for number in range(400, 500)])
+            await eventually(lambda: len(ran) == 500)
+            assert await new.queue(queue_name).dlq.count() == 0
+        assert sorted(number for _, number in ran) == list(range(500))
+
+
+async def commands_of(proxy: Proxy, app: App, worker: Worker | Crew, queue_name: str) -> Counter[str]:
+    """The commands that a hundred jobs take, from their sending to their end."""
+    queue = app.queue(queue_name)
+    async with worker:
+        await (await queue.add("work", {"number": -1})).wait_for_result()
+        proxy.requests.clear()
+        jobs = await queue.add_bulk([{"name": "work", "data": {"number": number}} for number in range(100)])
+        await asyncio.gather(*(job.wait_for_result() for job in jobs))
+    sent = Counter(request.split(b"\r\n", 3)[2].decode().upper() for request in proxy.requests)
+    return Counter({name: count for name, count in sent.items() if count >= 20})
+
+
+async def test_a_task_takes_no_command_for_each_job_that_a_handler_does_not_take(proxy: Proxy, queue_name: str) -> None:
+    app = App(proxy.url)
+
+    @app.task(queue=queue_name)
+    async def work(number: int) -> int:
+        return number
+
+    async def handle(job: Job) -> int:
+        number: int = job.data["number"]
+        return number
+
+    async with app:
+        plain = Worker(queue_name, handle, redis_url=proxy.url, store_results=True)
+        by_handler = await commands_of(proxy, app, plain, queue_name)
+        by_task = await commands_of(proxy, app, app.worker(), queue_name)
+    assert by_task.keys() == by_handler.keys()

@@ -1,0 +1,89 @@
+"""A user's program of tasks for the type checkers. A line with `type: ignore` is wrong, and a checker must say so."""
+
+# pyright: strict, reportUnnecessaryTypeIgnoreComment=true, reportUnusedCoroutine=false, reportUnusedExpression=false
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import assert_type
+
+from pychasqui import App, BoundTask, JobHandle, Task, current_job
+
+app = App("embedded://", queues={"mail": {"concurrency": 20, "result_ttl_ms": 5000}})
+
+
+@app.task(queue="mail", attempts=5)
+async def send_mail(to: str, subject: str = "hello") -> int:
+    assert current_job().name
+    return len(subject)
+
+
+@app.task
+def shrink(number: int, /, *, factor: float = 2.0) -> str:
+    return str(number * factor)
+
+
+@app.task(name="nothing")
+async def nothing() -> None: ...
+
+
+@send_mail.upgrade
+def upgraded(data: dict[str, object]) -> dict[str, object]:
+    return data
+
+
+def takes_any(task: Task[..., object]) -> None:
+    assert task.name
+
+
+def takes_one(task: Task[[int], int]) -> None:
+    assert task.name
+
+
+async def right() -> None:
+    assert_type(await send_mail.enqueue("a"), JobHandle[int])
+    assert_type(await send_mail.enqueue(to="a", subject="b"), JobHandle[int])
+    handle = await send_mail.enqueue("a")
+    assert_type(await handle.result(), int)
+    assert_type(await send_mail("a"), int)
+    assert_type(shrink(3, factor=1.5), str)
+    assert_type(await (await shrink.enqueue(3)).result(timeout=5), str)
+    later = send_mail.with_options(delay=timedelta(hours=1), job_id="w-1")
+    assert_type(await later.enqueue("a"), JobHandle[int])
+    assert_type(await app.enqueue_all([send_mail.bind("a"), send_mail.bind("b")]), list[JobHandle[int]])
+    assert_type(send_mail.bind("a"), BoundTask[int])
+    shrunk = await shrink.enqueue(3)
+    assert_type(await asyncio.gather(handle.result(), shrunk.result()), tuple[int, str])
+    assert_type(send_mail.handle("id"), JobHandle[int])
+    tasks: Mapping[str, Task[..., object]] = app.tasks
+    assert tasks
+    takes_any(send_mail)
+    takes_any(shrink)
+    wide: JobHandle[object] = handle
+    assert wide.id
+    async with app, app.worker(["mail"]) as crew:
+        assert crew.queue_names
+
+
+async def wrong() -> None:
+    await send_mail.enqueue()  # type: ignore
+    await send_mail.enqueue(1)  # type: ignore
+    await send_mail.enqueue("a", sbject="b")  # type: ignore
+    await send_mail.enqueue("a", "b", "c")  # type: ignore
+    await send_mail.enqueue("a", subject=None)  # type: ignore
+    await shrink.enqueue(3, 2.0)  # type: ignore
+    await shrink.enqueue(number=3)  # type: ignore
+    await shrink(3)  # type: ignore
+    send_mail("a") + 1  # type: ignore
+    send_mail.with_options(dely=timedelta(1))  # type: ignore
+    send_mail.with_options(delay=5)  # type: ignore
+    await send_mail.with_options(attempts=3).enqueue(1)  # type: ignore
+    send_mail.bind(1)  # type: ignore
+    app.task(queu="x")  # type: ignore
+    app.task(attempts="5")  # type: ignore
+    takes_one(send_mail)  # type: ignore
+    App(queues={"mail": {"concurency": 5}})  # type: ignore
+    App(queues={"mail": {"concurrency": "5"}})  # type: ignore
+    await app.enqueue_all([send_mail])  # type: ignore
+    send_mail.upgrade(5)  # type: ignore

@@ -1,0 +1,259 @@
+"""The arguments of a task are checked when they are sent and when they are run, and errors show no values."""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pychasqui._tasks.pydantic_types import DataMisfit
+from pychasqui._tasks.signature import Signature, read_parameters
+from pychasqui._wire.msgpack import decode_data, encode_data
+from pychasqui.errors import InvalidArgument
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Item:
+    name: str
+    price: Decimal = Decimal(0)
+
+
+class Point(NamedTuple):
+    x: int
+    y: int
+
+
+class Address(TypedDict):
+    street: str
+
+
+class Order(msgspec.Struct):
+    id: UUID
+    items: list[Item]
+
+
+class Handle:
+    """A class that cannot travel."""
+
+
+def signature(function: Callable[..., Any]) -> Signature:
+    return Signature(function.__name__, function, read_parameters(function.__name__, function, lambda default: False))
+
+
+def trip(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Sends a call and reads it, through MessagePack."""
+    own = signature(function)
+    return own.read(decode_data(encode_data(own.pack(args, kwargs))))
+
+
+def send_mail(to: str, subject: str = "hello") -> int:
+    return 1
+
+
+class TestSending:
+    def test_data_is_a_map_of_the_parameters_that_were_given(self) -> None:
+        own = signature(send_mail)
+        assert own.pack(("ada",), {}) == {"to": "ada"}
+        assert (
+            own.pack(("ada", "hi"), {})
+            == own.pack((), {"subject": "hi", "to": "ada"})
+            == {"to": "ada", "subject": "hi"}
+        )
+
+    @pytest.mark.parametrize(
+        ("args", "kwargs", "text"),
+        (
+            ((1,), {}, "send_mail: to: Expected `str`, got `int`"),
+            ((), {}, "send_mail: to: is missing"),
+            (("a", "b", "c"), {}, "send_mail: takes 2 arguments by position, got 3"),
+            (("a",), {"sbject": "b"}, "send_mail: sbject: there is no such parameter; there are subject, to"),
+            (("a",), {"to": "b"}, "send_mail: to: was given by position and by name"),
+            (("a",), {"subject": None}, "send_mail: subject: Expected `str`, got `null`"),
+        ),
+    )
+    def test_a_wrong_call_is_refused_by_task_and_parameter(self, args: Any, kwargs: Any, text: str) -> None:
+        with pytest.raises(InvalidArgument) as caught:
+            signature(send_mail).pack(args, kwargs)
+        assert str(caught.value) == text
+
+    def test_kinds_of_parameters_are_those_of_the_function(self) -> None:
+        def kinds(first: int, /, second: int = 2, *, third: int, fourth: int = 4) -> None: ...
+
+        assert trip(kinds, 1, third=3) == ((1,), {"second": 2, "third": 3, "fourth": 4})
+        for args, kwargs in (((1, 2, 3), {}), ((1,), {}), ((), {"first": 1, "third": 3})):
+            with pytest.raises(InvalidArgument):
+                signature(kinds).pack(args, kwargs)
+
+    def test_a_default_stays_with_the_function(self) -> None:
+        shared: list[int] = [1]
+
+        def with_list(items: list[int] = shared) -> None: ...
+
+        assert signature(with_list).pack((), {}) == {}
+        assert trip(with_list).args[0] is shared
+
+    def test_a_default_need_not_fit_its_annotation(self) -> None:
+        def sloppy(number: int = "none") -> None: ...  # type: ignore[assignment]
+
+        assert trip(sloppy) == (("none",), {})
+
+    @pytest.mark.parametrize("data", ("x", 2**70, object()))
+    def test_a_value_that_cannot_travel_is_refused_by_its_parameter(self, data: Any) -> None:
+        def anything(value: list[int]) -> None: ...
+
+        with pytest.raises(InvalidArgument, match=r"^anything: value"):
+            signature(anything).pack(([data],) if not isinstance(data, int) else ("x",), {})
+
+    def test_text_is_no_bytes(self) -> None:
+        def raw(content: bytes) -> None: ...
+
+        assert trip(raw, b"\xff") == ((b"\xff",), {})
+        with pytest.raises(InvalidArgument, match="raw: content: Expected `bytes`, got `str`"):
+            signature(raw).pack(("aGk=",), {})
+
+
+class TestRefusedSignatures:
+    def test_parameters_without_names_are_refused(self) -> None:
+        def many(*args: int) -> None: ...
+
+        def named(**kwargs: int) -> None: ...
+
+        for function, shown in ((many, r"\*args"), (named, r"\*\*kwargs")):
+            with pytest.raises(InvalidArgument, match=f"task '{function.__name__}' takes {shown}"):
+                signature(function)
+
+    @pytest.mark.parametrize("annotation", (Handle, list[Handle], Callable[[], int], complex, type))
+    def test_a_type_that_cannot_travel_is_refused_by_task_and_parameter(self, annotation: Any) -> None:
+        def shrink(image: Any) -> None: ...
+
+        shrink.__annotations__["image"] = annotation
+        with pytest.raises(InvalidArgument, match=r"task 'shrink': image: .* cannot travel in a job"):
+            signature(shrink)
+
+    def test_an_annotation_that_cannot_be_read_is_refused_by_its_task(self) -> None:
+        def later(value: Any) -> None: ...
+
+        later.__annotations__["value"] = "Missing"
+        with pytest.raises(InvalidArgument, match=r"task 'later': its annotations cannot be read: .*'Missing'"):
+            signature(later)
+
+
+class TestRunning:
+    @pytest.mark.parametrize(
+        ("data", "text"),
+        (
+            ({"items": [{"name": "a"}, {"name": "b", "price": "secret"}]}, "$.items[1].price: Invalid decimal string"),
+            ({"items": [{}]}, "$.items[0].name: is missing"),
+            ({}, "$.items: is missing"),
+            ([1], "$: Expected `object`, got `array`"),
+            ({"items": [], "colour": "secret"}, "$.colour: Invalid enum value"),
+            ({"items": [], "kind": "secret"}, "$.kind: Invalid enum value"),
+            ({"items": [], "table": {"secret": "secret"}}, "$.table[...]: Expected `int`, got `str`"),
+        ),
+    )
+    def test_data_that_does_not_fit_is_named_by_its_path_and_not_shown(self, data: Any, text: str) -> None:
+        def pay(
+            items: list[Item],
+            colour: Colour = Colour.RED,
+            kind: Literal["a", "b"] = "a",
+            table: dict[str, int] | None = None,
+        ) -> None: ...
+
+        with pytest.raises(DataMisfit) as caught:
+            signature(pay).read(data)
+        assert str(caught.value) == text
+
+    def test_the_text_of_a_class_that_refuses_its_values_is_not_shown(self) -> None:
+        def move(position: Refusing) -> None: ...
+
+        with pytest.raises(DataMisfit) as caught:
+            signature(move).read({"position": {"x": 77}})
+        assert "77" not in str(caught.value)
+        assert str(caught.value) == "$.position: ValueError in the class of the value"
+
+    def test_no_data_is_a_call_without_arguments(self) -> None:
+        def nothing(times: int = 3) -> None: ...
+
+        assert signature(nothing).read(None) == ((3,), {})
+
+    def test_a_timestamp_of_other_producers_is_a_datetime(self) -> None:
+        def at(moment: datetime) -> None: ...
+
+        stamp = datetime(2026, 1, 1, tzinfo=UTC)
+        assert signature(at).read({"moment": stamp}) == ((stamp,), {})
+
+    def test_a_parameter_without_an_annotation_takes_anything(self) -> None:
+        def loose(value, other: object = None) -> None: ...
+
+        assert trip(loose, {"a": [1]}, [Decimal(1)]) == (({"a": [1]}, ["1"]), {})
+
+
+@dataclass
+class Refusing:
+    x: int
+
+    def __post_init__(self) -> None:
+        raise ValueError(f"{self.x} is refused")
+
+
+MOMENTS = st.datetimes(timezones=st.just(UTC))
+SPANS = st.timedeltas(timedelta(days=-1000), timedelta(days=1000))
+INTS = st.integers(-(2**63), 2**63 - 1)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+ITEMS = st.builds(Item, TEXTS, st.decimals(allow_nan=False, allow_infinity=False))
+TYPES: dict[Any, st.SearchStrategy[Any]] = {
+    int: INTS,
+    str: TEXTS,
+    bytes: st.binary(),
+    bool: st.booleans(),
+    float: st.floats(allow_nan=False),
+    datetime: MOMENTS,
+    date: st.dates(),
+    time: st.times(),
+    timedelta: SPANS,
+    UUID: st.uuids(),
+    Decimal: st.decimals(allow_nan=False, allow_infinity=False),
+    Path: TEXTS.filter(bool).map(Path),
+    ipaddress.IPv4Address: st.ip_addresses(v=4),
+    Colour: st.sampled_from(Colour),
+    Item: ITEMS,
+    Order: st.builds(Order, st.uuids(), st.lists(ITEMS, max_size=2)),
+    Point: st.builds(Point, INTS, INTS),
+    Address: st.builds(Address, street=TEXTS),
+    list[Colour]: st.lists(st.sampled_from(Colour)),
+    set[int]: st.sets(INTS),
+    tuple[int, str]: st.tuples(INTS, TEXTS),
+    dict[str, list[date]]: st.dictionaries(TEXTS, st.lists(st.dates(), max_size=2), max_size=3),
+    int | None: st.none() | INTS,
+    Annotated[int, msgspec.Meta(gt=0)]: st.integers(1, 100),
+}
+
+
+@pytest.mark.parametrize("annotation", TYPES, ids=str)
+def test_any_value_of_a_supported_type_survives_the_trip(annotation: Any) -> None:
+    def taking(value: Any) -> None: ...
+
+    taking.__annotations__["value"] = annotation
+
+    @settings(max_examples=25)
+    @given(TYPES[annotation])
+    def travel(value: Any) -> None:
+        assert trip(taking, value).args[0] == value
+
+    travel()

@@ -1,0 +1,202 @@
+"""Tasks are functions with names and options; what is wrong with them is said where they are written."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from pychasqui import App, BackoffSpec, Closed, InvalidArgument, InvalidType, UnknownTask, current_job
+from pychasqui._producer.config import QueueConfig
+from pychasqui._tasks.app_options import BOTH, QUEUE_ONLY, QueueOptions
+from pychasqui._tasks.dispatch import unknown_task
+from pychasqui._worker.config import WorkerConfig
+
+
+@pytest.fixture
+def app() -> App:
+    return App("redis://127.0.0.1:1")
+
+
+class TestCalls:
+    async def test_a_task_is_called_as_its_function(self, app: App) -> None:
+        @app.task
+        async def double(number: int) -> int:
+            """Doubles it."""
+            return 2 * number
+
+        @app.task(queue="maths")
+        def half(number: int) -> float:
+            return number / 2
+
+        assert await double(4) == 8
+        assert half(4) == 2
+        assert (double.name, double.queue_name, double.__doc__) == ("double", "default", "Doubles it.")
+        assert (half.name, half.queue_name) == ("half", "maths")
+        assert list(app.tasks) == ["double", "half"]
+        assert repr(half) == "<task 'half' of queue 'maths'>"
+
+    def test_a_bound_task_is_a_value(self, app: App) -> None:
+        @app.task
+        def greet(name: str, times: int = 1) -> None: ...
+
+        assert greet.bind("ada") == greet.bind(name="ada")
+        assert greet.bind("ada") != greet.bind("bo")
+        assert greet.bind("ada") != greet.with_options(delay=timedelta(hours=1)).bind("ada")
+        assert greet.bind("ada") != "ada"
+        assert len({greet.bind("ada"), greet.bind("ada")}) == 1
+        assert repr(greet.bind("ada", times=2)) == "<greet(name='ada', times=2) on 'default'>"
+
+    def test_a_job_runs_nowhere_here(self) -> None:
+        with pytest.raises(LookupError, match="no job runs here"):
+            current_job()
+
+
+class TestOptions:
+    def test_options_become_those_of_add(self, app: App) -> None:
+        @app.task(queue="mail", attempts=5, backoff=timedelta(seconds=2))
+        def send(to: str) -> None: ...
+
+        at = datetime(2030, 1, 1, tzinfo=UTC)
+        assert send.bind("a").options == {"attempts": 5, "backoff": 2000}
+        own = send.with_options(queue="slow", at=at, attempts=2, backoff=BackoffSpec.fixed(7), job_id="x").bind("a")
+        assert own.queue == "slow"
+        assert own.options == {"attempts": 2, "backoff": BackoffSpec.fixed(7), "delay_ms": at, "job_id": "x"}
+        both = send.with_options(delay=timedelta(1)).with_options(unique_for=timedelta(2), job_id="y").bind("a")
+        assert both.options == {
+            "attempts": 5,
+            "backoff": 2000,
+            "delay": timedelta(1),
+            "unique_for": timedelta(2),
+            "job_id": "y",
+        }
+
+    @pytest.mark.parametrize(
+        ("options", "text"),
+        (
+            ({"dely": 1}, "there is no option 'dely'"),
+            ({"delay": 5}, "delay must be a timedelta, not int"),
+            ({"unique_for": 5}, "unique_for must be a timedelta"),
+            ({"backoff": 5}, "backoff must be a timedelta or a BackoffSpec"),
+            ({"at": "2030"}, "at must be a datetime with a time zone"),
+            ({"at": datetime(2030, 1, 1)}, "at is a datetime without a time zone"),  # noqa: DTZ001
+            ({"at": datetime(2030, 1, 1, tzinfo=UTC), "delay": timedelta(1)}, "at and delay contradict"),
+            ({"attempts": 0}, "attempts is 0"),
+            ({"queue": ""}, "queue"),
+            ({"if_exists": "keep"}, "give a job_id"),
+        ),
+    )
+    def test_a_wrong_option_of_a_call_is_refused(self, app: App, options: Any, text: str) -> None:
+        @app.task
+        def send(to: str) -> None: ...
+
+        with pytest.raises((InvalidArgument, InvalidType), match=text):
+            send.with_options(**options)
+
+    @pytest.mark.parametrize(
+        ("options", "text"),
+        (
+            ({"queu": "x"}, "there is no option 'queu'"),
+            ({"attempts": "5"}, "attempts"),
+            ({"unique_by": ("nobody",)}, "unique_by names 'nobody'"),
+            ({"unique_by": "to"}, "unique_by must be a tuple"),
+            ({"aliases": ["x"]}, "aliases must be a tuple"),
+            ({"aliases": ("",)}, "must not be blank"),
+            ({"unique_for": timedelta(1)}, "give unique_by"),
+            ({"give_up_on": ValueError}, "give_up_on must be a tuple"),
+            ({"name": 5}, "needs a name"),
+        ),
+    )
+    def test_a_wrong_option_of_a_task_is_refused(self, app: App, options: Any, text: str) -> None:
+        def send(to: str) -> None: ...
+
+        with pytest.raises((InvalidArgument, InvalidType), match=text):
+            app.task(**options)(send)
+
+    def test_a_function_that_cannot_be_a_task_is_refused(self, app: App) -> None:
+        def generates() -> Any:
+            yield 1
+
+        for function in (generates, 5, App, lambda: 1):
+            with pytest.raises((InvalidArgument, InvalidType)):
+                app.task(function)  # type: ignore[arg-type]
+
+    def test_two_tasks_of_one_name_are_refused_with_both_places(self, app: App) -> None:
+        @app.task(aliases=("old",))
+        def send() -> None: ...
+
+        for name in ("send", "old"):
+            with pytest.raises(
+                InvalidArgument, match=rf"two tasks have the name '{name}': one at .*test_tasks.py, line"
+            ):
+                app.task(name=name)(lambda: None)
+
+
+class TestUniqueIds:
+    def test_the_id_is_made_of_the_values_of_parameters(self, app: App) -> None:
+        @app.task(unique_by=("order_id", "kind"), if_exists="replace")
+        def charge(order_id: int, amount: int, kind: str = "card") -> None: ...
+
+        assert charge.bind(17, 5).options == {"if_exists": "replace", "job_id": 'charge(order_id=17, kind="card")'}
+        assert charge.bind(17, 5).options == charge.bind(17, 6).options
+        assert charge.with_options(job_id="own").bind(17, 5).options["job_id"] == "own"
+
+    def test_a_long_id_is_hashed(self, app: App) -> None:
+        @app.task(unique_by=("url",))
+        def fetch(url: str) -> None: ...
+
+        long, other = (fetch.bind(end * 500).options["job_id"] for end in "ab")
+        assert len(long) == len("fetch()") + 64
+        assert long != other
+
+
+class TestApp:
+    def test_the_options_of_queues_are_those_of_queue_and_worker(self) -> None:
+        ours = set(QueueOptions.__annotations__)
+        queue = {one.name for one in fields(QueueConfig)} - {"name", "redis_url"}
+        worker = {one.name for one in fields(WorkerConfig)} - {"queue_name", "handler", "redis_url"}
+        assert ours == queue | worker
+        assert queue & worker == BOTH
+        assert queue - worker == QUEUE_ONLY
+
+    def test_an_unknown_option_of_a_queue_is_refused(self) -> None:
+        with pytest.raises(InvalidArgument, match=r"queues\['mail'\] has no option 'concurency'"):
+            App(queues={"mail": {"concurency": 5}})  # type: ignore[typeddict-unknown-key]
+        with pytest.raises(InvalidArgument, match="defaults has no option 'x'"):
+            App(defaults={"x": 5})  # type: ignore[arg-type]
+        with pytest.raises(InvalidType, match="must be a dict"):
+            App(queues={"mail": 5})  # type: ignore[dict-item]
+
+    async def test_an_app_without_tasks_runs_nothing(self, app: App) -> None:
+        with pytest.raises(InvalidArgument, match="the app has no tasks"):
+            await app.worker().run()
+
+    async def test_a_crew_that_is_closed_does_not_start(self, app: App) -> None:
+        crew = app.worker()
+        await crew.close()
+        with pytest.raises(Closed):
+            await crew.run()
+
+    async def test_only_bound_tasks_are_enqueued_together(self, app: App) -> None:
+        with pytest.raises(InvalidType, match=r"takes what task.bind\(...\) returns, not dict"):
+            await app.enqueue_all([{"name": "x"}])  # type: ignore[arg-type]
+
+
+class TestUnknownNames:
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        (
+            ("mail.send", "no task 'mail.send' here; did you mean 'send_mail'?"),
+            ("send_mial", "no task 'send_mial' here; did you mean 'send_mail'?"),
+            ("zzz", "no task 'zzz' here"),
+        ),
+    )
+    def test_the_error_names_what_may_be_meant(self, name: str, text: str) -> None:
+        assert str(unknown_task(name, ["send_mail", "charge"], 0)) == text
+
+    def test_the_job_waits_longer_each_time_up_to_a_bound(self) -> None:
+        delays = [unknown_task("x", [], snoozes).delay_ms for snoozes in (0, 1, 2, 3, 4, 5, 119)]
+        assert delays == [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]
+        assert UnknownTask(1, "x").limit == 120
