@@ -12,12 +12,21 @@ from pychasqui._core.retry_options import RetryOverride
 from pychasqui._wire.envelope import encode_envelope, encode_extras
 from pychasqui._wire.member import join_member
 from tests.scripts.group import HOUR_MS, KEYS, Group, Promoted, index_key, official_unique_key, unique_key
+from tests.scripts.test_keys import monitored
 from tests.support.server import RedisServer
 
 
 def delay(group: Group, member: bytes, by_ms: float = 0) -> None:
     """Negative: it has been due for so long."""
     group.client.zadd(KEYS.delayed, {member: group.now_ms + by_ms})
+
+
+def pages_read(group: Group, max_bytes: int) -> list[tuple[int, int]]:
+    """Promotes, and returns the ranks of each page of members that the script reads."""
+    with monitored(group.client) as lines:
+        group.promote(max_bytes=max_bytes)
+    pages = [line.split(b'"')[5:8:2] for line in lines if b'"ZRANGE"' in line and b"WITHSCORES" not in line]
+    return [(int(first), int(last)) for first, last in pages]
 
 
 class TestMoving:
@@ -57,7 +66,7 @@ class TestMoving:
             group.client.zadd(KEYS.delayed, {join_member("", b"%d" % number): due_ms})
             while group.promote().promoted == 0:
                 pass
-            assert group.now_us >= due_ms * 1000
+            assert int(group.stream[-1].split(b"-")[0]) >= due_ms
 
     def test_the_longest_due_go_first(self, group: Group) -> None:
         for by_ms in (-10_000, -30_000, -20_000):
@@ -85,6 +94,27 @@ class TestMoving:
         moved = [group.promote(max_bytes=250_000).promoted for _ in range(8)]
         assert moved == [23, 3, 3, 3, 3, 3, 2, 0]
         assert [envelope[:2] for envelope in group.envelopes] == [b"%02d" % number for number in range(40)]
+
+    def test_a_call_without_room_moves_nothing(self, group: Group) -> None:
+        delay(group, join_member("", b"envelope"))
+        assert group.promote(max_bytes=0) == Promoted(1, 0, 0, 0)
+        assert (len(group.delayed), group.stream) == (1, [])
+
+    def test_members_are_read_in_small_pages_and_large_ones_one_by_one(self, group: Group) -> None:
+        for number in range(40):
+            delay(group, join_member("", b"%02d" % number * (500 if number == 20 else 1)), number - 100)
+        assert pages_read(group, max_bytes=16 * 1004 + 100) == [
+            (0, 0),
+            (1, 16),
+            (17, 32),
+            *((n, n) for n in range(33, 40)),
+        ]
+        for number in range(3):
+            delay(group, join_member("", b"%02d" % number * 500), number - 100)
+        assert pages_read(group, max_bytes=16 * 1004) == [(0, 0), (1, 1), (2, 2)]
+        for number in range(18):
+            delay(group, join_member("", b"%02d" % number), number - 100)
+        assert pages_read(group, max_bytes=17 * 6) == [(0, 0), (1, 16)]
 
     def test_a_job_that_is_not_due_stays_beside_a_due_one(self, group: Group) -> None:
         delay(group, join_member("", b"due"), -100)
@@ -181,6 +211,17 @@ class TestBadMembers:
             b"reason": b"malformed",
             b"detail": b"not a delayed member",
         }
+
+    def test_the_letter_has_the_reason(self, group: Group) -> None:
+        delay(group, b"bad")
+        group.promote()
+        (letter,) = group.letters
+        assert list(letter.items()) == [
+            (b"d", b"bad"),
+            (b"source_id", b""),
+            (b"reason", b"malformed"),
+            (b"detail", b"not a delayed member"),
+        ]
 
     def test_the_others_go_on(self, group: Group) -> None:
         bad = [b"bad", b"", b"\2\0\0\0ab", b"\xff" * 4]
@@ -315,6 +356,27 @@ class TestIndex:
             "w" + places[0], places[1], "w" + places[2], places[3], "wd",
         ]  # fmt: skip
 
+    def test_the_keys_of_more_jobs_than_lua_unpacks_at_once_follow_them(self, group: Group) -> None:
+        """One command has the keys of a thousand."""
+        ids, due_ms = [f"job-{number:04d}" for number in range(1003)], group.now_ms - 10_000
+        group.client.zadd(KEYS.delayed, {join_member("", envelope(each)): due_ms + n for n, each in enumerate(ids)})
+        group.client.mset({unique_key(each): "d" for each in ids})
+        group.client.mset({index_key(each): "member" for each in ids})
+        assert group.promote(batch=1003).promoted == 1003
+        assert group.client.mget(map(unique_key, ids)) == group.stream
+        assert group.client.exists(*map(index_key, ids)) == 0
+
+    def test_jobs_behind_a_refused_one_keep_their_index(self, group: Group) -> None:
+        """The stream has one id left."""
+        group.client.xadd(KEYS.stream, {"d": "last but one"}, id=f"{2**64 - 1}-{2**64 - 2}")
+        for number in range(4):
+            delay(group, join_member("", envelope(f"job-{number}")), number - 100)
+            group.client.set(index_key(f"job-{number}"), "member")
+        done = group.promote()
+        assert (done.promoted, len(group.delayed)) == (1, 3)
+        assert [group.index(f"job-{number}") for number in range(4)] == [None, b"member", b"member", b"member"]
+        assert group.client.get(KEYS.promoter_lease) == b"a"
+
     def test_a_job_without_an_id_has_no_uniqueness_key(self, group: Group) -> None:
         delay(group, join_member("", b"no envelope"))
         group.client.set(unique_key(""), "d")
@@ -444,6 +506,11 @@ class TestEvents:
         group.promote(batch=300, events=10)
         assert 10 <= len(self.events(group)) < 300
 
+    def test_one_event_is_kept_if_no_more_may_be(self, group: Group) -> None:
+        delay(group, join_member("mail", envelope("1")))
+        group.promote(events=1)
+        assert len(self.events(group)) == 1
+
     def test_bad_members_have_no_event(self, group: Group) -> None:
         delay(group, b"bad")
         group.promote(events=100)
@@ -479,11 +546,13 @@ class TestTrouble:
         assert group.promote()[:4] == (1, 0, 1, -1)
         assert "WRONGTYPE" in group.refusal
         assert (list(group.delayed), len(group.letters)) == ([join_member("mail", envelope("job"))], 1)
+        assert group.client.get(KEYS.promoter_lease) == b"a", "it buries, so it leads"
 
     def test_dead_letters_of_another_type_hold_up_no_job_and_bring_none_twice(self, group: Group) -> None:
         for number in range(3):
             delay(group, b"bad%d" % number, 10 * number - 60)
             delay(group, join_member("mail", envelope(f"job-{number}")), 10 * number - 55)
+            group.client.set(index_key(f"job-{number}"), "member")
         delay(group, join_member("mail", envelope("later")), HOUR_MS)
         group.client.set(KEYS.dead, "a string")
         for promoted in (3, 0):
@@ -493,6 +562,7 @@ class TestTrouble:
             assert "WRONGTYPE" in group.refusal
         assert group.envelopes == [envelope(f"job-{number}") for number in range(3)]
         assert [member[:4] for member in group.delayed] == [b"bad0", b"bad1", b"bad2", b"\x04\0\0\0"]
+        assert [group.index(f"job-{number}") for number in range(3)] == [None] * 3
 
     def test_a_promoter_whose_writes_are_refused_does_not_lead(self, group: Group) -> None:
         delay(group, join_member("mail", envelope("job")))

@@ -60,7 +60,7 @@ local names, envelopes, ids, unique_keys, index_keys = {}, {}, {}, {}, {}
 for i = 1, #members do  -- hot: ipairs takes 0.1 us a job longer
   local name, envelope = split_member(members[i])
   local job_id = id_of(envelope)
-  names[i], envelopes[i], ids[i] = name, envelope, job_id or false
+  names[i], envelopes[i], ids[i] = name, envelope, job_id
   unique_keys[i], index_keys[i] = unique_key(job_id or ''), index_key(job_id or '')
 end
 local locations, elsewhere = read_unique_keys(unique_keys)

@@ -9,7 +9,7 @@ local function read_unique_keys(keys)
     if is_elsewhere(existing) then return values, existing end
     if existing ~= 0 then
       local page = redis.pcall('MGET', unpack(keys, first, last))
-      for i = first, last do values[i] = page[i - first + 1] or nil end
+      for i = first, last do values[i] = page[i - first + 1] end
     end
   end
   return values, nil
