@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from pychasqui import Job, Queue
+from pychasqui import Job, Queue, ReplyError
 from pychasqui._core.limits import ADD_BATCH_BYTES, LARGE_JOB_BYTES
 from tests.support.proxy import Proxy
 from tests.support.streams import Stream
@@ -90,6 +90,20 @@ async def test_a_transaction_that_arrives_late_adds_nothing(
             await late.execute_command("XADD", stream.key, "*", "d", "late")
             assert await late.execute_command("EXEC") is None
     assert await stream.ids() == [job.id for job in added]
+
+
+async def test_a_ledger_that_refuses_the_record_does_not_make_added_jobs_fail(
+    proxy: Proxy, queue_name: str, stream: Stream, witness: redis.asyncio.Redis
+) -> None:
+    """Somebody has written over it. The transaction adds the jobs all the same, and must not say otherwise."""
+    async with Queue(queue_name, redis_url=proxy.url) as queue:
+        await add_large(queue)
+        await witness.set(requests_with(proxy, b"WATCH")[0].split(b"\r\n")[4], "foreign")
+        with pytest.raises(ReplyError, match="WRONGTYPE"):  # changed since WATCH, so that the script refuses the batch
+            await add_large(queue)
+        assert await stream.length() == 20
+        assert len(await add_large(queue)) == 20
+        assert await stream.length() == 40
 
 
 async def test_a_user_without_the_right_to_transactions_adds_by_the_script(

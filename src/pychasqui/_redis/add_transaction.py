@@ -24,7 +24,7 @@ _MULTI, _EXEC, _DISCARD, _UNWATCH = pack("MULTI"), pack("EXEC"), pack("DISCARD")
 class AddTransactions:
     """The transactions of one producer over one socket: watch() -> is_ready -> add() -> watch() again."""
 
-    __slots__ = ("_head", "_is_allowed", "_ledger", "_named_tail", "_socket", "is_awaited", "is_ready")
+    __slots__ = ("_head", "_is_allowed", "_ledger", "_named_tail", "_socket", "_watch", "is_awaited", "is_ready")
 
     def __init__(self, socket: Socket, stream: str, ledger: str) -> None:
         self.is_ready = False  # the server watches the ledger for this socket
@@ -32,6 +32,7 @@ class AddTransactions:
         self._is_allowed: bool | None = None  # whether this user may begin a transaction; None: not known yet
         self._socket = socket
         self._ledger = ledger
+        self._watch = 0  # the number of the last WATCH: the answer to an earlier one says nothing about it
         head = b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in (b"XADD", stream.encode(), b"*", ENVELOPE))
         self._head = head.replace(b"%", b"%%") + b"$%d\r\n"
         self._named_tail = b"\r\n$%d\r\n%b\r\n" % (len(NAME), NAME) + b"$%d\r\n%b\r\n"
@@ -43,9 +44,9 @@ class AddTransactions:
         if self._is_allowed is None:  # a user who may not would have each command executed by itself
             self._socket.send(_MULTI, deadline, self._see_allowed)
             self._socket.send(_DISCARD, deadline, self._see_allowed)
-        self.is_awaited = True
+        self.is_ready, self.is_awaited, self._watch = False, True, self._watch + 1
         self._socket.send(_UNWATCH, deadline, _ignore)  # a ledger that has changed since the last WATCH stays changed
-        self._socket.send(pack("WATCH", self._ledger), deadline, partial(self._see_watched, on_answer))
+        self._socket.send(pack("WATCH", self._ledger), deadline, partial(self._see_watched, self._watch, on_answer))
         self._socket.flush()
 
     def unwatch(self) -> None:
@@ -55,7 +56,9 @@ class AddTransactions:
     def _see_allowed(self, reply: Any) -> None:
         self._is_allowed = self._is_allowed is not False and not isinstance(reply, ChasquiError)
 
-    def _see_watched(self, on_answer: Callable[[], None], reply: Any) -> None:
+    def _see_watched(self, watch: int, on_answer: Callable[[], None], reply: Any) -> None:
+        if watch != self._watch:
+            return
         self.is_ready = self.is_awaited and self._is_allowed is True and not isinstance(reply, ChasquiError)
         self.is_awaited = False
         on_answer()
@@ -102,8 +105,9 @@ class TransactionAnswer:
         if isinstance(self._trouble or reply, ReplyError):  # refused before anything was executed
             self._on_reply(None)
         elif type(reply) is list:
-            refusal = next((each for each in reply if isinstance(each, ChasquiError)), None)
-            self._on_reply(refusal or len(reply) - 2)
+            added = reply[: self._jobs]  # the rest is of the ledger, which nobody asks about a batch that is answered
+            refusal = next((each for each in added if isinstance(each, ChasquiError)), None)
+            self._on_reply(refusal or len(added))
         else:
             self._on_reply(self._trouble or reply)
 

@@ -1,0 +1,77 @@
+"""When a producer may add large jobs in a transaction: after the server's answer to the last WATCH, and to no other."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import cast
+
+import pytest
+
+from pychasqui import ReplyError
+from pychasqui._redis.add_transaction import AddTransactions
+from pychasqui._redis.socket import OnReply, Socket
+
+
+class SentCommands:
+    """The side of a socket that AddTransactions sees: commands whose answers the test gives."""
+
+    def __init__(self) -> None:
+        self._awaiting: deque[tuple[bytes, OnReply]] = deque()
+
+    def send(self, command: bytes, deadline: float, on_reply: OnReply) -> None:
+        self._awaiting.append((command, on_reply))
+
+    def flush(self) -> None:
+        pass
+
+    def answer_up_to(self, word: bytes, reply: object = "OK") -> None:
+        """Answer what was sent first, up to this command."""
+        while True:
+            command, on_reply = self._awaiting.popleft()
+            on_reply(reply)
+            if word in command:
+                return
+
+
+@pytest.fixture
+def sent() -> SentCommands:
+    return SentCommands()
+
+
+@pytest.fixture
+def transactions(sent: SentCommands) -> AddTransactions:
+    return AddTransactions(cast(Socket, sent), "stream", "ledger")
+
+
+def test_a_confirmed_watch_makes_ready(sent: SentCommands, transactions: AddTransactions) -> None:
+    transactions.watch(0.0, lambda: None)
+    assert (transactions.is_ready, transactions.is_awaited) == (False, True)
+    sent.answer_up_to(b"\r\nWATCH")
+    assert (transactions.is_ready, transactions.is_awaited) == (True, False)
+
+
+def test_the_answer_to_an_earlier_watch_makes_nothing_ready(sent: SentCommands, transactions: AddTransactions) -> None:
+    """Else a transaction could leave ahead of a WATCH that has not arrived, and add a batch that was sent again."""
+    transactions.watch(0.0, lambda: None)
+    transactions.unwatch()  # a script is sent in between
+    transactions.watch(0.0, lambda: None)
+    sent.answer_up_to(b"\r\nWATCH")
+    assert (transactions.is_ready, transactions.is_awaited) == (False, True)
+    sent.answer_up_to(b"\r\nWATCH")
+    assert transactions.is_ready
+
+
+def test_a_script_that_is_sent_before_the_answer_makes_nothing_ready(
+    sent: SentCommands, transactions: AddTransactions
+) -> None:
+    transactions.watch(0.0, lambda: None)
+    transactions.unwatch()
+    sent.answer_up_to(b"\r\nWATCH")
+    assert not transactions.is_ready
+
+
+def test_a_server_that_refuses_transactions_is_asked_once(sent: SentCommands, transactions: AddTransactions) -> None:
+    transactions.watch(0.0, lambda: None)
+    sent.answer_up_to(b"\r\nWATCH", ReplyError("NOPERM no"))
+    transactions.watch(0.0, lambda: None)
+    assert (transactions.is_ready, transactions.is_awaited) == (False, False)
