@@ -27,6 +27,7 @@ yaml = pytest.importorskip("yaml")
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 CLEAN_UP_S = 5  # what cancelled handlers have, beyond the deadline
+KILLED_AFTER_S = 15  # when a supervisor kills a process that has not ended, beyond the deadline
 SECTIONS = {"Unit", "Service", "Install"}
 PAGES = {"/metrics", "/healthz", "/readyz"}
 KINDS = {
@@ -84,7 +85,8 @@ def test_a_unit_runs_a_command_that_exists_and_waits_for_its_end(path: Path) -> 
     read_command(shlex.join(["chasqui", *arguments]))
     assert service["Restart"] == "always"
     if arguments[0] == "worker":
-        assert int(service["TimeoutStopSec"]) >= SHUTDOWN_DEADLINE_S + CLEAN_UP_S
+        assert int(service["TimeoutStopSec"]) >= SHUTDOWN_DEADLINE_S + KILLED_AFTER_S
+        assert (service["Type"], int(service["WatchdogSec"])) == ("notify", 30)
         assert (service["KillSignal"], service["KillMode"]) == ("SIGTERM", "mixed")
 
 
