@@ -38,6 +38,8 @@ async def handle(job):
             await asyncio.sleep(0.01)
     elif job.name == "first-long" and job.attempt == 0:
         await asyncio.sleep(60)
+    elif job.name == "long" and job.attempt == 0:
+        await asyncio.sleep(3)
     write(job, "end")
 
 
@@ -45,7 +47,12 @@ def make(**options):
     return Worker(
         os.environ["APP_QUEUE"],
         handle,
-        **{"redis_url": os.environ["APP_REDIS_URL"], "lease_ms": 1000, "concurrency": 4, **options},
+        **{
+            "redis_url": os.environ["APP_REDIS_URL"],
+            "lease_ms": int(os.environ["APP_LEASE_MS"]),
+            "concurrency": int(os.environ["APP_CONCURRENCY"]),
+            **options,
+        },
     )
 
 
@@ -66,9 +73,12 @@ class Run(NamedTuple):
 class SupervisedProgram:
     """start() -> its processes work -> stop()."""
 
-    def __init__(self, folder: Path, redis_url: str, queue_name: str) -> None:
+    def __init__(
+        self, folder: Path, redis_url: str, queue_name: str, *, lease_ms: int = LEASE_MS, concurrency: int = 4
+    ) -> None:
         self.folder = folder
-        self._environment = plain_environment() | {"APP_REDIS_URL": redis_url, "APP_QUEUE": queue_name}
+        own = {"REDIS_URL": redis_url, "QUEUE": queue_name, "LEASE_MS": str(lease_ms), "CONCURRENCY": str(concurrency)}
+        self.environment = plain_environment() | {f"APP_{name}": value for name, value in own.items()}
         self._log = folder / "log"
         self._supervisor: subprocess.Popen[bytes] | None = None
         (folder / "app.py").write_text(PROGRAM)
@@ -83,7 +93,7 @@ class SupervisedProgram:
             self._supervisor = subprocess.Popen(
                 [*COMMAND, "worker", "--log-format", "plain", *arguments],
                 cwd=self.folder,
-                env=self._environment | environment,
+                env=self.environment | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

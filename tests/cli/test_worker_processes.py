@@ -45,9 +45,8 @@ class TestStarting:
 
     def test_a_wrong_password_ends_with_4(self, tmp_path: Path, chasqui: Finished, server: RedisServer):
         server.start()
-        SupervisedProgram(tmp_path, "", "")
-        url = server.tcp_url.replace("://", "://:wrong@")
-        ended = chasqui("worker", "app:worker", "--processes", "1", APP_REDIS_URL=url, APP_QUEUE="q")
+        program = SupervisedProgram(tmp_path, server.tcp_url.replace("://", "://:wrong@"), "q")
+        ended = chasqui("worker", "app:worker", "--processes", "1", **program.environment)
         assert ended.returncode == 4
         assert "wrong" not in ended.stderr.replace("wrong password", "")
 
@@ -132,6 +131,17 @@ class TestDying:
 
 
 class TestLeases:
+    async def test_a_stopped_process_is_killed_in_time_and_its_job_begins_elsewhere(
+        self, program: SupervisedProgram, queue: Queue
+    ):
+        await program.start("--hang-timeout", "3s")
+        await queue.add("first-long", 0)
+        (begun,) = await eventually(lambda: program.runs("begin"))
+        os.kill(begun.pid, signal.SIGSTOP)
+        await program.wait_for(f"process {begun.pid} has given no sign of life")
+        await eventually(lambda: [run.attempt for run in program.runs("end")] == [1])
+        assert await program.stop() == 0
+
     async def test_c_code_that_keeps_the_gil_for_three_leases_runs_once(self, program: SupervisedProgram, queue: Queue):
         await program.start()
         await queue.add("gil", 3.3 * LEASE_MS / 1000)

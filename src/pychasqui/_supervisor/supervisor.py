@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from .memory import read_memory_bytes
 from .messages import Loaded, Message, Started, WantsSuccessor
 from .pages import SupervisorPages
 from .reload import watch_files
+from .signals import SupervisorSignals
 from .slot import Slot
 from .systemd import Systemd
 
@@ -34,9 +34,9 @@ log = logging.getLogger("chasqui.supervisor")
 
 CLEANUP_S = 15.0  # what a draining process may take beyond its deadline: to cancel handlers, to settle and to leave
 HURRIED_S = 3.0  # what it may take after a second signal
-SECOND_SIGNAL_S = 0.2  # a signal that comes sooner is the first once more: `timeout` and terminals send it twice
 LOOK_EVERY_S = 1.0
 RECYCLE_AGAIN_S = 10.0
+START_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,17 +69,13 @@ class ProcessSupervisor:
         self._has_worked = False  # whether any process has started its workers
         self._is_ready = False  # whether all slots had a process that works, at the same time
         self._exit_code = 0
-        self._stop_wanted = asyncio.Event()
-        self._hurry_wanted = asyncio.Event()
-        self._roll_wanted = asyncio.Event()
-        self._signalled_at = 0.0
-        self._had_terminal = _has_terminal()
+        self._signals = SupervisorSignals()
         self._starting = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
         self._folder = Path(tempfile.mkdtemp(prefix="chasqui-"))
-        self._catch_signals()
+        self._signals.catch()
         try:
             if self._options.metrics_address is not None:
                 await self._serve(self._options.metrics_address)
@@ -107,26 +103,38 @@ class ProcessSupervisor:
         if self._options.reload_folders:
             self._spawn(watch_files(self._options.reload_folders, self._see_changes))
         self._spawn(self._run_slots())
-        await self._stop_wanted.wait()
+        await self._signals.stop.wait()
 
     async def _run_slots(self) -> None:
         """In a burst all of them end by themselves."""
         await asyncio.gather(*(slot.run() for slot in self._slots))
-        self._stop_wanted.set()
+        self._signals.stop.set()
 
     # Processes ------------------------------------------------------------------------------------------------------
 
     async def _start_child(self) -> ChildProcess:
-        async with self._starting:
-            child = ChildProcess(self._see_message, self._see_end)
-            await child.start(
-                self._command, plain_environment(), folder=self._folder, serves_pages=self._http is not None
-            )
-            self._children.add(child)
+        child = ChildProcess(self._see_message, self._see_end)
+        while not await self._try_to_start(child):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._signals.stop.wait(), START_AGAIN_S)
+                return child
         log.info("process %d starts", child.pid)
-        if self._stop_wanted.is_set():
+        if self._signals.stop.is_set():
             child.stop()
         return child
+
+    async def _try_to_start(self, child: ChildProcess) -> bool:
+        """Whether the system lets another process start; if not, it may later."""
+        async with self._starting:
+            try:
+                await child.start(
+                    self._command, plain_environment(), folder=self._folder, serves_pages=self._http is not None
+                )
+            except OSError as error:
+                log.error("no process can be started now, another try follows: %s", error)
+                return False
+            self._children.add(child)
+            return True
 
     def _see_message(self, child: ChildProcess, message: Message) -> None:
         if isinstance(message, Loaded) and message.metrics_address is not None and self._http is None:
@@ -151,11 +159,11 @@ class ProcessSupervisor:
     def _is_over(self, ended: ChildProcess) -> bool:
         """Whether no process follows one that has ended."""
         code = ended.exit_code or 0
-        if self._stop_wanted.is_set() or (self._options.is_burst and code == 0):
+        if self._signals.stop.is_set() or (self._options.is_burst and code == 0):
             return True
         if not self._has_worked and code > 0:  # it has said why: a wrong name, a module that raises, a wrong password
             self._exit_code = code
-            self._stop_wanted.set()
+            self._signals.stop.set()
             return True
         return False
 
@@ -174,7 +182,7 @@ class ProcessSupervisor:
 
     async def _replace(self, child: ChildProcess) -> None:
         for slot in self._slots:
-            while slot.current is child and child.is_running and not self._stop_wanted.is_set():
+            while slot.current is child and child.is_running and not self._signals.stop.is_set():
                 if not await slot.replace():
                     await asyncio.sleep(RECYCLE_AGAIN_S)
 
@@ -218,24 +226,24 @@ class ProcessSupervisor:
 
     async def _roll_when_asked(self) -> None:
         while True:
-            await self._roll_wanted.wait()
-            self._roll_wanted.clear()
+            await self._signals.roll.wait()
+            self._signals.roll.clear()
             self._systemd.notify_reloading()
             await self._roll()
             self._systemd.notify("READY=1")
 
     def _see_changes(self, files: list[Path]) -> None:
         log.info("%d files have changed, among them %s", len(files), files[0])
-        self._roll_wanted.set()
+        self._signals.roll.set()
 
     async def _roll(self) -> None:
         """Replaces the processes one after the other. The old ones stay if a new one does not start."""
         log.info("%d processes are replaced, one after the other", len(self._slots))
         for slot in self._slots:
-            if self._stop_wanted.is_set():
+            if self._signals.stop.is_set():
                 return
             if not await slot.replace():
-                if self._stop_wanted.is_set():
+                if self._signals.stop.is_set():
                     return
                 log.error("the processes that have not been replaced go on with the program that they have loaded")
                 return
@@ -252,9 +260,9 @@ class ProcessSupervisor:
             pass  # a process that is being started is among the others then
         if self._children:
             log.info("%d processes drain for up to %g s", len(self._children), options.shutdown_timeout_s)
-        if await self._stop_children(options.shutdown_timeout_s + CLEANUP_S, self._hurry_wanted):
+        if await self._stop_children(options.shutdown_timeout_s + CLEANUP_S, self._signals.hurry):
             return
-        if self._hurry_wanted.is_set() and await self._stop_children(HURRIED_S):
+        if self._signals.hurry.is_set() and await self._stop_children(HURRIED_S):
             return
         for child in list(self._children):
             log.error("process %d has not ended in time and is killed; its jobs run again", child.pid)
@@ -279,29 +287,7 @@ class ProcessSupervisor:
         while self._children:
             await next(iter(self._children)).wait()
 
-    # Signals and tasks ----------------------------------------------------------------------------------------------
-
-    def _catch_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_stop_signal, number.name)
-        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
-
-    def _on_stop_signal(self, name: str) -> None:
-        now = clock.monotonic()
-        if not self._stop_wanted.is_set():
-            log.info("%s: the processes end; a second signal ends them at once", name)
-            self._stop_wanted.set()
-            self._signalled_at = now
-        elif now - self._signalled_at >= SECOND_SIGNAL_S and not self._hurry_wanted.is_set():
-            log.warning("%s again: the processes end now", name)
-            self._hurry_wanted.set()
-
-    def _on_hangup(self) -> None:
-        if self._had_terminal and not _has_terminal():
-            self._on_stop_signal("SIGHUP of a terminal that is gone")
-        else:
-            self._roll_wanted.set()
+    # Tasks ----------------------------------------------------------------------------------------------------------
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -314,12 +300,4 @@ class ProcessSupervisor:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.critical("the supervisor has failed, and ends", exc_info=error)
             self._exit_code = self._exit_code or 1
-            self._stop_wanted.set()
-
-
-def _has_terminal() -> bool:
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR))
-    except OSError:
-        return False
-    return True
+            self._signals.stop.set()

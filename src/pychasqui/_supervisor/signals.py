@@ -1,0 +1,56 @@
+"""The signals that the supervisor gets, as events: stop, hurry and roll."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+
+from .._core import clock
+
+log = logging.getLogger("chasqui.supervisor")
+
+SECOND_SIGNAL_S = 0.2  # a signal that comes sooner is the first once more: `timeout` and terminals send it twice
+
+
+class SupervisorSignals:
+    """catch() -> SIGTERM and SIGINT set `stop`, and `hurry` the second time; SIGHUP sets `roll`."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.hurry = asyncio.Event()
+        self.roll = asyncio.Event()
+        self._stopped_at = 0.0  # monotonic
+        self._had_terminal = _has_terminal()
+
+    def catch(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_stop, number.name)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+
+    def _on_stop(self, name: str) -> None:
+        now = clock.monotonic()
+        if not self.stop.is_set():
+            log.info("%s: the processes end; a second signal ends them at once", name)
+            self._stopped_at = now
+            self.stop.set()
+        elif now - self._stopped_at >= SECOND_SIGNAL_S and not self.hurry.is_set():
+            log.warning("%s again: the processes end now", name)
+            self.hurry.set()
+
+    def _on_hangup(self) -> None:
+        """A terminal that is closed sends the same signal to the programs on it, and expects them to end."""
+        if self._had_terminal and not _has_terminal():
+            self._on_stop("SIGHUP of a terminal that is gone")
+        else:
+            self.roll.set()
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR))
+    except OSError:
+        return False
+    return True
