@@ -12,6 +12,10 @@ TWO = "shows only if two things are refused at once"
 CLUSTER = "shows while a slot of a cluster moves: tests/scripts/test_moving_slot.py"
 SYMMETRIC = "the arguments can be swapped"
 ONE_ID = "the range has one id"
+SLOWER = "it does the same in more steps, or in fewer"
+UNREAD = "keys that cannot be read count as missing, or the call is refused before its first write: nothing is lost"
+A_MILLION = "shows only beside a million pending entries"
+NOTHING_DUE = "read_due finds no member then"
 
 _FIRE_ZADD = "local refused = refusal('ZADD', repeats, 'XX', 'GT', '-inf', '')"
 _SWAPPED_FLAGS = "'XX', 'GT' -> 'GT', 'XX'"
@@ -23,6 +27,17 @@ _IS_ELSEWHERE = (
 )
 _TAKEN = "if room < needed then taken = 0 else taken = math.min(jobs, room) end"
 _FIELDS = "for i = 1, #about, 2 do"
+_FIRST_MS = "local first_ms = due_in_ms(call('ZRANGE', delayed, 0, 0, 'WITHSCORES'), now_ms)"
+_OTHER_LEADS = "if leader then return {0, 0, 0, left_ms, leader, was_cut, math.max(0, -(first_ms or 0))} end"
+_NEXT_MS = "return {1, promoted, buried, next_ms and math.max(0, next_ms) or -1, why}"
+_NOT_YET = "if not first_ms or first_ms > 0 then return answer(0) end"
+_IS_CLOSED = "if is_job then closed = id end  -- a stream that refuses one job refuses all"
+_PROMOTE_ASKS = "local refused = elsewhere or touch(index_keys) or refusal('ZREMRANGEBYRANK', delayed, 1, 0)"
+_PROMOTE_EVENT = "if events_max_len > 0 and ids[i] then write_event(names[i], ids[i]) end"
+_PAGE_OF_PENDING = "page = found_ahead == page - 1 and math.min(2 * page, 64) or 1"
+_FOR_HEIR = "return math.max(1, math.min(most, math.floor(1e6 / math.max(1, later))))"
+_ELSEWHERE_NEVER = "is_elsewhere(existing) -> false"
+_EXISTING = "local existing = redis.pcall('EXISTS', unpack(keys, first, last))"
 
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
@@ -66,6 +81,39 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "or 0 -> ",
     ): "the second of them does the same for the first",
     ("fire", "moved[#moved + 1] = is_same and 1 or 0", "and 1 -> "): "true is 1 in a reply",
+    ("lib/is_held", _PAGE_OF_PENDING, "64 -> 65"): SLOWER,
+    ("lib/is_held", _PAGE_OF_PENDING, "1 -> 2"): SLOWER,
+    ("lib/is_held", "return false, pending", "false -> true"): "the caller returns the error",
+    ("lib/most_for_heir", _FOR_HEIR, "1 -> 2"): A_MILLION,
+    ("lib/most_for_heir", _FOR_HEIR, "floor -> ceil"): A_MILLION,
+    ("lib/most_for_heir", _FOR_HEIR, "1, later -> later, 1"): SYMMETRIC,
+    (
+        "lib/read_due",
+        "local members, count, bytes_left, largest = {}, 0, max_bytes, 0",
+        "0 -> 1",
+    ): "a page of empty members is as long as one of single bytes",
+    ("lib/read_due", "if bytes > largest then largest = bytes end", "> -> >="): "both are as large",
+    ("lib/read_unique_keys", "local last = math.min(first + 999, #keys)", "999 -> 1000"): "a key is read twice",
+    ("lib/read_unique_keys", _EXISTING, "pcall -> call"): UNREAD,
+    ("lib/read_unique_keys", _EXISTING, "first, last -> last, first"): "MGET touches the keys then",
+    ("lib/read_unique_keys", "if is_elsewhere(existing) then return values, existing end", _ELSEWHERE_NEVER): CLUSTER,
+    ("lib/read_unique_keys", "if existing ~= 0 then", "existing ~= 0 -> true"): SLOWER,
+    ("lib/read_unique_keys", "local page = redis.pcall('MGET', unpack(keys, first, last))", "pcall -> call"): UNREAD,
+    ("lib/remove_due", "if next(kept) then", "next(kept) -> true"): SLOWER,
+    (
+        "lib/remove_due",
+        "redis.pcall('DEL', unpack(removed, first, math.min(first + 999, #removed)))",
+        "999 -> 1000",
+    ): "a key is deleted twice",
+    ("promote", _FIRST_MS, "0 -> 1"): "the first member alone is looked at",
+    ("promote", _OTHER_LEADS, "0 -> 1"): "if nothing is delayed, nothing is overdue",
+    ("promote", _NEXT_MS, "0, next_ms -> next_ms, 0"): SYMMETRIC,
+    ("promote", _NOT_YET, "not first_ms or first_ms > 0 -> false"): NOTHING_DUE,
+    ("promote", _NOT_YET, "or first_ms > 0 -> "): NOTHING_DUE,
+    ("promote", _NOT_YET, "0 -> 1"): NOTHING_DUE,
+    ("promote", _PROMOTE_ASKS, "1 -> 2"): ASKS,
+    ("promote", _IS_CLOSED, "is_job -> false"): SLOWER,
+    ("promote", _PROMOTE_EVENT, "and ids[i] -> "): "the server refuses an event without an id",
     ("lib/touch", "local why = type(reply) == 'table' and reply.err or ''", "'table' -> ''"): CLUSTER,
     ("lib/touch", _IS_ELSEWHERE, f"{_IS_ELSEWHERE} -> "): CLUSTER,
     ("lib/touch", _IS_ELSEWHERE, "or -> and"): CLUSTER,
@@ -104,10 +152,16 @@ SORTED = frozenset(
         "claim_held",
         "empty_stream",
         "fire",
+        "lib/is_held",
+        "lib/most_for_heir",
+        "lib/read_due",
+        "lib/read_unique_keys",
+        "lib/remove_due",
         "lib/remove_moved",
         "lib/touch",
         "lib/unfinished_group",
         "move_repeatable",
+        "promote",
         "release_entries",
         "upsert_repeatable",
     )

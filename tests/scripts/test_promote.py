@@ -88,6 +88,12 @@ class TestMoving:
         assert group.promote(max_bytes=2**20) == Promoted(1, 39, 0, -1)
         assert group.envelopes == [b"%02d" % number * 500 for number in range(50)]
 
+    def test_a_call_ends_with_the_member_that_takes_the_last_byte(self, group: Group) -> None:
+        delay(group, join_member("", b"00"), -100)  # 6 bytes
+        for number in range(1, 13):
+            delay(group, join_member("", b"%08d" % number), number - 100)  # 12 bytes each
+        assert group.promote(max_bytes=6 + 8 * 12).promoted == 1 + 8
+
     def test_large_members_behind_small_ones_are_bounded_by_their_bytes(self, group: Group) -> None:
         for number in range(40):
             delay(group, join_member("", b"%02d" % number * (50_000 if number >= 20 else 1)), number - 100)

@@ -38,10 +38,10 @@ class AddTransactions:
         self._named_tail = b"\r\n$%d\r\n%b\r\n" % (len(NAME), NAME) + b"$%d\r\n%b\r\n"
 
     def watch(self, deadline: float, on_answer: Callable[[], None]) -> None:
-        """Have the ledger watched, behind what was sent before. It is ready once the server has confirmed it."""
+        """Has the ledger watched, behind what was sent before. It is ready once the server has confirmed it."""
         if self._is_allowed is False:
             return
-        if self._is_allowed is None:  # a user who may not would have each command executed by itself
+        if self._is_allowed is None:  # a user without the right to it would have each command executed by itself
             self._socket.send(_MULTI, deadline, self._see_allowed)
             self._socket.send(_DISCARD, deadline, self._see_allowed)
         self.is_ready, self.is_awaited, self._watch = False, True, self._watch + 1
@@ -64,7 +64,7 @@ class AddTransactions:
         on_answer()
 
     def add(self, record: tuple[int, str], ttl_ms: int, envelopes: list[bytes], names: list[bytes]) -> None:
-        """Add jobs, and record the batch in the ledger: slot, and "number taken". expect() must follow."""
+        """Adds jobs, and records the batch in the ledger: slot, and "number taken". expect() must follow."""
         self.is_ready = False
         head, named_tail, write = self._head, self._named_tail, self._socket.write
         parts, size = [_MULTI], 0

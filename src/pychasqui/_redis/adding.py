@@ -42,28 +42,28 @@ class AddSession:
         self.socket = socket
         self.remembers_numbers = socket.dialect is not None and socket.dialect.idmp
         self.transactions = AddTransactions(socket, *adds.add_keys)
-        self.expect = socket.expect  # expect(deadline, on_reply): hot: a job alone is on its way before its bookkeeping
+        self.expect = socket.expect  # hot: a job that is alone is sent before it is recorded here
 
     def add_numbered(self, number: int, envelope: bytes, name: bytes) -> None:
-        """Add one job under a number that the server itself remembers; only if `remembers_numbers`."""
+        """Adds one job under a number that the server itself remembers; only if `remembers_numbers`."""
         # hot: on an idle machine the script takes 40 us longer
         self.socket.write(self._adds.numbered_add.pack(number, envelope, name))
 
     def add_one(self, slot: int, number: int, max_stream_len: int, envelope: bytes, name: bytes) -> None:
-        """add() of a single job."""
+        """Does what add() does, for a single job."""
         self._add((slot, number, self._adds.ledger_ttl_ms, max_stream_len, 1, 1, 1, name, b"", envelope))
 
     def add(
         self, slot: int, number: int, max_stream_len: int, needed: int, envelopes: list[bytes], names: list[bytes]
     ) -> None:
-        """Add a batch of plain jobs, if the stream has room for `needed` of them."""
+        """Adds a batch of plain jobs, if the stream has room for `needed` of them."""
         head = (slot, number, self._adds.ledger_ttl_ms, max_stream_len, needed, len(envelopes))
         self._add((*head, *job_arguments(envelopes, names)))
 
     def add_large(
         self, slot: int, number: int, envelopes: list[bytes], names: list[bytes], deadline: float, on_reply: OnReply
     ) -> None:
-        """add() without a script, only if `transactions.is_ready`. on_reply gets None if nothing was done."""
+        """Does what add() does, without a script; only if `transactions.is_ready`. None means that nothing was done."""
         record = (slot, f"{number} {len(envelopes)}")
         self.transactions.add(record, self._adds.ledger_ttl_ms, envelopes, names)
         self.transactions.expect(len(envelopes), deadline, on_reply)
@@ -83,14 +83,14 @@ class AddSession:
         ids: list[str],
         options: list[AddOptions],
     ) -> None:
-        """Add a batch of which some jobs are delayed or the only one of their id."""
+        """Adds a batch of which some jobs are delayed or the only one of their id."""
         head = (slot, number, self._adds.ledger_ttl_ms, max_stream_len, needed, self._adds.prefix, INDEX_KEPT_MS)
         self.transactions.unwatch()
         arguments = (*head, self._adds.due_channel, *options_arguments(envelopes, names, ids, options))
         self.socket.write(scripts.ADD_WITH_OPTIONS.pack(self.socket, self._adds.add_with_options_keys, arguments))
 
     def wait_for_replicas(self, wanted: int, timeout_ms: int, on_count: OnCount) -> None:
-        """Ask how many replicas have everything that was written on this socket, for up to `timeout_ms`.
+        """Asks how many replicas have everything that was written on this socket, for up to `timeout_ms`.
 
         WAIT counts from the socket's last write. A batch that the ledger has seen before is not written again on this
         one, so the ledger itself is: replication keeps the order of writes.
@@ -119,7 +119,7 @@ class Adds:
         self._session: AddSession | None = None
 
     def session(self) -> AddSession | None:
-        """The session of the open socket; None while the connection is lost."""
+        """Returns the session of the open socket; None while the connection is lost."""
         socket = self.connection.live_socket()
         if socket is None:
             return None
@@ -131,17 +131,17 @@ class Adds:
         return session
 
     async def connect(self, deadline: float) -> None:
-        """Wait for a connection, until the loop's time `deadline`; raises ConnectionLost past it."""
+        """Waits for a connection, until the loop's time `deadline`; raises ConnectionLost past it."""
         await self.connection.ready(deadline)
 
     def forget_scripts(self) -> None:
-        """The server has lost the scripts (SCRIPT FLUSH, failover): the next add carries the text again."""
+        """Notes that the server has lost the scripts (SCRIPT FLUSH, failover): the next add carries the text again."""
         if (socket := self.connection.live_socket()) is not None:
             scripts.ADD.mark_unloaded(socket)
             scripts.ADD_WITH_OPTIONS.mark_unloaded(socket)
 
     async def delete_ledger(self) -> None:
-        """For a producer that sends nothing again; otherwise the ledger's TTL ends it."""
+        """Deletes the ledger of a producer that sends nothing again; otherwise its TTL ends it."""
         await self.connection.call("DEL", self.ledger)
 
 
@@ -167,7 +167,7 @@ class NumberedAdd:
 
 
 def job_arguments(envelopes: list[bytes], names: list[bytes]) -> list[bytes | int]:
-    """Jobs as add.lua takes them: how many names, name..., the place of each job's name among them, envelope..."""
+    """Returns jobs as add.lua takes them: number of names, name..., the place of each job's name, envelope..."""
     # hot: nearly every batch has one name; 1,000 arguments fewer are 0.3 us a job less, on both sides together
     if names.count(names[0]) == len(names):
         return [1, names[0], b"", *envelopes]
@@ -187,23 +187,23 @@ def options_arguments(
 
 
 def read_numbered_add(reply: Any) -> int | None:
-    """1 for the entry's id that XADD answers with; None if this is no answer to it."""
+    """Returns 1 for the entry's id that XADD answers with; None if this is no answer to it."""
     return 1 if type(reply) is bytes else None
 
 
 def read_added(reply: Any, jobs: int) -> int | None:
-    """How many of a batch add.lua took, from its front; None if this is no answer to it."""
+    """Returns how many of a batch add.lua took, from its front; None if this is no answer to it."""
     return reply if type(reply) is int and 0 <= reply <= jobs else None
 
 
 def read_added_with_options(reply: Any, jobs: int) -> bytes | None:
-    """What became of each job, as add_with_options.lua says it; None if this is no answer to it."""
+    """Returns what became of each job, as add_with_options.lua says it; None if this is no answer to it."""
     is_answer = type(reply) is bytes and len(reply) == jobs and not reply.strip(ADD_STATUSES)
     return reply if is_answer else None
 
 
 def _pass_on_count(on_count: OnCount, reply: Any) -> None:
-    """A callback of a socket must not raise: what is no number becomes an error for the caller."""
+    """Passes a reply on. What is no number becomes an error, because a callback of a socket must not raise."""
     try:
         on_count(reply if isinstance(reply, ChasquiError) else read_count(reply))
     except ChasquiError as error:
@@ -211,4 +211,4 @@ def _pass_on_count(on_count: OnCount, reply: Any) -> None:
 
 
 def _ignore(reply: object) -> None:
-    """A later reply on the same socket says what matters."""
+    """Ignores the reply: a later one on the same socket says what matters."""

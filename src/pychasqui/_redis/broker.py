@@ -40,7 +40,7 @@ class Broker(PendingCalls, DelayedCalls):
     """The conversation about one queue over one connection."""
 
     def about(self, keys: Keys) -> Broker:
-        """The conversation about another queue, over the same connection."""
+        """Returns the conversation about another queue, over the same connection."""
         return Broker(self._connection, keys)
 
     def adds(self, *, ledger_ttl_ms: int) -> Adds:
@@ -50,12 +50,12 @@ class Broker(PendingCalls, DelayedCalls):
     # Reading --------------------------------------------------------------------------------------------------------
 
     async def read(self, group: str, consumer: str, request: ReadRequest) -> Reading:
-        """Ask for new entries for this consumer; returns with the request on its way.
+        """Asks for new entries for this consumer; returns with the request on its way.
 
         If the reply is lost, the entries stay in the consumer's pending list and are found there as orphans.
         """
         count, block_ms = request.max_count, request.block_ms
-        # Past BLOCK and a bit the line is dead: a live server answers at its end.
+        # A live server answers at the end of BLOCK. Without an answer some time later, the connection is dead.
         timeout_s = None if block_ms is None else block_ms / 1000 + 2.0
         wait = () if block_ms is None else ("BLOCK", block_ms)
         packed = pack("XREADGROUP", "GROUP", group, consumer, "COUNT", count, *wait, "STREAMS", self._keys.stream, ">")
@@ -67,17 +67,17 @@ class Broker(PendingCalls, DelayedCalls):
         return reading
 
     async def read_within(self, group: str, consumer: str, count: int, bounds: Bounds) -> list[Claimed]:
-        """Read new entries up to `bounds`, without waiting for any: for queues with large jobs."""
+        """Reads new entries up to `bounds`, without waiting for any: for queues with large jobs."""
         return read_new(await self.run_script(scripts.READ, (self._keys.stream,), (group, consumer, count, *bounds)))
 
     async def unblock(self, client_id: int) -> None:
-        """Make another connection's blocked read return now, as if its time were up."""
+        """Makes another connection's blocked read return now, as if its time were up."""
         await self.call("CLIENT", "UNBLOCK", client_id)
 
     # Acking and settling --------------------------------------------------------------------------------------------
 
     async def ack(self, group: str, ids: list[bytes], events: EventsOnSend | None = None) -> None:
-        """Finish entries, and write events behind that, in the same write.
+        """Finishes entries, and writes events behind that, in the same write.
 
         An id that is gone already is passed over, so sending it again is harmless.
         """
@@ -130,7 +130,7 @@ class Broker(PendingCalls, DelayedCalls):
         return read_count(await self.run_script(scripts.ACK_WITH_RESULT, keys, tuple(words), events))
 
     async def reschedule(self, group: str, consumer: str, jobs: list[Rescheduled], events_max_len: int) -> Settled:
-        """Move failed jobs to the delayed set, and write their events unless events_max_len is 0.
+        """Moves failed jobs to the delayed set, and writes their events unless events_max_len is 0.
 
         Only an entry that is still this consumer's, by that delivery, is moved, so a second sending changes nothing.
         """
@@ -141,7 +141,7 @@ class Broker(PendingCalls, DelayedCalls):
         return read_settled(await self.run_script(scripts.RESCHEDULE, keys, tuple(words)), len(jobs))
 
     async def bury(self, group: str, consumer: str, max_len: int, jobs: list[Buried], events_max_len: int) -> Settled:
-        """Move jobs to the dead letters, and write their events unless events_max_len is 0. As reschedule()."""
+        """Moves jobs to the dead letters as reschedule() moves them, and writes their events."""
         keys = (
             self._keys.stream,
             self._keys.dead,
@@ -158,7 +158,7 @@ class Broker(PendingCalls, DelayedCalls):
     # Reporting ------------------------------------------------------------------------------------------------------
 
     def write_events(self, batch: EventBatch) -> None:
-        """Write events in this turn's write. Nobody waits for them: they are dropped while the connection is lost."""
+        """Writes events in this turn's write. No caller waits for them: without a connection they are dropped."""
         socket = self._connection.live_socket()
         if socket is None:
             batch.on_written(len(batch.others) + len(batch.completed), ConnectionLost("the connection is lost"))
@@ -166,17 +166,17 @@ class Broker(PendingCalls, DelayedCalls):
             send_events(socket, self._keys, batch, self._connection.deadline())
 
     def set_progress(self, job_id: str, percent: int, kept_ms: int, on_reply: OnReply) -> None:
-        """Store how far a job is. Nobody waits for it."""
+        """Stores how far a job is. No caller waits for it."""
         self.send(("SET", self._keys.progress(job_id), percent, "PX", kept_ms), on_reply)
 
     def add_log_line(self, job_id: str, line: str, max_lines: int, kept_ms: int, on_reply: OnReply) -> None:
-        """Add a line to a job's log. Nobody waits for it."""
+        """Adds a line to a job's log. No caller waits for it."""
         key = self._keys.log(job_id)
         self.send(("XADD", key, "MAXLEN", "~", max_lines, "*", LINE, line), on_reply)
         self.send(("PEXPIRE", key, kept_ms), on_reply)
 
     async def register_queue(self) -> None:
-        """Note in the registry of queues that this one is in use. A refusal is logged. Harmless to send again."""
+        """Notes in the registry of queues that this one is in use. A refusal is logged. Harmless to send again."""
         try:
             log_refusal(await self.run_script(scripts.REGISTER_QUEUE, (), registration(self._keys)))
         except ReplyError as error:
@@ -188,11 +188,11 @@ class Broker(PendingCalls, DelayedCalls):
         return bool(read_count(await self.call("EXISTS", self._keys.paused)))
 
     async def subscribe_to_pause(self, on_hint: Callable[[], None]) -> bool:
-        """Have `on_hint` called when somebody says that the queue is paused or resumed. Messages can be lost."""
+        """Has `on_hint` called when a message says that the queue is paused or resumed. Messages can be lost."""
         return await self.subscribe(self._keys.pause_channel, lambda _: on_hint())
 
     async def read_server_risks(self) -> Risks:
-        """What this server's settings put at risk; nothing if this user may not ask."""
+        """Returns what this server's settings put at risk; nothing if this user may not ask."""
         try:
             memory = await self.call("INFO", "memory")
             persistence = await self.call("INFO", "persistence")
@@ -201,7 +201,7 @@ class Broker(PendingCalls, DelayedCalls):
         return read_risks(f"{info_text(memory)}\n{info_text(persistence)}")
 
     def capabilities(self) -> dict[str, bool]:
-        """Which of the newer commands the connected server has, by name; empty while there is no connection."""
+        """Returns which of the newer commands the connected server has, by name; empty while there is no connection."""
         socket = self._connection.live_socket()
         dialect = None if socket is None else socket.dialect
         if dialect is None:

@@ -59,7 +59,7 @@ class RedisCalls:
         await self._connection.close()
 
     async def call(self, *words: Any) -> Any:
-        """Send one command and wait for its reply; raises ReplyError, ConnectionLost or CommandTimeout."""
+        """Sends one command and waits for its reply; raises ReplyError, ConnectionLost or CommandTimeout."""
         return await self._connection.call(*words)
 
     async def run_script(
@@ -92,7 +92,7 @@ class RedisCalls:
             pause_s = longer_pause_s(pause_s)  # the second call comes at once
 
     def send(self, words: tuple[Any, ...], on_reply: OnReply) -> None:
-        """Send one command in this turn's write. `on_reply` gets its reply, or at once why it cannot be sent."""
+        """Sends one command in this turn's write. `on_reply` gets its reply, or at once why it cannot be sent."""
         socket = self._connection.live_socket()
         if socket is None or socket.is_congested:
             on_reply(ConnectionLost("the server does not take it now"))
@@ -100,7 +100,7 @@ class RedisCalls:
             socket.send(pack(*words), self._connection.deadline(), on_reply)
 
     async def subscribe(self, channel: str, on_message: Callable[[bytes], None]) -> bool:
-        """Have `on_message` called with each message of a channel. False if this connection cannot listen.
+        """Has `on_message` called with each message of a channel. False if this connection cannot listen.
 
         The subscription ends with the socket, so callers renew it. Messages can be lost.
         """
@@ -112,12 +112,12 @@ class RedisCalls:
         return socket.listen(channel, on_message, deadline)
 
     async def subscribe_to_hints(self, channel: str, on_due: Callable[[float], None]) -> bool:
-        """subscribe() for messages that say in how many ms something is due; `on_due` gets seconds."""
+        """Subscribes to messages that say in how many ms something is due; `on_due` gets seconds."""
         return await self.subscribe(channel, partial(_pass_on_due_hint, on_due))
 
 
 def _pass_on_due_hint(on_due: Callable[[float], None], message: bytes) -> None:
-    """Ignores a message that is no number: anybody may publish anything."""
+    """Passes a hint on. Ignores a message that is no number: any client may publish anything."""
     if len(message) < MAX_HINT_BYTES:
         with suppress(ValueError):
             on_due(float(message) / 1000)

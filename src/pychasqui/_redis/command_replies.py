@@ -9,7 +9,7 @@ from .replies import as_bytes, as_deliveries, as_int, as_list, reads_reply
 
 @reads_reply
 def read_ackdel_codes(reply: Any, count: int) -> list[int]:
-    """One for each entry of an XACKDEL."""
+    """Returns one code for each entry of an XACKDEL."""
     if len(as_list(reply)) != count:
         raise ValueError
     return list(reply)
@@ -17,7 +17,7 @@ def read_ackdel_codes(reply: Any, count: int) -> list[int]:
 
 @reads_reply
 def read_blob(reply: Any) -> bytes | None:
-    """A stored string."""
+    """Returns a stored string."""
     return None if reply is None else as_bytes(reply)
 
 
@@ -31,7 +31,7 @@ def read_values(reply: Any, count: int) -> list[bytes | None]:
 
 @reads_reply
 def read_scores(reply: Any) -> list[tuple[bytes, float]]:
-    """Members of a sorted set with their scores: pairs under RESP3, one after the other under RESP2."""
+    """Returns members of a sorted set with their scores: pairs under RESP3, one after the other under RESP2."""
     if as_list(reply) and isinstance(reply[0], list):
         return [(as_bytes(member), float(score)) for member, score in reply]
     return [(as_bytes(member), float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
@@ -50,14 +50,14 @@ def read_time_ms(reply: Any) -> int:
 
 @reads_reply
 def read_last_pending(reply: Any) -> bytes | None:
-    """The last entry that is pending for anybody, from XPENDING's summary."""
+    """Returns the last entry that is pending for any consumer, from XPENDING's summary."""
     _, _, last, _ = reply
     return None if last is None else as_bytes(last)
 
 
 @reads_reply
 def read_holders(reply: Any) -> dict[bytes, int]:
-    """How many entries each consumer holds, from XPENDING's summary."""
+    """Returns how many entries each consumer holds, from XPENDING's summary."""
     _, _, _, holders = reply
     return {as_bytes(name): int(count) for name, count in holders or ()}
 
@@ -81,7 +81,7 @@ def read_pending_entries(reply: Any) -> list[PendingEntry]:
 
 @reads_reply
 def read_groups(reply: Any) -> dict[bytes, bytes]:
-    """The last delivered id of each group, from XINFO GROUPS."""
+    """Returns the last delivered id of each group, from XINFO GROUPS."""
     groups = map(_fields, as_list(reply))
     return {as_bytes(group[b"name"]): as_bytes(group[b"last-delivered-id"]) for group in groups}
 
@@ -94,13 +94,13 @@ def read_scan(reply: Any) -> tuple[bytes, list[bytes]]:
 
 @reads_reply
 def read_newest_id(reply: Any) -> str:
-    """The id of the one entry of an XREVRANGE; "0-0" if there is none."""
+    """Returns the id of the one entry of an XREVRANGE; "0-0" if there is none."""
     return as_bytes(reply[0][0]).decode() if as_list(reply) else "0-0"
 
 
 @reads_reply
 def read_consumers(reply: Any) -> dict[bytes, int]:
-    """How many ms ago each consumer was last seen, from XINFO CONSUMERS."""
+    """Returns how many ms ago each consumer was last seen, from XINFO CONSUMERS."""
     return {as_bytes(fields[b"name"]): as_int(fields[b"idle"]) for fields in map(_fields, as_list(reply))}
 
 
@@ -114,7 +114,7 @@ class ConsumerState(NamedTuple):
 
 @reads_reply
 def read_consumer_states(reply: Any) -> list[ConsumerState]:
-    """From XINFO CONSUMERS."""
+    """Returns the consumers of an XINFO CONSUMERS."""
     return [
         ConsumerState(
             as_bytes(fields[b"name"]).decode("utf-8", "replace"), as_int(fields[b"pending"]), as_int(fields[b"idle"])
@@ -125,12 +125,12 @@ def read_consumer_states(reply: Any) -> list[ConsumerState]:
 
 @reads_reply
 def read_pending_count(reply: Any) -> int:
-    """How many entries are pending, from XPENDING's summary."""
+    """Returns how many entries are pending, from XPENDING's summary."""
     return as_int(as_list(reply)[0])
 
 
 def info_text(reply: Any) -> str:
-    """INFO's text. Under RESP3 it comes as a verbatim string, of which hiredis leaves the text."""
+    """Returns the text of INFO. Under RESP3 it comes as a verbatim string, of which hiredis leaves the text."""
     return reply.decode("utf-8", "replace") if isinstance(reply, bytes) else str(reply)
 
 

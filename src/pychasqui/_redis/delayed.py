@@ -17,7 +17,7 @@ INDEX_KEPT_MS = 7 * 24 * 3600 * 1000  # a job can be found by its id for this lo
 
 class DelayedCalls(LeaseCalls):
     async def promote(self, holder: str, lease_ms: int, batch: int, *, events_max_len: int) -> Promotion:
-        """Move due jobs to the stream: up to `batch` of them, fewer with events, and up to PROMOTE_BYTES.
+        """Moves due jobs to the stream: up to `batch` of them, fewer with events, and up to PROMOTE_BYTES.
 
         Sent twice it moves what is due then, each job once.
         """
@@ -27,11 +27,11 @@ class DelayedCalls(LeaseCalls):
         return read_promotion(await self.run_script(scripts.PROMOTE, keys, arguments))
 
     async def release_promoter_lease(self, holder: str) -> None:
-        """End the promoter's lease, if this holder has it."""
+        """Ends the promoter's lease, if this holder has it."""
         await self.run_script(scripts.RELEASE_LEADER_LEASE, (self._keys.promoter_lease,), (holder,))
 
     async def count_delayed(self) -> tuple[int, int]:
-        """How many jobs are delayed, and for how many ms the first of them has been due; 0 if it is not."""
+        """Returns how many jobs are delayed, and for how many ms the first of them has been due; 0 if it is not."""
         depth, first, now_ms = await asyncio.gather(
             self.call("ZCARD", self._keys.delayed),
             self.call("ZRANGE", self._keys.delayed, 0, 0, "WITHSCORES"),
@@ -46,11 +46,11 @@ class DelayedCalls(LeaseCalls):
         return await self.subscribe_to_hints(self._keys.due_channel, on_due)
 
     def publish_due(self, delay_ms: int) -> None:
-        """Publish to the leader that a job is due in `delay_ms`. The message may be lost: the leader also polls."""
+        """Publishes to the leader that a job is due in `delay_ms`. The message may be lost: the leader also polls."""
         self.send(("PUBLISH", self._keys.due_channel, delay_ms), _ignore)
 
     async def move_delayed(self, what: str, ids: list[str], delay_ms: int = 0) -> list[bool]:
-        """Cancel, postpone or run delayed jobs; whether each was there. Sent twice, the second finds nothing to do."""
+        """Cancels, postpones or runs delayed jobs; returns whether each was there. Sent again, it does nothing."""
         head = (what, delay_ms, self._keys.prefix, INDEX_KEPT_MS, self._keys.due_channel, MOVED_BYTES)
         keys = (self._keys.delayed, self._keys.stream)
         each: list[bool] = []
@@ -65,4 +65,4 @@ class DelayedCalls(LeaseCalls):
 
 
 def _ignore(reply: object) -> None:
-    """Nobody waits for it."""
+    """Ignores the reply: no caller waits for it."""

@@ -1,4 +1,4 @@
-"""Finds out why nothing comes of a first connection: a TLS port that is spoken to plainly, or the other way round."""
+"""Finds out why nothing comes of a first connection: the port uses TLS and the URL does not, or the other way round."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TIMEOUT_S = 2.0
 
 
 async def find_other_protocol(endpoint: Endpoint) -> str | None:
-    """What to change about the URL, if the server there speaks what the URL does not."""
+    """Returns what to change about the URL, if only one of URL and server uses TLS."""
     if endpoint.path:
         return None
     try:

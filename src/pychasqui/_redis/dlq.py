@@ -23,22 +23,22 @@ class DlqBroker:
         self._keys = keys
 
     async def page(self, start: str, end: str, count: int) -> list[Entry]:
-        """Oldest first; start and end as XRANGE takes them."""
+        """Returns letters, oldest first; start and end are as XRANGE takes them."""
         return read_range(await self._call("XRANGE", self._keys.dead, start, end, "COUNT", count))
 
     async def newest_id(self) -> str:
-        """ "0-0" if there is none."""
+        """Returns the id of the newest letter; "0-0" if there is none."""
         return read_newest_id(await self._call("XREVRANGE", self._keys.dead, "+", "-", "COUNT", 1))
 
     async def count(self) -> int:
         return read_count(await self._call("XLEN", self._keys.dead))
 
     async def dropped(self) -> int:
-        """How many dead letters the bound has pushed out; 0 if what is stored there is no number."""
+        """Returns how many dead letters the bound has pushed out; 0 if what is stored there is no number."""
         return read_int(await self._call("GET", self._keys.dead_dropped)) or 0
 
     async def replay(self, jobs: list[tuple[str, bytes, bytes]]) -> int:
-        """Move dead jobs back to the stream, each a letter's id, an envelope and a name. Each letter moves once."""
+        """Moves dead jobs back to the stream, each a letter's id, an envelope and a name. Each letter moves once."""
         arguments = tuple(word for job in jobs for word in job)
         moved = read_moved(
             await self._calls.run_script(scripts.REPLAY, (self._keys.dead, self._keys.stream), arguments)
@@ -48,7 +48,7 @@ class DlqBroker:
         return moved.number
 
     async def add(self, letters: list[list[bytes]]) -> None:
-        """Add letters, each as its fields. They travel in one write. After an error some may have been added."""
+        """Adds letters, each as its fields. They travel in one write. After an error some may have been added."""
         await asyncio.gather(*(self._call("XADD", self._keys.dead, "*", *fields) for fields in letters))
 
     async def remove(self, ids: list[str]) -> int:

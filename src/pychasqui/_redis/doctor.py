@@ -57,7 +57,7 @@ class DoctorBroker:
         self._broker = broker
 
     async def info(self) -> dict[str, str] | None:
-        """The fields of INFO; None if this user may not ask."""
+        """Returns the fields of INFO; None if this user may not ask."""
         try:
             replies = [await self._broker.call("INFO", section) for section in INFO_SECTIONS]
         except ReplyError:

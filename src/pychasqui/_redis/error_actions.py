@@ -65,7 +65,7 @@ def is_not_executed(error: ReplyError) -> bool:
 
 
 def ends_connection(error: ReplyError) -> bool:
-    """Whether another connection to the same address may reach a server that accepts what this one refuses.
+    """Returns whether another connection to the same address may reach a server that accepts what this one refuses.
 
     After a failover behind one address the former master keeps its connections: it is a replica now, or it still acts
     as the master and has no replicas left.

@@ -34,7 +34,7 @@ EventsOnSend = Callable[[], EventBatch]
 
 
 def send_events(socket: Socket, keys: Keys, batch: EventBatch, deadline: float) -> None:
-    """Write the events in this turn's write, or drop them if the server is slow to take what is written."""
+    """Writes the events in this turn's write, or drops them if the server is slow to take what is written."""
     stream = keys.events
     if batch.others:
         words = (batch.max_len, *join_events(*batch.others))

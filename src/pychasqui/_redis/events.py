@@ -19,11 +19,11 @@ class EventsBroker:
         self._keys = keys
 
     async def last_event_id(self) -> str:
-        """The id of the newest event; "0-0" if there is none."""
+        """Returns the id of the newest event; "0-0" if there is none."""
         return read_newest_id(await self._calls.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", 1))
 
     async def last_generated_id(self) -> str | None:
-        """The largest id that the event stream has given out, of removed events too; None if there is no stream."""
+        """Returns the largest id that the stream has given out, also to removed events; None without a stream."""
         try:
             about = await self._calls.call("XINFO", "STREAM", self._keys.events)
         except ReplyError as error:
@@ -33,12 +33,12 @@ class EventsBroker:
         return read_text(read_pairs(about).get(b"last-generated-id"))
 
     async def recent_events(self, count: int) -> list[Entry]:
-        """The newest events, oldest first."""
+        """Returns the newest events, oldest first."""
         newest = read_range(await self._calls.call("XREVRANGE", self._keys.events, "+", "-", "COUNT", count))
         return newest[::-1]
 
     async def read_events(self, after: str, count: int, block_ms: int) -> list[Entry]:
-        """The events after that one; waits up to `block_ms` for the first."""
+        """Returns the events after that one; waits up to `block_ms` for the first."""
         words = ("XREAD", "COUNT", count, "BLOCK", block_ms, "STREAMS", self._keys.events, after)
         return read_entries(await self._calls.call(*words))
 

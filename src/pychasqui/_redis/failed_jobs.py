@@ -28,7 +28,7 @@ class Rescheduled(msgspec.Struct, gc=False):
         self.size = len(self.member) + OUTCOME_EXTRA_BYTES
 
     def arguments(self, *, with_events: bool) -> tuple[bytes | str | int, ...]:
-        """The job as reschedule.lua takes it."""
+        """Returns the job as reschedule.lua takes it."""
         events: tuple[str | int, ...] = ()
         if with_events:
             job = (self.job_id, self.job_name)
@@ -59,7 +59,7 @@ class Buried(msgspec.Struct, gc=False):
         self.size = sum(map(len, self.letter)) + OUTCOME_EXTRA_BYTES
 
     def arguments(self, *, with_events: bool) -> tuple[bytes | str | int, ...]:
-        """The job as bury.lua takes it."""
+        """Returns the job as bury.lua takes it."""
         events = join_events(*self._events()) if with_events else ()
         unique_id = self.job_id if self.may_be_unique and self.job_id is not None else ""
         return (self.entry_id, self.delivery, unique_id, len(self.letter), len(events), *self.letter, *events)

@@ -85,12 +85,12 @@ class InspectorBroker:
         return Counts(waiting, held, read_count(delayed), read_count(dead), read_count(repeat) + read_count(paused))
 
     async def pending_count(self) -> int | None:
-        """How many entries workers hold; None if the consumer group does not exist."""
+        """Returns how many entries workers hold; None if the consumer group does not exist."""
         summary = await self._unless_no_group("XPENDING", self._keys.stream, self._group)
         return read_pending_count(summary) if summary else None
 
     async def waiting_page(self, after: str, count: int) -> list[Entry]:
-        """Entries that no worker has been given, behind the entry `after`."""
+        """Returns entries that no worker has been given, behind the entry `after`."""
         last = await self._last_delivered()
         start = max(after or "0-0", last, key=read_entry_id)
         if read_entry_id(start) == LAST_ID:  # nothing can lie behind it, and the server refuses to look there
@@ -98,7 +98,7 @@ class InspectorBroker:
         return read_range(await self._call("XRANGE", self._keys.stream, f"({start}", "+", "COUNT", count))
 
     async def active_page(self, after: str, count: int) -> list[tuple[str, Pending]]:
-        """Entries that workers hold, behind the entry `after`."""
+        """Returns entries that workers hold, behind the entry `after`."""
         if read_entry_id(after) == LAST_ID:
             return []
         start = f"({after}" if after else "-"
@@ -109,7 +109,7 @@ class InspectorBroker:
         return [(hold.entry_id.decode(), _pending(hold, entries.get(hold.entry_id))) for hold in held]
 
     async def _read_entries_of(self, ids: list[bytes]) -> dict[bytes, Entry]:
-        """Those that are there. Nearly always nothing lies between those that are held, and one range has them all."""
+        """Returns the entries that exist. Nearly always nothing lies between held ones, and one range has them all."""
         if not ids:
             return {}
         found = await self._call("XRANGE", self._keys.stream, ids[0], ids[-1], "COUNT", len(ids))
@@ -120,12 +120,12 @@ class InspectorBroker:
         return entries
 
     async def delivered(self, count: int) -> list[Entry]:
-        """The first entries that some worker has been given. Those that are done are not in the stream any more."""
+        """Returns the first entries that workers have been given. The stream does not have those that are done."""
         last = await self._last_delivered()
         return read_range(await self._call("XRANGE", self._keys.stream, "-", last, "COUNT", count))
 
     async def delayed_page(self, from_ms: int | None, offset: int, count: int) -> list[tuple[bytes, float]]:
-        """Members with the times at which they are due, from that time on, without the first `offset` of them."""
+        """Returns members with their due times, from that time on, without the first `offset` of them."""
         start = "-inf" if from_ms is None else from_ms
         return read_scores(
             await self._call("ZRANGEBYSCORE", self._keys.delayed, start, "+inf", "WITHSCORES", "LIMIT", offset, count)
@@ -138,14 +138,14 @@ class InspectorBroker:
         return read_range(await self._call("XRANGE", self._keys.dead, start, "+", "COUNT", count))
 
     async def member_of(self, job_id: str) -> tuple[bytes, float] | None:
-        """A delayed job's member and when it is due."""
+        """Returns a delayed job's member and when it is due."""
         # Unlike GET, MGET passes over keys of other types.
         (member,) = read_values(await self._call("MGET", self._keys.index(job_id)), 1)
         due = None if member is None else read_score(await self._call("ZSCORE", self._keys.delayed, member))
         return None if member is None or due is None else (member, due)
 
     async def entry_of(self, job_id: str) -> Entry | None:
-        """The entry of a job that is the only one of its id, from its uniqueness key."""
+        """Returns the entry of a job that is the only one of its id, from its uniqueness key."""
         (value,) = read_values(await self._call("MGET", self._keys.unique(job_id)), 1)
         entry_id = None if value is None else entry_of_unique(value)
         if entry_id is None:
@@ -158,7 +158,7 @@ class InspectorBroker:
         return _pending(read_pending_entries(held)[0], None) if held else None
 
     async def oldest_entry(self) -> tuple[bytes, int] | None:
-        """The oldest entry that is not done, and the server's time in ms."""
+        """Returns the oldest entry that is not done, and the server's time in ms."""
         reply, now_ms = await asyncio.gather(
             self._call("XRANGE", self._keys.stream, "-", "+", "COUNT", 1), self._broker.now_ms()
         )
@@ -166,7 +166,7 @@ class InspectorBroker:
         return (first[0][0], now_ms) if first else None
 
     async def workers(self) -> list[tuple[str, bytes]]:
-        """The names of those workers whose lease is not over, and what each says of itself."""
+        """Returns the names of those workers whose lease is not over, and what each says of itself."""
         groups = [name.decode("utf-8", "replace") for name in await self._groups()]
         leases = await asyncio.gather(*map(self._broker.leases, {self._group, *groups[:MOST_GROUPS]}))
         now_ms = await self._broker.now_ms()
@@ -178,7 +178,7 @@ class InspectorBroker:
         return [(name, record) for name, record in zip(alive, records, strict=True) if record is not None]
 
     async def count_living_workers(self) -> int:
-        """How many consumers live: they have a lease that is not over or, if they are official ones, read lately."""
+        """Returns how many consumers live: they have a lease or, if they are official ones, have read lately."""
         leases, now_ms, consumers = await asyncio.gather(
             self._broker.leases(self._group),
             self._broker.now_ms(),
@@ -189,7 +189,7 @@ class InspectorBroker:
         return alive + sum(name not in leases and idle_ms < READ_LATELY_MS for name, idle_ms in seen.items())
 
     async def next_fires(self, count: int) -> list[tuple[str, int]]:
-        """The repeatables that fire next, each with its key and its time. One command, however many there are."""
+        """Returns the repeatables that fire next, each with its key and its time, by one command."""
         fires = read_scores(await self._call("ZRANGE", self._keys.repeat, 0, count - 1, "WITHSCORES"))
         return [(read_text(key) or "", read_ms(score)) for key, score in fires]
 
@@ -211,7 +211,7 @@ class InspectorBroker:
             await self._call("PUBLISH", self._keys.pause_channel, word)
 
     async def purge_waiting(self) -> int:
-        """Up to the entry that is the last one now: others may be added all the time."""
+        """Removes waiting jobs up to the entry that is the last one now: others may be added all the time."""
         newest = read_range(await self._call("XREVRANGE", self._keys.stream, "+", "-", "COUNT", 1))
         if not newest:
             return 0
@@ -219,12 +219,12 @@ class InspectorBroker:
         return await self._purge(scripts.PURGE_WAITING, (self._keys.stream, self._keys.delayed), most, newest[0][0])
 
     async def purge_delayed(self) -> int:
-        """As many as there are now, the soonest first."""
+        """Removes as many delayed jobs as there are now, the soonest first."""
         most = read_count(await self._call("ZCARD", self._keys.delayed))
         return await self._purge(scripts.PURGE_DELAYED, (self._keys.delayed,), most)
 
     async def _purge(self, script: scripts.Script, keys: tuple[str, ...], most: int, *words: bytes) -> int:
-        """Call by call, so that nobody else waits for long."""
+        """Removes jobs call by call, so that no other client waits for long."""
         removed = 0
         while removed < most:
             count = min(PURGED_A_CALL, most - removed)
@@ -237,7 +237,7 @@ class InspectorBroker:
         return removed
 
     async def remove_all_keys(self) -> int:
-        """Every key of the queue, found by its prefix. Groups that consumers are in stay, with nothing to read."""
+        """Removes every key of the queue, found by its prefix. Groups with consumers stay, with nothing to read."""
         cursor, removed = (
             b"0",
             read_count(await self._broker.run_script(scripts.EMPTY_STREAM, (self._keys.stream,), ())),
@@ -255,7 +255,7 @@ class InspectorBroker:
         return (await self._groups()).get(self._group.encode(), b"0-0").decode()
 
     async def _groups(self) -> dict[bytes, bytes]:
-        """The last delivered id of each group."""
+        """Returns the last delivered id of each group."""
         return read_groups(await self._unless_no_group("XINFO", "GROUPS", self._keys.stream) or [])
 
     async def _unless_no_group(self, *words: Any) -> Any:

@@ -42,11 +42,11 @@ class JobFinderBroker:
         self._keys = keys
 
     async def first_entries(self, start: str, count: int) -> list[Entry]:
-        """The first entries of the stream of jobs from that id on."""
+        """Returns the first entries of the stream of jobs from that id on."""
         return await self._page(self._keys.stream, start, count, is_back=False)
 
     async def last_entries(self, count: int) -> list[Entry]:
-        """The newest entries of the stream of jobs, newest first."""
+        """Returns the newest entries of the stream of jobs, newest first."""
         return await self._page(self._keys.stream, "+", count, is_back=True)
 
     def entries(self, start: str, most: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:

@@ -22,13 +22,13 @@ RELEASED_IDLE_MS = 24 * 3600 * 1000  # idle enough for every official consumer's
 
 class LeaseCalls(RedisCalls):
     async def now_ms(self) -> int:
-        """The server's clock, the only one that leases are judged by."""
+        """Returns the time of the server's clock, the only one that leases are judged by."""
         return read_time_ms(await self.call("TIME"))
 
     async def renew_worker_lease(
         self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]
     ) -> list[bytes]:
-        """Renew this worker's lease and its hold on entries, each with its delivery; returns those it has lost.
+        """Renews this worker's lease and its hold on entries, each with its delivery; returns those it has lost.
 
         While the group is missing or not complete this call fails, and rebuild_group() renews the lease.
         """
@@ -41,7 +41,7 @@ class LeaseCalls(RedisCalls):
         )
 
     async def hold_lease(self, group: str, consumer: str, lease_ms: int, least_left_ms: int) -> bool:
-        """Renew the lease of another worker that lives, and its hold on entries, if less than `least_left_ms` is left.
+        """Renews the lease of another worker that lives, and its hold on entries, if less than `least_left_ms` is left.
 
         Returns whether it was renewed: not if that worker does so itself, has left or has no lease yet. Fails as
         renew_worker_lease().
@@ -56,7 +56,7 @@ class LeaseCalls(RedisCalls):
         return True
 
     async def rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
-        """Report what this worker holds; returns whether the group is there, and complete.
+        """Reports what this worker holds; returns whether the group is there, and complete.
 
         If it is missing, the script makes it as soon as every living worker has reported. Then each of them claims what
         it holds, a bounded number of entries in one call. Sent twice, none of the calls changes anything.
@@ -75,7 +75,7 @@ class LeaseCalls(RedisCalls):
         return state == COMPLETE
 
     async def leave_group(self, group: str, consumer: str) -> bool:
-        """Whether the consumer's name is gone; if not, the other workers take over what it holds."""
+        """Returns whether the consumer's name is gone; if not, the other workers take over what it holds."""
         await self.call("DEL", self._keys.worker(consumer), self._keys.name_claim(group, consumer))
         keys = (self._keys.stream, self._keys.workers_of(group))
         return bool(read_count(await self.run_script(scripts.LEAVE_GROUP, keys, (group, consumer, WORKERS_KEPT_MS))))
@@ -87,7 +87,7 @@ class LeaseCalls(RedisCalls):
     async def claim_name(
         self, group: str, consumer: str, token: str, lease_ms: int, *, confirms: bool = False
     ) -> OtherClaim:
-        """Claim the name of a worker that starts, or confirm the claim behind the first renewal of its lease.
+        """Claims the name of a worker that starts, or confirms the claim behind the first renewal of its lease.
 
         Sent again with the same token, it is claimed once more.
         """
@@ -96,7 +96,7 @@ class LeaseCalls(RedisCalls):
         return read_claim(await self.run_script(scripts.CLAIM_NAME, keys, words))
 
     async def shorten_impossible_leases(self, group: str, lease_ms: int) -> list[bytes]:
-        """Let leases that no worker of ours can have taken end in `lease_ms`; returns whose they are.
+        """Lets leases that no worker of ours can have taken end in `lease_ms`; returns whose they are.
 
         Somebody else has written them, and whatever waits for their end would wait for as long as they please.
         """

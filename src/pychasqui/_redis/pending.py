@@ -11,11 +11,11 @@ from .replies import Bounds, Claimed, read_claimed, read_released
 
 class PendingCalls(LeaseCalls):
     async def holders(self, group: str) -> dict[bytes, int]:
-        """How many entries each consumer holds."""
+        """Returns how many entries each consumer holds."""
         return read_holders(await self.call("XPENDING", self._keys.stream, group))
 
     async def last_pending_id(self, group: str) -> bytes | None:
-        """The last entry that is pending for any consumer."""
+        """Returns the last entry that is pending for any consumer."""
         return read_last_pending(await self.call("XPENDING", self._keys.stream, group))
 
     async def list_pending(
@@ -44,19 +44,19 @@ class PendingCalls(LeaseCalls):
     async def claim_idle(
         self, group: str, consumer: str, min_idle_ms: int, count: int, bounds: Bounds
     ) -> list[Claimed]:
-        """Claim entries that lie idle with consumers without a lease."""
+        """Claims entries that lie idle with consumers without a lease."""
         keys = (self._keys.stream, self._keys.workers_of(group))
         return read_claimed(
             await self.run_script(scripts.CLAIM_IDLE, keys, (group, consumer, min_idle_ms, count, *bounds))
         )
 
     async def count_delivery(self, group: str, consumer: str, seen: list[tuple[bytes, int]]) -> None:
-        """Count one more delivery of entries of this consumer, each with the delivery that was seen."""
+        """Counts one more delivery of entries of this consumer, each with the delivery that was seen."""
         arguments = (word for entry in seen for word in entry)
         await self.run_script(scripts.COUNT_DELIVERY, (self._keys.stream,), (group, consumer, *arguments))
 
     async def release_entries(self, group: str, consumer: str, held: list[tuple[bytes, int]]) -> int:
-        """Hand unstarted entries back, each with the number of its earlier deliveries; returns how many were ours."""
+        """Hands unstarted entries back, each with the number of its earlier deliveries; returns how many were ours."""
         keys = (self._keys.stream, self._keys.workers_of(group))
         head = (group, consumer, RELEASED, RELEASED_IDLE_MS, WORKERS_KEPT_MS)
         released, start = 0, 0

@@ -59,7 +59,7 @@ class QueuesBroker:
         self._call = broker.call
 
     async def find_names(self, within_s: float) -> FoundNames:
-        """The queues of the registry, and those that a look through the names of all keys finds within that time.
+        """Returns the queues of the registry, and those that SCAN finds within that time among the names of all keys.
 
         The registry alone is not enough: official processes write none, and some users may not. A user who may not look
         through all keys gets the names of the registry.
@@ -75,7 +75,7 @@ class QueuesBroker:
         return FoundNames(sorted({*found.names, *others}), found.is_complete)
 
     async def _registered_names(self) -> set[str]:
-        """Whatever stands in the registry; nothing if this user may not read it."""
+        """Returns the names in the registry; none if this user may not read it."""
         names = set[str]()
         for start in range(0, MAX_REGISTERED, NAMES_A_CALL):
             try:
@@ -88,7 +88,7 @@ class QueuesBroker:
         return names
 
     async def _existing(self, names: set[str]) -> set[str]:
-        """Those that have a key that this user may read. The registry also has queues that are gone."""
+        """Returns the queues that have a key that this user may read. The registry also has queues that are gone."""
 
         async def exists(name: str) -> bool:
             keys = Keys(name)
@@ -102,7 +102,7 @@ class QueuesBroker:
         return {name for name, is_there in zip(ordered, answers, strict=True) if is_there}
 
     async def _search_keys(self, within_s: float) -> FoundNames:
-        """Looks through the names of all keys by SCAN, which holds nobody up, for that long."""
+        """Looks through the names of all keys by SCAN, which holds no other client up, for that long."""
         names, cursor, give_up_at = set[str](), b"0", monotonic() + within_s
         while True:
             cursor, keys = read_scan(await self._call("SCAN", cursor, "MATCH", PATTERN, "COUNT", KEYS_A_CALL))
@@ -115,7 +115,7 @@ class QueuesBroker:
         return await self._broker.now_ms()
 
     async def official_facts(self, queue: str, group: str) -> OfficialFacts:
-        """In one write, as the official command asks for them."""
+        """Asks for the facts in one write, as the official command does."""
         keys = Keys(queue)
         stream, pending, dead, delayed, first, repeat, now_ms = await asyncio.gather(
             self._call("XLEN", keys.stream),
@@ -145,7 +145,7 @@ class QueuesBroker:
         return completed, oldest_ms
 
     def inspector(self, queue: str) -> InspectorBroker:
-        """The conversation about one queue, over the same connection."""
+        """Returns the conversation about one queue, over the same connection."""
         keys = Keys(queue)
         return InspectorBroker(self._broker.about(keys), keys, GROUP)
 
@@ -154,6 +154,6 @@ class QueuesBroker:
 
 
 def _read_names(found: Iterable[bytes]) -> Iterator[str]:
-    """Those that a queue can have: other programs may have written the others."""
+    """Returns the names that a queue can have: other programs may have written the others."""
     names = (read_text(name) or "" for name in found)
     return filter(is_queue_name, names)

@@ -20,12 +20,12 @@ log = logging.getLogger("chasqui.registry")
 
 
 def registration(keys: Keys) -> tuple[str | int, ...]:
-    """The arguments of register_queue.lua."""
+    """Returns the arguments of register_queue.lua."""
     return REGISTRY, keys.queue, REGISTERED_MS, MAX_REGISTERED
 
 
 def send_registration(socket: Socket, keys: Keys, deadline: float) -> None:
-    """Writes the queue's name in this turn's write. Nobody waits for it."""
+    """Writes the queue's name in this turn's write. No caller waits for it."""
     socket.send(scripts.REGISTER_QUEUE.pack(socket, (), registration(keys)), deadline, log_refusal)
 
 

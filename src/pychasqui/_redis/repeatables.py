@@ -19,7 +19,7 @@ from .replies import OtherLeader, reads_replies
 MAX_SPEC_BYTES = 2 * 1024 * 1024
 SPECS_BYTES = 4 * 1024 * 1024  # of all that one call lists, but for the first
 MAX_FIRED = 10**15  # a script adds to it, and Lua's numbers are exact up to 2**53
-AGAIN_MS = 60_000  # when to try again to set aside what the dead letters refuse
+AGAIN_MS = 60_000  # when to try again to bury what the dead letters refuse
 
 
 class DueSpec(NamedTuple):
@@ -38,9 +38,9 @@ class Due(NamedTuple):
 
     leads: bool
     now_ms: int  # the server's
-    next_due_ms: int  # from now; -1 if there is none; for one who does not lead, when to try again
+    next_due_ms: int  # from now; -1 if there is none; if another process leads, when to try again
     specs: list[DueSpec]
-    other: OtherLeader | None = None  # who leads, if it is another
+    other: OtherLeader | None = None  # the process that leads, if it is another
 
 
 class Fires(NamedTuple):
@@ -100,7 +100,7 @@ class RepeatablesBroker:
         return Due(True, now_ms, next_due_ms, specs)
 
     async def fire(self, fires: list[Fires]) -> list[bool]:
-        """Add the jobs and move on; whether each was done. What was fired has another score, so nothing fires twice."""
+        """Adds the jobs and sets the next times; returns whether each was done. Sent again, it finds other scores."""
         keys: tuple[str | bytes, ...] = (self._keys.stream, self._keys.repeat)
         keys += tuple(self._spec_key(one.due.key) for one in fires)
         arguments: list[bytes | str | int] = []
@@ -111,7 +111,7 @@ class RepeatablesBroker:
         return [bool(one) for one in moved]
 
     async def bury_repeatable(self, due: DueSpec, detail: str, now_ms: int) -> str:
-        """Move what cannot be fired to the dead letters; why they refuse it, "" if they do not.
+        """Moves what cannot be fired to the dead letters; returns why they refuse it, "" if they do not.
 
         What is refused is due again later. The second time it is gone, or not due.
         """
@@ -124,7 +124,7 @@ class RepeatablesBroker:
         await self._broker.run_script(scripts.RELEASE_LEADER_LEASE, (self._keys.scheduler_lease,), (holder,))
 
     async def subscribe_to_due(self, on_due: Callable[[float], None]) -> bool:
-        """As Broker.subscribe_to_due, for repeatables."""
+        """Does what Broker.subscribe_to_due() does, for repeatables."""
         return await self._broker.subscribe_to_hints(self._keys.repeat_channel, on_due)
 
     # Storing --------------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class RepeatablesBroker:
     async def upsert(
         self, key: str, score: int, spec: bytes, retry: bytes, now_ms: int, *, seen: bytes, keeps: bool
     ) -> Upserted | None:
-        """Store it if its spec is still the one that was `seen`; None if it is not. With `keeps` its times stay.
+        """Stores it if its spec is still the one that was `seen`; else returns None. With `keeps` its times stay.
 
         Sent twice, the second finds another spec there.
         """
@@ -149,13 +149,13 @@ class RepeatablesBroker:
         return Upserted(read_ms(stored_score), max(0, _count(fired)), bool(is_paused))
 
     async def move(self, what: str, key: str, score: int = 0, now_ms: int = 0) -> bool:
-        """Remove, pause or resume; whether it was there. Sent twice, the second finds nothing to do."""
+        """Removes, pauses or resumes it; returns whether it was there. Sent again, it finds nothing to do."""
         keys = (self._keys.repeat, self._keys.repeat_paused, self._spec_key(key))
         arguments = (what, _raw(key), score, self._keys.repeat_channel, now_ms)
         return bool(await self._broker.run_script(scripts.MOVE_REPEATABLE, keys, arguments))
 
     async def page(self, limit: int) -> list[Stored]:
-        """The repeatables that fire next, then those that are paused."""
+        """Returns the repeatables that fire next, then those that are paused."""
         if limit < 1:
             return []
         found: dict[str, Stored] = {}  # one that is in both sets fires
@@ -185,7 +185,7 @@ class RepeatablesBroker:
 
 
 def _count(raw: Any) -> int:
-    """How often it has fired; -1 for what is no number."""
+    """Returns how often it has fired; -1 for what is no number."""
     count = read_int(raw, 0, MAX_FIRED)
     return -1 if count is None else count
 

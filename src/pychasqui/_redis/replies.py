@@ -60,7 +60,7 @@ def _checked_method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awai
 
 
 def read_entries(reply: Any) -> list[Entry]:
-    """The entries of an XREADGROUP or XREAD on one stream: None or nothing if there were none."""
+    """Returns the entries of an XREADGROUP or XREAD on one stream; the reply is None or empty if there are none."""
     if not reply:
         return []
     try:  # hot: without reads_reply, because a job that is alone waits for this
@@ -75,7 +75,7 @@ def read_entries(reply: Any) -> list[Entry]:
 
 @reads_reply
 def read_range(reply: Any) -> list[Entry]:
-    """The entries of an XRANGE."""
+    """Returns the entries of an XRANGE."""
     return as_entries(reply)
 
 
@@ -111,7 +111,7 @@ def read_claimed(reply: Any) -> list[Claimed]:
 
 @reads_reply
 def read_new(reply: Any) -> list[Claimed]:
-    """The entries of read.lua: nobody has had them before."""
+    """Returns the entries of read.lua: no consumer has had them before."""
     return [_claimed(entry_id, fields, 0) for entry_id, fields in as_list(reply)]
 
 
@@ -127,13 +127,13 @@ class Promotion(NamedTuple):
     leads: bool
     promoted: int
     set_aside: int
-    next_due_ms: int  # from now; -1 if nothing is delayed; for one who had to lead and does not, when to try again
-    other: OtherLeader | None = None  # who leads, if it is another
+    next_due_ms: int  # from now; -1 if nothing is delayed; if another process leads, when to try again
+    other: OtherLeader | None = None  # the process that leads, if it is another
     refusal: str = ""  # why others that are due stay delayed
 
 
 class OtherLeader(NamedTuple):
-    """Who leads instead of us."""
+    """The other process that leads."""
 
     name: str  # of the holder, as far as it is shown
     was_cut: bool  # its lease had no end, or one beyond MAX_LEADER_LEASE_MS, which it has now
@@ -249,7 +249,7 @@ def read_ids(reply: Any) -> list[bytes]:
 
 
 def as_deliveries(value: Any) -> int:
-    """Anybody may set this number, and the server shows one beyond 2^63 as a negative one."""
+    """Returns a number of deliveries. Any client may set it, and the server shows one beyond 2^63 as negative."""
     return as_int(value) if value >= 0 else 2**63
 
 
@@ -272,5 +272,5 @@ def as_list(value: Any) -> list[Any]:
 
 
 def as_text(value: Any) -> str:
-    """An error's text."""
+    """Returns the text of an error."""
     return as_bytes(value).decode("utf-8", "replace")

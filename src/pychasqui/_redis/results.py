@@ -31,11 +31,11 @@ class ResultsBroker:
         self._keys = keys
 
     async def results(self, job_ids: list[str]) -> list[bytes | None]:
-        """What the handlers of these jobs returned, still encoded; None where nothing is stored."""
+        """Returns what the handlers of these jobs returned, still encoded; None where nothing is stored."""
         return read_values(await self._call("MGET", *map(self._keys.result, job_ids)), len(job_ids))
 
     async def progress_of(self, job_id: str) -> int | None:
-        """None if nothing is stored, or what is stored is no percentage."""
+        """Returns how far a job is; None if nothing is stored, or what is stored is no percentage."""
         return read_int(await self._call("GET", self._keys.progress(job_id)), 0, 100)
 
     async def forget(self, job_id: str) -> bool:
@@ -44,13 +44,13 @@ class ResultsBroker:
         return bool(read_count(await self._call("DEL", *keys)))
 
     async def log_after(self, job_id: str, after: str, count: int) -> list[LogLine]:
-        """The first lines of a job's log behind the line `after`; "" for all."""
+        """Returns the first lines of a job's log behind the line `after`; "" for all."""
         start = f"({after}" if after else "-"
         entries = read_range(await self._call("XRANGE", self._keys.log(job_id), start, "+", "COUNT", count))
         return [LogLine(entry[0].decode(), line) for entry in entries if (line := read_line(entry)) is not None]
 
     async def log_of(self, job_id: str, count: int) -> list[str]:
-        """The last lines of a job's log, oldest first."""
+        """Returns the last lines of a job's log, oldest first."""
         entries = read_range(await self._call("XREVRANGE", self._keys.log(job_id), "+", "-", "COUNT", count))
         lines = map(read_line, reversed(entries))
         return [line for line in lines if line is not None]

@@ -46,12 +46,12 @@ class Script:
         return packed
 
     def mark_unloaded(self, socket: Socket) -> None:
-        """The server has lost the script (SCRIPT FLUSH, failover): the next call carries the text again."""
+        """Notes that the server has lost the script (SCRIPT FLUSH, failover): the next call carries the text again."""
         socket.scripts.discard(self.hash)
 
 
 def include(text: bytes) -> bytes:
-    """The text with the files of lib/ in place of the lines that name them."""
+    """Returns the text with the files of lib/ in place of the lines that name them."""
     return _INCLUDE.sub(lambda line: _read(line[1].decode()), text)
 
 

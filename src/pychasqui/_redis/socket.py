@@ -222,7 +222,7 @@ class Socket(asyncio.BufferedProtocol):
             self.drop(CommandTimeout("the server did not answer in time"))
 
     def _makes_progress(self) -> bool:
-        """Whether bytes have moved since the last check.
+        """Returns whether bytes have moved since the last check.
 
         At the first check: whether part of a reply has arrived, or a large write is unsent.
         """
@@ -267,7 +267,7 @@ def pack(*words: Any) -> bytes:
 
 
 def _resolve(future: asyncio.Future[Any], reply: Any) -> None:
-    """The on_reply of ask(). Drops the reply of a cancelled call, in its place in the order."""
+    """Is the on_reply of ask(). Drops the reply of a cancelled call, in its place in the order."""
     if future.done():
         return
     if isinstance(reply, ChasquiError):
@@ -277,7 +277,7 @@ def _resolve(future: asyncio.Future[Any], reply: Any) -> None:
 
 
 def _drop_reply(reply: Any) -> None:
-    """The on_reply of a call that was given up."""
+    """Is the on_reply of a call that was given up."""
 
 
 def _queued_by_system(sock: socket.socket | None) -> int:

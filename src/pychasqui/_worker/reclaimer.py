@@ -62,7 +62,7 @@ class Reclaimer(Service):
         self._suspects: dict[bytes, tuple[float, float]] = {}  # consumer -> lease, when it was first seen over
         self._sources: dict[bytes, float | None] = {}  # consumer whose entries can be taken -> its lease, which is over
         self._next_verdict_s = float("inf")  # how long after a scan the next suspect can be judged
-        self._trusted_since = clock.monotonic()  # since when leases show who lives; inf: they do not
+        self._trusted_since = clock.monotonic()  # since when leases show which workers live; inf: they do not
         self._sweep_at = clock.monotonic() + SWEEP_S
 
     async def _run(self) -> None:
@@ -100,7 +100,7 @@ class Reclaimer(Service):
                 self._intake.take_claimed(await self.claim(room, self._prefetch.bounds()))
 
     def _that_can_be_judged(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> set[bytes]:
-        """All but this worker, which lives; only those that have left, while leases do not show who lives."""
+        """All but this worker, which lives; only those that have left, while leases do not show which workers live."""
         me = self._consumer.encode()
         if self._leases_can_be_trusted(leases.get(me, now_ms), now_ms):
             self._trusted_since = min(self._trusted_since, clock.monotonic())

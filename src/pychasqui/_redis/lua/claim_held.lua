@@ -1,6 +1,6 @@
 -- Makes entries that a worker holds pending for it again, in a group that rebuild_group has recreated.
 --
--- Atomically: an entry that is pending for nobody, or by an earlier delivery, becomes this worker's, by the delivery that it
+-- Atomically: an entry that is not pending, or by an earlier delivery, becomes this worker's, by the delivery that it
 -- was held by; and with the last of them the worker's report goes, which the others wait for. A worker that lost an entry
 -- may still run it: the one that took it over has it by a later delivery, and keeps it whichever of the two calls first. An
 -- entry behind `last` has been read from the new group. A report that is gone was of a group that is lost again: nothing is

@@ -1,10 +1,10 @@
 -- Claims the name of a worker that starts.
 --
 -- Atomically: the name is this worker's for as long as a lease, unless another lives or starts under it. Closes the race of two
--- that start in the same moment and would both find that nobody holds a lease. It is sent once more behind the first
+-- that start in the same moment and would both find that no process holds a lease. It is sent once more behind the first
 -- renewal of the lease, to confirm the claim: a worker that took longer than a lease to get there may find that another has
 -- claimed the name since. A claim is known by its token, so each can be sent again. One without an end, or with one that no
--- worker sets, is nobody's.
+-- worker sets, counts as none.
 --
 -- KEYS  workers (sorted set: consumer -> end of its lease in ms), claim (string: token; it goes kept_ms after it was set)
 -- ARGV  consumer, token, lease_ms, kept_ms (no lease is longer), confirms (1: this worker has a lease under the name)

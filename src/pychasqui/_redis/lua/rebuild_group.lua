@@ -1,12 +1,12 @@
 -- Recreates a group that is missing, around the entries that living workers still hold.
 --
--- While the group is missing nobody can read, so nobody gets further entries: that closes the race between a worker that
+-- While the group is missing no worker can read, so none gets further entries: that closes the race between a worker that
 -- reports what it holds and one that would be handed it. Atomically: this worker's report is stored and its lease renewed,
 -- which renew_worker_lease does not do meanwhile; so every worker that outlives the leases at the time of the first report has
 -- reported. When there is no worker left to wait for, the group begins behind the last entry that a worker holds, but never
 -- behind the stream's last id: a stream that was restored or begun again may be behind what is held, and what is added up
 -- to there would never be read. What comes behind is read as new. Then each worker that reported makes what it holds pending
--- for itself, by claim_held. When no living worker is left that has to, entries that nobody holds go to a consumer that
+-- for itself, by claim_held. When no living worker is left that has to, entries that no worker holds go to a consumer that
 -- counts as having left, as release_entries hands them back: a bounded number in one call. Until all have gone the group
 -- is not complete, and every script that would take an entry for lost fails with NOGROUP, so that each living worker, or
 -- the next one that starts, calls again. Sent twice, it changes nothing.
@@ -39,7 +39,7 @@ if not pending.err then return complete_group(now_ms) end
 -- follows a write passes without memory; the reports get their end again at once.
 local length = call('XLEN', stream)
 local about = length > 0 and call('XINFO', 'STREAM', stream)
--- Workers of other groups may be in the same list and never report: nobody waits past the longest lease.
+-- Workers of other groups may be in the same list and never report: no worker waits past the longest lease.
 local longest = call('ZREVRANGE', workers, 0, 0, 'WITHSCORES')[2]
 local found = call('HMGET', reports, 'until', 'start')
 local until_ms, unfinished = found[1], found[2]

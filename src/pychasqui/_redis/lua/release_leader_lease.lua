@@ -1,4 +1,4 @@
--- Ends a lease, unless somebody else holds it by now.
+-- Ends a lease, unless another process holds it by now.
 --
 -- Atomically: the lease is compared and deleted, so that a process that was held up does not end its successor's lease. Sent
 -- twice, the second changes nothing.

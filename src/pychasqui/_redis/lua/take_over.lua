@@ -5,7 +5,7 @@
 -- deleted while pending are dropped. If the reply is lost, the entries are pending for us and found by list_pending. Sent
 -- twice, it takes over the next ones.
 --
--- What nobody has touched since that lease ended is the dead worker's. What was delivered under its name later may belong to
+-- What was not touched since that lease ended is the dead worker's. What was delivered under its name later may belong to
 -- a consumer without a lease that uses the same name, and is taken as claim_idle takes such entries: once it has been idle
 -- for `min_idle_ms`. It may also be the dead worker's own: a server that hangs answers a waiting read when it goes on, after
 -- the lease. A call looks at the first `most_seen` entries, however many are pending: those behind many fresh ones come once

@@ -27,7 +27,7 @@ local function look_through(from_ms)
 end
 
 -- An official promoter does not record where it moves a job. It moves one when it is due, within a minute: a job that is not
--- in the stream from then on is done. If there is too much to look through, nobody knows, and its id counts as taken for
+-- in the stream from then on is done. If there is too much to look through, that is not known, and its id counts as taken for
 -- an hour, as it does among official processes.
 local function find_promoted(job_id, due_ms, now_ms)
   if due_ms < looked_from_ms and entries_left > 0 and bytes_left > 0 then look_through(due_ms) end
