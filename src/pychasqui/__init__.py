@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from .retry import BackoffSpec, RetryPolicy
     from .schedule import MissedFiresPolicy, RepeatPattern, next_fire, next_fires
     from .standalone import Promoter, Scheduler
+    from .sync import SyncQueue
     from .tasks import BoundTask, Task, current_job
     from .worker import Worker
 
@@ -94,6 +95,7 @@ _NAMES = {
     "retry": "BackoffSpec RetryPolicy",
     "schedule": "MissedFiresPolicy RepeatPattern next_fire next_fires",
     "standalone": "Promoter Scheduler",
+    "sync": "SyncQueue",
     "tasks": "BoundTask Task current_job",
     "worker": "Worker",
 }
@@ -171,6 +173,7 @@ __all__ = [
     "ServerNotFound",
     "ServerTooOld",
     "Snooze",
+    "SyncQueue",
     "Task",
     "UnknownTask",
     "UnrecoverableError",

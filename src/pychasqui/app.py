@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from types import MappingProxyType, TracebackType
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from ._core import checks
 from ._tasks.app_options import QueueOptions, check_queue_options, queue_options
@@ -20,6 +20,9 @@ from .handles import JobHandle, handle_of
 from .queue import Queue
 from .retry import BackoffSpec
 from .tasks import BoundTask, CoroutineTask, FunctionTask, Task
+
+if TYPE_CHECKING:
+    from .sync import SyncApp
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -180,6 +183,13 @@ class App:
         added = [await bulks[0]] if len(bulks) == 1 else await asyncio.gather(*bulks)
         jobs = {name: iter(own) for name, own in zip(by_queue, added, strict=True)}
         return [handle_of(next(jobs[call.queue]), call.definition, call.queue, self._loop_queues) for call in given]
+
+    @property
+    def sync(self) -> SyncApp:
+        """The same for synchronous code: `app.sync.enqueue_all(...)`, `app.sync.queue(name)`; from any thread."""
+        from .sync import SyncApp  # here: most programs do not use it
+
+        return SyncApp(self, self._loop_queues)
 
     def _make_queue(self, name: str) -> Queue:
         return Queue(name, redis_url=self._redis_url, **queue_options(self._queue_options, name))

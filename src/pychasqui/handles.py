@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ._tasks.definition import TaskDefinition
+from ._tasks.loop_queues import LoopQueues
 from ._tasks.results import read_result
-from .queue import Queue
 
 R_co = TypeVar("R_co", covariant=True)
-
-
-class FindQueue(Protocol):
-    """Returns the Queue of the running event loop."""
-
-    def __call__(self, name: str, /) -> Queue: ...
 
 
 class JobHandle(Generic[R_co]):
@@ -32,7 +26,7 @@ class JobHandle(Generic[R_co]):
         job_id: str,
         definition: TaskDefinition,
         queue_name: str,
-        find_queue: FindQueue,
+        find_queue: LoopQueues,
         is_new: bool = True,
         has_replaced: bool = False,
     ) -> None:
@@ -70,6 +64,6 @@ class JobHandle(Generic[R_co]):
         return f"JobHandle({self.id!r}, task={self._definition.name!r}, queue={self._queue_name!r})"
 
 
-def handle_of(job: Any, definition: TaskDefinition, queue_name: str, find_queue: FindQueue) -> JobHandle[Any]:
+def handle_of(job: Any, definition: TaskDefinition, queue_name: str, find_queue: LoopQueues) -> JobHandle[Any]:
     """The handle of a job that Queue.add returned."""
     return JobHandle(job.id, definition, queue_name, find_queue, job.is_new, job.has_replaced)

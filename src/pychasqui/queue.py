@@ -309,7 +309,7 @@ class Queue(OfficialNames, PauseAndPurge):
         if session is not None and session.loop is loop:
             return session
         if session is not None and not session.loop.is_closed():
-            raise WrongLoop(f"queue {self.name!r} belongs to another event loop; make one per loop")
+            raise WrongLoop(f"queue {self.name!r} belongs to another event loop; make one per loop, or a SyncQueue")
         self._results = None
         self._session = QueueSession(self._config, self._connector, self._encoder, record=self._record, queue=self)
         return self._session

@@ -7,15 +7,19 @@ in what a call returns, and in nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
 from ._tasks.current import current_job as current_job
 from ._tasks.definition import TaskDefinition, Upgrade, call_options
+from ._tasks.loop_queues import LoopQueues
 from ._tasks.send_options import SendOptions, check_send_options
 from .errors import InvalidType
-from .handles import FindQueue, JobHandle, handle_of
+from .handles import JobHandle, handle_of
+
+if TYPE_CHECKING:
+    from .sync import SyncTask
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -55,7 +59,7 @@ class BoundTask(msgspec.Struct, Generic[R_co], frozen=True, eq=False, repr_omit_
 class TaskSender(Generic[P, R_co]):
     """Enqueues a task with one set of options: a Task itself, or what its with_options() returns."""
 
-    def __init__(self, definition: TaskDefinition, find_queue: FindQueue, options: Mapping[str, Any]) -> None:
+    def __init__(self, definition: TaskDefinition, find_queue: LoopQueues, options: Mapping[str, Any]) -> None:
         self._definition = definition
         self._find_queue = find_queue
         self._given = options
@@ -94,6 +98,16 @@ class TaskSender(Generic[P, R_co]):
         given = check_send_options(f"task {self._definition.name!r}", options)
         return TaskSender(self._definition, self._find_queue, {**self._given, **given})
 
+    @property
+    def sync(self) -> SyncTask[P, R_co]:
+        """The same for synchronous code: `send_mail.sync.enqueue("ada")` blocks until Redis has the job."""
+        from .sync import SyncTask  # here: most programs do not use it
+
+        return SyncTask(self._definition.name, self, self._handle_of_id, self._find_queue)
+
+    def _handle_of_id(self, job_id: str) -> JobHandle[R_co]:
+        return JobHandle(job_id, self._definition, self._queue_name, self._find_queue)
+
     def _options_for(self, data: Mapping[str, Any]) -> dict[str, Any]:
         if "job_id" in self._options and self._options["job_id"] is None:
             return {**self._options, "job_id": self._definition.unique_id(data)}
@@ -106,7 +120,7 @@ class Task(TaskSender[P, R_co]):
     Attributes: `name` and `aliases` of its jobs, `queue_name`, `function`.
     """
 
-    def __init__(self, definition: TaskDefinition, find_queue: FindQueue) -> None:
+    def __init__(self, definition: TaskDefinition, find_queue: LoopQueues) -> None:
         super().__init__(definition, find_queue, {})
         self.__name__ = definition.name
         self.__doc__ = definition.function.__doc__

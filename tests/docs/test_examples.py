@@ -15,6 +15,7 @@ SAID = {
     "unique": ["new: True False", "charge order-17: {'amount': 10}", "index page-7: {'revision': 4}"],
     "schedules": ["the next reports: 3", "beat 1", "beat 1", "beat 1", "goodbye 2", "removed: True"],
     "events": ["failed: send, run 1: the mail server is away", "completed: send, run 2", "again: [1, 2]"],
+    "sync": ["welcome ada", "welcome bo"],
     "results": [
         "words: 12",
         "progress: 100 %",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import assert_type
 
-from pychasqui import App, BoundTask, JobHandle, Task, current_job
+from pychasqui import App, BoundTask, Job, JobHandle, SyncQueue, Task, current_job
 
 app = App("embedded://", queues={"mail": {"concurrency": 20, "result_ttl_ms": 5000}})
 
@@ -64,6 +64,25 @@ async def right() -> None:
     assert wide.id
     async with app, app.worker(["mail"]) as crew:
         assert crew.queue_names
+
+
+def synchronous() -> None:
+    assert_type(send_mail.sync.enqueue("a").result(), int)
+    assert_type(shrink.with_options(attempts=3).sync.enqueue(3, factor=1.0).result(), str)
+    assert_type([handle.result() for handle in app.sync.enqueue_all([send_mail.bind("a")])], list[int])
+    with SyncQueue("mail", timeout_s=3) as queue:
+        assert_type(queue.add("x", {"a": 1}, attempts=3), Job)
+        assert_type(queue.cancel_delayed("id"), bool)
+        assert_type(queue.dlq.count(reason="unrecoverable"), int)
+        assert_type(app.sync.queue("mail").is_paused(), bool)
+
+
+def wrong_synchronous(queue: SyncQueue) -> None:
+    send_mail.sync.enqueue(1)  # type: ignore
+    send_mail.sync.enqueue()  # type: ignore
+    queue.add()  # type: ignore
+    queue.add("x", attemps=3)  # type: ignore
+    SyncQueue("mail", tmeout_s=3)  # type: ignore
 
 
 async def wrong() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from ..errors import WrongLoop
 from ..queue import Queue
+
+T = TypeVar("T")
 
 
 class LoopQueues:
@@ -51,3 +54,14 @@ class LoopQueues:
         """Closes the queues of the running loop. Others stay open; one that is asked for later is made again."""
         for queue in self._by_loop.pop(asyncio.get_running_loop(), {}).values():
             await queue.close()
+
+
+def run_without_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine that waits for nothing: one that uses the queues of tests."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    coroutine.close()
+    raise WrongLoop("a test without a server cannot wait for a result from synchronous code: await jobs.run() first")

@@ -1,0 +1,292 @@
+"""Adding jobs and looking after queues from synchronous code: app.sync, task.sync and SyncQueue.
+
+The names are those of App, Task, JobHandle and Queue; the calls block. Any thread may make them, before and after a
+fork. All of a process share one event loop in a thread of its own, see `_tasks/portal.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import fields
+from functools import partial, wraps
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+
+from ._core.checks import check_queue_name
+from ._core.config import takes_fields_of
+from ._producer.config import QueueConfig
+from ._tasks.loop_queues import LoopQueues, run_without_loop
+from ._tasks.portal import portal, refuse_in_loop
+from .dlq import DeadLetters
+from .handles import JobHandle
+from .queue import Queue
+from .repeatables import Repeatables
+from .settings import settings_for
+from .tasks import BoundTask
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+Part = TypeVar("Part")
+
+
+class _CallsQueue(Protocol):
+    def call_queue(self, what: str, use: Callable[[Queue], Coroutine[Any, Any, R]]) -> R: ...
+
+
+def _blocking(
+    method: Callable[Concatenate[Queue, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[_CallsQueue, P], R]:
+    """The method of Queue, blocking."""
+
+    @wraps(method)
+    def call(self: _CallsQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.call_queue(f"SyncQueue.{method.__name__}", lambda queue: method(queue, *args, **kwargs))
+
+    return call
+
+
+def _blocking_of(
+    part: Callable[[Queue], Part], method: Callable[Concatenate[Part, P], Coroutine[Any, Any, R]]
+) -> Callable[Concatenate[_CallsQueue, P], R]:
+    """The method of a part of Queue, blocking."""
+
+    @wraps(method)
+    def call(self: _CallsQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.call_queue(method.__qualname__, lambda queue: method(part(queue), *args, **kwargs))
+
+    return call
+
+
+def _dlq(queue: Queue) -> DeadLetters:
+    return queue.dlq
+
+
+def _repeatables(queue: Queue) -> Repeatables:
+    return queue.repeatables
+
+
+class SyncDeadLetters:
+    """`queue.dlq`, blocking. See DeadLetters."""
+
+    def __init__(self, queue: _CallsQueue) -> None:
+        self.call_queue = queue.call_queue
+
+    # mypy takes `self` for one of **which
+    page = _blocking_of(_dlq, DeadLetters.page)  # type: ignore[arg-type]
+    count = _blocking_of(_dlq, DeadLetters.count)  # type: ignore[arg-type]
+    count_by_reason = _blocking_of(_dlq, DeadLetters.count_by_reason)  # type: ignore[arg-type]
+    dropped = _blocking_of(_dlq, DeadLetters.dropped)
+    replay = _blocking_of(_dlq, DeadLetters.replay)  # type: ignore[arg-type]
+    replay_with = _blocking_of(_dlq, DeadLetters.replay_with)
+    remove = _blocking_of(_dlq, DeadLetters.remove)  # type: ignore[arg-type]
+    purge = _blocking_of(_dlq, DeadLetters.purge)
+    restore = _blocking_of(_dlq, DeadLetters.restore)
+
+
+class SyncRepeatables:
+    """`queue.repeatables`, blocking. See Repeatables."""
+
+    def __init__(self, queue: _CallsQueue) -> None:
+        self.call_queue = queue.call_queue
+
+    upsert = _blocking_of(_repeatables, Repeatables.upsert)
+    page = _blocking_of(_repeatables, Repeatables.page)
+    get = _blocking_of(_repeatables, Repeatables.get)
+    remove = _blocking_of(_repeatables, Repeatables.remove)
+    pause = _blocking_of(_repeatables, Repeatables.pause)
+    resume = _blocking_of(_repeatables, Repeatables.resume)
+    next_fires = _blocking_of(_repeatables, Repeatables.next_fires)
+
+
+class QueueMethods:
+    """The methods of Queue, blocking: a part of SyncQueue and of app.sync.queue(name)."""
+
+    def __init__(self, name: str, queues: LoopQueues) -> None:
+        self._name = name
+        self._queues = queues
+        self._dlq = SyncDeadLetters(self)
+        self._repeatables = SyncRepeatables(self)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def dlq(self) -> SyncDeadLetters:
+        """The queue's dead letters."""
+        return self._dlq
+
+    @property
+    def repeatables(self) -> SyncRepeatables:
+        """The queue's repeatables."""
+        return self._repeatables
+
+    def call_queue(self, what: str, use: Callable[[Queue], Coroutine[Any, Any, R]]) -> R:
+        """Runs what `use` makes of the Queue, and blocks until it has ended."""
+        return call_blocking(self._queues, what, "await the method of Queue", lambda: use(self._queues(self._name)))
+
+    add = _blocking(Queue.add)
+    add_bulk = _blocking(Queue.add_bulk)
+    add_unique = _blocking(Queue.add_unique)
+    fire_now = _blocking(Queue.fire_now)
+    cancel_delayed = _blocking(Queue.cancel_delayed)
+    cancel_delayed_bulk = _blocking(Queue.cancel_delayed_bulk)
+    reschedule = _blocking(Queue.reschedule)
+    run_now = _blocking(Queue.run_now)
+    get_job_result = _blocking(Queue.get_job_result)
+    get_job_result_bulk = _blocking(Queue.get_job_result_bulk)
+    get_job_progress = _blocking(Queue.get_job_progress)
+    get_job_logs = _blocking(Queue.get_job_logs)
+    read_job_log = _blocking(Queue.read_job_log)
+    wait_for_result = _blocking(Queue.wait_for_result)
+    wait_for_results = _blocking(Queue.wait_for_results)
+    counts = _blocking(Queue.counts)
+    jobs = _blocking(Queue.jobs)
+    get_job = _blocking(Queue.get_job)
+    status = _blocking(Queue.status)
+    workers = _blocking(Queue.workers)
+    oldest_age_ms = _blocking(Queue.oldest_age_ms)
+    pause = _blocking(Queue.pause)
+    resume = _blocking(Queue.resume)
+    is_paused = _blocking(Queue.is_paused)
+    purge = _blocking(Queue.purge)
+    forget_job = _blocking(Queue.forget_job)
+    drain = _blocking(Queue.drain)
+    obliterate = _blocking(Queue.obliterate)
+    peek_dlq = _blocking(Queue.peek_dlq)
+    replay_dlq = _blocking(Queue.replay_dlq)
+    upsert_repeatable_job = _blocking(Queue.upsert_repeatable_job)  # type: ignore[arg-type]
+    get_repeatable_jobs = _blocking(Queue.get_repeatable_jobs)
+    remove_repeatable_by_key = _blocking(Queue.remove_repeatable_by_key)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name!r})"
+
+
+class SyncQueue(QueueMethods):
+    """A Queue for synchronous code: the same options and names, blocking, from any thread, before and after a fork."""
+
+    @takes_fields_of(QueueConfig, settings_for)
+    def __init__(self, config: QueueConfig) -> None:
+        options = {field.name: getattr(config, field.name) for field in fields(config)}
+        Queue(**options)  # refuses a wrong URL here, and not at the first use
+        super().__init__(config.name, LoopQueues(lambda name: Queue(**options)))
+
+    def close(self) -> None:
+        """Closes its connections. Safe to call twice; a later call opens them again."""
+        call_blocking(self._queues, "SyncQueue.close", "await Queue.close()", self._queues.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class SyncJobHandle(Generic[R_co]):
+    """A JobHandle for synchronous code."""
+
+    def __init__(self, handle: JobHandle[R_co], queues: LoopQueues) -> None:
+        self._handle = handle
+        self._queues = queues
+
+    @property
+    def id(self) -> str:
+        return self._handle.id
+
+    @property
+    def is_new(self) -> bool:
+        return self._handle.is_new
+
+    @property
+    def has_replaced(self) -> bool:
+        return self._handle.has_replaced
+
+    @property
+    def queue_name(self) -> str:
+        return self._handle.queue_name
+
+    def result(self, timeout: float = 30.0) -> R_co:
+        """Waits for what the task returns; see JobHandle.result()."""
+        return self._call("result", lambda: self._handle.result(timeout))
+
+    def progress(self) -> int | None:
+        """Returns the progress that the task reported last, in per cent; None if it reported none."""
+        return self._call("progress", self._handle.progress)
+
+    def logs(self, *, limit: int = 100) -> list[str]:
+        """Returns the last lines that the task logged, oldest first."""
+        return self._call("logs", lambda: self._handle.logs(limit=limit))
+
+    def _call(self, what: str, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        return call_blocking(self._queues, f"SyncJobHandle.{what}", f"await JobHandle.{what}()", make)
+
+    def __repr__(self) -> str:
+        return f"Sync{self._handle!r}"
+
+
+class Enqueues(Protocol[P, R_co]):
+    """A task, with options or without."""
+
+    async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R_co]: ...
+
+
+class SyncTask(Generic[P, R_co]):
+    """`task.sync`: enqueues a task from synchronous code."""
+
+    def __init__(
+        self, name: str, task: Enqueues[P, R_co], handle: Callable[[str], JobHandle[R_co]], queues: LoopQueues
+    ) -> None:
+        self._name = name
+        self._task = task
+        self._handle = handle
+        self._queues = queues
+
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> SyncJobHandle[R_co]:
+        """Checks the arguments and adds a job; returns when Redis has it."""
+        what, instead = f"{self._name}.sync.enqueue", f"await {self._name}.enqueue(...)"
+        handle = call_blocking(self._queues, what, instead, lambda: self._task.enqueue(*args, **kwargs))
+        return SyncJobHandle(handle, self._queues)
+
+    def handle(self, job_id: str) -> SyncJobHandle[R_co]:
+        """Returns the handle of a job whose id was stored."""
+        return SyncJobHandle(self._handle(job_id), self._queues)
+
+
+class SendsAll(Protocol):
+    """An App."""
+
+    async def enqueue_all(self, calls: Iterable[BoundTask[R]]) -> list[JobHandle[R]]: ...
+
+
+class SyncApp:
+    """`app.sync`: an App for synchronous code."""
+
+    def __init__(self, app: SendsAll, queues: LoopQueues) -> None:
+        self._app = app
+        self._queues = queues
+
+    def enqueue_all(self, calls: Iterable[BoundTask[R]]) -> list[SyncJobHandle[R]]:
+        """Adds many jobs, each made by a task's bind(); see App.enqueue_all()."""
+        make = partial(self._app.enqueue_all, calls)
+        handles = call_blocking(self._queues, "app.sync.enqueue_all", "await app.enqueue_all(...)", make)
+        return [SyncJobHandle(handle, self._queues) for handle in handles]
+
+    def queue(self, name: str) -> QueueMethods:
+        """Returns the queue of this name: dlq, counts, pause, add by name ..., all of them blocking."""
+        return QueueMethods(check_queue_name(name), self._queues)
+
+    def close(self) -> None:
+        """Closes the connections of synchronous code. Safe to call twice; a later call opens them again."""
+        call_blocking(self._queues, "app.sync.close", "await app.close()", self._queues.close)
+
+
+def call_blocking(queues: LoopQueues, what: str, instead: str, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    """Runs a coroutine on the loop of the process's portal; in a test with inline(app), which needs none, here."""
+    if queues.is_replaced:
+        return run_without_loop(make())
+    refuse_in_loop(what, instead)
+    return portal.call(make, queues)

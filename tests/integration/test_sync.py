@@ -1,0 +1,269 @@
+"""Synchronous code adds jobs from any thread, before and after a fork, and until the interpreter has ended."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pychasqui import App, DeadLetters, InvalidArgument, JobFailed, Queue, Repeatables, SyncQueue, WrongLoop
+from pychasqui._tasks.portal import Portal, portal
+from pychasqui.sync import SyncDeadLetters, SyncRepeatables
+from tests.support.server import RedisServer
+
+
+@pytest.fixture
+def app(redis_url: str) -> Iterator[App]:
+    app = App(redis_url)
+    yield app
+    app.sync.close()
+
+
+@pytest.fixture
+def sync_queue(redis_url: str, queue_name: str) -> Iterator[SyncQueue]:
+    with SyncQueue(queue_name, redis_url=redis_url) as queue:
+        yield queue
+        queue.obliterate()
+
+
+def public_coroutines(kind: type) -> set[str]:
+    return {
+        name
+        for name, value in inspect.getmembers(kind, inspect.iscoroutinefunction)
+        if not name.startswith("_") and name != "close"
+    }
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("own", "other"), ((SyncQueue, Queue), (SyncDeadLetters, DeadLetters), (SyncRepeatables, Repeatables))
+    )
+    def test_each_coroutine_has_a_blocking_twin(self, own: type, other: type) -> None:
+        twins = public_coroutines(other)
+        assert len(twins) >= 7
+        assert twins <= set(dir(own))
+        for name in twins:
+            assert inspect.signature(getattr(own, name)) == inspect.signature(getattr(other, name))
+
+    def test_a_wrong_option_is_refused_where_it_is_made(self) -> None:
+        with pytest.raises(InvalidArgument, match="redis_url"):
+            SyncQueue("mail", redis_url="nowhere://")
+        with pytest.raises(TypeError, match="unexpected keyword"):
+            SyncQueue("mail", tmeout_s=3)  # type: ignore[call-arg]
+
+
+class TestCalls:
+    def test_a_queue_adds_and_looks(self, sync_queue: SyncQueue) -> None:
+        job = sync_queue.add("mail", {"to": "ada"}, delay=timedelta(hours=1))
+        sync_queue.add_bulk([{"name": "mail", "data": number} for number in range(3)])
+        assert sync_queue.counts().waiting == 3
+        assert sync_queue.status(job.id).state == "delayed"
+        assert sync_queue.cancel_delayed(job.id)
+        assert sync_queue.dlq.count() == 0
+        assert sync_queue.repeatables.page() == []
+        assert repr(sync_queue) == f"SyncQueue({sync_queue.name!r})"
+
+    def test_an_error_comes_back_to_the_caller(self, sync_queue: SyncQueue) -> None:
+        with pytest.raises(InvalidArgument, match="name 'xx"):
+            sync_queue.add("x" * 1000)
+
+    def test_a_task_is_enqueued_and_its_result_comes_back(self, app: App, queue_name: str) -> None:
+        @app.task(queue=queue_name)
+        def double(number: int) -> int:
+            return 2 * number
+
+        stop = threading.Event()
+        worker = threading.Thread(target=run_worker, args=(app, stop))
+        worker.start()
+        try:
+            assert double.sync.enqueue(4).result() == 8
+            handles = app.sync.enqueue_all([double.bind(1), double.bind(2)])
+            assert [handle.result() for handle in handles] == [2, 4]
+            later = double.with_options(delay=timedelta(milliseconds=5)).sync.enqueue(3)
+            assert double.sync.handle(later.id).result() == 6
+            assert (later.is_new, later.has_replaced, later.queue_name) == (True, False, queue_name)
+            assert (later.progress(), later.logs()) == (None, [])
+            broken = app.sync.queue(queue_name).add("double", {"number": "x"})
+            with pytest.raises(JobFailed):
+                app.sync.queue(queue_name).wait_for_result(broken.id)
+            assert app.sync.queue(queue_name).dlq.purge() == 1
+        finally:
+            stop.set()
+            worker.join()
+
+    def test_many_threads_share_one_loop(self, sync_queue: SyncQueue) -> None:
+        with ThreadPoolExecutor(16) as pool:
+            jobs = list(pool.map(lambda number: sync_queue.add("mail", number), range(200)))
+        assert len({job.id for job in jobs}) == 200
+        assert sync_queue.counts().waiting == 200
+        assert [thread.name for thread in threading.enumerate()].count("chasqui-sync") == 1
+
+    async def test_a_call_where_a_loop_runs_says_what_to_await(self, app: App) -> None:
+        @app.task
+        def shrink(width: int) -> int:
+            return width
+
+        with pytest.raises(WrongLoop, match=r"await shrink.enqueue\(...\)"):
+            shrink.sync.enqueue(3)
+        with pytest.raises(WrongLoop, match=r"await app.enqueue_all\(...\)"):
+            app.sync.enqueue_all([])
+        with pytest.raises(WrongLoop, match=r"SyncQueue.add would block the event loop"):
+            app.sync.queue("x").add("y")
+
+    def test_wrong_arguments_are_refused_before_anything_is_sent(self, app: App) -> None:
+        @app.task
+        def shrink(width: int) -> int:
+            return width
+
+        with pytest.raises(InvalidArgument, match="shrink: width: Expected `int`, got `str`"):
+            shrink.sync.enqueue("x")  # type: ignore[arg-type]
+
+
+def run_worker(app: App, stop: threading.Event) -> None:
+    import asyncio
+
+    async def run() -> None:
+        async with app, app.worker():
+            await asyncio.to_thread(stop.wait, 50)
+
+    asyncio.run(run())
+
+
+def run_program(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=50)
+
+
+FORKS = """
+import os, sys, threading
+from pychasqui import SyncQueue
+queue = SyncQueue(sys.argv[1], redis_url=sys.argv[2])
+stop, added = threading.Event(), [0] * 4
+
+def add_all_the_time(number):
+    while not stop.is_set():
+        queue.add("load", number)
+        added[number] += 1
+
+threads = [threading.Thread(target=add_all_the_time, args=(number,)) for number in range(int(sys.argv[4]))]
+queue.add("parent")
+[thread.start() for thread in threads]
+children = []
+for number in range(int(sys.argv[3])):
+    child = os.fork()
+    if not child:
+        queue.add("child", number)
+        os._exit(0)
+    children.append(child)
+codes = [os.waitpid(child, 0)[1] for child in children]
+stop.set()
+[thread.join() for thread in threads]
+queue.add("parent")
+print(codes.count(0), sum(added))
+"""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("threads", (0, 3))
+def test_forked_processes_add_beside_their_parent(
+    redis_url: str, queue_name: str, sync_queue: SyncQueue, threads: int
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", FORKS, queue_name, redis_url, "20", str(threads)],
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert ended.returncode == 0, ended.stderr
+    children, added = map(int, ended.stdout.split())
+    assert children == 20
+    assert sync_queue.counts().waiting == 20 + 2 + added
+
+
+AT_EXIT = """
+import atexit, sys
+atexit.register(lambda: queue.add("before the import"))
+from pychasqui import SyncQueue
+atexit.register(lambda: queue.add("after the import"))
+queue = SyncQueue(sys.argv[1], redis_url=sys.argv[2])
+queue.add("while it runs")
+if sys.argv[3] == "close":
+    queue.close()
+"""
+
+
+@pytest.mark.parametrize("closes", ("close", "leave open"))
+@pytest.mark.parametrize("is_tcp", (True, False))
+def test_a_process_adds_until_its_end_and_ends_with_0(
+    server: RedisServer, redis_url: str, queue_name: str, sync_queue: SyncQueue, closes: str, is_tcp: bool
+) -> None:
+    url = server.tcp_url.replace("127.0.0.1", "localhost") if is_tcp else redis_url
+    ended = run_program(AT_EXIT, queue_name, url, closes)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert {job.name for job in sync_queue.jobs("waiting").jobs} == {
+        "before the import",
+        "after the import",
+        "while it runs",
+    }
+
+
+INTERRUPTED = """
+import signal, sys, threading
+from pychasqui import SyncQueue
+queue = SyncQueue(sys.argv[1], redis_url=sys.argv[2])
+job = queue.add("never run")
+threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
+try:
+    queue.wait_for_result(job.id, timeout=40)
+except KeyboardInterrupt:
+    print(queue.counts().waiting)
+"""
+
+
+def test_ctrl_c_ends_a_wait_and_the_next_call_works(redis_url: str, queue_name: str, sync_queue: SyncQueue) -> None:
+    ended = run_program(INTERRUPTED, queue_name, redis_url)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "1\n", "")
+
+
+class TestPortal:
+    def test_an_idle_portal_ends_before_a_fork_and_starts_again(self, sync_queue: SyncQueue) -> None:
+        sync_queue.counts()
+        assert portal.is_running
+        portal.before_fork()
+        portal.after_fork_in_parent()
+        assert not portal.is_running
+        assert sync_queue.counts().waiting == 0
+
+    def test_what_holds_connections_is_closed_with_the_portal(self) -> None:
+        class Holder:
+            closed = 0
+
+            async def close(self) -> None:
+                self.closed += 1
+
+        async def answer() -> int:
+            return 7
+
+        own, holder = Portal(), Holder()
+        assert own.call(answer, holder) == 7
+        own.stop_at_exit()
+        assert (holder.closed, own.is_running) == (1, False)
+        assert own.call(answer, holder) == 7, "a late call runs in its caller's thread"
+        assert (holder.closed, own.is_running) == (2, False)
+
+
+def test_an_async_app_does_not_load_the_portal(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom pychasqui import App\napp = App('embedded://')\n@app.task\ndef f() -> None: ...\nf.bind()\n"
+        "assert 'pychasqui._tasks.portal' not in sys.modules and 'pychasqui.sync' not in sys.modules"
+    )
+    result: Any = run_program(program)
+    assert result.returncode == 0, result.stderr
