@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from ._core import checks
-from ._tasks.app_options import QueueOptions, check_queue_options, queue_options
+from ._tasks.app_options import QueueOptions, check_queue_options, queue_options, worker_options
 from ._tasks.crew_plan import CrewPlan
 from ._tasks.definition import TaskDefinition, define
 from ._tasks.loop_queues import LoopQueues
@@ -203,14 +204,23 @@ class App:
         """
         wanted = None if queues is None else [checks.check_queue_name(name) for name in queues]
         plan = CrewPlan(
-            tasks=self._tasks,
-            modules=self._modules,
+            load_tasks=self.load_tasks,
             queue_options=self._queue_options,
             redis_url=self._redis_url,
             threads=self._threads,
             wanted=wanted,
         )
         return Crew(plan.make_workers, plan.close)
+
+    def load_tasks(self) -> list[TaskDefinition]:
+        """Imports the modules of the app, and returns what is known about its tasks."""
+        for module in self._modules:
+            importlib.import_module(module)
+        return [task.definition for task in self._tasks.values()]
+
+    def worker_options(self, queue: str) -> dict[str, Any]:
+        """Returns the options that the Worker of this queue gets."""
+        return worker_options(self._queue_options, queue)
 
     # From its first use to its close --------------------------------------------------------------------------------
 

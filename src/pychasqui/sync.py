@@ -39,9 +39,12 @@ def _blocking(
 ) -> Callable[Concatenate[_CallsQueue, P], R]:
     """The method of Queue, blocking."""
 
+    name = method.__name__  # by its name: a test's queue has its own
+
     @wraps(method)
     def call(self: _CallsQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.call_queue(f"SyncQueue.{method.__name__}", lambda queue: method(queue, *args, **kwargs))
+        result: R = self.call_queue(f"SyncQueue.{name}", lambda queue: getattr(queue, name)(*args, **kwargs))
+        return result
 
     return call
 

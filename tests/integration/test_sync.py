@@ -242,7 +242,7 @@ class TestPortal:
         assert not portal.is_running
         assert sync_queue.counts().waiting == 0
 
-    def test_what_holds_connections_is_closed_with_the_portal(self) -> None:
+    def test_a_holder_of_connections_is_closed_with_the_portal(self) -> None:
         class Holder:
             closed = 0
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from ..errors import InvalidArgument
 from ..settings import find_setting
@@ -15,26 +13,19 @@ from .dispatch import Dispatcher
 from .thread_calls import ThreadCalls
 
 
-class HasDefinition(Protocol):
-    @property
-    def definition(self) -> TaskDefinition: ...
-
-
 class CrewPlan:
     """make_workers() -> workers that are not started; close() when they have ended."""
 
     def __init__(
         self,
         *,
-        tasks: Mapping[str, HasDefinition],
-        modules: Sequence[str],
+        load_tasks: Callable[[], list[TaskDefinition]],
         queue_options: AppQueueOptions,
         redis_url: str | None,
         threads: int,
         wanted: Sequence[str] | None,
     ) -> None:
-        self._tasks = tasks
-        self._modules = modules
+        self._load_tasks = load_tasks
         self._options = queue_options
         self._redis_url = redis_url
         self._thread_calls = ThreadCalls(threads)
@@ -42,9 +33,7 @@ class CrewPlan:
 
     def make_workers(self) -> list[Worker]:
         """Imports the modules, reads all signatures, and makes a worker for each queue."""
-        for module in self._modules:
-            importlib.import_module(module)
-        definitions = [task.definition for task in self._tasks.values()]
+        definitions = self._load_tasks()
         if not definitions:
             raise InvalidArgument("the app has no tasks: name the modules that have them in App(modules=[...])")
         names = self._queue_names(definitions)

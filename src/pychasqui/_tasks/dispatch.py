@@ -9,17 +9,23 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import UnknownTask, UnrecoverableError, printable
 from ..job import Job
 from .current import running_job
 from .definition import TaskDefinition
 from .results import pack_result
-from .thread_calls import ThreadCalls
 from .travel import SCALARS
 
 log = logging.getLogger("chasqui.tasks")
+
+
+class RunsFunctions(Protocol):
+    """Runs plain functions: in threads, or in a test where it is."""
+
+    async def run(self, function: Callable[[], Any]) -> Any: ...
+
 
 RunTask = Callable[[Job], Awaitable[Any]]
 MAX_UNKNOWN_KEYS_LOGGED = 100
@@ -30,7 +36,7 @@ class Dispatcher:
     """handle(job) runs the task of this name; a job of an unknown name is put back, and dead in the end."""
 
     def __init__(
-        self, definitions: Iterable[TaskDefinition], thread_calls: ThreadCalls, *, stores_results: bool
+        self, definitions: Iterable[TaskDefinition], thread_calls: RunsFunctions, *, stores_results: bool
     ) -> None:
         self._runs = {
             name: _compile(definition, thread_calls, stores_results)
@@ -46,14 +52,14 @@ class Dispatcher:
         return await run(job)
 
 
-def _compile(definition: TaskDefinition, thread_calls: ThreadCalls, stores_results: bool) -> RunTask:
+def _compile(definition: TaskDefinition, thread_calls: RunsFunctions, stores_results: bool) -> RunTask:
     run = _runner(definition, thread_calls)
     if definition.give_up_on:
         run = _giving_up(definition, run)
     return _packing_result(run) if stores_results else run
 
 
-def _runner(definition: TaskDefinition, thread_calls: ThreadCalls) -> RunTask:
+def _runner(definition: TaskDefinition, thread_calls: RunsFunctions) -> RunTask:
     read, function, names = definition.read, definition.function, definition.signature.names
     warn_once = _UnknownKeys(definition.name)
 

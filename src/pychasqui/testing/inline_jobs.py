@@ -1,0 +1,185 @@
+"""inline(app): the tasks of an app in a test, without a server.
+
+What is enqueued inside is kept. run() runs what is due, advance() moves the clock. Jobs go through MessagePack and the
+checks of production, and production's own `judge` says whether a failed job runs again and when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from .._core import defaults
+from .._core.failure import read_failure
+from .._core.outcome import Retry, judge
+from .._core.retry_options import RetryPolicy
+from .._tasks.definition import TaskDefinition
+from .._tasks.dispatch import Dispatcher
+from .._wire.msgpack import decode_data, encode_data
+from ..app import App
+from ..errors import InvalidType, RetryLater, Snooze
+from ..job import Job
+from ..tasks import BoundTask, Task
+from .recorded_queue import RecordedQueue
+from .recorder import JobRecorder, RecordedJob
+
+MOST_RUNS = 10_000  # of one call of run() or advance(): a job that enqueues itself must not run for ever
+
+
+@dataclass(frozen=True)
+class DeadCall:
+    """A job that will not run again: its name, its queue, its data, why, and the last error."""
+
+    name: str
+    queue: str
+    data: Any
+    reason: str
+    error: BaseException
+
+
+class InlineJobs:
+    """The jobs of an app in a test; `inline(app)` makes it.
+
+    all    every job that was added, as RecordedJob
+    dead   the jobs that will not run again
+    """
+
+    def __init__(self, app: App, recorder: JobRecorder) -> None:
+        self._app = app
+        self._recorder = recorder
+
+    @property
+    def all(self) -> list[RecordedJob]:
+        return list(self._recorder.jobs)
+
+    @property
+    def dead(self) -> list[DeadCall]:
+        return [
+            DeadCall(job.name, job.queue, job.data, job.reason, job.error)
+            for job in self._recorder.jobs
+            if job.state == "dead" and job.error is not None
+        ]
+
+    def of(self, task: Task[..., Any]) -> list[BoundTask[Any]]:
+        """The calls of this task that were enqueued, in their order, whether they have run or not."""
+        if not isinstance(task, Task):
+            raise InvalidType(f"of() takes a task, not {type(task).__name__}")
+        names, definition = task.definition.names, task.definition
+        return [_call_of(job, definition) for job in self._recorder.jobs if job.name in names]
+
+    async def run(self) -> None:
+        """Runs all that is due, also what is enqueued meanwhile; then raises the first error that a task raised.
+
+        A task that asks for a later run by RetryLater or Snooze has raised no error. Delayed jobs and retries are due
+        later: see advance().
+        """
+        errors = await self._run_until(self._recorder.now_ms)
+        if errors:
+            raise errors[0]
+
+    async def advance(self, span: timedelta) -> None:
+        """Moves the clock, and runs what becomes due: delayed jobs and retries, each at its time. Raises no errors:
+        jobs that have failed for good are in `dead`.
+        """
+        if not isinstance(span, timedelta) or span < timedelta(0):
+            raise InvalidType("advance() takes a timedelta that is not negative")
+        until_ms = self._recorder.now_ms + span // timedelta(milliseconds=1)
+        await self._run_until(until_ms)
+        self._recorder.advance_to(until_ms)
+
+    async def _run_until(self, until_ms: int) -> list[BaseException]:
+        dispatcher = Dispatcher(self._app.load_tasks(), _DirectCalls(), stores_results=True)
+        errors: list[BaseException] = []
+        for _ in range(MOST_RUNS):
+            job = self._recorder.next_due(until_ms)
+            if job is None:
+                return errors
+            self._recorder.advance_to(job.due_ms)
+            error = await self._run_one(dispatcher, job)
+            if error is not None and not isinstance(error, RetryLater | Snooze):
+                errors.append(error)
+        raise RuntimeError(f"{MOST_RUNS} jobs have run, and more are due: does a task enqueue itself?")
+
+    async def _run_one(self, dispatcher: Dispatcher, job: RecordedJob) -> BaseException | None:
+        reporter = _RecordingReporter(job)
+        given = Job(job.id, job.name, job.data, job.attempt, job.created_at_ms, reporter, job.id, job.name, job.extras)
+        try:
+            running = asyncio.get_running_loop().create_task(
+                dispatcher.handle(given), context=contextvars.copy_context()
+            )
+            job.result = decode_data(encode_data(await running))
+        except Exception as error:  # noqa: BLE001  a task may raise anything
+            self._fail(job, error)
+            return error
+        job.state = "done"
+        return None
+
+    def _fail(self, job: RecordedJob, error: Exception) -> None:
+        options = self._app.worker_options(job.queue)
+        max_attempts = options.get("max_attempts", defaults.MAX_ATTEMPTS)
+        policy = options.get("retry") or RetryPolicy()
+        outcome = judge(job.delivery(), read_failure(error), max_attempts, policy, _no_jitter, job.snoozes)
+        job.error = error
+        if isinstance(outcome, Retry):
+            job.due_ms = self._recorder.now_ms + outcome.delay_ms
+            job.attempt += outcome.uses_up_attempt
+            job.snoozes += not outcome.uses_up_attempt
+        else:
+            job.state, job.reason = "dead", outcome.reason
+
+
+@contextmanager
+def inline(app: App) -> Iterator[InlineJobs]:
+    """While inside, the app sends nothing: jobs are kept, and run by `await jobs.run()`. Works from any thread."""
+    if not isinstance(app, App):
+        raise InvalidType(f"inline() takes an App, not {type(app).__name__}")
+    recorder = JobRecorder()
+    queues: dict[str, RecordedQueue] = {}
+
+    def find(name: str) -> RecordedQueue:
+        return queues.setdefault(name, RecordedQueue(name, recorder))
+
+    with app.loop_queues.replaced_by(find):
+        yield InlineJobs(app, recorder)
+
+
+def _call_of(job: RecordedJob, definition: TaskDefinition) -> BoundTask[Any]:
+    return BoundTask(definition.name, job.queue, job.data or {}, job.options, definition)
+
+
+def _no_jitter(_: int) -> int:
+    return 0
+
+
+class _DirectCalls:
+    """Plain functions run in the thread of the test, where its fixtures are."""
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        return function()
+
+
+class _RecordingReporter:
+    """Keeps the progress and the log lines of one job."""
+
+    def __init__(self, job: RecordedJob) -> None:
+        self._job = job
+
+    def progress(self, job_id: str, job_name: str, percent: int, extras: object) -> _Done:
+        self._job.report_progress(percent)
+        return _Done()
+
+    def log(self, job_id: str, line: str) -> _Done:
+        self._job.log.append(line)
+        return _Done()
+
+
+class _Done:
+    """An awaitable that is done at once."""
+
+    def __await__(self) -> Iterator[None]:
+        return iter(())

@@ -1,0 +1,113 @@
+"""RecordedQueue: a Queue that sends nothing, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn, Unpack
+
+from .._core import checks
+from .._core.defaults import MAX_PAYLOAD_BYTES
+from .._core.options import JobOptions, refuse_unknown
+from .._producer.config import MAX_DELAY_S
+from .._producer.encoder import Encoder
+from .._redis.replies import NEW, REPLACED
+from ..errors import JobFailed, NotSupportedError
+from ..job import Job
+from ..queue import Queue
+from .recorder import JobRecorder, RecordedJob
+
+
+class RecordedQueue(Queue):
+    """A Queue that keeps what is added instead of sending it: pass it where the program takes a Queue.
+
+    `recorded` has the jobs. Arguments are checked and encoded as for a server. What needs a server, as counts(),
+    raises NotSupportedError.
+    """
+
+    def __init__(self, name: str, recorder: JobRecorder | None = None) -> None:
+        super().__init__(name, redis_url="redis://no-server.invalid")
+        self._recorder = recorder or JobRecorder()
+        self._own_encoder = Encoder(MAX_PAYLOAD_BYTES, 1000 * MAX_DELAY_S)
+
+    @property
+    def recorded(self) -> list[RecordedJob]:
+        """The jobs that were added, in their order."""
+        return [job for job in self._recorder.jobs if job.queue == self.name]
+
+    async def add(
+        self,
+        name: str,
+        data: Any = None,
+        *,
+        job_id: str | None = None,
+        repeat: Any = None,
+        missed_fires: Any = None,
+        wait_replicas: int = 0,
+        **options: Unpack[JobOptions],
+    ) -> Job:
+        """Keeps one job; see Queue.add()."""
+        if repeat is not None or missed_fires is not None:
+            raise NotSupportedError("a RecordedQueue has no repeatables")
+        if options:
+            refuse_unknown(options)
+        checks.check_int("wait_replicas", wait_replicas, 0)
+        return self._keep_job(name, data, job_id, options)
+
+    async def add_bulk(self, jobs: Iterable[Mapping[str, Any]], *, wait_replicas: int = 0) -> list[Job]:
+        """Keeps many jobs; if one cannot be encoded, none is kept. See Queue.add_bulk()."""
+        checks.check_int("wait_replicas", wait_replicas, 0)
+        given = list(jobs)
+        self._own_encoder.encode_all(given)
+        kept = []
+        for job in given:
+            options: Any = {key: value for key, value in job.items() if key not in ("name", "data", "job_id")}
+            kept.append(self._keep_job(job["name"], job.get("data"), job.get("job_id"), options))
+        return kept
+
+    def _keep_job(self, name: str, data: Any, job_id: str | None, options: JobOptions) -> Job:
+        encoded = self._own_encoder.encode(name, data, job_id, options)
+        given = {key: value for key, value in {**options, "job_id": job_id}.items() if value is not None}
+        answer = self._recorder.record(self.name, name, encoded, given)
+        return Job(
+            encoded.id,
+            name,
+            data,
+            0,
+            encoded.created_at_ms,
+            _queue=self,
+            is_new=answer == NEW,
+            has_replaced=answer == REPLACED,
+        )
+
+    async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109
+        """Returns the result of a job that has run; raises at once where a server would let it wait."""
+        job = self._find(job_id)
+        if job.state == "dead":
+            error_type = type(job.error).__name__
+            raise JobFailed(
+                job_id, reason=job.reason, error_type=error_type, error=str(job.error), attempts=job.attempt + 1
+            )
+        if job.state != "done":
+            raise TimeoutError(f"job {job_id[:100]!r} has not run: await jobs.run() runs what is due")
+        return job.result
+
+    async def get_job_progress(self, job_id: str) -> int | None:
+        return self._find(job_id).progress
+
+    async def get_job_logs(self, job_id: str, *, limit: int = 100) -> list[str]:
+        return self._find(job_id).log[-limit:]
+
+    async def close(self) -> None:
+        """Does nothing: it may be used after the code under test has closed it."""
+
+    def _find(self, job_id: str) -> RecordedJob:
+        job = self._recorder.find(self.name, job_id)
+        if job is None:
+            raise TimeoutError(f"there is no job {job_id[:100]!r} in queue {self.name!r}")
+        return job
+
+    def _loop_session(self) -> NoReturn:
+        raise NotSupportedError(
+            f"the RecordedQueue {self.name!r} of this test has no server: it adds jobs and knows their results; "
+            "for the rest use the fixture chasqui_server"
+        )

@@ -1,0 +1,121 @@
+"""JobRecorder: the jobs that were added in a test, and a clock of their own. Nothing is sent."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._core.delivery import Delivery
+from .._core.retry_options import RetryOverride
+from .._producer.encoder import EncodedJob
+from .._redis.replies import DUPLICATE, NEW, REPLACED
+from .._wire.envelope import SNOOZES, decode_envelope, with_extra
+from .._wire.msgpack import decode_data
+
+
+@dataclass
+class RecordedJob:
+    """A job that was added in a test.
+
+    id, name, queue   as they would be sent
+    data              what a worker would get: it has gone through MessagePack
+    options           the options of Queue.add that were given
+    due_ms            when it is due, by the clock of the test
+    state             "waiting", "done" or "dead"; a job that waits for its time or its next run is waiting
+    attempt           earlier runs that failed
+    """
+
+    id: str
+    name: str
+    queue: str
+    payload: bytes
+    options: dict[str, Any]
+    due_ms: int
+    retry: RetryOverride | None
+    created_at_ms: int
+    unique_until_ms: int | None  # None until it is done, 0 not at all
+    state: str = "waiting"
+    attempt: int = 0
+    snoozes: int = 0
+    result: Any = None
+    error: BaseException | None = None
+    reason: str = ""
+    progress: int | None = None
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def data(self) -> Any:
+        return decode_data(self.payload)
+
+    @property
+    def extras(self) -> bytes:
+        return with_extra(b"", SNOOZES, self.snoozes) if self.snoozes else b""
+
+    def report_progress(self, percent: int) -> None:
+        self.progress = percent
+
+    def delivery(self) -> Delivery:
+        """The job as production's own functions take it."""
+        return Delivery(self.id, self.name, None, self.attempt, self.created_at_ms, self.retry, self.payload)
+
+
+class JobRecorder:
+    """record() keeps a job, or what is left of it if one of its id is there; advance_to() moves the clock."""
+
+    def __init__(self) -> None:
+        self.now_ms = time.time_ns() // 1_000_000
+        self.jobs: list[RecordedJob] = []
+
+    def record(self, queue: str, name: str, encoded: EncodedJob, options: dict[str, Any]) -> str:
+        """Returns what the script of a server would answer: NEW, DUPLICATE or REPLACED."""
+        envelope = decode_envelope(encoded.envelope)
+        due_ms = self._due_ms(encoded.options.due)
+        only, window_ms = encoded.options.only, encoded.options.window_ms
+        there = self._holder_of(queue, encoded.id) if only else None
+        if there is not None:
+            if there.state != "waiting" or only == "keep":
+                return DUPLICATE
+            there.payload = envelope.payload
+            there.options = options
+            there.due_ms = due_ms if only == "postpone" else there.due_ms
+            return REPLACED
+        unique_until_ms = (self.now_ms + window_ms if window_ms else None) if only else 0
+        self.jobs.append(
+            RecordedJob(
+                encoded.id,
+                name,
+                queue,
+                envelope.payload,
+                options,
+                due_ms,
+                envelope.retry,
+                encoded.created_at_ms,
+                unique_until_ms,
+            )
+        )
+        return NEW
+
+    def find(self, queue: str, job_id: str) -> RecordedJob | None:
+        """The last job of this id."""
+        return next((job for job in reversed(self.jobs) if (job.queue, job.id) == (queue, job_id)), None)
+
+    def next_due(self, until_ms: int) -> RecordedJob | None:
+        """The job that is due next, of those that are due at this time; the order of adding decides between two."""
+        due = [job for job in self.jobs if job.state == "waiting" and job.due_ms <= until_ms]
+        return min(due, key=lambda job: job.due_ms, default=None)
+
+    def advance_to(self, now_ms: int) -> None:
+        self.now_ms = max(self.now_ms, now_ms)
+
+    def _holder_of(self, queue: str, job_id: str) -> RecordedJob | None:
+        job = self.find(queue, job_id)
+        if job is None:
+            return None
+        until_ms = job.unique_until_ms
+        return job if (until_ms is None and job.state == "waiting") or (until_ms or 0) > self.now_ms else None
+
+    def _due_ms(self, due: str) -> int:
+        if due.startswith("+"):
+            return self.now_ms + int(due)
+        return max(int(due), self.now_ms) if due else self.now_ms

@@ -1,0 +1,275 @@
+"""Programs of tasks and programs that use Queue alone are tested without a server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pychasqui import (
+    App,
+    InvalidArgument,
+    InvalidType,
+    JobFailed,
+    NotSupportedError,
+    Queue,
+    RetryLater,
+    RetryPolicy,
+    Snooze,
+    UnsupportedData,
+    current_job,
+)
+from pychasqui.testing import RecordedQueue, inline
+
+POLICY = RetryPolicy(initial_ms=1000, multiplier=2.0, jitter_ms=5000)
+app = App("redis://no-server.invalid", queues={"default": {"max_attempts": 3, "retry": POLICY}})
+ran: list[Any] = []
+
+
+@dataclass
+class Receipt:
+    number: int
+    at: datetime
+
+
+@app.task
+async def send_mail(to: str, subject: str = "hello") -> int:
+    ran.append((to, subject))
+    return len(subject)
+
+
+@app.task(queue="slow")
+def shrink(number: int) -> Receipt:
+    send_mail.sync.enqueue(f"shrunk {number}")
+    return Receipt(number, datetime(2026, 1, 1, tzinfo=UTC))
+
+
+@app.task
+async def fails(text: str) -> None:
+    ran.append(current_job().attempt)
+    raise LookupError(text)
+
+
+@app.task
+async def waits(until: int) -> int:
+    if current_job().snoozes < until:
+        raise Snooze(timedelta(hours=1))
+    if not current_job().attempt:
+        raise RetryLater(60)
+    return current_job().snoozes
+
+
+@app.task(unique_by=("order",), if_exists="replace")
+async def charge(order: int, amount: int) -> None:
+    ran.append((order, amount))
+
+
+@app.task
+async def again() -> None:
+    await again.enqueue()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran() -> None:
+    ran.clear()
+
+
+class TestInline:
+    async def test_calls_are_values_and_run_when_they_are_due(self) -> None:
+        with inline(app) as jobs:
+            handle = await send_mail.enqueue("ada")
+            later = send_mail.with_options(delay=timedelta(days=1))
+            await later.enqueue("bo", subject="hi")
+            assert jobs.of(send_mail) == [send_mail.bind("ada"), later.bind("bo", subject="hi")]
+            with pytest.raises(TimeoutError, match="has not run"):
+                await handle.result()
+            await jobs.run()
+            assert ran == [("ada", "hello")]
+            assert await handle.result() == 5
+            await jobs.advance(timedelta(hours=23))
+            assert len(ran) == 1
+            await jobs.advance(timedelta(hours=1))
+            assert ran == [("ada", "hello"), ("bo", "hi")]
+            assert jobs.dead == []
+            assert [job.state for job in jobs.all] == ["done", "done"]
+
+    async def test_jobs_that_a_task_enqueues_run_too_and_results_are_typed(self) -> None:
+        with inline(app) as jobs:
+            (handle,) = await app.enqueue_all([shrink.bind(3)])
+            await jobs.run()
+            assert await handle.result() == Receipt(3, datetime(2026, 1, 1, tzinfo=UTC))
+            assert ran == [("shrunk 3", "hello")]
+
+    def test_synchronous_code_enqueues_without_a_loop(self) -> None:
+        with inline(app) as jobs:
+            handle = send_mail.sync.enqueue("ada")
+            app.sync.queue("other").add("by name", 5)
+            assert jobs.of(send_mail) == [send_mail.bind("ada")]
+            assert [(job.queue, job.name, job.data) for job in jobs.all][1] == ("other", "by name", 5)
+            assert handle.is_new
+
+    async def test_an_error_is_raised_and_the_job_runs_again_at_its_time(self) -> None:
+        with inline(app) as jobs:
+            handle = await fails.enqueue("first")
+            with pytest.raises(LookupError, match="first"):
+                await jobs.run()
+            await jobs.advance(timedelta(milliseconds=999))
+            assert ran == [0]
+            await jobs.advance(timedelta(milliseconds=1))
+            assert ran == [0, 1]
+            await jobs.advance(timedelta(seconds=2))
+            assert ran == [0, 1, 2]
+            (dead,) = jobs.dead
+            assert (dead.name, dead.data, dead.reason) == ("fails", {"text": "first"}, "retries_exhausted")
+            assert isinstance(dead.error, LookupError)
+            with pytest.raises(JobFailed, match="LookupError: first"):
+                await handle.result()
+
+    async def test_a_task_that_asks_for_a_later_run_raises_nothing(self) -> None:
+        with inline(app) as jobs:
+            handle = await waits.enqueue(2)
+            await jobs.run()
+            await jobs.advance(timedelta(hours=2))
+            await jobs.advance(timedelta(minutes=1))
+            assert await handle.result() == 2
+
+    async def test_one_job_of_an_id_waits(self) -> None:
+        with inline(app) as jobs:
+            assert (await charge.enqueue(17, 1)).is_new
+            second = await charge.enqueue(17, 2)
+            assert (second.is_new, second.has_replaced) == (False, True)
+            await jobs.run()
+            assert ran == [(17, 2)]
+            assert (await charge.enqueue(17, 3)).is_new
+            window = send_mail.with_options(job_id="x", unique_for=timedelta(hours=1))
+            await window.enqueue("ada")
+            await jobs.run()
+            assert not (await window.enqueue("ada")).is_new
+            await jobs.advance(timedelta(hours=1))
+            assert (await window.enqueue("ada")).is_new
+
+    async def test_wrong_arguments_and_wrong_data_are_refused_as_in_production(self) -> None:
+        with inline(app) as jobs:
+            with pytest.raises(InvalidArgument, match="send_mail: to"):
+                await send_mail.enqueue(5)  # type: ignore[arg-type]
+            await app.queue("default").add("send_mail", {"to": 5})
+            await app.queue("default").add("unknown")
+            with pytest.raises(Exception, match="task 'send_mail'"):
+                await jobs.run()
+            assert [dead.reason for dead in jobs.dead] == ["unrecoverable"]
+            with pytest.raises(UnsupportedData):
+                await app.queue("default").add("send_mail", {"to": object()})
+
+    async def test_a_task_that_enqueues_itself_does_not_run_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("pychasqui.testing.inline_jobs.MOST_RUNS", 20)
+        with inline(app) as jobs:
+            await again.enqueue()
+            with pytest.raises(RuntimeError, match="does a task enqueue itself"):
+                await jobs.run()
+
+    async def test_the_app_is_as_before_afterwards(self) -> None:
+        with inline(app):
+            assert isinstance(app.queue("x"), RecordedQueue)
+        assert not isinstance(app.queue("x"), RecordedQueue)
+        await app.close()
+
+    async def test_other_things_than_apps_tasks_and_spans_are_refused(self) -> None:
+        with pytest.raises(InvalidType, match="takes an App"), inline(5):  # type: ignore[arg-type]
+            pass
+        with inline(app) as jobs:
+            with pytest.raises(InvalidType, match="takes a task"):
+                jobs.of("send_mail")  # type: ignore[arg-type]
+            for span in (5, timedelta(seconds=-1)):
+                with pytest.raises(InvalidType, match="takes a timedelta"):
+                    await jobs.advance(span)  # type: ignore[arg-type]
+
+
+class TestRecordedQueue:
+    async def test_jobs_are_kept_as_a_worker_would_get_them(self) -> None:
+        queue: Queue = RecordedQueue("mail")
+        job = await queue.add("send", {"to": ("ada", "bo")}, delay=timedelta(hours=1))
+        await queue.add_bulk([{"name": "send", "data": 1, "attempts": 2}, {"name": "send", "job_id": "x"}])
+        again = await queue.add_unique("send", job_id="x")
+        assert isinstance(queue, RecordedQueue)
+        assert [(kept.name, kept.data) for kept in queue.recorded] == [
+            ("send", {"to": ["ada", "bo"]}),
+            ("send", 1),
+            ("send", None),
+        ]
+        assert queue.recorded[1].options == {"attempts": 2}
+        assert (job.is_new, again.is_new) == (True, False)
+
+    async def test_wrong_arguments_are_refused_and_none_of_a_bulk_is_kept(self) -> None:
+        queue = RecordedQueue("mail")
+        with pytest.raises(UnsupportedData, match="job 1 of the bulk"):
+            await queue.add_bulk([{"name": "a"}, {"name": "b", "data": object()}])
+        with pytest.raises(InvalidType, match="unexpected keyword"):
+            await queue.add("a", dely=3)  # type: ignore[call-arg]
+        assert queue.recorded == []
+
+    async def test_a_method_that_needs_a_server_is_refused(self) -> None:
+        queue = RecordedQueue("mail")
+        for call in (queue.counts, queue.pause, queue.dlq.page):
+            with pytest.raises(NotSupportedError, match="chasqui_server"):
+                await call()
+        with pytest.raises(NotSupportedError, match="no repeatables"):
+            await queue.add("a", repeat={"kind": "every", "interval_ms": 5})
+
+
+CONFTEST = """
+import pytest
+from pychasqui import App
+
+app = App()
+
+@app.task
+def double(number: int) -> int:
+    return 2 * number
+
+@pytest.fixture
+def chasqui_app():
+    return app
+"""
+TESTS = """
+import asyncio
+from pychasqui import Queue
+from conftest import double
+
+def test_inline(chasqui_jobs):
+    handle = double.sync.enqueue(4)
+    asyncio.run(chasqui_jobs.run())
+    assert handle.result() == 8
+
+def test_server(chasqui_server):
+    async def count():
+        async with Queue("mail", redis_url=chasqui_server) as queue:
+            await queue.add("x")
+            return (await queue.counts()).waiting
+    assert asyncio.run(count()) == 1
+
+test_server_again = test_server
+"""
+
+
+def test_the_fixtures_of_the_plugin_give_jobs_and_a_server(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_shop.py").write_text(TESTS)
+    (tmp_path / "test_missing.py").write_text("def test_other(chasqui_jobs): ...\n")
+    (tmp_path / "folder").mkdir()
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "CHASQUI_EMBEDDED_LINGER_MS": "100"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "pychasqui.testing.plugin", "-p", "no:cacheprovider", "."]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=50)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "4 passed" in ended.stdout
+
+
+def test_the_plugin_is_an_entry_point() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"chasqui": "pychasqui.testing.plugin"}
