@@ -79,6 +79,17 @@ def test_the_page_of_events_has_each_kind_and_no_other() -> None:
     assert set(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)) == written
 
 
+def test_the_page_of_metrics_has_each_metric_that_the_source_names() -> None:
+    page = (DOCS / "reference" / "metrics.md").read_text()
+    named = {
+        name
+        for path in (ROOT / "src").rglob("*.py")
+        for name in re.findall(r'Metric\(\s*f?"chasquimq_([a-z_]+)"', path.read_text())
+    }
+    assert "worker_processes" in named
+    assert [name for name in named if f"`{name}`" not in page] == []
+
+
 def test_llms_txt_has_each_page_with_a_sentence(pages: dict[str, str]) -> None:
     text = llms_txt(NAV, pages)
     lines = re.findall(r"^- \[.+\]\((.+)\.html\)(: .+)?$", text, re.MULTILINE)
