@@ -6,6 +6,12 @@ import pytest
 
 from tests.cli.conftest import Finished
 
+
+@pytest.fixture
+def chasqui(forked: Finished) -> Finished:
+    return forked
+
+
 SECRET = "hunter2"
 NOBODY = "127.0.0.1:1"
 

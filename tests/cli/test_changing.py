@@ -15,6 +15,11 @@ from tests.cli.conftest import Finished
 from tests.cli.terminals import TerminalRun, on_terminal, plain
 
 
+@pytest.fixture
+def chasqui(forked: Finished) -> Finished:
+    return forked
+
+
 class TestAdding:
     async def test_a_job_is_added_and_its_id_written(self, queue: Queue, chasqui: Finished, redis_url: str) -> None:
         ended = chasqui("add", queue.name, "hello", '{"a": [1, null]}', CHASQUI_REDIS_URL=redis_url)

@@ -12,6 +12,12 @@ from pychasqui.cli.exits import ExitCode
 from tests.cli.conftest import Finished
 from tests.cli.terminals import TerminalRun, on_terminal, plain
 
+
+@pytest.fixture
+def chasqui(forked: Finished) -> Finished:
+    return forked
+
+
 FILE = """
 [nightly]
 name = "report"

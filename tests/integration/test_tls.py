@@ -30,10 +30,10 @@ async def front(server: RedisServer, redis_url: str) -> AsyncIterator[TlsFront]:
 async def refused(url: str, *, tls: bool = False) -> str:
     """What an add over this URL is refused with."""
     start = monotonic()
-    async with Queue("emails", redis_url=url, tls=tls, timeout_s=0.5) as queue:
+    async with Queue("emails", redis_url=url, tls=tls, timeout_s=1.5) as queue:
         with pytest.raises(RedisTrouble) as refusal:
             await queue.add("send")
-    assert monotonic() - start < 4
+    assert monotonic() - start < 15
     return str(refusal.value)
 
 
