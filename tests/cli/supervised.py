@@ -56,8 +56,19 @@ def make(**options):
     )
 
 
+async def provide(address):
+    return "rotated", "word"
+
+
 worker = make()
-named = make(consumer_id="named")
+
+
+def named():
+    return make(consumer_id="named")
+
+
+def provided():
+    return make(credential_provider=provide)
 """
 
 

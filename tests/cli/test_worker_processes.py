@@ -131,6 +131,18 @@ class TestDying:
 
 
 class TestLeases:
+    async def test_the_supervisor_connects_with_what_the_credential_provider_of_a_worker_returns(
+        self, program: SupervisedProgram, server: RedisServer
+    ):
+        server.execute("ACL", "SETUSER", "rotated", "on", ">word", "~*", "&*", "+@all")
+        try:
+            await program.start(target="app:provided", processes=1)
+            await eventually(lambda: "rotated" in users_of(server, "chasqui-supervisor"))
+            assert await program.stop() == 0
+        finally:
+            server.execute("ACL", "DELUSER", "rotated")
+        assert "word" not in program.log
+
     async def test_a_stopped_process_is_killed_in_time_and_its_job_begins_elsewhere(
         self, program: SupervisedProgram, queue: Queue
     ):
@@ -151,6 +163,13 @@ class TestLeases:
         assert await program.stop() == 0
         assert Counter(run.name for run in program.runs("begin")) == {"gil": 1, "quick": 20}
         assert "The supervisor renews the lease" in program.log
+
+
+def users_of(server: RedisServer, client_name: str) -> list[str]:
+    """The users as which clients of this name are connected."""
+    lines = server.execute("CLIENT", "LIST").decode().splitlines()
+    rows = [dict(word.partition("=")[::2] for word in line.split(" ")) for line in lines]
+    return [row["user"] for row in rows if row["name"] == client_name]
 
 
 class TestReplacing:

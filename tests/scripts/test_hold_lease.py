@@ -77,9 +77,12 @@ class TestHoldOnEntries:
         group.make_idle(HOUR_MS, *entries)
         last = group.hold_lease("a")
         assert last == entries[PAGE - 1]
+        assert max(group.idle_ms(entry_id) for entry_id in entries[:PAGE]) < 10_000
         assert group.idle_ms(entries[-1]) >= HOUR_MS
+        group.make_idle(HOUR_MS, last)
         assert group.hold_lease("a", last) == b""
-        assert max(group.idle_ms(entry_id) for entry_id in entries) < 10_000
+        assert max(group.idle_ms(entry_id) for entry_id in entries[PAGE:]) < 10_000
+        assert group.idle_ms(last) >= HOUR_MS
 
     def test_a_page_that_ends_with_the_last_entry_is_followed_by_an_empty_one(self, group: Group) -> None:
         set_lease(group, 1)

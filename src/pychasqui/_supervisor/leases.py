@@ -17,9 +17,10 @@ from .._core.limits import WORK_TIMEOUT_S
 from .._core.pauses import GrowingPause
 from .._redis.broker import Broker
 from .._redis.connector import Connector
+from .._redis.endpoint import CredentialProvider
 from .._redis.keys import Keys
 from ..errors import ChasquiError, RedisTrouble
-from .messages import HeldLease
+from .messages import Credentials, HeldLease
 
 log = logging.getLogger("chasqui.supervisor")
 
@@ -37,6 +38,7 @@ class LeaseHolder:
     def __init__(self) -> None:
         self._brokers: dict[tuple[str, bool], Broker] = {}
         self._connectors: list[Connector] = []
+        self._credentials: dict[str, Credentials] = {}  # the last ones for a URL
         self._holding: dict[HeldLease, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -44,6 +46,9 @@ class LeaseHolder:
         for lease in leases:
             if lease not in self._holding:
                 self._holding[lease] = asyncio.create_task(self._hold(lease))
+
+    def note_credentials(self, credentials: Credentials) -> None:
+        self._credentials[credentials.redis_url] = credentials
 
     def end(self, leases: Sequence[HeldLease], *, was_killed: bool) -> None:
         """Their process has ended. One that was not killed has closed its connections before."""
@@ -119,7 +124,18 @@ class LeaseHolder:
         address, keys = (lease.redis_url, lease.tls), Keys(lease.queue_name)
         if (broker := self._brokers.get(address)) is not None:
             return broker.about(keys)
-        connector = Connector(lease.redis_url, tls=lease.tls, client_name="chasqui-supervisor")
+        provider = self._provider(lease.redis_url) if lease.has_provider else None
+        name = "chasqui-supervisor"
+        connector = Connector(lease.redis_url, tls=lease.tls, client_name=name, credential_provider=provider)
         self._connectors.append(connector)
         broker = self._brokers[address] = connector.broker(keys, timeout_s=WORK_TIMEOUT_S)
         return broker
+
+    def _provider(self, redis_url: str) -> CredentialProvider:
+        """Returns what a worker has sent last: its own provider lives in its process."""
+
+        async def last_credentials(_: str | None) -> tuple[str | None, str | None]:
+            credentials = self._credentials[redis_url]
+            return credentials.username, credentials.password
+
+        return last_credentials

@@ -22,6 +22,7 @@ class HeldLease(msgspec.Struct, frozen=True):
     group: str
     consumer_id: str
     lease_ms: int
+    has_provider: bool = False  # name and password come by Credentials
 
     def __repr__(self) -> str:  # the URL may hold a password
         return f"HeldLease({self.queue_name!r}, {self.consumer_id!r})"
@@ -40,6 +41,17 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     pages: list[str]  # the Unix sockets at which their pages are served
 
 
+class Credentials(msgspec.Struct, frozen=True, tag="credentials"):
+    """What a worker's provider of credentials returns now. Sent again and again: passwords are rotated."""
+
+    redis_url: str
+    username: str | None
+    password: str | None
+
+    def __repr__(self) -> str:
+        return "Credentials(...)"
+
+
 class Alive(msgspec.Struct, frozen=True, tag="alive"):
     """The interpreter of the process runs. Sent each second, from a thread."""
 
@@ -50,7 +62,7 @@ class WantsSuccessor(msgspec.Struct, frozen=True, tag="wants_successor"):
     why: str
 
 
-Message = Loaded | Started | Alive | WantsSuccessor
+Message = Loaded | Started | Credentials | Alive | WantsSuccessor
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Message).decode

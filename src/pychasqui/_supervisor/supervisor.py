@@ -23,7 +23,7 @@ from ..errors import CannotServe
 from .child import ChildProcess, describe_exit, plain_environment
 from .leases import LeaseHolder
 from .memory import read_memory_bytes
-from .messages import Loaded, Message, Started, WantsSuccessor
+from .messages import Credentials, Loaded, Message, Started, WantsSuccessor
 from .pages import SupervisorPages
 from .reload import watch_files
 from .signals import SupervisorSignals
@@ -144,6 +144,8 @@ class ProcessSupervisor:
             self._leases.hold(message.leases)
             log.info("process %d works", child.pid)
             self._spawn(self._check_ready())
+        elif isinstance(message, Credentials):
+            self._leases.note_credentials(message)
         elif isinstance(message, WantsSuccessor):
             self._recycle(child, message.why)
 

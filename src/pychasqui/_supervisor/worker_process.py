@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from .._core.delivery import Delivery
-from ..errors import Closed
+from .._redis.endpoint import parse_endpoint
+from ..errors import AuthenticationFailed, Closed
 from ..metrics import JobOutcome
 from ..worker import Worker
 from .link import SupervisorLink
-from .messages import HeldLease, Loaded, Started, WantsSuccessor
+from .messages import Credentials, HeldLease, Loaded, Started, WantsSuccessor
 from .systemd import Systemd
 
+log = logging.getLogger("chasqui.worker")
+
+CREDENTIALS_EVERY_S = 30.0
 MADE_UP_ID = re.compile(r"c-[0-9a-f]{8}-[0-9a-f-]{27}")
 
 
@@ -78,7 +83,9 @@ async def run_workers(workers: Sequence[Worker], link: SupervisorLink | None, *,
             if all([await worker.wait_until_started() for worker in workers]):
                 if link is not None:
                     pages = [worker.config.metrics_host for worker in workers if worker.metrics_port is not None]
-                    link.send(Started([_lease_of(worker) for worker in workers if _can_be_held(worker)], pages))
+                    await _send_credentials(workers, link)  # before the leases that need them
+                    link.send(Started([_lease_of(worker) for worker in workers], pages))
+                    beside.append(asyncio.ensure_future(_send_credentials_again(workers, link)))
                 if systemd is not None:
                     systemd.notify("READY=1")
                     beside.append(asyncio.ensure_future(systemd.feed_watchdog()))
@@ -116,9 +123,25 @@ def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None
         loop.call_soon_threadsafe(function)
 
 
-def _can_be_held(worker: Worker) -> bool:
-    """Whether the supervisor can connect as the worker does. A provider of credentials lives in this process alone."""
-    return worker.config.credential_provider is None
+async def _send_credentials_again(workers: Sequence[Worker], link: SupervisorLink) -> None:
+    while any(worker.config.credential_provider is not None for worker in workers):
+        await asyncio.sleep(CREDENTIALS_EVERY_S)
+        await _send_credentials(workers, link)
+
+
+async def _send_credentials(workers: Sequence[Worker], link: SupervisorLink) -> None:
+    """The supervisor connects as the workers do, and cannot ask a provider of credentials that lives here."""
+    for config in (worker.config for worker in workers):
+        if config.credential_provider is None:
+            continue
+        endpoint = parse_endpoint(config.redis_url, tls=config.tls, credential_provider=config.credential_provider)
+        try:
+            username, password = await endpoint.credentials()
+        except AuthenticationFailed as error:
+            log.info("the supervisor gets no credentials now: %s", error)
+        else:
+            plain = None if password is None else str.__str__(password)
+            link.send(Credentials(config.redis_url, username, plain))
 
 
 def _lease_of(worker: Worker) -> HeldLease:
@@ -130,4 +153,5 @@ def _lease_of(worker: Worker) -> HeldLease:
         group=config.group,
         consumer_id=config.consumer_id,
         lease_ms=config.lease_ms,
+        has_provider=config.credential_provider is not None,
     )
