@@ -25,7 +25,7 @@ from ._wire.lenient import read_int
 from ._wire.msgpack import encode_data
 from .errors import DecodeError, InvalidArgument, InvalidType
 
-__all__ = ["DeadJob", "DeadLetters"]
+__all__ = ["DeadJob", "DeadLetters", "read_letter"]
 
 OnProgress = Callable[[int], None]
 PAGE = 200
@@ -217,6 +217,11 @@ class DeadLetters:
         moved = len(batch) if dry_run else await self._broker().replay(batch)
         batch.clear()
         return moved
+
+
+def read_letter(words: list[bytes]) -> DeadJob:
+    """Reads a letter from its fields, for restore(); it has no id yet."""
+    return read_dead_letter([b"0-0", words])
 
 
 def _read_filter(which: dict[str, Any]) -> Filter:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 from ._core.checks import check_queue_name
 from ._core.defaults import GROUP
 from ._core.printable import printable
-from ._redis.connector import Connector
 from ._redis.doctor import ClockReading, DoctorBroker, QueueHealth
-from ._redis.keys import Keys
 from ._redis.server_checks import read_risks
-from .settings import find_setting
+from ._redis.server_session import ServerSession
 
 __all__ = ["Doctor", "Finding"]
 
@@ -36,7 +33,7 @@ class Finding:
     remedy: str = ""
 
 
-class Doctor:
+class Doctor(ServerSession):
     """`async with Doctor(redis_url) as doctor:` examines a server and its queues. It changes nothing.
 
     redis_url   as of Queue
@@ -44,13 +41,8 @@ class Doctor:
     """
 
     def __init__(self, redis_url: str | None = None, *, timeout_s: float = 10.0) -> None:
-        self._connector = Connector(
-            find_setting("redis_url", redis_url).value,
-            tls=False,
-            client_name="chasqui-doctor",
-            credential_provider=None,
-        )
-        self._broker = DoctorBroker(self._connector.broker(Keys(""), timeout_s=timeout_s))
+        super().__init__(redis_url, client_name="chasqui-doctor", timeout_s=timeout_s)
+        self._broker = DoctorBroker(self._server)
 
     async def examine_server(self) -> list[Finding]:
         """Looks at the server's version, persistence, eviction policy, memory, connections and clock."""
@@ -67,19 +59,6 @@ class Doctor:
     async def examine_queue(self, name: str) -> list[Finding]:
         """Looks at the types of a queue's keys, its consumer group, its consumers, and whether it is paused."""
         return list(judge_queue(f"queue {name}", await self._broker.queue_health(check_queue_name(name))))
-
-    async def close(self) -> None:
-        """Closes the connection. Safe twice."""
-        await self._broker.close()
-        self._connector.leave()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 def _judge_version(broker: DoctorBroker) -> Iterator[Finding]:

@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from ._core.checks import check_queue_name
 from ._core.defaults import GROUP
-from ._redis.connector import Connector
 from ._redis.endpoint import CredentialProvider
-from ._redis.keys import Keys
 from ._redis.queues import FoundNames, OfficialFacts, QueuesBroker
+from ._redis.server_session import ServerSession
 from ._wire.lenient import read_entry_id
 from .errors import ReplyError
 from .inspector import Inspector, WorkerInfo
-from .settings import find_setting
 
 __all__ = ["FoundNames", "OfficialFacts", "QueueOverview", "Queues"]
 
@@ -44,7 +40,7 @@ class QueueOverview:
     error: str | None = None  # why it cannot be read
 
 
-class Queues:
+class Queues(ServerSession):
     """`async with Queues(redis_url) as queues:` looks at all queues of a server.
 
     redis_url             as of Queue
@@ -60,14 +56,14 @@ class Queues:
         timeout_s: float = 10.0,
         credential_provider: CredentialProvider | None = None,
     ) -> None:
-        url = find_setting("redis_url", redis_url).value
-        self._connector = Connector(url, tls=tls, client_name="chasqui-queues", credential_provider=credential_provider)
-        self._broker = QueuesBroker(self._connector.broker(Keys(""), timeout_s=timeout_s))
-
-    @property
-    def redis_address(self) -> str:
-        """Where Redis is: the URL without its password."""
-        return str(self._connector)
+        super().__init__(
+            redis_url,
+            client_name="chasqui-queues",
+            timeout_s=timeout_s,
+            tls=tls,
+            credential_provider=credential_provider,
+        )
+        self._broker = QueuesBroker(self._server)
 
     async def find_names(self, *, within_s: float = SEARCH_S) -> FoundNames:
         """Finds the names of all queues that hold a job or a repeatable, or have held one.
@@ -115,20 +111,14 @@ class Queues:
         """Returns what the official `chasqui inspect` shows of a queue."""
         return await self._broker.official_facts(check_queue_name(name), group)
 
+    async def lag_ms(self, name: str) -> int:
+        """Returns how long the oldest job that no worker has been given has waited, by the server's clock; 0 if none
+        waits."""
+        broker = self._broker.inspector(check_queue_name(name))
+        now_ms, first = await asyncio.gather(self._broker.now_ms(), broker.waiting_page("", 1))
+        return max(0, now_ms - read_entry_id(first[0][0])[0]) if first else 0
+
     async def workers(self, name: str) -> list[WorkerInfo]:
         """Lists the living workers of a queue, as Queue.workers() does."""
         broker = self._broker.inspector(check_queue_name(name))
         return await Inspector(lambda: broker).workers()
-
-    async def close(self) -> None:
-        """Closes the connection. Safe twice."""
-        await self._broker.close()
-        self._connector.leave()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()

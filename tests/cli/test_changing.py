@@ -261,6 +261,23 @@ class TestCheck:
         assert "secret" not in ended.stdout
         assert chasqui(*arguments).returncode == ExitCode.REDIS
 
+    async def test_all_queues_are_checked_without_a_name(self, queue: Queue, chasqui: Finished, redis_url: str) -> None:
+        arguments = ("check", "--max-waiting", "1", "--max-lag", "1h", "--json")
+        ended = chasqui(*arguments, CHASQUI_REDIS_URL=redis_url)
+        assert (ended.returncode, json.loads(ended.stdout)["checks"]) == (ExitCode.OK, [])
+        await queue.add_bulk([{"name": "mail"}] * 2)
+        async with Queue("other", redis_url=redis_url) as other:
+            await other.add("mail")
+        ended = chasqui(*arguments, CHASQUI_REDIS_URL=redis_url)
+        assert ended.returncode == ExitCode.BREACHED
+        checks = {(one["queue"], one["check"]): one["state"] for one in json.loads(ended.stdout)["checks"]}
+        assert checks == {
+            (queue.name, "waiting"): "breached",
+            (queue.name, "lag"): "ok",
+            ("other", "waiting"): "ok",
+            ("other", "lag"): "ok",
+        }
+
     async def test_a_table_on_a_terminal_fits_80_columns(self, queue: Queue, tmp_path: Path, redis_url: str) -> None:
         arguments = ("check", queue.name, "x" * 70, "--max-waiting", "2M", "--max-lag", "90s")
         code, text = on_terminal(*arguments, folder=tmp_path, CHASQUI_REDIS_URL=redis_url)

@@ -286,6 +286,26 @@ class TestFiles:
         assert new == old
         assert await letters.dlq.replay() == 5
 
+    async def test_an_imported_letter_has_every_byte_of_the_exported_one(
+        self, chasqui: Finished, redis_url: str, witness: redis.asyncio.Redis
+    ) -> None:
+        odd = {
+            b"d": b"\xc1\x00",
+            b"n": b"\xff",
+            b"reason": b"malformed",
+            b"raw": b"78 79",
+            b"\xfe": b"\x00",
+            b"e": b"",
+        }
+        for fields in (odd, {b"x": b"y"}, {b"d": b"", b"source_id": b"1-1"}):
+            await witness.xadd("{chasqui:mail}:dlq", fields, maxlen=10)
+        before = [fields for _, fields in await witness.xrange("{chasqui:mail}:dlq")]
+        exported = chasqui("dlq", "export", "mail", CHASQUI_REDIS_URL=redis_url).stdout
+        await witness.delete("{chasqui:mail}:dlq")
+        ended = chasqui("dlq", "import", "mail", stdin=exported, CHASQUI_REDIS_URL=redis_url)
+        assert ended.stdout == "imported 3 dead letters, 0 were there already\n"
+        assert [fields for _, fields in await witness.xrange("{chasqui:mail}:dlq")] == before
+
     async def test_an_export_goes_to_a_file(
         self, letters: Queue, chasqui: Finished, redis_url: str, tmp_path: Path
     ) -> None:
@@ -306,6 +326,8 @@ class TestFiles:
             '{"schema": 2}',
             '{"schema": 1, "source_id": "1-1", "reason": 3, "name": "", "payload": ""}',
             '{"schema": 1, "source_id": "1-1", "reason": "r", "name": "", "payload": "*"}',
+            '{"schema": 1, "source_id": "1-1", "reason": "r", "name": "", "payload": "", "raw": ["ZA=="]}',
+            '{"schema": 1, "source_id": "1-1", "reason": "r", "name": "", "payload": "", "raw": ["ZA==", "*"]}',
             "[" * 100_000,
         ),
     )

@@ -17,6 +17,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, Queue, Queues, Worker
+from pychasqui._redis.keys import REGISTRY
 from tests.cli.conftest import Chasqui, Finished
 from tests.cli.terminals import TerminalRun, on_terminal, plain
 from tests.support.gate import Gate
@@ -159,9 +160,14 @@ class TestPs:
         address = f"redis://reader:secret@127.0.0.1:{server.port}"
         ended = await run(chasqui, address, "ps")
         assert (ended.returncode, ended.stdout) == (4, "")
-        assert ended.stderr == "Error: this user may not look for queues by SCAN: name the queues\n"
+        refused = "this user may neither read the registry of queues nor look for queues by SCAN"
+        assert ended.stderr == f"Error: {refused}: name the queues\n"
         (queue,) = (await answer(chasqui, address, "ps", "emails"))["queues"]
         assert queue["waiting"] == 1
+        server.execute("ACL", "SETUSER", "reader", f"~{REGISTRY}")
+        ended = await run(chasqui, address, "ps", "--json")
+        assert [queue["name"] for queue in json.loads(ended.stdout)["queues"]] == ["emails"]
+        assert "may be missing" in ended.stderr
         server.execute("ACL", "DELUSER", "reader")
 
     async def test_a_server_without_queues_is_said_to_have_none(self, chasqui: Finished, url: str) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pychasqui import Queue, RepeatPattern
+from pychasqui import BackoffSpec, Queue, RepeatPattern
 from pychasqui.cli.exits import ExitCode
+from pychasqui.retry import RetryOverride
 from tests.cli.conftest import Finished
 from tests.cli.terminals import TerminalRun, on_terminal, plain
 
@@ -32,6 +33,7 @@ missed = "fire-once"
 name = "clean"
 every = "5m"
 limit = 10
+backoff = {kind = "exponential", delay = "1s", max_delay = "1h", multiplier = 3, jitter = "50ms"}
 """
 
 
@@ -179,6 +181,12 @@ class TestFile:
         assert apply("--dry-run") == {"nightly": "new", "clean-up": "new"}
         assert len(await stored.repeatables.page()) == 2
         assert apply() == {"nightly": "new", "clean-up": "new"}
+        nightly, clean_up = await stored.repeatables.get("nightly"), await stored.repeatables.get("clean-up")
+        assert nightly is not None
+        assert clean_up is not None
+        assert nightly.retry == RetryOverride(max_attempts=3)
+        backoff = BackoffSpec.exponential(1000, multiplier=3, max_ms=3_600_000, jitter_ms=50)
+        assert clean_up.retry == RetryOverride(backoff=backoff)
         assert apply() == {"nightly": "same", "clean-up": "same"}
         (tmp_path / "r.toml").write_text(FILE.replace("full", "short"))
         assert apply() == {"nightly": "changed", "clean-up": "same"}
@@ -209,6 +217,10 @@ class TestFile:
             ("[x]\nname = 'n'\nevery = '5m'\nlimit = 0", "limit must be a whole number"),
             ("[x]\nname = 'n'\nevery = '5m'\nstart = 'now'", "start must be a time"),
             ("[x]\nname = 'n'\nevery = '5m'\nattempt = 1", "has no field 'attempt'"),
+            ("[x]\nname = 'n'\nevery = '5m'\nbackoff = 5", "backoff must be a span in quotes"),
+            ("[x]\nname = 'n'\nevery = '5m'\nbackoff = {kind = 'fixed'}", "backoff.delay must be a span in quotes"),
+            ("[x]\nname = 'n'\nevery = '5m'\nbackoff = {kind = 'odd', delay = '1s'}", 'must be "exponential", or'),
+            ("[x]\nname = 'n'\nevery = '5m'\nbackoff = {wait = '1s'}", "backoff has no field 'wait'"),
         ),
     )
     async def test_a_wrong_file_stores_nothing(

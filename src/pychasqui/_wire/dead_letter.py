@@ -48,6 +48,9 @@ class DeadJob:
     traceback: str | None = field(repr=False)
     worker: str | None
     payload: bytes = field(repr=False)  # the envelope, or the bytes that stood in its place
+    words: tuple[bytes, ...] = field(
+        default=(), repr=False
+    )  # all fields as they were read: name, value, name, value...
 
     @property
     def died_at(self) -> datetime:
@@ -122,11 +125,14 @@ def read_dead_letter(entry: Entry) -> DeadJob:
         traceback=text(b"traceback"),
         worker=text(b"worker"),
         payload=payload,
+        words=tuple(entry[1]) if isinstance(entry[1], list) else (),
     )
 
 
 def write_dead_letter(letter: DeadJob) -> list[bytes]:
-    """Writes a letter that was read before, in the order of fields in which it is written first."""
+    """Writes a letter that was read before, as it was; one that was changed since, from its attributes."""
+    if letter.words and read_dead_letter([letter.dlq_id.encode(), list(letter.words)]) == letter:
+        return list(letter.words)
     fields = [ENVELOPE, letter.payload]
     if letter.name:
         fields += (NAME, letter.name.encode("utf-8", "backslashreplace"))

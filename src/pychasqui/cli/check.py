@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 import click
 
 from ..errors import ChasquiError, printable
-from ..queue import Queue
-from ..queues import QueueOverview
+from ..queues import QueueOverview, Queues
 from .exits import CommandFailure, ExitCode
-from .options import SPAN, CommandContext, common_options
+from .options import SPAN, CommandContext, common_options, queues_argument
+from .ps import names_or_all
 from .tables import Column
-from .values import Kind, for_pipe, now_ms, readable_span
+from .values import Kind, for_pipe, readable_span
 
 NAGIOS_OK, NAGIOS_WARNING, NAGIOS_CRITICAL, NAGIOS_UNKNOWN = range(4)
 NAGIOS_WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
@@ -82,7 +81,7 @@ class Measured(NamedTuple):
 
 
 @click.command()
-@click.argument("queue_names", metavar="QUEUE...", nargs=-1, required=True)
+@queues_argument
 @click.option("--max-waiting", "--max-depth", type=COUNT, default=None, help="How many jobs may wait: 500, 10k.")
 @click.option("--max-lag", type=SPAN, default=None, help="How long the oldest waiting job may have waited: 60s.")
 @click.option("--max-dlq", type=COUNT, default=None, help="How many dead letters there may be.")
@@ -94,16 +93,17 @@ class Measured(NamedTuple):
 def check(context: CommandContext, queue_names: tuple[str, ...], nagios: bool, **thresholds: int | None) -> int:
     """Compare queues with thresholds, for monitoring.
 
+    Without QUEUE it looks at all queues of the server.
+
     The exit code is 5 if a threshold is breached, 4 if Redis cannot be asked. With --nagios a breach is critical, a
     paused queue is a warning, and trouble with Redis is unknown.
     """
     given = {name: value for name, value in thresholds.items() if value is not None}
     if not given:
         raise click.UsageError("give a threshold: --max-waiting, --max-lag, --max-dlq or --min-workers")
-    queues = [context.queue(name) for name in dict.fromkeys(queue_names)]
     if nagios:
-        return _answer_nagios(context, queues, given)
-    measured, _ = context.run(measure_all(context, queues, given))
+        return _answer_nagios(context, queue_names, given)
+    measured, _ = context.run(measure_all(context, queue_names, given))
     records = [one.record() for one in measured]
     is_breached = any(one.is_breached for one in measured)
     if context.output.is_json:
@@ -112,53 +112,41 @@ def check(context: CommandContext, queue_names: tuple[str, ...], nagios: bool, *
         for record, one in zip(records, measured, strict=True):
             exact = for_pipe(one.value, Kind.SPAN if one.is_span else Kind.COUNT)
             record |= {"shown": one.shown if context.output.is_terminal else exact, "shown_limit": one.shown_limit}
-        context.output.table("checks", COLUMNS, records)
+        context.output.table("checks", COLUMNS, records, empty="there are no queues")
     return ExitCode.BREACHED if is_breached else ExitCode.OK
 
 
 async def measure_all(
-    context: CommandContext, queues: Sequence[Queue], thresholds: dict[str, int]
+    context: CommandContext, names: Sequence[str], thresholds: dict[str, int]
 ) -> tuple[list[Measured], list[str]]:
     """Returns what was measured, and the names of the queues that are paused."""
-    async with AsyncExitStack() as stack:
-        for queue in queues:
-            await stack.enter_async_context(queue)
-        server = await stack.enter_async_context(context.queues())
-        overviews = await server.overview([queue.name for queue in queues])
+    async with context.queues() as server:
+        overviews = await server.overview(await names_or_all(context, server, names))
         for overview in overviews:
             if overview.error is not None:
                 raise CommandFailure(f"queue {overview.name} cannot be read: {printable(overview.error, 500)}")
-        pairs = zip(queues, overviews, strict=True)
-        answers = await asyncio.gather(*(_measure(queue, overview, thresholds) for queue, overview in pairs))
+        answers = await asyncio.gather(*(_measure(server, overview, thresholds) for overview in overviews))
     paused = [overview.name for overview in overviews if overview.is_paused]
     return [one for answer in answers for one in answer], paused
 
 
-async def _measure(queue: Queue, overview: QueueOverview, thresholds: dict[str, int]) -> list[Measured]:
-    found = []
+async def _measure(server: Queues, overview: QueueOverview, thresholds: dict[str, int]) -> list[Measured]:
+    found, name = [], overview.name
     if (limit := thresholds.get("max_waiting")) is not None:
-        found.append(Measured(queue.name, "waiting", overview.waiting, limit, overview.waiting > limit))
+        found.append(Measured(name, "waiting", overview.waiting, limit, overview.waiting > limit))
     if (limit := thresholds.get("max_lag")) is not None:
-        lag_ms = await _lag_ms(queue)
-        found.append(Measured(queue.name, "lag", lag_ms, limit, lag_ms > limit))
+        lag_ms = await server.lag_ms(name)
+        found.append(Measured(name, "lag", lag_ms, limit, lag_ms > limit))
     if (limit := thresholds.get("max_dlq")) is not None:
-        found.append(Measured(queue.name, "dead", overview.dead, limit, overview.dead > limit))
+        found.append(Measured(name, "dead", overview.dead, limit, overview.dead > limit))
     if (limit := thresholds.get("min_workers")) is not None:
-        found.append(Measured(queue.name, "workers", overview.workers, limit, overview.workers < limit))
+        found.append(Measured(name, "workers", overview.workers, limit, overview.workers < limit))
     return found
 
 
-async def _lag_ms(queue: Queue) -> int:
-    """How long the oldest job that no worker has been given has waited, by the clocks of the server and of us."""
-    page = await queue.jobs("waiting", limit=1)
-    if not page.jobs or page.jobs[0].entry_id is None:
-        return 0
-    return max(0, now_ms() - int(page.jobs[0].entry_id.partition("-")[0]))
-
-
-def _answer_nagios(context: CommandContext, queues: Sequence[Queue], thresholds: dict[str, int]) -> int:
+def _answer_nagios(context: CommandContext, names: Sequence[str], thresholds: dict[str, int]) -> int:
     try:
-        measured, paused = context.run(measure_all(context, queues, thresholds))
+        measured, paused = context.run(measure_all(context, names, thresholds))
     except (ChasquiError, CommandFailure) as error:
         text = error.message if isinstance(error, CommandFailure) else str(error)
         return _say(context, NAGIOS_UNKNOWN, printable(text, 500), [])

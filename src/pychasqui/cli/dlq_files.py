@@ -11,12 +11,12 @@ from typing import IO, Any
 
 import click
 
-from ..dlq import DeadJob
+from ..dlq import DeadJob, read_letter
 from ..errors import printable
 from ..queue import Queue
 from .confirm import ctrl_c_at_once, dry_run_option
 from .exits import CommandFailure
-from .letters import exported, filter_options
+from .letters import exported, filter_options, read_raw
 from .options import CommandContext, common_options, queue_argument
 from .output import SCHEMA
 from .progress import ProgressBar, can_redraw
@@ -42,8 +42,8 @@ OPTIONAL_TEXTS = ("job_id", "detail", "error_type", "error", "traceback", "worke
 def export_letters(context: CommandContext, queue_name: str, which: dict[str, Any], target: IO[str]) -> None:
     """Write dead letters as lines of JSON.
 
-    Each line is one letter; `payload` is the job itself in base64, from which `chasqui dlq import` makes the letter
-    again. The letters stay in the queue: `chasqui dlq remove` removes them.
+    Each line is one letter; `payload` is the job itself in base64, and `raw` the fields of the letter, from which
+    `chasqui dlq import` makes the same letter again. The letters stay in the queue: `chasqui dlq remove` removes them.
     """
     context.run(_export(context, context.queue(queue_name), which, target))
 
@@ -130,4 +130,6 @@ def _read_letter(record: Any) -> DeadJob:
         payload = base64.b64decode(record["payload"], validate=True)
     except (binascii.Error, TypeError):
         raise ValueError("payload is no base64") from None
+    if raw := record.get("raw"):  # exports of earlier versions have none
+        return read_letter(read_raw(raw, payload))
     return DeadJob(dlq_id="0-0", attempts=attempts, payload=payload, **texts)

@@ -23,46 +23,45 @@ queues_argument = click.argument("queue_names", metavar="QUEUE...", nargs=-1, re
 url_option = redis_url_option(variables=list(SETTINGS["redis_url"].all_variables), default=None, about=ABOUT_URL)
 
 
-@click.command()
-@queues_argument
-@click.option(
+ABOUT = """{does}
+
+Every worker does this; a {role} is for queues whose workers are scaled down to none, or have it turned off. Of all that
+run one leads, and the others take over if it ends.
+
+SIGINT (Ctrl-C) or SIGTERM end it with exit code 0.
+"""
+
+
+def _command(
+    does: str, role: str, interval: str, looks_for: str, make: Callable[[str, str, int | None], Leader]
+) -> click.Command:
+    """The command of a role, with the option that says how often it looks."""
+
+    @click.command(role, help=ABOUT.format(does=does, role=role))
+    @queues_argument
+    @click.option(interval, type=click.IntRange(10, 60_000), default=None, help=f"How often to look for {looks_for}.")
+    @url_option
+    def run_role(queue_names: tuple[str, ...], redis_url: str | None, **option: int | None) -> None:
+        url, (interval_ms,) = read_redis_url(redis_url).value, option.values()
+        _run(role, queue_names, lambda name: make(name, url, interval_ms))
+
+    return run_role
+
+
+promoter = _command(
+    "Move due delayed jobs to their queues.",
+    "promoter",
     "--poll-interval-ms",
-    type=click.IntRange(10, 60_000),
-    default=None,
-    help="How often to look for due jobs that official producers have added.",
+    "due jobs that official producers have added",
+    lambda name, url, every_ms: Promoter(name, redis_url=url, poll_interval_ms=every_ms),
 )
-@url_option
-def promoter(queue_names: tuple[str, ...], poll_interval_ms: int | None, redis_url: str | None) -> None:
-    """Move due delayed jobs to their queues.
-
-    Every worker does this; a promoter is for queues whose workers are scaled down to none, or have it turned off. Of
-    all that run one leads, and the others take over if it ends.
-
-    SIGINT (Ctrl-C) or SIGTERM end it with exit code 0.
-    """
-    url = read_redis_url(redis_url).value
-    _run("promoter", queue_names, lambda name: Promoter(name, redis_url=url, poll_interval_ms=poll_interval_ms))
-
-
-@click.command()
-@queues_argument
-@click.option(
+scheduler = _command(
+    "Fire due repeatables.",
+    "scheduler",
     "--tick-interval-ms",
-    type=click.IntRange(10, 60_000),
-    default=None,
-    help="How often to look for repeatables that official producers have stored.",
+    "repeatables that official producers have stored",
+    lambda name, url, every_ms: Scheduler(name, redis_url=url, tick_interval_ms=every_ms),
 )
-@url_option
-def scheduler(queue_names: tuple[str, ...], tick_interval_ms: int | None, redis_url: str | None) -> None:
-    """Fire due repeatables.
-
-    Every worker does this; a scheduler is for queues whose workers are scaled down to none, or have it turned off. Of
-    all that run one leads, and the others take over if it ends.
-
-    SIGINT (Ctrl-C) or SIGTERM end it with exit code 0.
-    """
-    url = read_redis_url(redis_url).value
-    _run("scheduler", queue_names, lambda name: Scheduler(name, redis_url=url, tick_interval_ms=tick_interval_ms))
 
 
 def _run(role: str, queue_names: Sequence[str], make: Callable[[str], Leader]) -> None:

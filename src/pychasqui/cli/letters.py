@@ -96,8 +96,24 @@ def died_at_ms(letter: DeadJob) -> int:
 
 
 def exported(letter: DeadJob) -> dict[str, Any]:
-    """A letter as `dlq export` writes it: `payload` is the whole of the job, all else is for people."""
-    return {**record_of(letter), "payload": base64.b64encode(letter.payload).decode()}
+    """A letter as `dlq export` writes it. `payload` and `raw` have every byte of it; all else is for people."""
+    return {**record_of(letter), "payload": _base64(letter.payload), "raw": _raw(letter)}
+
+
+def _raw(letter: DeadJob) -> list[str | None]:
+    """The fields of the letter, name and value in turn. None stands for the payload, which would be there twice."""
+    return [None if word is letter.payload else _base64(word) for word in letter.words]
+
+
+def _base64(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def read_raw(raw: Any, payload: bytes) -> list[bytes]:
+    """Reads what exported() writes as `raw`; raises ValueError."""
+    if not isinstance(raw, list) or len(raw) % 2 or not all(isinstance(word, (str, type(None))) for word in raw):
+        raise ValueError("raw is no list of fields")
+    return [payload if word is None else base64.b64decode(word, validate=True) for word in raw]
 
 
 def summary_of(letter: DeadJob) -> str:

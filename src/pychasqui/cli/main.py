@@ -25,6 +25,8 @@ COMMANDS = {
     "worker": Entry("pychasqui.cli.worker", "worker", "Run a worker."),
     "exporter": Entry("pychasqui.cli.exporter", "exporter", "Serve the state of queues to Prometheus."),
     "demo": Entry("pychasqui.cli.demo", "demo", "Watch 100,000 jobs go through a queue."),
+    "dev": Entry("pychasqui.cli.dev", "dev", "Run a worker while you write it."),
+    "bench": Entry("pychasqui.cli.bench", "bench", "Measure how fast jobs go through your server."),
     "ps": Entry("pychasqui.cli.ps", "ps", "Show all queues, one row each."),
     "inspect": Entry("pychasqui.cli.inspect", "inspect_queues", "Show the depths of a queue's keys."),
     "watch": Entry("pychasqui.cli.inspect", "watch", "Show the depths of a queue's keys again and again."),

@@ -17,6 +17,8 @@ from .addresses import redis_url_option
 from .output import Output
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ..queue import Queue
     from ..queues import Queues
 
@@ -48,7 +50,9 @@ class CommandContext:
 
         return Queues(self.redis_url, timeout_s=TIMEOUT_S)
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(
+        self, work: Coroutine[Any, Any, T], *, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    ) -> T:
         """Runs the command's work in an event loop. An argument that is refused there is wrong usage.
 
         Warnings are not logged: the error that ends the command says what they would say.
@@ -57,7 +61,7 @@ class CommandContext:
 
         logging.getLogger("chasqui").setLevel(logging.ERROR)
         try:
-            with asyncio.Runner() as runner:
+            with asyncio.Runner(loop_factory=loop_factory) as runner:
                 return runner.run(work)
         except InvalidArgument as error:
             raise click.UsageError(str(error)) from None

@@ -67,7 +67,8 @@ async def names_or_all(context: CommandContext, queues: Queues, names: Sequence[
     except ReplyError as error:
         if error.code != "NOPERM":
             raise
-        raise CommandFailure("this user may not look for queues by SCAN: name the queues", ExitCode.REDIS) from None
+        refused = "this user may neither read the registry of queues nor look for queues by SCAN"
+        raise CommandFailure(f"{refused}: name the queues", ExitCode.REDIS) from None
     if not found.is_complete:
         context.output.message(f"Warning: {ONE_BY_ONE}")
     return found.names

@@ -12,6 +12,7 @@ import click
 from ..errors import InvalidArgument, InvalidType, printable
 from ..queue import Queue
 from ..repeatables import Repeatable, RepeatableMeta
+from ..retry import BackoffSpec
 from ..schedule import MissedFiresPolicy, RepeatPattern, next_fires
 from .confirm import confirm, dry_run_option, yes_option
 from .data_argument import read_data
@@ -21,6 +22,7 @@ from .options import SPAN, CommandContext, common_options, limit_option, queue_a
 from .repeatable_files import apply
 from .tables import Column
 from .values import Kind, iso_time, now_ms, readable_span, times
+from .wanted_repeatable import WantedRepeatable, read_pattern
 
 MOST_MERGED = 1000  # repeatables that `next` without a key looks at
 PREVIEWED = 5
@@ -153,6 +155,7 @@ async def find(queue: Queue, key: str) -> Repeatable:
 @click.option("--start", type=MOMENT, default=None, help="It does not fire before this time.")
 @click.option("--end", type=MOMENT, default=None, help="It does not fire after this time.")
 @click.option("--attempts", type=click.IntRange(1), default=None, help="How many runs each of its jobs has.")
+@click.option("--backoff", type=SPAN, default=None, help="How long each of its jobs waits before every retry: 30s.")
 @click.option(
     "--missed",
     type=click.Choice(("skip", "fire-once", "fire-all")),
@@ -168,57 +171,34 @@ def add_repeatable(context: CommandContext, queue_name: str, **given: Any) -> No
 
     NAME is the name of its jobs, JSON their data. --dry-run shows the times at which it would fire.
     """
-    pattern = _read_pattern(given.pop("every"), given.pop("cron"), given.pop("tz"))
     if (given["missed"] == "fire-all") != (given["max_catchup"] is not None):
         raise click.UsageError("--missed fire-all and --max-catchup go together: give both or none")
-    missed = MissedFiresPolicy(given.pop("missed"), given.pop("max_catchup"))
-    data = read_data(given.pop("data"))
-    context.run(_add(context, context.queue(queue_name), pattern, missed, data, **given))
+    if (given["every"] is None) == (given["cron"] is None):
+        raise click.UsageError("give either --every or --cron")
+    wanted = WantedRepeatable(
+        key=given["key"],
+        name=given["name"],
+        data=read_data(given["data"]),
+        repeat=read_pattern(given["every"], given["cron"], given["tz"]),
+        limit=given["limit"],
+        start_after_ms=to_ms(given["start"]),
+        end_before_ms=to_ms(given["end"]),
+        attempts=given["attempts"],
+        backoff=None if given["backoff"] is None else BackoffSpec.fixed(given["backoff"]),
+        missed_fires=MissedFiresPolicy(given["missed"], given["max_catchup"]),
+    )
+    context.run(_add(context, context.queue(queue_name), wanted, dry_run=given["dry_run"]))
 
 
-def _read_pattern(every: int | None, cron: str | None, tz: str | None) -> RepeatPattern:
-    if (every is None) == (cron is None):
-        raise InvalidArgument("give either --every or --cron")
-    if every is not None:
-        if tz is not None:
-            raise InvalidArgument("--tz is the time zone of --cron: an interval has none")
-        return RepeatPattern.every(every)
-    assert cron is not None
-    return RepeatPattern.cron(cron, tz)
-
-
-async def _add(
-    context: CommandContext,
-    queue: Queue,
-    pattern: RepeatPattern,
-    missed: MissedFiresPolicy,
-    data: Any,
-    *,
-    name: str,
-    key: str | None,
-    limit: int | None,
-    start: datetime | None,
-    end: datetime | None,
-    attempts: int | None,
-    dry_run: bool,
-) -> None:
+async def _add(context: CommandContext, queue: Queue, wanted: WantedRepeatable, *, dry_run: bool) -> None:
     if dry_run:
-        begin = max(now_ms(), to_ms(start) or 0)
-        show_fires(context, queue, [(fire_ms, key, name) for fire_ms in next_fires(pattern, PREVIEWED, begin)])
+        begin = max(now_ms(), wanted.start_after_ms or 0)
+        times_ms = next_fires(wanted.repeat, PREVIEWED, begin)
+        show_fires(context, queue, [(fire_ms, wanted.key, wanted.name) for fire_ms in times_ms])
         return
     async with queue:
         try:
-            meta = await queue.repeatables.upsert(
-                name,
-                data,
-                repeat=pattern,
-                key=key,
-                limit=limit,
-                start_after_ms=to_ms(start),
-                end_before_ms=to_ms(end),
-                attempts=attempts,
-                missed_fires=missed,
-            )
+            meta = await wanted.store(queue)
         except (InvalidArgument, InvalidType) as error:
             raise click.UsageError(str(error)) from None
     line = f"stored {printable(meta.key, 1024)}, fires next at {iso_time(meta.next_fire_ms)}"

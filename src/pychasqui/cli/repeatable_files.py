@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,41 +11,19 @@ import click
 
 from ..errors import InvalidArgument, InvalidType, printable
 from ..queue import Queue
-from ..repeatables import Repeatable
 from ..schedule import MissedFiresPolicy, RepeatPattern
 from .confirm import confirm, dry_run_option, yes_option
-from .options import SPAN, CommandContext, common_options, queue_argument
+from .options import CommandContext, common_options, queue_argument
 from .tables import Column
+from .wanted_repeatable import WantedRepeatable, read_backoff, read_pattern, read_span
 
-FIELDS = "name, data, every, cron, tz, limit, start, end, attempts, missed, max_catchup"
+FIELDS = "name, data, every, cron, tz, limit, start, end, attempts, backoff, missed, max_catchup"
 MOST = 10_000
 COLUMNS = (
     Column("action", "action", styles={"new": "green", "changed": "yellow", "removed": "red", "same": "dim"}),
     Column("key", "key", shrinks=True),
     Column("job_name", "job_name", shrinks=True),
 )
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A repeatable of the file."""
-
-    key: str
-    name: str
-    data: Any
-    pattern: RepeatPattern
-    limit: int | None
-    start_after_ms: int | None
-    end_before_ms: int | None
-    attempts: int | None
-    missed_fires: MissedFiresPolicy
-
-    def equals(self, found: Repeatable) -> bool:
-        meta = found.meta
-        attempts = None if found.retry is None else found.retry.max_attempts
-        return (meta.job_name, found.data, meta.pattern, meta.limit, meta.start_after_ms, meta.end_before_ms) == (
-            *(self.name, self.data, self.pattern, self.limit, self.start_after_ms, self.end_before_ms),
-        ) and (attempts, meta.missed_fires or MissedFiresPolicy.skip()) == (self.attempts, self.missed_fires)
 
 
 @click.command()
@@ -78,7 +55,7 @@ def apply(context: CommandContext, queue_name: str, path: Path, prune: bool, is_
     context.run(_apply(context, queue, wanted, prune=prune, is_agreed=is_agreed, dry_run=dry_run))
 
 
-def read_file(path: Path) -> list[Wanted]:
+def read_file(path: Path) -> list[WantedRepeatable]:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -86,7 +63,7 @@ def read_file(path: Path) -> list[Wanted]:
     return [_read_table(key, fields) for key, fields in tables.items()]
 
 
-def _read_table(key: str, fields: Any) -> Wanted:
+def _read_table(key: str, fields: Any) -> WantedRepeatable:
     where = f"repeatable {printable(key)!r} of the file"
     if not isinstance(fields, dict):
         raise InvalidArgument(f"{where} is no table: write [{printable(key)}] above its fields, which are {FIELDS}")
@@ -95,32 +72,25 @@ def _read_table(key: str, fields: Any) -> Wanted:
     if not isinstance(fields.get("name"), str):
         raise InvalidArgument(f"{where} needs the field name, the name of its jobs")
     try:
-        return Wanted(
-            key,
-            fields["name"],
-            fields.get("data"),
-            _read_pattern(fields),
-            _number(fields, "limit"),
-            _moment_ms(fields, "start"),
-            _moment_ms(fields, "end"),
-            _number(fields, "attempts"),
-            MissedFiresPolicy(fields.get("missed", "skip"), fields.get("max_catchup")),
+        return WantedRepeatable(
+            key=key,
+            name=fields["name"],
+            data=fields.get("data"),
+            repeat=_read_pattern(fields),
+            limit=_number(fields, "limit"),
+            start_after_ms=_moment_ms(fields, "start"),
+            end_before_ms=_moment_ms(fields, "end"),
+            attempts=_number(fields, "attempts"),
+            backoff=read_backoff(fields.get("backoff")),
+            missed_fires=MissedFiresPolicy(fields.get("missed", "skip"), fields.get("max_catchup")),
         )
     except (InvalidArgument, InvalidType, click.BadParameter) as error:
         raise InvalidArgument(f"{where}: {error.message if isinstance(error, click.UsageError) else error}") from None
 
 
 def _read_pattern(fields: dict[str, Any]) -> RepeatPattern:
-    every, cron = fields.get("every"), fields.get("cron")
-    if (every is None) == (cron is None):
-        raise InvalidArgument("it needs either every or cron")
-    if cron is not None:
-        return RepeatPattern.cron(cron, fields.get("tz"))
-    if fields.get("tz") is not None:
-        raise InvalidArgument("tz is the time zone of cron: an interval has none")
-    if not isinstance(every, str):
-        raise InvalidArgument('every must be a span in quotes, such as "5m"')
-    return RepeatPattern.every(SPAN.convert(every, None, None))
+    every = fields.get("every")
+    return read_pattern(None if every is None else read_span("every", every), fields.get("cron"), fields.get("tz"))
 
 
 def _number(fields: dict[str, Any], name: str) -> int | None:
@@ -140,13 +110,20 @@ def _moment_ms(fields: dict[str, Any], name: str) -> int | None:
 
 
 async def _apply(
-    context: CommandContext, queue: Queue, wanted: list[Wanted], *, prune: bool, is_agreed: bool, dry_run: bool
+    context: CommandContext,
+    queue: Queue,
+    wanted: list[WantedRepeatable],
+    *,
+    prune: bool,
+    is_agreed: bool,
+    dry_run: bool,
 ) -> None:
     async with queue:
         plan: list[tuple[str, str, str]] = []
         for one in wanted:
-            found = await queue.repeatables.get(one.key)
-            plan.append(("new" if found is None else "same" if one.equals(found) else "changed", one.key, one.name))
+            key = one.key or ""
+            found = await queue.repeatables.get(key)
+            plan.append(("new" if found is None else "same" if one.equals(found) else "changed", key, one.name))
         kept = {one.key for one in wanted}
         surplus = [meta for meta in await queue.repeatables.page(MOST) if prune and meta.key not in kept]
         plan += [("removed", meta.key, meta.job_name) for meta in surplus]
@@ -167,18 +144,8 @@ async def _apply(
         context.output.message("nothing was changed")
 
 
-async def _store(queue: Queue, one: Wanted) -> None:
+async def _store(queue: Queue, one: WantedRepeatable) -> None:
     try:
-        await queue.repeatables.upsert(
-            one.name,
-            one.data,
-            repeat=one.pattern,
-            key=one.key,
-            limit=one.limit,
-            start_after_ms=one.start_after_ms,
-            end_before_ms=one.end_before_ms,
-            attempts=one.attempts,
-            missed_fires=one.missed_fires,
-        )
+        await one.store(queue)
     except (InvalidArgument, InvalidType) as error:
-        raise click.UsageError(f"repeatable {printable(one.key)!r} of the file: {error}") from None
+        raise click.UsageError(f"repeatable {printable(one.key or '')!r} of the file: {error}") from None

@@ -1,0 +1,137 @@
+"""`chasqui dev`: a private server, a worker that starts again when a file changes, and a line that shows the queues."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import click
+
+from .. import __version__, embedded
+from ..errors import ChasquiError, printable
+from ..queues import QueueOverview, Queues
+from .addresses import redis_url_option
+from .options import TIMEOUT_S
+from .output import Output
+from .progress import BEGIN_LINE, can_redraw
+from .source_watch import SourceWatch
+
+LOOK_EVERY_S = 0.5
+ENDS_WITHIN_S = 10.0  # a worker that finishes its jobs; then it is killed
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:ATTRIBUTE")
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(".chasqui"),
+    show_default=True,
+    help="Where the private server keeps its data.",
+)
+@redis_url_option(
+    variables=["CHASQUI_DEV_REDIS_URL"],  # not that of the other commands: nobody means to develop in production
+    default=None,
+    about="A server to use, instead of a private one.",
+)
+def dev(target: str, folder: Path, redis_url: str | None) -> None:
+    """Run a worker while you write it.
+
+    Starts a private server that keeps its data in a folder, and `chasqui worker MODULE:ATTRIBUTE`. When a Python file
+    below the current directory changes, the worker finishes its jobs and starts again. A line shows the queues.
+
+    The worker gets the server's address in CHASQUI_REDIS_URL, so it must not name another one itself. Other programs
+    use the same server with that variable; its value is shown at the start. Ctrl-C ends it all, and the data stays.
+    """
+    url = redis_url or f"{embedded.SCHEME}{quote(str(folder.resolve()))}"
+    try:
+        asyncio.run(_Development(target, url).run())
+    except asyncio.CancelledError:
+        return
+
+
+class _Development:
+    """run() goes on until SIGINT or SIGTERM."""
+
+    def __init__(self, target: str, url: str) -> None:
+        self._target = target
+        self._queues = Queues(url, timeout_s=TIMEOUT_S)
+        self._environment = {**os.environ, "CHASQUI_REDIS_URL": url}
+        self._watch = SourceWatch(Path.cwd())
+        self._worker: asyncio.subprocess.Process | None = None
+        self._is_stopping = asyncio.Event()
+        self._redraws = can_redraw()
+
+    async def run(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._is_stopping.set)
+        async with self._queues as queues:
+            click.echo(f"pychasqui {__version__} dev\n  CHASQUI_REDIS_URL={queues.redis_address}", err=True)
+            await self._start_worker()
+            try:
+                while not await self._is_over():
+                    if changed := await asyncio.to_thread(self._watch.changed):
+                        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+                        self._say(f"{printable(changed[0])}{more} changed: the worker starts again")
+                        await self._end_worker()
+                        await self._start_worker()
+                    await self._notice_end()
+                    await self._show_queues(queues)
+            finally:
+                await self._end_worker()
+
+    async def _is_over(self) -> bool:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._is_stopping.wait(), LOOK_EVERY_S)
+        return self._is_stopping.is_set()
+
+    async def _start_worker(self) -> None:
+        words = (sys.executable, "-m", "pychasqui.cli", "worker", self._target)
+        self._worker = await asyncio.create_subprocess_exec(*words, env=self._environment)
+
+    async def _end_worker(self) -> None:
+        """Lets the worker finish what it runs, for a while."""
+        worker, self._worker = self._worker, None
+        if worker is None or worker.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            worker.terminate()
+        try:
+            await asyncio.wait_for(worker.wait(), ENDS_WITHIN_S)
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                worker.kill()
+            await worker.wait()
+
+    async def _notice_end(self) -> None:
+        if self._worker is not None and self._worker.returncode is not None:
+            self._say(f"the worker has ended with exit code {self._worker.returncode}; it starts again with a change")
+            self._worker = None
+
+    async def _show_queues(self, queues: Queues) -> None:
+        if not self._redraws:
+            return
+        try:
+            overviews = await queues.overview((await queues.find_names()).names)
+        except ChasquiError as error:
+            line = printable(str(error))
+        else:
+            line = " | ".join(map(_describe, overviews)) or "no queue has had a job yet"
+        width = Output.detect(as_json=False, no_color=True).width
+        click.echo(f"{BEGIN_LINE}{line[: width - 1]}", nl=False, err=True)
+
+    def _say(self, text: str) -> None:
+        click.echo(f"{BEGIN_LINE if self._redraws else ''}{text}", err=True)
+
+
+def _describe(queue: QueueOverview) -> str:
+    if queue.error is not None:
+        return f"{queue.name}: cannot be read"
+    counts = {"waiting": queue.waiting, "running": queue.running, "delayed": queue.delayed, "dead": queue.dead}
+    shown = [f"{count:,} {state}" for state, count in counts.items() if count]
+    return f"{queue.name}: {', '.join(shown) or 'empty'}, {queue.rate or 0:.1f} done/s"

@@ -1,0 +1,38 @@
+"""SourceWatch: notices that a Python file below a folder was changed, added or removed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+SKIPPED = {"__pycache__", "node_modules", "site-packages", "venv", "env", "build", "dist"}
+MOST_FILES = 20_000  # below a folder with more, those that come first are watched
+
+
+class SourceWatch:
+    """changed() returns the names of the files that are not as they were at the last call."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen = self._look()
+
+    def changed(self) -> list[str]:
+        seen, self._seen = self._seen, self._look()
+        names = seen.keys() | self._seen.keys()
+        return sorted(name for name in names if seen.get(name) != self._seen.get(name))
+
+    def _look(self) -> dict[str, int]:
+        """When each file was last written. Hidden folders, and those of installed packages, are left out."""
+        found: dict[str, int] = {}
+        for root, folders, files in os.walk(self._folder):
+            folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SKIPPED)
+            for name in files:
+                if name.endswith(".py"):
+                    path = os.path.join(root, name)
+                    try:
+                        found[os.path.relpath(path, self._folder)] = os.stat(path).st_mtime_ns
+                    except OSError:  # it is gone
+                        continue
+            if len(found) > MOST_FILES:
+                break
+        return found
