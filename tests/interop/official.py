@@ -91,6 +91,14 @@ class Official:
         """Key and name of each."""
         return await self._order("repeatables")
 
+    async def listed(self) -> list[tuple[str, str, dict[str, Any], int, int | None]]:
+        """Key, name, pattern, next fire in ms and limit of each repeatable."""
+        return await self._order("listed")
+
+    async def keys(self) -> list[str]:
+        """Where it has its stream, its delayed jobs and its dead letters."""
+        return await self._order("keys")
+
     async def peek_dlq(self, limit: int = 20) -> list[dict[str, Any]]:
         return await self._order("peek_dlq", limit=limit)
 

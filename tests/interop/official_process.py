@@ -73,6 +73,15 @@ class Official:
     async def repeatables(self) -> list[tuple[str, str]]:
         return [(meta.key, meta.job_name) for meta in await self._queue.get_repeatable_jobs()]
 
+    async def listed(self) -> list[tuple[Any, ...]]:
+        """What there is to say about each repeatable."""
+        metas = await self._queue.get_repeatable_jobs()
+        return [(meta.key, meta.job_name, meta.pattern.to_dict(), meta.next_fire_ms, meta.limit) for meta in metas]
+
+    async def keys(self) -> list[str]:
+        producer = chasquimq.Producer(self._redis_url, self._queue_name)
+        return [producer.stream_key(), producer.delayed_key(), producer.dlq_key()]
+
     async def peek_dlq(self, limit: int) -> Any:
         return await self._queue.peek_dlq(limit)
 
