@@ -25,10 +25,10 @@ ARGS ?=
 FIRST_HALF := $(BIN)/python -m pytest -q --collect-only tests/[a-l]*/
 SECOND_HALF := $(BIN)/python -m pytest -q tests/[m-z]*/ -k test_any_text_can_be_kept
 
-.PHONY: help demo test check docs matrix pythons chaos hostile mutants bench clean best-server
+.PHONY: help demo test check audit release-check docs matrix pythons chaos hostile mutants bench clean best-server
 
 help:  ## list these targets
-	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 demo: $(INSTALLED)  ## watch 100,000 jobs go through
 	@$(FINDS_SERVER) || $(BIN)/python tools/get-servers redis-8.6
@@ -38,11 +38,21 @@ test: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## run the suite on the b
 	@test -d tests/__pycache__ || { $(FIRST_HALF) >/dev/null & $(SECOND_HALF) >/dev/null; wait; } || true
 	@$(BIN)/python -m pytest --numprocesses 6 --dist worksteal $(ARGS)
 
-check: $(INSTALLED)  ## lint, format, types, layers
+check: $(INSTALLED)  ## lint, format, types, layers, known vulnerabilities where they can be looked for
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
+	@$(BIN)/python tools/audit --if-possible
+
+audit: $(INSTALLED)  ## look for known vulnerabilities of what the package needs (asks a service)
+	@$(BIN)/python -c 'import pip_audit' 2>/dev/null || $(BIN)/python $(PIP) --group release
+	@$(BIN)/python tools/audit
+
+release-check: $(INSTALLED)  ## build wheel and sdist, check them, write the bill of materials: dist
+	@$(BIN)/python -c 'import twine, check_wheel_contents' 2>/dev/null || $(BIN)/python $(PIP) --group release || true
+	@$(BIN)/python tools/audit --if-possible
+	@$(BIN)/python tools/release-check
 
 docs: $(INSTALLED)  ## build the handbook, a site that needs no server: build/handbook/site
 	@$(BIN)/python -c 'import zensical' 2>/dev/null || $(BIN)/python $(PIP) --group docs

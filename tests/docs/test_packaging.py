@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -46,6 +47,49 @@ def test_two_builds_are_the_same_to_the_byte(built: dict[str, Path], tmp_path: P
     ]
     assert digests[0] == digests[1]
     assert digests[0].keys() == {".whl", ".gz"}
+
+
+def test_every_library_has_a_lower_bound_and_no_upper_one() -> None:
+    """An upper bound would keep users from the version that mends a vulnerability."""
+    project = PROJECT["project"]
+    needed = [
+        *project["dependencies"],
+        *(need for extra in project["optional-dependencies"].values() for need in extra),
+    ]
+    unbound = [need for need in needed if not re.fullmatch(r"[a-z-]+>=[0-9.]+(; .*)?", need)]
+    assert unbound == []
+
+
+def test_a_release_is_checked_and_has_a_bill_of_materials(tmp_path: Path) -> None:
+    program = [sys.executable, str(ROOT / "tools" / "release-check"), str(tmp_path / "dist")]
+    ended = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    (path,) = (tmp_path / "dist").glob("*.cdx.json")
+    bill = json.loads(path.read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert {component["name"] for component in bill["components"]} >= RUNTIME
+    assert all(re.fullmatch(r"pkg:pypi/[a-z0-9-]+@\S+", component["purl"]) for component in bill["components"])
+    own = bill["metadata"]["component"]
+    (edge,) = (edge for edge in bill["dependencies"] if edge["ref"] == own["bom-ref"])
+    assert {re.split("[/@]", needed)[1] for needed in edge["dependsOn"]} == RUNTIME
+    for reference in own["externalReferences"]:
+        content = (tmp_path / "dist" / reference["url"]).read_bytes()
+        assert reference["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(content).hexdigest()}]
+
+
+def test_an_audit_that_cannot_ask_fails_nothing_where_it_may_be_left_out(tmp_path: Path) -> None:
+    (tmp_path / "pip_audit.py").write_text("raise SystemExit('no network')\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    program = [sys.executable, str(ROOT / "tools" / "audit")]
+    for options, status in (((), 2), (("--if-possible",), 0)):
+        ended = subprocess.run([*program, *options], env=environment, capture_output=True, text=True, check=False)
+        assert ended.returncode == status
+        assert "cannot be asked, so no vulnerability was looked for: no network" in ended.stderr
+    hole = {"name": "click", "version": "8.1", "vulns": [{"id": "CVE-1"}]}
+    for answer, status in ((hole, 1), ({**hole, "vulns": []}, 0), ({"name": "click", "skip_reason": "unknown"}, 2)):
+        (tmp_path / "pip_audit.py").write_text(f"print({json.dumps({'dependencies': [answer]})!r})\n")
+        ended = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+        assert ended.returncode == status, ended.stderr
 
 
 def test_the_wheel_needs_four_small_libraries_and_no_more(built: dict[str, Path]) -> None:

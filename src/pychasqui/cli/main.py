@@ -22,7 +22,7 @@ class Entry:
 
 
 COMMANDS = {
-    "worker": Entry("pychasqui.cli.worker", "worker", "Run a worker."),
+    "worker": Entry("pychasqui.cli.worker", "worker", "Run workers."),
     "exporter": Entry("pychasqui.cli.exporter", "exporter", "Serve the state of queues to Prometheus."),
     "demo": Entry("pychasqui.cli.demo", "demo", "Watch 100,000 jobs go through a queue."),
     "dev": Entry("pychasqui.cli.dev", "dev", "Run a worker while you write it."),
