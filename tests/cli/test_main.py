@@ -28,6 +28,20 @@ def test_help_imports_no_redis_no_rich_and_no_command():
     assert "worker" in ended.stdout
 
 
+def test_help_of_a_command_waits_for_no_queue_and_no_connection():
+    """Which takes longer than all the rest. A demo starts a queue, and a worker is somebody's module."""
+    names = [name for name in COMMANDS if name not in ("demo", "worker")]
+    code = (
+        "import sys; from pychasqui.cli.main import chasqui\n"
+        "for name in sys.argv[1:]: chasqui.get_command(None, name)\n"
+        "loaded = {'hiredis', 'pychasqui.queue', 'pychasqui.worker', 'pychasqui._redis.broker'} & set(sys.modules)\n"
+        "sys.exit(f'loaded: {loaded}' if loaded else 0)"
+    )
+    program = [sys.executable, "-P", "-c", code, *names]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=50, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_the_list_of_commands_says_of_each_what_its_own_help_says():
     assert isinstance(group, LazyGroup)
     context = click.Context(group)

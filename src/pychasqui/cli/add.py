@@ -6,12 +6,11 @@ import os
 import stat
 import sys
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import InvalidArgument, InvalidType, JobFailed, ResultNotStored, printable
-from ..queue import Queue
 from .confirm import ctrl_c_at_once, dry_run_option
 from .data_argument import parse_json, read_data
 from .exits import CommandFailure
@@ -19,6 +18,9 @@ from .moments import MOMENT
 from .options import SPAN, CommandContext, common_options, queue_argument
 from .progress import ProgressBar
 from .values import UNCUT, compact_json
+
+if TYPE_CHECKING:
+    from ..queue import Queue
 
 LINES_A_CALL = 1000
 STDIN = "-"

@@ -11,20 +11,22 @@ import platform
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import click
 
 from .. import __version__
 from ..errors import RedisTrouble, ReplyError
-from ..job import Job
-from ..queue import Queue
-from ..worker import Worker
 from .loops import choose_loop
 from .options import TIMEOUT_S, CommandContext, common_options
 from .tables import Column
 from .values import Kind
+
+if TYPE_CHECKING:
+    from ..job import Job
+    from ..queue import Queue
+    from ..worker import Worker
 
 BULK = 1000
 TASKS = 100
@@ -85,6 +87,8 @@ async def _bench(context: CommandContext, seconds: float, size: int, concurrency
 @asynccontextmanager
 async def _own_queue(context: CommandContext) -> AsyncIterator[Queue]:
     """A queue that nobody else uses; it is removed at the end, also after Ctrl-C."""
+    from ..queue import Queue  # here and below, so that --help does not wait for the import
+
     name = f"chasqui-bench-{uuid4().hex[:12]}"
     async with Queue(name, redis_url=context.redis_url, timeout_s=TIMEOUT_S) as queue:
         try:
@@ -162,6 +166,8 @@ class Measures:
         return _record("add until its handler runs", len(times), took_s, times)
 
     def _worker(self, handler: Callable[[Job], Awaitable[None]]) -> Worker:
+        from ..worker import Worker
+
         return Worker(self._queue.name, handler, redis_url=self._redis_url, concurrency=self._concurrency)
 
     async def _add(self) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from ..errors import ChasquiError, printable
-from ..queues import QueueOverview, Queues
 from .exits import CommandFailure, ExitCode
 from .options import SPAN, CommandContext, common_options, queues_argument
 from .ps import names_or_all
 from .tables import Column
 from .values import Kind, for_pipe, readable_span
+
+if TYPE_CHECKING:
+    from ..queues import QueueOverview, Queues
 
 NAGIOS_OK, NAGIOS_WARNING, NAGIOS_CRITICAL, NAGIOS_UNKNOWN = range(4)
 NAGIOS_WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")

@@ -8,18 +8,21 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
 
-from .. import __version__, embedded
+from .. import __version__
 from ..errors import ChasquiError, printable
-from ..queues import QueueOverview, Queues
 from .addresses import redis_url_option
 from .options import TIMEOUT_S
 from .output import Output
 from .progress import BEGIN_LINE, can_redraw
 from .source_watch import SourceWatch
+
+if TYPE_CHECKING:
+    from ..queues import QueueOverview, Queues
 
 LOOK_EVERY_S = 0.5
 ENDS_WITHIN_S = 10.0  # a worker that finishes its jobs; then it is killed
@@ -48,6 +51,8 @@ def dev(target: str, folder: Path, redis_url: str | None) -> None:
     The worker gets the server's address in CHASQUI_REDIS_URL, so it must not name another one itself. Other programs
     use the same server with that variable; its value is shown at the start. Ctrl-C ends it all, and the data stays.
     """
+    from .. import embedded  # here and below, so that --help does not wait for the import
+
     url = redis_url or f"{embedded.SCHEME}{quote(str(folder.resolve()))}"
     try:
         asyncio.run(_Development(target, url).run())
@@ -59,6 +64,8 @@ class _Development:
     """run() goes on until SIGINT or SIGTERM."""
 
     def __init__(self, target: str, url: str) -> None:
+        from ..queues import Queues
+
         self._target = target
         self._queues = Queues(url, timeout_s=TIMEOUT_S)
         self._environment = {**os.environ, "CHASQUI_REDIS_URL": url}

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..dlq import DeadJob
 from ..errors import printable
-from ..queue import Queue
 from .dlq_files import export_letters, import_letters
 from .dlq_moves import remove_letters, replay_letters
 from .exits import CommandFailure, ExitCode
@@ -18,6 +16,10 @@ from .letters import LETTER, LETTER_ID, died_at_ms, filter_options, record_of, s
 from .options import CommandContext, common_options, limit_option, queue_argument
 from .tables import Column
 from .values import Kind, times
+
+if TYPE_CHECKING:
+    from ..dlq import DeadJob
+    from ..queue import Queue
 
 PEEK_COLUMNS = (
     Column("dlq_id", "dlq_id"),

@@ -7,13 +7,11 @@ import binascii
 import json
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from ..dlq import DeadJob, read_letter
 from ..errors import printable
-from ..queue import Queue
 from .confirm import ctrl_c_at_once, dry_run_option
 from .exits import CommandFailure
 from .letters import exported, filter_options, read_raw
@@ -21,6 +19,10 @@ from .options import CommandContext, common_options, queue_argument
 from .output import SCHEMA
 from .progress import ProgressBar, can_redraw
 from .values import jsonable
+
+if TYPE_CHECKING:
+    from ..dlq import DeadJob
+    from ..queue import Queue
 
 BATCH = 200
 TEXTS = ("source_id", "reason", "name")
@@ -117,6 +119,8 @@ def _read_letters(source: IO[str], queue: Queue) -> Iterator[DeadJob]:
 
 
 def _read_letter(record: Any) -> DeadJob:
+    from ..dlq import DeadJob, read_letter  # here, so that --help does not wait for the import
+
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise ValueError(f'no JSON object with "schema": {SCHEMA}')
     texts = {name: record[name] for name in TEXTS} | {name: record.get(name) for name in OPTIONAL_TEXTS}

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..dlq import DeadJob
 from ..errors import printable
-from ..queue import Queue
 from .confirm import confirm, dry_run_option, yes_option
 from .exits import CommandFailure, ExitCode
 from .letters import LETTER, describe_filter, filter_options
 from .options import CommandContext, common_options, queue_argument
 from .progress import ProgressBar
+
+if TYPE_CHECKING:
+    from ..dlq import DeadJob
+    from ..queue import Queue
 
 MOST_KINDS = 5  # that the question names
 

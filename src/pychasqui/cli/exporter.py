@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 import click
 
 from .. import __version__
 from ..errors import CommandTimeout, ConnectionLost, InvalidArgument
-from ..exporter import QueueExporter
-from ..queue import Queue
 from ..settings import SETTINGS
-from .addresses import default_of, redis_url_option
+from .addresses import redis_url_option
 from .loops import choose_loop
 from .options import ABOUT_URL, read_redis_url
 
+if TYPE_CHECKING:
+    from ..queue import Queue
+
 log = logging.getLogger("chasqui.exporter")
 
-PORT = 9401
+HOST, PORT = "127.0.0.1", 9401
 TIMEOUT_S = 3.0  # less than a page may take, so that a scrape is answered while Redis is unreachable
 
 
@@ -28,7 +30,7 @@ TIMEOUT_S = 3.0  # less than a page may take, so that a scrape is answered while
 @redis_url_option(variables=list(SETTINGS["redis_url"].all_variables), default=None, about=ABOUT_URL)
 @click.option(
     "--host",
-    default=default_of(QueueExporter, "metrics_host"),
+    default=HOST,
     show_default=True,
     help="The address to listen on; 0.0.0.0 for all.",
 )
@@ -44,6 +46,8 @@ def exporter(queues: tuple[str, ...], redis_url: str | None, host: str, port: in
 
     SIGINT (Ctrl-C) or SIGTERM end it with exit code 0.
     """
+    from ..queue import Queue  # here and below, so that --help does not wait for the import
+
     try:
         url = read_redis_url(redis_url).value
         opened = [Queue(name, redis_url=url, timeout_s=TIMEOUT_S) for name in dict.fromkeys(queues)]
@@ -55,6 +59,8 @@ def exporter(queues: tuple[str, ...], redis_url: str | None, host: str, port: in
 
 
 async def _serve(queues: list[Queue], host: str, port: int) -> None:
+    from ..exporter import QueueExporter
+
     async with AsyncExitStack() as stack:
         for queue in queues:
             await stack.enter_async_context(queue)

@@ -6,18 +6,21 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from .. import __version__
 from ..errors import InvalidArgument
 from ..settings import SETTINGS
-from ..standalone import Promoter, Scheduler
 from .addresses import redis_url_option
 from .loops import choose_loop
 from .options import ABOUT_URL, read_redis_url
 
-Leader = Promoter | Scheduler
+if TYPE_CHECKING:
+    from ..standalone import Promoter, Scheduler
+
+    Leader = Promoter | Scheduler
 
 queues_argument = click.argument("queue_names", metavar="QUEUE...", nargs=-1, required=True)
 url_option = redis_url_option(variables=list(SETTINGS["redis_url"].all_variables), default=None, about=ABOUT_URL)
@@ -48,19 +51,31 @@ def _command(
     return run_role
 
 
+def _promoter(name: str, url: str, every_ms: int | None) -> Promoter:
+    from ..standalone import Promoter  # here and below, so that --help does not wait for the import
+
+    return Promoter(name, redis_url=url, poll_interval_ms=every_ms)
+
+
+def _scheduler(name: str, url: str, every_ms: int | None) -> Scheduler:
+    from ..standalone import Scheduler
+
+    return Scheduler(name, redis_url=url, tick_interval_ms=every_ms)
+
+
 promoter = _command(
     "Move due delayed jobs to their queues.",
     "promoter",
     "--poll-interval-ms",
     "due jobs that official producers have added",
-    lambda name, url, every_ms: Promoter(name, redis_url=url, poll_interval_ms=every_ms),
+    _promoter,
 )
 scheduler = _command(
     "Fire due repeatables.",
     "scheduler",
     "--tick-interval-ms",
     "repeatables that official producers have stored",
-    lambda name, url, every_ms: Scheduler(name, redis_url=url, tick_interval_ms=every_ms),
+    _scheduler,
 )
 
 

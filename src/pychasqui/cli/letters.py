@@ -7,14 +7,16 @@ import functools
 import re
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..dlq import DeadJob
 from ..errors import DecodeError
 from .moments import PAST_MOMENT
 from .values import times
+
+if TYPE_CHECKING:
+    from ..dlq import DeadJob
 
 LETTER_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 FILTERS = ("job_id", "name", "reason", "error_type", "since", "until")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 
-from ..queue import Queue
 from .confirm import confirm, dry_run_option, yes_option
 from .options import CommandContext, common_options, queue_argument
 from .progress import ProgressBar
+
+if TYPE_CHECKING:
+    from ..queue import Queue
 
 Purged = Literal["waiting", "delayed", "dead"]
 LOOK_EVERY_S = 0.2

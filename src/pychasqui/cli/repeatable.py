@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import InvalidArgument, InvalidType, printable
-from ..queue import Queue
-from ..repeatables import Repeatable, RepeatableMeta
 from ..retry import BackoffSpec
 from ..schedule import MissedFiresPolicy, RepeatPattern, next_fires
 from .confirm import confirm, dry_run_option, yes_option
@@ -23,6 +21,10 @@ from .repeatable_files import apply
 from .tables import Column
 from .values import Kind, iso_time, now_ms, readable_span, times
 from .wanted_repeatable import WantedRepeatable, read_pattern
+
+if TYPE_CHECKING:
+    from ..queue import Queue
+    from ..repeatables import Repeatable, RepeatableMeta
 
 MOST_MERGED = 1000  # repeatables that `next` without a key looks at
 PREVIEWED = 5

@@ -5,17 +5,19 @@ from __future__ import annotations
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import InvalidArgument, InvalidType, printable
-from ..queue import Queue
 from ..schedule import MissedFiresPolicy, RepeatPattern
 from .confirm import confirm, dry_run_option, yes_option
 from .options import CommandContext, common_options, queue_argument
 from .tables import Column
 from .wanted_repeatable import WantedRepeatable, read_backoff, read_pattern, read_span
+
+if TYPE_CHECKING:
+    from ..queue import Queue
 
 FIELDS = "name, data, every, cron, tz, limit, start, end, attempts, backoff, missed, max_catchup"
 MOST = 10_000

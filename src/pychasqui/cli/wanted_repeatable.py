@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgument, InvalidType
-from ..queue import Queue
-from ..repeatables import Repeatable, RepeatableMeta
 from ..retry import BackoffSpec, RetryOverride
 from ..schedule import MissedFiresPolicy, RepeatPattern
 from .options import SPAN
+
+if TYPE_CHECKING:
+    from ..queue import Queue
+    from ..repeatables import Repeatable, RepeatableMeta
 
 BACKOFF_FIELDS = "kind, delay, max_delay, multiplier, jitter"
 
