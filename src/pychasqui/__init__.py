@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ._worker.handlers import Handler
     from .app import App
     from .crew import Crew
+    from .depends import Depends
     from .dlq import DeadJob, DeadLetters
     from .errors import (
         AddUnknown,
@@ -73,6 +74,7 @@ _NAMES = {
     "_worker.handlers": "Handler",
     "app": "App",
     "crew": "Crew",
+    "depends": "Depends",
     "dlq": "DeadJob DeadLetters",
     "errors": (
         "AddUnknown AuthenticationFailed CannotServe ChasquiError Closed CommandTimeout ConnectionLost "
@@ -131,6 +133,7 @@ __all__ = [
     "DeadJob",
     "DeadLetters",
     "DecodeError",
+    "Depends",
     "Handler",
     "InMemorySink",
     "InvalidArgument",

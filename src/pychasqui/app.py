@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from types import MappingProxyType, TracebackType
@@ -11,15 +12,19 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, overl
 
 from ._core import checks
 from ._tasks.app_options import QueueOptions, check_queue_options, queue_options, worker_options
-from ._tasks.crew_plan import CrewPlan
+from ._tasks.crew_plan import AppParts, CrewPlan
 from ._tasks.definition import TaskDefinition, define
+from ._tasks.lifespan import Lifespan, Middleware
 from ._tasks.loop_queues import LoopQueues
+from ._tasks.schedules import Schedule, schedule_key
 from ._tasks.send_options import IfExists
 from .crew import Crew
+from .depends import Injected
 from .errors import InvalidArgument, InvalidType
 from .handles import JobHandle, handle_of
 from .queue import Queue
 from .retry import BackoffSpec
+from .schedule import MissedFiresPolicy, RepeatPattern
 from .tasks import BoundTask, CoroutineTask, FunctionTask, Task
 
 if TYPE_CHECKING:
@@ -27,6 +32,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T", bound=Task[..., Any])
+L = TypeVar("L", bound=Lifespan)
+M = TypeVar("M", bound=Middleware)
 
 THREADS = 40
 
@@ -47,7 +55,7 @@ class App:
 
     redis_url   redis://, rediss:// (TLS), unix:// or embedded://; None takes CHASQUI_REDIS_URL, REDIS_URL or the file
                 of settings, at first use and not at import
-    name        whose tasks these are, if several apps share a server
+    name        whose schedules are whose: two apps that share queues need two names
     modules     modules with tasks, imported when a worker starts: they may import the app
     queues      by queue: the options of its Worker and its Queue, as {"mail": {"concurrency": 20}}
     defaults    the options of all queues that do not set their own
@@ -72,6 +80,9 @@ class App:
         self._tasks: dict[str, Task[..., Any]] = {}
         self._owners: dict[str, TaskDefinition] = {}  # by name and alias
         self._loop_queues = LoopQueues(self._make_queue)
+        self._schedules: dict[str, Schedule] = {}
+        self._middlewares: list[Middleware] = []
+        self._lifespan: Lifespan | None = None
 
     @property
     def name(self) -> str:
@@ -141,7 +152,7 @@ class App:
                 aliases=aliases,
                 unique_by=unique_by,
                 give_up_on=give_up_on,
-                is_injected=lambda default: False,
+                is_injected=lambda default: isinstance(default, Injected),
                 options=options,
             )
             return self._register(definition)
@@ -160,6 +171,80 @@ class App:
         self._owners.update(dict.fromkeys(definition.names, definition))
         self._tasks[definition.name] = task
         return task
+
+    # Around tasks ---------------------------------------------------------------------------------------------------
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        tz: str | None = None,
+        data: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        missed_fires: MissedFiresPolicy | None = None,
+    ) -> Callable[[T], T]:
+        """Sends a task by a wall clock: `@app.cron("0 3 * * *", tz="Europe/Berlin")` above `@app.task`.
+
+        data           its arguments by name; checked when a worker starts
+        key            its name among the schedules of the task; made of the times if not given
+        missed_fires   what to do about times that passed while no worker ran; the default skips them
+        """
+        return self._scheduling(RepeatPattern.cron(expression, tz), data, key, missed_fires)
+
+    def every(
+        self,
+        span: timedelta,
+        *,
+        data: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        missed_fires: MissedFiresPolicy | None = None,
+    ) -> Callable[[T], T]:
+        """Sends a task at intervals: `@app.every(timedelta(minutes=5))` above `@app.task`. See cron()."""
+        if not isinstance(span, timedelta):
+            raise InvalidType(f"every() takes a timedelta, not {type(span).__name__}")
+        return self._scheduling(RepeatPattern.every(span), data, key, missed_fires)
+
+    def _scheduling(
+        self,
+        pattern: RepeatPattern,
+        data: Mapping[str, Any] | None,
+        key: str | None,
+        missed_fires: MissedFiresPolicy | None,
+    ) -> Callable[[T], T]:
+        def add(task: T) -> T:
+            if not isinstance(task, Task):
+                raise InvalidType("a schedule stands above @app.task, not below it, and not on a plain function")
+            whole_key = schedule_key(self._name, task.name, key, pattern)
+            if whole_key in self._schedules:
+                raise InvalidArgument(f"two schedules have the key {whole_key!r}: give one of them another key")
+            policy = missed_fires or MissedFiresPolicy.skip()
+            self._schedules[whole_key] = Schedule(task.definition, pattern, data or {}, whole_key, policy)
+            return task
+
+        return add
+
+    def lifespan(self, function: L) -> L:
+        """Makes this async generator function the lifespan: its first half runs before the first job of a process, the
+        rest after the last. `Depends` on it gives what it yields. An app has one.
+        """
+        checked: Any = function
+        if not inspect.isasyncgenfunction(checked):
+            raise InvalidType("a lifespan is an async def that yields once")
+        if self._lifespan is not None:
+            raise InvalidArgument("an app has one lifespan, and this is the second")
+        self._lifespan = function
+        return function
+
+    def middleware(self, function: M) -> M:
+        """Makes this function, async, of the Job and of a call, run around each run: `return await call()` goes on.
+
+        The first one is around all others.
+        """
+        checked: Any = function
+        if not inspect.iscoroutinefunction(checked):
+            raise InvalidType("a middleware is an async def that takes a Job and a function to await")
+        self._middlewares.append(function)
+        return function
 
     # Sending --------------------------------------------------------------------------------------------------------
 
@@ -204,19 +289,26 @@ class App:
         """
         wanted = None if queues is None else [checks.check_queue_name(name) for name in queues]
         plan = CrewPlan(
-            load_tasks=self.load_tasks,
+            load=self.load_parts,
+            make_queue=self._make_queue,
             queue_options=self._queue_options,
             redis_url=self._redis_url,
             threads=self._threads,
             wanted=wanted,
         )
-        return Crew(plan.make_workers, plan.close)
+        return Crew(plan.started)
 
-    def load_tasks(self) -> list[TaskDefinition]:
-        """Imports the modules of the app, and returns what is known about its tasks."""
+    def load_parts(self) -> AppParts:
+        """Imports the modules of the app, and returns what it has declared."""
         for module in self._modules:
             importlib.import_module(module)
-        return [task.definition for task in self._tasks.values()]
+        return AppParts(
+            name=self._name,
+            definitions=[task.definition for task in self._tasks.values()],
+            schedules=list(self._schedules.values()),
+            lifespan=self._lifespan,
+            middlewares=tuple(self._middlewares),
+        )
 
     def worker_options(self, queue: str) -> dict[str, Any]:
         """Returns the options that the Worker of this queue gets."""

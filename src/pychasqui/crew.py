@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Self
 
@@ -18,13 +18,11 @@ log = logging.getLogger("chasqui.app")
 class Crew:
     """`await crew.run()` until it is closed, or `async with crew:` beside other things. `App.worker()` makes it.
 
-    make_workers   makes the workers inside the running loop
-    on_end         is called when all of them have ended
+    start   starts what the workers share, and makes them; ends it behind them
     """
 
-    def __init__(self, make_workers: Callable[[], Sequence[Worker]], on_end: Callable[[], None]) -> None:
-        self._make_workers = make_workers
-        self._on_end = on_end
+    def __init__(self, start: Callable[[], AbstractAsyncContextManager[Sequence[Worker]]]) -> None:
+        self._begin = start
         self._workers: Sequence[Worker] = ()
         self._stop_wanted = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
@@ -85,12 +83,9 @@ class Crew:
 
     @asynccontextmanager
     async def prepared(self) -> AsyncIterator[Sequence[Worker]]:
-        """Imports the modules of the app and makes the workers, for a program that runs them itself while inside."""
-        try:
-            self._workers = self._make_workers()
+        """Starts what the workers share and makes them, for a program that runs them itself while inside."""
+        async with self._begin() as self._workers:
             yield self._workers
-        finally:
-            self._on_end()
 
     async def _run_until_stopped(self, handle_signals: bool) -> None:
         async with self.prepared():

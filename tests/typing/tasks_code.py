@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import assert_type
 
-from pychasqui import App, BoundTask, Job, JobHandle, SyncQueue, Task, current_job
+from pychasqui import App, BoundTask, Depends, Job, JobHandle, SyncQueue, Task, current_job
 
 app = App("embedded://", queues={"mail": {"concurrency": 20, "result_ttl_ms": 5000}})
 
@@ -31,6 +31,27 @@ async def nothing() -> None: ...
 @send_mail.upgrade
 def upgraded(data: dict[str, object]) -> dict[str, object]:
     return data
+
+
+@app.lifespan
+async def state() -> AsyncIterator[float]:
+    yield 1.5
+
+
+async def session(state: float = Depends(state)) -> AsyncIterator[str]:
+    yield str(state)
+
+
+@app.middleware
+async def around(job: Job, call: Callable[[], Awaitable[object]]) -> object:
+    return await call()
+
+
+@app.every(timedelta(hours=1), data={"order": 5})
+@app.cron("0 3 * * *", tz="Europe/Berlin")
+@app.task
+async def charge(order: int, session: str = Depends(session), job: Job = Depends(current_job)) -> int:
+    return order
 
 
 def takes_any(task: Task[..., object]) -> None:
@@ -61,6 +82,8 @@ async def right() -> None:
     takes_any(send_mail)
     takes_any(shrink)
     wide: JobHandle[object] = handle
+    assert_type(await charge.enqueue(5), JobHandle[int])
+    assert_type(await charge(5, session="fake"), int)
     assert wide.id
     async with app, app.worker(["mail"]) as crew:
         assert crew.queue_names
@@ -85,7 +108,21 @@ def wrong_synchronous(queue: SyncQueue) -> None:
     SyncQueue("mail", tmeout_s=3)  # type: ignore
 
 
+def gives_float() -> float:
+    return 1.5
+
+
+def wrong_dependency(value: str = Depends(gives_float)) -> None: ...  # type: ignore
+
+
+def plain() -> None: ...
+
+
 async def wrong() -> None:
+    app.every(timedelta(1))(plain)  # type: ignore
+    app.every(5)  # type: ignore
+    app.middleware(plain)  # type: ignore
+    app.lifespan(plain)  # type: ignore
     await send_mail.enqueue()  # type: ignore
     await send_mail.enqueue(1)  # type: ignore
     await send_mail.enqueue("a", sbject="b")  # type: ignore

@@ -1,52 +1,111 @@
-"""CrewPlan: makes the workers of an app, one for each queue, and what they share."""
+"""CrewPlan: starts what the workers of an app share, and makes the workers, one for each queue."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, RedisTrouble
+from ..queue import Queue
 from ..settings import find_setting
 from ..worker import Worker
 from .app_options import AppQueueOptions, worker_options
 from .definition import TaskDefinition
 from .dispatch import Dispatcher
+from .lifespan import Lifespan, Middleware, Surroundings, live
+from .schedules import Schedule, reconcile
 from .thread_calls import ThreadCalls
+
+log = logging.getLogger("chasqui.app")
+
+RECONCILE_AGAIN_S = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppParts:
+    """What an app has declared, read when its workers start: its modules may declare more."""
+
+    name: str
+    definitions: list[TaskDefinition]
+    schedules: list[Schedule]
+    lifespan: Lifespan | None
+    middlewares: tuple[Middleware, ...]
 
 
 class CrewPlan:
-    """make_workers() -> workers that are not started; close() when they have ended."""
+    """`async with plan.started() as workers:` makes workers, not started, and ends what they share behind them."""
 
     def __init__(
         self,
         *,
-        load_tasks: Callable[[], list[TaskDefinition]],
+        load: Callable[[], AppParts],
+        make_queue: Callable[[str], Queue],
         queue_options: AppQueueOptions,
         redis_url: str | None,
         threads: int,
         wanted: Sequence[str] | None,
     ) -> None:
-        self._load_tasks = load_tasks
+        self._load = load
+        self._make_queue = make_queue
         self._options = queue_options
         self._redis_url = redis_url
-        self._thread_calls = ThreadCalls(threads)
+        self._threads = threads
         self._wanted = wanted
 
-    def make_workers(self) -> list[Worker]:
-        """Imports the modules, reads all signatures, and makes a worker for each queue."""
-        definitions = self._load_tasks()
-        if not definitions:
+    @asynccontextmanager
+    async def started(self) -> AsyncIterator[list[Worker]]:
+        """Loads the app, reconciles its schedules, begins its lifespan, and makes a worker for each queue."""
+        parts = self._load()
+        if not parts.definitions:
             raise InvalidArgument("the app has no tasks: name the modules that have them in App(modules=[...])")
-        names = self._queue_names(definitions)
-        return [self._make_worker(name, position, definitions) for position, name in enumerate(names)]
+        names = self._queue_names(parts)
+        for schedule in parts.schedules:
+            schedule.data()  # raises here, and not in the background
+        thread_calls = ThreadCalls(self._threads)
+        again = None if await self._try_reconcile(parts, names) else asyncio.ensure_future(self._retry(parts, names))
+        try:
+            async with live(parts.lifespan, parts.middlewares) as surroundings:
+                yield [
+                    self._make_worker(name, position, parts.definitions, thread_calls, surroundings)
+                    for position, name in enumerate(names)
+                ]
+        finally:
+            thread_calls.close()
+            if again is not None:
+                again.cancel()
 
-    def close(self) -> None:
-        self._thread_calls.close()
+    async def _try_reconcile(self, parts: AppParts, names: list[str]) -> bool:
+        try:
+            for name in names:
+                async with self._make_queue(name) as queue:
+                    await reconcile(queue, parts.name, [one for one in parts.schedules if one.definition.queue == name])
+        except RedisTrouble as error:
+            log.warning("the schedules cannot be stored, the next attempt is in %g s: %s", RECONCILE_AGAIN_S, error)
+            return False
+        return True
 
-    def _queue_names(self, definitions: list[TaskDefinition]) -> list[str]:
-        known = sorted({*(definition.queue for definition in definitions), *self._options.by_queue})
+    async def _retry(self, parts: AppParts, names: list[str]) -> None:
+        """Workers wait for Redis when they start, and so do the schedules."""
+        is_done = False
+        while not is_done:
+            await asyncio.sleep(RECONCILE_AGAIN_S)
+            is_done = await self._try_reconcile(parts, names)
+
+    def _queue_names(self, parts: AppParts) -> list[str]:
+        known = sorted({*(definition.queue for definition in parts.definitions), *self._options.by_queue})
         return known if self._wanted is None else list(dict.fromkeys(self._wanted))
 
-    def _make_worker(self, name: str, position: int, definitions: list[TaskDefinition]) -> Worker:
+    def _make_worker(
+        self,
+        name: str,
+        position: int,
+        definitions: list[TaskDefinition],
+        thread_calls: ThreadCalls,
+        surroundings: Surroundings,
+    ) -> Worker:
         options = worker_options(self._options, name)
         if "store_results" not in options:
             has_results = any(one.has_result for one in definitions if one.queue == name)
@@ -54,5 +113,6 @@ class CrewPlan:
         port = find_setting("metrics_port", options.get("metrics_port")).value
         if port and "metrics_port" not in self._options.by_queue.get(name, {}):
             options["metrics_port"] = port + position  # each worker serves its own pages
-        dispatcher = Dispatcher(definitions, self._thread_calls, stores_results=options["store_results"])
+        stores_results: bool = options["store_results"]
+        dispatcher = Dispatcher(definitions, thread_calls, surroundings, stores_results=stores_results)
         return Worker(name, dispatcher.handle, redis_url=self._redis_url, **options)

@@ -15,6 +15,8 @@ from ..errors import UnknownTask, UnrecoverableError, printable
 from ..job import Job
 from .current import running_job
 from .definition import TaskDefinition
+from .injection import InjectionPlan, close_all
+from .lifespan import Middleware, Surroundings
 from .results import pack_result
 from .travel import SCALARS
 
@@ -36,10 +38,15 @@ class Dispatcher:
     """handle(job) runs the task of this name; a job of an unknown name is put back, and dead in the end."""
 
     def __init__(
-        self, definitions: Iterable[TaskDefinition], thread_calls: RunsFunctions, *, stores_results: bool
+        self,
+        definitions: Iterable[TaskDefinition],
+        thread_calls: RunsFunctions,
+        surroundings: Surroundings,
+        *,
+        stores_results: bool,
     ) -> None:
         self._runs = {
-            name: _compile(definition, thread_calls, stores_results)
+            name: _compile(definition, thread_calls, surroundings, stores_results)
             for definition in definitions
             for name in definition.names
         }
@@ -52,8 +59,13 @@ class Dispatcher:
         return await run(job)
 
 
-def _compile(definition: TaskDefinition, thread_calls: RunsFunctions, stores_results: bool) -> RunTask:
-    run = _runner(definition, thread_calls)
+def _compile(
+    definition: TaskDefinition, thread_calls: RunsFunctions, surroundings: Surroundings, stores_results: bool
+) -> RunTask:
+    plan = InjectionPlan(f"task {definition.name!r}", definition.function, surroundings.constants)
+    run = _runner(definition, thread_calls) if plan.is_empty else _injecting_runner(definition, thread_calls, plan)
+    for middleware in reversed(surroundings.middlewares):  # the first is around all others
+        run = _going_through(middleware, run)
     if definition.give_up_on:
         run = _giving_up(definition, run)
     return _packing_result(run) if stores_results else run
@@ -76,6 +88,35 @@ def _runner(definition: TaskDefinition, thread_calls: RunsFunctions) -> RunTask:
         return await thread_calls.run(partial(function, *args, **kwargs))
 
     return run_coroutine if definition.is_async else run_in_thread
+
+
+def _injecting_runner(definition: TaskDefinition, thread_calls: RunsFunctions, plan: InjectionPlan) -> RunTask:
+    read, function, names = definition.read, definition.function, definition.signature.names
+    warn_once, is_async = _UnknownKeys(definition.name), definition.is_async
+
+    async def run_with_dependencies(job: Job) -> Any:
+        args, kwargs = read(job.data)
+        if job.data and not names.issuperset(job.data):
+            warn_once(job.data.keys() - names)
+        opened: list[Any] = []
+        try:
+            kwargs = kwargs | await plan.open(opened)
+            call = partial(function, *args, **kwargs)
+            result = await call() if is_async else await thread_calls.run(call)
+        except BaseException as error:
+            await close_all(opened, error)
+            raise
+        await close_all(opened, None)
+        return result
+
+    return run_with_dependencies
+
+
+def _going_through(middleware: Middleware, run: RunTask) -> RunTask:
+    async def run_through(job: Job) -> Any:
+        return await middleware(job, partial(run, job))
+
+    return run_through
 
 
 def _giving_up(definition: TaskDefinition, run: RunTask) -> RunTask:

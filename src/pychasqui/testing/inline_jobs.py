@@ -17,9 +17,12 @@ from typing import Any
 from .._core import defaults
 from .._core.failure import read_failure
 from .._core.outcome import Retry, judge
+from .._core.repeat_pattern import next_fire
 from .._core.retry_options import RetryPolicy
 from .._tasks.definition import TaskDefinition
 from .._tasks.dispatch import Dispatcher
+from .._tasks.lifespan import live
+from .._tasks.schedules import Schedule
 from .._wire.msgpack import decode_data, encode_data
 from ..app import App
 from ..errors import InvalidType, RetryLater, Snooze
@@ -52,6 +55,8 @@ class InlineJobs:
     def __init__(self, app: App, recorder: JobRecorder) -> None:
         self._app = app
         self._recorder = recorder
+        self._began_ms = recorder.now_ms
+        self._next_fires: dict[str, int | None] = {}  # by the key of a schedule
 
     @property
     def all(self) -> list[RecordedJob]:
@@ -83,8 +88,8 @@ class InlineJobs:
             raise errors[0]
 
     async def advance(self, span: timedelta) -> None:
-        """Moves the clock, and runs what becomes due: delayed jobs and retries, each at its time. Raises no errors:
-        jobs that have failed for good are in `dead`.
+        """Moves the clock, and runs what becomes due: delayed jobs, retries and schedules, each at its time. Raises no
+        errors: jobs that have failed for good are in `dead`.
         """
         if not isinstance(span, timedelta) or span < timedelta(0):
             raise InvalidType("advance() takes a timedelta that is not negative")
@@ -93,10 +98,17 @@ class InlineJobs:
         self._recorder.advance_to(until_ms)
 
     async def _run_until(self, until_ms: int) -> list[BaseException]:
-        dispatcher = Dispatcher(self._app.load_tasks(), _DirectCalls(), stores_results=True)
+        parts = self._app.load_parts()
+        async with live(parts.lifespan, parts.middlewares) as surroundings:
+            dispatcher = Dispatcher(parts.definitions, _DirectCalls(), surroundings, stores_results=True)
+            return await self._run_due(dispatcher, parts.schedules, until_ms)
+
+    async def _run_due(self, dispatcher: Dispatcher, schedules: list[Schedule], until_ms: int) -> list[BaseException]:
         errors: list[BaseException] = []
         for _ in range(MOST_RUNS):
             job = self._recorder.next_due(until_ms)
+            if await self._fire_next(schedules, until_ms if job is None else job.due_ms):
+                continue
             if job is None:
                 return errors
             self._recorder.advance_to(job.due_ms)
@@ -104,6 +116,21 @@ class InlineJobs:
             if error is not None and not isinstance(error, RetryLater | Snooze):
                 errors.append(error)
         raise RuntimeError(f"{MOST_RUNS} jobs have run, and more are due: does a task enqueue itself?")
+
+    async def _fire_next(self, schedules: list[Schedule], until_ms: int) -> bool:
+        """Adds the job of the schedule that fires next, if one does up to this time."""
+        for schedule in schedules:
+            if schedule.key not in self._next_fires:
+                self._next_fires[schedule.key] = next_fire(schedule.pattern, self._began_ms)
+        times = [(self._next_fires[one.key], one) for one in schedules]
+        due = [(at_ms, one) for at_ms, one in times if at_ms is not None and at_ms <= until_ms]
+        if not due:
+            return False
+        at_ms, schedule = min(due, key=lambda pair: pair[0])
+        self._recorder.advance_to(at_ms)
+        self._next_fires[schedule.key] = next_fire(schedule.pattern, at_ms)
+        await self._app.queue(schedule.definition.queue).add(schedule.definition.name, schedule.data())
+        return True
 
     async def _run_one(self, dispatcher: Dispatcher, job: RecordedJob) -> BaseException | None:
         reporter = _RecordingReporter(job)

@@ -1,0 +1,106 @@
+"""Makes the dependencies of a job, in order, and ends them behind it. What can be decided at the start is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ..depends import Injected, provider_of
+from ..errors import InvalidArgument
+
+Provider = Callable[..., Any]
+
+
+class Provision(NamedTuple):
+    """One value to be made for each job: the provider, and by parameter what it is called with."""
+
+    provider: Provider
+    needs: Mapping[str, Provider]
+
+
+class InjectionPlan:
+    """The provisions of one function, in the order in which they need each other."""
+
+    def __init__(self, what: str, function: Callable[..., Any], constants: Mapping[Provider, Any]) -> None:
+        self._what = what
+        self._constants = constants
+        self._provisions: list[Provision] = []
+        self._seen: list[Provider] = []
+        self._wanted = self._needs_of(function, is_task=True)
+        self.is_empty = not self._wanted
+
+    def _needs_of(self, function: Callable[..., Any], *, is_task: bool = False) -> dict[str, Provider]:
+        needs: dict[str, Provider] = {}
+        for one in inspect.signature(function).parameters.values():
+            if isinstance(one.default, Injected):
+                needs[one.name] = provider_of(one.default)
+                self._plan(needs[one.name])
+            elif not is_task and one.default is one.empty:
+                raise InvalidArgument(
+                    f"{self._what}: {one.name} of {getattr(function, '__name__', function)} has no default: "
+                    "the parameters of a dependency have to be dependencies"
+                )
+        return needs
+
+    def _plan(self, provider: Provider) -> None:
+        if provider in self._constants or any(known.provider is provider for known in self._provisions):
+            return
+        if provider in self._seen:
+            raise InvalidArgument(f"{self._what}: {getattr(provider, '__name__', provider)} depends on itself")
+        self._seen.append(provider)
+        self._provisions.append(Provision(provider, self._needs_of(provider)))
+
+    async def open(self, opened: list[Any]) -> dict[str, Any]:
+        """Makes the values by parameter; `opened` gets what close() has to end."""
+        values: dict[Provider, Any] = dict(self._constants)
+        for provider, needs in self._provisions:
+            given = provider(**{name: values[needed] for name, needed in needs.items()})
+            values[provider] = await _enter(given, opened)
+        return {name: values[provider] for name, provider in self._wanted.items()}
+
+
+async def _enter(given: Any, opened: list[Any]) -> Any:
+    if inspect.isasyncgen(given):
+        value = await anext(given)
+    elif inspect.isgenerator(given):
+        value = next(given)
+    elif hasattr(type(given), "__aenter__"):
+        value = await given.__aenter__()
+    elif hasattr(type(given), "__enter__"):
+        value = given.__enter__()
+    else:
+        return await given if inspect.isawaitable(given) else given
+    opened.append(given)
+    return value
+
+
+async def close_all(opened: list[Any], error: BaseException | None) -> None:
+    """Ends dependencies, the last first. Each sees the error of the job; none can hide it. Raises what they raise."""
+    trouble: BaseException | None = None
+    while opened:
+        try:
+            await _leave(opened.pop(), error)
+        except BaseException as raised:  # noqa: BLE001  the others are ended all the same
+            if raised is not error:
+                trouble = raised
+    if trouble is not None:
+        raise trouble
+
+
+async def _leave(given: Any, error: BaseException | None) -> None:
+    try:
+        if inspect.isasyncgen(given):
+            await (anext(given) if error is None else given.athrow(error))
+        elif inspect.isgenerator(given):
+            next(given) if error is None else given.throw(error)
+        else:
+            details = (None, None, None) if error is None else (type(error), error, error.__traceback__)
+            if hasattr(type(given), "__aexit__"):
+                await given.__aexit__(*details)
+            else:
+                given.__exit__(*details)
+            return
+    except (StopIteration, StopAsyncIteration):
+        return
+    raise RuntimeError(f"the dependency {given.__name__} yields more than once")

@@ -1,0 +1,82 @@
+"""The schedules of an app: declared in the program, stored as repeatables, reconciled when workers start.
+
+A key is <app>/<task>/<key>. What is stored as declared is left alone, also if it is paused; what differs is stored, and
+what is declared no longer is removed. The last process that starts wins.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .._core.repeat_pattern import MissedFiresPolicy, RepeatPattern
+from .._core.retry_options import retry_override
+from .._wire.msgpack import decode_data, encode_data
+from ..errors import InvalidArgument
+from ..queue import Queue
+from ..repeatables import Repeatable
+from .definition import TaskDefinition, call_options
+
+log = logging.getLogger("chasqui.app")
+
+MOST_SCHEDULES = 10_000
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A time at which a task is sent, with these arguments."""
+
+    definition: TaskDefinition
+    pattern: RepeatPattern
+    given: Mapping[str, Any]
+    key: str
+    missed_fires: MissedFiresPolicy
+
+    def data(self) -> dict[str, Any]:
+        """The data of its jobs; raises InvalidArgument if the arguments do not fit."""
+        try:
+            return self.definition.signature.pack((), dict(self.given))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"the schedule {self.key!r}: {error}") from None
+
+
+def schedule_key(app_name: str, task_name: str, key: str | None, pattern: RepeatPattern) -> str:
+    every, cron = f"every {pattern.interval_ms}", f"{pattern.expression} {pattern.tz or 'UTC'}"
+    own = (every if pattern.kind == "every" else cron) if key is None else key
+    return f"{app_name}/{task_name}/{own}"
+
+
+async def reconcile(queue: Queue, app_name: str, schedules: Iterable[Schedule]) -> None:
+    """Makes the repeatables of this app in this queue those that are declared. Writes only what differs."""
+    wanted = {schedule.key: schedule for schedule in schedules}
+    there = [meta.key for meta in await queue.repeatables.page(MOST_SCHEDULES) if meta.key.startswith(f"{app_name}/")]
+    for key in sorted(set(there) - wanted.keys()):
+        await queue.repeatables.remove(key)
+        log.info("schedule %r of queue %s is declared no longer, and removed", key, queue.name)
+    for key, schedule in wanted.items():
+        data, options = schedule.data(), call_options(schedule.definition, {})
+        retry = {name: options.get(name) for name in ("attempts", "backoff")}
+        stored = await queue.repeatables.get(key) if key in there else None
+        if stored is not None and _is_as_declared(stored, schedule, data, retry):
+            continue
+        await queue.repeatables.upsert(
+            schedule.definition.name,
+            data,
+            repeat=schedule.pattern,
+            key=key,
+            missed_fires=schedule.missed_fires,
+            **retry,
+        )
+        log.info("schedule %r of queue %s is %s", key, queue.name, "new" if stored is None else "changed")
+
+
+def _is_as_declared(stored: Repeatable, schedule: Schedule, data: Any, retry: Mapping[str, Any]) -> bool:
+    meta = stored.meta
+    return (
+        (meta.job_name, meta.pattern) == (schedule.definition.name, schedule.pattern)
+        and (meta.missed_fires or MissedFiresPolicy.skip()) == schedule.missed_fires
+        and stored.data == decode_data(encode_data(data))
+        and stored.retry == retry_override(retry["attempts"], retry["backoff"])
+    )
