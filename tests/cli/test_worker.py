@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 from pathlib import Path
@@ -82,6 +83,28 @@ async def test_a_worker_or_a_function_that_makes_one_runs(
     out, _ = process.communicate(timeout=20)
     assert process.returncode == 0
     assert out == ""
+
+
+async def test_several_workers_run_side_by_side_and_end_when_no_job_waits(
+    app: Path, chasqui: Finished, redis_url: str, queue_name: str, server: RedisServer
+):
+    (app / "may-finish").touch()
+    (app / "other.py").write_text(APP.replace('os.environ["APP_QUEUE"]', 'os.environ["APP_QUEUE"] + "-other"'))
+    for name in (queue_name, f"{queue_name}-other"):
+        async with Queue(name, redis_url=redis_url) as queue:
+            await queue.add("go")
+    ended = chasqui("worker", "app:worker", "other:worker", "--burst", APP_REDIS_URL=redis_url, APP_QUEUE=queue_name)
+    assert ended.returncode == 0, ended.stderr
+    for name in (queue_name, f"{queue_name}-other"):
+        assert server.execute("XLEN", f"{{chasqui:{name}}}:stream") == 0
+
+
+async def test_log_lines_are_json_if_that_is_asked_for(app: Path, chasqui: Finished, redis_url: str, queue_name: str):
+    arguments = ("worker", "app:worker", "--burst", "--log-format", "json")
+    ended = chasqui(*arguments, APP_REDIS_URL=redis_url, APP_QUEUE=queue_name)
+    assert ended.returncode == 0
+    events = [json.loads(line)["event"] for line in ended.stderr.splitlines() if line.startswith("{")]
+    assert any("runs queue" in event for event in events)
 
 
 @pytest.mark.parametrize(("choice", "printable"), (("asyncio", "asyncio"), ("uvloop", "uvloop")))

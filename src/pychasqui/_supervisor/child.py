@@ -60,7 +60,11 @@ class ChildProcess:
         with its_end:
             variable = {VARIABLE: f"{its_end.fileno()}:{int(serves_pages)}:{folder}"}
             self._process = await asyncio.create_subprocess_exec(
-                *command, env={**environment, **variable}, pass_fds=(its_end.fileno(),), process_group=0
+                *command,
+                env={**environment, **variable},
+                stdin=asyncio.subprocess.DEVNULL,  # the terminal stops a process of another group that reads from it
+                pass_fds=(its_end.fileno(),),
+                process_group=0,
             )
         self.pid = self._process.pid
         self.heard_at = clock.monotonic()
