@@ -35,8 +35,9 @@ def _section(name: str, found: Any, level: int) -> Iterator[str]:
         return
     module = f"pychasqui.{name}".rpartition(".")[0]
     is_error = inspect.isclass(found) and issubclass(found, BaseException)
-    if not is_error:
-        yield f"```python\n{signature(short, found)}\n```"
+    code = "" if is_error else signature(short, found)
+    if code and "Broker" not in code:  # else no user makes one: a queue has it
+        yield f"```python\n{code}\n```"
     if module != "pychasqui":
         yield f"`from {module} import {short}`"
     yield prose(inspect.getdoc(found) or "")
@@ -54,6 +55,8 @@ def _members(owner: str, kind: type, level: int) -> Iterator[str]:
         if callable(function):
             text = prose(inspect.getdoc(function) or "")
             code = signature(name, function, member)
+            if "Broker" in code:  # for the engine's own use
+                continue
             yield f"{'#' * level} {owner}.{name}\n\n```python\n{code}\n```\n\n{text}".rstrip()
 
 

@@ -9,7 +9,7 @@ if (location.protocol === "file:") {
       this.frame.hidden = true
       document.body.append(this.frame)
       const inside = this.frame.contentWindow
-      inside.postMessage = data => setTimeout(() => this.onmessage?.({ data }))
+      inside.postMessage = data => this.answer(structuredClone(data))
       const script = inside.document.createElement("script")
       script.onload = () => {
         for (const data of this.waiting.splice(0)) this.send(data)
@@ -19,11 +19,15 @@ if (location.protocol === "file:") {
       script.src = new URL(url, location.href).href
       inside.document.body.append(script)
     }
+    answer(data) {
+      setTimeout(() => this.onmessage?.({ data }))
+    }
     send(data) {
       const inside = this.frame.contentWindow
       inside.dispatchEvent(new inside.MessageEvent("message", { data }))
     }
-    postMessage(data) {
+    postMessage(message) {
+      const data = structuredClone(message) // as a real one does: neither side sees what the other changes later
       if (this.waiting) this.waiting.push(data)
       else this.send(data)
     }
