@@ -588,6 +588,27 @@ class TestAll:
                 assert ended.returncode == 0, ended.stderr
             assert min(took) < 1.0, words  # 0.25 s, on a machine that has nothing else to do
 
+    async def test_a_look_costs_the_same_number_of_commands_however_many_jobs_wait(
+        self, url: str, emails: Queue, witness: redis.asyncio.Redis
+    ) -> None:
+        async with Queues(url) as queues:
+
+            async def commands() -> int:
+                before = (await witness.info("stats"))["total_commands_processed"]
+                await queues.overview(["emails"])
+                await queues.official_facts("emails")
+                await queues.lag_ms("emails")
+                await queues.workers("emails")
+                await emails.counts()
+                await emails.jobs("waiting", limit=20)
+                return int((await witness.info("stats"))["total_commands_processed"]) - before
+
+            await emails.add_bulk([{"name": "mail"}] * 30)
+            await commands()  # the first one connects
+            few = await commands()
+            await emails.add_bulk([{"name": "mail"}] * 5000)
+            assert await commands() == few
+
     def test_help_of_each_command_is_quick(self, chasqui: Finished) -> None:
         for words in ([], ["ps"], ["job"], ["jobs"], ["watch"], ["events"], ["config"]):
             took = []

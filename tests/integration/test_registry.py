@@ -79,12 +79,12 @@ class TestRefusals:
         server.execute("ACL", "SETUSER", "narrow", "on", ">word", "+@all", "~{chasqui:*", "&*")
         try:
             url = f"redis://narrow:word@127.0.0.1:{server.port}"
-            await self._run_a_job(url, queue_name, caplog, "permission")
+            await self._run_a_job(url, queue_name, caplog, "permission", "can't access")  # as Redis 6.2 says it
         finally:
             server.execute("ACL", "DELUSER", "narrow")
         assert server.execute("EXISTS", REGISTRY) == 0
 
-    async def _run_a_job(self, url: str, queue_name: str, caplog: pytest.LogCaptureFixture, why: str) -> None:
+    async def _run_a_job(self, url: str, queue_name: str, caplog: pytest.LogCaptureFixture, *why: str) -> None:
         caplog.set_level(logging.DEBUG, logger="chasqui")
         done = asyncio.Event()
 
@@ -94,7 +94,7 @@ class TestRefusals:
         async with Queue(queue_name, redis_url=url) as queue, Worker(queue_name, note, redis_url=url):
             await queue.add("job")
             await asyncio.wait_for(done.wait(), 30)
-            await eventually(lambda: sum("registry" in line and why in line for line in caplog.messages) == 2)
+            await eventually(lambda: sum(any(word in line for word in why) for line in caplog.messages) == 2)
             assert (await queue.counts()).waiting == 0
         assert [record.name for record in caplog.records if record.levelno > logging.INFO] == []
         assert "keeps trying" not in caplog.text

@@ -60,7 +60,8 @@ def test_a_key_of_another_type_stays_and_is_said_in_words(group: Group) -> None:
 def test_a_user_without_the_right_gets_the_reason_in_words(group: Group) -> None:
     group.client.execute_command("ACL", "LOG", "RESET")
     with group.as_user("+@all", "~other") as narrow:
-        assert b"permission" in narrow.register_queue("mail")
+        answer = narrow.register_queue("mail")
+    assert b"permission" in answer or b"can't access" in answer  # as Redis 6.2 says it
     assert not group.client.exists(REGISTRY)
     if group.has_read_rights:  # from Redis 7 on the script can ask before it tries
         assert group.client.execute_command("ACL", "LOG") == []
@@ -75,5 +76,5 @@ def test_a_user_who_may_only_add_names_adds_them(group: Group) -> None:
 
 def test_a_server_without_memory_is_said_in_words(group: Group) -> None:
     with group.full_memory():
-        assert group.register_queue("mail").startswith(b"OOM")
+        assert b"OOM" in group.register_queue("mail")
     assert not group.client.exists(REGISTRY)
