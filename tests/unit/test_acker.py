@@ -15,7 +15,6 @@ from pychasqui._core.limits import (
     ACK_BATCH_WITH_EVENTS,
     ACKS_AT_ONCE,
     OUTCOME_BATCH,
-    RESULT_BATCH,
     RESULT_BATCH_BYTES,
 )
 from pychasqui._redis.event_batch import EventBatch
@@ -261,15 +260,15 @@ class TestResults:
         await bench.settle()
         assert bench.stored == [([b"1-0"], [("job-1", encode_data(7))], [])]
 
-    async def test_a_thousand_share_a_call_unless_they_are_large(self, bench: AckerBench) -> None:
-        for number in range(RESULT_BATCH + 1):
+    async def test_results_share_calls_of_bounded_number_and_bytes(self, bench: AckerBench) -> None:
+        for number in range(ACK_BATCH + 1):
             bench.acker.done(job(number), number)
         for number in range(3):
             bench.acker.done(job(number), b"x" * (RESULT_BATCH_BYTES // 2))
         bench.acker.done(job(4), b"x" * (2 * RESULT_BATCH_BYTES))
         bench.acker.done(job(5), 5)
         await bench.settle()
-        assert [len(ids) for ids, _, _ in bench.stored] == [RESULT_BATCH, 2, 1, 1, 1, 1]
+        assert [len(ids) for ids, _, _ in bench.stored] == [ACK_BATCH, 2, 1, 1, 1, 1]
 
 
 async def test_a_result_is_not_encoded_without_results_and_events(bench: AckerBench) -> None:

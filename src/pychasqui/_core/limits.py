@@ -33,7 +33,6 @@ RELEASED = "released"  # the consumer that holds entries that were handed back, 
 ACK_BATCH = 160  # jobs in one ack: less than 1 ms of the server's time, which is what others on it wait for
 ACK_BATCH_WITH_EVENTS = 80  # and with their events behind it: about 1 ms
 ACKS_AT_ONCE = 2  # the server has the next one when it has answered one
-RESULT_BATCH = 1000  # jobs in one script call that stores results; Lua's unpack takes about 8,000
 UNIQUE_COST_BYTES = 2 * 1024  # a job that may be the only one of its id costs as much as a result of this size
 RESULT_BATCH_BYTES = 1024 * 1024  # results in one script call
 OUTCOME_BATCH = 250  # failed jobs in one script call: each carries its payload

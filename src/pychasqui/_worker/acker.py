@@ -24,7 +24,6 @@ from .._core.limits import (
     ID_COST,
     OUTCOME_BATCH,
     REGROUP_S,
-    RESULT_BATCH,
     RESULT_BATCH_BYTES,
     UNIQUE_COST_BYTES,
 )
@@ -155,21 +154,27 @@ class Acker(Service):
         self._settled.send()
 
     async def _ack(self) -> None:
+        await self._send_acks(self._done, self._send_plain_ack, self._kinds[0])
+
+    async def _ack_by_script(self) -> None:
+        await self._send_acks(self._done_by_script, self._send_ack_by_script, self._kinds[1])
+
+    async def _send_acks(self, done: list[Delivery], send: Callable[[int], AskedAck], kind: SettlingKind) -> None:
         """Sends small batches, the next one before the last is answered, until none is left or another kind waits."""
-        asked: deque[AskedAck] = deque([self._send_ack(0)])
+        asked: deque[AskedAck] = deque([send(0)])
         sent = len(asked[0].jobs)  # how many of the first in the list are on their way
         try:
             await asyncio.sleep(0)
             while True:
-                if len(asked) < ACKS_AT_ONCE and len(self._done) > sent and not self._has_other_kinds():
-                    asked.append(self._send_ack(sent))
+                if len(asked) < ACKS_AT_ONCE and len(done) > sent and not self._has_others_than(kind):
+                    asked.append(send(sent))
                     sent += len(asked[-1].jobs)
                     await asyncio.sleep(0)  # so that no two leave in one write: the server would run both in one go
                 elif asked:
                     await asked[0].reply
                     jobs, _ = asked.popleft()
                     sent -= len(jobs)
-                    self._note_acked(jobs)
+                    self._note_acked(done, jobs, kind)
                     if asked:  # the caller reports the last one
                         self._settled.send()
                 else:
@@ -182,46 +187,46 @@ class Acker(Service):
                 ack.reply.cancel()
             raise
 
-    def _send_ack(self, start: int) -> AskedAck:
+    def _send_plain_ack(self, start: int) -> AskedAck:
         jobs = self._done[start : start + self._ack_batch]
         ack = self._broker.ack(self._group, [job.entry_id for job in jobs], self._events_of(jobs))
         return AskedAck(jobs, asyncio.create_task(ack))
 
-    def _note_acked(self, jobs: list[Delivery]) -> None:
-        del self._done[: len(jobs)]
-        self._kinds[0].unsettled.note_answered([], "")
+    def _send_ack_by_script(self, start: int) -> AskedAck:
+        jobs = self._done_by_script[start : start + self._script_batch_size(start)]
+        ack = self._ack_with_results(jobs) if self._result_ttl_ms else self._ack_unique(jobs)
+        return AskedAck(jobs, asyncio.create_task(ack))
+
+    async def _ack_with_results(self, jobs: list[Delivery]) -> None:
+        ids = [job.entry_id for job in jobs]
+        results = [(job.id, job.result) for job in jobs if job.result is not None]
+        marked = [(job.entry_id, job.id) for job in jobs if job.may_be_unique]
+        refused = await self._broker.ack_with_results(
+            self._group, self._result_ttl_ms, ids, results, marked, self._events_of(jobs)
+        )
+        if refused:
+            log.warning("Redis has refused %d results; their jobs are done", refused)
+
+    async def _ack_unique(self, jobs: list[Delivery]) -> None:
+        await self._broker.ack_unique(self._group, [(job.entry_id, job.id) for job in jobs], self._events_of(jobs))
+
+    def _note_acked(self, done: list[Delivery], jobs: list[Delivery], kind: SettlingKind) -> None:
+        del done[: len(jobs)]
+        kind.unsettled.note_answered([], "")
         if self._metrics is not None:
             self._metrics.jobs_done(jobs)
 
-    def _has_other_kinds(self) -> bool:
-        return any(kind.unsettled.is_ready for kind in self._kinds[1:])
+    def _has_others_than(self, kind: SettlingKind) -> bool:
+        return any(other.unsettled.is_ready for other in self._kinds if other is not kind)
 
-    def _script_batch_size(self) -> int:
+    def _script_batch_size(self, start: int) -> int:
         """How many jobs one call acks: as many as cost about RESULT_BATCH_BYTES."""
-        most = RESULT_BATCH if self._result_ttl_ms else OUTCOME_BATCH
+        most = self._ack_batch if self._result_ttl_ms else OUTCOME_BATCH
         costs = accumulate(
             len(job.result or b"") + (UNIQUE_COST_BYTES + ID_COST * len(job.id) if job.may_be_unique else 0)
-            for job in self._done_by_script[:most]
+            for job in self._done_by_script[start : start + most]
         )
         return max(1, bisect_right(list(costs), RESULT_BATCH_BYTES))
-
-    async def _ack_by_script(self) -> None:
-        jobs = self._done_by_script[: self._script_batch_size()]
-        events = self._events_of(jobs)
-        if self._result_ttl_ms:
-            ids = [job.entry_id for job in jobs]
-            results = [(job.id, job.result) for job in jobs if job.result is not None]
-            marked = [(job.entry_id, job.id) for job in jobs if job.may_be_unique]
-            if refused := await self._broker.ack_with_results(
-                self._group, self._result_ttl_ms, ids, results, marked, events
-            ):
-                log.warning("Redis has refused %d results; their jobs are done", refused)
-        else:
-            await self._broker.ack_unique(self._group, [(job.entry_id, job.id) for job in jobs], events)
-        del self._done_by_script[: len(jobs)]
-        self._kinds[1].unsettled.note_answered([], "")
-        if self._metrics is not None:
-            self._metrics.jobs_done(jobs)
 
     def _events_of(self, jobs: list[Delivery]) -> EventsOnSend | None:
         """The events that the broker writes right behind the ack of these jobs."""
