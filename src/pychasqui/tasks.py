@@ -48,6 +48,8 @@ class BoundTask(msgspec.Struct, Generic[R_co], frozen=True, eq=False, repr_omit_
 
     def as_mapping(self) -> dict[str, Any]:
         """The job as Queue.add_bulk takes it."""
+        if not self.options:
+            return {"name": self.name, "data": self.data}
         return {"name": self.name, "data": self.data, **self.options}
 
     def __repr__(self) -> str:

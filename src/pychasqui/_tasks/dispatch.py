@@ -17,6 +17,7 @@ from .current import running_job
 from .definition import TaskDefinition
 from .injection import InjectionPlan, close_all
 from .lifespan import Middleware, Surroundings
+from .pydantic_types import DataMisfit
 from .results import pack_result
 from .travel import SCALARS
 
@@ -75,6 +76,19 @@ def _runner(definition: TaskDefinition, thread_calls: RunsFunctions) -> RunTask:
     read, function, names = definition.read, definition.function, definition.signature.names
     warn_once = _UnknownKeys(definition.name)
 
+    read_values = definition.signature.read_values
+
+    async def run_by_position(job: Job) -> Any:
+        # hot: a tuple of values, and no dict; most tasks are called like this
+        data = job.data
+        try:
+            values = read_values(data)  # type: ignore[misc]
+        except DataMisfit:
+            values = read(data).args  # raises InvalidData, or goes through the upgrade
+        if data and not names.issuperset(data):
+            warn_once(data.keys() - names)
+        return await function(*values)
+
     async def run_coroutine(job: Job) -> Any:
         args, kwargs = read(job.data)
         if job.data and not names.issuperset(job.data):
@@ -87,7 +101,9 @@ def _runner(definition: TaskDefinition, thread_calls: RunsFunctions) -> RunTask:
             warn_once(job.data.keys() - names)
         return await thread_calls.run(partial(function, *args, **kwargs))
 
-    return run_coroutine if definition.is_async else run_in_thread
+    if not definition.is_async:
+        return run_in_thread
+    return run_coroutine if read_values is None else run_by_position
 
 
 def _injecting_runner(definition: TaskDefinition, thread_calls: RunsFunctions, plan: InjectionPlan) -> RunTask:
@@ -100,9 +116,11 @@ def _injecting_runner(definition: TaskDefinition, thread_calls: RunsFunctions, p
             warn_once(job.data.keys() - names)
         opened: list[Any] = []
         try:
-            kwargs = kwargs | await plan.open(opened)
-            call = partial(function, *args, **kwargs)
-            result = await call() if is_async else await thread_calls.run(call)
+            kwargs.update(await plan.open(opened))
+            if is_async:
+                result = await function(*args, **kwargs)
+            else:
+                result = await thread_calls.run(partial(function, *args, **kwargs))
         except BaseException as error:
             await close_all(opened, error)
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple
 
 from ..depends import Injected, provider_of
@@ -61,9 +62,10 @@ class InjectionPlan:
 
 
 async def _enter(given: Any, opened: list[Any]) -> Any:
-    if inspect.isasyncgen(given):
-        value = await anext(given)
-    elif inspect.isgenerator(given):
+    kind = type(given)
+    if kind is AsyncGeneratorType:
+        value = await given.__anext__()
+    elif kind is GeneratorType:
         value = next(given)
     elif hasattr(type(given), "__aenter__"):
         value = await given.__aenter__()
@@ -90,9 +92,10 @@ async def close_all(opened: list[Any], error: BaseException | None) -> None:
 
 async def _leave(given: Any, error: BaseException | None) -> None:
     try:
-        if inspect.isasyncgen(given):
-            await (anext(given) if error is None else given.athrow(error))
-        elif inspect.isgenerator(given):
+        kind = type(given)
+        if kind is AsyncGeneratorType:
+            await (given.__anext__() if error is None else given.athrow(error))
+        elif kind is GeneratorType:
             next(given) if error is None else given.throw(error)
         else:
             details = (None, None, None) if error is None else (type(error), error, error.__traceback__)

@@ -17,7 +17,7 @@ import msgspec
 from ..errors import InvalidArgument
 from .data_error import Misfit, misfit_of
 from .pydantic_types import AnnotationSurvey, DataMisfit, PydanticReader
-from .travel import SCALARS, find_untravelled, read_as, to_wire
+from .travel import SCALARS, find_untravelled, reader_for, to_wire
 
 _IMMUTABLE = SCALARS | {tuple, frozenset}
 
@@ -76,13 +76,19 @@ class Signature:
         annotations = {one.name: hints.get(one.name, Any) for one in parameters.all}
         survey = AnnotationSurvey(annotations)
         self.read: Callable[[Any], Arguments]
+        self.read_values: Callable[[Any], tuple[Any, ...]] | None = None  # if all can be passed by position
+        self._check: Callable[[Any], object] = self._read_by_pydantic
         if survey.mentions_pydantic:
             required = frozenset(one.name for one in parameters.all if one.default is one.empty)
             self._reader = self._named(lambda: PydanticReader(annotations, required, survey.field_names))
             self.read = self._read_by_pydantic
         else:
             self._struct = self._struct_of(annotations)
+            self._convert = reader_for(self._struct, annotations.values())
             self.read = self._read_in_order if parameters.are_positional else self._read_by_name
+            self._check = self._read_struct
+            if parameters.are_positional:
+                self.read_values = self._read_values
 
     # Sending --------------------------------------------------------------------------------------------------------
 
@@ -94,7 +100,7 @@ class Signature:
                 data = self._to_wire(data)
                 break
         try:
-            self.read(data)
+            self._check(data)
         except DataMisfit as error:
             raise InvalidArgument(f"{self._task_name}: {error.misfit.for_call()}") from None
         return data
@@ -137,15 +143,20 @@ class Signature:
 
     # Running --------------------------------------------------------------------------------------------------------
 
-    def _read_in_order(self, data: Any) -> Arguments:
-        # hot: 0.7 us for two strs
+    def _read_struct(self, data: Any) -> Any:
         try:
-            return Arguments(_astuple(read_as(self._struct, {} if data is None else data)), {})
+            return self._convert({} if data is None else data)
         except msgspec.ValidationError as error:
             raise DataMisfit(misfit_of(error)) from None
 
+    def _read_values(self, data: Any) -> tuple[Any, ...]:
+        return _astuple(self._read_struct(data))
+
+    def _read_in_order(self, data: Any) -> Arguments:
+        return Arguments(_astuple(self._read_struct(data)), {})
+
     def _read_by_name(self, data: Any) -> Arguments:
-        values = self._read_in_order(data).args
+        values = _astuple(self._read_struct(data))
         return self._split(dict(zip(self._struct.__struct_fields__, values, strict=True)))
 
     def _read_by_pydantic(self, data: Any) -> Arguments:

@@ -7,6 +7,8 @@ sets. Paths, IP addresses, URLs and models of pydantic are added here. No I/O; p
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -25,9 +27,13 @@ _AS_TEXT = (
 )
 
 
+_BYTES = (bytes, bytearray, memoryview)  # without it msgspec takes text for base64
+_convert = msgspec.convert
+
+
 def to_wire(value: Any) -> Any:
     """Returns the value made of str, bytes, int, float, bool, None, list and dict; raises TypeError if it cannot."""
-    return msgspec.to_builtins(value, enc_hook=_encode_other, builtin_types=(bytes, bytearray, memoryview))
+    return msgspec.to_builtins(value, enc_hook=_encode_other, builtin_types=_BYTES)
 
 
 def _encode_other(value: Any) -> Any:
@@ -44,7 +50,7 @@ def _encode_other(value: Any) -> Any:
 
 def read_as(annotation: Any, value: Any) -> Any:
     """Converts what has travelled into the annotated type; raises msgspec.ValidationError if it does not fit."""
-    return msgspec.convert(value, annotation, dec_hook=_decode_other, builtin_types=(bytes, bytearray, memoryview))
+    return _convert(value, annotation, dec_hook=_decode_other, builtin_types=_BYTES)
 
 
 def _decode_other(kind: type, value: Any) -> Any:
@@ -56,6 +62,31 @@ def _decode_other(kind: type, value: Any) -> Any:
         return kind(value)
     except ValueError:
         raise ValueError(f"Invalid {kind.__name__}") from None
+
+
+def reader_for(struct: Any, annotations: Iterable[Any]) -> Callable[[Any], Any]:
+    """read_as() for this Struct of these annotations, without what they do not need."""
+    # hot: 0.2 us for two strs, 0.5 with the hook and the types
+    if any(_holds(types.type_info(annotation), _NEED_CARE, set()) for annotation in annotations):
+        return partial(read_as, struct)
+    return partial(_convert, type=struct)
+
+
+_NEED_CARE = (types.CustomType, types.BytesType, types.ByteArrayType, types.MemoryViewType)
+
+
+def _holds(info: Any, kinds: tuple[type, ...], seen: set[int]) -> bool:
+    if id(info) in seen:
+        return False
+    seen.add(id(info))
+    if isinstance(info, kinds):
+        return True
+    if isinstance(info, tuple | list):
+        return any(_holds(item, kinds, seen) for item in info)
+    if isinstance(info, types.Type | types.Field):
+        fields = (getattr(info, field) for field in info.__struct_fields__ if field not in ("default", "cls"))
+        return any(_holds(item, kinds, seen) for item in fields)
+    return False
 
 
 def find_untravelled(annotation: Any) -> str:
