@@ -78,7 +78,8 @@ def import_letters(context: CommandContext, queue_name: str, source: IO[str], dr
 
 
 async def _import(context: CommandContext, queue: Queue, source: IO[str], *, dry_run: bool) -> None:
-    added, present, batch = 0, 0, list[DeadJob]()
+    added, present = 0, 0
+    batch: list[DeadJob] = []
     async with queue:
         seen = {_identity(letter) async for letter in queue.dlq.search()}
         with ctrl_c_at_once(), ProgressBar("importing", None) as bar:
