@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Generator, Iterator
@@ -57,6 +58,17 @@ def server() -> Iterator[RedisServer]:
     """The server of the whole run, on a unix socket and a TCP port. To stop or configure one, start another."""
     with RedisServer(tcp=True) as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def _logging_is_restored() -> Iterator[None]:
+    """A test that runs a command in this process must not change what later tests find in the log."""
+    loggers = (logging.getLogger(), logging.getLogger("chasqui"))
+    before = [(logger.level, list(logger.handlers), logger.propagate) for logger in loggers]
+    yield
+    for logger, (level, handlers, propagate) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers[:], logger.propagate = handlers, propagate
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ import redis.asyncio
 
 from pychasqui import Job, Queue, RedisTrouble, RepeatPattern, UnrecoverableError, Worker
 from pychasqui._redis.dialect import parse_version
+from pychasqui._supervisor.leases import LeaseHolder
+from pychasqui._supervisor.messages import HeldLease
 from tests.chaos.boundaries import MOMENTS, cut_at, names_in
 from tests.support.proxy import Moment, Proxy
 from tests.support.streams import Stream, twice
@@ -491,6 +493,30 @@ async def pause(scene: CutScene) -> None:
     await scene.check_clean()
 
 
+async def hold_a_lease(scene: CutScene) -> None:
+    """A supervisor holds the lease of a worker that shows no sign of life, and ends it when its process has died."""
+    lease = HeldLease(scene.line.url, False, scene.queue_name, "default", "silent", LEASE_MS)
+    workers = f"{scene.prefix}:workers"
+    await scene.witness.xgroup_create(scene.stream.key, "default", "0", mkstream=True)
+    await scene.witness.zadd(workers, {"silent": await now_ms(scene.witness) + LEASE_MS})
+    holder = LeaseHolder()
+    holder.hold([lease])
+    await asyncio.sleep(2.5 * LEASE_MS / 1000)
+    assert float(await scene.witness.zscore(workers, "silent") or 0) > await now_ms(scene.witness)
+    holder.end([lease], was_killed=False)
+    await eventually(lambda: _is_empty(scene.witness, workers))
+    await holder.close()
+
+
+async def _is_empty(witness: redis.asyncio.Redis, key: str) -> bool:
+    return not await witness.exists(key)
+
+
+async def now_ms(witness: redis.asyncio.Redis) -> int:
+    seconds, micros = await witness.time()
+    return int(seconds * 1000 + micros // 1000)
+
+
 # The commands of each flow. The first set has those that any worker sends.
 WORKER = {
     "HELLO", "INFO", "SUBSCRIBE", "claim_name", "rebuild_group", "claim_held", "renew_worker_lease", "read",
@@ -517,6 +543,7 @@ BOUNDARIES: dict[Flow, set[str]] = {
     },
     find_orphans: {"list_pending", "XREADGROUP"},
     renew_worker_lease: {"renew_worker_lease"},
+    hold_a_lease: {"HELLO", "hold_lease", "leave_group", "DEL"},
     hand_back: {"CLIENT UNBLOCK", "release_entries", "leave_group", "release_leader_lease", "renew_worker_lease"},
     replay: {"XREVRANGE", "XRANGE", "replay"},
     add_delayed: {"HELLO", "add_with_options", "DEL"},
