@@ -17,6 +17,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Closed, ConnectionLost, Job, Queue, RetryPolicy, Worker
+from tests.support.acl import refusals
 from tests.support.gate import Gate
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
@@ -509,7 +510,7 @@ class TestManyWorkers:
             await confined.upsert_repeatable_job("tick", 21, repeat={"kind": "every", "interval_ms": 100}, limit=1)
             await eventually(lambda: sorted(gate.finished) == list(range(22)))
             await eventually(stream.is_settled)
-        refused = {entry["reason"] for entry in await witness.acl_log()}
+        refused = {entry["reason"] for entry in await refusals(witness)}
         assert refused == (set() if may_listen else {"channel"})
         await witness.execute_command("ACL", "DELUSER", "w")
 
