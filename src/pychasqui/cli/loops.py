@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    import asyncio
 
 CHOICES = ("auto", "asyncio", "uvloop")
 

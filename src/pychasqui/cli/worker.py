@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -12,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import Worker, __version__
+from .. import __version__
 from ..settings import find_setting
 from .exits import ExitCode
 from .loops import CHOICES, Loop, choose_loop
 from .options import SPAN
 from .worker_options import LOG_FORMATS, QUEUES, SIZE, choose_workers, set_up_logging
-from .worker_targets import FoundTarget, check_target, find_targets, make_workers
 
 if TYPE_CHECKING:
+    from .. import Worker
     from ..supervisor import SupervisorLink
+    from .worker_targets import FoundTarget
 
 HANG_TIMEOUT_MS = 600_000
 
@@ -136,7 +136,10 @@ def worker(**given: Any) -> int:
     SIGINT (Ctrl-C) or SIGTERM: workers read no more jobs, finish those that run, and end with exit code 0. A second
     signal makes them stop at once; jobs that they leave unfinished are not lost.
     """
+    import asyncio  # here and below, so that --help does not wait for the import
+
     from ..supervisor import SupervisorLink
+    from .worker_targets import check_target, find_targets
 
     metrics_port = given.pop("metrics_port")
     process_options = ProcessOptions(**{field.name: given.pop(field.name) for field in fields(ProcessOptions)})
@@ -166,6 +169,7 @@ async def _run(
 ) -> None:
     """Makes the workers inside the loop, because a factory may need a running one, and runs them."""
     from ..supervisor import prepare_workers, run_workers
+    from .worker_targets import make_workers
 
     async with AsyncExitStack() as stack:
         workers = choose_workers(
@@ -184,6 +188,8 @@ async def _run(
 
 def supervise(options: WorkerOptions, process_options: ProcessOptions, metrics_port: int | None) -> int:
     """Runs the same command in processes of its own; returns the exit code."""
+    import asyncio
+
     from ..supervisor import HOW_TO_INSTALL, ProcessSupervisor, SupervisorOptions, can_reload
 
     if sys.platform == "win32":

@@ -7,13 +7,14 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import Worker
-from ..logs import JobFilter, JsonFormatter
 from .exits import CommandFailure, ExitCode
+
+if TYPE_CHECKING:
+    from .. import Worker
 
 LOG_FORMATS = ("auto", "rich", "plain", "json")
 PLAIN = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -87,6 +88,8 @@ def set_up_logging(choice: str) -> None:
     """basicConfig does nothing if the module has set up logging itself: that comes first."""
     is_rich = choice == "rich" or (choice == "auto" and sys.stderr.isatty() and find_spec("rich") is not None)
     if choice == "json":
+        from ..logs import JobFilter, JsonFormatter
+
         handler = logging.StreamHandler()
         handler.setFormatter(JsonFormatter())
         handler.addFilter(JobFilter())
