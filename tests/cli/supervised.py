@@ -22,6 +22,9 @@ from pathlib import Path
 from pychasqui import Worker
 
 
+kept = []
+
+
 def write(job, what):
     line = f"{what} {job.name} {job.data} {job.id} {job.attempt} {os.getpid()} {time.time()}\\n"
     descriptor = os.open("runs", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -33,6 +36,8 @@ async def handle(job):
     write(job, "begin")
     if job.name == "gil":
         ctypes.PyDLL(None).usleep(int(job.data * 1_000_000))
+    elif job.name == "grow":
+        kept.append(b"x" * (job.data * 1_000_000))
     elif job.name == "wait":
         while not Path("may-finish").exists():
             await asyncio.sleep(0.01)
@@ -65,6 +70,10 @@ worker = make()
 
 def named():
     return make(consumer_id="named")
+
+
+def unconnected():
+    return make(redis_url="redis://127.0.0.1:1")
 
 
 def provided():

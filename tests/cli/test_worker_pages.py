@@ -100,10 +100,19 @@ def test_a_port_that_is_taken_ends_with_1(tmp_path: Path, chasqui: Finished):
     assert f"127.0.0.1:{port} cannot be listened on" in ended.stderr.splitlines()[-1]
 
 
-async def test_a_process_that_occupies_too_much_memory_is_replaced(program: SupervisedProgram):
-    await program.start("--max-memory", "1MB", processes=1)
-    await program.wait_for("MB are allowed")
+async def test_a_process_that_occupies_too_much_memory_is_replaced(program: SupervisedProgram, queue: Queue):
+    await program.start("--max-memory", "150MB", processes=1)
+    await queue.add("grow", 200)
+    await program.wait_for("150 MB are allowed")
     await program.wait_for("which drains")
+    assert await program.stop() == 0
+
+
+async def test_a_limit_below_the_size_of_a_fresh_process_replaces_nothing(program: SupervisedProgram):
+    await program.start("--max-memory", "1MB", processes=1)
+    await program.wait_for("but --max-memory is 1 MB: no process is replaced")
+    await asyncio.sleep(1.5)  # the supervisor looks once a second
+    assert "is replaced: " not in program.log
     assert await program.stop() == 0
 
 

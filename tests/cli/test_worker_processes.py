@@ -118,6 +118,20 @@ class TestDying:
         await first_below(1.0, measure)
         assert await program.stop() == 0
 
+    async def test_the_job_of_a_process_that_is_killed_while_another_worker_of_it_starts_does_not_wait_for_the_lease(
+        self, tmp_path: Path, redis_url: str, queue_name: str, queue: Queue
+    ):
+        program = SupervisedProgram(tmp_path, redis_url, queue_name, lease_ms=100_000)
+        program.begin("app:worker", "app:unconnected", "--processes", "1")
+        try:
+            await queue.add("first-long", 0)
+            (begun,) = await eventually(lambda: program.runs("begin"), timeout=100)
+            os.kill(begun.pid, signal.SIGKILL)
+            await eventually(lambda: [run.attempt for run in program.runs("end")] == [1], timeout=80)
+            assert await program.stop() == 0
+        finally:
+            program.close()
+
     async def test_no_job_is_lost_while_processes_are_killed(self, program: SupervisedProgram, queue: Queue):
         await program.start()
         numbers = range(600)

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from pychasqui._supervisor.child import describe_exit, plain_environment
+from pychasqui._supervisor.memory import LONGEST_WAIT_S, MemoryLimit
 from pychasqui._supervisor.messages import (
     Alive,
     HeldLease,
+    LeaseTaken,
     Loaded,
     Message,
     Started,
@@ -45,7 +47,8 @@ class TestPauses:
 
 class TestMessages:
     @pytest.mark.parametrize(
-        "message", (Loaded(("127.0.0.1", 9400)), Started([LEASE], ["/a/b"]), Alive(), WantsSuccessor("why\nnot"))
+        "message",
+        (Loaded(("127.0.0.1", 9400)), LeaseTaken(LEASE), Started(["/a/b"]), Alive(), WantsSuccessor("why\nnot")),
     )
     def test_a_message_is_one_line_and_comes_back(self, message: Message) -> None:
         line = encode_message(message)
@@ -58,7 +61,7 @@ class TestMessages:
             decode_message(line)
 
     def test_a_lease_shows_no_password(self) -> None:
-        assert "secret" not in repr(Started([LEASE], []))
+        assert "secret" not in repr(LeaseTaken(LEASE))
 
 
 class TestSystemd:
@@ -95,6 +98,46 @@ class TestSystemd:
         environment = plain_environment()
         assert "NOTIFY_SOCKET" not in environment
         assert environment["APP_SETTING"] == "1"
+
+
+class TestMemory:
+    def test_a_process_beyond_the_limit_is_replaced(self) -> None:
+        limit = MemoryLimit(100_000_000)
+        limit.see_start(40_000_000)
+        assert limit.why_replace("slot", 100_000_000, 3600.0) is None
+        assert limit.why_replace("slot", 101_000_000, 3600.0) == "it occupies 101 MB, 100 MB are allowed"
+
+    def test_memory_that_cannot_be_read_replaces_nothing(self) -> None:
+        limit = MemoryLimit(100_000_000)
+        limit.see_start(None)
+        assert limit.why_replace("slot", None, 3600.0) is None
+
+    def test_a_limit_below_the_size_of_a_process_that_has_just_started_replaces_nothing_and_is_logged_once(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        limit = MemoryLimit(1_000_000)
+        for _ in range(3):
+            limit.see_start(40_000_000)
+            assert limit.why_replace("slot", 40_000_000, 3600.0) is None
+        (line,) = caplog.messages
+        assert line.startswith("a process that has just started occupies 40 MB, but --max-memory is 1 MB")
+
+    def test_a_limit_is_heeded_again_once_processes_start_below_it(self) -> None:
+        limit = MemoryLimit(100_000_000)
+        limit.see_start(101_000_000)
+        limit.see_start(99_000_000)
+        assert limit.why_replace("slot", 101_000_000, 3600.0) is not None
+
+    def test_a_process_that_grows_early_is_replaced_ever_more_seldom_and_alone_in_its_slot(self) -> None:
+        limit = MemoryLimit(100_000_000)
+        ages = [
+            next(age for age in range(10_000) if limit.why_replace("slot", 101_000_000, float(age))) for _ in range(12)
+        ]
+        assert ages[:6] == [0, 1, 2, 4, 8, 16]
+        assert ages[-1] == LONGEST_WAIT_S
+        assert limit.why_replace("other slot", 101_000_000, 1.0) is not None
+        assert limit.why_replace("slot", 101_000_000, 7200.0) is not None
+        assert limit.why_replace("slot", 101_000_000, 1.0) is not None  # one that grew late ends the long waits
 
 
 class TestCountedJobs:

@@ -14,7 +14,7 @@ from pathlib import Path
 from .._core import clock
 from ..errors import DecodeError
 from .link import VARIABLE
-from .messages import MAX_LINE_BYTES, Loaded, Message, Started, decode_message
+from .messages import MAX_LINE_BYTES, HeldLease, LeaseTaken, Loaded, Message, Started, decode_message
 
 log = logging.getLogger("chasqui.supervisor")
 
@@ -32,6 +32,7 @@ class ChildProcess:
     ) -> None:
         self.pid = 0
         self.started: Started | None = None
+        self.leases: list[HeldLease] = []  # of its workers, also before all of them have started
         self.is_loaded = False
         self.started_at = 0.0  # monotonic
         self.heard_at = clock.monotonic()  # when it last sent anything
@@ -121,6 +122,8 @@ class ChildProcess:
     def _see(self, message: Message) -> None:
         if isinstance(message, Loaded):
             self.is_loaded = True
+        elif isinstance(message, LeaseTaken):
+            self.leases.append(message.lease)
         elif isinstance(message, Started):
             self.started, self.started_at = message, clock.monotonic()
         self._on_message(self, message)

@@ -42,10 +42,9 @@ class LeaseHolder:
         self._holding: dict[HeldLease, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    def hold(self, leases: Sequence[HeldLease]) -> None:
-        for lease in leases:
-            if lease not in self._holding:
-                self._holding[lease] = asyncio.create_task(self._hold(lease))
+    def hold(self, lease: HeldLease) -> None:
+        if lease not in self._holding:
+            self._holding[lease] = asyncio.create_task(self._hold(lease))
 
     def note_credentials(self, credentials: Credentials) -> None:
         self._credentials[credentials.redis_url] = credentials

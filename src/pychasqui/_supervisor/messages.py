@@ -34,10 +34,15 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     metrics_address: tuple[str, int] | None = None  # where the program of the workers wants their pages
 
 
+class LeaseTaken(msgspec.Struct, frozen=True, tag="lease_taken"):
+    """A worker of the process has its lease, and begins to read jobs."""
+
+    lease: HeldLease
+
+
 class Started(msgspec.Struct, frozen=True, tag="started"):
     """All workers of the process run jobs."""
 
-    leases: list[HeldLease]
     pages: list[str]  # the Unix sockets at which their pages are served
 
 
@@ -62,7 +67,7 @@ class WantsSuccessor(msgspec.Struct, frozen=True, tag="wants_successor"):
     why: str
 
 
-Message = Loaded | Started | Credentials | Alive | WantsSuccessor
+Message = Loaded | LeaseTaken | Started | Credentials | Alive | WantsSuccessor
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Message).decode

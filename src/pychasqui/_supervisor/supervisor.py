@@ -22,8 +22,8 @@ from .._http.server import HttpServer
 from ..errors import CannotServe
 from .child import ChildProcess, describe_exit, plain_environment
 from .leases import LeaseHolder
-from .memory import read_memory_bytes
-from .messages import Credentials, Loaded, Message, Started, WantsSuccessor
+from .memory import MemoryLimit, read_memory_bytes
+from .messages import Credentials, LeaseTaken, Loaded, Message, Started, WantsSuccessor
 from .pages import SupervisorPages
 from .reload import watch_files
 from .signals import SupervisorSignals
@@ -62,6 +62,7 @@ class ProcessSupervisor:
         self._children: set[ChildProcess] = set()  # all that run
         self._recycled: set[ChildProcess] = set()  # those that a successor is about to replace
         self._leases = LeaseHolder()
+        self._memory_limit = MemoryLimit(options.max_memory_bytes) if options.max_memory_bytes is not None else None
         self._pages = SupervisorPages(lambda: self._children, lambda: [slot.current for slot in self._slots])
         self._http: HttpServer | None = None
         self._systemd = Systemd()
@@ -139,9 +140,12 @@ class ProcessSupervisor:
     def _see_message(self, child: ChildProcess, message: Message) -> None:
         if isinstance(message, Loaded) and message.metrics_address is not None and self._http is None:
             self._spawn(self._serve_where_wanted(message.metrics_address))
+        elif isinstance(message, LeaseTaken):
+            self._leases.hold(message.lease)
         elif isinstance(message, Started):
             self._has_worked = True
-            self._leases.hold(message.leases)
+            if self._memory_limit is not None:
+                self._memory_limit.see_start(read_memory_bytes(child.pid))
             log.info("process %d works", child.pid)
             self._spawn(self._check_ready())
         elif isinstance(message, Credentials):
@@ -153,8 +157,7 @@ class ProcessSupervisor:
         self._children.discard(child)
         self._recycled.discard(child)
         self._pages.see_end(child)
-        if child.started is not None:
-            self._leases.end(child.started.leases, was_killed=child.exit_code != 0)
+        self._leases.end(child.leases, was_killed=child.exit_code != 0)
         if child.was_stopped and not child.was_killed:
             log.info("process %d %s", child.pid, describe_exit(child.exit_code or 0))
 
@@ -193,7 +196,8 @@ class ProcessSupervisor:
             await asyncio.sleep(LOOK_EVERY_S)
             for child in list(self._children):
                 self._check_for_hang(child)
-                self._check_memory(child)
+            for slot in self._slots:
+                self._check_memory(slot)
 
     def _check_for_hang(self, child: ChildProcess) -> None:
         """Kills a process that hangs: what holds its interpreter up may never let it go."""
@@ -202,13 +206,13 @@ class ProcessSupervisor:
             log.error("process %d has given no sign of life for %.0f s and is killed", child.pid, silent_s)
             child.kill()
 
-    def _check_memory(self, child: ChildProcess) -> None:
-        limit = self._options.max_memory_bytes
-        if limit is None or child.started is None or child in self._recycled:
+    def _check_memory(self, slot: Slot) -> None:
+        limit, child = self._memory_limit, slot.current
+        if limit is None or child is None or child.started is None or child in self._recycled:
             return
-        occupied = read_memory_bytes(child.pid)
-        if occupied is not None and occupied > limit:
-            self._recycle(child, f"it occupies {occupied / 1e6:.0f} MB, {limit / 1e6:.0f} MB are allowed")
+        why = limit.why_replace(slot, read_memory_bytes(child.pid), clock.monotonic() - child.started_at)
+        if why is not None:
+            self._recycle(child, why)
 
     # Pages ----------------------------------------------------------------------------------------------------------
 

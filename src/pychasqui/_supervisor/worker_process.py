@@ -15,7 +15,7 @@ from ..errors import AuthenticationFailed, Closed
 from ..metrics import JobOutcome
 from ..worker import Worker
 from .link import SupervisorLink
-from .messages import Credentials, HeldLease, Loaded, Started, WantsSuccessor
+from .messages import Credentials, HeldLease, LeaseTaken, Loaded, Started, WantsSuccessor
 from .systemd import Systemd
 
 log = logging.getLogger("chasqui.worker")
@@ -80,11 +80,10 @@ async def run_workers(workers: Sequence[Worker], link: SupervisorLink | None, *,
     beside: list[asyncio.Future[None]] = []
     try:
         with suppress(Closed):  # a signal came first
-            if all([await worker.wait_until_started() for worker in workers]):
+            if all(await asyncio.gather(*(_wait_until_started(worker, link) for worker in workers))):
                 if link is not None:
                     pages = [worker.config.metrics_host for worker in workers if worker.metrics_port is not None]
-                    await _send_credentials(workers, link)  # before the leases that need them
-                    link.send(Started([_lease_of(worker) for worker in workers], pages))
+                    link.send(Started(pages))
                     beside.append(asyncio.ensure_future(_send_credentials_again(workers, link)))
                 if systemd is not None:
                     systemd.notify("READY=1")
@@ -99,6 +98,16 @@ async def run_workers(workers: Sequence[Worker], link: SupervisorLink | None, *,
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
+
+
+async def _wait_until_started(worker: Worker, link: SupervisorLink | None) -> bool:
+    """Also has the supervisor hold the lease of the worker, which runs jobs while others still start."""
+    if not await worker.wait_until_started():
+        return False
+    if link is not None:
+        await _send_credentials([worker], link)  # before the lease that needs them
+        link.send(LeaseTaken(_lease_of(worker)))
+    return True
 
 
 async def _end_when_idle(workers: Sequence[Worker]) -> None:
