@@ -12,6 +12,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, JobFailed, Queue, UnrecoverableError, Worker
+from pychasqui._redis.connector import Connector
 from pychasqui._redis.keys import Keys
 from tests.support.gate import Gate
 from tests.support.proxy import Proxy
@@ -43,6 +44,29 @@ class Dying:
 
 async def wait_for(queue: Queue, jobs: list[Job]) -> list[BaseException | Any]:
     return await asyncio.gather(*(queue.wait_for_result(job.id, timeout=40) for job in jobs), return_exceptions=True)
+
+
+async def test_the_ack_of_an_entry_that_becomes_pending_meanwhile_leaves_nothing_pending(
+    redis_url: str, keys: Keys, witness: Any
+) -> None:
+    """The group is rebuilt while an ack is under way: the worker claims what it held, done jobs too."""
+    await witness.xgroup_create(keys.stream, "default", mkstream=True)
+    entry_id = await witness.xadd(keys.stream, {"d": b"x"})
+    async with Proxy(redis_url) as proxy:
+        connector = Connector(proxy.url, tls=False, client_name="acks")
+        broker = connector.broker(keys, timeout_s=40)
+        await broker.now_ms()
+        proxy.freeze("replies")
+        acking = asyncio.create_task(broker.ack("default", [entry_id]))
+        await eventually(lambda: proxy.count(entry_id) == 1)
+        await asyncio.sleep(0.05)  # the server has it: it answers for an entry that is not pending
+        await witness.xclaim(keys.stream, "default", "me", 0, [entry_id], force=True)
+        proxy.thaw()
+        await acking
+        await broker.close()
+        connector.leave()
+    assert await witness.xlen(keys.stream) == 0
+    assert (await witness.xpending(keys.stream, "default"))["pending"] == 0
 
 
 class TestFence:

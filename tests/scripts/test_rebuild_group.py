@@ -293,6 +293,18 @@ class TestEntriesWithoutHolder:
         assert [(entry.id, entry.deliveries) for entry in taken] == [(left, 0)]
         assert group.lease(HEIR) is None
 
+    def test_entries_deleted_while_pending_hide_no_other_entry_from_its_holder(self, group: Group) -> None:
+        """Each is still pending, and has no entry in the stream: counted as one, it would take the place of another."""
+        held = dict.fromkeys(group.deliver_to("a", 15), 1)
+        lose_group(group, "a", "b")
+        assert group.rebuild_group("b") == 0
+        assert group.rebuild_group("a", held) == 0
+        deleted = [*held][5:8]
+        group.client.xdel(KEYS.stream, *deleted)
+        assert group.rebuild_group("b") == 1
+        kept = [entry for entry in held if entry not in deleted]
+        assert {entry: group.holds[entry] for entry in kept} == dict.fromkeys(kept, Hold("a", 1))
+
     def test_the_heir_is_not_listed_without_entries(self, group: Group) -> None:
         (held,) = group.deliver_to("a")
         lose_group(group, "a")

@@ -92,8 +92,9 @@ class Broker(PendingCalls, DelayedCalls):
                 send_events(socket, self._keys, events(), deadline)
             codes = read_ackdel_codes(await asked, len(ids))
             if codes.count(1) < len(ids):
-                # The group was rebuilt meanwhile, so they are not pending; but they are done and must not come again.
-                await self.call(b"XDEL", self._keys.stream, *ids)
+                # The group is missing or was rebuilt, so they are not pending; but they are done and must not come again.
+                # By now they may be pending again: only the script acks and deletes at once.
+                await self.run_script(scripts.ACK, (self._keys.stream,), (group, *ids))
         else:
             await self.run_script(scripts.ACK, (self._keys.stream,), (group, *ids), events)
 

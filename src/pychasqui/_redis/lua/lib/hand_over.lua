@@ -8,22 +8,18 @@ local function hand_over(start, last)
   repeat
     page_size = 10 * largest <= bytes_left and 10 or 1
     page = redis.call('XRANGE', stream, start, last, 'COUNT', page_size)
-    local held = {}
-    if #page > 0 then
-      local pending = redis.call('XPENDING', stream, group, page[1][1], page[#page][1], #page)
-      for _, one in ipairs(pending) do held[one[1]] = true end
-    end
     largest = 0
     for _, entry in ipairs(page) do
-      if not held[entry[1]] then
-        local words = {heir, 0, entry[1], 'IDLE', idle_ms, 'RETRYCOUNT', 0, 'FORCE', 'JUSTID'}
-        redis.call('XCLAIM', stream, group, unpack(words))
+      local id = entry[1]
+      -- One by one: a range may hold entries that were deleted while pending, so a page of it may end before this one.
+      if #redis.call('XPENDING', stream, group, id, id, 1) == 0 then
+        redis.call('XCLAIM', stream, group, heir, 0, id, 'IDLE', idle_ms, 'RETRYCOUNT', 0, 'FORCE', 'JUSTID')
         moved = true
       end
       local bytes = 0
       for _, word in ipairs(entry[2]) do bytes = bytes + #word end
       bytes_left, largest = bytes_left - bytes, math.max(largest, bytes)
-      start = '(' .. entry[1]
+      start = '(' .. id
     end
     entries_left = entries_left - #page
   until #page < page_size or entries_left <= 0 or bytes_left <= 0
