@@ -16,6 +16,7 @@ import pytest
 from pychasqui._core.delivery import Delivery
 from pychasqui._worker import lanes as lanes_module
 from pychasqui._worker.lanes import Lanes
+from pychasqui._worker.shared import Holdings
 from tests.support.contexts import Suspension
 from tests.support.waiting import eventually
 from tests.support.worker_parts import make_shared
@@ -601,6 +602,20 @@ class TestLease:
             record.lanes.resume()
             await eventually(lambda: record.holdings.held() == {}, every=0.001)
             assert record.done == [1, 3]
+
+    def test_a_large_job_that_goes_back_to_the_inbox_is_held_all_the_time(self) -> None:
+        """The lease was over when it was decoded. The heartbeat's thread looks while it moves."""
+        holdings = Holdings(1, "me")
+
+        class Lane(list[Delivery | None]):
+            def copy(self) -> list[Delivery | None]:
+                if self[0] is not None:
+                    holdings.inbox.appendleft(self[0])
+                self[0] = None
+                return super().copy()
+
+        holdings.running = Lane([job(1)])
+        assert list(holdings.held()) == [b"1-0"]
 
     async def test_a_job_is_never_out_of_sight_of_the_heartbeats_thread(self) -> None:
         """The thread may look between any two steps, and an entry that it does not see counts as not held."""

@@ -92,8 +92,8 @@ class Broker(PendingCalls, DelayedCalls):
                 send_events(socket, self._keys, events(), deadline)
             codes = read_ackdel_codes(await asked, len(ids))
             if codes.count(1) < len(ids):
-                # The group is missing or was rebuilt, so they are not pending; but they are done and must not come again.
-                # By now they may be pending again: only the script acks and deletes at once.
+                # The group is missing or was rebuilt: some are not pending, but they are done and must not come again.
+                # They may become pending again meanwhile: the script acks and deletes at once.
                 await self.run_script(scripts.ACK, (self._keys.stream,), (group, *ids))
         else:
             await self.run_script(scripts.ACK, (self._keys.stream,), (group, *ids), events)

@@ -64,9 +64,10 @@ class Holdings:
 
         A job moves from the inbox to the lanes to the outcomes, in threads by way of the ended ones, and is in the next
         place before it leaves the last. So the places are copied in that order, and a job that moves meanwhile is in
-        one of the copies.
+        one of the copies. A large job may go back from its lane to the inbox, which is copied a second time for it.
         """
-        held = {job.entry_id: job.number for job in (*self.inbox.copy(), *self.running_jobs())}
+        waiting_or_running = (*self.inbox.copy(), *self.running_jobs(), *self.inbox.copy())
+        held = {job.entry_id: job.number for job in waiting_or_running}
         held.update((job.entry_id, job.number) for job, _ in self.ended.copy())
         held.update(self.unsettled.deliveries_by_entry())
         return held
