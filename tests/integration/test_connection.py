@@ -186,7 +186,19 @@ class TestCredentials:
             with pytest.raises(AuthenticationFailed):
                 await connection.call("PING")
 
-    async def test_new_credentials_are_tried_by_the_next_call(self, guarded: RedisServer) -> None:
+    async def test_a_provider_that_knows_new_credentials_late_is_waited_for(self, guarded: RedisServer) -> None:
+        answers = iter([("ann", "outdated"), ("ann", "outdated"), ("ann", SECRET)])
+
+        async def provide(address: str | None) -> tuple[str | None, str | None]:
+            return next(answers)
+
+        async with connected(guarded.tcp_url, credential_provider=provide) as connection:
+            assert await connection.call("ACL", "WHOAMI") == b"ann"
+
+    async def test_new_credentials_are_tried_by_the_next_call(
+        self, guarded: RedisServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pychasqui._redis.connection.LATE_CREDENTIALS_S", 0)
         answers = iter([("ann", "outdated"), ("ann", SECRET)])
 
         async def provide(address: str | None) -> tuple[str | None, str | None]:

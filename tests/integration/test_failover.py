@@ -13,7 +13,7 @@ import pytest
 
 from pychasqui import Job, Queue, QueueEvents, Worker
 from pychasqui._redis.keys import Keys
-from pychasqui.errors import NotReplicated, RedisTrouble
+from pychasqui.errors import AddUnknown, NotReplicated, RedisTrouble
 from tests.support.fake_server import FakeServer, redis_that_says
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
@@ -215,3 +215,33 @@ async def test_a_script_that_the_server_always_loses_is_asked_for_with_pauses(qu
         with pytest.raises(RedisTrouble):
             await queue.cancel_delayed("x")
         assert len(fake.commands) < 50
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    (
+        "CLUSTERDOWN The cluster is down",
+        "TRYAGAIN Multiple keys request during rehashing of slot",
+        "ASK 3999 127.0.0.1:6381",
+        "LOADING Redis is loading the dataset in memory",
+        "ERR Script attempted to access a non local key in a cluster node",
+    ),
+)
+async def test_an_add_that_a_node_refuses_is_sent_again_and_at_last_known_to_be_not_added(
+    queue_name: str, refusal: str
+) -> None:
+    hello, is_over = redis_that_says("7.0.0"), False
+
+    def node(command: list[bytes]) -> bytes | None:
+        if command[0].upper() == b"HELLO":
+            return hello(command)
+        return b":1\r\n" if is_over else f"-{refusal}\r\n".encode()
+
+    async with FakeServer(node) as fake, Queue(queue_name, redis_url=fake.url, timeout_s=0.5) as queue:
+        with pytest.raises(RedisTrouble) as raised:
+            await queue.add("run", 1)
+        assert not isinstance(raised.value, AddUnknown)
+        adding = asyncio.create_task(queue.add("run", 2))
+        await asyncio.sleep(0.1)
+        is_over = True
+        await adding

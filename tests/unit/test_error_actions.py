@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pychasqui._redis.error_actions import ErrorAction, action_for
+from pychasqui._redis.error_actions import ErrorAction, action_for, ends_connection, is_not_executed
 from pychasqui.errors import (
     AddUnknown,
     AuthenticationFailed,
@@ -32,7 +32,13 @@ ANSWERS = (
     ("NOREPLICAS Not enough good replicas to write.", ErrorAction.WRITES_REFUSED),
     ("READONLY You can't write against a read only replica.", ErrorAction.RECONNECT),
     ("MOVED 3999 127.0.0.1:6381", ErrorAction.RECONNECT),
-    ("ASK 3999 127.0.0.1:6381", ErrorAction.RECONNECT),
+    ("ASK 3999 127.0.0.1:6381", ErrorAction.RETRY),
+    ("ERR Script attempted to access a non local key in a cluster node", ErrorAction.RETRY),
+    (
+        "ERR Unable to execute command 'exists' in script because undeclared keys were accessed during rehashing of "
+        "the slot",
+        ErrorAction.RETRY,
+    ),
     ("NOGROUP No such key 'k' or consumer group 'g' in XREADGROUP with GROUP option", ErrorAction.NO_GROUP),
     ("NOSCRIPT No matching script. Please use EVAL.", ErrorAction.NO_SCRIPT),
     ("NOAUTH Authentication required.", ErrorAction.REAUTHENTICATE),
@@ -82,3 +88,13 @@ def test_an_error_of_the_connection_has_one_action(error: RedisTrouble, action: 
 
 def test_every_remedy_is_the_answer_to_something() -> None:
     assert {action for _, action in ANSWERS} == set(ErrorAction)
+
+
+@pytest.mark.parametrize("code", ("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN"))
+def test_a_refusal_of_a_node_proves_that_nothing_was_executed(code: str) -> None:
+    assert is_not_executed(ReplyError(f"{code} 3999 127.0.0.1:6381"))
+
+
+@pytest.mark.parametrize("code", ("ASK", "TRYAGAIN", "CLUSTERDOWN"))
+def test_a_slot_that_moves_ends_no_connection(code: str) -> None:
+    assert not ends_connection(ReplyError(f"{code} 3999 127.0.0.1:6381"))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
+LONGEST_RESEND_PAUSE_S = 0.2  # before a call that a live server has refused is sent again
 
 
-def longer_pause_s(pause_s: float, first_s: float = FIRST_PAUSE_S) -> float:
+def longer_pause_s(pause_s: float, first_s: float = FIRST_PAUSE_S, longest_s: float = LONGEST_PAUSE_S) -> float:
     """The pause behind one of `pause_s`; 0 has the first one behind it."""
-    return min(max(2 * pause_s, first_s), LONGEST_PAUSE_S)
+    return min(max(2 * pause_s, first_s), longest_s)
 
 
 class GrowingPause:

@@ -19,7 +19,7 @@ from typing import Any
 
 from .._core.limits import ADD_BATCH_BYTES, ADD_BATCH_JOBS, ADD_WINDOW, LEDGER_TTL_MS
 from .._core.options import PLAIN, AddOptions
-from .._core.pauses import longer_pause_s
+from .._core.pauses import LONGEST_RESEND_PAUSE_S, longer_pause_s
 from .._redis.broker import Broker
 from .._redis.error_actions import ErrorAction, action_for
 from ..errors import AddUnknown, ChasquiError, ConnectionLost, NotRedis, RedisTrouble, ReplyError
@@ -55,6 +55,7 @@ class Adder:
         self._sent: set[AddBatch] = set()
         self._stuck: list[AddBatch] = []
         self._recovery: asyncio.Task[None] | None = None
+        self._refusal: ReplyError | None = None  # the last one after which a batch is sent again
         self._pause = 0.0
 
     def add(
@@ -222,6 +223,7 @@ class Adder:
         if action is ErrorAction.NO_SCRIPT:
             self._adds.forget_scripts()
         if action in (ErrorAction.RETRY, ErrorAction.RECONNECT, ErrorAction.REAUTHENTICATE, ErrorAction.NO_SCRIPT):
+            self._refusal = error if isinstance(error, ReplyError) else None
             self._stuck.append(batch)
             self._recover()
         else:
@@ -248,7 +250,7 @@ class Adder:
         while self._stuck:
             deadline = min(batch.deadline for batch in self._unanswered())
             await asyncio.sleep(min(self._pause, max(0.0, deadline - asyncio.get_running_loop().time())))
-            self._pause = longer_pause_s(self._pause, FIRST_PAUSE_S)
+            self._pause = longer_pause_s(self._pause, FIRST_PAUSE_S, LONGEST_RESEND_PAUSE_S)
             try:
                 await self._adds.connect(min(batch.deadline for batch in self._unanswered()))
             except ConnectionLost as error:
@@ -256,9 +258,9 @@ class Adder:
             except ChasquiError as error:  # waiting would not help
                 self._give_up_overdue(error)
             else:
-                self._give_up_overdue(
-                    ConnectionLost("the server did not answer in time"), by=asyncio.get_running_loop().time()
-                )
+                no_answer = ConnectionLost("the server did not answer in time")
+                self._give_up_overdue(self._refusal or no_answer, by=asyncio.get_running_loop().time())
+                self._refusal = None
                 again, self._stuck = sorted(self._stuck, key=lambda batch: batch.number), []
                 for batch in again:
                     self._send(batch)

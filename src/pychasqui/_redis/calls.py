@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from .._core.pauses import longer_pause_s
+from .._core.pauses import FIRST_PAUSE_S, LONGEST_RESEND_PAUSE_S, longer_pause_s
 from ..errors import ConnectionLost, ReplyError
 from .connection import Connection
 from .error_actions import ErrorAction, action_for, is_not_executed
@@ -89,7 +89,8 @@ class RedisCalls:
                 if not may_try_again or asyncio.get_running_loop().time() >= give_up_at:
                     raise
             await asyncio.sleep(pause_s)
-            pause_s = longer_pause_s(pause_s)  # the second call comes at once
+            # The second call comes at once.
+            pause_s = longer_pause_s(pause_s, FIRST_PAUSE_S, LONGEST_RESEND_PAUSE_S)
 
     def send(self, words: tuple[Any, ...], on_reply: OnReply) -> None:
         """Sends one command in this turn's write. `on_reply` gets its reply, or at once why it cannot be sent."""

@@ -1,7 +1,8 @@
 """Connection: opens a socket when a call needs one, and another after a loss, with growing pauses and jitter.
 
-It sends a call again by itself only if a server has refused it because it is the wrong server, such as a former master:
-that server has executed nothing. Whether a call without a reply may be sent again only the caller knows.
+It sends a call again by itself only if a server has refused it because it is the wrong server, such as a former master,
+or because a slot moves: that server has executed nothing. Whether a call without a reply may be sent again only the
+caller knows.
 
 After such a refusal a new socket is used only once its server accepts writes. So a failover is waited for in one place,
 with its pauses and its log line, and callers wait as they do for an unreachable server.
@@ -15,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from .._core.pauses import GrowingPause
+from .._core.pauses import LONGEST_RESEND_PAUSE_S, GrowingPause, longer_pause_s
 from ..errors import (
     AuthenticationFailed,
     ChasquiError,
@@ -34,11 +35,17 @@ from .error_actions import ErrorAction, action_for, is_not_executed
 from .socket import ReplyTooLarge, Socket, pack
 
 CONNECT_TIMEOUT_S = 5.0
+RESEND_PAUSE_S = 0.01
+LATE_CREDENTIALS_S = 5.0  # a provider may know new credentials later than the server does
 STEADY_S = 2.0  # after a socket has worked for this long, the pauses start small again
 
 # A server that refuses writes refuses this script, which writes nothing. Redis 6.2 does not know the first line and
 # refuses the text; there the role in HELLO must be enough.
 _WRITE_PROBE = ("EVAL", "#!lua\nreturn 0", 0)
+
+
+class RefusedCredentials(AuthenticationFailed):
+    """The server refused what the credential provider returned, which may know the new credentials a moment later."""
 
 
 class RoleCheck:
@@ -104,7 +111,7 @@ class Connection:
 
         The timeout of the reply begins when the socket is ready, because opening one takes several round trips.
         """
-        give_up_at = self.deadline(timeout_s)
+        give_up_at, pause_s = self.deadline(timeout_s), 0.0
         while True:
             socket = await self.ready(give_up_at)
             if socket.is_congested:
@@ -114,6 +121,8 @@ class Connection:
             except ReplyError as error:
                 if not is_not_executed(error) or asyncio.get_running_loop().time() >= give_up_at:
                     raise
+                await asyncio.sleep(pause_s if action_for(error) is ErrorAction.RETRY else 0.0)
+                pause_s = longer_pause_s(pause_s, RESEND_PAUSE_S, LONGEST_RESEND_PAUSE_S)
 
     def set_timeout(self, timeout_s: float) -> None:
         """Sets the timeout of the following commands."""
@@ -171,6 +180,7 @@ class Connection:
         """Tries until a socket is open; returns an error that another attempt would not solve."""
         if self.socket is not None and self.socket.lost is not None:
             self._note_loss(self.socket)
+        credentials_due_at = self.deadline(LATE_CREDENTIALS_S)
         while True:
             await asyncio.sleep(self._backoff.pause_s * random.uniform(0.5, 1.0))
             self._backoff.next_pause_s()
@@ -183,6 +193,10 @@ class Connection:
                     return wrong
             except NotRedis as error:
                 return await self._find_wrong_protocol() or error
+            except RefusedCredentials as error:
+                if asyncio.get_running_loop().time() >= credentials_due_at:
+                    return AuthenticationFailed(*error.args)
+                self._note_failure(error)
             except ChasquiError as error:
                 if not isinstance(error, ReplyError) or action_for(error) is ErrorAction.FATAL:
                     return error
@@ -253,7 +267,7 @@ class Connection:
         replies = await asyncio.gather(*asked, return_exceptions=True)
         for words, reply in zip(commands, replies, strict=True):
             if isinstance(reply, ReplyError):
-                await self._raise_handshake_error(socket, words, reply)
+                await self._raise_handshake_error(socket, words, reply, endpoint)
             elif isinstance(reply, BaseException):
                 raise reply
         return read_hello(replies[commands.index(hello)])
@@ -269,13 +283,16 @@ class Connection:
             if action_for(error) is ErrorAction.RECONNECT:
                 raise
 
-    async def _raise_handshake_error(self, socket: Socket, words: list[Any], reply: ReplyError) -> None:
+    async def _raise_handshake_error(
+        self, socket: Socket, words: list[Any], reply: ReplyError, endpoint: Endpoint
+    ) -> None:
         """Raises an error that says what to change. Never shows what was sent, because that contains secrets."""
         if reply.code == "NOAUTH" and words[0] != "AUTH":
             way = "in redis_url, as redis://:PASSWORD@host or redis://USER:PASSWORD@host, or by credential_provider"
             raise AuthenticationFailed(f"{self._shown} wants a password: give it {way} ({reply})") from None
         if words[0] == "AUTH" or reply.code in ("NOAUTH", "WRONGPASS", "NOPERM"):
-            raise AuthenticationFailed(f"{self._shown} refused the credentials: {_without_echo(reply)}") from None
+            refused = AuthenticationFailed if endpoint.credential_provider is None else RefusedCredentials
+            raise refused(f"{self._shown} refused the credentials: {_without_echo(reply)}") from None
         if words[0] == "HELLO" and "unknown command" in str(reply).lower():
             try:
                 info = await socket.ask(pack("INFO", "server"), self.deadline(CONNECT_TIMEOUT_S))

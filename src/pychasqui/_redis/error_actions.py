@@ -26,10 +26,15 @@ class ErrorAction(Enum):
     FATAL = auto()
 
 
+# Refusals because a slot of a cluster moves, or has no node. ASK is not followed: a script names several keys, and no
+# node has all of them before the slot is closed.
+SLOT_CODES = ("ASK", "TRYAGAIN", "CLUSTERDOWN")
+# The same, about a key that a script names itself: Redis and Valkey, and Redis 8 if some of several keys are there.
+KEYS_ELSEWHERE = ("ttempted to access a non local key", "during rehashing of the slot")
+
 _BY_CODE = {
     "BUSY": ErrorAction.RETRY,
-    "TRYAGAIN": ErrorAction.RETRY,
-    "CLUSTERDOWN": ErrorAction.RETRY,
+    **dict.fromkeys(SLOT_CODES, ErrorAction.RETRY),
     "UNBLOCKED": ErrorAction.RETRY,
     "EXECABORT": ErrorAction.RETRY,
     "OOM": ErrorAction.WRITES_REFUSED,
@@ -39,7 +44,6 @@ _BY_CODE = {
     "MASTERDOWN": ErrorAction.RECONNECT,
     "LOADING": ErrorAction.RECONNECT,  # also a former master while it copies the data of the new one
     "MOVED": ErrorAction.RECONNECT,
-    "ASK": ErrorAction.RECONNECT,
     "NOGROUP": ErrorAction.NO_GROUP,
     "NOSCRIPT": ErrorAction.NO_SCRIPT,
     "NOAUTH": ErrorAction.REAUTHENTICATE,
@@ -49,7 +53,7 @@ _BY_CODE = {
 
 def action_for(error: RedisTrouble) -> ErrorAction:
     if isinstance(error, ReplyError):
-        return _BY_CODE.get(error.code, ErrorAction.FATAL)
+        return _BY_CODE.get(error.code) or (ErrorAction.RETRY if _is_about_slot(error) else ErrorAction.FATAL)
     if isinstance(error, AuthenticationFailed):
         return ErrorAction.REAUTHENTICATE
     # A timeout closes its connection, so the action is the same as after a loss.
@@ -57,11 +61,20 @@ def action_for(error: RedisTrouble) -> ErrorAction:
 
 
 def is_not_executed(error: ReplyError) -> bool:
-    """Whether the server refused a call without executing it, because of its own state or that of the connection.
+    """Whether the server refused a call without executing it, because of its state, a slot's or the connection's.
 
-    Any such call may be sent again on the next connection.
+    Any such call may be sent again, after a pause or on the next connection. No script of ours writes before it has
+    touched every key.
     """
-    return action_for(error) in (ErrorAction.RECONNECT, ErrorAction.REAUTHENTICATE)
+    return _needs_connection(error) or _is_about_slot(error)
+
+
+def _is_about_slot(error: ReplyError) -> bool:
+    return error.code in SLOT_CODES or any(text in str(error) for text in KEYS_ELSEWHERE)
+
+
+def _needs_connection(error: ReplyError) -> bool:
+    return _BY_CODE.get(error.code) in (ErrorAction.RECONNECT, ErrorAction.REAUTHENTICATE)
 
 
 def ends_connection(error: ReplyError) -> bool:
@@ -70,4 +83,4 @@ def ends_connection(error: ReplyError) -> bool:
     After a failover behind one address the former master keeps its connections: it is a replica now, or it still acts
     as the master and has no replicas left.
     """
-    return is_not_executed(error) or error.code == "NOREPLICAS"
+    return _needs_connection(error) or error.code == "NOREPLICAS"
