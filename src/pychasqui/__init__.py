@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         InvalidData,
         InvalidType,
         JobFailed,
+        JobTimeout,
         NotRedis,
         NotReplicated,
         NotSupportedError,
@@ -78,7 +79,7 @@ _NAMES = {
     "dlq": "DeadJob DeadLetters",
     "errors": (
         "AddUnknown AuthenticationFailed CannotServe ChasquiError Closed CommandTimeout ConnectionLost "
-        "ConsumerInUse DecodeError InvalidArgument InvalidData InvalidType JobFailed NotRedis NotReplicated "
+        "ConsumerInUse DecodeError InvalidArgument InvalidData InvalidType JobFailed JobTimeout NotRedis NotReplicated "
         "NotSupportedError PayloadTooLarge QueueFull RedisTrouble ReplyError ResultExpired "
         "ResultNotStored RetryLater ServerNotFound ServerTooOld Snooze UnknownTask UnrecoverableError "
         "UnsafeServer UnsupportedData WrongLoop"
@@ -142,6 +143,7 @@ __all__ = [
     "Job",
     "ConsumerInUse",
     "JobFailed",
+    "JobTimeout",
     "JobHandle",
     "JobStatus",
     "JobView",

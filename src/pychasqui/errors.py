@@ -9,6 +9,7 @@
     ├── QueueFull                          max_stream_len is reached; nothing of the call was added
     ├── NotReplicated                      the jobs are on the master, but not on as many replicas as were asked for
     ├── ConsumerInUse                      a worker starts with the consumer_id of another living worker
+    ├── JobTimeout (TimeoutError)          why a run failed: it took longer than its timeout
     ├── JobFailed                          wait_for_result: the job is dead; carries the reason
     ├── ResultExpired                      wait_for_result: the job is done, and its result has expired
     ├── ResultNotStored                    wait_for_result: the job is done, and its worker stores no results
@@ -79,6 +80,10 @@ class NotReplicated(ChasquiError):
 
 class ConsumerInUse(ChasquiError):
     """Another living worker of the same queue and group has this `consumer_id`: both would run the same jobs."""
+
+
+class JobTimeout(ChasquiError, TimeoutError):
+    """Why a run failed: it took longer than its timeout, and was stopped."""
 
 
 class JobFailed(ChasquiError):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
+from ._core.run_timeouts import check_timeout_s
 from ._core.user_objects import plain
 from ._wire.envelope import read_extra, read_snoozes
 from .errors import InvalidArgument
@@ -33,6 +35,7 @@ class Job(msgspec.Struct, eq=False):
     _own_id: str = ""  # the id and name that it sends, also if a handler changes the fields above
     _own_name: str = ""
     _extras: bytes = b""
+    _entry_id: bytes = b""  # which run of the job the handler was given
     _queue: Any = None  # the Queue that added it, for wait_for_result()
     is_new: bool = True  # set by add(): False if a job of this id existed already
     has_replaced: bool = False  # set by add(): True if that job was waiting and now has this job's data
@@ -67,9 +70,23 @@ class Job(msgspec.Struct, eq=False):
         sent: Awaitable[None] = self._find_reporter().log(self._own_id, plain(str(line)))
         return sent
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether this run is to stop, because its time is over. A handler in a thread looks at it now and then."""
+        return self._reporter is not None and bool(self._reporter.stops.is_stopped(self._entry_id))
+
+    def extend(self, span: float | timedelta) -> None:
+        """Gives this run more time than its timeout, in seconds or as a timedelta. Without a timeout it does nothing.
+
+        A run that is already to stop stays so.
+        """
+        self._find_reporter().stops.extend(self._entry_id, check_timeout_s("span", span))
+
     def _find_reporter(self) -> Any:
         if self._reporter is None or type(self._own_id) is not str or type(self._own_name) is not str:
-            raise RuntimeError("only a handler can report progress and log lines, on the job that it was given")
+            raise RuntimeError(
+                "only a handler can report progress and log lines and extend its time, on the job that it was given"
+            )
         return self._reporter
 
     @property

@@ -17,6 +17,10 @@ from ._core.delivery import Delivery
 log = logging.getLogger("chasqui.worker")
 
 
+# panic: the handler raised a BaseException that is not an Exception; timeout: it was stopped because it took too long
+OutcomeKind = Literal["ok", "err", "panic", "timeout"]
+
+
 class PromoterTick(msgspec.Struct, frozen=True):
     """The promoter has looked for due jobs once."""
 
@@ -42,7 +46,7 @@ class ReaderBatch(msgspec.Struct, frozen=True):
 class JobOutcome(msgspec.Struct, frozen=True):
     """A handler has run."""
 
-    kind: Literal["ok", "err", "panic"]  # panic: it raised a BaseException that is not an Exception
+    kind: OutcomeKind
     attempt: int  # 1 for the first run
     handler_duration_us: int
     name: str = ""
@@ -197,7 +201,7 @@ class GuardedSinks:
             log.warning("a metrics sink has raised %d times", self.refused)
 
 
-def outcome_of(job: Delivery, kind: Literal["ok", "err", "panic"]) -> JobOutcome:
+def outcome_of(job: Delivery, kind: OutcomeKind) -> JobOutcome:
     return JobOutcome(kind, job.attempt + 1, int((job.ended_at - job.started_at) * 1_000_000), job.name)
 
 

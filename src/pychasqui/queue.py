@@ -136,6 +136,8 @@ class Queue(OfficialNames, PauseAndPurge):
         attempts              how many runs it has in all, instead of the worker's max_attempts
         backoff               the delays between its runs, instead of the worker's: ms, a BackoffSpec or a mapping of
                               its fields
+        timeout               how long each of its runs may take, instead of the worker's time: then its handler is
+                              cancelled, a thread asked to stop, and the run has failed
         unique_for            with job_id: for how long (ms or timedelta) there is one job of this id, instead of until
                               it is done
         if_exists             with job_id: what a second add does to a first job that still waits: "keep" it, "replace"

@@ -94,6 +94,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
             Setting("group", "the consumer group of workers", defaults.GROUP),
             _number("concurrency", "how many handlers of a worker run at the same time", defaults.CONCURRENCY),
             _number("max_attempts", "how many runs a job has in all", defaults.MAX_ATTEMPTS),
+            Setting("timeout", "how long a run may take", None, _as_seconds, "a number of seconds"),
             Setting("store_results", "whether workers keep what handlers return", False, _as_bool, "true or false"),
             _number("result_ttl_ms", "for how long results are kept", defaults.RESULT_TTL_MS),
             _number("metrics_port", "the port of a worker's pages; none without one", None),

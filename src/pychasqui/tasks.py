@@ -93,11 +93,14 @@ class TaskSender(Generic[P, R_co]):
         at           run it at this time, a datetime with a time zone
         attempts     how many runs it has in all
         backoff      the delays between its runs, a timedelta or a BackoffSpec
+        timeout      how long each of its runs may take, a timedelta; only of a task that is an async def
         job_id       there is one job of this id until it is done
         unique_for   for how long there is one job of its id, instead of until it is done
         if_exists    what a second job of its id does to a first one that still waits: keep, replace or postpone
         """
         given = check_send_options(f"task {self._definition.name!r}", options)
+        if "timeout" in given:
+            self._definition.check_can_time_out()
         return TaskSender(self._definition, self._find_queue, {**self._given, **given})
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 
 from ._core import checks
 from ._core.config import takes_fields_of
+from ._core.run_timeouts import check_run_timeouts
 from ._http.server import HttpServer
 from ._http.worker_pages import WorkerPages, choose_sinks
 from ._redis.connector import Connector
@@ -40,6 +41,8 @@ class Worker(Lifecycle):
     concurrency           how many handlers may run at the same time
     max_attempts          how many runs a job has in all, crashes included, unless the job sets its own number
     retry                 the delays between runs, unless the job sets its own
+    timeout               how long a run may take (seconds, a timedelta, or either for each name), unless the job sets
+                          its own time
     group                 the consumer group; official workers are in "default"
     consumer_id           its name in the group, one for each living worker; None makes one up
     read_block_ms         how long an idle read waits before it asks again
@@ -100,7 +103,12 @@ class Worker(Lifecycle):
         return self._config
 
     def with_options(self, **options: Any) -> Worker:
-        """Returns a new worker that has these options, and all others of this one. This one must not be running."""
+        """Returns a new worker that has these options, and all others of this one. This one must not be running.
+
+        A `timeout` for all jobs leaves those of single names as they are.
+        """
+        if "timeout" in options:
+            options["timeout"] = self._config.timeout.changed_by(check_run_timeouts("timeout", options["timeout"]))
         return Worker(**{**vars(self._config), **options})
 
     @property

@@ -89,10 +89,11 @@ def test_a_process_gets_the_options_that_it_heeds() -> None:
         burst=True,
         max_jobs=7,
         shutdown_timeout=2500,
+        job_timeout=60_000,
         loop_choice="asyncio",
         log_format="json",
     )
     assert " ".join(options.arguments()) == (
-        "--concurrency 5 --queues x:y:3,z --max-jobs 7 --shutdown-timeout 2500ms --loop asyncio --log-format json "
-        "--burst -- app:a app:b"
+        "--concurrency 5 --queues x:y:3,z --max-jobs 7 --shutdown-timeout 2500ms --job-timeout 60000ms --loop asyncio "
+        "--log-format json --burst -- app:a app:b"
     )

@@ -13,7 +13,7 @@ from pychasqui import App, BoundTask, Depends, Job, JobHandle, SyncQueue, Task, 
 app = App("embedded://", queues={"mail": {"concurrency": 20, "result_ttl_ms": 5000}})
 
 
-@app.task(queue="mail", attempts=5)
+@app.task(queue="mail", attempts=5, timeout=timedelta(minutes=5))
 async def send_mail(to: str, subject: str = "hello") -> int:
     assert current_job().name
     return len(subject)

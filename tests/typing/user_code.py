@@ -17,8 +17,10 @@ async def right(queue: Queue) -> None:
     Worker("emails", handle)
     Worker(queue_name="emails", handler=handle, concurrency=5, read_count=None, consumer_id=None, retry=RetryPolicy())
     Worker("emails", handle, metrics_port=None, tracing="off", shutdown_deadline_s=1)
+    Worker("emails", handle, timeout={"send": timedelta(minutes=5), "report": 3.5})
     Queue("emails", max_stream_len=None, timeout_s=3)
     job: Job = await queue.add("send", {"to": "ann"}, delay=timedelta(minutes=1), attempts=3, backoff=100)
+    await queue.add("send", timeout=timedelta(minutes=1))
     await queue.add("send", job_id="one", unique_for=5000, if_exists="replace", wait_replicas=1)
     await queue.add("send", repeat=RepeatPattern.every(1000))
     await queue.add_unique("send", job_id=job.id, delay_ms=5)
@@ -32,6 +34,8 @@ async def wrong(queue: Queue) -> None:
     Worker("emails", handle, concurency=5)  # type: ignore
     Worker("emails", handle, concurrency="5")  # type: ignore
     Worker("emails", handle, concurrency=None)  # type: ignore
+    Worker("emails", handle, timeout="5")  # type: ignore
+    await queue.add("send", timeout=5)  # type: ignore
     Worker("emails")  # type: ignore
     Worker(5, handle)  # type: ignore
     Queue("emails", max_stream_len="many")  # type: ignore

@@ -10,12 +10,14 @@ import pytest
 
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride, RetryPolicy
+from pychasqui._core.run_timeouts import RunTimeouts
 from pychasqui._redis.failed_jobs import Buried, Rescheduled
 from pychasqui._wire.envelope import decode_envelope, encode_extras, read_extra, read_snoozes
 from pychasqui._wire.member import split_member
 from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.failure_log import MAX_KINDS, FailureLog
 from pychasqui._worker.failures import LINES_A_SECOND, MAX_UNKNOWN_KINDS, FailureHandler, next_run_member
+from pychasqui._worker.job_stops import JobStops
 from pychasqui.errors import RetryLater, Snooze, UnrecoverableError
 from tests.support.clock import FakeClock
 
@@ -53,6 +55,7 @@ class FailuresBench:
             max_attempts=max_attempts,
             policy=policy,
             failure_log=FailureLog(lambda _, function: self.timers.append(function)),
+            stops=JobStops(RunTimeouts()),
             reschedule=self.outcomes.reschedule,
             bury=self.outcomes.bury,
         )

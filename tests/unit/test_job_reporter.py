@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from pychasqui._core.run_timeouts import RunTimeouts
 from pychasqui._wire.event import MAX_REASON_CHARS, Event
 from pychasqui._wire.job_log import MAX_LINE_BYTES
 from pychasqui._worker.job_reporter import MAX_LINES, JobReporter
+from pychasqui._worker.job_stops import JobStops
 from pychasqui.errors import ConnectionLost, InvalidArgument
 from pychasqui.job import Job
 from tests.support.memory_broker import MemoryBroker
@@ -23,7 +25,9 @@ class ReporterBench:
     def __init__(self, *, has_events: bool = True) -> None:
         self.broker = MemoryBroker()
         self.events: list[Event] = []
-        self.reporter = JobReporter(self.broker, kept_ms=KEPT_MS, emit=self.events.extend if has_events else None)
+        self.stops = JobStops(RunTimeouts())
+        emit = self.events.extend if has_events else None
+        self.reporter = JobReporter(self.broker, kept_ms=KEPT_MS, emit=emit, stops=self.stops)
         self.reporter.open()
         self.job = Job("job-1", "mail", 1, _reporter=self.reporter, _own_id="job-1", _own_name="mail")
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from pychasqui._core.delivery import Delivery
-from pychasqui._worker import lanes as lanes_module
 from pychasqui._worker.lanes import Lanes
 from pychasqui._worker.shared import Holdings
+from pychasqui._worker.task_ends import CLEANUP_S
 from tests.support.contexts import Suspension
 from tests.support.waiting import eventually
 from tests.support.worker_parts import make_shared
@@ -513,7 +513,7 @@ class TestStopping:
         record.lanes.offer([job(1)])
         await eventually(lambda: len(record.holdings.running_jobs()) == 1, every=0.001)
         asyncio.get_running_loop().call_later(0.1, hurried.set)
-        async with asyncio.timeout(lanes_module.CLEANUP_S - 1):
+        async with asyncio.timeout(CLEANUP_S - 1):
             assert [cut.data for cut in await record.lanes.stop(hurried)] == [1]
 
     async def test_a_lane_that_has_died_is_not_waited_for(self) -> None:

@@ -174,6 +174,7 @@ class ReaderBench:
             max_attempts=max_attempts,
             on_rejected=lambda entry_id, delivery, _, reason, __: self.rejected.append((entry_id, delivery, reason)),
             on_exhausted=lambda job: self.exhausted.append(job.data),
+            on_timeout=lambda _: None,
         )
         broker, lanes = self.redis.broker, cast(Lanes, self.lanes)
         self.prefetch = Prefetch(self.shared, lanes, read_count=100, max_bytes=16 * 2**20, max_entry_bytes=2**20)
@@ -874,6 +875,7 @@ class TestDecodingLater:
             max_attempts=3,
             on_rejected=lambda _, __, ___, reason, ____: rejected.append(reason),
             on_exhausted=lambda _: rejected.append("exhausted"),
+            on_timeout=lambda _: None,
         )
 
     @staticmethod

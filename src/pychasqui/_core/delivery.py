@@ -35,6 +35,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     has_active_event: bool = False  # its event active is written
     result: bytes | None = None  # what the handler returned, encoded; None if results are not stored
     why_not_stored: str = ""  # why the result could not be encoded
+    timeout_s: float = 0.0  # how long its run may take; 0 if the job sets no time
     is_decoded: bool = True  # False: `data` holds the entry's fields, `payload` the envelope, the rest is unknown
 
     @property

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from ..errors import LONGEST_DELAY_S, RetryLater, Snooze, UnrecoverableError
+from ..errors import LONGEST_DELAY_S, JobTimeout, RetryLater, Snooze, UnrecoverableError
 from .limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
 from .user_objects import class_name, text_of
 
@@ -21,13 +21,14 @@ MAX_FRAMES = 50
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
 
 Line = tuple[str, int, str]  # file, line number, function
+FailureClass = Literal["err", "panic", "timeout"]  # panic: it is not an Exception; timeout: its run was stopped in time
 
 
 class Failure(msgspec.Struct, frozen=True):
     """What the error of a run says."""
 
     error: BaseException  # for traceback(), which is formatted only if the job is buried
-    kind: Literal["err", "panic"]  # panic: it is not an Exception
+    kind: FailureClass
     error_type: str
     text: str  # cut
     frames: TracebackType | None  # the handler's, without ours above them
@@ -61,7 +62,7 @@ def read_failure(error: BaseException) -> Failure:
         raising = raising.tb_next
     return Failure(
         error,
-        "err" if issubclass(kind, Exception) else "panic",
+        "timeout" if issubclass(kind, JobTimeout) else "err" if issubclass(kind, Exception) else "panic",
         class_name(error),
         text_of(error)[:MAX_ERROR_CHARS],
         frames,

@@ -38,6 +38,9 @@ class JobOptions(TypedDict, total=False):
     """how many runs it has in all, instead of the worker's max_attempts"""
     backoff: Backoff | None
     """the delays between its runs, instead of the worker's: ms, a BackoffSpec or a mapping of its fields"""
+    timeout: timedelta | None
+    """how long each of its runs may take, instead of the worker's time: then its handler is cancelled, a thread
+    asked to stop, and the run has failed"""
     unique_for: int | timedelta | None
     """with job_id: for how long (ms or timedelta) there is one job of this id, instead of until it is done"""
     if_exists: IfExists | None
@@ -79,6 +82,16 @@ def check_options(job_id: str | None, options: JobOptions, max_delay_ms: int) ->
         raise InvalidArgument(f"if_exists is {if_exists!r}, must be one of {', '.join(_CHOICES)}"[:300])
     window_ms = 0 if unique_for is None else check_span_ms("unique_for", unique_for, low=1)
     return AddOptions(due, if_exists or "keep", window_ms)
+
+
+def check_timeout_ms(options: JobOptions) -> int:
+    """Checks the time that a run may take, and returns it in ms; 0 if there is none."""
+    timeout = options.get("timeout")
+    if timeout is None:
+        return 0
+    if not isinstance(timeout, timedelta):
+        raise InvalidType(f"timeout must be a timedelta, not {type(timeout).__name__} {timeout!r}"[:300])
+    return check_span_ms("timeout", timeout, low=1)
 
 
 def refuse_unknown(options: Mapping[str, Any]) -> None:

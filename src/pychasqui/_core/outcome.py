@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from ..errors import LONGEST_DELAY_S
 from .delivery import Delivery
-from .failure import Failure
+from .failure import Failure, FailureClass
 from .retry_delay import retry_delay_ms
 from .retry_options import RetryPolicy
 
@@ -64,7 +64,7 @@ class FailedRun(msgspec.Struct, frozen=True, gc=False):
 
     attempt: int  # 1 for the first run
     duration_us: int
-    kind: Literal["err", "panic"]
+    kind: FailureClass
     error_type: str
     error: str
 

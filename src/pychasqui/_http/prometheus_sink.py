@@ -108,7 +108,7 @@ class PrometheusSink(MetricsSink):
         if outcome.kind == "ok":
             self._completed.add(name)
         else:
-            self._failed.add(name, "error" if outcome.kind == "err" else "panic")
+            self._failed.add(name, "error" if outcome.kind == "err" else outcome.kind)
         self._durations.of(name).observe(outcome.handler_duration_us / 1_000_000)
 
     def retry_scheduled(self, retry: RetryScheduled) -> None:

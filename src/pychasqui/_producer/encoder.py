@@ -14,9 +14,18 @@ import msgspec
 
 from .._core import checks, limits
 from .._core import ids as _ids
-from .._core.options import BULK_KEYS, PLAIN, UNIQUE, AddOptions, JobOptions, check_options, cost_of_options
+from .._core.options import (
+    BULK_KEYS,
+    PLAIN,
+    UNIQUE,
+    AddOptions,
+    JobOptions,
+    check_options,
+    check_timeout_ms,
+    cost_of_options,
+)
 from .._core.retry_options import retry_override
-from .._wire.envelope import encode_envelope, encode_new_jobs
+from .._wire.envelope import TIMEOUT, encode_envelope, encode_extras, encode_new_jobs, with_extras_of
 from .._wire.msgpack import encode_data
 from ..errors import ChasquiError, InvalidArgument, InvalidType, PayloadTooLarge
 from ..job import AddedJob, Job
@@ -35,6 +44,7 @@ class EncodedJob(msgspec.Struct, gc=False):
     name: bytes
     options: AddOptions
     created_at_ms: int
+    has_extras: bool = False
 
 
 @dataclass(slots=True)
@@ -46,11 +56,13 @@ class JobBatch:
     envelopes: list[bytes] = field(default_factory=list)
     names: list[bytes] = field(default_factory=list)
     options: list[AddOptions] | None = None  # None: all of them plain
+    has_extras: bool = False  # whether any of them has extras behind its envelope
 
     def append(self, one: EncodedJob) -> None:
         if one.options is not PLAIN or self.options is not None:
             self.options = self.options or [PLAIN] * len(self.ids)
             self.options.append(one.options)
+        self.has_extras = self.has_extras or one.has_extras
         self.ids.append(one.id)
         self.envelopes.append(one.envelope)
         self.names.append(one.name)
@@ -102,15 +114,16 @@ class Encoder:
             self._warn_of_no_zone(options.get("delay_ms"))
             add_options = check_options(job_id, options, self.max_delay_ms)
             retry = retry_override(options.get("attempts"), options.get("backoff"))
+            extras = _encode_own_extras(options)
         else:
-            add_options, retry = PLAIN if job_id is None else UNIQUE, None
+            add_options, retry, extras = PLAIN if job_id is None else UNIQUE, None, b""
         now_ms = _now_ms()
-        envelope = encode_envelope(own_id, encode_data(data), now_ms, 0, retry)
+        envelope = encode_envelope(own_id, encode_data(data), now_ms, 0, retry, extras)
         if len(envelope) > self._max_payload_bytes:  # of the whole envelope, because that is what workers measure
             raise PayloadTooLarge(
                 f"data makes a job of {len(envelope)} bytes, max_payload_bytes allows {self._max_payload_bytes}"
             )
-        return EncodedJob(own_id, envelope, raw_name, add_options, now_ms)
+        return EncodedJob(own_id, envelope, raw_name, add_options, now_ms, bool(extras))
 
     def encode_all(self, jobs: Sequence[Mapping[str, Any]]) -> JobBatch:
         """Encodes mappings of add()'s arguments; the error for one that cannot be encoded names its position."""
@@ -129,9 +142,14 @@ class Encoder:
             raise InvalidType(f"job {position} of the bulk must be a mapping with a name, not {refused}") from error
         return encoded
 
-    def extend(self, envelopes: list[bytes], extras: bytes) -> list[bytes]:
-        """Appends extras to the envelopes, except where the envelope would become too large."""
+    def extend(self, envelopes: list[bytes], extras: bytes, *, have_own: bool = False) -> list[bytes]:
+        """Appends extras to the envelopes, except where the envelope would become too large.
+
+        `have_own` says that some of them have extras already.
+        """
         most = self._max_payload_bytes - len(extras)
+        if have_own and extras:
+            return [with_extras_of(each, extras) if len(each) <= most else each for each in envelopes]
         return [envelope + extras if len(envelope) <= most else envelope for envelope in envelopes]
 
     def _encode_columns(self, jobs: Sequence[Mapping[str, Any]]) -> JobBatch | None:
@@ -174,6 +192,12 @@ class Encoder:
             self._names.clear()
         self._names[name] = raw
         return raw
+
+
+def _encode_own_extras(options: JobOptions) -> bytes:
+    """What travels behind the envelope of a job with these options."""
+    timeout_ms = check_timeout_ms(options)
+    return encode_extras(**{TIMEOUT: timeout_ms}) if timeout_ms else b""
 
 
 def as_jobs(encoded: JobBatch, jobs: Sequence[Mapping[str, Any]], queue: object) -> list[Job]:

@@ -84,7 +84,7 @@ class Sender:
     async def _send_traced(self, tracing: Tracing, encoded: EncodedJob, wait_replicas: int) -> str:
         sent_jobs = SentJobs([encoded.id], [encoded.name], due=encoded.options.due)
         with tracing.sending(self._origin, sent_jobs) as extras:
-            (envelope,) = self._encoder.extend([encoded.envelope], extras)
+            (envelope,) = self._encoder.extend([encoded.envelope], extras, have_own=encoded.has_extras)
             if wait_replicas:
                 return await self._send_to_replicas(envelope, encoded, wait_replicas)
             return await self._adder.add(self._loop, envelope, encoded.name, encoded.id, encoded.options)
@@ -94,7 +94,7 @@ class Sender:
             if self._tracing is None or not given:
                 return await self._add_in_batches(encoded, given, wait_replicas)
             with self._tracing.sending(self._origin, SentJobs(encoded.ids, encoded.names, is_bulk=True)) as extras:
-                encoded.envelopes = self._encoder.extend(encoded.envelopes, extras)
+                encoded.envelopes = self._encoder.extend(encoded.envelopes, extras, have_own=encoded.has_extras)
                 return await self._add_in_batches(encoded, given, wait_replicas)
 
     async def _add_in_batches(self, encoded: JobBatch, given: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypedDict
 
 from .._core.checks import check_queue_name
@@ -30,6 +31,7 @@ class QueueOptions(TypedDict, total=False):
     concurrency: int
     max_attempts: int
     retry: RetryPolicy
+    timeout: timedelta
     group: str
     consumer_id: str
     read_block_ms: int

@@ -7,7 +7,9 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
+from .._core.run_timeouts import RunTimeouts, check_run_timeouts
 from ..errors import InvalidArgument, RedisTrouble
 from ..queue import Queue
 from ..settings import find_setting
@@ -113,6 +115,14 @@ class CrewPlan:
         port = find_setting("metrics_port", options.get("metrics_port")).value
         if port and "metrics_port" not in self._options.by_queue.get(name, {}):
             options["metrics_port"] = port + position  # each worker serves its own pages
+        options["timeout"] = _run_timeouts(options.get("timeout"), definitions)
         stores_results: bool = options["store_results"]
         dispatcher = Dispatcher(definitions, thread_calls, surroundings, stores_results=stores_results)
         return Worker(name, dispatcher.handle, redis_url=self._redis_url, **options)
+
+
+def _run_timeouts(given: Any, definitions: list[TaskDefinition]) -> RunTimeouts:
+    """The timeouts of a worker: those of the tasks by their names, and that of the queue for all others."""
+    queue_timeouts = check_run_timeouts("timeout", find_setting("timeout", given).value)
+    own = {name: one.timeout.total_seconds() for one in definitions for name in one.names if one.timeout is not None}
+    return queue_timeouts.changed_by(RunTimeouts(None, own))

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
@@ -46,6 +47,18 @@ class TaskDefinition:
     @property
     def is_async(self) -> bool:
         return inspect.iscoroutinefunction(self.function)
+
+    @property
+    def timeout(self) -> timedelta | None:
+        """How long each of its runs may take; its workers know, so it does not travel."""
+        return self.options.get("timeout")
+
+    def check_can_time_out(self) -> None:
+        if not self.is_async:
+            raise InvalidArgument(
+                f"task {self.name!r}: timeout contradicts a plain function: a thread cannot be stopped, and a retry "
+                "would run beside it. Make it an async def"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -152,12 +165,16 @@ def define(
         raise InvalidType(f"{what}: give_up_on must be a tuple of exception classes")
     if "queue" in given:
         check_queue_name(given["queue"])
-    return TaskDefinition(own_name, function, parameters, aliases, given, unique_by, give_up_on)
+    definition = TaskDefinition(own_name, function, parameters, aliases, given, unique_by, give_up_on)
+    if definition.timeout is not None:
+        definition.check_can_time_out()
+    return definition
 
 
 def call_options(definition: TaskDefinition, options: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of Queue.add for a task's own options and those of a call, which win."""
-    merged = {**definition.options, **options}
+    own = {name: value for name, value in definition.options.items() if name != "timeout"}
+    merged = {**own, **options}
     if definition.unique_by:  # one that the call brings wins; else it is made of the data
         merged.setdefault("job_id", None)
     elif "job_id" not in merged and merged.keys() & {"unique_for", "if_exists"}:

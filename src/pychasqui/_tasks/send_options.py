@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 from .._core.checks import check_queue_name
 from .._core.options import IfExists
 from .._core.retry_options import BackoffSpec, retry_override
+from .._core.run_timeouts import check_timeout_s
 from ..errors import InvalidArgument, InvalidType
 
 __all__ = ["IfExists", "SendOptions", "add_options", "check_send_options"]
@@ -27,6 +28,8 @@ class SendOptions(TypedDict, total=False):
     """how many runs it has in all"""
     backoff: timedelta | BackoffSpec | None
     """the delays between its runs"""
+    timeout: timedelta | None
+    """how long each of its runs may take; only of a task that is an async def"""
     job_id: str | None
     """there is one job of this id until it is done"""
     unique_for: timedelta | None
@@ -41,7 +44,7 @@ def check_send_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
         known = ", ".join(SendOptions.__annotations__)
         raise InvalidType(f"{what}: there is no option {min(unknown)!r}; the options are {known}")
     given = {name: value for name, value in options.items() if value is not None}
-    for name in ("delay", "unique_for"):
+    for name in ("delay", "unique_for", "timeout"):
         _check_kind(what, given, name, timedelta, "a timedelta")
     _check_kind(what, given, "backoff", (timedelta, BackoffSpec), "a timedelta or a BackoffSpec")
     _check_kind(what, given, "at", datetime, "a datetime with a time zone")
@@ -49,6 +52,8 @@ def check_send_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidArgument(f"{what}: at is a datetime without a time zone: add one, as in datetime.now(UTC)")
     if "at" in given and "delay" in given:
         raise InvalidArgument(f"{what}: at and delay contradict each other: give one of them")
+    if "timeout" in given:
+        check_timeout_s(f"{what}: timeout", given["timeout"])
     if "queue" in given:
         check_queue_name(given["queue"])
     retry_override(given.get("attempts"), _backoff_for_add(given.get("backoff")))

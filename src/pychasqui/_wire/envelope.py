@@ -34,6 +34,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 _FIELDS = Envelope.__struct_fields__[:5]  # what the array holds
 SNOOZES = "z"  # the extra with the number of times a job was put back by Snooze
+TIMEOUT = "to"  # the extra with the time that a run may take, in ms
 
 
 def encode_envelope(
@@ -74,6 +75,21 @@ def read_snoozes(extras: bytes) -> int:
     """Returns how often a job was put back by Snooze."""
     snoozes = read_extra(extras, SNOOZES) if extras else 0
     return snoozes if type(snoozes) is int and snoozes > 0 else 0
+
+
+def read_timeout_s(extras: bytes) -> float:
+    """Returns how long a run of the job may take; 0 if its producer has set no time."""
+    if b"to" not in extras:  # hot: a traced job has extras, too, and most jobs have no timeout
+        return 0.0
+    timeout_ms = read_extra(extras, TIMEOUT)
+    return timeout_ms / 1000 if type(timeout_ms) is int and 0 < timeout_ms < 2**53 else 0.0
+
+
+def with_extras_of(envelope: bytes, more: bytes) -> bytes:
+    """Returns an envelope that has extras of its own with more of them, its own at the end."""
+    old = decode_envelope(envelope)
+    extras = encode({**decode_data(more), **decode_data(old.extras)})
+    return encode_envelope(old.id, old.payload, old.created_at_ms, old.attempt, old.retry, extras)
 
 
 def with_extra(extras: bytes, name: str, value: Any) -> bytes:

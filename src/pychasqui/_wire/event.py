@@ -1,6 +1,6 @@
 """The fields of an event, written and read.
 
-    e           kind: active, completed, failed, retry-scheduled, dlq, progress, drained, waiting ...
+    e           kind: active, completed, failed, timeout, retry-scheduled, dlq, progress, drained, waiting ...
     id          the job's id, empty for an event of no single job
     ts          when it happened, in ms since 1970
     n           the job's name, if it has one
@@ -70,6 +70,15 @@ def failed_event(job_id: str, job_name: str, run: FailedRun, at_ms: int) -> Even
     """A handler has raised."""
     extras = ("attempt", run.attempt, "reason", bounded(run.error), "duration_us", run.duration_us)
     return Event("failed", job_id, job_name, extras, at_ms)
+
+
+def run_events(job_id: str, job_name: str, run: FailedRun, at_ms: int) -> list[Event]:
+    """The events of a run that failed; one that was stopped because it took too long has one more."""
+    failed = failed_event(job_id, job_name, run, at_ms)
+    if run.kind != "timeout":
+        return [failed]
+    extras = ("attempt", run.attempt, "duration_us", run.duration_us)
+    return [Event("timeout", job_id, job_name, extras, at_ms), failed]
 
 
 def retry_event(job_id: str, job_name: str, attempt: int, delay_ms: int, at_ms: int) -> Event:

@@ -11,10 +11,12 @@ from .._core import checks, defaults
 from .._core.config import Option, at_least, between, optional, unchecked
 from .._core.limits import MAX_RESULT_TTL_MS, MAX_TICK_MS, MAX_U32, MAX_WORKER_LEASE_MS, MIN_WORKER_LEASE_MS
 from .._core.retry_options import RetryPolicy
+from .._core.run_timeouts import GivenTimeout, RunTimeouts, check_run_timeouts
 from .._redis.endpoint import CredentialProvider
+from ..errors import InvalidArgument
 from ..metrics import MetricsSink
 from ..tracing import TracingOption, check_tracing
-from .handlers import Handler, check_handler
+from .handlers import Handler, check_handler, is_async
 
 
 def _consumer_id(_: str, value: Any) -> str:
@@ -48,6 +50,9 @@ class WorkerConfig:
     """how many runs a job has in all, crashes included, unless the job sets its own number"""
     retry: Option[RetryPolicy | None, RetryPolicy] = Option(RetryPolicy(), unchecked, none_is_default=True)
     """the delays between runs, unless the job sets its own"""
+
+    timeout: Option[GivenTimeout | RunTimeouts | None, RunTimeouts] = Option(None, check_run_timeouts)
+    """how long a run may take (seconds, a timedelta, or either for each name), unless the job sets its own time"""
 
     # Who it is
     group: Option[str, str] = Option(defaults.GROUP, checks.check_consumer_name)
@@ -115,6 +120,11 @@ class WorkerConfig:
     def __post_init__(self) -> None:
         checks.check_queue_name(self.queue_name)
         check_handler(self.handler)
+        if self.timeout.shortest_s is not None and not is_async(self.handler):
+            raise InvalidArgument(
+                "timeout contradicts a handler that is a plain function: a thread cannot be stopped. "
+                "Make it an async def, or give the timeout with each job, and look at job.is_cancelled"
+            )
 
     @property
     def events_max_len(self) -> int:

@@ -11,7 +11,7 @@ from .._core.delivery import Delivery
 from .._core.outcome import runs_allowed
 from .._redis.replies import Entry
 from .._wire.entry import ENVELOPE, NAME, decode_name, may_be_unique, read_fields
-from .._wire.envelope import decode_envelope, decode_job
+from .._wire.envelope import decode_envelope, decode_job, read_timeout_s
 from .._wire.msgpack import decode_scanned, needed_scan
 from ..errors import DecodeError
 
@@ -33,12 +33,14 @@ class Decoder:
         max_attempts: int,
         on_rejected: Callable[[bytes, int, list[bytes] | None, str, str], None],
         on_exhausted: Callable[[Delivery], None],
+        on_timeout: Callable[[float], None],
     ) -> None:
         self._max_payload_bytes = max_payload_bytes
         self._small_bytes = min(SMALL_BYTES, max_payload_bytes)
         self._max_attempts = max_attempts
         self._on_rejected = on_rejected
         self._on_exhausted = on_exhausted
+        self._on_timeout = on_timeout  # gets how long a run of the job may take
         self._names: dict[bytes | None, str] = {}
         self._large = asyncio.Lock()
 
@@ -89,9 +91,8 @@ class Decoder:
                 envelope.extras,
                 is_unique or may_be_unique(job_id),
             )
-            if (attempt >= max_attempts or job.retry is not None) and attempt >= runs_allowed(job, max_attempts):
-                self._on_exhausted(job)
-            else:
+            is_special = attempt >= max_attempts or job.retry is not None or job.extras
+            if not is_special or self._is_to_run(job):
                 jobs.append(job)
         return jobs
 
@@ -136,9 +137,16 @@ class Decoder:
         job.attempt, job.created_at_ms = envelope.attempt + job.earlier_deliveries, envelope.created_at_ms
         job.retry, job.payload, job.extras = envelope.retry, envelope.payload, envelope.extras
         job.may_be_unique, job.is_decoded = is_unique or may_be_unique(envelope.id), True
+        return self._is_to_run(job)
+
+    def _is_to_run(self, job: Delivery) -> bool:
+        """Examines a job that has been run often, or has a retry override or extras."""
         if job.attempt >= runs_allowed(job, self._max_attempts):
             self._on_exhausted(job)
             return False
+        if job.extras and (timeout_s := read_timeout_s(job.extras)):
+            job.timeout_s = timeout_s
+            self._on_timeout(timeout_s)
         return True
 
     def reject_oversize(self, entry_id: bytes, deliveries: int, size: int) -> None:

@@ -19,6 +19,7 @@ from .._wire.envelope import SNOOZES, encode_envelope, read_snoozes, with_extra
 from .._wire.event import now_ms
 from .._wire.member import join_member
 from .failure_log import FailureLog, describe
+from .job_stops import JobStops
 
 log = logging.getLogger("chasqui.worker")
 
@@ -36,6 +37,7 @@ class FailureHandler:
         max_attempts: int,
         policy: RetryPolicy,
         failure_log: FailureLog,
+        stops: JobStops,
         reschedule: Callable[[Rescheduled], None],
         bury: Callable[[Buried], None],
     ) -> None:
@@ -43,6 +45,7 @@ class FailureHandler:
         self._max_attempts = max_attempts
         self._policy = policy
         self._failure_log = failure_log
+        self._stops = stops
         self._reschedule = reschedule
         self._bury = bury
         self._unknown_kinds: set[str] = set()
@@ -52,6 +55,8 @@ class FailureHandler:
     def failed(self, job: Delivery, error: BaseException) -> None:
         """The handler raised."""
         self._warn_of_unknown_kind(job)
+        if (stop := self._stops.take(job)) is not None:
+            error = stop.error_for(error)
         failure = read_failure(error)
         snoozes = 0 if failure.snooze_limit is None else read_snoozes(job.extras)
         verdict = judge(job, failure, self._max_attempts, self._policy, _random_below, snoozes)

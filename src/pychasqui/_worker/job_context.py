@@ -6,13 +6,17 @@ set for the next job. A task for each job would isolate them too, at ten times t
 
 from __future__ import annotations
 
+import asyncio
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import copy_context
-from types import CoroutineType
+from types import CoroutineType, FrameType
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
+MAX_FRAMES = 50
+_FRAMES = ("cr_frame", "gi_frame", "ag_frame")
+_AWAITS = ("cr_await", "gi_yieldfrom", "ag_await")
 
 
 class HandlerExit(BaseException):
@@ -49,9 +53,7 @@ def await_rest(
     """Awaits the rest of a coroutine that has taken its first step; throws `error` into it first, if there is one."""
     is_closed = False
     try:
-        while True:
-            if error is not None:
-                waits_for, error = run(rest.throw, error), None
+        while error is None:
             try:
                 value = yield waits_for
             except GeneratorExit:
@@ -68,3 +70,60 @@ def await_rest(
         if is_closed:
             raise
         raise HandlerExit(own) from None
+    return (yield from _await_after_error(run, rest, error))
+
+
+def _await_after_error(
+    run: Callable[..., Any], rest: Coroutine[Any, Any, Any], error: BaseException | None
+) -> Generator[Any, Any, Any]:
+    """Awaits the rest of a coroutine into which an error is thrown: nearly always the cancellation of its task.
+
+    When the coroutine has ended, its task takes back all cancellations: they were meant for this job.
+    """
+    is_closed, waits_for = False, None
+    try:
+        while True:
+            if error is not None:
+                waits_for, error = run(rest.throw, error), None
+            try:
+                value = yield waits_for
+            except GeneratorExit:
+                is_closed = True
+                run(rest.close)
+                raise
+            except BaseException as raised:  # noqa: BLE001
+                error = raised
+            else:
+                waits_for = run(rest.send, value)
+    except StopIteration as stop:
+        return stop.value
+    except GeneratorExit as own:
+        if is_closed:
+            raise
+        raise HandlerExit(own) from None
+    finally:
+        if not is_closed:
+            _take_back_cancellations()
+
+
+def _take_back_cancellations() -> None:
+    """Else the next job of this task would begin cancelled: asyncio.timeout() and TaskGroup count them."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()
+
+
+def find_await_stack(task: asyncio.Task[Any]) -> list[FrameType]:
+    """The frames of a suspended task, from the outermost to the one that waits; also those that await_rest() drives."""
+    frames: list[FrameType] = []
+    awaited: Any = task.get_coro()
+    while awaited is not None and len(frames) < MAX_FRAMES:
+        frame = next((found for name in _FRAMES if (found := getattr(awaited, name, None)) is not None), None)
+        if frame is None:
+            break
+        is_ours = frame.f_code.co_filename == __file__
+        if not is_ours:
+            frames.append(frame)
+        own = next((found for name in _AWAITS if (found := getattr(awaited, name, None)) is not None), None)
+        awaited = frame.f_locals.get("rest") if is_ours and getattr(own, "gi_frame", None) is None else own
+    return frames

@@ -15,6 +15,7 @@ from .._redis.broker import Broker
 from .._wire.event import Event, progress_event
 from .._wire.job_log import cut_line
 from ..errors import RedisTrouble
+from .job_stops import JobStops
 
 log = logging.getLogger("chasqui.worker")
 
@@ -24,7 +25,10 @@ MAX_LINES = 1000
 class JobReporter:
     """`emit` writes events; None if the worker writes none."""
 
-    def __init__(self, broker: Broker, *, kept_ms: int, emit: Callable[[list[Event]], None] | None) -> None:
+    def __init__(
+        self, broker: Broker, *, kept_ms: int, emit: Callable[[list[Event]], None] | None, stops: JobStops
+    ) -> None:
+        self.stops = stops  # by which a handler sees that it is to stop
         self._broker = broker
         self._kept_ms = kept_ms
         self._emit = emit

@@ -23,10 +23,7 @@ from .._core.limits import TURN_S
 from .first_step import RunHandler, StartedJob, take_first_step
 from .job_context import HandlerExit, as_coroutine, await_rest
 from .shared import Shared
-from .task_ends import cancel_tasks
-
-CLEANUP_S = 5.0  # how long a cancelled handler may take to roll back its work
-LAST_CLEANUP_S = 0.5
+from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_tasks
 
 
 class Lanes:
@@ -139,6 +136,9 @@ class Lanes:
     def ask_for_more_at(self, low_water: int) -> None:
         """From now on the lanes send the room signal when the inbox falls to this size."""
         self._low_water = low_water
+
+    def task_of(self, number: int) -> asyncio.Task[None]:
+        return self._tasks[number]
 
     def is_lane(self, task: asyncio.Task[Any] | None) -> bool:
         return task in self._tasks

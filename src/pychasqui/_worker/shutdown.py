@@ -12,8 +12,8 @@ from typing import Any
 from .._core.delivery import Delivery
 from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
 from .drain_log import fate_of_coroutines, fate_of_threads, log_what_is_cut_off, log_what_runs
-from .lanes import CLEANUP_S
 from .release import release_jobs
+from .task_ends import CLEANUP_S
 from .wiring import Components
 
 log = logging.getLogger("chasqui.worker")

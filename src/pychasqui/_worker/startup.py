@@ -56,6 +56,7 @@ class Startup:
         await self._confirm_name()
         components.reporter.open()
         components.lanes.start()
+        components.run_watch.start()
         for service in (components.acker, components.reader, components.reclaimer):
             service.start()
         if components.event_writer is not None:

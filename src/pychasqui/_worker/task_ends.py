@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Collection
 from typing import Any
 
+CLEANUP_S = 5.0  # how long a cancelled handler may take to roll back its work
+LAST_CLEANUP_S = 0.5
+
 
 async def cancel_tasks(
     tasks: Collection[asyncio.Task[Any]], patience_s: float, hurried: asyncio.Event | None = None

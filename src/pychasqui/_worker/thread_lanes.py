@@ -25,10 +25,10 @@ from .._core.clock import lease_clock
 from .._core.delivery import Delivery
 from .first_step import RunHandler
 from .job_context import HandlerExit, Steps, as_coroutine, await_rest
-from .lanes import CLEANUP_S, LAST_CLEANUP_S, Lanes
+from .lanes import Lanes
 from .loop_calls import CallCancelled, LoopCalls
 from .shared import Shared
-from .task_ends import cancel_tasks
+from .task_ends import CLEANUP_S, LAST_CLEANUP_S, cancel_tasks
 from .threads import Threads
 
 GATHER_S = 0.001  # how long an outcome may wait for others while there are further jobs in the inbox

@@ -32,6 +32,7 @@ from .health import HealthCheck
 from .heartbeat import Heartbeat
 from .intake import Intake
 from .job_reporter import JobReporter
+from .job_stops import JobStops
 from .lanes import Lanes
 from .lease_renewal import LeaseRenewal, RenewalTimes
 from .loop_thread import LoopThread
@@ -47,6 +48,7 @@ from .reclaimer import Reclaimer
 from .registry_writer import RegistryWriter
 from .release import Releaser
 from .round_trips import RoundTrips
+from .run_watch import RunWatch
 from .scheduler import SchedulerService
 from .shared import Holdings, OnDeath, Shared
 from .thread_lanes import AnyLanes, ThreadLanes
@@ -71,6 +73,7 @@ class Components:
     failure_log: FailureLog
     lanes: AnyLanes
     threads: ThreadLanes | None  # the lanes, if the handler is a plain function
+    run_watch: RunWatch
     recovery: GroupRecovery
     prefetch: Prefetch
     intake: Intake
@@ -82,6 +85,7 @@ class Components:
     async def close(self) -> None:
         """Let go of threads and connections. Safe after a start that failed."""
         self.failure_log.sum_up()
+        self.run_watch.stop()
         await self.heartbeat.stop()
         await self.reading.close()
         await self.broker.close()
@@ -119,10 +123,12 @@ def build(
         record=record,
     )
     event_writer = _make_event_writer(config, broker, shared)
+    stops = JobStops(config.timeout)
     reporter = JobReporter(
         broker,
         kept_ms=config.stored_result_ttl_ms or defaults.RESULT_TTL_MS,
         emit=None if event_writer is None else event_writer.write,
+        stops=stops,
     )
 
     mover = FailedJobMover(
@@ -148,6 +154,7 @@ def build(
         max_attempts=config.max_attempts,
         policy=config.retry,
         failure_log=failure_log,
+        stops=stops,
         reschedule=acker.reschedule,
         bury=acker.bury,
     )
@@ -156,6 +163,7 @@ def build(
         max_attempts=config.max_attempts,
         on_rejected=failures.rejected,
         on_exhausted=logs.bind_job_to_call(config.queue_name, failures.exhausted),
+        on_timeout=stops.expect_timeout,
     )
     is_plain = not is_async(config.handler)
     run_handler = _with_own_job(as_async_handler(config.handler) if is_plain else config.handler, reporter)
@@ -168,6 +176,8 @@ def build(
         decode=decoder.decode_late,
         is_abandoned=is_abandoned,
     )
+
+    run_watch = RunWatch(shared, stops, lanes.task_of if isinstance(lanes, Lanes) else None)
 
     recovery = GroupRecovery(group, consumer, lease_ms, shared.holdings)
     prefetch = Prefetch(
@@ -246,6 +256,7 @@ def build(
         failure_log=failure_log,
         lanes=lanes,
         threads=lanes if isinstance(lanes, ThreadLanes) else None,
+        run_watch=run_watch,
         recovery=recovery,
         prefetch=prefetch,
         intake=intake,
@@ -278,6 +289,7 @@ def _with_own_job(handler: Callable[[Job], Awaitable[Any]], reporter: JobReporte
         own_id, name, data = delivery.id, delivery.name, delivery.data
         delivery.data = None
         attempt, created_at_ms = delivery.attempt, delivery.created_at_ms
-        return handler(Job(own_id, name, data, attempt, created_at_ms, reporter, own_id, name, delivery.extras))
+        extras, entry_id = delivery.extras, delivery.entry_id
+        return handler(Job(own_id, name, data, attempt, created_at_ms, reporter, own_id, name, extras, entry_id))
 
     return run_with_job

@@ -36,6 +36,7 @@ class WorkerOptions:
     burst: bool
     max_jobs: int | None
     shutdown_timeout: int | None  # ms
+    job_timeout: int | None  # ms
     loop_choice: str
     log_format: str
 
@@ -43,20 +44,28 @@ class WorkerOptions:
     def shutdown_timeout_s(self) -> float | None:
         return None if self.shutdown_timeout is None else self.shutdown_timeout / 1000
 
+    @property
+    def job_timeout_s(self) -> float | None:
+        return None if self.job_timeout is None else self.job_timeout / 1000
+
     def arguments(self) -> list[str]:
         """The command line of a process that heeds the same options."""
         queues = ",".join(f"{name}:{own}" if own else name for name, own in (self.queues or {}).items())
-        timeout = None if self.shutdown_timeout is None else f"{self.shutdown_timeout}ms"
         values = {
             "--concurrency": self.concurrency,
             "--queues": queues or None,
             "--max-jobs": self.max_jobs,
-            "--shutdown-timeout": timeout,
+            "--shutdown-timeout": _shown_span(self.shutdown_timeout),
+            "--job-timeout": _shown_span(self.job_timeout),
             "--loop": self.loop_choice,
             "--log-format": self.log_format,
         }
         given = [word for name, value in values.items() if value is not None for word in (name, str(value))]
         return [*given, *(["--burst"] if self.burst else []), "--", *self.targets]
+
+
+def _shown_span(span_ms: int | None) -> str | None:
+    return None if span_ms is None else f"{span_ms}ms"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +98,7 @@ OPTIONS = (
     click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after about this many jobs."),
     click.option("--max-memory", type=SIZE, help="Replace a process that occupies more memory: 512MB."),
     click.option("--shutdown-timeout", type=SPAN, help="How long jobs may run on after a signal."),
+    click.option("--job-timeout", type=SPAN, help="How long a run may take, unless its job sets its own time."),
     click.option(
         "--hang-timeout",
         type=SPAN,
@@ -178,6 +188,7 @@ async def _run(
             concurrency=options.concurrency,
             shutdown_timeout_s=options.shutdown_timeout_s,
             metrics_port=metrics_port,
+            timeout_s=options.job_timeout_s,
         )
         if link is None:
             click.echo("\n".join(banner(worker, loop) for worker in workers), err=True)

@@ -64,6 +64,7 @@ def choose_workers(
     concurrency: int | None,
     shutdown_timeout_s: float | None,
     metrics_port: int | None,
+    timeout_s: float | None = None,
 ) -> list[Worker]:
     """Returns the workers of the wanted queues, with the options of the command in place of their own."""
     known = [worker.queue_name for worker in workers]
@@ -78,6 +79,7 @@ def choose_workers(
             "concurrency": own or concurrency,
             "shutdown_deadline_s": shutdown_timeout_s,
             "metrics_port": metrics_port,
+            "timeout": timeout_s,
         }
         given = {name: value for name, value in options.items() if value is not None}
         changed.append(worker.with_options(**given) if given else worker)

@@ -1,0 +1,102 @@
+"""JobStops: which running jobs are to stop, why, and when the time of a run is over.
+
+A value that several parts share. The RunWatch decides that a job is to stop, the job itself sees it by
+`job.is_cancelled`, and the FailureHandler asks why a run has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from .._core.delivery import Delivery
+from .._core.run_timeouts import RunTimeouts
+from ..errors import JobTimeout, RetryLater, Snooze, UnrecoverableError
+from .shared import Signal
+
+
+class Stop:
+    """A job that is to stop: which run of it, and how often its handler was cancelled so far."""
+
+    def __init__(self, job: Delivery, timeout_s: float) -> None:
+        self.job = job
+        self.timeout_s = timeout_s
+        self.cancellations = 0
+        self.again_at = 0.0  # monotonic
+        self.is_logged = False
+
+    def note_cancellation(self, again_at: float) -> None:
+        self.cancellations += 1
+        self.again_at = again_at
+
+    def note_logged(self) -> None:
+        self.is_logged, self.again_at = True, float("inf")
+
+    def error_for(self, raised: BaseException) -> BaseException:
+        """The error of the run. A handler may still say by its own error that the job runs later, or never again."""
+        kind = type(raised)
+        if issubclass(kind, (UnrecoverableError, RetryLater, Snooze)):
+            return raised
+        error = JobTimeout(f"the run took longer than its timeout of {self.timeout_s:g} s, and was stopped")
+        if not issubclass(kind, asyncio.CancelledError):
+            error.__cause__ = raised
+        return error.with_traceback(BaseException.__dict__["__traceback__"].__get__(raised))
+
+
+class JobStops:
+    """Belongs to the worker's loop; is_stopped() and extend() are also called from handlers' threads."""
+
+    def __init__(self, timeouts: RunTimeouts) -> None:
+        self.shortest_s = timeouts.shortest_s or float("inf")  # of the timeouts that are known
+        self.expected_sooner = Signal()  # a timeout is shorter than those before it
+        self._timeouts = timeouts
+        self._stops: dict[bytes, Stop] = {}  # by entry
+        self._extensions: dict[bytes, float] = {}  # seconds that were added to the time of a run, by entry
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._stops
+
+    def expect_timeout(self, timeout_s: float) -> None:
+        """A job with a time of its own has come: the next look must not be later than that."""
+        if timeout_s < self.shortest_s:
+            self.shortest_s = timeout_s
+            self.expected_sooner.send()
+
+    def forget_timeouts(self) -> None:
+        """No job with a time of its own is left."""
+        self.shortest_s = self._timeouts.shortest_s or float("inf")
+
+    def timeout_of(self, job: Delivery) -> float | None:
+        """How long this run may take in all; None if it has no bound."""
+        timeout_s = job.timeout_s or self._timeouts.of(job.name)
+        return None if timeout_s is None else timeout_s + self._extensions.get(job.entry_id, 0.0)
+
+    def extend(self, entry_id: bytes, span_s: float) -> None:
+        self._extensions[entry_id] = self._extensions.get(entry_id, 0.0) + span_s
+
+    def is_stopped(self, entry_id: bytes) -> bool:
+        return entry_id in self._stops
+
+    def find(self, job: Delivery) -> Stop | None:
+        stop = self._stops.get(job.entry_id)
+        return stop if stop is not None and stop.job is job else None
+
+    def begin(self, job: Delivery, timeout_s: float) -> Stop:
+        stop = self._stops[job.entry_id] = Stop(job, timeout_s)
+        return stop
+
+    def take(self, job: Delivery) -> Stop | None:
+        """The run has ended by an error: returns why it was to stop, and forgets it."""
+        stop = self.find(job)
+        if stop is not None:
+            del self._stops[job.entry_id]
+        return stop
+
+    def keep_only(self, running: Iterable[Delivery]) -> None:
+        """Forgets the runs that have ended."""
+        kept = {job.entry_id: job for job in running}
+        for entry_id in [one for one, stop in self._stops.items() if kept.get(one) is not stop.job]:
+            del self._stops[entry_id]
+        for entry_id in self._extensions.keys() - kept.keys():
+            del self._extensions[entry_id]

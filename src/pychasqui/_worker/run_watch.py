@@ -1,0 +1,119 @@
+"""Stops runs that take longer than they may: one look at all lanes, and no timer for a job.
+
+A coroutine is cancelled, three times if it goes on; a thread cannot be stopped, and is only asked by
+`job.is_cancelled`. A handler that goes on all the same is named in the log. It keeps its lane and its lease: nothing
+counts as ended that still runs, so no job runs beside itself.
+
+The next look is when the first deadline is over, or after the shortest timeout: the deadline of a job that starts
+meanwhile is later than that. So no look is too late by more than LOOK_S.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Callable
+from time import monotonic
+
+from .._core.delivery import Delivery
+from .job_context import find_await_stack
+from .job_stops import JobStops, Stop
+from .shared import Shared
+
+log = logging.getLogger("chasqui.worker")
+
+LOOK_S = 0.05  # how much later than its timeout a run may be stopped
+LOOKS_APART_S = 0.005
+MOST_CANCELLATIONS = 3
+CANCELLATIONS_APART_S = 0.5
+MAX_FRAMES_SHOWN = 10
+
+FindTask = Callable[[int], asyncio.Task[None]]
+
+
+class RunWatch:
+    """start() -> looks while a timeout is known -> stop().
+
+    `find_task` returns the task of a lane; None for handlers that run in threads.
+    """
+
+    def __init__(self, shared: Shared, stops: JobStops, find_task: FindTask | None) -> None:
+        self._holdings = shared.holdings
+        self._stops = stops
+        self._find_task = find_task
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_running = False
+        stops.expected_sooner.listen(self._look_sooner)
+
+    def start(self) -> None:
+        self._is_running = True
+        self._look_sooner()
+
+    def stop(self) -> None:
+        self._is_running = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look_sooner(self) -> None:
+        """A timeout is known that is shorter than those before it."""
+        if self._is_running and self._stops.shortest_s < float("inf"):
+            self._look_in(max(self._stops.shortest_s, LOOK_S))
+
+    def _look_in(self, wait_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            if self._timer.when() <= loop.time() + wait_s:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(wait_s, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now, soonest, running = monotonic(), float("inf"), self._holdings.running_jobs()
+        self._stops.keep_only(running)
+        for number, job in enumerate(self._holdings.running.copy()):
+            if job is not None and job.started_at and not job.ended_at:
+                soonest = min(soonest, self._examine(number, job, now))
+        if soonest == float("inf") and not running and not self._holdings.inbox:
+            self._stops.forget_timeouts()
+        soonest = min(soonest, now + max(self._stops.shortest_s, LOOK_S))
+        if soonest < float("inf"):
+            self._look_in(max(soonest - monotonic(), LOOKS_APART_S))
+
+    def _examine(self, number: int, job: Delivery, now: float) -> float:
+        """Stops the run if its time is over. Returns when to look at it again."""
+        stop = self._stops.find(job)
+        if stop is None:
+            timeout_s = self._stops.timeout_of(job)
+            if timeout_s is None or now < job.started_at + timeout_s:
+                return float("inf") if timeout_s is None else job.started_at + timeout_s
+            stop = self._stops.begin(job, timeout_s)
+        if now >= stop.again_at and not stop.is_logged:
+            self._press(number, stop, now)
+        return stop.again_at
+
+    def _press(self, number: int, stop: Stop, now: float) -> None:
+        """Cancels the handler once more, or logs that it goes on."""
+        task = None if self._find_task is None else self._find_task(number)
+        if stop.cancellations < MOST_CANCELLATIONS:
+            if task is not None:
+                task.cancel()
+            stop.note_cancellation(now + CANCELLATIONS_APART_S)
+            return
+        stop.note_logged()
+        ran_s, job = now - stop.job.started_at, stop.job
+        if task is None:
+            why = "it runs in a thread, which cannot be stopped; it can look at job.is_cancelled"
+        else:
+            frames = traceback.StackSummary.extract((each, each.f_lineno) for each in find_await_stack(task))
+            shown = "".join(traceback.format_list(frames[-MAX_FRAMES_SHOWN:])).rstrip()
+            why = f"it has gone on through {MOST_CANCELLATIONS} cancellations\n{shown}"
+        log.warning(
+            "job %.100r (%.100r) is to stop and goes on after %.1f s; it keeps its lane and its lease: %s",
+            job.id,
+            job.name,
+            ran_s,
+            why,
+        )

@@ -1,0 +1,234 @@
+"""A run that takes longer than it may is stopped: a coroutine is cancelled, a thread asked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from pychasqui._core.delivery import Delivery
+from pychasqui._core.run_timeouts import RunTimeouts
+from pychasqui._worker import run_watch as module
+from pychasqui._worker.job_stops import JobStops
+from pychasqui._worker.lanes import Lanes
+from pychasqui._worker.run_watch import RunWatch
+from pychasqui._worker.thread_lanes import ThreadLanes
+from pychasqui.errors import JobTimeout, Snooze
+from tests.support.waiting import eventually
+from tests.support.worker_parts import make_shared
+
+Handler = Callable[[Delivery], Awaitable[Any]]
+
+
+def job(number: int, timeout_s: float = 0.0, name: str = "mail") -> Delivery:
+    return Delivery(f"job-{number}", name, number, entry_id=b"%d-0" % number, timeout_s=timeout_s)
+
+
+class WatchBench:
+    """Lanes under a RunWatch, and how their runs end."""
+
+    def __init__(self, handler: Handler, concurrency: int, timeouts: RunTimeouts, kind: Any = Lanes) -> None:
+        self.done: list[str] = []
+        self.errors: dict[str, BaseException] = {}
+        self.late_s: list[float] = []
+        self.shared = make_shared(concurrency)
+        self.stops = JobStops(timeouts)
+        self.lanes = kind(
+            handler,
+            self.shared,
+            on_start=None,
+            on_done=lambda job, _: self.done.append(job.id),
+            on_failed=self._fail,
+            decode=self._decode,
+            is_abandoned=bool,
+        )
+        self.watch = RunWatch(self.shared, self.stops, self.lanes.task_of if kind is Lanes else None)
+
+    async def _decode(self, job: Delivery) -> bool:
+        return True
+
+    def _fail(self, job: Delivery, error: BaseException) -> None:
+        stop = self.stops.take(job)
+        if stop is not None:
+            self.late_s.append(monotonic() - job.started_at - stop.timeout_s)
+        self.errors[job.id] = error if stop is None else stop.error_for(error)
+
+    def offer(self, *jobs: Delivery) -> None:
+        for one in jobs:
+            if one.timeout_s:
+                self.stops.expect_timeout(one.timeout_s)
+        self.lanes.offer(list(jobs))
+
+
+@asynccontextmanager
+async def watching(
+    handler: Handler, concurrency: int = 1, timeouts: RunTimeouts | None = None, kind: Any = Lanes
+) -> AsyncIterator[WatchBench]:
+    bench = WatchBench(handler, concurrency, timeouts or RunTimeouts(), kind)
+    bench.lanes.start()
+    bench.watch.start()
+    try:
+        yield bench
+    finally:
+        bench.watch.stop()
+        await bench.lanes.stop()
+        if kind is ThreadLanes:
+            bench.lanes.close()
+
+
+async def sleep_long(_: Delivery) -> None:
+    await asyncio.sleep(60)
+
+
+async def test_a_run_is_stopped_when_its_time_is_over() -> None:
+    async with watching(sleep_long, 2) as bench:
+        bench.offer(job(1, 0.05), job(2, 0.1))
+        await eventually(lambda: len(bench.errors) == 2)
+        assert all(type(error) is JobTimeout for error in bench.errors.values())
+        assert str(bench.errors["job-1"]) == "the run took longer than its timeout of 0.05 s, and was stopped"
+
+
+async def test_no_run_is_stopped_early() -> None:
+    async with watching(sleep_long, 200) as bench:
+        bench.offer(*(job(number, random.uniform(0.02, 0.5)) for number in range(200)))
+        await eventually(lambda: len(bench.errors) == 200)
+        assert min(bench.late_s) >= 0
+
+
+async def test_the_worker_has_a_time_for_all_jobs_and_for_some_names() -> None:
+    timeouts = RunTimeouts(0.05, {"report": 60.0})
+    async with watching(sleep_long, 3, timeouts) as bench:
+        bench.offer(job(1), job(2, name="report"), job(3, 60.0))
+        await eventually(lambda: bench.errors)
+        await asyncio.sleep(0.1)
+        assert set(bench.errors) == {"job-1"}
+
+
+async def test_the_next_job_of_the_lane_is_not_cancelled() -> None:
+    seen: list[int] = []
+
+    async def handler(delivery: Delivery) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        seen.append(task.cancelling())
+        if delivery.id == "job-1":
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                return
+        async with asyncio.timeout(0.01):
+            await asyncio.sleep(60)
+
+    async with watching(handler) as bench:
+        bench.offer(job(1, 0.02), job(2))
+        await eventually(lambda: bench.errors)
+        assert bench.done == ["job-1"]
+        assert type(bench.errors["job-2"]) is TimeoutError
+        assert seen == [0, 0]
+        await eventually(lambda: bench.stops.is_empty)
+
+
+async def test_a_timeout_of_the_handlers_own_is_its_own_error() -> None:
+    async def handler(delivery: Delivery) -> None:
+        async with asyncio.timeout(0.01):
+            await asyncio.sleep(60)
+
+    async with watching(handler) as bench:
+        bench.offer(job(1, 60.0))
+        await eventually(lambda: bench.errors)
+        assert type(bench.errors["job-1"]) is TimeoutError
+
+
+async def test_an_error_of_the_cleanup_is_the_cause_of_the_timeout() -> None:
+    async def handler(delivery: Delivery) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise LookupError("while it cleaned up")
+
+    async with watching(handler) as bench:
+        bench.offer(job(1, 0.02))
+        await eventually(lambda: bench.errors)
+        assert isinstance(bench.errors["job-1"].__cause__, LookupError)
+
+
+async def test_a_handler_may_still_ask_for_a_later_run() -> None:
+    async def handler(delivery: Delivery) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise Snooze(5) from None
+
+    async with watching(handler) as bench:
+        bench.offer(job(1, 0.02))
+        await eventually(lambda: bench.errors)
+        assert type(bench.errors["job-1"]) is Snooze
+
+
+async def test_a_handler_that_goes_on_keeps_its_lane_and_is_named_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "CANCELLATIONS_APART_S", 0.02)
+    cancellations, ends = 0, asyncio.Event()
+
+    async def swallow(delivery: Delivery) -> None:
+        nonlocal cancellations
+        while not ends.is_set():
+            try:
+                await ends.wait()
+            except asyncio.CancelledError:
+                cancellations += 1
+
+    with caplog.at_level(logging.WARNING, "chasqui.worker"):
+        async with watching(swallow) as bench:
+            bench.offer(job(1, 0.02), job(2))
+            await eventually(lambda: caplog.records)
+            assert [one.id for one in bench.shared.holdings.running_jobs()] == ["job-1"]
+            assert (cancellations, bench.errors, bench.done) == (3, {}, [])
+            await asyncio.sleep(0.1)
+            assert len(caplog.records) == 1
+            ends.set()
+            await eventually(lambda: bench.done == ["job-1", "job-2"])
+    assert "'job-1' ('mail') is to stop and goes on" in caplog.text
+    assert "in swallow" in caplog.text
+
+
+async def test_a_thread_is_asked_and_its_result_counts() -> None:
+    async def wait_until_asked(delivery: Delivery) -> None:  # in one step, so that it stays in its thread
+        while not bench.stops.is_stopped(delivery.entry_id):
+            time.sleep(0.002)
+
+    async with watching(wait_until_asked, kind=ThreadLanes) as bench:
+        bench.offer(job(1, 0.02))
+        await eventually(lambda: bench.done == ["job-1"])
+
+
+async def test_a_run_that_is_given_more_time_has_it() -> None:
+    async with watching(sleep_long) as bench:
+        one = job(1, 0.05)
+        bench.offer(one)
+        await eventually(lambda: one.started_at)
+        bench.stops.extend(one.entry_id, 0.1)
+        await eventually(lambda: bench.errors)
+        assert one.ended_at - one.started_at >= 0.15
+
+
+async def test_a_watch_without_a_timeout_has_no_timer() -> None:
+    async with watching(sleep_long) as bench:
+        bench.offer(job(1))
+        await asyncio.sleep(0)
+        assert bench.watch._timer is None
+
+
+async def test_the_timer_ends_with_the_last_job_that_has_a_timeout() -> None:
+    async with watching(lambda _: asyncio.sleep(0)) as bench:
+        bench.offer(job(1, 0.01))
+        assert bench.watch._timer is not None
+        await eventually(lambda: bench.watch._timer is None)
