@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from .._core.heap import keep_freed_memory
 from .._wire.entry import ENVELOPE, NAME
 from ..errors import ChasquiError, ReplyError
 from .socket import OnReply, Socket, pack
@@ -42,6 +43,7 @@ class AddTransactions:
         if self._is_allowed is False:
             return
         if self._is_allowed is None:  # a user without the right to it would have each command executed by itself
+            keep_freed_memory()
             self._socket.send(_MULTI, deadline, self._see_allowed)
             self._socket.send(_DISCARD, deadline, self._see_allowed)
         self.is_ready, self.is_awaited, self._watch = False, True, self._watch + 1

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeVar
 from uuid import uuid4
 
+from .._core.heap import keep_freed_memory
 from .._core.limits import REGROUP_S
 from .._redis.connector import Connector
 from .._redis.error_actions import ErrorAction, action_for
@@ -54,6 +55,7 @@ class Startup:
         await self._count_earlier_deliveries()  # before anything is read: what is pending now is of an earlier run
         await components.heartbeat.start()  # before anything is read: a worker that holds entries is known to live
         await self._confirm_name()
+        keep_freed_memory()
         components.reporter.open()
         components.lanes.start()
         components.run_watch.start()
