@@ -71,7 +71,7 @@ class RedisServer:
         self.config = config
         self.folder = Path(tempfile.mkdtemp(prefix="chasqui-test-"))
         self.socket_path = self.folder / "redis.sock"
-        self.port = _unused_port() if tcp else 0
+        self.port = unused_port() if tcp else 0
         self._has_answered = False
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
@@ -132,7 +132,7 @@ class RedisServer:
                 # that wait for this server to come back know no other.
                 if self._has_answered:
                     raise
-                self.port = _unused_port()
+                self.port = unused_port()
             else:
                 self._has_answered = True
                 return
@@ -261,7 +261,7 @@ def _answers(path: Path) -> bool:
             return False
 
 
-def _unused_port() -> int:
+def unused_port() -> int:
     """A free loopback port below the range that outgoing connections use.
 
     Inside that range a client that keeps trying to reconnect to a server that is down may end up connected to itself.

@@ -1,8 +1,9 @@
 """TLS in front of a server that has none: decrypts, and passes everything on.
 
-The certificates in tls/ are for tests only, and end in a hundred years: `here` is for localhost and 127.0.0.1,
-`elsewhere` for another name, `locked` is `here` with a key that needs the password opensesame; `ca` has signed them,
-and no client trusts it unless configured to.
+The certificates in tls/ are for tests only, and end in 2120; tls/make makes them. `here` is for localhost and
+127.0.0.1, `elsewhere` for another name, `expired` and `early` are `here` at other times, `locked` is `here` with a key
+that needs the password opensesame, `client` is for clients; `ca` has signed them, and nobody trusts it unless
+configured to. `other-ca`, which no server trusts, has signed `unknown-client`.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ class TlsFront:
         self._socket_path = socket_path
         self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._context.load_cert_chain(FOLDER / f"{certificate}.pem")
+        self._context.sni_callback = self._note_name
         if newest is not None:
             self._context.maximum_version = newest
         self._listener: asyncio.Server | None = None
         self._pipes: set[asyncio.Task[None]] = set()
         self._writers: list[asyncio.StreamWriter] = []
         self.accepted = 0  # connections whose handshake was completed
+        self.names: list[str | None] = []  # the host name that each client has asked for (SNI)
 
     async def __aenter__(self) -> Self:
         self._listener = await asyncio.start_server(self._serve, "127.0.0.1", ssl=self._context)
@@ -50,6 +53,9 @@ class TlsFront:
     def port(self) -> int:
         assert self._listener, "enter it first"
         return int(self._listener.sockets[0].getsockname()[1])
+
+    def _note_name(self, _: ssl.SSLObject, name: str | None, __: ssl.SSLContext) -> None:
+        self.names.append(name)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1

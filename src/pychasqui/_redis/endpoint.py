@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ..errors import AuthenticationFailed, InvalidArgument, InvalidType
-from .tls import make_context
+from .tls import find_tls_remedy, make_context
 from .url import DEFAULT_HOST, DEFAULT_PORT, Secret, read_url
 
 CredentialProvider = Callable[[str | None], Awaitable[tuple[str | None, str | None]]]
@@ -81,11 +81,8 @@ def explain_failure(error: Exception) -> str:
         return f"{text}: there is no such socket; start a server, or use embedded:// for development"
     if isinstance(error, socket.gaierror):
         return f"{text}: no such host is known; check the name in redis_url"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return (
-            f"{text}; ssl_ca_certs in redis_url names the authority to trust, and the certificate must be for that host"
-        )
-    return text
+    remedy = find_tls_remedy(text)
+    return f"{text}: {remedy}" if remedy else text
 
 
 def _enable_keep_alive(sock: socket.socket) -> None:

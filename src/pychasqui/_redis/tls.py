@@ -21,6 +21,33 @@ _OLDEST = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _VERSIONS = _OLDEST | {str(int(version)): version for version in _OLDEST.values()}  # also the numbers of Python's ssl
 _SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
+# What to do about an error of OpenSSL, by a part of its text. The first that fits counts. An ALERT comes from the
+# server, which under TLS 1.3 sends it when the connection is already made: then the error is that of a lost connection.
+_REMEDIES = {
+    "mismatch, certificate is not valid for": "the certificate is for another host; connect by a name that it has, or "
+    "have it issued for this one too",
+    "certificate has expired": "renew the server's certificate; if it is still valid, set the clock of this machine",
+    "certificate is not yet valid": "set the clock of this machine, or wait until the certificate is valid",
+    "CERTIFICATE_VERIFY_FAILED": "no authority that is trusted here has signed it; ssl_ca_certs in redis_url names the "
+    "file of the authority to trust",
+    "ALERT_CERTIFICATE_REQUIRED": "the server asks for a certificate of the client; name its files in redis_url by "
+    "ssl_certfile and ssl_keyfile",
+    "ALERT_HANDSHAKE_FAILURE": "the server asks for a certificate of the client (name its files in redis_url by "
+    "ssl_certfile and ssl_keyfile), or has no cipher in common with it (ssl_ciphers)",
+    "ALERT_UNKNOWN_CA": "the server does not trust the authority that has signed the client's certificate; use one "
+    "signed by an authority of the server in ssl_certfile",
+    "ALERT_CERTIFICATE_EXPIRED": "the client's certificate has expired; renew the file that ssl_certfile names",
+    "ALERT_CERTIFICATE_REVOKED": "the client's certificate was revoked; renew the file that ssl_certfile names",
+    "ALERT_UNSUPPORTED_CERTIFICATE": "the client's certificate is not for clients; ssl_certfile must name one with the "
+    "extended key usage clientAuth",
+    "ALERT_BAD_CERTIFICATE": "the server does not accept the client's certificate; renew the file that ssl_certfile "
+    "names",
+    "ALERT_PROTOCOL_VERSION": "the server has no TLS version in common with the client; ssl_min_version in redis_url "
+    "must not be above the server's newest, and that must be 1.2 or newer",
+    "UNSUPPORTED_PROTOCOL": "the server has no TLS version in common with the client, which uses 1.2 or newer; "
+    "update the server, or lower ssl_min_version in redis_url",
+}
+
 
 def make_context(options: Mapping[str, str]) -> ssl.SSLContext:
     """Builds the context from the ssl_ options of a URL."""
@@ -47,6 +74,11 @@ def describe_unchecked(context: ssl.SSLContext) -> str:
     if context.verify_mode is ssl.CERT_NONE:
         return "the certificate is not checked (ssl_cert_reqs=none)"
     return "" if context.check_hostname else "the certificate's host name is not checked (ssl_check_hostname=false)"
+
+
+def find_tls_remedy(text: str) -> str:
+    """Returns what to do about an error of TLS, found by its text; empty if that is not known."""
+    return next((remedy for part, remedy in _REMEDIES.items() if part in text), "")
 
 
 def _context_with_authorities(options: Mapping[str, str]) -> ssl.SSLContext:
