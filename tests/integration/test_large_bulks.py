@@ -12,6 +12,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import Job, Queue, ReplyError
+from pychasqui._core.heap import keep_freed_memory
 from pychasqui._core.limits import ADD_BATCH_BYTES, LARGE_JOB_BYTES
 from tests.support.proxy import Proxy
 from tests.support.streams import Stream
@@ -121,28 +122,37 @@ async def test_a_user_without_the_right_to_transactions_adds_by_the_script(
     assert await stream.ids() == added
 
 
-PAGES_OF_A_BULK = """
-import asyncio, resource, sys
-from pychasqui import Queue
+PAGES_OF_A_BATCH = """
+import resource
+from pychasqui._core.heap import keep_freed_memory
 
-async def main():
-    async with Queue(sys.argv[1], redis_url=sys.argv[2]) as queue:
-        jobs = [{"name": "send", "data": "x" * 10_240} for _ in range(50)]
-        for _ in range(5):
-            await queue.add_bulk(jobs)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for _ in range(20):
-            await queue.add_bulk(jobs)
-        print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 20)
+def pages_of_a_batch():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        [b"x" * (10_240 + number) for number in range(100)]
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 20
 
-asyncio.run(main())
+before = pages_of_a_batch()
+keep_freed_memory()
+pages_of_a_batch()
+print(before, pages_of_a_batch())
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives freed memory back so eagerly")
-async def test_the_next_bulk_takes_the_memory_of_the_last(queue_name: str, redis_url: str, stream: Stream) -> None:
-    """A bulk takes about 250 pages; without keep_freed_memory() 320 were given back and taken again by each."""
-    arguments = [sys.executable, "-c", PAGES_OF_A_BULK, queue_name, redis_url]
-    pages = float(subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=60).stdout)
-    assert pages < 60
-    assert await stream.length() == 1250
+class TestMemory:
+    @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives freed memory back so eagerly")
+    def test_a_batch_takes_the_memory_of_the_last(self) -> None:
+        """Without that, each batch takes all its pages from the system: 250 of them."""
+        arguments = [sys.executable, "-c", PAGES_OF_A_BATCH]
+        printed = subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=60).stdout
+        before, after = map(int, printed.split())
+        assert before > 100
+        assert after < 20
+
+    async def test_a_producer_of_large_jobs_keeps_its_memory(self, queue: Queue, stream: Stream) -> None:
+        keep_freed_memory.cache_clear()
+        await add_large(queue, size=100)
+        assert keep_freed_memory.cache_info().currsize == 0
+        await add_large(queue)
+        assert keep_freed_memory.cache_info().currsize == 1
+        assert await stream.length() == 40
