@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         InvalidArgument,
         InvalidData,
         InvalidType,
+        JobExpired,
         JobFailed,
         JobTimeout,
         NotRedis,
@@ -79,7 +80,8 @@ _NAMES = {
     "dlq": "DeadJob DeadLetters",
     "errors": (
         "AddUnknown AuthenticationFailed CannotServe ChasquiError Closed CommandTimeout ConnectionLost "
-        "ConsumerInUse DecodeError InvalidArgument InvalidData InvalidType JobFailed JobTimeout NotRedis NotReplicated "
+        "ConsumerInUse DecodeError InvalidArgument InvalidData InvalidType JobExpired JobFailed JobTimeout NotRedis "
+        "NotReplicated "
         "NotSupportedError PayloadTooLarge QueueFull RedisTrouble ReplyError ResultExpired "
         "ResultNotStored RetryLater ServerNotFound ServerTooOld Snooze UnknownTask UnrecoverableError "
         "UnsafeServer UnsupportedData WrongLoop"
@@ -142,6 +144,7 @@ __all__ = [
     "InvalidType",
     "Job",
     "ConsumerInUse",
+    "JobExpired",
     "JobFailed",
     "JobTimeout",
     "JobHandle",

@@ -117,6 +117,7 @@ class App:
         attempts: int | None = None,
         backoff: timedelta | BackoffSpec | None = None,
         timeout: timedelta | None = None,
+        expires_in: timedelta | None = None,
         unique_by: tuple[str, ...] = (),
         unique_for: timedelta | None = None,
         if_exists: IfExists | None = None,
@@ -141,6 +142,7 @@ class App:
         attempts     how many runs a job has in all, instead of the worker's max_attempts
         backoff      the delays between its runs: a timedelta or a BackoffSpec
         timeout      how long each of its runs may take; only of an async def
+        expires_in   how long a job may wait for its start: then it is not run any more, and dead
         unique_by    names of parameters: there is one job of their values until it is done
         unique_for   for how long, instead of until it is done
         if_exists    what a second one does to a first that still waits: keep, replace or postpone

@@ -11,6 +11,7 @@
     ├── ConsumerInUse                      a worker starts with the consumer_id of another living worker
     ├── JobTimeout (TimeoutError)          why a run failed: it took longer than its timeout
     ├── JobFailed                          wait_for_result: the job is dead; carries the reason
+    │   └── JobExpired                     the same: it was not started in time
     ├── ResultExpired                      wait_for_result: the job is done, and its result has expired
     ├── ResultNotStored                    wait_for_result: the job is done, and its worker stores no results
     ├── NotSupportedError                  a feature of the official package that this one does not have
@@ -99,6 +100,10 @@ class JobFailed(ChasquiError):
         self.error_type = error_type  # "" if an official worker ran it
         self.error = error
         self.attempts = attempts
+
+
+class JobExpired(JobFailed):
+    """The awaited job is dead: it was not started within its `expires_in`."""
 
 
 class ResultExpired(ChasquiError):

@@ -138,6 +138,8 @@ class Queue(OfficialNames, PauseAndPurge):
                               its fields
         timeout               how long each of its runs may take, instead of the worker's time: then its handler is
                               cancelled, a thread asked to stop, and the run has failed
+        expires_in            how long it may wait for its start, by the server's clock: then it is not run any more,
+                              and dead
         unique_for            with job_id: for how long (ms or timedelta) there is one job of this id, instead of until
                               it is done
         if_exists             with job_id: what a second add does to a first job that still waits: "keep" it, "replace"

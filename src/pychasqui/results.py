@@ -17,13 +17,14 @@ from itertools import islice
 from time import monotonic
 from typing import Any, TypeVar
 
+from ._core.outcome import EXPIRED
 from ._redis.error_actions import ErrorAction, action_for
 from ._redis.events import EventsBroker
 from ._redis.results import ResultsBroker
 from ._wire.event import JobEnd, QueueEvent, read_event, read_failure_text, read_job_end
 from ._wire.lenient import read_entry_id
 from ._wire.msgpack import decode_data
-from .errors import Closed, DecodeError, JobFailed, RedisTrouble, ResultExpired, ResultNotStored
+from .errors import Closed, DecodeError, JobExpired, JobFailed, RedisTrouble, ResultExpired, ResultNotStored
 from .events import QueueEvents
 from .inspector import Inspector
 
@@ -273,7 +274,8 @@ class Results:
         error = end.error
         if error is None:  # an official worker writes it only into the event failed
             error = "" if last is None else read_failure_text(last)
-        return JobFailed(job_id, reason=end.reason, error_type=end.error_type, error=error, attempts=end.attempts)
+        kind = JobExpired if end.reason == EXPIRED else JobFailed
+        return kind(job_id, reason=end.reason, error_type=end.error_type, error=error, attempts=end.attempts)
 
     def _fail_waits(self, job_id: str, error: Callable[[], Exception]) -> None:
         for future in self._waiting.get(job_id, ()):

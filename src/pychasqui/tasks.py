@@ -94,6 +94,7 @@ class TaskSender(Generic[P, R_co]):
         attempts     how many runs it has in all
         backoff      the delays between its runs, a timedelta or a BackoffSpec
         timeout      how long each of its runs may take, a timedelta; only of a task that is an async def
+        expires_in   how long it may wait for its start, a timedelta: then it is not run any more, and dead
         job_id       there is one job of this id until it is done
         unique_for   for how long there is one job of its id, instead of until it is done
         if_exists    what a second job of its id does to a first one that still waits: keep, replace or postpone

@@ -64,6 +64,7 @@ class Wanted(NamedTuple):
     due: str = ""
     only: str = ""
     window_ms: int = 0
+    expires_ms: int = 0
 
 
 class Stored(NamedTuple):

@@ -32,6 +32,33 @@ def only(data: bytes, if_exists: str = "keep", due: str = "", window_ms: int = 0
     return Wanted("mail", data, job_id, due, if_exists, window_ms)
 
 
+class TestExpiry:
+    """The envelope's last eight bytes become the time at which the job expires."""
+
+    @pytest.mark.parametrize("expires_ms", (1, 60_000, 100 * 365 * 24 * HOUR_MS))
+    def test_the_time_is_the_servers_and_ends_the_envelope(self, group: Group, expires_ms: int) -> None:
+        before = group.now_ms
+        group.add_with_options(Wanted("mail", b"envelope" + bytes(8), "job", expires_ms=expires_ms))
+        (stored,) = group.envelopes
+        assert stored[:-8] == b"envelope"
+        assert before + expires_ms <= int.from_bytes(stored[-8:], "big") <= group.now_ms + expires_ms + 1
+
+    def test_a_delayed_job_has_it_too_and_its_index_is_its_member(self, group: Group) -> None:
+        group.add_with_options(Wanted("mail", b"envelope" + bytes(8), "job", LATER, "keep", expires_ms=2 * HOUR_MS))
+        (member,) = group.delayed
+        assert int.from_bytes(member[-8:], "big") > group.now_ms + HOUR_MS
+        assert group.index("job") == member
+
+    def test_the_other_jobs_of_the_batch_are_left_alone(self, group: Group) -> None:
+        group.add_with_options(Wanted("mail", b"first" + bytes(8), "a", expires_ms=5), Wanted("mail", b"second", "b"))
+        assert group.envelopes[1] == b"second"
+
+    def test_a_second_sending_changes_no_time(self, group: Group) -> None:
+        job = Wanted("mail", b"envelope" + bytes(8), "job", expires_ms=5)
+        assert [group.add_with_options(job, number=7) for _ in range(2)] == ["n", "n"]
+        assert len(group.envelopes) == 1
+
+
 def envelope(job_id: str) -> bytes:
     return b"\x94" + bytes([0xA0 + len(job_id)]) + job_id.encode() + b"\xc4\x01\x01\x00\x00"
 

@@ -50,10 +50,10 @@ def test_jobs_of_any_mix_of_names_arrive_complete_and_in_order(jobs: list[tuple[
     assert read_back(job_arguments(envelopes, names)) == jobs
 
 
-def test_a_job_with_options_has_six_arguments() -> None:
-    options = [PLAIN, AddOptions("+5", "replace", 7)]
+def test_a_job_with_options_has_seven_arguments() -> None:
+    options = [PLAIN, AddOptions("+5", "replace", 7, 9)]
     assert options_arguments([b"a", b"b"], [b"n", b""], ["1", "2"], options) == [
-        b"n", b"a", "1", "", "", 0, b"", b"b", "2", "+5", "replace", 7,
+        b"n", b"a", "1", "", "", 0, 0, b"", b"b", "2", "+5", "replace", 7, 9,
     ]  # fmt: skip
 
 

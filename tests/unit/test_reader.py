@@ -28,6 +28,7 @@ from pychasqui._worker.prefetch import MAX_UNSETTLED, WORTH_READING, Prefetch
 from pychasqui._worker.reader import Reader, ReadLimits
 from pychasqui._worker.reclaimer import Reclaimer
 from pychasqui._worker.release import Releaser
+from pychasqui._worker.server_clock import ServerClock
 from pychasqui.errors import ConnectionLost, RedisTrouble, ReplyError
 from pychasqui.metrics import ReaderBatch
 from tests.support.clock import FakeClock
@@ -175,6 +176,8 @@ class ReaderBench:
             on_rejected=lambda entry_id, delivery, _, reason, __: self.rejected.append((entry_id, delivery, reason)),
             on_exhausted=lambda job: self.exhausted.append(job.data),
             on_timeout=lambda _: None,
+            on_expired=lambda job: self.exhausted.append(job.data),
+            server_clock=ServerClock(self.redis.broker),
         )
         broker, lanes = self.redis.broker, cast(Lanes, self.lanes)
         self.prefetch = Prefetch(self.shared, lanes, read_count=100, max_bytes=16 * 2**20, max_entry_bytes=2**20)
@@ -876,6 +879,8 @@ class TestDecodingLater:
             on_rejected=lambda _, __, ___, reason, ____: rejected.append(reason),
             on_exhausted=lambda _: rejected.append("exhausted"),
             on_timeout=lambda _: None,
+            on_expired=lambda _: rejected.append("expired"),
+            server_clock=ServerClock(cast(Any, None)),
         )
 
     @staticmethod

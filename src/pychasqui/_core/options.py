@@ -41,6 +41,8 @@ class JobOptions(TypedDict, total=False):
     timeout: timedelta | None
     """how long each of its runs may take, instead of the worker's time: then its handler is cancelled, a thread
     asked to stop, and the run has failed"""
+    expires_in: timedelta | None
+    """how long it may wait for its start, by the server's clock: then it is not run any more, and dead"""
     unique_for: int | timedelta | None
     """with job_id: for how long (ms or timedelta) there is one job of this id, instead of until it is done"""
     if_exists: IfExists | None
@@ -59,6 +61,7 @@ class AddOptions(NamedTuple):
     due: str = ""  # "" now, "+ms" that long from now, "ms" at that time; all by the server's clock
     only: str = ""  # "" other jobs may have its id, else what a second add does: keep the first, replace, postpone
     window_ms: int = 0  # how long it keeps other jobs of its id out; 0 until it is done
+    expires_ms: int = 0  # how long it may wait for its start; 0 for any time
 
 
 def cost_of_options(job_id: str) -> int:
@@ -73,25 +76,32 @@ UNIQUE = AddOptions(only="keep")  # a job_id and no options
 def check_options(job_id: str | None, options: JobOptions, max_delay_ms: int) -> AddOptions:
     """Checks the options that Redis has to know; `retry_override` checks attempts and backoff."""
     due = _check_due(options.get("delay_ms"), options.get("delay"), max_delay_ms)
+    expires_ms = check_timedelta_ms("expires_in", options.get("expires_in"))
+    if expires_ms and due and _wait_ms(due) >= expires_ms:
+        raise InvalidArgument(f"expires_in is {expires_ms} ms, must be longer than the delay: the job would never run")
     unique_for, if_exists = options.get("unique_for"), options.get("if_exists")
     if job_id is None:
         if unique_for is not None or if_exists is not None:
             raise InvalidArgument("unique_for and if_exists say what a second job of one id does: give a job_id, too")
-        return AddOptions(due) if due else PLAIN
+        return AddOptions(due, expires_ms=expires_ms) if due or expires_ms else PLAIN
     if if_exists is not None and if_exists not in _CHOICES:
         raise InvalidArgument(f"if_exists is {if_exists!r}, must be one of {', '.join(_CHOICES)}"[:300])
     window_ms = 0 if unique_for is None else check_span_ms("unique_for", unique_for, low=1)
-    return AddOptions(due, if_exists or "keep", window_ms)
+    return AddOptions(due, if_exists or "keep", window_ms, expires_ms)
 
 
-def check_timeout_ms(options: JobOptions) -> int:
-    """Checks the time that a run may take, and returns it in ms; 0 if there is none."""
-    timeout = options.get("timeout")
-    if timeout is None:
+def check_timedelta_ms(field: str, value: Any) -> int:
+    """Checks a timedelta of a millisecond or more, and returns milliseconds; 0 if there is none."""
+    if value is None:
         return 0
-    if not isinstance(timeout, timedelta):
-        raise InvalidType(f"timeout must be a timedelta, not {type(timeout).__name__} {timeout!r}"[:300])
-    return check_span_ms("timeout", timeout, low=1)
+    if not isinstance(value, timedelta):
+        raise InvalidType(f"{field} must be a timedelta, not {type(value).__name__} {value!r}"[:300])
+    return check_span_ms(field, value, low=1)
+
+
+def _wait_ms(due: str) -> int:
+    """About how long a job waits until it is due."""
+    return int(due) if due.startswith("+") else int(due) - time.time_ns() // 1_000_000
 
 
 def refuse_unknown(options: Mapping[str, Any]) -> None:

@@ -13,6 +13,8 @@ from .failure import Failure, FailureClass
 from .retry_delay import retry_delay_ms
 from .retry_options import RetryPolicy
 
+EXPIRED = "expired"  # the reason of a job that was not started in time
+
 
 class Retry(NamedTuple):
     """The job runs again after this delay."""

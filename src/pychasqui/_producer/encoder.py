@@ -21,11 +21,11 @@ from .._core.options import (
     AddOptions,
     JobOptions,
     check_options,
-    check_timeout_ms,
+    check_timedelta_ms,
     cost_of_options,
 )
 from .._core.retry_options import retry_override
-from .._wire.envelope import TIMEOUT, encode_envelope, encode_extras, encode_new_jobs, with_extras_of
+from .._wire.envelope import EXPIRES, TIMEOUT, encode_envelope, encode_extras, encode_new_jobs, with_extras_of
 from .._wire.msgpack import encode_data
 from ..errors import ChasquiError, InvalidArgument, InvalidType, PayloadTooLarge
 from ..job import AddedJob, Job
@@ -114,7 +114,7 @@ class Encoder:
             self._warn_of_no_zone(options.get("delay_ms"))
             add_options = check_options(job_id, options, self.max_delay_ms)
             retry = retry_override(options.get("attempts"), options.get("backoff"))
-            extras = _encode_own_extras(options)
+            extras = _encode_own_extras(options, add_options)
         else:
             add_options, retry, extras = PLAIN if job_id is None else UNIQUE, None, b""
         now_ms = _now_ms()
@@ -194,10 +194,13 @@ class Encoder:
         return raw
 
 
-def _encode_own_extras(options: JobOptions) -> bytes:
-    """What travels behind the envelope of a job with these options."""
-    timeout_ms = check_timeout_ms(options)
-    return encode_extras(**{TIMEOUT: timeout_ms}) if timeout_ms else b""
+def _encode_own_extras(options: JobOptions, add_options: AddOptions) -> bytes:
+    """What travels behind the envelope of a job with these options. add_with_options.lua sets the time at its end."""
+    timeout_ms = check_timedelta_ms("timeout", options.get("timeout"))
+    extras = {TIMEOUT: timeout_ms} if timeout_ms else {}
+    if add_options.expires_ms:
+        extras[EXPIRES] = _now_ms() + add_options.expires_ms
+    return encode_extras(**extras) if extras else b""
 
 
 def as_jobs(encoded: JobBatch, jobs: Sequence[Mapping[str, Any]], queue: object) -> list[Job]:

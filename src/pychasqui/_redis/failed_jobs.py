@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from .._core.outcome import FailedRun
-from .._wire.event import Event, dead_event, join_events, retry_event, run_events
+from .._core.outcome import EXPIRED, FailedRun
+from .._wire.event import Event, dead_event, expired_event, join_events, retry_event, run_events
 
 OUTCOME_EXTRA_BYTES = 1000  # about what an outcome takes beside its job's data
 
@@ -69,4 +69,6 @@ class Buried(msgspec.Struct, gc=False):
             return [dead_event("", "", self.runs, self.reason, None, self.at_ms)]
         job = (self.job_id, self.job_name)
         dead = dead_event(*job, self.runs, self.reason, self.run, self.at_ms)
+        if self.reason == EXPIRED:
+            return [expired_event(*job, self.runs, self.at_ms), dead]
         return [dead] if self.run is None else [*run_events(*job, self.run, self.at_ms), dead]

@@ -30,6 +30,8 @@ class SendOptions(TypedDict, total=False):
     """the delays between its runs"""
     timeout: timedelta | None
     """how long each of its runs may take; only of a task that is an async def"""
+    expires_in: timedelta | None
+    """how long it may wait for its start: then it is not run any more, and dead"""
     job_id: str | None
     """there is one job of this id until it is done"""
     unique_for: timedelta | None
@@ -44,7 +46,7 @@ def check_send_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
         known = ", ".join(SendOptions.__annotations__)
         raise InvalidType(f"{what}: there is no option {min(unknown)!r}; the options are {known}")
     given = {name: value for name, value in options.items() if value is not None}
-    for name in ("delay", "unique_for", "timeout"):
+    for name in ("delay", "unique_for", "timeout", "expires_in"):
         _check_kind(what, given, name, timedelta, "a timedelta")
     _check_kind(what, given, "backoff", (timedelta, BackoffSpec), "a timedelta or a BackoffSpec")
     _check_kind(what, given, "at", datetime, "a datetime with a time zone")

@@ -3,7 +3,7 @@
     d           the envelope of the run that failed, or the bytes that stood in its place
     n           the job's name, if it has one
     source_id   the job's entry id in the stream
-    reason      retries_exhausted, unrecoverable, decode_failed, malformed, oversize_payload
+    reason      retries_exhausted, unrecoverable, decode_failed, malformed, oversize_payload, expired
     detail      why the entry could not become a job
     raw         the entry's fields in hex, if it had none called d
     attempts    how many runs the job had
@@ -25,7 +25,7 @@ from .._core.failure import Failure
 from .._core.limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS, MAX_U32
 from ..errors import DecodeError
 from .entry import ENVELOPE, NAME, Entry, decode_name
-from .envelope import decode_envelope, encode_envelope
+from .envelope import decode_envelope, encode_envelope, without_expiry
 from .lenient import LATEST_MS, read_entry_id, read_int, read_pairs, read_text
 from .msgpack import decode_data
 
@@ -66,7 +66,7 @@ class DeadJob:
         """The envelope of a first run, with the same data or other; raises DecodeError."""
         old = decode_envelope(self.payload)
         payload = old.payload if data is None else data
-        return encode_envelope(old.id, payload, old.created_at_ms, 0, old.retry, old.extras)
+        return encode_envelope(old.id, payload, old.created_at_ms, 0, old.retry, without_expiry(old.extras))
 
 
 def dead_letter(job: Delivery, reason: str, failure: Failure | None, runs: int, worker: str) -> list[bytes]:

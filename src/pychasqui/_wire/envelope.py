@@ -34,6 +34,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 _FIELDS = Envelope.__struct_fields__[:5]  # what the array holds
 SNOOZES = "z"  # the extra with the number of times a job was put back by Snooze
+EXPIRES = "x"  # the extra with the server's time in ms from which on a job is not started; the last one of its map
 TIMEOUT = "to"  # the extra with the time that a run may take, in ms
 
 
@@ -83,6 +84,16 @@ def read_timeout_s(extras: bytes) -> float:
         return 0.0
     timeout_ms = read_extra(extras, TIMEOUT)
     return timeout_ms / 1000 if type(timeout_ms) is int and 0 < timeout_ms < 2**53 else 0.0
+
+
+def read_expiry_ms(extras: bytes) -> int | None:
+    """Returns the server's time from which on the job is not started; None if it may start at any time."""
+    expires_ms = read_extra(extras, EXPIRES) if b"x" in extras else None
+    return expires_ms if type(expires_ms) is int and expires_ms >= 0 else None
+
+
+def without_expiry(extras: bytes) -> bytes:
+    return extras if read_expiry_ms(extras) is None else with_extra(extras, EXPIRES, None)
 
 
 def with_extras_of(envelope: bytes, more: bytes) -> bytes:

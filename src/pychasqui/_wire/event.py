@@ -1,6 +1,6 @@
 """The fields of an event, written and read.
 
-    e           kind: active, completed, failed, timeout, retry-scheduled, dlq, progress, drained, waiting ...
+    e           kind: active, completed, failed, timeout, retry-scheduled, expired, dlq, progress, drained ...
     id          the job's id, empty for an event of no single job
     ts          when it happened, in ms since 1970
     n           the job's name, if it has one
@@ -92,6 +92,11 @@ def dead_event(job_id: str, job_name: str, runs: int, reason: str, run: FailedRu
     if run is not None:
         extras += ("error_type", bounded(run.error_type), "error", bounded(run.error))
     return Event("dlq", job_id, job_name, extras, at_ms)
+
+
+def expired_event(job_id: str, job_name: str, runs: int, at_ms: int) -> Event:
+    """A job was not started in time."""
+    return Event("expired", job_id, job_name, ("attempt", runs), at_ms)
 
 
 def progress_event(job_id: str, job_name: str, percent: int, words: tuple[str | int, ...]) -> Event:

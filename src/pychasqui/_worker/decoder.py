@@ -11,9 +11,10 @@ from .._core.delivery import Delivery
 from .._core.outcome import runs_allowed
 from .._redis.replies import Entry
 from .._wire.entry import ENVELOPE, NAME, decode_name, may_be_unique, read_fields
-from .._wire.envelope import decode_envelope, decode_job, read_timeout_s
+from .._wire.envelope import decode_envelope, decode_job, read_expiry_ms, read_timeout_s
 from .._wire.msgpack import decode_scanned, needed_scan
 from ..errors import DecodeError
+from .server_clock import ServerClock
 
 MAX_NAMES = 1000
 
@@ -34,6 +35,8 @@ class Decoder:
         on_rejected: Callable[[bytes, int, list[bytes] | None, str, str], None],
         on_exhausted: Callable[[Delivery], None],
         on_timeout: Callable[[float], None],
+        on_expired: Callable[[Delivery], None],
+        server_clock: ServerClock,
     ) -> None:
         self._max_payload_bytes = max_payload_bytes
         self._small_bytes = min(SMALL_BYTES, max_payload_bytes)
@@ -41,6 +44,8 @@ class Decoder:
         self._on_rejected = on_rejected
         self._on_exhausted = on_exhausted
         self._on_timeout = on_timeout  # gets how long a run of the job may take
+        self._on_expired = on_expired
+        self._server_clock = server_clock
         self._names: dict[bytes | None, str] = {}
         self._large = asyncio.Lock()
 
@@ -92,8 +97,12 @@ class Decoder:
                 is_unique or may_be_unique(job_id),
             )
             is_special = attempt >= max_attempts or job.retry is not None or job.extras
-            if not is_special or self._is_to_run(job):
+            if not is_special:
                 jobs.append(job)
+            elif self._is_to_run(job):
+                # One that may expire is decoded again when it is to start: until then it may have to wait here.
+                may_expire = read_expiry_ms(job.extras) is not None
+                jobs.append(_put_off_decoding(entry_id, fields, deliveries) if may_expire else job)
         return jobs
 
     def _decode_in_slices(self, entries: list[Entry], deliveries: int, ends_at: float) -> list[Delivery]:
@@ -137,7 +146,14 @@ class Decoder:
         job.attempt, job.created_at_ms = envelope.attempt + job.earlier_deliveries, envelope.created_at_ms
         job.retry, job.payload, job.extras = envelope.retry, envelope.payload, envelope.extras
         job.may_be_unique, job.is_decoded = is_unique or may_be_unique(envelope.id), True
-        return self._is_to_run(job)
+        return self._is_to_run(job) and not await self._has_expired(job)
+
+    async def _has_expired(self, job: Delivery) -> bool:
+        expires_ms = read_expiry_ms(job.extras) if job.extras else None
+        if expires_ms is None or await self._server_clock.now_ms() < expires_ms:
+            return False
+        self._on_expired(job)
+        return True
 
     def _is_to_run(self, job: Delivery) -> bool:
         """Examines a job that has been run often, or has a retry override or extras."""

@@ -10,7 +10,7 @@ from .._core import clock
 from .._core.delivery import Delivery
 from .._core.failure import Failure, read_failure
 from .._core.limits import MAX_U32
-from .._core.outcome import Retry, failed_run, judge
+from .._core.outcome import EXPIRED, Retry, failed_run, judge
 from .._core.retry_options import KINDS, RetryPolicy
 from .._redis.failed_jobs import Buried, Rescheduled
 from .._wire.dead_letter import dead_letter, rejected_letter
@@ -71,6 +71,10 @@ class FailureHandler:
     def exhausted(self, job: Delivery) -> None:
         """The job had used up its runs before it came here: its workers died, or it failed under another policy."""
         self._bury_job(job, "retries_exhausted", None, job.attempt)
+
+    def expired(self, job: Delivery) -> None:
+        """The job was not started in time, and is not run any more."""
+        self._bury_job(job, EXPIRED, None, job.attempt)
 
     def rejected(self, entry_id: bytes, delivery: int, fields: list[bytes] | None, reason: str, detail: str) -> None:
         """The entry could not become a job."""

@@ -50,6 +50,7 @@ from .release import Releaser
 from .round_trips import RoundTrips
 from .run_watch import RunWatch
 from .scheduler import SchedulerService
+from .server_clock import ServerClock
 from .shared import Holdings, OnDeath, Shared
 from .thread_lanes import AnyLanes, ThreadLanes
 from .worker_record_writer import WorkerRecordWriter
@@ -164,6 +165,8 @@ def build(
         on_rejected=failures.rejected,
         on_exhausted=logs.bind_job_to_call(config.queue_name, failures.exhausted),
         on_timeout=stops.expect_timeout,
+        on_expired=logs.bind_job_to_call(config.queue_name, failures.expired),
+        server_clock=ServerClock(broker),
     )
     is_plain = not is_async(config.handler)
     run_handler = _with_own_job(as_async_handler(config.handler) if is_plain else config.handler, reporter)

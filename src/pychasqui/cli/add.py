@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,6 +34,8 @@ STDIN = "-"
 @click.option("--at", type=MOMENT, default=None, help="Run it at this time: 2026-01-31T12:00:00Z.")
 @click.option("--id", "job_id", default=None, help="Its id: there is one job of it until it is done.")
 @click.option("--attempts", type=click.IntRange(1), default=None, help="How many runs it has in all.")
+@click.option("--job-timeout", type=SPAN, default=None, help="How long each run may take: 30s, 5m.")
+@click.option("--expires-in", type=SPAN, default=None, help="How long it may wait for its start: 1h, 7d.")
 @click.option("--wait", "waits", is_flag=True, help="Wait for its result, and write that.")
 @click.option("--timeout", type=SPAN, default=30_000, help="With --wait: how long, 30s without it.")
 @dry_run_option
@@ -47,6 +49,8 @@ def add(
     at: datetime | None,
     job_id: str | None,
     attempts: int | None,
+    job_timeout: int | None,
+    expires_in: int | None,
     waits: bool,
     timeout: int,
     dry_run: bool,
@@ -59,6 +63,7 @@ def add(
     if delay is not None and at is not None:
         raise click.UsageError("--delay and --at contradict each other: give one of them")
     job: dict[str, Any] = {"name": name, "delay_ms": at if delay is None else delay, "attempts": attempts}
+    job |= {"timeout": _span(job_timeout), "expires_in": _span(expires_in)}
     queue = context.queue(queue_name)
     if data == STDIN:
         if job_id is not None or waits:
@@ -67,6 +72,10 @@ def add(
         return
     job |= {"data": read_data(data), "job_id": job_id}
     context.run(_add_one(context, queue, job, timeout_s=timeout / 1000 if waits else None, dry_run=dry_run))
+
+
+def _span(span_ms: int | None) -> timedelta | None:
+    return None if span_ms is None else timedelta(milliseconds=span_ms)
 
 
 async def _add_one(

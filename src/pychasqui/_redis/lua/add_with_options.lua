@@ -11,13 +11,14 @@
 --       many as fit), prefix of the queue's keys, kept_ms, channel for due times, then for each job: name (may be empty),
 --       envelope, id, due ("": now, "+ms": from now, "ms": at that time), only ("": any number of that id, "keep": the
 --       first, "replace": the first with the last data, "postpone": the last), window_ms (how long a job keeps others of its
---       id out, 0: until it is done)
+--       id out, 0: until it is done), expires_ms (how long it may wait for its start, 0: any time; the envelope's last eight
+--       bytes are an unsigned int that becomes the time at which it expires)
 -- Touches the keys of each job
 -- Returns a character for each job: n it is new, d another of its id is there, r it has replaced that one, f it did not fit
 local stream, ledger, delayed = KEYS[1], KEYS[2], KEYS[3]
 local slot, number, ledger_ttl_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local max_stream_len, needed, prefix, kept_ms = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
-local due_channel, first_job = ARGV[8], 9
+local due_channel, first_job, words_a_job = ARGV[8], 9, 7
 local call = redis.call
 
 local seen = call('HGET', ledger, slot)
@@ -49,14 +50,16 @@ local soonest, answers, failure = math.huge, {}, nil
 
 -- include lib/store_job.lua
 -- include lib/add_unless_taken.lua
+-- include lib/with_expiry.lua
 
-for i = first_job, #ARGV, 6 do
+for i = first_job, #ARGV, words_a_job do
   local due_ms, relative = 0, string.match(ARGV[i + 3], '^%+(%d+)$')
   if relative then due_ms = now_ms + tonumber(relative) elseif ARGV[i + 3] ~= '' then due_ms = tonumber(ARGV[i + 3]) end
   if is_full then
     answers[#answers + 1] = 'f'
   else
-    answers[#answers + 1] = add_unless_taken(ARGV[i], ARGV[i + 1], ARGV[i + 2], due_ms, ARGV[i + 4], tonumber(ARGV[i + 5]))
+    local envelope = with_expiry(ARGV[i + 1], tonumber(ARGV[i + 6]))
+    answers[#answers + 1] = add_unless_taken(ARGV[i], envelope, ARGV[i + 2], due_ms, ARGV[i + 4], tonumber(ARGV[i + 5]))
   end
 end
 local answer = table.concat(answers)

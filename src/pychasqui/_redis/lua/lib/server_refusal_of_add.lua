@@ -4,7 +4,7 @@
 local function server_refusal_of_add()
   local no_job = unique_key('')  -- no id is empty: whatever is tried with this key changes nothing
   local has_unique, may_replace, keys = false, false, {no_job}
-  for i = first_job, #ARGV, 6 do
+  for i = first_job, #ARGV, words_a_job do
     local only = ARGV[i + 4]
     has_unique = has_unique or only ~= ''
     may_replace = may_replace or only == 'replace' or only == 'postpone'
@@ -15,7 +15,7 @@ local function server_refusal_of_add()
     or refusal('SET', no_job, '', 'XX')
     or refusal('ZADD', delayed, 'XX', 'GT', '-inf', 'none')
   if may_replace then refused = refused or refusal('XDEL', stream, '0-0') or refusal('ZREM', delayed, '') end
-  local is_alone = #ARGV < first_job + 6
+  local is_alone = #ARGV < first_job + words_a_job
   if is_alone or refused then return refused end
   -- Tried, it would count as an error each time; Redis 6.2 cannot be asked.
   if redis.acl_check_cmd and not redis.acl_check_cmd('XADD', stream, '*', 'd', '') then

@@ -1,0 +1,42 @@
+"""ServerClock: the time of the server, estimated. The server is asked only while somebody wants to know."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from time import monotonic
+
+from .._redis.broker import Broker
+from ..errors import RedisTrouble
+
+ASK_EVERY_S = 10.0
+ASK_AGAIN_S = 1.0
+
+
+class ServerClock:
+    """now_ms() asks the server the first time, and every ten seconds; in between it counts on."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._offset_ms: float | None = None  # of the server's clock against monotonic()
+        self._ask_at = 0.0
+        self._asking = asyncio.Lock()
+
+    async def now_ms(self) -> float:
+        """The server's time; this machine's as long as the server has never answered."""
+        if monotonic() >= self._ask_at:
+            async with self._asking:
+                if monotonic() >= self._ask_at:
+                    await self._ask()
+        return time.time() * 1000 if self._offset_ms is None else self._offset_ms + monotonic() * 1000
+
+    async def _ask(self) -> None:
+        asked_at = monotonic()
+        try:
+            server_ms = await self._broker.now_ms()
+        except RedisTrouble:
+            self._ask_at = monotonic() + ASK_AGAIN_S
+            return
+        now = monotonic()
+        self._offset_ms = server_ms - (asked_at + now) * 500
+        self._ask_at = now + ASK_EVERY_S

@@ -1,0 +1,137 @@
+"""A job that is not started in time is not run any more: it is dead, and its reason is `expired`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from pychasqui import Job, JobExpired, JobFailed, Queue, QueueEvents, Worker
+from pychasqui._wire.envelope import decode_envelope, read_expiry_ms
+from pychasqui.errors import InvalidArgument, InvalidType
+from pychasqui.metrics import InMemorySink
+from tests.support.streams import Stream
+from tests.support.waiting import eventually
+
+SOON = timedelta(milliseconds=20)
+LATER = timedelta(hours=1)
+
+
+async def never_called(job: Job) -> None:
+    raise AssertionError("an expired job was started")
+
+
+async def test_a_job_that_no_worker_has_started_in_time_is_dead(
+    queue: Queue, make_worker: Callable[..., Worker], redis_url: str
+) -> None:
+    sink = InMemorySink()
+    async with QueueEvents(queue.name, redis_url=redis_url) as events:
+        await events.start()
+        job = await queue.add("report", expires_in=SOON)
+        await asyncio.sleep(0.05)
+        async with make_worker(never_called, metrics=sink):
+            with pytest.raises(JobExpired, match="expired") as failure:
+                await job.wait_for_result()
+        kinds: list[str] = []
+        while "dlq" not in kinds:
+            kinds.append((await anext(events)).name)
+    assert isinstance(failure.value, JobFailed)
+    assert [kind for kind in kinds if kind != "drained"] == ["expired", "dlq"]
+    assert [(route.reason, route.attempt, route.name) for route in sink.dlq_routes] == [("expired", 0, "report")]
+    assert sink.job_outcomes == []
+    await queue.dlq.purge()
+
+
+@pytest.mark.parametrize("is_plain", (False, True))
+async def test_a_job_that_is_started_in_time_runs(
+    queue: Queue, make_worker: Callable[..., Worker], is_plain: bool
+) -> None:
+    async def handle(job: Job) -> Any:
+        return job.data
+
+    async with make_worker((lambda job: job.data) if is_plain else handle, store_results=True):
+        jobs = [await queue.add("report", number, expires_in=LATER) for number in range(5)]
+        assert await queue.wait_for_results([job.id for job in jobs]) == list(range(5))
+
+
+async def test_a_job_expires_while_it_waits_inside_a_busy_worker(
+    queue: Queue, make_worker: Callable[..., Worker]
+) -> None:
+    ran: list[str] = []
+    gate = asyncio.Event()
+
+    async def handle(job: Job) -> None:
+        ran.append(job.name)
+        await gate.wait()
+
+    async with make_worker(handle, concurrency=1):
+        await queue.add_bulk([{"name": "long"}, {"name": "short", "expires_in": timedelta(milliseconds=100)}])
+        await eventually(lambda: ran)
+        await asyncio.sleep(0.2)
+        gate.set()
+        await eventually(queue.dlq.count)
+    assert ran == ["long"]
+    await queue.dlq.purge()
+
+
+async def test_the_time_is_the_servers_and_survives_a_delay(queue: Queue, stream: Stream, witness: Any) -> None:
+    before = await server_ms(witness)
+    await queue.add("report", expires_in=timedelta(seconds=100), timeout=LATER)
+    await queue.add("report", expires_in=timedelta(seconds=100), delay=timedelta(seconds=50), job_id="one")
+    after = await server_ms(witness)
+    assert await queue.run_now("one")
+    entries = await witness.xrange(f"{{chasqui:{queue.name}}}:stream")
+    assert len(entries) == 2
+    for _, fields in entries:
+        envelope = decode_envelope(fields[b"d"])
+        assert before + 100_000 <= (read_expiry_ms(envelope.extras) or 0) <= after + 100_001
+
+
+async def server_ms(witness: Any) -> int:
+    seconds, micros = await witness.time()
+    return int(seconds * 1000 + micros // 1000)
+
+
+async def test_a_retry_that_comes_too_late_is_not_run(queue: Queue, make_worker: Callable[..., Worker]) -> None:
+    runs = 0
+
+    async def fail(job: Job) -> None:
+        nonlocal runs
+        runs += 1
+        raise RuntimeError("again later")
+
+    async with make_worker(fail):
+        await queue.add("report", expires_in=timedelta(milliseconds=200), backoff=500)
+        letters = await eventually(queue.dlq.page)
+    assert (letters[0].reason, letters[0].attempts, runs) == ("expired", 1, 1)
+    await queue.dlq.purge()
+
+
+async def test_a_replayed_job_does_not_expire_again(queue: Queue, make_worker: Callable[..., Worker]) -> None:
+    job = await queue.add("report", "data", expires_in=SOON, timeout=LATER)
+    await asyncio.sleep(0.05)
+    async with make_worker(never_called):
+        await eventually(queue.dlq.count)
+
+    async def handle(job: Job) -> Any:
+        return job.data
+
+    async with make_worker(handle, store_results=True):
+        await queue.dlq.replay()
+        assert await job.wait_for_result() == "data"
+
+
+async def test_expires_in_is_a_timedelta_longer_than_the_delay(queue: Queue) -> None:
+    wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"expires_in": 5}, InvalidType, "expires_in must be a timedelta"),
+        ({"expires_in": timedelta(0)}, InvalidArgument, "expires_in is 0 ms, must be at least 1"),
+        ({"expires_in": SOON, "delay": LATER}, InvalidArgument, "must be longer than the delay"),
+        ({"expires_in": SOON, "delay_ms": datetime.now(UTC) + LATER}, InvalidArgument, "must be longer than the delay"),
+        ({"expires_in": SOON, "repeat": {"kind": "every", "interval_ms": 1000}}, InvalidArgument, "contradicts repeat"),
+    ]
+    for options, kind, text in wrong:
+        with pytest.raises(kind, match=text):
+            await queue.add("report", **options)
