@@ -171,7 +171,10 @@ def _refuse_links_of_others(folder: Path) -> None:
 def _refuse_files_of_others(folder: Path, content: list[str], descriptor: int) -> None:
     """Refuses links and files that another user made while the folder was open to others."""
     for name in content:
-        found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+        try:
+            found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+        except FileNotFoundError:  # a server that ends has removed it meanwhile
+            continue
         if found.st_uid != os.geteuid() or stat.S_ISLNK(found.st_mode):
             raise RedisTrouble(f"{str(folder / name)!r} is a link or belongs to another user: remove it")
 
