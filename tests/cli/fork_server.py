@@ -14,6 +14,7 @@ import socket
 import struct
 import sys
 
+import pychasqui
 from pychasqui.cli.main import COMMANDS, main
 
 
@@ -62,4 +63,6 @@ def serve(line: socket.socket) -> int:
 if __name__ == "__main__":
     for module in {entry.module for entry in COMMANDS.values()}:
         importlib.import_module(module)
+    for name in pychasqui.__all__:  # a command imports what it needs of these when it runs
+        getattr(pychasqui, name)
     sys.exit(serve(socket.socket(fileno=int(sys.argv[1]))))

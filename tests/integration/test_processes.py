@@ -556,7 +556,9 @@ class TestSignals:
         async with started(program, "-", queue_name) as process:
             await said(process, "ready")
             process.send_signal(signal.SIGTERM)
+            signalled_at = monotonic()
             code, _, err = await ended(process, within_s=40)
+            assert monotonic() - signalled_at < 5
             assert code == 0
             assert "Traceback" not in err
 

@@ -266,9 +266,10 @@ class TestEnds:
         proxy.freeze()
         wait = asyncio.ensure_future(queue.wait_for_result("j"))
         await asyncio.sleep(0.05)
-        closing = asyncio.ensure_future(queue.close())
+        closing, closed_at = asyncio.ensure_future(queue.close()), monotonic()
         with pytest.raises(Closed):
             await asyncio.wait_for(wait, 40)
+        assert monotonic() - closed_at < 10
         proxy.thaw()
         await closing
 

@@ -885,8 +885,10 @@ class TestRedis:
             await queue.add("count", 0)
             await eventually(lambda: gate.finished == [0])
             frozen.freeze()
+            frozen_at = monotonic()
             await queue.add("count", 1)
-            await eventually(lambda: frozen.accepted > 3, timeout=40)
+            await eventually(lambda: frozen.accepted > 3)
+            assert monotonic() - frozen_at < 10
             frozen.thaw()
             await eventually(lambda: 1 in gate.finished, timeout=40)
             await eventually(stream.is_settled)

@@ -198,7 +198,9 @@ class TestHandedBack:
         released = await wire.waiting()
         assert released == 2000 - len(handler.ended)
         await official.work()
+        began = time.monotonic()
         await eventually(lambda: len(official.ended) == released)
+        assert time.monotonic() - began < 20  # what has not been released is taken after 30 s
         assert {run.attempt for run in official.runs} == {0}
         assert {run.id for run in official.runs}.isdisjoint(handler.ended)
 
