@@ -78,7 +78,7 @@ bench: $(INSTALLED) best-server  ## measure, side by side with the others
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean:  ## remove everything that the other targets made
-	rm -rf $(VENV) $(OFFICIAL) .pythons .servers .bench .chaos build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(OFFICIAL) .pythons .frameworks .servers .bench .chaos build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml

@@ -124,7 +124,9 @@ class PageRun:
             for block in blocks:
                 where = f"line {block.line}"
                 if block.title:
-                    (self.folder / block.title).write_text(block.code)
+                    path = self.folder / block.title
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(block.code)
                 elif block.language == "python":
                     printed = self.run_python(block, runner)
                 elif block.language == "text" and printed:
@@ -180,8 +182,14 @@ class PageRun:
     def run_command(self, command: str) -> str:
         words = shlex.split(command, comments=True)
         if words[:2] == ["chasqui", "worker"]:
-            self.start_worker(words)
+            self.start_worker(["-m", "pychasqui.cli", *words[1:]])
             return ""
+        if words[:3] == ["python", "manage.py", "chasqui_worker"]:
+            self.start_worker(words[1:])
+            return ""
+        if words[0] == "python" and (self.folder / "manage.py").exists():  # Django has one set of settings in a process
+            program = [sys.executable, *words[1:]]
+            return subprocess.run(program, stdout=subprocess.PIPE, text=True, timeout=20, check=True).stdout
         if words[0] == "python":
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
@@ -193,8 +201,9 @@ class PageRun:
         return result.stdout
 
     def start_worker(self, words: list[str]) -> None:
+        """Starts a program that runs workers."""
         worker = subprocess.Popen(
-            [sys.executable, "-m", "pychasqui.cli", *words[1:]],
+            [sys.executable, *words],
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -1,0 +1,176 @@
+"""ChasquiBackend: enqueues Django's tasks as jobs, and reads what became of them.
+
+A job's name is the path of its task, its data {"args": [...], "kwargs": {...}}, and the id of a result is
+<queue>:<job id>. task_runner.py runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property, partial
+from typing import Any
+
+from django.conf import settings
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
+from django.utils import timezone
+
+from ..._core import ids
+from ..._tasks.send_options import add_options
+from ...app import App
+from ...errors import InvalidArgument, InvalidType
+from ...job_status import JobStatus
+from ...queue import Queue
+from ...retry import BackoffSpec
+from ...sync import call_blocking
+from .backend_options import BackendOptions, process_apps, read_options
+from .declared_tasks import find_task, load_tasks
+from .framework import BaseTaskBackend, InvalidTask, Task, TaskResultDoesNotExist, signals
+from .run_records import RunHistory, read_history, read_record
+from .task_results import fill_in, of_done, of_others, result_id, split_result_id, unstarted
+
+LOG_LINES = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetriedTask(Task):
+    """A Task with attempts and backoff of its own: `@task(attempts=5)`, from Django 6.1 on."""
+
+    attempts: int | None = None
+    backoff: timedelta | BackoffSpec | None = None
+
+
+class ChasquiBackend(BaseTaskBackend):
+    """The BACKEND of an entry of TASKS; see BackendOptions for its OPTIONS."""
+
+    task_class = RetriedTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = False
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self._params = params
+
+    @cached_property
+    def chasqui_options(self) -> BackendOptions:
+        try:
+            return read_options(self._params)
+        except (InvalidArgument, InvalidType) as error:
+            raise ImproperlyConfigured(f"TASKS[{self.alias!r}]: {error}") from None
+
+    @property
+    def app(self) -> App:
+        """The App whose queues it uses; all backends of one alias have the same."""
+        return process_apps.app_of(self.alias, self.chasqui_options)
+
+    def validate_task(self, task: Any) -> None:
+        super().validate_task(task)
+        try:
+            self._retry_of(task)
+        except (InvalidArgument, InvalidType) as error:
+            raise InvalidTask(str(error)) from None
+
+    def _retry_of(self, task: Any) -> dict[str, Any]:
+        own = {name: getattr(task, name, None) for name in ("attempts", "backoff")}
+        return self.chasqui_options.retry_of(task.module_path, own)
+
+    # Enqueuing ------------------------------------------------------------------------------------------------------
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        """Adds a job, at once or when the transaction of the database `on_commit` is committed."""
+        self.validate_task(task)
+        job_id = ids.new_id()
+        result = unstarted(task, result_id(task.queue_name, job_id), args, kwargs)
+        send = partial(self._send, result, job_id)
+        if self.chasqui_options.on_commit is None:
+            send()
+        else:
+            transaction.on_commit(send, using=self.chasqui_options.on_commit)
+        return result
+
+    def _send(self, result: Any, job_id: str) -> None:
+        task, retry = result.task, self._retry_of(result.task)
+        data = {"args": result.args, "kwargs": result.kwargs}
+        if "attempts" in retry:
+            data["attempts"] = retry["attempts"]  # a handler does not see the job's own number
+        options = add_options(retry) | ({} if task.run_after is None else {"delay_ms": _aware(task.run_after)})
+        self._call(
+            f"{task.name}.enqueue",
+            f"await {task.name}.aenqueue(...)",
+            task.queue_name,
+            lambda queue: queue.add(task.module_path, data, job_id=job_id, **options),
+        )
+        fill_in(result, enqueued_at=timezone.now())
+        signals.task_enqueued.send(type(self), task_result=result)
+
+    def _call(self, what: str, instead: str, queue_name: str, use: Any) -> Any:
+        """Runs a coroutine of a queue on the loop that all synchronous code of the process shares."""
+        queues = self.app.loop_queues
+        return call_blocking(queues, what, instead, lambda: use(queues(queue_name)))
+
+    # Results --------------------------------------------------------------------------------------------------------
+
+    def get_result(self, result_id: str) -> Any:
+        """Finds out what became of a task. A result is kept for `result_ttl_ms` of its queue."""
+        queue_name, job_id = split_result_id(str(result_id))
+        if not job_id or (self.queues and queue_name not in self.queues):
+            raise TaskResultDoesNotExist(result_id)
+        look_up = partial(_look_up, job_id=job_id)
+        status, history = self._call("get_result", "await task.aget_result(...)", queue_name, look_up)
+        record = read_record(status.result) if status.has_result else None
+        task = self._find_task((record.task if record else "") or status.name or history.task)
+        if task is None:
+            raise TaskResultDoesNotExist(result_id)
+        task = task.using(queue_name=queue_name, backend=self.alias)
+        if record is not None:
+            return of_done(task, result_id, record)
+        if status.state == "done" or (status.state == "unknown" and history.finished_at_ms is None):
+            raise TaskResultDoesNotExist(result_id)
+        return of_others(task, result_id, status, history)
+
+    def _find_task(self, path: str) -> Any | None:
+        if path and find_task(path) is None:
+            load_tasks(self.chasqui_options.modules)
+        return find_task(path)
+
+    # Checks ---------------------------------------------------------------------------------------------------------
+
+    def check(self, **kwargs: Any) -> Iterator[Any]:
+        """The system checks of `manage.py check`."""
+        where = f"TASKS[{self.alias!r}]"
+        try:
+            options = self.chasqui_options
+        except ImproperlyConfigured as error:
+            yield checks.Error(str(error), id="chasqui.E001")
+            return
+        if not self.queues:
+            yield checks.Error(f"{where}: QUEUES is empty: a worker has to know its queues", id="chasqui.E002")
+        if options.on_commit is not None and options.on_commit not in settings.DATABASES:
+            yield checks.Error(f"{where}: on_commit names {options.on_commit!r}, no database", id="chasqui.E003")
+        atomic = [alias for alias, database in settings.DATABASES.items() if database.get("ATOMIC_REQUESTS")]
+        if atomic and options.on_commit is None:
+            yield checks.Warning(
+                f"{where}: a task that a view enqueues may run before the view's transaction is committed",
+                hint=f'Set OPTIONS["on_commit"] to {atomic[0]!r}: tasks are then enqueued when it is committed.',
+                id="chasqui.W001",
+            )
+
+
+async def _look_up(queue: Queue, job_id: str) -> tuple[JobStatus, RunHistory]:
+    """Reads where the job is, then its log: one that fails in between has its last line there."""
+    status = await queue.status(job_id)
+    return status, RunHistory() if status.has_result else await read_job_history(queue, job_id)
+
+
+async def read_job_history(queue: Queue, job_id: str) -> RunHistory:
+    """Reads what the runs of a job have logged."""
+    return read_history(line.text for line in await queue.read_job_log(job_id, limit=LOG_LINES))
+
+
+def _aware(moment: datetime) -> datetime:
+    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment

@@ -1,0 +1,112 @@
+"""What a worker stores about the runs of a Django task. Pure.
+
+At each start and each failure it adds a line of JSON to the job's log; the result of a job that is done is a record of
+all its runs. TaskResult is made of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+MAX_TRACEBACK_CHARS = 2500  # a line of a job's log has at most 4,096 bytes
+
+
+class StartLine(msgspec.Struct, tag_field="chasqui", tag="started"):
+    """A run begins."""
+
+    at_ms: int
+    worker: str
+    task: str
+
+
+class RunError(msgspec.Struct):
+    """What a run raised, as TaskError has it."""
+
+    exception_class_path: str
+    traceback: str
+
+
+class FailureLine(msgspec.Struct, tag_field="chasqui", tag="failed"):
+    """A run has failed. `is_last`: there will be no other."""
+
+    at_ms: int
+    is_last: bool
+    error: RunError
+
+
+class RunRecord(msgspec.Struct, kw_only=True):
+    """The result of a job that is done."""
+
+    task: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    value: Any
+    enqueued_at_ms: int
+    started_at_ms: int
+    last_attempted_at_ms: int
+    finished_at_ms: int
+    workers: list[str]
+    errors: list[RunError]
+
+
+@dataclass
+class RunHistory:
+    """What the log of a job says about its runs so far."""
+
+    task: str = ""
+    started_at_ms: int | None = None
+    last_attempted_at_ms: int | None = None
+    finished_at_ms: int | None = None  # of the last failure, if no run follows it
+    workers: list[str] = field(default_factory=list)
+    errors: list[RunError] = field(default_factory=list)
+    is_running: bool = False
+
+    def add(self, line: StartLine | FailureLine) -> None:
+        if isinstance(line, StartLine):
+            self.task, self.is_running, self.finished_at_ms = line.task, True, None
+            self.started_at_ms = self.started_at_ms or line.at_ms
+            self.last_attempted_at_ms = line.at_ms
+            self.workers.append(line.worker)
+        else:
+            self.is_running = False
+            self.finished_at_ms = line.at_ms if line.is_last else None
+            self.errors.append(line.error)
+
+
+_lines: msgspec.json.Decoder[StartLine | FailureLine] = msgspec.json.Decoder(StartLine | FailureLine)
+
+
+def read_history(lines: Iterable[str]) -> RunHistory:
+    """Reads a job's log. Lines that the task itself has logged are passed over."""
+    history = RunHistory()
+    for line in lines:
+        try:
+            history.add(_lines.decode(line))
+        except msgspec.DecodeError:
+            continue
+    return history
+
+
+def write_line(line: StartLine | FailureLine) -> str:
+    """The line as it is logged, short enough not to be cut."""
+    if isinstance(line, FailureLine):
+        error = RunError(line.error.exception_class_path[:200], line.error.traceback[-MAX_TRACEBACK_CHARS:])
+        line = FailureLine(line.at_ms, line.is_last, error)
+    return msgspec.json.encode(line).decode()
+
+
+def write_record(record: RunRecord) -> dict[str, Any]:
+    written: dict[str, Any] = msgspec.to_builtins(record)
+    return written
+
+
+def read_record(result: Any) -> RunRecord | None:
+    """The record of a job that is done; None if something else has stored its result."""
+    try:
+        return msgspec.convert(result, RunRecord)
+    except msgspec.ValidationError:
+        return None

@@ -1,0 +1,104 @@
+"""Makes Django's TaskResult of what is stored about a job."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from ...job_status import JobStatus
+from .framework import TaskError, TaskResult, TaskResultStatus
+from .run_records import RunError, RunHistory, RunRecord
+
+
+def at(ms: int | None) -> datetime | None:
+    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def result_id(queue_name: str, job_id: str) -> str:
+    return f"{queue_name}:{job_id}"
+
+
+def split_result_id(given: str) -> tuple[str, str]:
+    """The queue's name and the job's id; "" for both if this is no id of a result."""
+    queue_name, _, job_id = given.rpartition(":")
+    return queue_name, job_id if queue_name else ""
+
+
+def read_call(data: Any) -> tuple[list[Any], dict[str, Any]] | None:
+    """The arguments in a job's data; None if the data is not of a Django task."""
+    if not isinstance(data, dict) or data.keys() - {"args", "kwargs", "attempts"}:
+        return None
+    args, kwargs = data.get("args", []), data.get("kwargs", {})
+    fits = isinstance(args, list) and isinstance(kwargs, dict) and all(isinstance(name, str) for name in kwargs)
+    return (args, kwargs) if fits else None
+
+
+def unstarted(task: Any, id_: str, args: Any, kwargs: Any) -> Any:
+    """The result of a task that was just enqueued, or is about to be."""
+    return TaskResult(
+        task=task,
+        id=id_,
+        status=TaskResultStatus.READY,
+        enqueued_at=None,
+        started_at=None,
+        finished_at=None,
+        last_attempted_at=None,
+        args=list(args),
+        kwargs=dict(kwargs),
+        backend=task.backend,
+        errors=[],
+        worker_ids=[],
+    )
+
+
+def fill_in(result: Any, **values: Any) -> None:
+    """Sets fields of a TaskResult, which is frozen; Django's own backends do the same."""
+    for name, value in values.items():
+        object.__setattr__(result, name, value)
+
+
+def of_done(task: Any, id_: str, record: RunRecord) -> Any:
+    """The result of a job that is done."""
+    result = unstarted(task, id_, record.args, record.kwargs)
+    fill_in(
+        result,
+        status=TaskResultStatus.SUCCESSFUL,
+        enqueued_at=at(record.enqueued_at_ms),
+        started_at=at(record.started_at_ms),
+        last_attempted_at=at(record.last_attempted_at_ms),
+        finished_at=at(record.finished_at_ms),
+        worker_ids=record.workers,
+        errors=task_errors(record.errors),
+        _return_value=record.value,
+    )
+    return result
+
+
+def of_others(task: Any, id_: str, status: JobStatus, history: RunHistory) -> Any:
+    """The result of a job that waits, runs or is dead."""
+    args, kwargs = read_call(status.data) or ([], {})
+    result = unstarted(task, id_, args, kwargs)
+    is_dead = status.state == "dead" or history.finished_at_ms is not None
+    if is_dead:
+        state = TaskResultStatus.FAILED
+    else:
+        is_running = status.state == "running" and history.is_running
+        state = TaskResultStatus.RUNNING if is_running else TaskResultStatus.READY
+    errors = list(history.errors)
+    if is_dead and (not errors or history.is_running):  # its worker was killed, or its data cannot be read
+        errors.append(RunError("pychasqui.errors.JobFailed", status.traceback or status.error or status.reason or ""))
+    fill_in(
+        result,
+        status=state,
+        enqueued_at=at(status.created_at_ms),
+        started_at=at(history.started_at_ms),
+        last_attempted_at=at(history.last_attempted_at_ms),
+        finished_at=at(history.finished_at_ms or status.since_ms) if is_dead else None,
+        worker_ids=history.workers,
+        errors=task_errors(errors),
+    )
+    return result
+
+
+def task_errors(errors: list[RunError]) -> list[Any]:
+    return [TaskError(exception_class_path=one.exception_class_path, traceback=one.traceback) for one in errors]

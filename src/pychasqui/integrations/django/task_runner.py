@@ -1,0 +1,205 @@
+"""TaskRunner: runs the jobs of one queue as Django's tasks.
+
+Coroutine functions run in the worker's event loop, plain functions in its threads. What may ask a database runs in a
+thread: receivers of signals, and the closing of old connections before and after each task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from inspect import iscoroutinefunction
+from time import time_ns
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections
+
+from ..._core.failure import read_failure
+from ..._tasks.current import running_job
+from ..._tasks.dispatch import unknown_task
+from ..._tasks.thread_calls import ThreadCalls
+from ...errors import InvalidData, UnrecoverableError
+from ...job import Job
+from .backend import ChasquiBackend
+from .declared_tasks import declared_paths, find_task
+from .framework import TaskContext, TaskResultStatus, normalize_json, signals
+from .run_records import (
+    FailureLine,
+    RunError,
+    RunHistory,
+    RunRecord,
+    StartLine,
+    write_line,
+    write_record,
+)
+from .task_results import at, fill_in, read_call, result_id, task_errors, unstarted
+
+
+class TaskRunner:
+    """run(job) is the handler of a queue's worker.
+
+    read_history   reads what earlier runs of a job have logged
+    max_attempts   of the worker, for jobs that have no number of their own
+    """
+
+    def __init__(
+        self,
+        backend: ChasquiBackend,
+        queue_name: str,
+        *,
+        thread_calls: ThreadCalls,
+        read_history: Callable[[str], Awaitable[RunHistory]],
+        max_attempts: int,
+        worker_id: str,
+    ) -> None:
+        self._backend = backend
+        self._queue_name = queue_name
+        self._thread_calls = thread_calls
+        self._read_history = read_history
+        self._max_attempts = max_attempts
+        self._worker_id = worker_id
+
+    async def run(self, job: Job) -> dict[str, Any]:
+        task, call = find_task(job.name), read_call(job.data)
+        if task is None:
+            raise unknown_task(job.name, declared_paths(), job.snoozes)
+        if call is None:
+            raise InvalidData(f"task {job.name!r}: its data is not of the form args, kwargs")
+        running_job.set(job)
+        history = await self._read_history(job.id) if job.attempt else RunHistory()
+        task = task.using(queue_name=self._queue_name, backend=self._backend.alias)
+        result = unstarted(task, result_id(self._queue_name, job.id), *call)
+        own = job.data.get("attempts")
+        attempts = own if isinstance(own, int) else self._max_attempts
+        run = TaskRun(type(self._backend), job, result, history, attempts, self._worker_id)
+        if not iscoroutinefunction(task.func):
+            record: dict[str, Any] = await self._thread_calls.run(partial(_run_plain, run, task))
+            return record
+        return await _run_coroutine(run, task)
+
+
+class TaskRun:
+    """One run of a task: its TaskResult, and what is logged and signalled about it. Its methods run in a thread."""
+
+    def __init__(self, sender: type, job: Job, result: Any, history: RunHistory, attempts: int, worker_id: str) -> None:
+        self._sender = sender
+        self._job = job
+        self._history = history
+        self._attempts = attempts
+        self._worker_id = worker_id
+        self._result = result
+
+    @property
+    def arguments(self) -> list[Any]:
+        """The arguments by position."""
+        result = self._result
+        return [TaskContext(task_result=result), *result.args] if result.task.takes_context else result.args
+
+    @property
+    def named_arguments(self) -> dict[str, Any]:
+        named: dict[str, Any] = self._result.kwargs
+        return named
+
+    def begin(self) -> None:
+        line = StartLine(_now_ms(), self._worker_id, self._result.task.module_path)
+        self._job.log(write_line(line))
+        self._history.add(line)
+        fill_in(
+            self._result,
+            status=TaskResultStatus.RUNNING,
+            enqueued_at=at(self._job.created_at_ms),
+            started_at=at(self._history.started_at_ms),
+            last_attempted_at=at(line.at_ms),
+            worker_ids=self._history.workers,
+            errors=task_errors(self._history.errors),
+        )
+        close_old_connections()
+        signals.task_started.send_robust(self._sender, task_result=self._result)
+
+    def succeed(self, value: Any) -> dict[str, Any]:
+        """Returns the record that is stored as the job's result."""
+        history, now_ms = self._history, _now_ms()
+        fill_in(self._result, status=TaskResultStatus.SUCCESSFUL, finished_at=at(now_ms), _return_value=value)
+        signals.task_finished.send_robust(self._sender, task_result=self._result)
+        close_old_connections()
+        record = RunRecord(
+            task=self._result.task.module_path,
+            args=self._result.args,
+            kwargs=self._result.kwargs,
+            value=value,
+            enqueued_at_ms=self._job.created_at_ms,
+            started_at_ms=history.started_at_ms or now_ms,
+            last_attempted_at_ms=history.last_attempted_at_ms or now_ms,
+            finished_at_ms=now_ms,
+            workers=history.workers,
+            errors=history.errors,
+        )
+        return write_record(record)
+
+    def fail(self, error: BaseException) -> None:
+        failure = read_failure(error)
+        is_counted = failure.snooze_limit is None
+        is_last = failure.is_unrecoverable or (is_counted and self._job.attempt + 1 >= self._attempts)
+        if is_last or failure.delay_ms is None:  # else the task has asked to run later, which is no error
+            kind = type(error)
+            raised = RunError(f"{kind.__module__}.{kind.__qualname__}", failure.traceback())
+            line = FailureLine(_now_ms(), is_last, raised)
+            self._job.log(write_line(line))
+            self._history.add(line)
+            fill_in(self._result, errors=task_errors(self._history.errors))
+        if is_last:
+            fill_in(self._result, status=TaskResultStatus.FAILED, finished_at=at(_now_ms()))
+            self._signal_failure(error)
+        close_old_connections()
+
+    def _signal_failure(self, error: BaseException) -> None:
+        """Sends task_finished while the error is handled: Django's own receiver logs what sys.exc_info() says."""
+        frames = error.__traceback__
+        try:
+            raise error
+        except BaseException:  # noqa: BLE001  the caller raises it
+            signals.task_finished.send_robust(self._sender, task_result=self._result)
+        error.__traceback__ = frames
+
+
+def _run_plain(run: TaskRun, task: Any) -> dict[str, Any]:
+    """In a thread."""
+    run.begin()
+    try:
+        value = _as_json(task.func(*run.arguments, **run.named_arguments))
+    except BaseException as error:
+        run.fail(error)
+        raise
+    return run.succeed(value)
+
+
+async def _run_coroutine(run: TaskRun, task: Any) -> dict[str, Any]:
+    """In the event loop."""
+    await sync_to_async(run.begin)()
+    try:
+        value = _as_json(await task.func(*run.arguments, **run.named_arguments))
+    except asyncio.CancelledError:  # the worker closes: the job runs elsewhere
+        raise
+    except BaseException as raised:  # noqa: BLE001  raised below: sync_to_async adds frames to an error that is handled
+        error = raised
+    else:
+        record: dict[str, Any] = await sync_to_async(run.succeed)(value)
+        return record
+    try:
+        await sync_to_async(run.fail)(error)
+        raise error
+    finally:
+        del error  # otherwise it would be part of a reference cycle
+
+
+def _as_json(value: Any) -> Any:
+    try:
+        return normalize_json(value)
+    except (TypeError, ValueError) as error:  # another run would return the same
+        raise UnrecoverableError(f"the task returned what is not JSON: {error}") from error
+
+
+def _now_ms() -> int:
+    return time_ns() // 1_000_000

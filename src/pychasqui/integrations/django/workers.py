@@ -1,0 +1,77 @@
+"""make_crew(): the workers of a Django project, one for each queue of each ChasquiBackend in TASKS.
+
+`manage.py chasqui_worker` runs it by `chasqui worker pychasqui.integrations.django.workers:make_crew`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from ..._tasks.thread_calls import ThreadCalls
+from ...crew import Crew
+from ...errors import InvalidArgument, RedisTrouble
+from ...settings import find_setting
+from ...worker import Worker
+
+if TYPE_CHECKING:
+    from .backend import ChasquiBackend
+    from .run_records import RunHistory
+
+__all__ = ["make_crew"]
+
+
+def make_crew() -> Crew:
+    """Sets Django up, imports the modules with tasks, and returns the workers, not started."""
+    import django
+
+    django.setup()
+    from .backend import ChasquiBackend
+    from .declared_tasks import load_tasks
+    from .framework import tasks
+
+    backends = [one for one in tasks.task_backends.all() if isinstance(one, ChasquiBackend)]
+    if not backends:
+        raise InvalidArgument("no entry of TASKS has the BACKEND pychasqui.integrations.django.ChasquiBackend")
+    for backend in backends:
+        load_tasks(backend.chasqui_options.modules)
+    return Crew(lambda: _started(backends))
+
+
+@asynccontextmanager
+async def _started(backends: list[ChasquiBackend]) -> AsyncIterator[list[Worker]]:
+    async with AsyncExitStack() as stack:
+        workers = []
+        for backend in backends:
+            thread_calls = ThreadCalls(backend.chasqui_options.threads)
+            stack.callback(thread_calls.close)
+            stack.push_async_callback(backend.app.close)
+            workers += [_make_worker(backend, name, thread_calls) for name in sorted(backend.queues)]
+        yield workers
+
+
+def _make_worker(backend: ChasquiBackend, queue_name: str, thread_calls: ThreadCalls) -> Worker:
+    from .backend import read_job_history
+    from .task_runner import TaskRunner
+
+    async def read_history(job_id: str) -> RunHistory:
+        from .run_records import RunHistory
+
+        try:
+            return await read_job_history(backend.app.queue(queue_name), job_id)
+        except RedisTrouble:  # the task runs all the same, and its result has this run alone
+            return RunHistory()
+
+    options = {"store_results": True, **backend.app.worker_options(queue_name)}
+    runner = TaskRunner(
+        backend,
+        queue_name,
+        thread_calls=thread_calls,
+        read_history=read_history,
+        max_attempts=find_setting("max_attempts", options.get("max_attempts")).value,
+        worker_id=f"{socket.gethostname()}:{os.getpid()}",
+    )
+    return Worker(queue_name, runner.run, redis_url=backend.chasqui_options.redis_url, **options)

@@ -1,0 +1,1 @@
+"""A Django project for django_checks.py, with tasks of every kind."""

@@ -1,0 +1,112 @@
+"""Tasks that return, fail, take time, and look at their surroundings."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from django.db import connection
+
+from pychasqui import RetryLater, UnrecoverableError, current_job
+from pychasqui.integrations.django.framework import signals, tasks
+
+task = tasks.task
+
+
+@task
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@task(queue_name="mail")
+async def add_soon(a: int, b: int = 1) -> int:
+    await asyncio.sleep(0)
+    return a + b
+
+
+@task(takes_context=True)
+def count_attempts(context: Any, runs: int) -> list[Any]:
+    if context.attempt < runs:
+        raise KeyError("again")
+    return [context.attempt, context.task_result.id, len(context.task_result.errors)]
+
+
+@task
+def fail_once() -> str:
+    if current_job().attempt == 0:
+        raise ValueError("the first run fails")
+    return "second"
+
+
+@task
+def fail(text: str) -> None:
+    raise ValueError(text)
+
+
+@task
+async def fail_soon(text: str) -> None:
+    raise LookupError(text)
+
+
+@task
+def give_up() -> None:
+    raise UnrecoverableError("never")
+
+
+@task
+def come_back() -> int:
+    if current_job().attempt == 0:
+        raise RetryLater(0.02)
+    return current_job().attempt
+
+
+@task
+def no_json() -> object:
+    return object()
+
+
+@task
+def die() -> None:
+    os._exit(3)
+
+
+@task
+def wait_for(path: str) -> str:
+    while not Path(path).exists():
+        threading.Event().wait(0.01)
+    return threading.current_thread().name
+
+
+@task
+def ask_database() -> list[int]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 + 1")
+        return [cursor.fetchone()[0], id(connection.connection)]
+
+
+@task(backend="committed", queue_name="committed")
+def after_commit(number: int) -> int:
+    return number
+
+
+def note_signal(kind: str, task_result: Any) -> None:
+    """Runs in the worker, where a receiver may ask the database."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    with open(os.environ["SIGNALS"], "a") as file:
+        file.write(f"{kind} {task_result.task.name} {task_result.status} {task_result.attempts}\n")
+
+
+def note_started(sender: Any, task_result: Any, **_: Any) -> None:
+    note_signal("started", task_result)
+
+
+def note_finished(sender: Any, task_result: Any, **_: Any) -> None:
+    note_signal("finished", task_result)
+
+
+signals.task_started.connect(note_started)
+signals.task_finished.connect(note_finished)
