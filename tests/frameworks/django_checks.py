@@ -159,7 +159,10 @@ def test_the_threads_of_a_process_share_one_connection() -> None:
 def test_a_killed_process_of_a_worker_leaves_a_failed_task() -> None:
     process = start_worker("supervised", "--processes", "1", "--queues", "committed,default,mail")
     try:
-        result = wait_until_finished(tasks.die.using(queue_name="mail").enqueue())
+        result = tasks.die.using(queue_name="mail").enqueue(str(FOLDER / "die"))
+        wait_until_finished(result, "RUNNING")
+        (FOLDER / "die").touch()
+        wait_until_finished(result)
     finally:
         end_worker(process)
     assert (result.status, result.attempts) == ("FAILED", 1)
