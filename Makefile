@@ -38,6 +38,9 @@ test: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## run the suite on the b
 	@test -d tests/__pycache__ || { $(FIRST_HALF) >/dev/null & $(SECOND_HALF) >/dev/null; wait; } || true
 	@$(BIN)/python -m pytest --numprocesses 6 --dist worksteal $(ARGS)
 
+acl: $(INSTALLED) best-server  ## run the suite with the users of chasqui doctor --acl, which must be refused nothing
+	@CHASQUI_TEST_ACL=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal tests/story tests/integration $(ARGS)
+
 check: $(INSTALLED)  ## lint, format, types, layers, known vulnerabilities where they can be looked for
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -17,6 +17,7 @@ from hypothesis import settings
 from pychasqui import Queue
 from pychasqui._redis.server_checks import SILENCED_BY
 from pychasqui.errors import ServerNotFound
+from tests.support import few_rights
 from tests.support.leaks import leaked_keys
 from tests.support.proxy import Proxy
 from tests.support.server import PROJECT, RedisServer, describe, server_binary
@@ -34,6 +35,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FAILED = pytest.StashKey[bool]()
+
+if few_rights.IS_ON:
+    few_rights.install()
 
 
 def pytest_report_header() -> str:
@@ -78,6 +82,14 @@ def redis_url(server: RedisServer) -> str:
     server.start()
     server.ask("FLUSHALL")
     return server.url
+
+
+@pytest.fixture(autouse=few_rights.IS_ON)
+def _no_refusals(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The users of the suite are refused nothing."""
+    yield
+    if "server" in request.fixturenames:
+        assert few_rights.refusals(request.getfixturevalue("server")) == []
 
 
 @pytest.fixture

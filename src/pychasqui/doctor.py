@@ -9,11 +9,12 @@ from typing import Literal
 from ._core.checks import check_queue_name
 from ._core.defaults import GROUP
 from ._core.printable import printable
+from ._redis.acl import ANY, ROLES, rules_for
 from ._redis.doctor import ClockReading, DoctorBroker, QueueHealth
 from ._redis.server_checks import read_risks
 from ._redis.server_session import ServerSession
 
-__all__ = ["Doctor", "Finding"]
+__all__ = ["AclUser", "Doctor", "Finding"]
 
 Level = Literal["ok", "note", "warning", "problem"]
 SKEW_MS = 1000  # a job's age and the end of a job's result are then visibly wrong
@@ -31,6 +32,20 @@ class Finding:
     level: Level
     text: str
     remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AclUser:
+    """A Redis user for one role: its name, and the rules that give it the rights it needs, and no others."""
+
+    name: str
+    role: str  # "producer", "worker", "inspector" or "operator"
+    rules: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        """The command that makes the user, or changes its rights, as redis-cli takes it. It changes no password."""
+        return " ".join(["ACL SETUSER", self.name, *map(_quote, self.rules)])
 
 
 class Doctor(ServerSession):
@@ -59,6 +74,19 @@ class Doctor(ServerSession):
     async def examine_queue(self, name: str) -> list[Finding]:
         """Looks at the types of a queue's keys, its consumer group, its consumers, and whether it is paused."""
         return list(judge_queue(f"queue {name}", await self._broker.queue_health(check_queue_name(name))))
+
+    async def acl_users(self, *queue_names: str) -> list[AclUser]:
+        """Returns a user for each role, for these queues.
+
+        A name that ends with * stands for all queues whose names begin so; without names, the users are for all queues.
+        """
+        await self._broker.clock()  # makes the connection: the rights differ by what the server can do
+        capabilities, names = self._broker.capabilities(), queue_names or (ANY,)
+        for name in names:
+            check_queue_name(name)
+        return [
+            AclUser(f"chasqui-{role.name}", role.name, tuple(rules_for(role, names, capabilities))) for role in ROLES
+        ]
 
 
 def _judge_version(broker: DoctorBroker) -> Iterator[Finding]:
@@ -191,6 +219,14 @@ def _judge_consumers(subject: str, health: QueueHealth) -> Iterator[Finding]:
 def _names(consumers: Sequence[object]) -> str:
     shown = [printable(str(getattr(one, "name", "")), 60) for one in consumers[:3]]
     return ", ".join(shown) + (", ..." if len(consumers) > 3 else "")
+
+
+def _quote(word: str) -> str:
+    """Quotes a word for redis-cli, if it must be quoted."""
+    if not {'"', "'"} & set(word):
+        return word
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _number(info: dict[str, str], name: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,26 @@ def test_the_consumers_of_dead_programs_are_found() -> None:
     assert any("hold nothing: gone" in text for text in texts)
     assert any("7 dead letters were dropped" in text for text in texts)
     assert all(one.remedy for one in found if one.level != "ok")
+
+
+def test_the_lines_for_users_with_few_rights_are_taken_by_the_server(chasqui: Finished, tmp_path: Path) -> None:
+    with RedisServer() as server:
+        ended = chasqui("doctor", "--acl", "orders-*", 'o"dd', CHASQUI_REDIS_URL=server.url)
+        answer = json.loads(chasqui("doctor", "--acl", "orders-*", "--json", CHASQUI_REDIS_URL=server.url).stdout)
+        lines = ended.stdout.splitlines()
+        with socket.socket(socket.AF_UNIX) as line:  # inline commands are read as redis-cli reads them
+            line.connect(str(server.socket_path))
+            line.sendall("".join(f"{one}\r\n" for one in lines).encode())
+            received = b""
+            while received.count(b"\r\n") < len(lines):
+                received += line.recv(1000)
+    assert ended.returncode == 0
+    assert received == b"+OK\r\n" * 4
+    assert [user["role"] for user in answer["users"]] == ["producer", "worker", "inspector", "operator"]
+    assert "~{chasqui:orders-*}:*" in answer["users"][0]["rules"]
+
+
+def test_a_name_that_no_pattern_can_hold_is_wrong_usage(chasqui: Finished, redis_url: str) -> None:
+    ended = chasqui("doctor", "--acl", "my orders", CHASQUI_REDIS_URL=redis_url)
+    assert ended.returncode == ExitCode.USAGE
+    assert "has a space in its name" in ended.stderr

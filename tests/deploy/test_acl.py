@@ -1,4 +1,4 @@
-"""The users of deploy/acl: each role does its work with them, and nothing else."""
+"""The users that `chasqui doctor --acl` prints: each role does its work with them, and nothing else."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ from pychasqui import (
     UnrecoverableError,
     Worker,
 )
+from pychasqui._redis.acl import NEWER, rules_for
+from pychasqui._redis.acl import ROLES as ALL_ROLES
 from pychasqui._redis.keys import REGISTRY
+from pychasqui.doctor import AclUser, Doctor
 from pychasqui.errors import ChasquiError
 from tests.support.server import RedisServer
 from tests.support.waiting import eventually
 
 USERS = Path(__file__).parents[2] / "deploy" / "acl" / "users.acl"
-ROLES = ("producer", "worker", "reader")
+ROLES = tuple(role.name for role in ALL_ROLES)
 QUICK = RetryPolicy(initial_ms=5, jitter_ms=0)
 
 # Every command that a role has, on a key of the other tenant. %s is the key.
@@ -50,7 +53,19 @@ NOT_A_PRODUCERS = (
     *("XREADGROUP GROUP default c STREAMS %s >", "XACK %s default 1-1", "XCLAIM %s default c 0 1-1", "INFO"),
     *("XAUTOCLAIM %s default c 0 0", "XGROUP DESTROY %s default", "XTRIM %s MAXLEN 0", "XPENDING %s default"),
 )
-NOT_A_READERS = (
+NOT_A_WORKERS = (
+    "XAUTOCLAIM %s default c 0 0",
+    "XREAD STREAMS %s 0",
+    "HGETALL %s",
+    "MULTI",
+    "XSETID %s 9-9",
+    "WAIT 0 0",
+)
+NOT_AN_OPERATORS = (
+    *("XREADGROUP GROUP default c STREAMS %s >", "XACK %s default 1-1", "XCLAIM %s default c 0 1-1", "INFO"),
+    *("XGROUP DESTROY %s default", "XTRIM %s MAXLEN 0", "CLIENT UNBLOCK 1", "SUBSCRIBE %s", "UNLINK %s"),
+)
+NOT_AN_INSPECTORS = (
     *(
         "XADD %s * d x",
         "XDEL %s 1-1",
@@ -66,15 +81,19 @@ NOT_A_READERS = (
 )
 
 
+async def acl_users(url: str, *queues: str) -> list[AclUser]:
+    async with Doctor(url) as doctor:
+        return await doctor.acl_users(*queues)
+
+
 class Tenants:
     """A server with the users of two tenants, each for a queue of its own."""
 
     def __init__(self, server: RedisServer) -> None:
         self.server = server
         for tenant in ("a", "b"):
-            for line in USERS.read_text().splitlines():
-                _, name, *rules = line.replace("QUEUE", tenant).split()
-                server.execute("ACL", "SETUSER", f"{name}-{tenant}", *rules, "on", f">secret-{tenant}")
+            for user in asyncio.run(acl_users(server.url, tenant)):
+                server.execute("ACL", "SETUSER", f"{user.name}-{tenant}", *user.rules, "on", f">secret-{tenant}")
         server.execute("ACL", "LOG", "RESET")
 
     def url(self, role: str, tenant: str = "a") -> str:
@@ -117,6 +136,7 @@ async def handle(job: Job) -> str:
 async def _produce(queue: Queue) -> list[Job]:
     jobs = await queue.add_bulk([{"name": "now"}, {"name": "dies"}, {"name": "again"}])
     jobs.append(await queue.add("alone"))
+    await queue.add_bulk({"name": "large", "data": b"x" * 20_000} for _ in range(100))  # in transactions
     jobs.append(await queue.add("later", delay_ms=20))
     jobs.append(await queue.add("only", job_id="the-only-one", delay_ms=10))
     kept = await queue.add("kept", delay_ms=3_600_000)
@@ -153,8 +173,8 @@ async def test_each_role_does_all_of_its_work_and_is_refused_nothing(tenants: Te
 
     async with (
         Queue("a", redis_url=tenants.url("producer")) as producer,
-        Queue("a", redis_url=tenants.url("reader")) as reader,
-        QueueEvents("a", redis_url=tenants.url("reader"), block_ms=50) as events,
+        Queue("a", redis_url=tenants.url("inspector")) as inspector,
+        QueueEvents("a", redis_url=tenants.url("inspector"), block_ms=50) as events,
     ):
         subscribed = asyncio.create_task(subscribe(events))
         async with Worker("a", handle, redis_url=tenants.url("worker"), **options):
@@ -162,12 +182,16 @@ async def test_each_role_does_all_of_its_work_and_is_refused_nothing(tenants: Te
             names = [await producer.wait_for_result(job.id, timeout=40) for job in jobs if job.name != "dies"]
             assert names == ["now", "again", "alone", "later", "only"]
             await eventually(lambda: {"completed", "dlq", "retry-scheduled"} <= seen)
-            await _look(reader, jobs[3])
-        async with Queue("a", redis_url=tenants.url("worker")) as operator:
+            await _look(inspector, jobs[3])
+            async with Queue("a", redis_url=tenants.url("operator")) as operator:
+                await _look(operator, jobs[3])
+        async with Queue("a", redis_url=tenants.url("operator")) as operator:
             await operator.pause()
             await operator.resume()
             assert await operator.dlq.replay() == 1
             assert await operator.purge("waiting") >= 1
+            await operator.add("kept", delay_ms=3_600_000)
+            assert await operator.purge("delayed") == 1
         await events.close()
         await subscribed
     assert tenants.refusals() == []
@@ -175,7 +199,12 @@ async def test_each_role_does_all_of_its_work_and_is_refused_nothing(tenants: Te
 
 @pytest.mark.parametrize("role", ROLES)
 async def test_no_role_does_what_it_must_not(tenants: Tenants, role: str) -> None:
-    lines = {"producer": (*FORBIDDEN, *NOT_A_PRODUCERS), "worker": FORBIDDEN, "reader": (*FORBIDDEN, *NOT_A_READERS)}
+    lines = {
+        "producer": (*FORBIDDEN, *NOT_A_PRODUCERS),
+        "worker": (*FORBIDDEN, *NOT_A_WORKERS),
+        "inspector": (*FORBIDDEN, *NOT_AN_INSPECTORS),
+        "operator": (*FORBIDDEN, *NOT_AN_OPERATORS),
+    }
     answers = {line: await tenants.verdict(role, line, "{chasqui:a}:stream") for line in lines[role]}
     refusals = ("no permissions", "unknown command")  # Redis 6.2 knows no FUNCTION
     allowed = [line for line, said in answers.items() if not any(refusal in said.lower() for refusal in refusals)]
@@ -222,3 +251,11 @@ async def test_a_queue_of_another_tenant_cannot_be_used(tenants: Tenants, role: 
     assert passed == {}
     assert tenants.server.execute("DBSIZE") == 0
     assert any(isinstance(one, ReplyError) and one.code == "NOPERM" for one in found)
+
+
+def test_the_file_holds_the_users_for_the_newest_server() -> None:
+    able = dict.fromkeys(NEWER, True)
+    lines = [
+        f"user chasqui-{role.name} off resetpass {' '.join(rules_for(role, ['QUEUE'], able))}" for role in ALL_ROLES
+    ]
+    assert USERS.read_text().splitlines() == lines

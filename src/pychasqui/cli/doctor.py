@@ -37,15 +37,33 @@ COLUMNS = (
 
 @click.command()
 @queues_argument
+@click.option("--acl", "shows_acl", is_flag=True, help="Print the ACL SETUSER lines of users with few rights instead.")
 @common_options
-def doctor(context: CommandContext, queue_names: tuple[str, ...]) -> int:
+def doctor(context: CommandContext, queue_names: tuple[str, ...], shows_acl: bool) -> int:
     """Examine the server and its queues, and say what to do.
 
     Looks at the server's version, persistence, eviction policy, memory and clock, and at the keys, the consumer group
     and the consumers of each queue. It changes nothing. Without QUEUE it looks at all queues. The exit code is 1 if
     there is a problem; warnings leave it 0.
+
+    With --acl it prints a line for redis-cli for each role: producer, worker, inspector and operator, with the rights
+    to QUEUE that the role needs on this server. A QUEUE that ends with * stands for all queues whose names begin so.
     """
-    return context.run(_examine(context, queue_names))
+    return context.run(_print_acl(context, queue_names) if shows_acl else _examine(context, queue_names))
+
+
+async def _print_acl(context: CommandContext, names: tuple[str, ...]) -> int:
+    from ..doctor import Doctor
+
+    async with Doctor(context.redis_url, timeout_s=TIMEOUT_S) as examiner:
+        users = await examiner.acl_users(*names)
+    if context.output.is_json:
+        records = [{**asdict(user), "line": user.line} for user in users]
+        context.output.json({"users": records, "redis": examiner.redis_address})
+    else:
+        for user in users:
+            context.output.text(user.line)
+    return ExitCode.OK
 
 
 async def _examine(context: CommandContext, names: tuple[str, ...]) -> int:

@@ -1,0 +1,100 @@
+"""The rights of each role are those of the code: no command is missing in the tables, and none is left over."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import pychasqui
+from pychasqui import InvalidArgument
+from pychasqui._redis import scripts
+from pychasqui._redis.acl import INSPECTOR, PRODUCER, ROLES, WITH_SUBCOMMANDS, WORKER, Role, commands_of, rules_for
+from pychasqui._redis.scripts import Script
+
+SOURCE = Path(pychasqui.__file__).parent / "_redis"
+ALL = {"XACKDEL": True, "MSETEX": True}
+# Words of Python that begin a command: the first argument of a call, or of a tuple that is passed on.
+SENT = re.compile(r'(?:call|pack|send|ask|render)\(\(?b?"([A-Z]+)"(?:, "([A-Z]+)")?')
+BEGUN = re.compile(r'(?:words|hello|commands) = [\[(]"([A-Z]+)"|\["(AUTH|SELECT)"')
+# What no role has: obliterate() and the search for queues need names of all keys, and are an administrator's.
+OF_ADMINISTRATORS = {"SCAN", "UNLINK"}
+OUTSIDE_OF_ROLES = {"PING"}  # asked of a server that refuses TLS, before any user is known
+
+
+def commands_in_python() -> set[str]:
+    found: set[str] = set()
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text()
+        for command, subcommand in SENT.findall(text):
+            found.add(f"{command}|{subcommand}" if command in WITH_SUBCOMMANDS else command)
+        for one, other in BEGUN.findall(text):
+            found.add(one or other)
+    return found - OUTSIDE_OF_ROLES
+
+
+def every_script() -> list[Script]:
+    return [value for value in vars(scripts).values() if isinstance(value, Script)]
+
+
+def test_every_command_that_python_sends_is_a_right_of_some_role() -> None:
+    rights = {right for role in ROLES for right in role.rights(has_registry=True)}
+    assert commands_in_python() - rights - OF_ADMINISTRATORS == set()
+
+
+def test_no_role_has_a_right_that_no_code_needs() -> None:
+    used = commands_in_python() | {"EVAL", "EVALSHA"}
+    for script in every_script():
+        used |= commands_of(script)
+    assert {right for role in ROLES for right in role.rights(has_registry=True)} - used == set()
+
+
+def test_every_script_is_of_some_role() -> None:
+    of_roles = {script.name for role in ROLES for script in role.scripts}
+    assert {script.name for script in every_script()} - of_roles == {"register_queue", "empty_stream"}
+
+
+def test_every_command_of_a_script_is_found() -> None:
+    """Also one that is called by another name of redis.call, or tried first."""
+    for script in every_script():
+        calls = re.findall(rb"(?<!\w)(?:call|pcall|refusal)\((?!\.\.\.)([^)]{0,30})", script.text)
+        assert all(re.match(rb"'[A-Z]+'", words) for words in calls), script.name
+        assert all(words.count(b"'") >= 4 for words in calls if words[1:7] in (b"XGROUP", b"XINFO'")), script.name
+
+
+@pytest.mark.parametrize(
+    ("queue", "pattern"),
+    (
+        ("orders", "{chasqui:orders}:*"),
+        ("orders-*", "{chasqui:orders-*}:*"),
+        ("*", "{chasqui:*}:*"),
+        ("a?b[c]", r"{chasqui:a\?b\[c\]}:*"),
+        ("a*b", r"{chasqui:a\*b}:*"),
+    ),
+)
+def test_the_pattern_of_a_queue_is_that_of_its_keys(queue: str, pattern: str) -> None:
+    rules = rules_for(PRODUCER, [queue], ALL)
+    assert f"~{pattern}" in rules
+    assert f"&{pattern}" in rules
+
+
+def test_a_name_with_a_space_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="no pattern of an ACL can hold"):
+        rules_for(PRODUCER, ["my orders"], ALL)
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_only_the_users_of_all_queues_have_the_registry(role: Role) -> None:
+    assert "~chasqui:queues" in rules_for(role, ["*"], ALL)
+    assert "~chasqui:queues" not in rules_for(role, ["orders*"], ALL)
+
+
+def test_a_right_to_a_command_that_the_server_does_not_have_is_left_out() -> None:
+    assert {"+xackdel", "+msetex"} <= set(rules_for(WORKER, ["orders"], ALL))
+    assert not {"+xackdel", "+msetex"} & set(rules_for(WORKER, ["orders"], {"XACKDEL": False}))
+
+
+def test_an_inspector_writes_nothing() -> None:
+    assert INSPECTOR.scripts == ()
+    assert not any(rule.startswith("&") for rule in rules_for(INSPECTOR, ["orders"], ALL))
