@@ -187,9 +187,12 @@ class PageRun:
         if words[:3] == ["python", "manage.py", "chasqui_worker"]:
             self.start_worker(words[1:])
             return ""
-        if words[0] == "python" and (self.folder / "manage.py").exists():  # Django has one set of settings in a process
+        # Django has one set of settings in a process.
+        if words[:2] == ["python", "-m"] or (words[0] == "python" and (self.folder / "manage.py").exists()):
             program = [sys.executable, *words[1:]]
-            return subprocess.run(program, stdout=subprocess.PIPE, text=True, timeout=20, check=True).stdout
+            done = subprocess.run(program, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+            assert done.returncode == 0, done.stdout
+            return done.stdout
         if words[0] == "python":
             out = io.StringIO()
             with contextlib.redirect_stdout(out):

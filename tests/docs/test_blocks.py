@@ -28,13 +28,18 @@ def read_names() -> dict[str, Any]:
 
 
 # What a page needs beside the package, if that may be missing.
-NEEDS = {"how-to/django.md": "django_tasks"}
+NEEDS = {
+    "how-to/django.md": ("django_tasks",),
+    "how-to/fastapi.md": ("fastapi", "httpx"),
+    "how-to/flask.md": ("flask",),
+    "how-to/sentry-and-structlog.md": ("sentry_sdk", "structlog"),
+}
 
 
 @pytest.mark.parametrize("path", RUN)
 def test_the_blocks_of_a_page_run(path: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if path in NEEDS and find_spec(NEEDS[path]) is None:
-        pytest.skip(f"{NEEDS[path]} is not installed: pip install --group test")
+    if missing := [name for name in NEEDS.get(path, ()) if find_spec(name) is None]:
+        pytest.skip(f"{missing[0]} is not installed: pip install --group test")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     page = PageRun(tmp_path, redis_url, read_names())
     try:

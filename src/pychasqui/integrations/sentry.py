@@ -1,0 +1,159 @@
+"""Sentry: reports the errors of an app's tasks, traces their runs, and checks in for its schedules.
+
+    sentry_sdk.init(...)
+    report_to_sentry(app)
+
+It needs sentry-sdk 2. A job's data is not sent.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from time import monotonic
+from typing import Any
+
+import sentry_sdk
+from sentry_sdk.crons import capture_checkin
+from sentry_sdk.utils import event_from_exception
+
+from .._core.failure import Failure, read_failure
+from .._tasks.definition import TaskDefinition
+from .._tasks.lifespan import Call
+from .._tasks.schedules import Schedule
+from ..app import App
+from ..job import Job
+from ..schedule import RepeatPattern, next_fire
+from ..settings import find_setting
+
+__all__ = ["report_to_sentry"]
+
+ORIGIN = "auto.queue.chasqui"
+MAX_SLUG_CHARS = 50
+MINUTE_MS = 60_000
+UNITS = (("day", 1440), ("hour", 60), ("minute", 1))
+
+
+def report_to_sentry(app: App, *, every_failure: bool = False, monitors: bool = True) -> None:
+    """Adds a middleware to the app: each run has a scope with tags and a transaction of the op `queue.process`.
+
+    every_failure   report the error of every failed run, instead of that of a job's last run
+    monitors        check in for jobs that a schedule has sent; the monitor is made of the schedule
+    """
+    app.middleware(SentryReporter(app, reports_every_failure=every_failure, has_monitors=monitors).surround)
+
+
+class SentryReporter:
+    """surround(job, call) is the middleware."""
+
+    def __init__(self, app: App, *, reports_every_failure: bool, has_monitors: bool) -> None:
+        self._app = app
+        self._reports_every_failure = reports_every_failure
+        self._has_monitors = has_monitors
+
+    async def surround(self, job: Job, call: Call) -> Any:
+        definition = self._find_definition(job.name)
+        check_in = self._check_in_for(job, definition)
+        with sentry_sdk.isolation_scope() as scope:
+            scope.clear_breadcrumbs()
+            scope.set_tag("chasqui.task", definition.name)
+            scope.set_tag("chasqui.queue", definition.queue)
+            scope.set_context("chasqui job", {"id": job.id, "name": job.name, "run": job.attempt + 1})
+            with sentry_sdk.start_transaction(
+                op="queue.process", name=definition.name, source="task", origin=ORIGIN
+            ) as transaction:
+                transaction.set_data("messaging.system", "redis")
+                transaction.set_data("messaging.destination.name", definition.queue)
+                transaction.set_data("messaging.message.id", job.id)
+                transaction.set_data("messaging.message.retry.count", job.attempt)
+                return await self._run(job, call, definition, check_in)
+
+    async def _run(self, job: Job, call: Call, definition: TaskDefinition, check_in: CheckIn | None) -> Any:
+        if check_in is not None:
+            check_in.send("in_progress")
+        try:
+            result = await call()
+        except Exception as error:
+            failure = read_failure(error)
+            is_last = self._is_last(job, failure, definition)
+            if is_last or (self._reports_every_failure and failure.delay_ms is None):
+                _capture(error, is_last)
+            if is_last and check_in is not None:
+                check_in.send("error")
+            raise
+        if check_in is not None:
+            check_in.send("ok")
+        return result
+
+    def _is_last(self, job: Job, failure: Failure, definition: TaskDefinition) -> bool:
+        """Whether no run follows. The attempts of one call, by with_options(), are not known here."""
+        if failure.is_unrecoverable or isinstance(failure.error, definition.give_up_on):
+            return True
+        own = self._app.worker_options(definition.queue).get("max_attempts")
+        attempts = definition.options.get("attempts") or find_setting("max_attempts", own).value
+        return failure.snooze_limit is None and job.attempt + 1 >= attempts
+
+    def _find_definition(self, job_name: str) -> TaskDefinition:
+        tasks = self._app.tasks
+        if job_name in tasks:
+            return tasks[job_name].definition
+        return next(task.definition for task in tasks.values() if job_name in task.aliases)
+
+    # Schedules ------------------------------------------------------------------------------------------------------
+
+    def _check_in_for(self, job: Job, definition: TaskDefinition) -> CheckIn | None:
+        if not self._has_monitors or job.scheduled_at_ms is None:
+            return None
+        own = [one for one in self._app.load_parts().schedules if one.definition is definition]
+        found = next((one for one in own if _fires_at(one.pattern, job.scheduled_at_ms)), own[0] if own else None)
+        schedule = None if found is None else _monitor_schedule(found.pattern)
+        if found is None or schedule is None:
+            return None
+        config = {"schedule": schedule, "timezone": found.pattern.tz or "UTC"}
+        return CheckIn(_slug(self._app.name, found, is_only=len(own) == 1), job.id, config)
+
+
+class CheckIn:
+    """The check-in of one job; its runs share it, whichever process they are in."""
+
+    def __init__(self, slug: str, job_id: str, config: dict[str, Any]) -> None:
+        self._slug = slug
+        self._id = uuid.uuid5(uuid.NAMESPACE_OID, job_id).hex
+        self._config = config
+        self._began_at = monotonic()
+
+    def send(self, status: str) -> None:
+        duration = None if status == "in_progress" else monotonic() - self._began_at
+        capture_checkin(self._slug, self._id, status, duration, self._config)
+
+
+def _capture(error: Exception, is_last: bool) -> None:
+    options = sentry_sdk.get_client().options
+    event, hint = event_from_exception(
+        error, client_options=options, mechanism={"type": "chasqui", "handled": not is_last}
+    )
+    event["level"] = "error" if is_last else "warning"
+    sentry_sdk.capture_event(event, hint=hint)
+
+
+def _fires_at(pattern: RepeatPattern, at_ms: int) -> bool:
+    return pattern.kind == "cron" and next_fire(pattern, max(0, at_ms - 1)) == at_ms
+
+
+def _monitor_schedule(pattern: RepeatPattern) -> dict[str, Any] | None:
+    """The schedule as Sentry has it; None if it has none of this kind: it counts in minutes."""
+    if pattern.interval_ms is None:
+        expression = pattern.expression or ""
+        is_known = len(expression.split()) == 5 or expression.startswith("@")
+        return {"type": "crontab", "value": expression} if is_known else None
+    minutes, rest = divmod(pattern.interval_ms, MINUTE_MS)
+    if rest or not minutes:
+        return None
+    unit, size = next((unit, size) for unit, size in UNITS if minutes % size == 0)
+    return {"type": "interval", "value": minutes // size, "unit": unit}
+
+
+def _slug(app_name: str, schedule: Schedule, *, is_only: bool) -> str:
+    """The monitor's name: app and task, and the schedule's key if the task has several."""
+    name = f"{app_name}-{schedule.definition.name}" if is_only else schedule.key
+    return re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-")[:MAX_SLUG_CHARS]

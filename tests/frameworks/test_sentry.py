@@ -1,0 +1,136 @@
+"""report_to_sentry(), with the real SDK and a transport that keeps what it gets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pychasqui import App, Queue, RepeatPattern, RetryLater, UnrecoverableError
+from tests.support.waiting import eventually
+
+sentry_sdk = pytest.importorskip("sentry_sdk")
+
+
+@pytest.fixture
+def events() -> Iterator[list[Any]]:
+    """What is sent: events, transactions and check-ins."""
+    from sentry_sdk.transport import Transport
+
+    found: list[Any] = []
+
+    class KeepingTransport(Transport):  # type: ignore[misc, unused-ignore]
+        def capture_envelope(self, envelope: Any) -> None:
+            found.extend(item.payload.json for item in envelope.items)
+
+    options: dict[str, Any] = {"default_integrations": False, "auto_enabling_integrations": False}  # they patch modules
+    sentry_sdk.init("https://key@sentry.example/1", transport=KeepingTransport, traces_sample_rate=1.0, **options)
+    yield found
+    sentry_sdk.get_client().close()
+    sentry_sdk.init(**options)
+
+
+@pytest.fixture
+def app(redis_url: str, queue_name: str, events: list[Any]) -> App:
+    from pychasqui.integrations.sentry import report_to_sentry
+
+    app = App(redis_url, name="shop", defaults={"max_attempts": 3})
+
+    @app.task(queue=queue_name, attempts=2, backoff=timedelta(milliseconds=10))
+    async def pay(kind: str) -> int:
+        sentry_sdk.set_tag("kind", kind)
+        if kind == "unrecoverable":
+            raise UnrecoverableError("no retry would help")
+        if kind == "given up":
+            raise KeyError(kind)
+        if kind == "later" and len(events) == 0:
+            raise RetryLater(0.01)
+        if kind == "fails":
+            raise ValueError(kind)
+        return 1
+
+    @app.cron("0 3 * * *", tz="Europe/Berlin")
+    @app.task(queue=queue_name)
+    def clean_up() -> None: ...
+
+    report_to_sentry(app)
+    return app
+
+
+def of_kind(events: list[Any], kind: str) -> list[Any]:
+    return [event for event in events if (event.get("type") or "error") == kind]
+
+
+async def run_one(app: App, kind: str) -> None:
+    async with app, app.worker():
+        handle = await app.tasks["pay"].enqueue(kind)
+        await asyncio.gather(handle.result(), return_exceptions=True)
+
+
+@pytest.mark.parametrize(("kind", "runs"), (("fails", 2), ("unrecoverable", 1)))
+async def test_the_error_of_a_dead_job_is_reported_once(app: App, events: list[Any], kind: str, runs: int) -> None:
+    await run_one(app, kind)
+    (event,) = of_kind(events, "error")
+    assert event["level"] == "error"
+    assert event["tags"]["chasqui.task"] == "pay"
+    assert event["tags"]["kind"] == kind
+    assert event["contexts"]["chasqui job"]["run"] == runs
+    assert event["exception"]["values"][-1]["mechanism"] == {"type": "chasqui", "handled": False}
+    transactions = of_kind(events, "transaction")
+    assert [one["transaction"] for one in transactions] == ["pay"] * runs
+    assert {one["contexts"]["trace"]["op"] for one in transactions} == {"queue.process"}
+
+
+async def test_every_failure_is_reported_if_that_is_wanted(redis_url: str, events: list[Any]) -> None:
+    from pychasqui.integrations.sentry import report_to_sentry
+
+    app = App(redis_url)
+
+    @app.task(attempts=3, backoff=timedelta(milliseconds=10), give_up_on=(KeyError,))
+    async def fail(text: str) -> int:
+        raise (KeyError if text == "given up" else ValueError)(text)
+
+    report_to_sentry(app, every_failure=True)
+    async with app, app.worker():
+        for text in ("x", "given up"):
+            await asyncio.gather((await fail.enqueue(text)).result(), return_exceptions=True)
+    assert [event["level"] for event in of_kind(events, "error")] == ["warning", "warning", "error", "error"]
+
+
+async def test_a_run_that_asks_for_a_later_one_is_no_error(app: App, events: list[Any]) -> None:
+    await run_one(app, "later")
+    assert of_kind(events, "error") == []
+    assert len(of_kind(events, "transaction")) == 2
+
+
+async def test_a_scheduled_job_checks_in_by_its_own_schedule(app: App, events: list[Any], queue_name: str) -> None:
+    async with app, app.worker():
+        queue: Queue = app.queue(queue_name)
+        await queue.repeatables.upsert("clean_up", repeat=RepeatPattern.every(50), limit=1)
+        await eventually(lambda: len(of_kind(events, "check_in")) == 2)
+    begin, end = of_kind(events, "check_in")
+    assert (begin["status"], end["status"]) == ("in_progress", "ok")
+    assert begin["check_in_id"] == end["check_in_id"]
+    assert begin["monitor_slug"] == "shop-clean_up"
+    expected = {"schedule": {"type": "crontab", "value": "0 3 * * *"}, "timezone": "Europe/Berlin"}
+    assert begin["monitor_config"] == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    (
+        (RepeatPattern.every(timedelta(minutes=5)), {"type": "interval", "value": 5, "unit": "minute"}),
+        (RepeatPattern.every(timedelta(hours=36)), {"type": "interval", "value": 36, "unit": "hour"}),
+        (RepeatPattern.every(timedelta(days=2)), {"type": "interval", "value": 2, "unit": "day"}),
+        (RepeatPattern.every(timedelta(seconds=90)), None),
+        (RepeatPattern.cron("@daily"), {"type": "crontab", "value": "@daily"}),
+        (RepeatPattern.cron("*/5 * * * * *"), None),
+    ),
+)
+def test_a_pattern_becomes_a_schedule_of_sentry_if_there_is_one(pattern: RepeatPattern, expected: object) -> None:
+    from pychasqui.integrations.sentry import _monitor_schedule
+
+    assert _monitor_schedule(pattern) == expected
