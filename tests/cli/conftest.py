@@ -49,8 +49,14 @@ def start(tmp_path: Path) -> Iterator[Chasqui]:
 
 
 @pytest.fixture
-def chasqui(start: Chasqui) -> Finished:
-    """Run a command in tmp_path to its end, as a user does."""
+def chasqui(spawned: Finished) -> Finished:
+    """Runs a command to its end; files whose commands only ask Redis and write have it run as `forked`."""
+    return spawned
+
+
+@pytest.fixture
+def spawned(start: Chasqui) -> Finished:
+    """Runs a command in tmp_path to its end, as a user does."""
 
     def run(*arguments: str, stdin: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
         process = start(*arguments, has_stdin=stdin is not None, **environment)
@@ -62,7 +68,7 @@ def chasqui(start: Chasqui) -> Finished:
 
 @pytest.fixture
 def forked(tmp_path: Path) -> Finished:
-    """The same in a fork of a process that has imported the command line, for what only asks Redis and writes."""
+    """The same in a fork of a process that has imported the command line."""
 
     def run(*arguments: str, stdin: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
         with TemporaryFile("w+b") as given, TemporaryFile("w+b") as out, TemporaryFile("w+b") as err:
