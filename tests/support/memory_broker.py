@@ -145,6 +145,10 @@ class MemoryBroker(Broker):
         return self.connected_as is not None
 
     @property
+    def server_address(self) -> str:
+        return "memory"
+
+    @property
     def client_id(self) -> int | None:
         return self.connected_as
 
@@ -200,8 +204,9 @@ class MemoryBroker(Broker):
         return [Claimed(entry_id, fields, 0) for entry_id, fields in self._deliver(group, consumer, count)]
 
     @_answered
-    async def unblock(self, client_id: int) -> None:
+    async def unblock(self, client_id: int, address: str) -> bool:
         """A read here does not block."""
+        return True
 
     # Acking and settling --------------------------------------------------------------------------------------------
 

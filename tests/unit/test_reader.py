@@ -136,7 +136,7 @@ class Redis:
 
     @property
     def unblocked(self) -> list[int]:
-        return [client_id for (client_id,) in self.broker.answered("unblock")]
+        return [client_id for client_id, _ in self.broker.answered("unblock")]
 
     async def _read(self, *_: Any) -> list[Any]:
         if not self.answers:

@@ -34,14 +34,15 @@ from .registry import log_refusal, registration
 from .replies import Bounds, Claimed, Settled, read_count, read_new, read_settled
 from .server_checks import SILENCED_BY, Risks, describe_vulnerability, read_risks
 from .socket import OnReply, pack
+from .topology.node_map import slot_of
 
 
 class Broker(PendingCalls, DelayedCalls):
     """The conversation about one queue over one connection."""
 
     def about(self, keys: Keys) -> Broker:
-        """Returns the conversation about another queue, over the same connection."""
-        return Broker(self._connection, keys)
+        """Returns the conversation about another queue, over the same connection unless another node has the queue."""
+        return Broker(self._connection.toward(slot_of(keys.prefix)), keys)
 
     def adds(self, *, ledger_ttl_ms: int) -> Adds:
         """A new producer: its numbers and its ledger are its own."""
@@ -70,9 +71,20 @@ class Broker(PendingCalls, DelayedCalls):
         """Reads new entries up to `bounds`, without waiting for any: for queues with large jobs."""
         return read_new(await self.run_script(scripts.READ, (self._keys.stream,), (group, consumer, count, *bounds)))
 
-    async def unblock(self, client_id: int) -> None:
-        """Makes another connection's blocked read return now, as if its time were up."""
-        await self.call("CLIENT", "UNBLOCK", client_id)
+    async def unblock(self, client_id: int, address: str) -> bool:
+        """Makes another connection's blocked read return now, as if its time were up.
+
+        False if that connection leads to another server, or if this user may not do that.
+        """
+        if self.server_address != address:
+            return False
+        try:
+            await self.call("CLIENT", "UNBLOCK", client_id)
+        except ReplyError as error:
+            if error.code != "NOPERM" and "unknown" not in str(error).lower():
+                raise
+            return False
+        return True
 
     # Acking and settling --------------------------------------------------------------------------------------------
 
