@@ -43,7 +43,7 @@ class Queue(OfficialNames, PauseAndPurge):
     """Adds jobs to one queue, and looks after them. Belongs to the event loop it is first used on.
 
     name                  the queue's name, the same for everybody who adds or runs its jobs
-    redis_url             redis://, rediss:// (TLS), unix:// or embedded://
+    redis_url             redis://, rediss:// (TLS), unix://, embedded://, redis+sentinel:// or redis+cluster://
     tls                   use TLS although the URL says redis://
     max_stream_len        how many jobs may wait or run: past it an add raises QueueFull. Nothing is ever trimmed
     max_delay_secs        how far in the future a job may be due; 0 lifts the bound

@@ -10,8 +10,10 @@ import pytest
 
 from pychasqui import Queue
 from pychasqui._redis.topology.node_map import slot_of
+from pychasqui.errors import AddUnknown, RedisTrouble
 from pychasqui.queues import Queues
 from tests.support.cluster import ClusterServers
+from tests.support.sentinels import is_in_sync
 from tests.support.server import RedisServer
 from tests.support.traffic import Traffic
 from tests.support.waiting import eventually
@@ -98,6 +100,42 @@ async def test_queues_on_other_nodes_are_found_and_read(cluster: ClusterServers)
         found = await queues.find_names(within_s=5)
         assert set(names) <= set(found.names)
         assert [one.waiting for one in await queues.overview(names)] == [3, 3, 3]
+
+
+class TestWrongUrls:
+    async def refused(self, url: str, timeout_s: float = 10) -> str:
+        async with Queue("orders", redis_url=url, timeout_s=timeout_s) as queue:
+            with pytest.raises(RedisTrouble) as refusal:
+                await queue.add("run")
+        assert not isinstance(refusal.value, AddUnknown)
+        return str(refusal.value)
+
+    async def test_a_list_in_which_no_node_answers(self) -> None:
+        said = await self.refused("redis+cluster://127.0.0.1:1,127.0.0.1:2", timeout_s=1.5)
+        assert "no node of the cluster answers" in said
+        assert "check the addresses" in said
+
+    async def test_a_server_that_is_no_node(self, server: RedisServer) -> None:
+        said = await self.refused(f"redis+cluster://127.0.0.1:{server.port}")
+        assert f"is no node of a cluster: use redis://127.0.0.1:{server.port}" in said
+
+    @pytest.mark.parametrize("scheme", ("redis", "redis+cluster"))
+    async def test_a_cluster_without_slots(self, scheme: str) -> None:
+        with RedisServer("--cluster-enabled", "yes", tcp=True) as node:
+            said = await self.refused(f"{scheme}://127.0.0.1:{node.port}", timeout_s=1)
+        assert "the cluster is down or not complete (redis-cli --cluster check" in said
+
+    async def test_a_database_of_a_node(self, cluster: ClusterServers) -> None:
+        said = await self.refused(f"redis://127.0.0.1:{cluster.nodes[0].port}/1")
+        has_databases = cluster.nodes[0].product == "Valkey"
+        assert ("DB index" if has_databases else "a cluster has no databases but 0: remove the number") in said
+
+    async def test_a_replica(self, server: RedisServer) -> None:
+        with RedisServer(tcp=True) as replica:
+            replica.execute("REPLICAOF", "127.0.0.1", server.port)
+            await eventually(lambda: is_in_sync(replica))
+            said = await self.refused(replica.tcp_url, timeout_s=1)
+        assert "is a replica, which accepts no writes (READONLY): use the address of its master" in said
 
 
 async def test_jobs_run_after_a_master_is_killed(cluster: ClusterServers) -> None:

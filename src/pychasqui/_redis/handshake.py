@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ..errors import AuthenticationFailed, ConnectionLost, NotRedis, ReplyError
+from ..errors import AuthenticationFailed, ConnectionLost, NotRedis, RedisTrouble, ReplyError
 from .dialect import Dialect, parse_version, read_hello, refuse_too_old
 from .endpoint import Endpoint
 from .error_actions import ErrorAction, action_for
@@ -47,7 +47,10 @@ async def check_accepts_writes(socket: Socket) -> None:
     """Raises if the server refuses writes, as a replica does."""
     assert socket.dialect is not None
     if not socket.dialect.is_master:
-        raise ConnectionLost("the server is a replica, which accepts no writes (READONLY)")
+        raise ConnectionLost(
+            "the server is a replica, which accepts no writes (READONLY): use the address of its master, or "
+            "redis+sentinel:// if Sentinels watch it"
+        )
     try:
         await socket.ask(pack(*_WRITE_PROBE), _deadline())
     except ReplyError as error:
@@ -65,6 +68,10 @@ async def _raise_handshake_error(
     if words[0] == "AUTH" or reply.code in ("NOAUTH", "WRONGPASS", "NOPERM"):
         refused = AuthenticationFailed if endpoint.credential_provider is None else RefusedCredentials
         raise refused(f"{shown} refused the credentials: {_without_echo(reply)}") from None
+    if words[0] == "SELECT" and "cluster mode" in str(reply):
+        raise RedisTrouble(
+            f"{shown} is a node of a cluster, and a cluster has no databases but 0: remove the number from redis_url"
+        ) from None
     if words[0] == "HELLO" and "unknown command" in str(reply).lower():
         try:
             info = await socket.ask(pack("INFO", "server"), _deadline())

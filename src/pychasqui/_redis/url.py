@@ -100,6 +100,8 @@ def read_url(url: str) -> RedisUrl:
     if "#" in rest or ("@" in path + query and not is_socket):
         _refuse("a name or password with / ? # @ or : in it must be percent-encoded")
     login, _, address = authority.rpartition("@")
+    if kind != SERVER and "@" in login:
+        _refuse("name and password stand once, before the first address")
     options = _read_options(query)
     if kind != SENTINEL and (wrong := SENTINEL_OPTIONS & set(options)):
         _refuse(f"the option {min(wrong)} is for redis+sentinel:// alone")
