@@ -148,6 +148,6 @@ async def test_jobs_run_after_a_master_is_killed(cluster: ClusterServers) -> Non
         traffic.go_on()
         await traffic.flow()
         await traffic.end()
-    assert cluster.master_of(slot(name)) is not master
+    await eventually(lambda: cluster.master_of(slot(name)) is not master)
     master.start()
     assert (traffic.twice, traffic.refused) == (set(), {})

@@ -110,6 +110,6 @@ async def test_jobs_run_after_the_master_is_killed(sentinels: SentinelServers, q
         traffic.go_on()
         await traffic.flow()
         await traffic.end()
-    assert sentinels.master is not before
+    await eventually(lambda: sentinels.master is not before)
     before.start()
     assert (traffic.twice, traffic.refused) == (set(), {})

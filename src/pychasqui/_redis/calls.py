@@ -48,6 +48,12 @@ class RedisCalls:
         return "" if socket is None or socket.dialect is None else str(socket.dialect)
 
     @property
+    def is_in_cluster(self) -> bool:
+        """Whether the connected server is a node of a cluster."""
+        socket = self._connection.live_socket()
+        return socket is not None and socket.dialect is not None and socket.dialect.mode == "cluster"
+
+    @property
     def server_address(self) -> str:
         """Where the open connection leads; "" while there is none."""
         return self._connection.address
