@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from pychasqui import Job, Queue, Queues, Worker
+from pychasqui import Job, JobCancelled, Queue, Queues, Worker
 from pychasqui._redis.keys import REGISTRY
 from tests.cli.conftest import Chasqui, Finished
 from tests.cli.terminals import TerminalRun, on_terminal, plain
@@ -476,9 +476,12 @@ class TestJob:
         job = await emails.add("mail", delay_ms=3_600_000)
         ended = await run(chasqui, url, "job", "cancel", job.id)
         assert (ended.returncode, ended.stdout) == (2, "")
-        assert ended.stderr.startswith(f"Error: Cancel job {job.id} (mail) of queue emails? Nobody can be asked here")
+        assert ended.stderr.startswith(f"Error: Cancel job {job.id} (mail) of queue emails, which is delayed?")
         ended = await run(chasqui, url, "job", "cancel", job.id, "--dry-run")
-        assert (ended.returncode, ended.stderr) == (0, f"would cancel job {job.id} (mail) of queue emails\n")
+        assert (ended.returncode, ended.stderr) == (
+            0,
+            f"would cancel job {job.id} (mail) of queue emails, which is delayed\n",
+        )
 
         def refuse() -> tuple[int, str]:
             with TerminalRun("job", "cancel", job.id, folder=tmp_path, CHASQUI_REDIS_URL=url) as asked:
@@ -494,6 +497,21 @@ class TestJob:
         assert (ended.returncode, ended.stdout) == (0, f"{job.id} is cancelled\n")
         ended = await run(chasqui, url, "job", "cancel", job.id, "--yes", "-q", "emails")
         assert ended.returncode == 3
+
+    async def test_a_waiting_job_and_a_running_one_are_cancelled(
+        self, chasqui: Finished, url: str, emails: Queue
+    ) -> None:
+        waiting = await emails.add("mail")
+        assert (await answer(chasqui, url, "job", "cancel", waiting.id, "--yes"))["state"] == "cancelled"
+        gate = Gate()
+        async with Worker("emails", gate, redis_url=url):
+            running = await emails.add("mail")
+            await eventually(lambda: gate.running)
+            assert (await answer(chasqui, url, "job", "cancel", running.id, "--yes"))["state"] == "stopping"
+            await eventually(lambda: not gate.running)
+            with pytest.raises(JobCancelled):
+                await running.wait_for_result()
+        assert (await answer(chasqui, url, "job", running.id))["state"] == "cancelled"
 
     @pytest.mark.parametrize("word", ("run", "promote"))
     async def test_a_delayed_job_is_run_now(self, chasqui: Finished, url: str, emails: Queue, word: str) -> None:

@@ -5,6 +5,7 @@ This page has reading, acking, settling and reporting; the parts that it is made
     calls.py     the connection: call(), run(), send(), subscribe(), close()
     leases.py    renew_worker_lease(), rebuild_group(), leave_group(), leases(), claim_name() ...
     pending.py   list_pending(), take_over(), claim_idle(), count_delivery(), release_entries() ...
+    cancellations.py   cancel(), read_marks(), read_cancellations()
     delayed.py   promote(), move_delayed(), count_delayed(), subscribe_to_due(), publish_due() ...
     adding.py    a producer's adds, which Broker.adds() begins
 
@@ -23,6 +24,7 @@ from .._wire.job_log import LINE
 from ..errors import ConnectionLost, ReplyError
 from . import scripts
 from .adding import Adds
+from .cancellations import CancelCalls
 from .command_replies import info_text, read_ackdel_codes
 from .delayed import INDEX_KEPT_MS, DelayedCalls
 from .event_batch import EventBatch, EventsOnSend, send_events
@@ -37,7 +39,7 @@ from .socket import OnReply, pack
 from .topology.node_map import slot_of
 
 
-class Broker(PendingCalls, DelayedCalls):
+class Broker(PendingCalls, DelayedCalls, CancelCalls):
     """The conversation about one queue over one connection."""
 
     def about(self, keys: Keys) -> Broker:
@@ -147,7 +149,8 @@ class Broker(PendingCalls, DelayedCalls):
 
         Only an entry that is still this consumer's, by that delivery, is moved, so a second sending changes nothing.
         """
-        keys = (self._keys.stream, self._keys.delayed, self._keys.events, self._keys.regroup(group))
+        regroup, notes = self._keys.regroup(group), self._keys.cancelled
+        keys = (self._keys.stream, self._keys.delayed, self._keys.events, regroup, notes)
         words: list[Any] = [group, consumer, self._keys.prefix, INDEX_KEPT_MS, events_max_len]
         for job in jobs:
             words += job.arguments(with_events=events_max_len > 0)
@@ -162,6 +165,7 @@ class Broker(PendingCalls, DelayedCalls):
             self._keys.events,
             self._keys.delayed,
             self._keys.regroup(group),
+            self._keys.cancelled,
         )
         words: list[Any] = [group, consumer, max_len, self._keys.prefix, events_max_len]
         for job in jobs:
@@ -197,11 +201,11 @@ class Broker(PendingCalls, DelayedCalls):
 
     # Pausing and the server -----------------------------------------------------------------------------------------
 
-    async def is_paused(self) -> bool:
-        return bool(read_count(await self.call("EXISTS", self._keys.paused)))
+    async def subscribe_to_marks(self, on_hint: Callable[[], None]) -> bool:
+        """Has `on_hint` called when a message says that the queue is paused or resumed, or a job cancelled.
 
-    async def subscribe_to_pause(self, on_hint: Callable[[], None]) -> bool:
-        """Has `on_hint` called when a message says that the queue is paused or resumed. Messages can be lost."""
+        Messages can be lost.
+        """
         return await self.subscribe(self._keys.pause_channel, lambda _: on_hint())
 
     async def read_server_risks(self) -> Risks:
