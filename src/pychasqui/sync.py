@@ -1,7 +1,7 @@
 """Adding jobs and looking after queues from synchronous code: app.sync, task.sync and SyncQueue.
 
 The names are those of App, Task, JobHandle and Queue; the calls block. Any thread may make them, before and after a
-fork. All of a process share one event loop in a thread of its own, see `_tasks/portal.py`.
+fork. All of a process share one event loop, see `_tasks/portal.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from ._core.config import takes_fields_of
 from ._producer.config import QueueConfig
 from ._tasks.loop_queues import LoopQueues, run_without_loop
 from ._tasks.portal import portal, refuse_in_loop
-from .cancellation import Cancellation
 from .dlq import DeadLetters
 from .handles import JobHandle
 from .queue import Queue
@@ -41,10 +40,11 @@ def _blocking(
     """The method of Queue, blocking."""
 
     name = method.__name__  # by its name: a test's queue has its own
+    what = f"SyncQueue.{name}"
 
     @wraps(method)
     def call(self: _CallsQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = self.call_queue(f"SyncQueue.{name}", lambda queue: getattr(queue, name)(*args, **kwargs))
+        result: R = self.call_queue(what, lambda queue: getattr(queue, name)(*args, **kwargs))
         return result
 
     return call
@@ -134,7 +134,6 @@ class QueueMethods:
     add_bulk = _blocking(Queue.add_bulk)
     add_unique = _blocking(Queue.add_unique)
     fire_now = _blocking(Queue.fire_now)
-    cancel = _blocking(Queue.cancel)
     cancel_delayed = _blocking(Queue.cancel_delayed)
     cancel_delayed_bulk = _blocking(Queue.cancel_delayed_bulk)
     reschedule = _blocking(Queue.reschedule)
@@ -217,10 +216,6 @@ class SyncJobHandle(Generic[R_co]):
     def result(self, timeout: float = 30.0) -> R_co:
         """Waits for what the task returns; see JobHandle.result()."""
         return self._call("result", lambda: self._handle.result(timeout))
-
-    def cancel(self) -> Cancellation:
-        """Cancels the job, wherever it is; see Queue.cancel()."""
-        return self._call("cancel", self._handle.cancel)
 
     def progress(self) -> int | None:
         """Returns the progress that the task reported last, in per cent; None if it reported none."""

@@ -1,32 +1,38 @@
-"""Portal: one event loop for the synchronous callers of a process, in a thread of its own.
+"""Portal: one event loop for the synchronous callers of a process. It has no thread: a caller runs it while it waits.
 
-It starts at the first call. All calls of one turn of the loop share one wake-up, and each caller waits on a lock.
+The first of several callers runs the loop for all of them; the others hand their calls to it, with one wake-up for
+all calls of a turn, and wait on a lock. A caller whose call has ended leaves, and hands the loop over to another. So a
+program with one thread switches between none, and nothing is left behind that could hang at the end of a process.
+Between two calls nobody runs the loop: replies and lost connections are noticed at the start of the next call.
 
-A fork copies one thread. Before a fork an idle portal closes what it holds and ends its thread, so that no lock is
-held by a thread that the child does not have; a busy one stays. In the child everything is forgotten, and nothing is
-closed: it is the parent's. At exit the portal closes what it holds; a call that comes later runs in the thread of its
-caller, because threads cannot be started by then.
+Before a fork an idle portal closes what it holds. In the child everything is forgotten, and nothing is closed: it is
+the parent's. At exit the portal closes what it holds; a call that comes later has a loop of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
-import encodings.idna  # noqa: F401  the loop needs it for host names; an import in its thread could be cut by a fork
+import encodings.idna  # noqa: F401  the loop needs it for host names; an import in a call could be cut by a fork
 import os
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from threading import get_ident
 from typing import Any, Protocol, TypeVar
 
 from ..embedded import supervisor  # noqa: F401  the same holds for embedded://
 from ..errors import WrongLoop
+from .deferred_signals import DeferredSignals
+from .portal_loop import PortalLoop
 
 T = TypeVar("T")
 
 CLOSING_S = 5.0  # how long the end of a process waits for connections to be closed
+IDLE_S = 0.1  # after such a pause the loop first reads what has arrived meanwhile
 
 
 class Closable(Protocol):
@@ -48,118 +54,198 @@ class Portal:
 
     def _forget_all(self) -> None:
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop: PortalLoop | None = None
+        self._calls: dict[int, _PortalCall] = {}  # that have not returned, by their threads
+        self._runner: _PortalCall | None = None  # the call whose thread runs the loop
         self._inbox: deque[_PortalCall] = deque()
         self._is_due = False  # the loop is about to look into the inbox
         self._holders: set[Closable] = set()
-        self._calls = 0  # that have not ended
+        self._paused_at = 0.0
         self._is_forking = False
 
     def call(self, make: Callable[[], Coroutine[Any, Any, T]], holder: Closable) -> T:
-        call = _PortalCall(make)
-        with self._lock:
-            loop = None if self._is_exiting else self._loop or self._try_start()
-            if loop is not None:
-                self._calls += 1
-                self._holders.add(holder)
-                self._inbox.append(call)
-                if not self._is_due:
-                    self._is_due = True
-                    loop.call_soon_threadsafe(self._start_calls)
-        if loop is None:
+        thread_id = get_ident()
+        # A thread that is inside another call is in a signal handler of the user's.
+        if self._is_exiting or thread_id in self._calls:
             return _run_alone(make, holder)
-        try:
-            result: T = call.wait(loop)
-        finally:
-            with self._lock:
-                self._calls -= 1
+        call = _PortalCall(make, self._end)
+        if thread_id == threading.main_thread().ident:
+            with DeferredSignals(partial(self._interrupt, call)) as signals:
+                self._wait_for(thread_id, call, holder, signals)
+        else:  # no handler runs here
+            self._wait_for(thread_id, call, holder, None)
+        result: T = call.take_result()
         return result
 
     @property
-    def is_running(self) -> bool:
-        return self._thread is not None
+    def is_open(self) -> bool:
+        return self._loop is not None
 
-    # In its thread --------------------------------------------------------------------------------------------------
+    # A call's way ---------------------------------------------------------------------------------------------------
+
+    def _wait_for(self, thread_id: int, call: _PortalCall, holder: Closable, signals: DeferredSignals | None) -> None:
+        try:
+            self._join(thread_id, call, holder)
+            if signals is not None and self._loop is not None:
+                signals.wake_by(self._loop.wakeup_fd)
+            while not call.is_ended:
+                if self._runner is call:
+                    self._run_loop()
+                else:
+                    call.wait_for_wake_up()
+                if signals is not None and signals.arrived:
+                    self._deliver(signals, call)
+        finally:
+            self._leave(thread_id, call)
+
+    def _join(self, thread_id: int, call: _PortalCall, holder: Closable) -> None:
+        with self._lock:
+            loop = self._loop = self._loop or PortalLoop(self._wake_main_thread)
+            self._calls[thread_id] = call
+            self._holders.add(holder)
+            self._inbox.append(call)
+            if self._runner is None:
+                self._runner = call
+                return
+            is_first, self._is_due = not self._is_due, True
+        if is_first:  # outside the lock: it is a system call
+            loop.call_soon_threadsafe(self._start_calls)
+
+    def _interrupt(self, call: _PortalCall) -> None:
+        """Makes the caller in the main thread look for signals; called by a signal handler there."""
+        call.wake_up()
+        if (loop := self._loop) is not None:
+            with suppress(RuntimeError):  # closed before a fork: the call has not joined yet
+                loop.call_soon_threadsafe(loop.stop)
+
+    def _deliver(self, signals: DeferredSignals, call: _PortalCall) -> None:
+        """Runs the user's handlers, while another caller may run the loop."""
+        with self._lock:
+            call.can_run = False
+            self._hand_over(call)
+        signals.deliver()
+        with self._lock:
+            call.can_run = True
+            self._runner = self._runner or call
+
+    def _run_loop(self) -> None:
+        loop = self._loop
+        assert loop is not None
+        if loop.time() - self._paused_at > IDLE_S:
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+        self._start_calls()
+        loop.run_forever()
+        self._paused_at = loop.time()
+
+    def _leave(self, thread_id: int, call: _PortalCall) -> None:
+        with self._lock:
+            self._calls.pop(thread_id, None)
+            self._hand_over(call)
+            if not call.is_ended:
+                self._abandon(call)
+
+    def _abandon(self, call: _PortalCall) -> None:
+        """Its caller was interrupted: the next caller ends it, or the close of the portal."""
+        with suppress(ValueError):
+            self._inbox.remove(call)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(call.cancel)
+
+    def _hand_over(self, call: _PortalCall) -> None:
+        """If this call's thread runs the loop, lets another run it. The lock is held, and the loop does not run."""
+        if self._runner is call:
+            self._runner = None
+            for other in self._calls.values():
+                if other.can_run and not other.is_ended:
+                    self._runner = other
+                    other.wake_up()
+                    return
+
+    # On the loop ----------------------------------------------------------------------------------------------------
 
     def _start_calls(self) -> None:
         self._is_due = False  # before the first look: a call that comes after it wakes the loop again
+        assert self._loop is not None
         while self._inbox:
-            self._inbox.popleft().start()
+            self._inbox.popleft().start(self._loop)
 
-    # From its start to its end --------------------------------------------------------------------------------------
+    def _wake_main_thread(self) -> None:
+        """A signal has come: the main thread runs its handler as soon as it runs at all."""
+        main = self._calls.get(threading.main_thread().ident or 0)
+        if main is not None:
+            main.wake_up()
 
-    def _try_start(self) -> asyncio.AbstractEventLoop | None:
-        """Starts the loop; None if no thread can be started, because the interpreter exits."""
-        loop = _PortalLoop()  # never uvloop: a daemon thread of its may crash the exit
-        thread = threading.Thread(target=loop.run_forever, name="chasqui-sync", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:
-            loop.close()
-            return None
-        self._loop, self._thread = loop, thread
-        return loop
+    def _end(self, call: _PortalCall) -> None:
+        """A call has its result: its caller shall leave."""
+        if self._runner is call and self._loop is not None:
+            self._loop.stop()
+        else:
+            call.wake_up()
 
-    def _stop(self) -> None:
-        """Closes the holders and ends the thread. The lock is held."""
-        loop, thread, holders = self._loop, self._thread, list(self._holders)
-        if loop is None or thread is None:
+    # Its end, and forks ---------------------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        """Closes the holders and the loop. The lock is held, and there are no calls."""
+        loop, holders = self._loop, list(self._holders)
+        if loop is None or asyncio._get_running_loop() is not None:
             return
-        closing = asyncio.run_coroutine_threadsafe(_close_all(holders), loop)
-        with suppress(TimeoutError):
-            closing.result(CLOSING_S)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(CLOSING_S)
-        if not thread.is_alive():
-            loop.close()
-        self._loop = self._thread = None
+        self._loop = None
         self._holders.clear()
+        with suppress(TimeoutError):
+            loop.run_until_complete(asyncio.wait_for(_close_all(holders), CLOSING_S))
+        loop.close()
 
-    def stop_at_exit(self) -> None:
+    def close_at_exit(self) -> None:
+        self._is_exiting = True
         with self._lock:
-            self._is_exiting = True
             if not self._calls:
-                self._stop()
+                self._close()
 
     def before_fork(self) -> None:
-        if threading.current_thread() is self._thread:
-            return
         self._lock.acquire()
         self._is_forking = True
         if not self._calls:
-            self._stop()
+            self._close()
 
     def after_fork_in_parent(self) -> None:
-        if self._is_forking:
-            self._is_forking = False
-            self._lock.release()
+        self._is_forking = False
+        self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        self._left_behind += [self._loop, self._thread, self._inbox, self._holders]
+        if self._loop is not None:
+            self._loop.leave_to_parent()
+        self._left_behind += [self._loop, self._inbox, self._calls, self._holders]
         self._forget_all()
 
 
 class _PortalCall:
     """One call: made by a caller, run on the loop."""
 
-    __slots__ = ("_ended", "_error", "_make", "_result", "_task")
+    __slots__ = ("_context", "_end", "_error", "_make", "_result", "_task", "_wake", "can_run", "is_ended")
 
-    def __init__(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, Any]], end: Callable[[_PortalCall], None]) -> None:
         self._make = make
-        self._ended = threading.Lock()
-        self._ended.acquire()
+        self._end = end  # is called on the loop
+        self._context = copy_context()  # of the caller, and not of the thread that runs the loop
+        self._wake = threading.Lock()
+        self._wake.acquire()
         self._result: Any = None
         self._error: BaseException | None = None
         self._task: asyncio.Task[Any] | None = None
+        self.is_ended = False
+        self.can_run = True
 
-    def wait(self, loop: asyncio.AbstractEventLoop) -> Any:
-        """Blocks until it has ended. Ctrl-C cancels it."""
-        try:
-            self._ended.acquire()
-        except BaseException:
-            loop.call_soon_threadsafe(self._cancel)
-            raise
+    # In the caller's thread
+
+    def wait_for_wake_up(self) -> None:
+        self._wake.acquire()
+
+    def wake_up(self) -> None:
+        with suppress(RuntimeError):  # it is awake
+            self._wake.release()
+
+    def take_result(self) -> Any:
         if self._error is not None:
             try:
                 raise self._error
@@ -167,17 +253,20 @@ class _PortalCall:
                 self._error = None  # otherwise it would be part of a reference cycle
         return self._result
 
-    def start(self) -> None:
-        self._task = asyncio.ensure_future(self._run())
+    # On the loop
+
+    def start(self, loop: PortalLoop) -> None:
+        self._task = asyncio.Task(self._run(), loop=loop, context=self._context)
 
     async def _run(self) -> None:
         try:
             self._result = await self._make()
         except BaseException as error:  # noqa: BLE001  the caller raises it
             self._error = error
-        self._ended.release()
+        self.is_ended = True
+        self._end(self)
 
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
@@ -186,18 +275,8 @@ async def _close_all(holders: list[Closable]) -> None:
     await asyncio.gather(*(holder.close() for holder in holders), return_exceptions=True)
 
 
-class _PortalLoop(asyncio.SelectorEventLoop):
-    """A loop that finds host names also while the interpreter exits, when no thread can be started for that."""
-
-    async def getaddrinfo(self, host: Any, port: Any, **options: int) -> Any:
-        try:
-            return await super().getaddrinfo(host, port, **options)
-        except RuntimeError:
-            return socket.getaddrinfo(host, port, **options)
-
-
 def _run_alone(make: Callable[[], Coroutine[Any, Any, T]], holder: Closable) -> T:
-    loop = _PortalLoop()
+    loop = PortalLoop(lambda: None)
 
     async def run() -> T:
         try:
@@ -221,7 +300,7 @@ def refuse_in_loop(what: str, instead: str) -> None:
 
 
 portal = Portal()  # one a process
-atexit.register(portal.stop_at_exit)  # at import: handlers that are registered later come before it
+atexit.register(portal.close_at_exit)  # at import: handlers that are registered later come before it
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing is forked
     os.register_at_fork(
         before=portal.before_fork,

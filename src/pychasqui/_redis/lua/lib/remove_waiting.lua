@@ -11,5 +11,10 @@ end
 -- that any group has delivered.
 local function is_waiting(found)
   if not found.entry then return found.member ~= nil end
-  return is_unread(found.entry)
+  for _, group in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    for i = 1, #group, 2 do
+      if group[i] == 'last-delivered-id' and not is_after(found.entry, group[i + 1]) then return false end
+    end
+  end
+  return true
 end

@@ -1,0 +1,122 @@
+"""Synchronous code adds jobs until its process ends, in whichever way, and signals do not disturb it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+import pytest
+
+from pychasqui import SyncQueue
+from pychasqui._tasks.portal import Portal
+from tests.support.sync_exits import ENDINGS, run_ending
+
+
+@pytest.fixture
+def sync_queue(redis_url: str, queue_name: str) -> Iterator[SyncQueue]:
+    with SyncQueue(queue_name, redis_url=redis_url) as queue:
+        yield queue
+        queue.obliterate()
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_process_ends_and_no_acknowledged_add_is_lost(sync_queue: SyncQueue, redis_url: str, ending: str) -> None:
+    ended = run_ending(ending, sync_queue, redis_url)
+    assert not ended.trouble
+
+
+SIGNALS = """
+import os, signal, sys, threading, time
+from pychasqui import SyncQueue
+queue = SyncQueue(sys.argv[1], redis_url=sys.argv[2])
+seen, is_calling, added, stop = [], [], 0, threading.Event()
+
+def interrupt(*_):
+    if is_calling:
+        is_calling.clear()
+        seen.append(queue.add("in the handler").id)  # inside another call
+        raise LookupError("interrupted")
+
+def disturb():
+    while not stop.wait(0.003):
+        os.kill(os.getpid(), signal.SIGALRM)
+
+signal.signal(signal.SIGALRM, interrupt)
+queue.add("first")
+helper = threading.Thread(target=disturb)
+helper.start()
+others = [threading.Thread(target=lambda: [queue.add("other") for _ in range(100)]) for _ in range(2)]
+[thread.start() for thread in others]
+while len(seen) < 20:
+    try:
+        is_calling.append(1)
+        queue.add("main")
+        added += 1
+        is_calling.clear()
+    except LookupError:
+        pass
+[thread.join() for thread in others]
+stop.set()
+helper.join()
+jobs = queue.counts().waiting
+assert jobs >= 1 + 200 + len(seen) + added, (jobs, len(seen), added)
+assert signal.getsignal(signal.SIGALRM) is interrupt
+print("fine")
+"""
+
+
+def test_a_handler_that_raises_ends_the_call_of_its_thread_and_no_other(sync_queue: SyncQueue, redis_url: str) -> None:
+    command = [sys.executable, "-W", "error", "-c", SIGNALS, sync_queue.name, redis_url]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "fine\n", "")
+
+
+class Holder:
+    async def close(self) -> None: ...
+
+
+def test_each_call_runs_in_the_context_of_its_caller() -> None:
+    portal, caller, seen = Portal(), ContextVar[int]("caller"), set()
+
+    async def read() -> int:
+        return caller.get()
+
+    def call(number: int) -> None:
+        caller.set(number)
+        for _ in range(50):
+            seen.add((number, portal.call(read, Holder())))
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    portal.close_at_exit()
+    assert seen == {(number, number) for number in range(6)}
+
+
+def test_a_caller_whose_call_has_ended_leaves_while_another_waits() -> None:
+    import asyncio
+
+    portal, is_released, order = Portal(), threading.Event(), []
+
+    async def wait_long() -> None:
+        while not is_released.is_set():
+            await asyncio.sleep(0.001)
+        order.append("long")
+
+    async def wait_short() -> None:
+        await asyncio.sleep(0.001)
+        order.append("short")
+
+    long = threading.Thread(target=portal.call, args=(wait_long, Holder()))
+    long.start()
+    portal.call(wait_short, Holder())  # the other thread runs the loop
+    is_released.set()
+    long.join()
+    portal.call(wait_short, Holder())
+    portal.close_at_exit()
+    assert order == ["short", "long", "short"]
