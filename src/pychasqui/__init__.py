@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         InvalidArgument,
         InvalidData,
         InvalidType,
+        JobCancelled,
         JobExpired,
         JobFailed,
         JobTimeout,
@@ -80,10 +81,9 @@ _NAMES = {
     "dlq": "DeadJob DeadLetters",
     "errors": (
         "AddUnknown AuthenticationFailed CannotServe ChasquiError Closed CommandTimeout ConnectionLost "
-        "ConsumerInUse DecodeError InvalidArgument InvalidData InvalidType JobExpired JobFailed JobTimeout NotRedis "
-        "NotReplicated "
-        "NotSupportedError PayloadTooLarge QueueFull RedisTrouble ReplyError ResultExpired "
-        "ResultNotStored RetryLater ServerNotFound ServerTooOld Snooze UnknownTask UnrecoverableError "
+        "ConsumerInUse DecodeError InvalidArgument InvalidData InvalidType JobCancelled JobExpired JobFailed "
+        "JobTimeout NotRedis NotReplicated NotSupportedError PayloadTooLarge QueueFull RedisTrouble ReplyError "
+        "ResultExpired ResultNotStored RetryLater ServerNotFound ServerTooOld Snooze UnknownTask UnrecoverableError "
         "UnsafeServer UnsupportedData WrongLoop"
     ),
     "events": "QueueEvent QueueEvents",
@@ -144,6 +144,7 @@ __all__ = [
     "InvalidType",
     "Job",
     "ConsumerInUse",
+    "JobCancelled",
     "JobExpired",
     "JobFailed",
     "JobTimeout",

@@ -82,10 +82,14 @@ class Doctor(ServerSession):
         """
         await self._broker.clock()  # makes the connection: the rights differ by what the server can do
         capabilities, names = self._broker.capabilities(), queue_names or (ANY,)
+        in_cluster = self._broker.is_in_cluster
         for name in names:
             check_queue_name(name)
         return [
-            AclUser(f"chasqui-{role.name}", role.name, tuple(rules_for(role, names, capabilities))) for role in ROLES
+            AclUser(
+                f"chasqui-{role.name}", role.name, tuple(rules_for(role, names, capabilities, in_cluster=in_cluster))
+            )
+            for role in ROLES
         ]
 
 

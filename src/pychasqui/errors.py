@@ -9,6 +9,7 @@
     ├── QueueFull                          max_stream_len is reached; nothing of the call was added
     ├── NotReplicated                      the jobs are on the master, but not on as many replicas as were asked for
     ├── ConsumerInUse                      a worker starts with the consumer_id of another living worker
+    ├── JobCancelled                       wait_for_result: the job was cancelled
     ├── JobTimeout (TimeoutError)          why a run failed: it took longer than its timeout
     ├── JobFailed                          wait_for_result: the job is dead; carries the reason
     │   └── JobExpired                     the same: it was not started in time
@@ -81,6 +82,10 @@ class NotReplicated(ChasquiError):
 
 class ConsumerInUse(ChasquiError):
     """Another living worker of the same queue and group has this `consumer_id`: both would run the same jobs."""
+
+
+class JobCancelled(ChasquiError):
+    """The awaited job was cancelled: it does not run any more."""
 
 
 class JobTimeout(ChasquiError, TimeoutError):

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 from ._tasks.definition import TaskDefinition
 from ._tasks.loop_queues import LoopQueues
 from ._tasks.results import read_result
+from .cancellation import Cancellation
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -51,6 +52,10 @@ class JobHandle(Generic[R_co]):
         value = await self._find_queue(self._queue_name).wait_for_result(self.id, timeout=timeout)
         result: R_co = read_result(self._definition, self.id, value)
         return result
+
+    async def cancel(self) -> Cancellation:
+        """Cancels the job, wherever it is, and returns what that has done; see Queue.cancel()."""
+        return await self._find_queue(self._queue_name).cancel(self.id)
 
     async def progress(self) -> int | None:
         """Returns the progress that the task reported last, in per cent; None if it reported none."""

@@ -35,7 +35,7 @@ NEAR_AN_END = 10_000  # jobs: only if there seem to be fewer between an end and 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """Where a job is: "waiting", "running", "delayed", "retrying", "dead", "done" or "unknown"."""
+    """Where a job is: "waiting", "running", "delayed", "retrying", "dead", "done", "cancelled" or "unknown"."""
 
     id: str
     state: str
@@ -88,7 +88,7 @@ class JobStatusFinder:
             last = _last_known(events)
             if last is not None and last.name == "dlq" and (letter := await self._find_letter(job_id, born_ms)):
                 return _dead(job_id, letter)
-            if last is None or last.name != "completed":
+            if last is None or last.name not in ("completed", "cancelled"):
                 entry = await self._find_at_ends(job_id)
             if entry is None:
                 return await self._find_ended(job_id, events, born_ms)
@@ -198,7 +198,7 @@ def _last(events: list[QueueEvent], *names: str) -> QueueEvent | None:
 
 def _last_known(events: list[QueueEvent]) -> QueueEvent | None:
     """The event that says what became of the job last."""
-    return _last(events, "completed", "dlq", "failed", RETRY_SCHEDULED, "active", "waiting")
+    return _last(events, "completed", "cancelled", "dlq", "failed", RETRY_SCHEDULED, "active", "waiting")
 
 
 def _time_of(event: QueueEvent | None) -> int | None:
@@ -297,6 +297,8 @@ def _ended(job_id: str, events: list[QueueEvent], born_ms: int | None) -> JobSta
         note = "its dead letter is gone: it was removed or replayed, or newer letters have pushed it out"
         kind, reason = end.error_type or None, end.reason or None
         return JobStatus(job_id, "dead", **known, reason=reason, error_type=kind, error=end.error, note=note)
+    if last.name == "cancelled":
+        return JobStatus(job_id, "cancelled", **known)
     if last.name == "completed":
         return JobStatus(job_id, "done", **known, note=_why_no_result(last))
     note = f"the last that is known of it is the event {last.name}; it is not where it was looked for since"

@@ -18,7 +18,7 @@ log = logging.getLogger("chasqui.worker")
 
 
 # panic: the handler raised a BaseException that is not an Exception; timeout: it was stopped because it took too long
-OutcomeKind = Literal["ok", "err", "panic", "timeout"]
+OutcomeKind = Literal["ok", "err", "panic", "timeout", "cancelled"]
 
 
 class PromoterTick(msgspec.Struct, frozen=True):
@@ -68,6 +68,14 @@ class DlqRouted(msgspec.Struct, frozen=True):
     name: str = ""
 
 
+class JobsCancelled(msgspec.Struct, frozen=True):
+    """Redis has removed jobs of one name that were cancelled."""
+
+    count: int
+    mode: Literal["removed", "stopped"]  # removed: they had not reached a worker
+    name: str = ""
+
+
 class JobsAdded(msgspec.Struct, frozen=True):
     """Redis has added jobs of one name."""
 
@@ -83,7 +91,17 @@ class RedisAnswered(msgspec.Struct, frozen=True):
     seconds: float
 
 
-Record = PromoterTick | LockOutcome | ReaderBatch | JobOutcome | RetryScheduled | DlqRouted | JobsAdded | RedisAnswered
+Record = (
+    PromoterTick
+    | LockOutcome
+    | ReaderBatch
+    | JobOutcome
+    | RetryScheduled
+    | DlqRouted
+    | JobsCancelled
+    | JobsAdded
+    | RedisAnswered
+)
 
 
 class MetricsSink(Protocol):
@@ -97,6 +115,7 @@ class MetricsSink(Protocol):
     def job_outcome(self, outcome: JobOutcome) -> None: ...
     def retry_scheduled(self, retry: RetryScheduled) -> None: ...
     def dlq_routed(self, dlq: DlqRouted) -> None: ...
+    def jobs_cancelled(self, cancelled: JobsCancelled) -> None: ...
     def jobs_added(self, added: JobsAdded) -> None: ...
     def redis_answered(self, answered: RedisAnswered) -> None: ...
 
@@ -108,6 +127,7 @@ METHODS = {
     JobOutcome: "job_outcome",
     RetryScheduled: "retry_scheduled",
     DlqRouted: "dlq_routed",
+    JobsCancelled: "jobs_cancelled",
     JobsAdded: "jobs_added",
     RedisAnswered: "redis_answered",
 }
@@ -123,6 +143,7 @@ class InMemorySink(MetricsSink):
         self.job_outcomes: list[JobOutcome] = []
         self.retries_scheduled: list[RetryScheduled] = []
         self.dlq_routes: list[DlqRouted] = []
+        self.cancellations: list[JobsCancelled] = []
         self.additions: list[JobsAdded] = []
         self.redis_answers: list[RedisAnswered] = []
 
@@ -143,6 +164,9 @@ class InMemorySink(MetricsSink):
 
     def dlq_routed(self, dlq: DlqRouted) -> None:
         self.dlq_routes.append(dlq)
+
+    def jobs_cancelled(self, cancelled: JobsCancelled) -> None:
+        self.cancellations.append(cancelled)
 
     def jobs_added(self, added: JobsAdded) -> None:
         self.additions.append(added)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import timedelta
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from ._core import checks
 from ._core.config import takes_fields_of
-from ._core.options import JobOptions, check_delay_ms, refuse_beside_repeat, refuse_unknown
+from ._core.options import JobOptions, refuse_beside_repeat, refuse_unknown
 from ._core.retry_options import RetryOverride
 from ._producer.config import QueueConfig
 from ._producer.encoder import Encoder
+from ._producer.job_moves import JobMoves
 from ._producer.official_names import OfficialNames
 from ._producer.pause_and_purge import PauseAndPurge
 from ._producer.session import QueueSession
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ._core.repeat_pattern import MissedFiresPolicy, RepeatPattern
     from ._redis.inspector import Counts
     from ._redis.results import LogLine
+    from .cancellation import JobCanceller
     from .dlq import DeadLetters
     from .inspector import Inspector, JobView, Page, State, WorkerInfo
     from .job_status import JobStatus
@@ -39,11 +40,11 @@ if TYPE_CHECKING:
 EVENTS_TIMEOUT_S = 7.0  # longer than a read of events blocks
 
 
-class Queue(OfficialNames, PauseAndPurge):
+class Queue(OfficialNames, JobMoves, PauseAndPurge):
     """Adds jobs to one queue, and looks after them. Belongs to the event loop it is first used on.
 
     name                  the queue's name, the same for everybody who adds or runs its jobs
-    redis_url             redis://, rediss:// (TLS), unix:// or embedded://
+    redis_url             redis://, rediss:// (TLS), unix://, embedded://, redis+sentinel:// or redis+cluster://
     tls                   use TLS although the URL says redis://
     max_stream_len        how many jobs may wait or run: past it an add raises QueueFull. Nothing is ever trimmed
     max_delay_secs        how far in the future a job may be due; 0 lifts the bound
@@ -113,6 +114,11 @@ class Queue(OfficialNames, PauseAndPurge):
 
         return Inspector(lambda: self._loop_session().inspector)
 
+    def _make_canceller(self) -> JobCanceller:
+        from .cancellation import JobCanceller
+
+        return JobCanceller(self._loop_session, self._record)
+
     # Adding ---------------------------------------------------------------------------------------------------------
 
     async def add(
@@ -180,29 +186,6 @@ class Queue(OfficialNames, PauseAndPurge):
         own = found.retry or RetryOverride()
         return await self.add(found.meta.job_name, found.data, attempts=own.max_attempts, backoff=own.backoff)
 
-    # Delayed jobs ---------------------------------------------------------------------------------------------------
-
-    async def cancel_delayed(self, job_id: str) -> bool:
-        """Removes a delayed job, or one that waits for its next run. True: it will never start."""
-        return (await self.cancel_delayed_bulk([job_id]))[0]
-
-    async def cancel_delayed_bulk(self, job_ids: Iterable[str]) -> list[bool]:
-        """Removes many delayed jobs; answers in the order of the ids."""
-        return await self._move_delayed("cancel", checks.check_job_ids(job_ids))
-
-    async def reschedule(self, job_id: str, delay: int | timedelta) -> bool:
-        """Makes a delayed job due that long from now (ms or timedelta). False if it is no longer delayed."""
-        delay_ms = check_delay_ms("delay", delay, self._encoder.max_delay_ms)
-        return (await self._move_delayed("postpone", [job_id], delay_ms))[0]
-
-    async def run_now(self, job_id: str) -> bool:
-        """Makes a delayed job due at once. False if it is no longer delayed."""
-        return (await self._move_delayed("run", [job_id]))[0]
-
-    async def _move_delayed(self, what: str, job_ids: list[str], delay_ms: int = 0) -> list[bool]:
-        ids = [checks.check_job_id(job_id) for job_id in job_ids]
-        return await self._loop_session().move_delayed(what, ids, delay_ms)
-
     # Results --------------------------------------------------------------------------------------------------------
 
     async def get_job_result(self, job_id: str) -> Any:
@@ -236,8 +219,9 @@ class Queue(OfficialNames, PauseAndPurge):
     async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109  the official name
         """Waits for what the job's handler returns.
 
-        Raises JobFailed as soon as the job is dead, ResultExpired or ResultNotStored if it is done without a result
-        that is still there, and TimeoutError, which says where the job is and whether any worker lives.
+        Raises JobFailed as soon as the job is dead, JobCancelled if it was cancelled, ResultExpired or ResultNotStored
+        if it is done without a result that is still there, and TimeoutError, which says where the job is and whether
+        any worker lives.
         """
         timeout_s = checks.check_seconds("timeout", timeout)
         self._loop_session()
@@ -289,7 +273,7 @@ class Queue(OfficialNames, PauseAndPurge):
     async def status(self, job_id: str) -> JobStatus:
         """Says where a job is and what is known about it, in a few milliseconds however many jobs there are.
 
-        Its state is "waiting", "running", "delayed", "retrying", "dead", "done" or "unknown"; see JobStatus.
+        Its state is "waiting", "running", "delayed", "retrying", "dead", "done", "cancelled" or "unknown".
         """
         from .job_status import JobStatusFinder
 

@@ -24,7 +24,16 @@ from ._redis.results import ResultsBroker
 from ._wire.event import JobEnd, QueueEvent, read_event, read_failure_text, read_job_end
 from ._wire.lenient import read_entry_id
 from ._wire.msgpack import decode_data
-from .errors import Closed, DecodeError, JobExpired, JobFailed, RedisTrouble, ResultExpired, ResultNotStored
+from .errors import (
+    Closed,
+    DecodeError,
+    JobCancelled,
+    JobExpired,
+    JobFailed,
+    RedisTrouble,
+    ResultExpired,
+    ResultNotStored,
+)
 from .events import QueueEvents
 from .inspector import Inspector
 
@@ -32,6 +41,7 @@ log = logging.getLogger("chasqui.results")
 
 Remembered = TypeVar("Remembered")
 
+ENDS = ("completed", "cancelled", "dlq")  # the events of jobs that have ended
 REMEMBERED = 10_000  # ended jobs
 LOOKED_BACK = 1000  # past events that are read when the first wait begins
 ASKED_AT_ONCE = 500
@@ -89,7 +99,7 @@ class Results:
         self._asking: asyncio.Task[None] | None = None
 
     async def wait(self, job_id: str, timeout_s: float) -> Any:
-        """Returns what the job's handler returned. Raises JobFailed, ResultExpired, ResultNotStored or TimeoutError."""
+        """Returns what the job's handler returned. Raises JobFailed, JobCancelled, ResultExpired and others."""
         limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
@@ -158,7 +168,7 @@ class Results:
             async for event in self._events:
                 for one in (event, *self._events.take_ready()):
                     self._remember_event(one)
-                    if one.job_id in self._waiting and one.name in ("completed", "dlq"):
+                    if one.job_id in self._waiting and one.name in ENDS:
                         self._request_lookup([one.job_id])
         except RedisTrouble as error:
             log.warning("events cannot be read; results are looked up every %g s: %s", SECOND_LOOK_S, error)
@@ -166,7 +176,7 @@ class Results:
     def _remember_event(self, event: QueueEvent) -> None:
         if event.job_id is None:
             return
-        if event.name in ("completed", "dlq"):
+        if event.name in ENDS:
             _keep_newest(self._ended, event.job_id, event)
         elif event.name == "failed":
             _keep_newest(self._reasons, event.job_id, event)
@@ -242,7 +252,9 @@ class Results:
     def _end_without_result(self, job_id: str, event: QueueEvent) -> bool:
         """Ends the waits for a job that has ended without a result; False if it may have returned None."""
         end = read_job_end(event)
-        if end.is_dead:
+        if end.is_cancelled:
+            self._fail_waits(job_id, partial(JobCancelled, f"job {job_id[:100]!r} was cancelled"))
+        elif end.is_dead:
             self._fail_waits(job_id, partial(self._job_failure, job_id, end))
         elif end.is_stored:
             self._fail_waits(job_id, partial(ResultExpired, f"the result of job {job_id[:100]!r} has expired"))

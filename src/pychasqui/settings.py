@@ -91,6 +91,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
                 defaults.REDIS_URL,
                 variables=("CHASQUI_REDIS_URL", "REDIS_URL"),
             ),
+            Setting("app", "the App that the command line works with", None, expected="a name such as shop.app:app"),
             Setting("group", "the consumer group of workers", defaults.GROUP),
             _number("concurrency", "how many handlers of a worker run at the same time", defaults.CONCURRENCY),
             _number("max_attempts", "how many runs a job has in all", defaults.MAX_ATTEMPTS),

@@ -17,6 +17,7 @@ from ._core.config import takes_fields_of
 from ._producer.config import QueueConfig
 from ._tasks.loop_queues import LoopQueues, run_without_loop
 from ._tasks.portal import portal, refuse_in_loop
+from .cancellation import Cancellation
 from .dlq import DeadLetters
 from .handles import JobHandle
 from .queue import Queue
@@ -134,6 +135,7 @@ class QueueMethods:
     add_bulk = _blocking(Queue.add_bulk)
     add_unique = _blocking(Queue.add_unique)
     fire_now = _blocking(Queue.fire_now)
+    cancel = _blocking(Queue.cancel)
     cancel_delayed = _blocking(Queue.cancel_delayed)
     cancel_delayed_bulk = _blocking(Queue.cancel_delayed_bulk)
     reschedule = _blocking(Queue.reschedule)
@@ -216,6 +218,10 @@ class SyncJobHandle(Generic[R_co]):
     def result(self, timeout: float = 30.0) -> R_co:
         """Waits for what the task returns; see JobHandle.result()."""
         return self._call("result", lambda: self._handle.result(timeout))
+
+    def cancel(self) -> Cancellation:
+        """Cancels the job, wherever it is; see Queue.cancel()."""
+        return self._call("cancel", self._handle.cancel)
 
     def progress(self) -> int | None:
         """Returns the progress that the task reported last, in per cent; None if it reported none."""

@@ -36,7 +36,7 @@ class Worker(Lifecycle):
 
     queue_name            the queue whose jobs it runs
     handler               called with each Job: an `async def`, or a plain function, which then runs in a thread
-    redis_url             redis://, rediss:// (TLS), unix:// or embedded://
+    redis_url             redis://, rediss:// (TLS), unix://, embedded://, redis+sentinel:// or redis+cluster://
     tls                   use TLS although the URL says redis://
     concurrency           how many handlers may run at the same time
     max_attempts          how many runs a job has in all, crashes included, unless the job sets its own number

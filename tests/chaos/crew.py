@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any, Literal
 
 from tests.chaos.diary import Mishap, MishapKind, read_lines
+from tests.support.forks import ForkedProcess, fork_server
 from tests.support.server import PROJECT
 from tests.support.waiting import eventually
 
@@ -35,7 +36,8 @@ class Member:
 
     name: str
     seat: int
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedProcess
+    holds: int  # the other end of its standard input, with which it ends
     stopped_at: float | None = None
     is_leaving: bool = False  # by our doing
 
@@ -68,16 +70,20 @@ class Crew:
 
     def start(self, seat: int) -> Member:
         name = f"w{len(self.members)}"
-        python = sys.executable if self.engine == "pychasqui" else OFFICIAL_PYTHON
+        order, environment = json.dumps(self.order(name, seat)), self.environment(seat)
+        its_end, own_end = os.pipe()
+        process: subprocess.Popen[bytes] | ForkedProcess
         with (self.folder / f"{name}.log").open("wb") as output:
-            process = subprocess.Popen(
-                [python, "-P", self.program, json.dumps(self.order(name, seat))],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                env=self.environment(seat),
-            )
-        member = Member(name, seat, process)
+            out = output.fileno()
+            if self.engine == "pychasqui" and environment is None:
+                server = fork_server("pychasqui")
+                process = server.start(self.program, order, stdin=its_end, stdout=out, stderr=out)
+            else:
+                python = sys.executable if self.engine == "pychasqui" else OFFICIAL_PYTHON
+                command = [python, "-P", self.program, order]
+                process = subprocess.Popen(command, stdin=its_end, stdout=out, stderr=out, env=environment)
+        os.close(its_end)
+        member = Member(name, seat, process, own_end)
         self.members.append(member)
         return member
 
@@ -162,7 +168,8 @@ class Crew:
         for member in self.members:
             if member.lives:
                 member.process.kill()
-            member.process.communicate()
+            member.process.wait()
+            os.close(member.holds)
 
     def note(self, kind: MishapKind, member: Member, began: float) -> None:
         self.mishaps.append(Mishap(kind, began, monotonic(), member.name))

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import socket
-import struct
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
 import pytest
 
 from pychasqui._redis.server_checks import SILENCED_BY
-from tests.support.server import PROJECT, server_binary
+from pychasqui.cli.main import COMMANDS
+from tests.support.forks import fork_server
+from tests.support.server import server_binary
 
 Chasqui = Callable[..., "subprocess.Popen[str]"]
 Finished = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -52,57 +48,15 @@ def start(tmp_path: Path) -> Iterator[Chasqui]:
         process.communicate()
 
 
-class ForkServer:
-    """See fork_server.py. One command runs at a time."""
-
-    def __init__(self) -> None:
-        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        program = (sys.executable, "-P", str(Path(__file__).with_name("fork_server.py")), str(theirs.fileno()))
-        with theirs:
-            self._process = subprocess.Popen(program, pass_fds=(theirs.fileno(),), cwd=PROJECT)
-
-    def run(
-        self, arguments: tuple[str, ...], folder: Path, stdin: str, environment: dict[str, str]
-    ) -> subprocess.CompletedProcess[str]:
-        order = {"arguments": arguments, "folder": str(folder), "environment": environment}
-        with TemporaryFile("w+b") as given, TemporaryFile("w+b") as out, TemporaryFile("w+b") as err:
-            given.write(stdin.encode())
-            given.seek(0)
-            socket.send_fds(self._line, [json.dumps(order).encode()], [given.fileno(), out.fileno(), err.fileno()])
-            (process_id,) = struct.unpack("i", self._line.recv(4))
-            with killed_after(process_id, 50):
-                (code,) = struct.unpack("i", self._line.recv(4))
-            texts = []
-            for stream in (out, err):
-                stream.seek(0)
-                texts.append(stream.read().decode())
-        return subprocess.CompletedProcess(arguments, code, *texts)
-
-    def close(self) -> None:
-        self._line.close()
-        self._process.wait()
-
-
-@contextmanager
-def killed_after(process_id: int, seconds: float) -> Iterator[None]:
-    timer = threading.Timer(seconds, os.kill, (process_id, signal.SIGKILL))
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-@pytest.fixture(scope="session")
-def fork_server() -> Iterator[ForkServer]:
-    server = ForkServer()
-    yield server
-    server.close()
+@pytest.fixture
+def chasqui(spawned: Finished) -> Finished:
+    """Runs a command to its end; files whose commands only ask Redis and write have it run as `forked`."""
+    return spawned
 
 
 @pytest.fixture
-def chasqui(start: Chasqui) -> Finished:
-    """Run a command in tmp_path to its end, as a user does."""
+def spawned(start: Chasqui) -> Finished:
+    """Runs a command in tmp_path to its end, as a user does."""
 
     def run(*arguments: str, stdin: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
         process = start(*arguments, has_stdin=stdin is not None, **environment)
@@ -113,11 +67,31 @@ def chasqui(start: Chasqui) -> Finished:
 
 
 @pytest.fixture
-def forked(fork_server: ForkServer, tmp_path: Path) -> Finished:
-    """The same in a fork of a process that has imported the command line, for what only asks Redis and writes."""
+def forked(tmp_path: Path) -> Finished:
+    """The same in a fork of a process that has imported the command line."""
 
     def run(*arguments: str, stdin: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-        return fork_server.run(arguments, tmp_path, stdin or "", plain_environment() | environment)
+        with TemporaryFile("w+b") as given, TemporaryFile("w+b") as out, TemporaryFile("w+b") as err:
+            given.write((stdin or "").encode())
+            given.seek(0)
+            process = fork_server("pychasqui", *sorted({entry.module for entry in COMMANDS.values()})).start(
+                "pychasqui.cli",
+                *arguments,
+                stdin=given.fileno(),
+                stdout=out.fileno(),
+                stderr=err.fileno(),
+                folder=tmp_path,
+                environment=plain_environment() | environment,
+            )
+            code = process.wait(50)
+            if code is None:
+                process.kill()
+                raise subprocess.TimeoutExpired(arguments, 50)
+            texts = []
+            for stream in (out, err):
+                stream.seek(0)
+                texts.append(stream.read().decode())
+        return subprocess.CompletedProcess(arguments, code, *texts)
 
     return run
 

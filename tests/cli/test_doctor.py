@@ -21,6 +21,11 @@ from tests.cli.terminals import on_terminal, plain
 from tests.support.server import RedisServer
 
 
+@pytest.fixture
+def chasqui(forked: Finished) -> Finished:
+    return forked
+
+
 def examined(chasqui: Finished, url: str, *queues: str) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
     """The exit code, and the findings by subject and check."""
     ended = chasqui("doctor", *queues, "--json", CHASQUI_REDIS_URL=url)

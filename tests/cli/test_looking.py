@@ -16,16 +16,21 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from pychasqui import Job, Queue, Queues, Worker
+from pychasqui import Job, JobCancelled, Queue, Queues, Worker
 from pychasqui._redis.keys import REGISTRY
 from tests.cli.conftest import Chasqui, Finished
 from tests.cli.terminals import TerminalRun, on_terminal, plain
 from tests.support.gate import Gate
 from tests.support.server import RedisServer
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, first_below
 
 EVIL = "x\x1b[2J\ny"
 TITLES = ["queue", "waiting", "running", "delayed", "dead", "done/s", "oldest", "workers", "state"]
+
+
+@pytest.fixture
+def chasqui(forked: Finished) -> Finished:
+    return forked
 
 
 @pytest.fixture
@@ -471,9 +476,12 @@ class TestJob:
         job = await emails.add("mail", delay_ms=3_600_000)
         ended = await run(chasqui, url, "job", "cancel", job.id)
         assert (ended.returncode, ended.stdout) == (2, "")
-        assert ended.stderr.startswith(f"Error: Cancel job {job.id} (mail) of queue emails? Nobody can be asked here")
+        assert ended.stderr.startswith(f"Error: Cancel job {job.id} (mail) of queue emails, which is delayed?")
         ended = await run(chasqui, url, "job", "cancel", job.id, "--dry-run")
-        assert (ended.returncode, ended.stderr) == (0, f"would cancel job {job.id} (mail) of queue emails\n")
+        assert (ended.returncode, ended.stderr) == (
+            0,
+            f"would cancel job {job.id} (mail) of queue emails, which is delayed\n",
+        )
 
         def refuse() -> tuple[int, str]:
             with TerminalRun("job", "cancel", job.id, folder=tmp_path, CHASQUI_REDIS_URL=url) as asked:
@@ -489,6 +497,21 @@ class TestJob:
         assert (ended.returncode, ended.stdout) == (0, f"{job.id} is cancelled\n")
         ended = await run(chasqui, url, "job", "cancel", job.id, "--yes", "-q", "emails")
         assert ended.returncode == 3
+
+    async def test_a_waiting_job_and_a_running_one_are_cancelled(
+        self, chasqui: Finished, url: str, emails: Queue
+    ) -> None:
+        waiting = await emails.add("mail")
+        assert (await answer(chasqui, url, "job", "cancel", waiting.id, "--yes"))["state"] == "cancelled"
+        gate = Gate()
+        async with Worker("emails", gate, redis_url=url):
+            running = await emails.add("mail")
+            await eventually(lambda: gate.running)
+            assert (await answer(chasqui, url, "job", "cancel", running.id, "--yes"))["state"] == "stopping"
+            await eventually(lambda: not gate.running)
+            with pytest.raises(JobCancelled):
+                await running.wait_for_result()
+        assert (await answer(chasqui, url, "job", running.id))["state"] == "cancelled"
 
     @pytest.mark.parametrize("word", ("run", "promote"))
     async def test_a_delayed_job_is_run_now(self, chasqui: Finished, url: str, emails: Queue, word: str) -> None:
@@ -567,7 +590,7 @@ class TestAll:
         assert "must not hold a }" in ended.stderr
 
     async def test_each_command_is_quick_in_a_queue_of_100_000_jobs(
-        self, chasqui: Finished, url: str, emails: Queue
+        self, spawned: Finished, url: str, emails: Queue
     ) -> None:
         jobs: list[Job] = []
         for _ in range(10):
@@ -580,13 +603,14 @@ class TestAll:
             ["job", jobs[50_000].id, "-q", "emails"],
         )
         for words in commands:
-            took = []
-            for _ in range(3):
+
+            async def seconds(words: list[str] = words) -> float:
                 began = child_seconds()
-                ended = await run(chasqui, url, *words)
-                took.append(child_seconds() - began)
+                ended = await run(spawned, url, *words)
                 assert ended.returncode == 0, ended.stderr
-            assert min(took) < 1.0, words  # 0.25 s, on a machine that has nothing else to do
+                return child_seconds() - began
+
+            await first_below(1.0, seconds)  # 0.25 s, on a machine that has nothing else to do
 
     async def test_a_look_costs_the_same_number_of_commands_however_many_jobs_wait(
         self, url: str, emails: Queue, witness: redis.asyncio.Redis
@@ -609,14 +633,16 @@ class TestAll:
             await emails.add_bulk([{"name": "mail"}] * 5000)
             assert await commands() == few
 
-    def test_help_of_each_command_is_quick(self, chasqui: Finished) -> None:
-        for words in ([], ["ps"], ["job"], ["jobs"], ["watch"], ["events"], ["config"]):
-            took = []
-            for _ in range(3):
-                began = child_seconds()
-                assert chasqui(*words, "--help").returncode == 0
-                took.append(child_seconds() - began)
-            assert min(took) < 0.4, words  # 0.07 s, on a machine that has nothing else to do
+    @pytest.mark.parametrize("words", ([], ["worker"], ["demo"], ["jobs"], ["repeatable", "add"]), ids=" ".join)
+    async def test_help_is_quick(self, spawned: Finished, words: list[str]) -> None:
+        """What the others import is held in test_main."""
+
+        async def seconds() -> float:
+            began = child_seconds()
+            assert spawned(*words, "--help").returncode == 0
+            return child_seconds() - began
+
+        await first_below(0.4, seconds)  # 0.1 s, on a machine that has nothing else to do
 
 
 class TestCompletion:

@@ -38,6 +38,11 @@ worker = make()
 
 
 @pytest.fixture
+def chasqui(forked: Finished) -> Finished:
+    return forked
+
+
+@pytest.fixture
 def app(tmp_path: Path) -> Path:
     (tmp_path / "app.py").write_text(APP)
     return tmp_path

@@ -237,11 +237,15 @@ async def test_an_add_that_a_node_refuses_is_sent_again_and_at_last_known_to_be_
             return hello(command)
         return b":1\r\n" if is_over else f"-{refusal}\r\n".encode()
 
-    async with FakeServer(node) as fake, Queue(queue_name, redis_url=fake.url, timeout_s=0.5) as queue:
+    async with (
+        FakeServer(node) as fake,
+        Queue(queue_name, redis_url=fake.url, timeout_s=0.5) as queue,
+        Queue(queue_name, redis_url=fake.url, timeout_s=30) as patient,
+    ):
         with pytest.raises(RedisTrouble) as raised:
             await queue.add("run", 1)
         assert not isinstance(raised.value, AddUnknown)
-        adding = asyncio.create_task(queue.add("run", 2))
+        adding = asyncio.create_task(patient.add("run", 2))
         await asyncio.sleep(0.1)
         is_over = True
         await adding

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import socket
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -12,6 +13,7 @@ import redis.asyncio
 
 from pychasqui import BackoffSpec
 from tests.interop.runs import HandlerRun
+from tests.support.forks import fork_server
 from tests.support.server import PROJECT, RedisServer
 from tests.support.waiting import eventually
 
@@ -57,18 +59,22 @@ class Official:
         await self.kill()
 
     async def _start(self) -> None:
-        pipe = asyncio.subprocess.PIPE
-        self._process = await asyncio.create_subprocess_exec(
-            PYTHON, PROGRAM, self._server.tcp_url, self._queue_name, stdin=pipe, stdout=pipe, limit=2**26
-        )
-        self._listening = asyncio.create_task(self._listen())
+        (orders, its_orders), (reports, its_reports) = socket.socketpair(), socket.socketpair()
+        with its_orders, its_reports:
+            server, address = fork_server("chasquimq", python=str(PYTHON)), (self._server.tcp_url, self._queue_name)
+            ends = its_orders.fileno(), its_reports.fileno()
+            self._process = server.start(PROGRAM, *address, stdin=ends[0], stdout=ends[1])
+        _, self._writer = await asyncio.open_connection(sock=orders)
+        reader, self._reports = await asyncio.open_connection(sock=reports, limit=2**26)
+        self._listening = asyncio.create_task(self._listen(reader))
 
     async def kill(self) -> None:
         """Sends SIGKILL, as when a machine is switched off. The exit code is not checked."""
-        if self._process.returncode is None:
-            self._process.kill()
-        await self._process.wait()
+        self._process.kill()
+        self._process.wait()
         await self._listening
+        self._writer.close()
+        self._reports.close()
 
     async def add(self, name: str, data: Any = None, options: str = "") -> str:
         """`options` is source, for instance "attempts=3, backoff=BackoffSpec.fixed(50)". Returns the job's id."""
@@ -149,15 +155,13 @@ class Official:
     async def _order(self, do: str, **details: Any) -> Any:
         self._orders += 1
         answer = self._answers[self._orders] = asyncio.get_running_loop().create_future()
-        assert self._process.stdin
-        self._process.stdin.write(json.dumps({"number": self._orders, "do": do, **details}).encode() + b"\n")
+        self._writer.write(json.dumps({"number": self._orders, "do": do, **details}).encode() + b"\n")
         async with asyncio.timeout(40):
-            await self._process.stdin.drain()
+            await self._writer.drain()
             return await answer
 
-    async def _listen(self) -> None:
-        assert self._process.stdout
-        while line := await self._process.stdout.readline():
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        while line := await _next_line(reader):
             message = json.loads(line)
             if started := message.get("started"):
                 self.runs.append(HandlerRun(**started))
@@ -171,6 +175,14 @@ class Official:
         for answer in self._answers.values():
             answer.set_exception(OfficialError("the official process has ended"))
         self._answers.clear()
+
+
+async def _next_line(reader: asyncio.StreamReader) -> bytes:
+    """Empty once the process has ended, also if that was before it has read all."""
+    try:
+        return await reader.readline()
+    except ConnectionResetError:
+        return b""
 
 
 class OfficialError(Exception):

@@ -116,6 +116,7 @@ class Group:
     at_once: bool = False  # whether ack_with_result may use commands of new servers only
     settled: Settled | None = None  # the last answer of reschedule or bury
     looked_at: int = 0  # by the last release_entries
+    cancelled_name: str = ""  # of the job that the last cancel has removed
     refusal: str = ""  # the refusal that the last promote, replay or move_delayed met
 
     def run(self, script: scripts.Script, keys: list[str], *arguments: Any) -> Any:
@@ -229,7 +230,7 @@ class Group:
             for entry_id, *job in jobs
             for word in (entry_id, delivery, *job, job_id, may_be_unique, len(event_words), *event_words)
         ]
-        keys = [KEYS.stream, KEYS.delayed, KEYS.events, REPORTS]
+        keys = [KEYS.stream, KEYS.delayed, KEYS.events, REPORTS, KEYS.cancelled]
         head = (GROUP, consumer, KEYS.prefix, KEPT_MS, EVENTS_MAX_LEN)
         self.settled = read_settled(self.run(scripts.RESCHEDULE, keys, *head, *words), len(jobs))
         return self.settled.answers.count(b"1")
@@ -250,7 +251,7 @@ class Group:
             for entry_id, fields in jobs
             for word in (entry_id, delivery, job_id, len(fields), len(event_words), *fields, *event_words)
         ]
-        keys = [KEYS.stream, KEYS.dead, KEYS.dead_dropped, KEYS.events, KEYS.delayed, REPORTS]
+        keys = [KEYS.stream, KEYS.dead, KEYS.dead_dropped, KEYS.events, KEYS.delayed, REPORTS, KEYS.cancelled]
         head = (GROUP, consumer, max_len, KEYS.prefix, EVENTS_MAX_LEN)
         self.settled = read_settled(self.run(scripts.BURY, keys, *head, *words), len(jobs))
         return self.settled.answers.count(b"1")
@@ -345,6 +346,23 @@ class Group:
         self.refusal = refusal.decode()
         assert isinstance(found, list)
         return found
+
+    def cancel(
+        self, job_id: str, entry_id: bytes | str = "", *, is_lost: bool = False, most_notes: int = 10_000
+    ) -> str:
+        keys = [KEYS.stream, KEYS.delayed, KEYS.events, KEYS.cancelled]
+        head = (job_id, entry_id, int(is_lost), KEYS.prefix, KEPT_MS, most_notes, EVENTS_MAX_LEN, KEYS.pause_channel)
+        word, name = self.run(scripts.CANCEL, keys, *head)
+        self.cancelled_name = name.decode()
+        return str(word.decode())
+
+    def read_cancellations(self, max_bytes: int = 2**20) -> dict[bytes, bytes]:
+        words = self.run(scripts.READ_CANCELLATIONS, [KEYS.stream, KEYS.cancelled], max_bytes)
+        return dict(zip(words[::2], words[1::2], strict=True))
+
+    @property
+    def notes(self) -> dict[bytes, bytes]:
+        return dict(self.client.hgetall(KEYS.cancelled))
 
     # Calls of repeatables -------------------------------------------------------------------------------------------
 
@@ -612,16 +630,17 @@ class Group:
         return dict(self.client.hgetall(KEYS.repeat_spec(key)))
 
     @contextmanager
-    def published(self, channel: str) -> Iterator[list[int]]:
-        """The messages published on the channel during the block; filled at its end."""
-        messages: list[int] = []
+    def published(self, channel: str) -> Iterator[list[Any]]:
+        """The messages published on the channel during the block, numbers as ints; filled at its end."""
+        messages: list[Any] = []
         with self.client.pubsub() as pubsub:
             pubsub.subscribe(channel)
             assert pubsub.get_message(timeout=30)["type"] == "subscribe"
             yield messages
             self.client.publish(channel, "end")
             while (message := pubsub.get_message(timeout=30))["data"] != b"end":
-                messages.append(int(message["data"]))
+                word = message["data"]
+                messages.append(int(word) if word.isdigit() else word)
 
     @property
     def workers(self) -> dict[bytes, float]:

@@ -186,6 +186,48 @@ def _cancel(group: Group) -> Call:
     return lambda by: by.move_delayed("cancel", *JOBS)
 
 
+def _cancel_delayed(group: Group) -> Call:
+    delay(group, HOUR_MS)
+    group.client.xadd(KEYS.events, {"e": "other"})
+    return lambda by: [by.cancel(job) for job in JOBS]
+
+
+def _cancel_waiting(group: Group) -> Call:
+    ids = {job: group.client.xadd(KEYS.stream, {"d": envelope(job), "n": "mail"}) for job in JOBS}
+    group.client.set(unique_key("alpha"), ids["alpha"], px=HOUR_MS)
+    return lambda by: [by.cancel(job, entry_id) for job, entry_id in ids.items()]
+
+
+def _cancel_held(group: Group) -> Call:
+    hold(group, marked=True)
+    return lambda by: [by.cancel(job) for job in JOBS]
+
+
+def _cancel_lost(group: Group) -> Call:
+    hold(group)
+    return lambda by: [by.cancel(job, is_lost=True) for job in JOBS]
+
+
+def _read_cancellations(group: Group) -> Call:
+    held = hold(group)
+    group.client.hset(
+        KEYS.cancelled, mapping={held["alpha"]: "1", "9-9": "1", "id beta": held["beta"], "id old": "5-5"}
+    )
+    return lambda by: by.read_cancellations()
+
+
+def _reschedule_cancelled(group: Group) -> Call:
+    held = hold(group)
+    group.client.hset(KEYS.cancelled, held["alpha"], "1")
+    return lambda by: [by.reschedule("a", (held[job], HOUR_MS, member(job)), job_id=job) for job in JOBS]
+
+
+def _bury_cancelled(group: Group) -> Call:
+    held = hold(group, marked=True)
+    group.client.hset(KEYS.cancelled, mapping=dict.fromkeys(held.values(), "1"))
+    return lambda by: [by.bury("a", (entry_id, []), job_id=job, events=EVENT) for job, entry_id in held.items()]
+
+
 def _postpone(group: Group) -> Call:
     delay(group, HOUR_MS)
     return lambda by: by.move_delayed("postpone", *JOBS, delay_ms=5 * HOUR_MS)
@@ -410,6 +452,13 @@ SCENARIOS = [
     Scenario("reschedule", _reschedule_both, "both at once"),
     Scenario("bury", _bury, best_effort=(*MARKERS, KEYS.events)),
     Scenario("bury", _bury_both, "both at once", best_effort=(KEYS.dead_dropped,)),
+    Scenario("reschedule", _reschedule_cancelled, "of which one is cancelled", stands_on=(KEYS.cancelled,)),
+    Scenario("bury", _bury_cancelled, "cancelled", best_effort=(*MARKERS, KEYS.events, KEYS.cancelled)),
+    Scenario("cancel", _cancel_delayed, "delayed", best_effort=(*MARKERS, *INDEXES, KEYS.events)),
+    Scenario("cancel", _cancel_waiting, "waiting", best_effort=MARKERS),
+    Scenario("cancel", _cancel_held, "held", stands_on=MARKERS),
+    Scenario("cancel", _cancel_lost, "lost"),
+    Scenario("read_cancellations", _read_cancellations, best_effort=(KEYS.cancelled,)),
     Scenario("replay", _replay),
     Scenario("add", _add, best_effort=(LEDGER,)),
     Scenario("add", _add_to_a_used_slot, "to a used slot", best_effort=(LEDGER,)),

@@ -29,6 +29,7 @@ NOT_IN_KEYS: dict[str, dict[str, str]] = {
     "ack_with_result": dict.fromkeys(JOB_KEYS, BY_JOB_ID) | {KEYS.result(""): OF_RESULTS},
     "add_with_options": dict.fromkeys(JOB_KEYS, BY_JOB_ID),
     "bury": dict.fromkeys(JOB_KEYS, BY_JOB_ID),
+    "cancel": dict.fromkeys(JOB_KEYS, BY_JOB_ID),
     "move_delayed": dict.fromkeys(JOB_KEYS, BY_JOB_ID),
     "reschedule": dict.fromkeys(JOB_KEYS, BY_JOB_ID),
     "promote": dict.fromkeys((KEYS.unique(""), KEYS.index("")), FOUND_INSIDE),

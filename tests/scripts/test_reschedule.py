@@ -362,7 +362,7 @@ class TestAnswers:
 
     def test_a_job_whose_index_is_refused_stays_pending_and_the_others_are_moved(self, group: Group) -> None:
         first, second = group.deliver_to("a", 2)
-        keys = (KEYS.stream, KEYS.delayed, KEYS.events, REPORTS)
+        keys = (KEYS.stream, KEYS.delayed, KEYS.events, REPORTS, KEYS.cancelled)
         with group.as_user("+@all", *(f"~{key}" for key in keys)) as narrow:
             narrow.reschedule("a", (first, 10, b"1"), (second, 10, b"2"))
             assert narrow.settled is not None

@@ -35,6 +35,7 @@ from pychasqui._core.outcome import FailedRun
 from pychasqui._producer.encoder import JobBatch
 from pychasqui._producer.session import MOVED_A_CALL
 from pychasqui._redis import scripts
+from pychasqui._redis.cancellations import MOST_NOTES
 from pychasqui._redis.failed_jobs import Rescheduled
 from pychasqui._redis.inspector import PURGED_A_CALL
 from pychasqui._redis.keys import REGISTRY
@@ -184,7 +185,7 @@ def reschedule(group: Group, id_bytes: int = 26) -> Call:
     for entry_id, job_id, member in failed_jobs(group, id_bytes):
         event = [b"e", b"retry-scheduled", b"id", job_id.encode(), b"ts", b"1"]
         words += [entry_id, 1, 1000, member, job_id, 1, 2 * (len(event) + 1), *(2 * [len(event), *event])]
-    keys = [KEYS.stream, KEYS.delayed, KEYS.events, REPORTS]
+    keys = [KEYS.stream, KEYS.delayed, KEYS.events, REPORTS, KEYS.cancelled]
     head = (GROUP, "busy", KEYS.prefix, HOUR_MS, 100_000)
     return lambda: group.run(scripts.RESCHEDULE, keys, *head, *words)
 
@@ -200,7 +201,7 @@ def bury(group: Group, id_bytes: int = 26) -> Call:
         event = [b"e", b"dlq", b"id", job_id.encode(), b"ts", b"1"]
         own = [b"d", envelope, b"source_id", entry_id, b"reason", b"retries_exhausted"]
         words += [entry_id, 1, job_id, len(own), 2 * (len(event) + 1), *own, *(2 * [len(event), *event])]
-    keys = [KEYS.stream, KEYS.dead, KEYS.dead_dropped, KEYS.events, KEYS.delayed, REPORTS]
+    keys = [KEYS.stream, KEYS.dead, KEYS.dead_dropped, KEYS.events, KEYS.delayed, REPORTS, KEYS.cancelled]
     return lambda: group.run(scripts.BURY, keys, GROUP, "busy", 100, KEYS.prefix, 100_000, *words)
 
 
@@ -274,6 +275,36 @@ def move_delayed_with_long_ids(group: Group) -> Call:
 
 def move_large_delayed(group: Group) -> Call:
     return move_delayed(group, size=LARGE, what="cancel")
+
+
+def cancel(group: Group) -> Call:
+    """A large job with a long id, and some groups that have not received it."""
+    (job_id,) = ids_of(1, MAX_JOB_ID_BYTES)
+    for _ in range(20):
+        group.client.xgroup_create(KEYS.stream, f"another {next(_numbers)}", "$")
+    entry_id = group.client.xadd(KEYS.stream, {"d": envelope(job_id, LARGE - MAX_JOB_ID_BYTES), "n": "mail"})
+    return lambda: group.cancel(job_id, entry_id)
+
+
+def cancel_lost(group: Group) -> Call:
+    fill(group, KEYS.stream, 1, b"x" * LARGE)
+    return lambda: group.cancel("01ARZ3NDEKTSV4RRFFQ69G5FAV", is_lost=True)
+
+
+def read_cancellations(group: Group) -> Call:
+    """As many notes as there may be, of entries that are all there."""
+    group.client.hset(KEYS.cancelled, mapping=dict.fromkeys(held(group, MOST_NOTES), "1"))
+    return lambda: group.read_cancellations(MOVED_BYTES)
+
+
+def read_moot_cancellations(group: Group) -> Call:
+    group.client.hset(KEYS.cancelled, mapping={f"{number}-0": "1" for number in range(1, MOST_NOTES)})
+    return lambda: group.read_cancellations(MOVED_BYTES)
+
+
+def reschedule_beside_cancelled(group: Group) -> Call:
+    group.client.hset(KEYS.cancelled, mapping={f"id {number}": "1-1" for number in range(MOST_NOTES)})
+    return reschedule(group)
 
 
 def purge_delayed(group: Group, id_bytes: int = 26, size: int = 100) -> Call:
@@ -506,6 +537,7 @@ WORST_CASES: dict[str, tuple[Case, ...]] = {
     "add_with_options": (add_with_options, add_with_options_and_long_ids),
     "bury": (bury, bury_long_ids),
     "bury_repeatable": (bury_repeatable,),
+    "cancel": (cancel, cancel_lost),
     "claim_held": (claim_held,),
     "claim_idle": (claim_idle, claim_fresh),
     "claim_name": (claim_name,),
@@ -521,6 +553,7 @@ WORST_CASES: dict[str, tuple[Case, ...]] = {
     "purge_delayed": (purge_delayed, purge_delayed_with_long_ids, purge_large_delayed),
     "purge_waiting": (purge_waiting, purge_waiting_with_long_ids, purge_large_waiting),
     "read": (read, read_large),
+    "read_cancellations": (read_cancellations, read_moot_cancellations),
     "hold_lease": (hold_lease,),
     "register_queue": (register_queue,),
     "rebuild_group": (report, hand_over),
@@ -528,7 +561,7 @@ WORST_CASES: dict[str, tuple[Case, ...]] = {
     "release_leader_lease": (release_leader_lease,),
     "renew_worker_lease": (renew_worker_lease,),
     "replay": (replay,),
-    "reschedule": (reschedule, reschedule_long_ids),
+    "reschedule": (reschedule, reschedule_long_ids, reschedule_beside_cancelled),
     "take_over": (take_over, take_over_page),
     "upsert_repeatable": (upsert_repeatable,),
     "write_completed": (write_completed,),

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from pychasqui._core.limits import RELEASED
 from pychasqui._redis.broker import Broker
+from pychasqui._redis.cancellations import Cancellations, QueueMarks
 from pychasqui._redis.event_batch import EventBatch, EventsOnSend
 from pychasqui._redis.failed_jobs import Buried, Rescheduled
 from pychasqui._redis.reading import Reading, ReadRequest
@@ -105,6 +106,7 @@ class MemoryBroker(Broker):
         self.events: list[Event] = []
         self.worker_records: dict[str, bytes] = {}
         self.is_queue_paused = False
+        self.cancellations = Cancellations()
         self.leader: tuple[str, int] | None = None  # who promotes, and until when
         self.hints: list[int] = []  # what was published of due jobs, in ms
         self.on_due: Callable[[float], None] | None = None
@@ -143,6 +145,10 @@ class MemoryBroker(Broker):
     @property
     def is_connected(self) -> bool:
         return self.connected_as is not None
+
+    @property
+    def server_address(self) -> str:
+        return "memory"
 
     @property
     def client_id(self) -> int | None:
@@ -200,8 +206,9 @@ class MemoryBroker(Broker):
         return [Claimed(entry_id, fields, 0) for entry_id, fields in self._deliver(group, consumer, count)]
 
     @_answered
-    async def unblock(self, client_id: int) -> None:
+    async def unblock(self, client_id: int, address: str) -> bool:
         """A read here does not block."""
+        return True
 
     # Acking and settling --------------------------------------------------------------------------------------------
 
@@ -344,11 +351,16 @@ class MemoryBroker(Broker):
         """Nobody reads it in these tests."""
 
     @_answered
-    async def is_paused(self) -> bool:
-        return self.is_queue_paused
+    async def read_marks(self) -> QueueMarks:
+        return QueueMarks(self.is_queue_paused, bool(self.cancellations))
 
     @_answered
-    async def subscribe_to_pause(self, on_hint: Callable[[], None]) -> bool:
+    async def read_cancellations(self) -> Cancellations:
+        """The notes are those that the test has set."""
+        return self.cancellations
+
+    @_answered
+    async def subscribe_to_marks(self, on_hint: Callable[[], None]) -> bool:
         """Messages come in the loop that has subscribed."""
         loop = asyncio.get_running_loop()
         self.on_pause = lambda: cast(None, loop.call_soon_threadsafe(on_hint))

@@ -20,7 +20,7 @@ SENT = re.compile(r'(?:call|pack|send|ask|render)\(\(?b?"([A-Z]+)"(?:, "([A-Z]+)
 BEGUN = re.compile(r'(?:words|hello|commands) = [\[(]"([A-Z]+)"|\["(AUTH|SELECT)"')
 # What no role has: obliterate() and the search for queues need names of all keys, and are an administrator's.
 OF_ADMINISTRATORS = {"SCAN", "UNLINK"}
-OUTSIDE_OF_ROLES = {"PING"}  # asked of a server that refuses TLS, before any user is known
+OUTSIDE_OF_ROLES = {"SENTINEL"}  # Sentinels have users of their own
 
 
 def commands_in_python() -> set[str]:
@@ -39,7 +39,7 @@ def every_script() -> list[Script]:
 
 
 def test_every_command_that_python_sends_is_a_right_of_some_role() -> None:
-    rights = {right for role in ROLES for right in role.rights(has_registry=True)}
+    rights = {right for role in ROLES for right in role.rights(has_registry=True, in_cluster=True)}
     assert commands_in_python() - rights - OF_ADMINISTRATORS == set()
 
 
@@ -47,7 +47,13 @@ def test_no_role_has_a_right_that_no_code_needs() -> None:
     used = commands_in_python() | {"EVAL", "EVALSHA"}
     for script in every_script():
         used |= commands_of(script)
-    assert {right for role in ROLES for right in role.rights(has_registry=True)} - used == set()
+    rights = {right for role in ROLES for right in role.rights(has_registry=True, in_cluster=True)}
+    assert rights - used == set()
+
+
+def test_only_users_in_a_cluster_may_ask_which_node_has_a_queue() -> None:
+    assert "+cluster|slots" in rules_for(WORKER, ["orders"], ALL, in_cluster=True)
+    assert not any("cluster" in rule for rule in rules_for(WORKER, ["orders"], ALL))
 
 
 def test_every_script_is_of_some_role() -> None:

@@ -20,7 +20,7 @@ from pychasqui._worker.lanes import Lanes
 from pychasqui._worker.lease_renewal import LeaseRenewal, RenewalTimes
 from pychasqui._worker.loop_thread import LoopThread
 from pychasqui._worker.loop_watch import LoopWatch
-from pychasqui._worker.pause_watch import PauseWatch
+from pychasqui._worker.queue_watch import QueueWatch
 from pychasqui._worker.registry_writer import RegistryWriter
 from pychasqui._worker.round_trips import RoundTrips
 from pychasqui._worker.shared import OnDeath, Shared
@@ -114,6 +114,7 @@ class HeartbeatBench:
         on_pause: Callable[[bool], None],
     ) -> None:
         self.shared, self.lease = shared, shared.lease
+        self.cancellations: list[Any] = []
         broker = redis.broker
         thread = LoopThread("heartbeat", shared.on_death)
         renewal = LeaseRenewal(
@@ -131,7 +132,11 @@ class HeartbeatBench:
             renewal,
             thread=thread,
             loop_watch=LoopWatch("a", shared.holdings, call_in_worker_loop=thread.call_in_worker_loop),
-            pause_watch=PauseWatch(broker, partial(thread.call_in_worker_loop, on_pause)),
+            queue_watch=QueueWatch(
+                broker,
+                on_pause=partial(thread.call_in_worker_loop, on_pause),
+                on_cancellations=partial(thread.call_in_worker_loop, self.cancellations.append),
+            ),
             record_writer=WorkerRecordWriter(broker, shared, lease_ms=times.lease_ms),
             registry_writer=RegistryWriter(broker),
         )
@@ -417,7 +422,7 @@ async def test_the_pause_callback_runs_in_the_thread_of_the_worker() -> None:
 
 async def test_the_lease_holds_also_if_the_pause_cannot_be_read() -> None:
     redis, lanes, heard = Redis(), FakeLanes(), list[bool]()
-    redis.broker.trouble_of["is_paused"] = ConnectionLost("away again")
+    redis.broker.trouble_of["read_marks"] = ConnectionLost("away again")
     async with beating(redis, lanes, dict, on_pause=heard.append, every_s=0.01) as mine:
         await eventually(lambda: len(redis.kept) >= 3, every=0.001)
         assert mine.lease.until > monotonic()
@@ -482,7 +487,7 @@ async def test_a_death_of_the_thread_is_reported() -> None:
         if len(redis.kept) > 1:
             raise AssertionError("a defect")
 
-    redis.broker.meanwhile["is_paused"] = fail
+    redis.broker.meanwhile["read_marks"] = fail
     async with beating(redis, FakeLanes(), dict, every_s=0.01, on_death=lambda title, _: deaths.append(title)):
         await eventually(lambda: deaths, every=0.001)
     assert deaths == ["heartbeat"]

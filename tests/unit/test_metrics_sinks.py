@@ -15,6 +15,7 @@ from pychasqui.metrics import (
     InMemorySink,
     JobOutcome,
     JobsAdded,
+    JobsCancelled,
     LockOutcome,
     PromoterTick,
     ReaderBatch,
@@ -30,6 +31,7 @@ RECORDS: list[Record] = [
     JobOutcome("err", 1, 20, "mail"),
     RetryScheduled(2, 100, "mail"),
     DlqRouted("unrecoverable", 1, "mail"),
+    JobsCancelled(1, "removed", "mail"),
     JobsAdded(3, "delayed", "mail"),
     RedisAnswered("ack", 0.001),
 ]
@@ -68,7 +70,8 @@ def test_the_sink_in_memory_keeps_each_record_where_it_belongs() -> None:
     sink = InMemorySink()
     GuardedSinks([sink]).record_all(RECORDS)
     kept = [*sink.promoter_ticks, *sink.lock_outcomes, *sink.reader_batches]
-    kept += [*sink.job_outcomes, *sink.retries_scheduled, *sink.dlq_routes, *sink.additions, *sink.redis_answers]
+    kept += [*sink.job_outcomes, *sink.retries_scheduled, *sink.dlq_routes, *sink.cancellations]
+    kept += [*sink.additions, *sink.redis_answers]
     assert kept == RECORDS
 
 

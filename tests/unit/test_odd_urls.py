@@ -68,7 +68,7 @@ def test_a_url_is_taken_or_refused_without_its_password(url: str, log: pytest.Lo
         except ChasquiError as refused:
             printable = everything_shown(refused)
         else:
-            printable = f"{made!r} {made!s} {made._connector!r} {made._connector!s} {made._connector._endpoint!r}"
+            printable = f"{made!r} {made!s} {made._connector!r} {made._connector!s} {made._connector._location!r}"
         assert SECRET not in printable
     assert SECRET not in log.text
 
@@ -78,7 +78,7 @@ def is_taken(url: str) -> bool:
         connector = MAKERS[0](url.format(*[SECRET] * 2))._connector
     except InvalidArgument:
         return False
-    return connector._endpoint is not None
+    return connector._location is not None
 
 
 with patch.object(ssl.SSLContext, "load_default_certs"):  # they take a tenth of a second each, and are not looked at

@@ -14,6 +14,7 @@ import pytest
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.limits import MAX_AHEAD
 from pychasqui._core.retry_options import RetryOverride
+from pychasqui._core.run_timeouts import RunTimeouts
 from pychasqui._redis.replies import Bounds, Claimed
 from pychasqui._redis.socket import ReplyTooLarge
 from pychasqui._wire.envelope import encode_envelope, encode_extras
@@ -21,6 +22,7 @@ from pychasqui._wire.msgpack import encode_data
 from pychasqui._worker.decoder import Decoder
 from pychasqui._worker.group_recovery import GroupRecovery
 from pychasqui._worker.intake import Intake
+from pychasqui._worker.job_stops import JobStops
 from pychasqui._worker.lanes import Lanes
 from pychasqui._worker.orphans import Orphans
 from pychasqui._worker.pending_entries import PendingEntries
@@ -136,7 +138,7 @@ class Redis:
 
     @property
     def unblocked(self) -> list[int]:
-        return [client_id for (client_id,) in self.broker.answered("unblock")]
+        return [client_id for client_id, _ in self.broker.answered("unblock")]
 
     async def _read(self, *_: Any) -> list[Any]:
         if not self.answers:
@@ -175,9 +177,10 @@ class ReaderBench:
             max_attempts=max_attempts,
             on_rejected=lambda entry_id, delivery, _, reason, __: self.rejected.append((entry_id, delivery, reason)),
             on_exhausted=lambda job: self.exhausted.append(job.data),
-            on_timeout=lambda _: None,
-            on_expired=lambda job: self.exhausted.append(job.data),
+            stops=JobStops(RunTimeouts()),
             server_clock=ServerClock(self.redis.broker),
+            on_expired=lambda job: self.exhausted.append(job.data),
+            on_cancelled=lambda job: self.exhausted.append(job.data),
         )
         broker, lanes = self.redis.broker, cast(Lanes, self.lanes)
         self.prefetch = Prefetch(self.shared, lanes, read_count=100, max_bytes=16 * 2**20, max_entry_bytes=2**20)
@@ -878,9 +881,10 @@ class TestDecodingLater:
             max_attempts=3,
             on_rejected=lambda _, __, ___, reason, ____: rejected.append(reason),
             on_exhausted=lambda _: rejected.append("exhausted"),
-            on_timeout=lambda _: None,
-            on_expired=lambda _: rejected.append("expired"),
+            stops=JobStops(RunTimeouts()),
             server_clock=ServerClock(cast(Any, None)),
+            on_expired=lambda _: rejected.append("expired"),
+            on_cancelled=lambda _: rejected.append("cancelled"),
         )
 
     @staticmethod

@@ -38,6 +38,7 @@ class WatchBench:
         self.done: list[str] = []
         self.errors: dict[str, BaseException] = {}
         self.late_s: list[float] = []
+        self.cancelled: list[str] = []
         self.shared = make_shared(concurrency)
         self.stops = JobStops(timeouts)
         self.lanes = kind(
@@ -49,7 +50,13 @@ class WatchBench:
             decode=self._decode,
             is_abandoned=bool,
         )
-        self.watch = RunWatch(self.shared, self.stops, self.lanes.task_of if kind is Lanes else None)
+        self.unstarted: list[str] = []
+        self.watch = RunWatch(
+            self.shared,
+            self.stops,
+            self.lanes.task_of if kind is Lanes else None,
+            on_unstarted=lambda job: self.unstarted.append(job.id),
+        )
 
     async def _decode(self, job: Delivery) -> bool:
         return True
@@ -57,8 +64,11 @@ class WatchBench:
     def _fail(self, job: Delivery, error: BaseException) -> None:
         stop = self.stops.take(job)
         if stop is not None:
-            self.late_s.append(monotonic() - job.started_at - stop.timeout_s)
-        self.errors[job.id] = error if stop is None else stop.error_for(error)
+            self.late_s.append(monotonic() - job.started_at - (stop.timeout_s or 0.0))
+        if stop is not None and stop.is_cancelled:
+            self.cancelled.append(job.id)
+        else:
+            self.errors[job.id] = error if stop is None else stop.error_for(error)
 
     def offer(self, *jobs: Delivery) -> None:
         for one in jobs:

@@ -489,7 +489,7 @@ class TestSlowLines:
 
 
 class TestWrongServers:
-    @pytest.mark.parametrize("code", ("READONLY", "MASTERDOWN", "LOADING", "NOREPLICAS", "NOAUTH", "MOVED"))
+    @pytest.mark.parametrize("code", ("READONLY", "MASTERDOWN", "LOADING", "NOREPLICAS", "NOAUTH"))
     async def test_a_refusal_reaches_its_caller_and_ends_the_socket_for_the_others(self, code: str) -> None:
         socket, line = open_socket()
         refused, other = ask(socket), ask(socket)
@@ -498,6 +498,21 @@ class TestWrongServers:
             await refused
         with pytest.raises(ConnectionLost, match=code):
             await other
+        assert line.is_aborted
+
+    async def test_moved_retires_the_socket_and_what_is_in_flight_is_answered(self) -> None:
+        socket, line = open_socket()
+        moved, other = ask(socket), ask(socket)
+        receive(socket, b"-MOVED 3999 127.0.0.1:6381\r\n")
+        with pytest.raises(ReplyError, match="MOVED"):
+            await moved
+        await asyncio.sleep(0)
+        assert isinstance(socket.lost, ConnectionLost)
+        assert isinstance(await outcome(ask(socket)), ConnectionLost)  # nothing more is sent
+        assert not line.is_aborted
+        receive(socket, b"+OK\r\n")
+        assert await other == b"OK"
+        receive(socket, b"+PONG\r\n")
         assert line.is_aborted
 
     @pytest.mark.parametrize("code", ("OOM", "MISCONF", "BUSY", "WRONGTYPE", "ERR", "NOGROUP", "NOSCRIPT"))

@@ -21,7 +21,8 @@ MAX_FRAMES = 50
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
 
 Line = tuple[str, int, str]  # file, line number, function
-FailureClass = Literal["err", "panic", "timeout"]  # panic: it is not an Exception; timeout: its run was stopped in time
+# panic: it is not an Exception; timeout and cancelled: its run was stopped
+FailureClass = Literal["err", "panic", "timeout", "cancelled"]
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from .failure import Failure, FailureClass
 from .retry_delay import retry_delay_ms
 from .retry_options import RetryPolicy
 
+CANCELLED = "cancelled"  # the reason of a job that ends because it was cancelled; it gets no dead letter
 EXPIRED = "expired"  # the reason of a job that was not started in time
 
 
@@ -69,6 +70,10 @@ class FailedRun(msgspec.Struct, frozen=True, gc=False):
     kind: FailureClass
     error_type: str
     error: str
+
+
+def cancelled_run(job: Delivery) -> FailedRun:
+    return FailedRun(job.attempt + 1, int((job.ended_at - job.started_at) * 1_000_000), "cancelled", "", "")
 
 
 def failed_run(job: Delivery, failure: Failure) -> FailedRun:

@@ -16,6 +16,7 @@ from ..metrics import (
     DlqRouted,
     JobOutcome,
     JobsAdded,
+    JobsCancelled,
     LockOutcome,
     MetricsSink,
     PromoterTick,
@@ -54,6 +55,7 @@ class PrometheusSink(MetricsSink):
         self._retries = Metric("chasquimq_retries_scheduled_total", "counter", "Failed jobs that run again.", "name")
         self._backoffs = Histogram("chasquimq_retry_backoff_seconds", "Delays before retries.", LONG_SECONDS, "name")
         self._dead = Metric("chasquimq_dlq_routed_total", "counter", "Jobs sent to the dead letters.", "name", "reason")
+        self._cancelled = Metric("chasquimq_jobs_cancelled_total", "counter", "Cancelled jobs.", "name", "mode")
         self._reads = Histogram("chasquimq_consumer_batch_size", "Entries that were read together.", SIZES)
         self._acks = Histogram("chasquimq_ack_flush_size", "Jobs that were acked together.", SIZES)
         self._added = Metric("chasquimq_jobs_enqueued_total", "counter", "Jobs that were added.", "name", "mode")
@@ -107,7 +109,7 @@ class PrometheusSink(MetricsSink):
         name = self._name(outcome.name)
         if outcome.kind == "ok":
             self._completed.add(name)
-        else:
+        elif outcome.kind != "cancelled":
             self._failed.add(name, "error" if outcome.kind == "err" else outcome.kind)
         self._durations.of(name).observe(outcome.handler_duration_us / 1_000_000)
 
@@ -118,6 +120,9 @@ class PrometheusSink(MetricsSink):
 
     def dlq_routed(self, dlq: DlqRouted) -> None:
         self._dead.add(self._name(dlq.name), dlq.reason)
+
+    def jobs_cancelled(self, cancelled: JobsCancelled) -> None:
+        self._cancelled.add(self._name(cancelled.name), cancelled.mode, by=cancelled.count)
 
     def jobs_added(self, added: JobsAdded) -> None:
         self._added.add(self._name(added.name), added.mode, by=added.count)

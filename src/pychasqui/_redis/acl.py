@@ -17,12 +17,13 @@ from .scripts import Script
 
 ANY = "*"  # at the end of a queue's name: all queues whose names begin so
 NEWER = frozenset({"XACKDEL", "MSETEX"})  # older servers know no such right, and refuse to give it
-WITH_SUBCOMMANDS = frozenset({"CLIENT", "XGROUP", "XINFO"})
+WITH_SUBCOMMANDS = frozenset({"CLIENT", "CLUSTER", "XGROUP", "XINFO"})
 # What a command is called by, in Lua: call('XADD', redis.pcall('XGROUP', 'CREATE', refusal('XDEL',
 _CALL = re.compile(rb"(?:call|refusal)\('([A-Z]+)'(?:, '([A-Z]+)')?")
 _GLOB = re.compile(r"([*?\[\]\\])")
 
 _CONNECTING = ("HELLO", "AUTH", "SELECT")
+_IN_CLUSTER = ("CLUSTER|SLOTS", "CLUSTER|INFO", "PING")  # which node has a queue, and whether it is there
 _SCRIPTS = ("EVAL", "EVALSHA")
 _READING_RESULTS = ("MGET", "GET", "XRANGE", "XREVRANGE", "XREAD", "XINFO|STREAM")
 _LISTING_REPEATABLES = ("ZRANGE", "ZSCORE", "HMGET")
@@ -50,9 +51,9 @@ class Role:
     gets_messages: bool = False
     registers: bool = False  # writes the registry of queues, if it may
 
-    def rights(self, *, has_registry: bool) -> set[str]:
+    def rights(self, *, has_registry: bool, in_cluster: bool = False) -> set[str]:
         """Returns the commands, with a subcommand behind a | where only that one is needed."""
-        used = {*self.commands, *_CONNECTING}
+        used = {*self.commands, *_CONNECTING, *(_IN_CLUSTER if in_cluster else ())}
         for script in self.scripts:
             used |= {*_SCRIPTS, *commands_of(script)}
         if self.registers:
@@ -104,7 +105,9 @@ def commands_of(script: Script) -> set[str]:
     return found
 
 
-def rules_for(role: Role, queues: Iterable[str], capabilities: dict[str, bool]) -> list[str]:
+def rules_for(
+    role: Role, queues: Iterable[str], capabilities: dict[str, bool], *, in_cluster: bool = False
+) -> list[str]:
     """Returns the rules of ACL SETUSER that let a user act in this role for these queues, and do nothing else.
 
     A name that ends with * stands for all queues whose names begin so; * alone for all queues and their registry. A
@@ -114,7 +117,8 @@ def rules_for(role: Role, queues: Iterable[str], capabilities: dict[str, bool]) 
     names = list(queues)
     patterns = [_pattern(name) for name in names]
     has_registry = ANY in names
-    rights = role.rights(has_registry=has_registry) - {name for name in NEWER if not capabilities.get(name)}
+    lacking = {name for name in NEWER if not capabilities.get(name)}
+    rights = role.rights(has_registry=has_registry, in_cluster=in_cluster) - lacking
     keys = [f"~{pattern}" for pattern in patterns] + ([f"~{REGISTRY}"] if has_registry else [])
     channels = [f"&{pattern}" for pattern in patterns] if role.gets_messages else []
     return ["resetkeys", "resetchannels", "-@all", *keys, *channels, *(f"+{right.lower()}" for right in sorted(rights))]

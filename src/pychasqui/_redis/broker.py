@@ -5,6 +5,7 @@ This page has reading, acking, settling and reporting; the parts that it is made
     calls.py     the connection: call(), run(), send(), subscribe(), close()
     leases.py    renew_worker_lease(), rebuild_group(), leave_group(), leases(), claim_name() ...
     pending.py   list_pending(), take_over(), claim_idle(), count_delivery(), release_entries() ...
+    cancellations.py   cancel(), read_marks(), read_cancellations()
     delayed.py   promote(), move_delayed(), count_delayed(), subscribe_to_due(), publish_due() ...
     adding.py    a producer's adds, which Broker.adds() begins
 
@@ -23,6 +24,7 @@ from .._wire.job_log import LINE
 from ..errors import ConnectionLost, ReplyError
 from . import scripts
 from .adding import Adds
+from .cancellations import CancelCalls
 from .command_replies import info_text, read_ackdel_codes
 from .delayed import INDEX_KEPT_MS, DelayedCalls
 from .event_batch import EventBatch, EventsOnSend, send_events
@@ -34,14 +36,15 @@ from .registry import log_refusal, registration
 from .replies import Bounds, Claimed, Settled, read_count, read_new, read_settled
 from .server_checks import SILENCED_BY, Risks, describe_vulnerability, read_risks
 from .socket import OnReply, pack
+from .topology.node_map import slot_of
 
 
-class Broker(PendingCalls, DelayedCalls):
+class Broker(PendingCalls, DelayedCalls, CancelCalls):
     """The conversation about one queue over one connection."""
 
     def about(self, keys: Keys) -> Broker:
-        """Returns the conversation about another queue, over the same connection."""
-        return Broker(self._connection, keys)
+        """Returns the conversation about another queue, over the same connection unless another node has the queue."""
+        return Broker(self._connection.toward(slot_of(keys.prefix)), keys)
 
     def adds(self, *, ledger_ttl_ms: int) -> Adds:
         """A new producer: its numbers and its ledger are its own."""
@@ -70,9 +73,20 @@ class Broker(PendingCalls, DelayedCalls):
         """Reads new entries up to `bounds`, without waiting for any: for queues with large jobs."""
         return read_new(await self.run_script(scripts.READ, (self._keys.stream,), (group, consumer, count, *bounds)))
 
-    async def unblock(self, client_id: int) -> None:
-        """Makes another connection's blocked read return now, as if its time were up."""
-        await self.call("CLIENT", "UNBLOCK", client_id)
+    async def unblock(self, client_id: int, address: str) -> bool:
+        """Makes another connection's blocked read return now, as if its time were up.
+
+        False if that connection leads to another server, or if this user may not do that.
+        """
+        if self.server_address != address:
+            return False
+        try:
+            await self.call("CLIENT", "UNBLOCK", client_id)
+        except ReplyError as error:
+            if error.code != "NOPERM" and "unknown" not in str(error).lower():
+                raise
+            return False
+        return True
 
     # Acking and settling --------------------------------------------------------------------------------------------
 
@@ -135,7 +149,8 @@ class Broker(PendingCalls, DelayedCalls):
 
         Only an entry that is still this consumer's, by that delivery, is moved, so a second sending changes nothing.
         """
-        keys = (self._keys.stream, self._keys.delayed, self._keys.events, self._keys.regroup(group))
+        regroup, notes = self._keys.regroup(group), self._keys.cancelled
+        keys = (self._keys.stream, self._keys.delayed, self._keys.events, regroup, notes)
         words: list[Any] = [group, consumer, self._keys.prefix, INDEX_KEPT_MS, events_max_len]
         for job in jobs:
             words += job.arguments(with_events=events_max_len > 0)
@@ -150,6 +165,7 @@ class Broker(PendingCalls, DelayedCalls):
             self._keys.events,
             self._keys.delayed,
             self._keys.regroup(group),
+            self._keys.cancelled,
         )
         words: list[Any] = [group, consumer, max_len, self._keys.prefix, events_max_len]
         for job in jobs:
@@ -185,11 +201,11 @@ class Broker(PendingCalls, DelayedCalls):
 
     # Pausing and the server -----------------------------------------------------------------------------------------
 
-    async def is_paused(self) -> bool:
-        return bool(read_count(await self.call("EXISTS", self._keys.paused)))
+    async def subscribe_to_marks(self, on_hint: Callable[[], None]) -> bool:
+        """Has `on_hint` called when a message says that the queue is paused or resumed, or a job cancelled.
 
-    async def subscribe_to_pause(self, on_hint: Callable[[], None]) -> bool:
-        """Has `on_hint` called when a message says that the queue is paused or resumed. Messages can be lost."""
+        Messages can be lost.
+        """
         return await self.subscribe(self._keys.pause_channel, lambda _: on_hint())
 
     async def read_server_risks(self) -> Risks:

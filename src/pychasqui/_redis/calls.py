@@ -19,6 +19,7 @@ from .event_batch import EventsOnSend, send_events
 from .keys import Keys
 from .scripts import Script
 from .socket import OnReply, pack
+from .topology.node_map import slot_of
 
 MAX_HINT_BYTES = 32  # of a message that says in how many ms something is due
 
@@ -47,6 +48,17 @@ class RedisCalls:
         return "" if socket is None or socket.dialect is None else str(socket.dialect)
 
     @property
+    def is_in_cluster(self) -> bool:
+        """Whether the connected server is a node of a cluster."""
+        socket = self._connection.live_socket()
+        return socket is not None and socket.dialect is not None and socket.dialect.mode == "cluster"
+
+    @property
+    def server_address(self) -> str:
+        """Where the open connection leads; "" while there is none."""
+        return self._connection.address
+
+    @property
     def reconnects(self) -> int:
         """How many times the connection was opened again after a loss."""
         return max(0, self._connection.openings - 1)
@@ -57,6 +69,18 @@ class RedisCalls:
 
     async def close(self) -> None:
         await self._connection.close()
+
+    def drop_connection(self, reason: str) -> None:
+        """Ends what is in flight; the next call opens another connection."""
+        self._connection.drop(ConnectionLost(reason))
+
+    def of_key(self, key: str) -> RedisCalls:
+        """Returns the calls to the node that has the key. Elsewhere than in a cluster it is the same server."""
+        return RedisCalls(self._connection.toward(slot_of(key)), self._keys)
+
+    def of_every_master(self) -> list[RedisCalls]:
+        """Returns the calls to each master of a cluster. Elsewhere there is one server."""
+        return [RedisCalls(connection, self._keys) for connection in self._connection.to_every_master()]
 
     async def call(self, *words: Any) -> Any:
         """Sends one command and waits for its reply; raises ReplyError, ConnectionLost or CommandTimeout."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -28,24 +29,17 @@ from ..errors import (
     ReplyError,
     WrongLoop,
 )
+from .destination import Destination
 from .diagnosis import find_other_protocol
-from .dialect import Dialect, parse_version, read_hello, refuse_too_old
 from .endpoint import Endpoint, explain_failure
 from .error_actions import ErrorAction, action_for, is_not_executed
-from .socket import ReplyTooLarge, Socket, pack
+from .handshake import RefusedCredentials, check_accepts_writes, shake_hands
+from .socket import Redirected, ReplyTooLarge, Socket, pack
 
 CONNECT_TIMEOUT_S = 5.0
 RESEND_PAUSE_S = 0.01
 LATE_CREDENTIALS_S = 5.0  # a provider may know new credentials later than the server does
 STEADY_S = 2.0  # after a socket has worked for this long, the pauses start small again
-
-# A server that refuses writes refuses this script, which writes nothing. Redis 6.2 does not know the first line and
-# refuses the text; there the role in HELLO must be enough.
-_WRITE_PROBE = ("EVAL", "#!lua\nreturn 0", 0)
-
-
-class RefusedCredentials(AuthenticationFailed):
-    """The server refused what the credential provider returned, which may know the new credentials a moment later."""
 
 
 class RoleCheck:
@@ -61,18 +55,12 @@ class RoleCheck:
         self.is_required = True
 
 
-def _without_echo(reply: ReplyError) -> str:
-    """Returns the text of a refusal, unless it may quote the password: some servers quote the arguments of AUTH."""
-    is_known = reply.code in ("NOAUTH", "WRONGPASS", "NOPERM") or "without any password" in str(reply)
-    return str(reply) if is_known else f"{reply.code} (its text may hold the password and is not shown)"
-
-
 class Connection:
     """A socket that is opened when a call needs it, and again after a loss."""
 
     def __init__(
         self,
-        find: Callable[[], Awaitable[Endpoint]],
+        destination: Destination,
         *,
         printable: str,
         timeout_s: float = 10.0,
@@ -82,7 +70,9 @@ class Connection:
     ) -> None:
         self.timeout_s = timeout_s
         self.socket: Socket | None = None  # set while connected
-        self._find = find  # called before each attempt
+        self._destination = destination  # asked before each attempt
+        self._endpoint: Endpoint | None = None  # of the socket, or of the attempt
+        self._waiting: asyncio.Timeout | None = None  # of an attempt, or of the pause before it
         self._shown = printable  # the address for messages, without secrets
         self._on_down = on_down
         self._on_up = on_up
@@ -94,6 +84,7 @@ class Connection:
         self._opened_at = 0.0
         self._untried: Endpoint | None = None  # the endpoint of the very first attempt
         self._is_closed = False
+        self._others: dict[int, Connection] = {}  # to other nodes of a cluster, by slot
         self.writes_before = 0
         self.openings = 0  # sockets opened, the first and those after losses
 
@@ -154,6 +145,30 @@ class Connection:
         socket = self.socket
         return socket if socket is not None and socket.lost is None else None
 
+    @property
+    def address(self) -> str:
+        """Where the live socket leads; "" while there is none."""
+        return "" if self.live_socket() is None or self._endpoint is None else self._endpoint.address
+
+    def toward(self, slot: int) -> Connection:
+        """Returns the connection to the node that has the slot, which ends with this one; usually this one."""
+        destination = self._destination.toward(slot)
+        if destination is None:
+            return self
+        if slot not in self._others:
+            self._others[slot] = Connection(
+                destination,
+                printable=self._shown,
+                timeout_s=self.timeout_s,
+                on_down=self._on_down,
+                on_up=self._on_up,
+                role_check=self._role_check,
+            )
+        return self._others[slot]
+
+    def to_every_master(self) -> list[Connection]:
+        return [self.toward(slot) for slot in self._destination.masters()] or [self]
+
     def drop(self, reason: ChasquiError) -> None:
         """Ends the current socket; the next call opens another."""
         if self.socket is not None:
@@ -161,6 +176,9 @@ class Connection:
 
     async def close(self) -> None:
         self._is_closed = True
+        self._destination.leave()
+        for other in self._others.values():
+            await other.close()
         if self._opening is not None and not self._opening.done():
             self._opening.cancel()
             await asyncio.wait({self._opening})
@@ -182,11 +200,12 @@ class Connection:
             self._note_loss(self.socket)
         credentials_due_at = self.deadline(LATE_CREDENTIALS_S)
         while True:
-            await asyncio.sleep(self._backoff.pause_s * random.uniform(0.5, 1.0))
-            self._backoff.next_pause_s()
+            await self._pause()
             try:
-                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                async with asyncio.timeout(CONNECT_TIMEOUT_S) as self._waiting:
                     socket = await self._open()
+            except Redirected:
+                self._backoff.reset()
             except (ConnectionLost, CommandTimeout, OSError) as error:  # TimeoutError is an OSError
                 self._note_failure(ConnectionLost(explain_failure(error) or "no answer to the handshake"))
                 if (wrong := await self._find_wrong_protocol()) is not None:
@@ -207,6 +226,30 @@ class Connection:
                 self._use_socket(socket)
                 return None
 
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as self._waiting:
+                await asyncio.sleep(self._backoff.pause_s * random.uniform(0.5, 1.0))
+        self._backoff.next_pause_s()
+
+    def _follow(self) -> None:
+        """Leaves a server that is no longer the right one, or an attempt to reach it.
+
+        What is in flight at a server that was the master may be executed there later, and lost with it: so it is not
+        waited for.
+        """
+        endpoint, socket = self._endpoint, self.live_socket()
+        if self._is_closed or endpoint is None or self._destination.is_current(endpoint):
+            return
+        reason = Redirected(f"{endpoint.address} is no longer the right server")
+        if socket is not None:
+            leave = socket.retire if self._destination.is_master(endpoint) else socket.drop
+            leave(reason)
+        elif self._waiting is not None and self._opening is not None and not self._opening.done():
+            self._backoff.reset()
+            with suppress(RuntimeError):  # it has ended in this turn
+                self._waiting.reschedule(asyncio.get_running_loop().time())
+
     async def _find_wrong_protocol(self) -> NotRedis | None:
         """Finds out, after the very first attempt, whether only one of URL and server uses TLS."""
         endpoint, self._untried = self._untried, None
@@ -216,11 +259,14 @@ class Connection:
     def _note_loss(self, socket: Socket) -> None:
         """Resets the pauses, unless the server refused this socket right after it was opened: it may do so again."""
         assert socket.lost is not None
-        if not isinstance(socket.lost, ReplyTooLarge):  # the caller logs it
+        if not isinstance(socket.lost, (ReplyTooLarge, Redirected)):  # the caller logs the one, the route the other
             self._note_failure(socket.lost)
+        if self._endpoint is not None and socket.refused_by is not None:
+            self._destination.note_trouble(self._endpoint, socket.refused_by)
         if socket.refused_by is None or asyncio.get_running_loop().time() - self._opened_at >= STEADY_S:
             self._backoff.reset()
-        if socket.refused_by is not None and action_for(socket.refused_by) is ErrorAction.RECONNECT:
+        refusal = socket.refused_by
+        if refusal is not None and refusal.code != "MOVED" and action_for(refusal) is ErrorAction.RECONNECT:
             self._role_check.require()
 
     def _use_socket(self, socket: Socket) -> None:
@@ -234,72 +280,23 @@ class Connection:
 
     def _note_failure(self, error: ChasquiError) -> None:
         self._trouble = error
+        if self._endpoint is not None:
+            self._destination.note_trouble(self._endpoint, error)
         if self._on_down is not None:
             self._on_down(error)
 
     async def _open(self) -> Socket:
         loop = asyncio.get_running_loop()
-        endpoint = await self._find()
+        endpoint = self._endpoint = await self._destination.find(self._follow)
         if not self.openings and self._trouble is None:
             self._untried = endpoint
         _, socket = await endpoint.open(partial(Socket, loop))
         try:
-            socket.dialect = await self._shake_hands(socket, endpoint)
+            socket.dialect = await shake_hands(socket, endpoint, self._shown)
+            self._destination.check(endpoint, socket.dialect)
             if self._role_check.is_required:
-                await self._check_accepts_writes(socket)
+                await check_accepts_writes(socket)
         except BaseException:
             socket.drop(ConnectionLost("the handshake failed"))
             raise
         return socket
-
-    async def _shake_hands(self, socket: Socket, endpoint: Endpoint) -> Dialect:
-        """Sends AUTH, HELLO and SELECT in one write. AUTH is separate: a server without a password must refuse one."""
-        username, password = await endpoint.credentials()
-        hello = ["HELLO", endpoint.protocol]
-        if endpoint.client_name:
-            hello += ["SETNAME", endpoint.client_name]
-        commands = [hello, ["SELECT", endpoint.db]] if endpoint.db else [hello]
-        if password is not None:
-            by_name = username and username != "default"  # AUTH default accepts any password on a server without one
-            commands.insert(0, ["AUTH", username, password] if by_name else ["AUTH", password])
-        deadline = asyncio.get_running_loop().time() + CONNECT_TIMEOUT_S
-        asked = [socket.ask(pack(*words), deadline) for words in commands]
-        replies = await asyncio.gather(*asked, return_exceptions=True)
-        for words, reply in zip(commands, replies, strict=True):
-            if isinstance(reply, ReplyError):
-                await self._raise_handshake_error(socket, words, reply, endpoint)
-            elif isinstance(reply, BaseException):
-                raise reply
-        return read_hello(replies[commands.index(hello)])
-
-    async def _check_accepts_writes(self, socket: Socket) -> None:
-        """Raises if the server refuses writes, as a replica does."""
-        assert socket.dialect is not None
-        if not socket.dialect.is_master:
-            raise ConnectionLost("the server is a replica, which accepts no writes (READONLY)")
-        try:
-            await socket.ask(pack(*_WRITE_PROBE), self.deadline(CONNECT_TIMEOUT_S))
-        except ReplyError as error:
-            if action_for(error) is ErrorAction.RECONNECT:
-                raise
-
-    async def _raise_handshake_error(
-        self, socket: Socket, words: list[Any], reply: ReplyError, endpoint: Endpoint
-    ) -> None:
-        """Raises an error that says what to change. Never shows what was sent, because that contains secrets."""
-        if reply.code == "NOAUTH" and words[0] != "AUTH":
-            way = "in redis_url, as redis://:PASSWORD@host or redis://USER:PASSWORD@host, or by credential_provider"
-            raise AuthenticationFailed(f"{self._shown} wants a password: give it {way} ({reply})") from None
-        if words[0] == "AUTH" or reply.code in ("NOAUTH", "WRONGPASS", "NOPERM"):
-            refused = AuthenticationFailed if endpoint.credential_provider is None else RefusedCredentials
-            raise refused(f"{self._shown} refused the credentials: {_without_echo(reply)}") from None
-        if words[0] == "HELLO" and "unknown command" in str(reply).lower():
-            try:
-                info = await socket.ask(pack("INFO", "server"), self.deadline(CONNECT_TIMEOUT_S))
-            except ReplyError:
-                info = b""
-            version = bytes(info).partition(b"redis_version:")[2].split(b"\r\n")[0].decode("ascii", "replace")
-            if version:
-                refuse_too_old("Redis", parse_version(version))
-            raise NotRedis(f"{self._shown} does not know HELLO: {reply}") from None
-        raise reply

@@ -1,4 +1,7 @@
-"""Makes the connections of a Queue or a Worker to its URL. Joins an embedded server when it is first needed."""
+"""Makes the connections of a Queue or a Worker to its URL. Joins an embedded server when it is first needed.
+
+A URL of Sentinels or of a cluster has a Route; so has one of a server that turns out to be a node of a cluster.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,17 @@ from ..errors import InvalidArgument
 from ..metrics import GuardedSinks
 from .broker import Broker
 from .connection import Connection, RoleCheck
-from .endpoint import CredentialProvider, Endpoint, parse_endpoint
+from .endpoint import CredentialProvider, Endpoint, Location, parse_endpoint, parse_location
 from .keys import Keys
 from .measured_broker import make_broker
 from .tls import describe_unchecked
+from .topology.destination import RoutedDestination
+from .topology.node_map import slot_of
+from .url import CLUSTER, SERVER
 
 if TYPE_CHECKING:
     from ..embedded import EmbeddedServer
+    from .topology.route import Route
 
 PRINTABLE = string.punctuation  # CLIENT SETNAME takes these, letters and digits: no space, only ASCII
 EMBEDDED = "embedded:"
@@ -39,12 +46,16 @@ class Connector:
         self._is_down = False
         self._is_left = False
         self._role_check = RoleCheck()
-        self._endpoint: Endpoint | None = None
+        self._location: Location | None = None
+        self._key = (url, tls, credential_provider)  # what connections with the same route have in common
+        self._route: Route | None = None
         if not isinstance(url, str) or not url.startswith(EMBEDDED):
-            self._endpoint = parse_endpoint(
+            location = self._location = parse_location(
                 url, tls=tls, client_name=self._name_at_server, credential_provider=credential_provider
             )
-            if self._endpoint.tls is not None and (gap := describe_unchecked(self._endpoint.tls)):
+            if location.kind != SERVER:
+                self._route = self._make_route(location)
+            if location.node.tls is not None and (gap := describe_unchecked(location.node.tls)):
                 log.warning(
                     "%s: %s, so an attacker on the network can read and change jobs; instead, name the authority that "
                     "signs the certificate in ssl_ca_certs",
@@ -59,26 +70,30 @@ class Connector:
             self._url = absolute_url(url)  # now: the process may change its working folder before it connects
 
     def __str__(self) -> str:
-        return str(self._endpoint or self._url)
+        return str(self._location or self._url)
 
     @property
     def server(self) -> tuple[str, int | None] | None:
-        """Host and port, or a socket's path; None for an embedded server."""
-        if self._endpoint is None:
+        """Host and port, the first if there are several, or a socket's path; None for an embedded server."""
+        if self._location is None:
             return None
-        return (self._endpoint.path, None) if self._endpoint.path else (self._endpoint.host, self._endpoint.port)
+        node = self._location.node
+        return (node.path, None) if node.path else (node.host, node.port)
 
     def broker(
         self, keys: Keys, *, timeout_s: float, gets_messages: bool = True, sinks: GuardedSinks | None = None
     ) -> Broker:
         """Returns a broker with its own connection. Its calls are timed if one of `sinks` has `redis_answered`."""
-        return make_broker(self.connection(timeout_s=timeout_s, gets_messages=gets_messages), keys, sinks)
+        slot = slot_of(keys.prefix)
+        return make_broker(self.connection(timeout_s=timeout_s, gets_messages=gets_messages, slot=slot), keys, sinks)
 
-    def connection(self, *, timeout_s: float, gets_messages: bool = True) -> Connection:
-        """Makes a connection. With `gets_messages=False` it cannot subscribe and uses RESP2, whatever the URL says."""
-        find = self.find_endpoint if gets_messages else self._find_resp2
+    def connection(self, *, timeout_s: float, gets_messages: bool = True, slot: int = 0) -> Connection:
+        """Makes a connection to the server, or to the node of a cluster that has the slot.
+
+        With `gets_messages=False` it cannot subscribe and uses RESP2, whatever the URL says.
+        """
         return Connection(
-            find,
+            RoutedDestination(self, slot, protocol=None if gets_messages else 2),
             printable=str(self),
             timeout_s=timeout_s,
             on_down=self._log_down,
@@ -86,13 +101,26 @@ class Connector:
             role_check=self._role_check,
         )
 
-    async def _find_resp2(self) -> Endpoint:
-        return replace(await self.find_endpoint(), protocol=2)
+    @property
+    def route(self) -> Route | None:
+        """Where the masters are; None if the URL leads to one server."""
+        return self._route
+
+    def note_cluster(self, endpoint: Endpoint) -> Route:
+        """The server there has said that it is a node of a cluster."""
+        if self._route is None:
+            self._route = self._make_route(Location(CLUSTER, replace(endpoint, protocol=3), (endpoint,)))
+        return self._route
+
+    def _make_route(self, location: Location) -> Route:
+        from .topology.route import shared_route  # here: most programs have one server
+
+        return shared_route(self._key, location)
 
     async def find_endpoint(self) -> Endpoint:
         """Returns where to connect. Called before each attempt: an embedded server may have to be started again."""
-        if self._endpoint is not None:
-            return self._endpoint
+        if self._location is not None:
+            return self._location.node
         if self._embedded is not None:
             self._embedded.leave()
         from ..embedded import join

@@ -20,6 +20,7 @@ class Dialect:
     client_id: int
     protocol: int  # RESP version
     is_master: bool  # at the time of HELLO
+    mode: str  # standalone, cluster or sentinel
     xackdel: bool  # XACKDEL acks and deletes in one command
     msetex: bool  # MSETEX sets many keys with an expiry
     idmp: bool  # XADD IDMP ignores an entry that was added before
@@ -46,6 +47,7 @@ def read_hello(reply: Any) -> Dialect:
         client_id=read_int(reply.get(b"id")) or 0,
         protocol=read_int(reply.get(b"proto"), 2, 3) or 2,
         is_master=reply.get(b"role", b"master") == b"master",
+        mode=printable(read_text(reply.get(b"mode")) or "standalone", 40),
         xackdel=redis >= (8, 2),
         msetex=redis >= (8, 4),
         idmp=redis >= (8, 6),

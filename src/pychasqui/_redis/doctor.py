@@ -71,6 +71,11 @@ class DoctorBroker:
     def known_vulnerability(self) -> str:
         return self._broker.known_vulnerability()
 
+    @property
+    def is_in_cluster(self) -> bool:
+        """Whether the connected server is a node of a cluster."""
+        return self._broker.is_in_cluster
+
     def capabilities(self) -> dict[str, bool]:
         return self._broker.capabilities()
 

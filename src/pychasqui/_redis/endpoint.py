@@ -1,4 +1,4 @@
-"""Endpoint: the address, the TLS context and the credentials of a server.
+"""Endpoint: the address, the TLS context and the credentials of a server. Location: what a URL names.
 
 `str()` and `repr()` of an endpoint show scheme, host, port, path and database, and nothing else: a password may stand
 in the place of the user name or client name by mistake.
@@ -11,16 +11,21 @@ import errno
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ..errors import AuthenticationFailed, InvalidArgument, InvalidType
 from .tls import find_tls_remedy, make_context
-from .url import DEFAULT_HOST, DEFAULT_PORT, Secret, read_url
+from .url import DEFAULT_HOST, DEFAULT_PORT, SENTINEL, SERVER, RedisUrl, Secret, read_url
 
 CredentialProvider = Callable[[str | None], Awaitable[tuple[str | None, str | None]]]
 TLS_TIMEOUT_S = 4.0  # a port without TLS never answers; less than CONNECT_TIMEOUT_S, to leave time to find that out
 P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+def join_address(host: str, port: int) -> str:
+    """Returns host:port as a URL has it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True)
@@ -43,8 +48,7 @@ class Endpoint:
     def __str__(self) -> str:
         if self.path:
             return f"unix://{self.path}"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}/{self.db}"
+        return f"{'rediss' if self.tls else 'redis'}://{join_address(self.host, self.port)}/{self.db}"
 
     async def credentials(self) -> tuple[str | None, str | None]:
         """Returns name and password for a new connection. Calls the provider each time: passwords are rotated."""
@@ -70,6 +74,23 @@ class Endpoint:
         )
         _enable_keep_alive(transport.get_extra_info("socket"))
         return transport, made
+
+
+@dataclass(frozen=True)
+class Location:
+    """What a URL names: a server, the Sentinels that watch a master, or nodes of a cluster."""
+
+    kind: str
+    node: Endpoint  # the server; of others a node without its address
+    seeds: tuple[Endpoint, ...]  # the Sentinels or nodes that the URL names
+    service: str = ""  # the master's name, if Sentinels watch it
+
+    def __str__(self) -> str:
+        if self.kind == SERVER:
+            return str(self.node)
+        addresses = ",".join(join_address(seed.host, seed.port) for seed in self.seeds)
+        path = f"/{self.service}/{self.node.db}" if self.kind == SENTINEL else ""
+        return f"{'rediss' if self.node.tls else 'redis'}+{self.kind}://{addresses}{path}"
 
 
 def explain_failure(error: Exception) -> str:
@@ -100,7 +121,18 @@ def parse_endpoint(
     client_name: str | None = None,
     credential_provider: CredentialProvider | None = None,
 ) -> Endpoint:
-    """Reads a redis://, rediss:// or unix:// URL, or a bare host:port."""
+    """Reads the URL of one server: redis://, rediss:// or unix://, or a bare host:port."""
+    return parse_location(url, tls=tls, client_name=client_name, credential_provider=credential_provider).node
+
+
+def parse_location(
+    url: str,
+    *,
+    tls: bool = False,
+    client_name: str | None = None,
+    credential_provider: CredentialProvider | None = None,
+) -> Location:
+    """Reads the URL of a server, of Sentinels or of a cluster."""
     if not isinstance(url, str):
         raise InvalidType(f"redis_url must be a str, not {type(url).__name__}")
     read = read_url(url)
@@ -111,7 +143,7 @@ def parse_endpoint(
         raise InvalidArgument(f"redis_url sets {min(read.tls)} but has no TLS: use rediss:// or tls=True")
     if credential_provider is not None and (read.username or read.password):
         raise InvalidArgument("credential_provider contradicts redis_url, which contains credentials: use one of them")
-    return Endpoint(
+    node = Endpoint(
         host=read.host,
         port=read.port,
         path=read.path,
@@ -123,3 +155,12 @@ def parse_endpoint(
         password=read.password,
         credential_provider=credential_provider,
     )
+    return Location(read.kind, node, _seeds(read, node), read.service)
+
+
+def _seeds(read: RedisUrl, node: Endpoint) -> tuple[Endpoint, ...]:
+    """Returns the Sentinels or nodes that the URL names. Sentinels have their own credentials."""
+    if read.kind == SENTINEL:
+        node = replace(node, db=0, protocol=3, credential_provider=None)
+        node = replace(node, username=read.sentinel_username, password=read.sentinel_password)
+    return tuple(replace(node, host=host, port=port) for host, port in read.addresses)

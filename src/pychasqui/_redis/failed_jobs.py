@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from .._core.outcome import EXPIRED, FailedRun
-from .._wire.event import Event, dead_event, expired_event, join_events, retry_event, run_events
+from .._core.outcome import CANCELLED, EXPIRED, FailedRun
+from .._wire.event import Event, cancelled_event, dead_event, expired_event, join_events, retry_event, run_events
 
 OUTCOME_EXTRA_BYTES = 1000  # about what an outcome takes beside its job's data
 
@@ -39,9 +39,18 @@ class Rescheduled(msgspec.Struct, gc=False):
         head = (self.entry_id, self.delivery, self.delay_ms, self.member, self.job_id, int(self.may_be_unique))
         return (*head, len(events), *events)
 
+    def as_cancelled(self) -> Buried:
+        """The same job, which was cancelled before it could be moved: it does not run again."""
+        run = msgspec.structs.replace(self.run, kind="cancelled", error_type="", error="")
+        own = (self.job_id, self.may_be_unique, self.job_name)
+        return Buried(self.entry_id, self.delivery, [], *own, self.at_ms, CANCELLED, run.attempt, run)
+
 
 class Buried(msgspec.Struct, gc=False):
-    """A job, or an entry that could not become one, that is to be buried. Events and metrics come from it."""
+    """A job, or an entry that could not become one, that is to be buried. Events and metrics come from it.
+
+    A cancelled job has an empty letter: it is only removed.
+    """
 
     entry_id: bytes
     delivery: int
@@ -68,6 +77,8 @@ class Buried(msgspec.Struct, gc=False):
         if self.job_id is None:
             return [dead_event("", "", self.runs, self.reason, None, self.at_ms)]
         job = (self.job_id, self.job_name)
+        if self.reason == CANCELLED:
+            return [cancelled_event(*job, self.runs, self.run, self.at_ms)]
         dead = dead_event(*job, self.runs, self.reason, self.run, self.at_ms)
         if self.reason == EXPIRED:
             return [expired_event(*job, self.runs, self.at_ms), dead]

@@ -24,7 +24,8 @@ class Keys:
         self.events = f"{self.prefix}:events"
         self.due_channel = f"{self.prefix}:due"  # what is published there: in how many ms a job is due
         self.paused = f"{self.prefix}:paused"  # exists while the queue is paused
-        self.pause_channel = f"{self.prefix}:pause"  # "pause" and "resume" are published there
+        self.pause_channel = f"{self.prefix}:pause"  # "pause", "resume" and "cancel" are published there
+        self.cancelled = f"{self.prefix}:cancelled"  # notes about jobs of the stream that are to stop
         self.promoter_lease = f"{self.prefix}:promoter:lock"
         self.repeat = f"{self.prefix}:repeat"  # when each repeatable fires next
         self.repeat_paused = f"{self.prefix}:repeat:paused"  # those that do not fire for now

@@ -18,6 +18,7 @@ from .._core.limits import MAX_REGISTERED
 from .._wire.lenient import read_text
 from ..errors import ReplyError
 from .broker import Broker
+from .calls import RedisCalls
 from .command_replies import read_scan, read_scores
 from .inspector import InspectorBroker
 from .keys import REGISTRY, Keys
@@ -56,7 +57,6 @@ class QueuesBroker:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._call = broker.call
 
     async def find_names(self, within_s: float) -> FoundNames:
         """Returns the queues of the registry, and those that SCAN finds within that time among the names of all keys.
@@ -79,7 +79,8 @@ class QueuesBroker:
         names = set[str]()
         for start in range(0, MAX_REGISTERED, NAMES_A_CALL):
             try:
-                page = read_ids(await self._call("ZRANGE", REGISTRY, start, start + NAMES_A_CALL - 1, "REV"))
+                calls = self._broker.of_key(REGISTRY)
+                page = read_ids(await calls.call("ZRANGE", REGISTRY, start, start + NAMES_A_CALL - 1, "REV"))
             except ReplyError:
                 return names
             names.update(_read_names(page))
@@ -93,7 +94,8 @@ class QueuesBroker:
         async def exists(name: str) -> bool:
             keys = Keys(name)
             try:
-                return bool(await self._call("EXISTS", keys.stream, keys.delayed, keys.dead, keys.repeat))
+                words = ("EXISTS", keys.stream, keys.delayed, keys.dead, keys.repeat)
+                return bool(await self._broker.about(keys).call(*words))
             except ReplyError:
                 return False
 
@@ -103,13 +105,10 @@ class QueuesBroker:
 
     async def _search_keys(self, within_s: float) -> FoundNames:
         """Looks through the names of all keys by SCAN, which holds no other client up, for that long."""
-        names, cursor, give_up_at = set[str](), b"0", monotonic() + within_s
-        while True:
-            cursor, keys = read_scan(await self._call("SCAN", cursor, "MATCH", PATTERN, "COUNT", KEYS_A_CALL))
-            found = (_QUEUE.fullmatch(key) for key in keys)
-            names.update(_read_names(one[1] for one in found if one is not None))
-            if cursor == b"0" or monotonic() > give_up_at:
-                return FoundNames(sorted(names), cursor == b"0")
+        give_up_at = monotonic() + within_s
+        found = await asyncio.gather(*(_scan(calls, give_up_at) for calls in self._broker.of_every_master()))
+        names = {name for each in found for name in each.names}
+        return FoundNames(sorted(names), all(each.is_complete for each in found))
 
     async def now_ms(self) -> int:
         return await self._broker.now_ms()
@@ -117,14 +116,15 @@ class QueuesBroker:
     async def official_facts(self, queue: str, group: str) -> OfficialFacts:
         """Asks for the facts in one write, as the official command does."""
         keys = Keys(queue)
+        broker = self._broker.about(keys)
         stream, pending, dead, delayed, first, repeat, now_ms = await asyncio.gather(
-            self._call("XLEN", keys.stream),
-            InspectorBroker(self._broker, keys, group).pending_count(),
-            self._call("XLEN", keys.dead),
-            self._call("ZCARD", keys.delayed),
-            self._call("ZRANGE", keys.delayed, 0, 0, "WITHSCORES"),
-            self._call("ZCARD", keys.repeat),
-            self._broker.now_ms(),
+            broker.call("XLEN", keys.stream),
+            InspectorBroker(broker, keys, group).pending_count(),
+            broker.call("XLEN", keys.dead),
+            broker.call("ZCARD", keys.delayed),
+            broker.call("ZRANGE", keys.delayed, 0, 0, "WITHSCORES"),
+            broker.call("ZCARD", keys.repeat),
+            broker.now_ms(),
         )
         due = read_scores(first)
         return OfficialFacts(
@@ -138,8 +138,9 @@ class QueuesBroker:
 
     async def completed_since(self, queue: str, since_ms: int, count: int) -> tuple[int, int | None]:
         """Counts the events completed among the newest events since then; and the time of the oldest that was read."""
-        key = Keys(queue).events
-        newest = read_range(await self._call("XREVRANGE", key, "+", max(0, since_ms), "COUNT", count))
+        keys = Keys(queue)
+        calls = self._broker.about(keys)
+        newest = read_range(await calls.call("XREVRANGE", keys.events, "+", max(0, since_ms), "COUNT", count))
         completed = sum(b"completed" in (entry[1] or ())[:2] for entry in newest)
         oldest_ms = int(newest[-1][0].partition(b"-")[0]) if len(newest) == count else None
         return completed, oldest_ms
@@ -151,6 +152,16 @@ class QueuesBroker:
 
     async def close(self) -> None:
         await self._broker.close()
+
+
+async def _scan(calls: RedisCalls, give_up_at: float) -> FoundNames:
+    names, cursor = set[str](), b"0"
+    while True:
+        cursor, keys = read_scan(await calls.call("SCAN", cursor, "MATCH", PATTERN, "COUNT", KEYS_A_CALL))
+        found = (_QUEUE.fullmatch(key) for key in keys)
+        names.update(_read_names(one[1] for one in found if one is not None))
+        if cursor == b"0" or monotonic() > give_up_at:
+            return FoundNames(sorted(names), cursor == b"0")
 
 
 def _read_names(found: Iterable[bytes]) -> Iterator[str]:

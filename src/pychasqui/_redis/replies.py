@@ -159,7 +159,8 @@ def read_promotion(reply: Any) -> Promotion:
 NEW, DUPLICATE, REPLACED, FULL = "n", "d", "r", "f"
 ADD_STATUSES = (NEW + DUPLICATE + REPLACED + FULL).encode()
 
-MOVED, LOST, REFUSED = b"10x"  # lost: it is not this run's any more; refused: it stays as it was
+# lost: it is not this run's any more; refused and cancelled: it stays as it was
+MOVED, LOST, REFUSED, CANCELLED = b"10xc"
 
 
 class Settled(NamedTuple):
@@ -173,7 +174,7 @@ class Settled(NamedTuple):
 @reads_reply
 def read_settled(reply: Any, jobs: int) -> Settled:
     answers, refusal, refused_events = reply
-    if len(as_bytes(answers)) != jobs or answers.strip(b"01x"):
+    if len(as_bytes(answers)) != jobs or answers.strip(b"01xc"):
         raise ValueError
     return Settled(answers, as_text(refusal), as_int(refused_events))
 

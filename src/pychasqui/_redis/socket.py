@@ -6,7 +6,8 @@ server looks like a dead connection, and the replies that follow must never reac
 which bytes still move, in either direction, is not dead, and is checked again a moment later.
 
 A reply that says that this is the wrong server (see error_actions.py) ends the socket as well, for every caller: the
-next socket goes to the server that the address names by then.
+next socket goes to the server that the address names by then. After MOVED the socket is retired instead of dropped:
+nothing more is sent on it, and what is in flight gets its own answer.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ BUFFER_BYTES = 64 * 1024  # of one read; a batch of a thousand jobs takes a few,
 
 LARGE_WRITE_BYTES = 16 * 1024  # unsent bytes; fewer would have been sent within any deadline
 MOVES_S = 1.0  # past a deadline, a connection must move MOVES_BYTES in each period of this length
+RETIRED_S = 1.0  # a server that is well answers what is in flight before that, unless it is a read that waits
 MOVES_BYTES = 1024  # slower than this it counts as dead: a broken proxy must not hold a call for ever
 
 OnReply = Callable[[Any], None]
@@ -45,6 +47,10 @@ _INCOMPLETE = object()
 
 class ReplyTooLarge(ConnectionLost):
     """A reply was larger than its caller has room for; the socket was closed before all of it had arrived."""
+
+
+class Redirected(ConnectionLost):
+    """Another server is the right one. Nothing is wrong with this one."""
 
 
 class Socket(asyncio.BufferedProtocol):
@@ -57,7 +63,8 @@ class Socket(asyncio.BufferedProtocol):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.dialect: Dialect | None = None
         self.scripts: set[bytes] = set()  # hashes of the scripts that were sent on this socket
-        self.lost: ChasquiError | None = None
+        self.lost: ChasquiError | None = None  # why nothing more can be sent
+        self._is_retired = False  # it is lost, and what is in flight is still answered
         self.refused_by: ReplyError | None = None  # the reply of a server that is the wrong one
         self._loop = loop
         self._parser = hiredis.Reader(
@@ -151,11 +158,22 @@ class Socket(asyncio.BufferedProtocol):
 
     def drop(self, reason: ChasquiError) -> None:
         """Closes this socket at once; every call in flight fails with `reason`."""
-        if self.lost is None:
-            self.lost = reason
+        if self.lost is None or self._is_retired:
+            self.lost, self._is_retired = reason, False
             if self._transport is not None:
                 self._transport.abort()
             self._fail_pending(reason)
+
+    def retire(self, reason: ChasquiError) -> None:
+        """Takes no more commands, and closes once everything in flight is answered, or RETIRED_S later."""
+        if self.lost is None:
+            self.send(pack("PING"), self._loop.time() + RETIRED_S, self._end_retired)  # the last in the order
+            self.flush()
+            self.lost, self._is_retired = reason, True
+
+    def _end_retired(self, reply: Any) -> None:
+        if self._is_retired and self.lost is not None:
+            self.drop(self.lost)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -192,7 +210,10 @@ class Socket(asyncio.BufferedProtocol):
         error = ReplyError(message)
         if ends_connection(error) and self.refused_by is None:
             self.refused_by = error
-            self._loop.call_soon(self.drop, ConnectionLost(f"connecting to the server again: {error}"))
+            if error.code == "MOVED":  # of one slot; the node is well, and answers what it has got already
+                self._loop.call_soon(self.retire, Redirected(f"connecting to another node: {error}"))
+            else:
+                self._loop.call_soon(self.drop, ConnectionLost(f"connecting to the server again: {error}"))
         return error
 
     def connection_lost(self, exc: Exception | None) -> None:

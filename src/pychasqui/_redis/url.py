@@ -1,4 +1,4 @@
-"""Reads a redis://, rediss:// or unix:// URL, and refuses an ambiguous one.
+"""Reads the URL of a server, of Sentinels or of a cluster, and refuses an ambiguous one.
 
 No error of this module shows any part of the URL: what looks like a port, a database or an option may be part of a
 password that was not percent-encoded. For the same reason no error has a cause.
@@ -13,7 +13,18 @@ from urllib.parse import parse_qsl, unquote
 
 from ..errors import InvalidArgument
 
-SCHEMES = ("redis", "rediss", "unix")
+SERVER, SENTINEL, CLUSTER = "server", "sentinel", "cluster"
+SCHEMES = {
+    "redis": ("redis", SERVER),
+    "rediss": ("rediss", SERVER),
+    "unix": ("unix", SERVER),
+    **{
+        f"{base}{sign}{kind}": (base, kind)
+        for base in ("redis", "rediss")
+        for sign in "+-"
+        for kind in (SENTINEL, CLUSTER)
+    },
+}
 TLS_OPTIONS = frozenset(
     {
         "ssl_ca_certs",
@@ -30,9 +41,12 @@ TLS_OPTIONS = frozenset(
         "ssl_password",
     }
 )
-OPTIONS = frozenset({"client_name", "db", "password", "protocol", "username"}) | TLS_OPTIONS
+SERVICE_OPTION = "sentinelServiceName"
+SENTINEL_OPTIONS = frozenset({SERVICE_OPTION, "sentinel_password", "sentinel_username"})
+OPTIONS = frozenset({"client_name", "db", "password", "protocol", "username"}) | TLS_OPTIONS | SENTINEL_OPTIONS
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 6379
+SENTINEL_PORT = 26379
 MAX_DB = 2**31 - 1
 
 # A name, an IPv4 address, or an IPv6 address in brackets; then an optional port.
@@ -50,7 +64,7 @@ class Secret(str):
 
 @dataclass(frozen=True)
 class RedisUrl:
-    scheme: str
+    scheme: str  # redis, rediss or unix
     host: str
     port: int
     path: str | None  # of a unix socket
@@ -60,6 +74,11 @@ class RedisUrl:
     username: str | None = field(repr=False)
     password: Secret | None = field(repr=False)
     tls: dict[str, str] = field(repr=False)  # the options whose names begin with ssl_
+    kind: str = SERVER
+    addresses: tuple[tuple[str, int], ...] = ()  # of all Sentinels or nodes that the URL names
+    service: str = ""  # the name of the master that Sentinels watch
+    sentinel_username: str | None = field(default=None, repr=False)
+    sentinel_password: Secret | None = field(default=None, repr=False)
 
 
 def read_url(url: str) -> RedisUrl:
@@ -69,32 +88,46 @@ def read_url(url: str) -> RedisUrl:
     scheme, found, rest = url.partition("://")
     if not found:
         scheme, rest = "redis", url
-    scheme = scheme.lower()
-    if scheme not in SCHEMES:
-        raise InvalidArgument("redis_url has an unknown scheme: use redis://, rediss://, unix:// or embedded://")
+    scheme, kind = SCHEMES.get(scheme.lower(), ("", ""))
+    if not scheme:
+        raise InvalidArgument(
+            "redis_url has an unknown scheme: use redis://, rediss://, unix://, embedded://, redis+sentinel:// or "
+            "redis+cluster://"
+        )
     location, _, query = rest.partition("?")
     authority, slash, path = location.partition("/")
     is_socket = scheme == "unix"
     if "#" in rest or ("@" in path + query and not is_socket):
         _refuse("a name or password with / ? # @ or : in it must be percent-encoded")
     login, _, address = authority.rpartition("@")
+    if kind != SERVER and "@" in login:
+        _refuse("name and password stand once, before the first address")
     options = _read_options(query)
+    if kind != SENTINEL and (wrong := SENTINEL_OPTIONS & set(options)):
+        _refuse(f"the option {min(wrong)} is for redis+sentinel:// alone")
     name, _, password = login.partition(":")
     password = _percent_decode(password) or options.get("password", "")
-    host, port = _read_address("" if is_socket else address)
+    sentinel_password = options.get("sentinel_password", "")
+    addresses = _read_addresses("" if is_socket else address, kind)
     if is_socket and address:
         _refuse("a unix:// URL names a socket by its full path: unix:///run/redis.sock")
+    service, db = _read_service(path, options) if kind == SENTINEL else ("", "" if is_socket else path.strip("/"))
     return RedisUrl(
         scheme=scheme,
-        host=host,
-        port=port,
+        host=addresses[0][0],
+        port=addresses[0][1],
         path=_read_path(slash + path) if is_socket else None,
-        db=_read_db(options.get("db") or ("" if is_socket else path.strip("/"))),
+        db=_read_db(options.get("db") or db, kind),
         protocol=_read_protocol(options.get("protocol", "3")),
         client_name=options.get("client_name"),
         username=_percent_decode(name) or options.get("username"),
         password=Secret(password) if password else None,
         tls={name: value for name, value in options.items() if name in TLS_OPTIONS},
+        kind=kind,
+        addresses=addresses,
+        service=service,
+        sentinel_username=options.get("sentinel_username"),
+        sentinel_password=Secret(sentinel_password) if sentinel_password else None,
     )
 
 
@@ -125,11 +158,30 @@ def _read_options(query: str) -> dict[str, str]:
     return options
 
 
-def _read_address(address: str) -> tuple[str, int]:
+def _read_addresses(text: str, kind: str) -> tuple[tuple[str, int], ...]:
+    """Returns host and port of each address. Only Sentinels and nodes of a cluster may be several."""
+    texts = text.split(",") if kind != SERVER else [text]
+    return tuple(_read_address(each, SENTINEL_PORT if kind == SENTINEL else DEFAULT_PORT) for each in texts)
+
+
+def _read_service(path: str, options: dict[str, str]) -> tuple[str, str]:
+    """Returns the name of the master and the database: /NAME/DB, or /DB with the name as an option."""
+    service = options.get(SERVICE_OPTION, "")
+    name, _, db = ("", "", path.strip("/")) if service else path.strip("/").partition("/")
+    service = service or _percent_decode(name)
+    if not service:
+        _refuse(
+            "it names no master: redis+sentinel://HOST:26379/NAME, where NAME is what the Sentinels call the master "
+            "(redis-cli -p 26379 SENTINEL MASTERS)"
+        )
+    return service, db
+
+
+def _read_address(address: str, default_port: int) -> tuple[str, int]:
     found = _HOST_AND_PORT.fullmatch(address)
     if found is None:
         _refuse("behind the name and password, host:port is expected, and the port must be a number")
-    port = int(found["port"] or DEFAULT_PORT)
+    port = int(found["port"] or default_port)
     if not 0 < port <= 65535:
         _refuse("its port must be a number from 1 to 65535")
     host = found["host"].lower()
@@ -145,9 +197,11 @@ def _read_path(path: str) -> str:
     return decoded
 
 
-def _read_db(text: str) -> int:
+def _read_db(text: str, kind: str) -> int:
     if not text:
         return 0
+    if kind == CLUSTER and text.strip("0"):
+        _refuse("a cluster has no databases but 0: remove the number behind the addresses, or the option db")
     if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > MAX_DB:
         _refuse(f"its database (the path, or the option db) must be a number from 0 to {MAX_DB}")
     return int(text)

@@ -1,13 +1,14 @@
 """The fields of an event, written and read.
 
-    e           kind: active, completed, failed, timeout, retry-scheduled, expired, dlq, progress, drained ...
+    e           kind: active, completed, failed, timeout, retry-scheduled, cancelled, expired, dlq ...
     id          the job's id, empty for an event of no single job
     ts          when it happened, in ms since 1970
     n           the job's name, if it has one
     attempt     which run, 1 for the first
     then        fields of the kind, in the order of the functions below
 
-write_completed.lua writes active and completed itself, from completed_words(); promote.lua writes waiting.
+write_completed.lua writes active and completed itself, from completed_words(); promote.lua writes waiting, and
+cancel.lua cancelled.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
-from .._core.outcome import FailedRun
+from .._core.outcome import CANCELLED, FailedRun
 from .entry import Entry
 from .lenient import read_int, read_pairs, read_text
 
@@ -94,6 +95,14 @@ def dead_event(job_id: str, job_name: str, runs: int, reason: str, run: FailedRu
     return Event("dlq", job_id, job_name, extras, at_ms)
 
 
+def cancelled_event(job_id: str, job_name: str, runs: int, run: FailedRun | None, at_ms: int) -> Event:
+    """A job was cancelled; `run` is the one that ended by that."""
+    extras: tuple[str | int, ...] = ("attempt", runs)
+    if run is not None:
+        extras += ("duration_us", run.duration_us)
+    return Event("cancelled", job_id, job_name, extras, at_ms)
+
+
 def expired_event(job_id: str, job_name: str, runs: int, at_ms: int) -> Event:
     """A job was not started in time."""
     return Event("expired", job_id, job_name, ("attempt", runs), at_ms)
@@ -153,9 +162,10 @@ def read_event(entry: Entry) -> QueueEvent:
 
 
 class JobEnd(NamedTuple):
-    """What an event completed or dlq says of the end of a job."""
+    """What an event completed, cancelled or dlq says of the end of a job."""
 
     is_dead: bool
+    is_cancelled: bool
     is_stored: bool | None  # None if an official worker wrote it, which does not say
     why_not_stored: str  # "" if its worker stores no results
     reason: str
@@ -165,11 +175,12 @@ class JobEnd(NamedTuple):
 
 
 def read_job_end(event: QueueEvent) -> JobEnd:
-    """Reads the fields of an event completed or dlq."""
+    """Reads the fields of an event completed, cancelled or dlq."""
     fields = event.fields
     attempts, error = fields.get("attempt", 0), fields.get("error")
     return JobEnd(
         is_dead=event.name == "dlq",
+        is_cancelled=event.name == CANCELLED,
         is_stored={"1": True, "0": False}.get(fields.get("stored", "")),
         why_not_stored=str(fields.get("why", "")),
         reason=str(fields.get("reason", "")),

@@ -14,6 +14,7 @@ from .._wire.entry import ENVELOPE, NAME, decode_name, may_be_unique, read_field
 from .._wire.envelope import decode_envelope, decode_job, read_expiry_ms, read_timeout_s
 from .._wire.msgpack import decode_scanned, needed_scan
 from ..errors import DecodeError
+from .job_stops import JobStops
 from .server_clock import ServerClock
 
 MAX_NAMES = 1000
@@ -32,19 +33,21 @@ class Decoder:
         *,
         max_payload_bytes: int,
         max_attempts: int,
+        stops: JobStops,
+        server_clock: ServerClock,
         on_rejected: Callable[[bytes, int, list[bytes] | None, str, str], None],
         on_exhausted: Callable[[Delivery], None],
-        on_timeout: Callable[[float], None],
         on_expired: Callable[[Delivery], None],
-        server_clock: ServerClock,
+        on_cancelled: Callable[[Delivery], None],
     ) -> None:
         self._max_payload_bytes = max_payload_bytes
         self._small_bytes = min(SMALL_BYTES, max_payload_bytes)
         self._max_attempts = max_attempts
         self._on_rejected = on_rejected
         self._on_exhausted = on_exhausted
-        self._on_timeout = on_timeout  # gets how long a run of the job may take
         self._on_expired = on_expired
+        self._on_cancelled = on_cancelled
+        self._stops = stops
         self._server_clock = server_clock
         self._names: dict[bytes | None, str] = {}
         self._large = asyncio.Lock()
@@ -103,7 +106,7 @@ class Decoder:
                 # One that may expire is decoded again when it is to start: until then it may have to wait here.
                 may_expire = read_expiry_ms(job.extras) is not None
                 jobs.append(_put_off_decoding(entry_id, fields, deliveries) if may_expire else job)
-        return jobs
+        return [job for job in jobs if not self._is_cancelled(job)] if self._stops.cancellations else jobs
 
     def _decode_in_slices(self, entries: list[Entry], deliveries: int, ends_at: float) -> list[Delivery]:
         jobs: list[Delivery] = []
@@ -146,7 +149,13 @@ class Decoder:
         job.attempt, job.created_at_ms = envelope.attempt + job.earlier_deliveries, envelope.created_at_ms
         job.retry, job.payload, job.extras = envelope.retry, envelope.payload, envelope.extras
         job.may_be_unique, job.is_decoded = is_unique or may_be_unique(envelope.id), True
-        return self._is_to_run(job) and not await self._has_expired(job)
+        return self._is_to_run(job) and not await self._has_expired(job) and not self._is_cancelled(job)
+
+    def _is_cancelled(self, job: Delivery) -> bool:
+        if not job.is_decoded or not self._stops.cancellations.covers(job.entry_id, job.id):
+            return False
+        self._on_cancelled(job)
+        return True
 
     async def _has_expired(self, job: Delivery) -> bool:
         expires_ms = read_expiry_ms(job.extras) if job.extras else None
@@ -162,7 +171,7 @@ class Decoder:
             return False
         if job.extras and (timeout_s := read_timeout_s(job.extras)):
             job.timeout_s = timeout_s
-            self._on_timeout(timeout_s)
+            self._stops.expect_timeout(timeout_s)
         return True
 
     def reject_oversize(self, entry_id: bytes, deliveries: int, size: int) -> None:

@@ -14,6 +14,7 @@ from typing import TypeVar
 from .._core.limits import ID_COST, OUTCOME_BATCH, OUTCOME_BYTES
 from .._redis.broker import Broker
 from .._redis.failed_jobs import Buried, Rescheduled
+from .._redis.replies import CANCELLED as CANCELLED_MEANWHILE
 from .._redis.replies import LOST, MOVED, REFUSED, Settled
 from ..metrics import GuardedSinks
 from .event_writer import EventWriter
@@ -104,8 +105,12 @@ class FailedJobMover:
         if self._metrics is not None:
             # The run counts also if the job was no longer this worker's to move.
             for job, answer in each:
-                if answer != REFUSED:
+                if answer not in (REFUSED, CANCELLED_MEANWHILE):
                     self._metrics.record_all(records_of(job, is_moved=answer == MOVED))
+        for job, answer in each:
+            if answer == CANCELLED_MEANWHILE and isinstance(job, Rescheduled):
+                dead = job.as_cancelled()
+                self._dead.add(dead, dead.size)
         return [job for job, answer in each if answer == REFUSED] if REFUSED in settled.answers else []
 
 

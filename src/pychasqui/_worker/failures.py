@@ -10,7 +10,7 @@ from .._core import clock
 from .._core.delivery import Delivery
 from .._core.failure import Failure, read_failure
 from .._core.limits import MAX_U32
-from .._core.outcome import EXPIRED, Retry, failed_run, judge
+from .._core.outcome import CANCELLED, EXPIRED, Retry, cancelled_run, failed_run, judge
 from .._core.retry_options import KINDS, RetryPolicy
 from .._redis.failed_jobs import Buried, Rescheduled
 from .._wire.dead_letter import dead_letter, rejected_letter
@@ -56,6 +56,9 @@ class FailureHandler:
         """The handler raised."""
         self._warn_of_unknown_kind(job)
         if (stop := self._stops.take(job)) is not None:
+            if stop.is_cancelled:
+                self.cancelled(job)
+                return
             error = stop.error_for(error)
         failure = read_failure(error)
         snoozes = 0 if failure.snooze_limit is None else read_snoozes(job.extras)
@@ -75,6 +78,14 @@ class FailureHandler:
     def expired(self, job: Delivery) -> None:
         """The job was not started in time, and is not run any more."""
         self._bury_job(job, EXPIRED, None, job.attempt)
+
+    def cancelled(self, job: Delivery) -> None:
+        """The job is cancelled: its run has ended by that, or it has not begun."""
+        log.info("job %.100r (%.100r) is cancelled", job.id, job.name)
+        run = cancelled_run(job) if job.started_at else None
+        runs = job.attempt + (run is not None)
+        own = (job.id, job.may_be_unique, job.name)
+        self._bury(Buried(job.entry_id, job.number, [], *own, now_ms(), CANCELLED, runs, run))
 
     def rejected(self, entry_id: bytes, delivery: int, fields: list[bytes] | None, reason: str, detail: str) -> None:
         """The entry could not become a job."""

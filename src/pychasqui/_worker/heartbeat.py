@@ -17,7 +17,7 @@ from ..errors import RedisTrouble
 from .lease_renewal import LeaseRenewal
 from .loop_thread import LoopThread
 from .loop_watch import LoopWatch
-from .pause_watch import PauseWatch
+from .queue_watch import QueueWatch
 from .registry_writer import RegistryWriter
 from .shared import Shared
 from .worker_record_writer import WorkerRecordWriter
@@ -37,7 +37,7 @@ class Heartbeat:
         *,
         thread: LoopThread,
         loop_watch: LoopWatch,
-        pause_watch: PauseWatch,
+        queue_watch: QueueWatch,
         record_writer: WorkerRecordWriter,
         registry_writer: RegistryWriter,
     ) -> None:
@@ -45,7 +45,7 @@ class Heartbeat:
         self._renewal = renewal
         self._thread = thread
         self._loop_watch = loop_watch
-        self._pause_watch = pause_watch
+        self._queue_watch = queue_watch
         self._record_writer = record_writer
         self._registry_writer = registry_writer
         self._wakes = asyncio.Event()
@@ -120,7 +120,7 @@ class Heartbeat:
 
     async def _check_pause_and_write_record(self) -> None:
         with suppress(RedisTrouble):  # the next renewal comes in time all the same, and looks again
-            await self._pause_watch.look()
+            await self._queue_watch.look()
             await self._record_writer.write()  # Redis may have no memory for it
 
     async def _register(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from .._core.delivery import Delivery
 from .._core.run_timeouts import RunTimeouts
+from .._redis.cancellations import Cancellations
 from ..errors import JobTimeout, RetryLater, Snooze, UnrecoverableError
 from .shared import Signal
 
@@ -18,9 +19,9 @@ from .shared import Signal
 class Stop:
     """A job that is to stop: which run of it, and how often its handler was cancelled so far."""
 
-    def __init__(self, job: Delivery, timeout_s: float) -> None:
+    def __init__(self, job: Delivery, timeout_s: float | None) -> None:
         self.job = job
-        self.timeout_s = timeout_s
+        self.timeout_s = timeout_s  # None: the job is cancelled
         self.cancellations = 0
         self.again_at = 0.0  # monotonic
         self.is_logged = False
@@ -32,8 +33,12 @@ class Stop:
     def note_logged(self) -> None:
         self.is_logged, self.again_at = True, float("inf")
 
+    @property
+    def is_cancelled(self) -> bool:
+        return self.timeout_s is None
+
     def error_for(self, raised: BaseException) -> BaseException:
-        """The error of the run. A handler may still say by its own error that the job runs later, or never again."""
+        """The error of a run that took too long. A handler may still ask by its own for a later run, or for none."""
         kind = type(raised)
         if issubclass(kind, (UnrecoverableError, RetryLater, Snooze)):
             return raised
@@ -49,6 +54,7 @@ class JobStops:
     def __init__(self, timeouts: RunTimeouts) -> None:
         self.shortest_s = timeouts.shortest_s or float("inf")  # of the timeouts that are known
         self.expected_sooner = Signal()  # a timeout is shorter than those before it
+        self.cancellations = Cancellations()  # the notes of this queue
         self._timeouts = timeouts
         self._stops: dict[bytes, Stop] = {}  # by entry
         self._extensions: dict[bytes, float] = {}  # seconds that were added to the time of a run, by entry
@@ -82,7 +88,11 @@ class JobStops:
         stop = self._stops.get(job.entry_id)
         return stop if stop is not None and stop.job is job else None
 
-    def begin(self, job: Delivery, timeout_s: float) -> Stop:
+    def set_cancellations(self, found: Cancellations) -> None:
+        self.cancellations = found
+
+    def begin(self, job: Delivery, timeout_s: float | None) -> Stop:
+        """Notes that a run is to stop: its time is over, or with None its job is cancelled."""
         stop = self._stops[job.entry_id] = Stop(job, timeout_s)
         return stop
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .._core.outcome import FailedRun
+from .._core.outcome import CANCELLED, FailedRun
 from .._redis.failed_jobs import Buried, Rescheduled
-from ..metrics import DlqRouted, JobOutcome, Record, RetryScheduled
+from ..metrics import DlqRouted, JobOutcome, JobsCancelled, Record, RetryScheduled
 
 
 def records_of(outcome: Rescheduled | Buried, *, is_moved: bool) -> list[Record]:
@@ -13,6 +13,8 @@ def records_of(outcome: Rescheduled | Buried, *, is_moved: bool) -> list[Record]
     records: list[Record] = [] if run is None else [_run_record(run, name)]
     if is_moved and isinstance(outcome, Rescheduled):
         records.append(RetryScheduled(outcome.run.attempt + 1, outcome.delay_ms, name))
+    elif is_moved and isinstance(outcome, Buried) and outcome.reason == CANCELLED:
+        records.append(JobsCancelled(1, "stopped", name))
     elif is_moved and isinstance(outcome, Buried):
         records.append(DlqRouted(outcome.reason, outcome.runs, name))
     return records

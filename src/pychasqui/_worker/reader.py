@@ -119,8 +119,9 @@ class Reader(Service):
 
     async def _unblock(self) -> None:
         client_id = self._broker.client_id
-        if client_id is not None:
-            await self._helper.unblock(client_id)
+        address = self._broker.server_address
+        if client_id is not None and not await self._helper.unblock(client_id, address):
+            self._broker.drop_connection("the read that waits cannot be ended in another way")
 
     async def _wait_while_paused(self) -> None:
         """Hands unstarted jobs back, and waits until the queue is resumed."""

@@ -1,4 +1,4 @@
-"""Stops runs that take longer than they may: one look at all lanes, and no timer for a job.
+"""Stops runs that take longer than they may, or whose jobs are cancelled: one look at all lanes, no timer for a job.
 
 A coroutine is cancelled, three times if it goes on; a thread cannot be stopped, and is only asked by
 `job.is_cancelled`. A handler that goes on all the same is named in the log. It keeps its lane and its lease: nothing
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from .._core.delivery import Delivery
+from .._redis.cancellations import Cancellations
 from .job_context import find_await_stack
 from .job_stops import JobStops, Stop
 from .shared import Shared
@@ -35,11 +36,20 @@ FindTask = Callable[[int], asyncio.Task[None]]
 class RunWatch:
     """start() -> looks while a timeout is known -> stop().
 
-    `find_task` returns the task of a lane; None for handlers that run in threads.
+    `find_task` returns the task of a lane; None for handlers that run in threads. `on_unstarted` gets the jobs that are
+    cancelled while they wait for a lane.
     """
 
-    def __init__(self, shared: Shared, stops: JobStops, find_task: FindTask | None) -> None:
-        self._holdings = shared.holdings
+    def __init__(
+        self,
+        shared: Shared,
+        stops: JobStops,
+        find_task: FindTask | None,
+        *,
+        on_unstarted: Callable[[Delivery], None],
+    ) -> None:
+        self._holdings, self._room = shared.holdings, shared.room
+        self._on_unstarted = on_unstarted
         self._stops = stops
         self._find_task = find_task
         self._timer: asyncio.TimerHandle | None = None
@@ -55,6 +65,20 @@ class RunWatch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def take_cancellations(self, found: Cancellations) -> None:
+        """Stops the jobs of these notes that are here. The decoder sees those that come later."""
+        self._stops.set_cancellations(found)
+        if not found or not self._is_running:
+            return
+        waiting = self._holdings.take_waiting(lambda job: job.is_decoded and found.covers(job.entry_id, job.id))
+        for job in waiting:
+            self._on_unstarted(job)
+        if waiting:
+            self._room.send()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._look()
 
     def _look_sooner(self) -> None:
         """A timeout is known that is shorter than those before it."""
@@ -85,6 +109,8 @@ class RunWatch:
     def _examine(self, number: int, job: Delivery, now: float) -> float:
         """Stops the run if its time is over. Returns when to look at it again."""
         stop = self._stops.find(job)
+        if stop is None and self._stops.cancellations and self._stops.cancellations.covers(job.entry_id, job.id):
+            stop = self._stops.begin(job, None)
         if stop is None:
             timeout_s = self._stops.timeout_of(job)
             if timeout_s is None or now < job.started_at + timeout_s:

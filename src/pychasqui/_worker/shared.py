@@ -6,6 +6,7 @@ of another one.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -49,7 +50,16 @@ class Holdings:
         self.inbox: deque[Delivery] = deque()
         self.running: list[Delivery | None] = [None] * concurrency  # by lane
         self.ended: deque[tuple[Delivery, Any]] = deque()  # with their outcomes, in threads: the loop gathers them
+        self.moving = threading.Lock()  # while a thread moves a job to the next of these, or a job leaves the inbox
         self.unsettled = UnsettledOutcomes(consumer)
+
+    def take_waiting(self, is_wanted: Callable[[Delivery], bool]) -> list[Delivery]:
+        """Takes those jobs out of the inbox."""
+        with self.moving:
+            taken = [job for job in self.inbox if is_wanted(job)]
+            for job in taken:
+                self.inbox.remove(job)  # one by one: the heartbeat's thread must see the others all the time
+        return taken
 
     def running_jobs(self) -> list[Delivery]:
         """Also called from the heartbeat's thread: a list is copied in one step."""

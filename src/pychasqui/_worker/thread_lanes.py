@@ -12,7 +12,6 @@ task of the loop while the thread waits.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
@@ -61,7 +60,7 @@ class ThreadLanes:
         self._inbox, self._running = shared.holdings.inbox, shared.holdings.running
         self._ended = shared.holdings.ended
         self._begun: deque[Delivery] = deque()  # of which on_start is not called yet
-        self._moving = threading.Lock()  # while a thread moves a job from one of these to the next
+        self._moving = shared.holdings.moving
         self._started = 0
         self._lost_undecoded: set[bytes] = set()  # entries that were lost while they were decoded
         self._threads = Threads(len(self._running), run_jobs=self._run_jobs, has_job=self._may_take)

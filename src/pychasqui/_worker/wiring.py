@@ -38,11 +38,11 @@ from .lease_renewal import LeaseRenewal, RenewalTimes
 from .loop_thread import LoopThread
 from .loop_watch import LoopWatch
 from .orphans import Orphans
-from .pause_watch import PauseWatch
 from .pending_entries import PendingEntries
 from .plain_handler import as_async_handler
 from .prefetch import Prefetch
 from .promoter import PromoterService
+from .queue_watch import QueueWatch
 from .reader import Reader, ReadLimits
 from .reclaimer import Reclaimer
 from .registry_writer import RegistryWriter
@@ -163,10 +163,11 @@ def build(
         max_payload_bytes=config.max_payload_bytes,
         max_attempts=config.max_attempts,
         on_rejected=failures.rejected,
-        on_exhausted=logs.bind_job_to_call(config.queue_name, failures.exhausted),
-        on_timeout=stops.expect_timeout,
-        on_expired=logs.bind_job_to_call(config.queue_name, failures.expired),
+        stops=stops,
         server_clock=ServerClock(broker),
+        on_exhausted=logs.bind_job_to_call(config.queue_name, failures.exhausted),
+        on_expired=logs.bind_job_to_call(config.queue_name, failures.expired),
+        on_cancelled=failures.cancelled,
     )
     is_plain = not is_async(config.handler)
     run_handler = _with_own_job(as_async_handler(config.handler) if is_plain else config.handler, reporter)
@@ -180,7 +181,8 @@ def build(
         is_abandoned=is_abandoned,
     )
 
-    run_watch = RunWatch(shared, stops, lanes.task_of if isinstance(lanes, Lanes) else None)
+    find_task = lanes.task_of if isinstance(lanes, Lanes) else None
+    run_watch = RunWatch(shared, stops, find_task, on_unstarted=failures.cancelled)
 
     recovery = GroupRecovery(group, consumer, lease_ms, shared.holdings)
     prefetch = Prefetch(
@@ -232,7 +234,11 @@ def build(
         renewal,
         thread=thread,
         loop_watch=loop_watch,
-        pause_watch=PauseWatch(renewing, on_pause=partial(thread.call_in_worker_loop, reader.set_paused)),
+        queue_watch=QueueWatch(
+            renewing,
+            on_pause=partial(thread.call_in_worker_loop, reader.set_paused),
+            on_cancellations=partial(thread.call_in_worker_loop, run_watch.take_cancellations),
+        ),
         record_writer=WorkerRecordWriter(renewing, shared, lease_ms=lease_ms),
         registry_writer=RegistryWriter(renewing),
     )

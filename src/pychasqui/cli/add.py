@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import InvalidArgument, InvalidType, JobFailed, ResultNotStored, printable
+from .app_targets import app_option
 from .confirm import ctrl_c_at_once, dry_run_option
 from .data_argument import parse_json, read_data
 from .exits import CommandFailure
 from .moments import MOMENT
 from .options import SPAN, CommandContext, common_options, queue_argument
 from .progress import ProgressBar
+from .task_checks import CheckData, find_check
 from .values import UNCUT, compact_json
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ STDIN = "-"
 @click.option("--expires-in", type=SPAN, default=None, help="How long it may wait for its start: 1h, 7d.")
 @click.option("--wait", "waits", is_flag=True, help="Wait for its result, and write that.")
 @click.option("--timeout", type=SPAN, default=30_000, help="With --wait: how long, 30s without it.")
+@app_option
 @dry_run_option
 @common_options
 def add(
@@ -53,24 +56,29 @@ def add(
     expires_in: int | None,
     waits: bool,
     timeout: int,
+    app_target: str | None,
     dry_run: bool,
 ) -> None:
     """Add a job, or one for each line of standard input.
 
     Its data is JSON, @FILE for the JSON in a file, or none. For - each line of standard input is the JSON data of one
     job; all get the same name and options, and they are added 1,000 at a time. Writes the id of the job.
+
+    If the App is known, by --app or the setting `app`, the data has to fit the task of this name.
     """
     if delay is not None and at is not None:
         raise click.UsageError("--delay and --at contradict each other: give one of them")
     job: dict[str, Any] = {"name": name, "delay_ms": at if delay is None else delay, "attempts": attempts}
     job |= {"timeout": _span(job_timeout), "expires_in": _span(expires_in)}
     queue = context.queue(queue_name)
+    check = find_check(app_target, queue_name, name, context.output)
     if data == STDIN:
         if job_id is not None or waits:
             raise click.UsageError("--id and --wait are for one job: leave them out, or give its data instead of -")
-        context.run(_add_lines(context, queue, job, dry_run=dry_run))
+        context.run(_add_lines(context, queue, job, check, dry_run=dry_run))
         return
     job |= {"data": read_data(data), "job_id": job_id}
+    check(job["data"])
     context.run(_add_one(context, queue, job, timeout_s=timeout / 1000 if waits else None, dry_run=dry_run))
 
 
@@ -115,14 +123,16 @@ async def _wait(context: CommandContext, queue: Queue, job_id: str, timeout_s: f
         raise CommandFailure(printable(str(error), 1000)) from None
 
 
-async def _add_lines(context: CommandContext, queue: Queue, job: dict[str, Any], *, dry_run: bool) -> None:
+async def _add_lines(
+    context: CommandContext, queue: Queue, job: dict[str, Any], check: CheckData, *, dry_run: bool
+) -> None:
     added, batch = 0, list[dict[str, Any]]()
     async with queue:
         with ctrl_c_at_once(), ProgressBar("adding", _count_lines()) as bar:
             for number, line in enumerate(sys.stdin, 1):
                 if not line.strip():
                     continue
-                batch.append({**job, "data": _read_line(line, number, added)})
+                batch.append({**job, "data": _read_line(line, number, added, check)})
                 if len(batch) == LINES_A_CALL:
                     added += await _add_batch(queue, batch, added, dry_run=dry_run)
                     batch.clear()
@@ -132,13 +142,17 @@ async def _add_lines(context: CommandContext, queue: Queue, job: dict[str, Any],
     context.output.item(record, f"{'would add' if dry_run else 'added'} {added} jobs")
 
 
-def _read_line(line: str, number: int, added: int) -> Any:
+def _read_line(line: str, number: int, added: int, check: CheckData) -> Any:
+    where = f"line {number} of standard input"
     try:
-        return parse_json(line)
+        data = parse_json(line)
     except ValueError as error:
-        raise CommandFailure(
-            f"line {number} of standard input is not JSON ({printable(str(error), 300)}); {_already(added)}"
-        ) from None
+        raise CommandFailure(f"{where} is not JSON ({printable(str(error), 300)}); {_already(added)}") from None
+    try:
+        check(data)
+    except InvalidArgument as error:
+        raise CommandFailure(f"{where}: {printable(str(error), 1000)}; {_already(added)}") from None
+    return data
 
 
 async def _add_batch(queue: Queue, batch: list[dict[str, Any]], added: int, *, dry_run: bool) -> int:

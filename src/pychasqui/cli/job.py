@@ -1,4 +1,4 @@
-"""`chasqui job`: where a job is, its result and its log; cancels a delayed one, or runs it now."""
+"""`chasqui job`: where a job is, its result and its log; cancels it, or runs a delayed one now."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 MOST_QUEUES = 50  # that are asked for a job whose queue is not named
 LOOK_EVERY_S = 0.3
 LINES_A_LOOK = 1000
-LEFT = ("done", "dead", "unknown")  # no more lines come
-STYLES = {"dead": "red", "retrying": "yellow", "running": "green", "done": "green"}
+LEFT = ("done", "dead", "cancelled", "unknown")  # no more lines come
+STYLES = {"dead": "red", "cancelled": "yellow", "retrying": "yellow", "running": "green", "done": "green"}
 FIRST_COLUMNS = (
     Column("id", "id"),
     Column("queue", "queue"),
@@ -54,6 +54,7 @@ COLUMNS_OF = {
         Column("traceback", "traceback"),
     ),
     "done": (Column("since_ms", "ended", Kind.TIME),),
+    "cancelled": (Column("since_ms", "cancelled", Kind.TIME),),
     "unknown": (),
 }
 
@@ -78,7 +79,7 @@ def job(
     \b
     status  where it is and what is known about it; get is the same
     result  what its handler returned
-    cancel  remove it, if it is delayed or waits for its next run
+    cancel  remove it, or stop its run if a worker has it
     run     make a delayed job due at once; promote is the same
     tail    its log, line by line as it is written, until the job has ended
 
@@ -171,12 +172,20 @@ async def _show_result(context: CommandContext, queue: Queue, status: JobStatus)
 
 
 async def _cancel(context: CommandContext, queue: Queue, status: JobStatus, *, is_agreed: bool, dry_run: bool) -> None:
-    what = _delayed_or_fail(queue, status, "cancelled")
+    what = f"job {printable(status.id)} ({printable(status.name)}) of queue {queue.name}"
+    if status.state in LEFT:
+        raise CommandFailure(
+            f"job {printable(status.id)!r} is {status.state}: there is nothing to cancel", ExitCode.NOT_FOUND
+        )
     if dry_run:
-        context.output.message(f"would cancel {what}")
+        context.output.message(f"would cancel {what}, which is {status.state}")
         return
-    confirm(context, f"Cancel {what}?", is_agreed=is_agreed)
-    _report(context, queue, status, await queue.cancel_delayed(status.id), "cancelled")
+    confirm(context, f"Cancel {what}, which is {status.state}?", is_agreed=is_agreed)
+    answer = await queue.cancel(status.id)
+    if answer == "unknown":
+        raise CommandFailure(f"job {printable(status.id)!r} has just ended: nothing was cancelled", ExitCode.NOT_FOUND)
+    word = "cancelled" if answer == "removed" else "stopping"
+    context.output.item({"queue": queue.name, "id": status.id, "state": word}, f"{printable(status.id)} is {word}")
 
 
 async def _run_now(context: CommandContext, queue: Queue, status: JobStatus, *, dry_run: bool) -> None:

@@ -34,6 +34,7 @@ COMMANDS = {
     "workers": Entry("pychasqui.cli.workers", "workers", "Show the living workers."),
     "jobs": Entry("pychasqui.cli.jobs", "jobs", "Show the jobs of one state."),
     "job": Entry("pychasqui.cli.job", "job", "Show where a job is; cancel it or run it now."),
+    "tasks": Entry("pychasqui.cli.tasks", "tasks", "Show the tasks of an App."),
     "promoter": Entry("pychasqui.cli.leaders", "promoter", "Move due delayed jobs to their queues."),
     "scheduler": Entry("pychasqui.cli.leaders", "scheduler", "Fire due repeatables."),
     "completion": Entry("pychasqui.cli.completion", "completion", "Print the script that completes in a shell."),

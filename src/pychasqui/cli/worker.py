@@ -132,13 +132,14 @@ def with_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 @click.command()
-@click.argument("targets", metavar="MODULE:ATTRIBUTE...", nargs=-1, required=True)
+@click.argument("targets", metavar="[MODULE:ATTRIBUTE]...", nargs=-1)
 @with_options
 def worker(**given: Any) -> int:
     """Run workers.
 
     MODULE:ATTRIBUTE names an App, a Worker, or a function without arguments that returns one of them, in a module of
-    the current directory or of the Python path: shop.app:app. Several run side by side in each process.
+    the current directory or of the Python path: shop.app:app. Several run side by side in each process. Without one
+    it is that of the setting `app`.
 
     With --processes, --reload, --max-jobs or --max-memory a supervisor keeps processes running: it starts them again
     when they die, replaces them one after the other on SIGHUP, and holds their leases.
@@ -153,6 +154,7 @@ def worker(**given: Any) -> int:
 
     metrics_port = given.pop("metrics_port")
     process_options = ProcessOptions(**{field.name: given.pop(field.name) for field in fields(ProcessOptions)})
+    given["targets"] = given["targets"] or wanted_targets()
     options = WorkerOptions(**given)
     for target in options.targets:
         check_target(target)
@@ -168,6 +170,14 @@ def worker(**given: Any) -> int:
     with asyncio.Runner(loop_factory=loop.factory) as runner:
         runner.run(_run(found, options, loop, link, metrics_port))
     return ExitCode.OK
+
+
+def wanted_targets() -> tuple[str, ...]:
+    """What to run if the command names nothing."""
+    found = find_setting("app").value
+    if found is None:
+        raise click.UsageError("name an App or a Worker: chasqui worker shop.app:app")
+    return (found,)
 
 
 async def _run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import os
@@ -20,6 +21,7 @@ from ..errors import ChasquiError
 from .exits import CommandFailure, ExitCode, exit_code_of
 
 PACKAGE = Path(__file__).parents[1]
+NOT_THEIRS = ("<", str(PACKAGE), importlib.__file__, contextlib.__file__)  # files that a traceback leaves out
 
 
 class FoundTarget:
@@ -54,21 +56,21 @@ def import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             # A module that it imports is missing.
-            raise _describe_error(f"module {name!r} cannot be imported", error) from None
+            raise describe_error(f"module {name!r} cannot be imported", error) from None
         raise CommandFailure(
             f"there is no module {error.name!r} in {os.getcwd()!r} or on the Python path", ExitCode.NOT_FOUND
         ) from None
     except Exception as error:  # noqa: BLE001  the module is the user's, and may raise anything
-        raise _describe_error(f"module {name!r} cannot be imported", error) from None
+        raise describe_error(f"module {name!r} cannot be imported", error) from None
 
 
-def _describe_error(what: str, error: Exception) -> CommandFailure:
+def describe_error(what: str, error: Exception) -> CommandFailure:
     """Turns an error of the user's code into a CommandFailure; prints the user's part of its traceback.
 
     Our own errors need no traceback: their line says what to change.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith(("<", str(PACKAGE), importlib.__file__))]
+    theirs = [frame for frame in frames if not frame.filename.startswith(NOT_THEIRS)]
     if isinstance(error, ChasquiError):
         position = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
         return CommandFailure(f"{what}: {error}{position}", exit_code_of(error))
@@ -91,17 +93,17 @@ def find_attribute(module: ModuleType, path: str) -> Any:
 
 async def make_workers(named: FoundTarget, stack: AsyncExitStack) -> Sequence[Worker]:
     """Returns the workers at the target; `stack` closes what the workers of an App share."""
-    made = await _make(named)
+    made = await make_target(named)
     if isinstance(made, Worker):
         return [made]
     crew = made.worker() if isinstance(made, App) else made
     try:
         return await stack.enter_async_context(crew.prepared())
     except Exception as error:  # noqa: BLE001  the modules of the app are the user's, and may raise anything
-        raise _describe_error(f"{named.target} cannot make its workers", error) from None
+        raise describe_error(f"{named.target} cannot make its workers", error) from None
 
 
-async def _make(named: FoundTarget) -> App | Crew | Worker:
+async def make_target(named: FoundTarget) -> App | Crew | Worker:
     """Returns what is at the target, or what the function at the target makes."""
     target, found = named.target, named.found
     if isinstance(found, App | Crew | Worker):
@@ -121,7 +123,7 @@ async def _make(named: FoundTarget) -> App | Crew | Worker:
         if inspect.isawaitable(made):
             made = await made
     except Exception as error:  # noqa: BLE001  the function is the user's, and may raise anything
-        raise _describe_error(f"{target} cannot make a Worker", error) from None
+        raise describe_error(f"{target} cannot make a Worker", error) from None
     if not isinstance(made, App | Crew | Worker):
         raise CommandFailure(f"{target} returned {_describe(made)}, not an App or a Worker", ExitCode.USAGE)
     return made

@@ -33,6 +33,7 @@ if last and tonumber(last) >= number then return answered end
 -- include lib/server_time.lua
 -- include lib/longest_ttl.lua
 -- include lib/find_unique.lua
+-- include lib/is_unread.lua
 -- include lib/remove_waiting.lua
 -- include lib/server_refusal_of_add.lua
 -- include lib/add_entry.lua

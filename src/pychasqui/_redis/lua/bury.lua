@@ -1,19 +1,21 @@
--- Moves jobs that cannot succeed from the stream to the dead letters, and writes their events.
+-- Moves jobs that cannot succeed from the stream to the dead letters, and writes their events. Cancelled jobs have no letter.
 --
 -- Atomically, for each job: only if its entry is still pending for this consumer, by the delivery that this run began with,
 -- it joins the dead letters and leaves the stream. Closes the same race as reschedule. Sent twice, it changes nothing. What
--- the bound on the dead letters pushes out is counted if it can be; uniqueness keys and events are best effort, as in
--- reschedule.
+-- the bound on the dead letters pushes out is counted if it can be; uniqueness keys, notes of cancel and events are best
+-- effort, as in reschedule.
 --
--- KEYS  stream, dead letters, counter of dropped dead letters, events, delayed, reports (of rebuild_group)
+-- KEYS  stream, dead letters, counter of dropped dead letters, events, delayed, reports (of rebuild_group), notes (of cancel)
 -- ARGV  group, consumer, max_len (0: no bound), prefix of the queue's keys, events_max_len, then for each job: entry id,
---       delivery, job id (empty: it is certainly not the only one of its id), number of words of its dead letter, number
---       of words of its events, field, value... of the dead letter, then each event: number of words, field, value...
+--       delivery, job id (empty: it is certainly not the only one of its id), number of words of its dead letter (0: it
+--       gets none), number of words of its events, field, value... of the dead letter, then each event: number of words,
+--       field, value...
 --       A dead letter whose first field is empty gets the entry's own payload and name there.
 -- Touches the keys of each job with an id
 -- Fails with NOGROUP while the group is missing or not complete: once it is, it shows whose the entry is
 -- Returns {answers, error, refused events}, as reschedule does
 local stream, dead, dropped, events, delayed, reports = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local notes = KEYS[7]
 local group, consumer, max_len, prefix, events_max_len = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local pcall = redis.pcall
 
@@ -36,7 +38,7 @@ while i <= #ARGV do
   if held and not ours[id] then
     ours[id] = job_id
     if first_event <= last_event then event_words[id] = {first_event, last_event} end
-    letters[id] = dead_letter(stream, id, i + 5, first_event - 1)
+    letters[id] = ARGV[i + 3] ~= '0' and dead_letter(stream, id, i + 5, first_event - 1)
     if job_id ~= '' then append_job_keys(job_keys, job_id) end
     answers[#answers + 1] = id
   else
@@ -55,7 +57,7 @@ if refused then return refused end
 local moved, why = {}, ''
 for n, id in ipairs(answers) do
   if ours[id] then
-    local letter_id = pcall('XADD', dead, '*', unpack(letters[id]))
+    local letter_id = letters[id] and pcall('XADD', dead, '*', unpack(letters[id]))
     if type(letter_id) == 'table' then
       answers[n], why = 'x', letter_id.err
     else
@@ -65,6 +67,7 @@ for n, id in ipairs(answers) do
   end
 end
 local refused_events = remove_moved(moved, event_words)
+if #moved > 0 and pcall('EXISTS', notes) == 1 then pcall('HDEL', notes, unpack(moved)) end
 for _, id in ipairs(moved) do
   if ours[id] ~= '' then release_id(ours[id], id) end
 end

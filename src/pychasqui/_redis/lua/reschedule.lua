@@ -4,17 +4,18 @@
 -- it joins the delayed set, due by the server's clock, and leaves the stream. Closes the race with a worker that took the
 -- entry over, also if the entry has come back since: a run that lost its entry changes nothing. Sent twice, it changes
 -- nothing. The job can be found by its id while it waits. A uniqueness key that cannot be written points at an entry that
--- is gone, and counts as none; events are best effort.
+-- is gone, and counts as none; events are best effort. A job about which there is a note of cancel stays as it is: it does
+-- not run again.
 --
--- KEYS  stream, delayed, events, reports (of rebuild_group)
+-- KEYS  stream, delayed, events, reports (of rebuild_group), notes (of cancel)
 -- ARGV  group, consumer, prefix of the queue's keys, kept_ms, events_max_len, then for each job: entry id, delivery,
 --       delay_ms, member, job id, may_be_unique (1: it may be the only one of its id), number of words of its events, then
 --       each event: number of words, field, value...
 -- Touches the keys of each job
 -- Fails with NOGROUP while the group is missing or not complete: once it is, it shows whose the entry is
--- Returns {answers, error, refused events}: a character for each job, 1 it was moved, 0 it is not this run's any more, x it
--- was refused and stays as it was; the error of the last refusal, or empty; how many events were refused
-local stream, delayed, events, reports = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+-- Returns {answers, error, refused events}: a character for each job, 1 it was moved, 0 it is not this run's any more, c it is
+-- cancelled, x it was refused, and with both it stays as it was; the error of the last refusal, or empty; how many events were refused
+local stream, delayed, events, reports, notes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local group, consumer, prefix, kept_ms, events_max_len = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local call, pcall = redis.call, redis.pcall
 
@@ -22,6 +23,8 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/touch.lua
 -- include lib/job_keys.lua
 -- include lib/is_held.lua
+-- include lib/is_after.lua
+-- include lib/is_cancelled.lua
 -- include lib/unfinished_group.lua
 -- include lib/server_time.lua
 -- include lib/longest_ttl.lua
@@ -29,12 +32,19 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/write_events.lua
 -- include lib/remove_moved.lua
 
+local has_notes = pcall('EXISTS', notes)
+if type(has_notes) == 'table' then return has_notes end
 local ours, answers, job_keys, event_words, has_lost, i = {}, {}, {}, {}, false, 6
 while i <= #ARGV do
   local id, words = ARGV[i], tonumber(ARGV[i + 6])
   local held, trouble = is_held(stream, group, consumer, id, tonumber(ARGV[i + 1]))
   if trouble then return trouble end
-  if held and not ours[id] then
+  local cancelled, unknown
+  if held and has_notes == 1 then cancelled, unknown = is_cancelled(notes, id, ARGV[i + 4]) end
+  if unknown then return unknown end
+  if cancelled then
+    answers[#answers + 1] = 'c'
+  elseif held and not ours[id] then
     ours[id] = i
     if words > 0 then event_words[id] = {i + 7, i + 6 + words} end
     answers[#answers + 1] = id

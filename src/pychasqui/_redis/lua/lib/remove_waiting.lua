@@ -11,10 +11,5 @@ end
 -- that any group has delivered.
 local function is_waiting(found)
   if not found.entry then return found.member ~= nil end
-  for _, group in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-    for i = 1, #group, 2 do
-      if group[i] == 'last-delivered-id' and not is_after(found.entry, group[i + 1]) then return false end
-    end
-  end
-  return true
+  return is_unread(found.entry)
 end

@@ -1,0 +1,93 @@
+"""The broker's calls about cancelled jobs, and what stands in the notes about them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .._core.limits import MOVED_BYTES
+from .._wire.entry import entry_order
+from . import scripts
+from .calls import RedisCalls
+from .replies import as_bytes, as_text, read_count, reads_reply
+
+NOTES_KEPT_MS = 7 * 24 * 3600 * 1000  # of jobs that no worker takes
+MOST_NOTES = 5000
+BY_ID = b"id "  # begins a note about the id of a job
+
+
+class QueueMarks(NamedTuple):
+    """What stands beside a queue for its workers to see."""
+
+    is_paused: bool
+    has_cancellations: bool
+
+
+class Cancellations(NamedTuple):
+    """The notes about cancelled jobs of the stream: about entries, and about ids with the last entry that is meant."""
+
+    entries: frozenset[bytes] = frozenset()
+    ids: dict[str, tuple[int, int]] = {}  # noqa: RUF012  never changed
+
+    def __bool__(self) -> bool:
+        return bool(self.entries or self.ids)
+
+    def covers(self, entry_id: bytes, job_id: str) -> bool:
+        """Whether the job of this entry is cancelled."""
+        if entry_id in self.entries:
+            return True
+        last = self.ids.get(job_id)
+        return last is not None and entry_order(entry_id) <= last
+
+
+class CancelAnswer(NamedTuple):
+    """What cancel.lua has done: removed, stopping or unknown; and the name of a job that it has removed."""
+
+    word: str
+    job_name: str
+
+
+class CancelCalls(RedisCalls):
+    async def cancel(self, job_id: str, entry_id: str, *, is_lost: bool, events_max_len: int) -> CancelAnswer:
+        """Removes a job, or notes that it is to stop; `entry_id` is where it was found, `is_lost` that it was not.
+
+        Sent again, it finds a job that it has removed no more.
+        """
+        keys = (self._keys.stream, self._keys.delayed, self._keys.events, self._keys.cancelled)
+        head = (job_id, entry_id, int(is_lost), self._keys.prefix, NOTES_KEPT_MS, MOST_NOTES)
+        arguments = (*head, events_max_len, self._keys.pause_channel)
+        return _read_answer(await self.run_script(scripts.CANCEL, keys, arguments))
+
+    async def read_marks(self) -> QueueMarks:
+        """Returns whether the queue is paused, and whether it has notes about cancelled jobs: nearly always neither."""
+        found = read_count(await self.call("EXISTS", self._keys.paused, self._keys.cancelled))
+        if not found:
+            return QueueMarks(is_paused=False, has_cancellations=False)
+        is_paused = await self.is_paused()
+        return QueueMarks(is_paused, has_cancellations=found > is_paused)
+
+    async def is_paused(self) -> bool:
+        return bool(read_count(await self.call("EXISTS", self._keys.paused)))
+
+    async def read_cancellations(self) -> Cancellations:
+        """Returns the notes whose jobs may still be in the stream; the others are removed. Harmless to send again."""
+        keys = (self._keys.stream, self._keys.cancelled)
+        return _read_notes(await self.run_script(scripts.READ_CANCELLATIONS, keys, (MOVED_BYTES,)))
+
+
+@reads_reply
+def _read_answer(reply: Any) -> CancelAnswer:
+    word, name = reply
+    if word not in (b"removed", b"stopping", b"unknown"):
+        raise ValueError
+    return CancelAnswer(as_text(word), as_text(name))
+
+
+@reads_reply
+def _read_notes(reply: Any) -> Cancellations:
+    pairs = list(zip(reply[::2], reply[1::2], strict=True))
+    by_id = {
+        as_bytes(field).removeprefix(BY_ID).decode("utf-8", "replace"): entry_order(as_bytes(last))
+        for field, last in pairs
+        if field.startswith(BY_ID)
+    }
+    return Cancellations(frozenset(field for field, _ in pairs if not field.startswith(BY_ID)), by_id)

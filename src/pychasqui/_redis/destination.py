@@ -1,0 +1,36 @@
+"""Destination: what a Connection asks where it leads. Implemented by topology/."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from .dialect import Dialect
+from .endpoint import Endpoint
+
+
+class Destination(Protocol):
+    """Where a connection leads: to one server, or to whichever server is the master."""
+
+    async def find(self, on_change: Callable[[], None]) -> Endpoint:
+        """Returns the endpoint to open. `on_change` is called in this loop when it may be another by then."""
+
+    def check(self, endpoint: Endpoint, dialect: Dialect) -> None:
+        """Raises if the server that answers there is not the right one."""
+
+    def note_trouble(self, endpoint: Endpoint, error: Exception) -> None:
+        """Notes that the server there cannot be reached or refuses calls."""
+
+    def is_current(self, endpoint: Endpoint) -> bool: ...
+
+    def is_master(self, endpoint: Endpoint) -> bool:
+        """Whether the server there is well, as far as is known, although it may not be the right one."""
+
+    def leave(self) -> None:
+        """The connection is closed."""
+
+    def toward(self, slot: int) -> Destination | None:
+        """Returns where the node of another slot is; None if that is here."""
+
+    def masters(self) -> list[int]:
+        """Returns a slot of each master of a cluster; none where there is one server."""

@@ -1,0 +1,80 @@
+-- Cancels a job by its id, wherever it is.
+--
+-- Atomically: a job that is delayed, or that no consumer has received, is removed with its keys, and its event is written if
+-- the queue has events. About a job that a consumer has received a note is written, by which its worker stops it; a
+-- message wakes the workers. Closes the races with promotion, with reads, and with a run that fails meanwhile: reschedule
+-- looks for the note. A note is about one entry or, if the job cannot be found, about all entries with its id up to the last
+-- one, so it never concerns a later job of that id. Sent twice, a job that was removed is unknown, and a note stays the same.
+--
+-- KEYS  stream, delayed, events, notes (hash: entry id -> 1, "id " and job id -> the last entry that is meant)
+-- ARGV  job id, entry id (empty: not known), is_lost (1: the job may be in an entry that was not found), prefix of the
+--       queue's keys, notes_kept_ms, most_notes, events_max_len, channel
+-- Touches the keys of the job
+-- Returns {removed, stopping or unknown, the job's name if it was removed}
+local stream, delayed, events, notes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local job_id, known_entry, is_lost, prefix = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4]
+local notes_kept_ms, most_notes, events_max_len, channel = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8]
+local call, pcall = redis.call, redis.pcall
+
+-- include lib/refusal.lua
+-- include lib/touch.lua
+-- include lib/job_keys.lua
+-- include lib/id_of.lua
+-- include lib/is_after.lua
+-- include lib/is_unread.lua
+-- include lib/find_name_in.lua
+-- include lib/split_member.lua
+-- include lib/server_time.lua
+
+local now_ms = server_time_ms(math.floor)
+
+local function write_event(name)
+  local words = {'e', 'cancelled', 'id', job_id, 'ts', now_ms}
+  if name ~= '' then words[7], words[8] = 'n', name end
+  pcall('XADD', events, 'NOMKSTREAM', 'MAXLEN', '~', events_max_len, '*', unpack(words))
+end
+
+local function write_note(field, value)
+  if call('HLEN', notes) >= most_notes then
+    return redis.error_reply('ERR the queue has ' .. most_notes .. ' notes about cancelled jobs that are still in the stream')
+  end
+  local written = pcall('HSET', notes, field, value)
+  if type(written) == 'table' then return written end
+  pcall('PEXPIRE', notes, notes_kept_ms)
+  pcall('PUBLISH', channel, 'cancel')
+  return {'stopping', ''}
+end
+
+local job_keys = {}
+append_job_keys(job_keys, job_id)
+local refused = touch(job_keys)
+  or refusal('ZREMRANGEBYRANK', delayed, 1, 0)
+  or refusal('XDEL', stream, '0-0')
+  or refusal('HDEL', notes, '')
+if refused then return refused end
+
+local found = call('MGET', unpack(job_keys))
+local location, member = found[1], found[3]
+local rank = member and call('ZRANK', delayed, member)
+if rank then
+  call('ZREMRANGEBYRANK', delayed, rank, rank)
+  pcall('DEL', unpack(job_keys))
+  local name = split_member(member)
+  write_event(name)
+  return {'removed', name}
+end
+
+for _, entry_id in ipairs({string.match(location or '', '^w?(%d+-%d+)$') or '', known_entry}) do
+  local name = entry_id ~= '' and find_name_in(entry_id, job_id)
+  if name and not is_unread(entry_id) then return write_note(entry_id, '1') end
+  if name then
+    call('XDEL', stream, entry_id)
+    if location == entry_id or location == 'w' .. entry_id then pcall('DEL', job_keys[1], job_keys[2]) end
+    write_event(name)
+    return {'removed', name}
+  end
+end
+
+local newest = is_lost and call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
+if newest then return write_note('id ' .. job_id, newest[1]) end
+return {'unknown', ''}

@@ -1,0 +1,107 @@
+"""Asks several Sentinels or nodes the same, each over a connection of its own, and waits for enough answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import Generic, NamedTuple, TypeVar
+
+from ...errors import ChasquiError, RedisTrouble
+from ..connection import Connection
+from ..endpoint import Endpoint
+from .node_map import Address
+
+ASK_S = 1.0  # a node that takes longer counts as silent
+GRACE_S = 0.1  # for the others, once enough have answered
+CLIENT_NAME = "chasqui-watch"
+T = TypeVar("T")
+
+
+class Answers(NamedTuple, Generic[T]):
+    found: dict[Address, T]
+    errors: dict[Address, ChasquiError]
+
+    def __str__(self) -> str:
+        return "; ".join(f"{address}: {error}" for address, error in self.errors.items())
+
+
+class FixedAddress:
+    """The destination of a connection that always goes to one endpoint."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    async def find(self, on_change: Callable[[], None]) -> Endpoint:
+        return self._endpoint
+
+    def check(self, endpoint: Endpoint, dialect: object) -> None:
+        """Any server is the right one."""
+
+    def note_trouble(self, endpoint: Endpoint, error: object) -> None:
+        """There is no other."""
+
+    def is_current(self, endpoint: Endpoint) -> bool:
+        return True
+
+    def is_master(self, endpoint: Endpoint) -> bool:
+        return True
+
+    def leave(self) -> None:
+        """Nothing was begun."""
+
+    def toward(self, slot: int) -> None:
+        """It leads to one server alone."""
+
+    def masters(self) -> list[int]:
+        return []
+
+
+class NodeConnections:
+    """A connection for each node that was asked."""
+
+    def __init__(self, template: Endpoint) -> None:
+        self._template = replace(template, client_name=CLIENT_NAME)
+        self._connections: dict[Address, Connection] = {}
+
+    def to(self, address: Address) -> Connection:
+        connection = self._connections.get(address)
+        if connection is None:
+            endpoint = replace(self._template, host=address.host, port=address.port)
+            connection = Connection(FixedAddress(endpoint), printable=str(address), timeout_s=ASK_S)
+            self._connections[address] = connection
+        return connection
+
+    async def ask(
+        self, addresses: Iterable[Address], ask: Callable[[Address, Connection], Awaitable[T]], *, enough: int
+    ) -> Answers[T]:
+        """Returns the answers, a moment after `enough` of them are there or when the time is up."""
+        tasks = {asyncio.ensure_future(ask(address, self.to(address))): address for address in addresses}
+        give_up_at = asyncio.get_running_loop().time() + ASK_S
+        pending = set(tasks)
+        while pending and (left_s := give_up_at - asyncio.get_running_loop().time()) > 0:
+            answered = sum(task.done() and task.exception() is None for task in tasks)
+            is_enough = answered >= enough
+            timeout_s = min(left_s, GRACE_S) if is_enough else left_s
+            done, pending = await asyncio.wait(pending, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if is_enough and not done:
+                break
+        for task in pending:
+            task.cancel()
+        if pending:
+            await asyncio.wait(pending)
+        answers: Answers[T] = Answers({}, {})
+        for task, address in tasks.items():
+            if task.cancelled():
+                answers.errors[address] = RedisTrouble("no answer in time")
+            elif (error := task.exception()) is None:
+                answers.found[address] = task.result()
+            elif isinstance(error, ChasquiError):
+                answers.errors[address] = error
+            else:
+                raise error
+        return answers
+
+    async def close(self) -> None:
+        for connection in self._connections.values():
+            await connection.close()

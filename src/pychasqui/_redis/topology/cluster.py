@@ -1,0 +1,144 @@
+"""ClusterSurvey: asks nodes of a cluster which of them has which slots.
+
+The masters in use are pinged. While one of them is silent, or a connection was lost or redirected, others are asked
+twice a second, else some node every half minute. A node that is cut off knows an old map: the answer of the highest
+epoch counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+from ..._wire.lenient import read_int, read_text
+from ...errors import AuthenticationFailed, ChasquiError, ConnectionLost, RedisTrouble, ReplyError
+from ..command_replies import info_text
+from ..connection import Connection
+from ..endpoint import Location
+from .answers import ASK_S, Answers, NodeConnections
+from .node_map import Address, NodeMap, SlotRange
+
+PING_EVERY_S = 0.5
+ASK_EVERY_S = 30.0
+SUSPICIOUS_S = 5.0  # for how long others are asked often
+OLDER_S = 5.0  # after this long an older map counts: the cluster was made again
+MOST_ASKED = 3
+
+
+class ClusterSurvey:
+    def __init__(self, location: Location, wake: Callable[[], None]) -> None:
+        self.pause_s = PING_EVERY_S
+        self._nodes = NodeConnections(location.node)
+        self._seeds = {Address(seed.host, seed.port) for seed in location.seeds}
+        self._wake = wake
+        self._pings: dict[Address, asyncio.Task[None]] = {}
+        self._silent: set[Address] = set()
+        self._suspicious_until = 0.0
+        self._ask_at = 0.0
+        self._newest_at = 0.0  # when an answer was not older than what is known
+
+    async def look(self, known: NodeMap | None, slots: set[int], *, is_suspicious: bool) -> NodeMap:
+        """Returns the present map; `known` itself if nothing has changed or nothing is suspicious."""
+        now = asyncio.get_running_loop().time()
+        if known is None:
+            return await self._find(known)
+        self._ping({owner for slot in slots if (owner := known.owner(slot)) is not None})
+        if is_suspicious or self._silent or any(known.owner(slot) is None for slot in slots):
+            self._suspicious_until = now + SUSPICIOUS_S
+        if now >= self._suspicious_until and now < self._ask_at:
+            return known
+        self._ask_at = now + ASK_EVERY_S
+        return await self._find(known)
+
+    async def close(self) -> None:
+        for ping in self._pings.values():
+            ping.cancel()
+        if self._pings:
+            await asyncio.wait(self._pings.values())
+        await self._nodes.close()
+
+    def _ping(self, owners: set[Address]) -> None:
+        self._silent &= owners
+        for address in owners:
+            if (ping := self._pings.get(address)) is None or ping.done():
+                self._pings[address] = asyncio.ensure_future(self._ping_one(address))
+
+    async def _ping_one(self, address: Address) -> None:
+        try:
+            await self._nodes.to(address).call("PING", timeout_s=ASK_S)
+        except ReplyError:  # a user that may not ask; the node answers
+            self._silent.discard(address)
+        except ChasquiError:
+            if address not in self._silent:
+                self._silent.add(address)
+                self._wake()
+        else:
+            self._silent.discard(address)
+
+    async def _find(self, known: NodeMap | None) -> NodeMap:
+        nodes = self._seeds if known is None else self._seeds | known.nodes
+        chosen = sorted(nodes - self._silent) or sorted(nodes)
+        if known is not None:
+            chosen = random.sample(chosen, min(len(chosen), MOST_ASKED))
+        answers = await self._nodes.ask(chosen, self._ask, enough=min(2, len(chosen)))
+        if not answers.found:
+            raise self._explain(answers)
+        newest = max(answers.found.values(), key=lambda each: each.epoch)
+        now = asyncio.get_running_loop().time()
+        if known is None or newest.epoch >= known.epoch:
+            self._newest_at = now
+        elif now < self._newest_at + OLDER_S:
+            return known
+        if known is not None and self._says_the_same(known, newest):
+            return known
+        return newest
+
+    def _says_the_same(self, known: NodeMap, newest: NodeMap) -> bool:
+        """Whether there is nothing new: not even about slots whose new node others hear of a moment later."""
+        if (newest.ranges, newest.nodes) == (known.ranges, known.nodes) and not known.moved:
+            return newest.epoch == known.epoch
+        return bool(known.moved) and newest.epoch == known.epoch and newest.ranges == known.ranges
+
+    async def _ask(self, address: Address, connection: Connection) -> NodeMap:
+        slots, epoch = await asyncio.gather(connection.call("CLUSTER", "SLOTS"), _ask_epoch(connection))
+        return read_slots(slots, address.host, epoch)
+
+    def _explain(self, answers: Answers[NodeMap]) -> ChasquiError:
+        for address, error in answers.errors.items():
+            if isinstance(error, ReplyError) and "cluster support disabled" in str(error):
+                return RedisTrouble(f"{address} is no node of a cluster: use redis://{address} for a server")
+            if isinstance(error, AuthenticationFailed):
+                return AuthenticationFailed(*error.args)
+        return ConnectionLost(f"no node of the cluster answers ({answers}): check the addresses in redis_url")
+
+
+def read_slots(reply: Any, asked_host: str, epoch: int) -> NodeMap:
+    """Reads the reply to CLUSTER SLOTS. A node without a host is where the node is that was asked."""
+    ranges: list[SlotRange] = []
+    nodes: set[Address] = set()
+    for entry in reply if isinstance(reply, list) else []:
+        if not isinstance(entry, list) or len(entry) < 3:
+            continue
+        first, last = read_int(entry[0]), read_int(entry[1])
+        found = [_read_node(each, asked_host) for each in entry[2:] if isinstance(each, list) and len(each) >= 2]
+        nodes.update(each for each in found if each is not None)
+        if first is not None and last is not None and found and found[0] is not None:
+            ranges.append(SlotRange(first, last, found[0]))
+    return NodeMap(tuple(sorted(ranges)), frozenset(nodes), epoch)
+
+
+def _read_node(node: list[Any], asked_host: str) -> Address | None:
+    host, port = read_text(node[0]) if node[0] is not None else "", read_int(node[1])
+    return Address(host if host and host != "?" else asked_host, port) if port else None
+
+
+async def _ask_epoch(connection: Connection) -> int:
+    """Returns the epoch of what a node knows; 0 if this user may not ask."""
+    try:
+        lines = info_text(await connection.call("CLUSTER", "INFO")).splitlines()
+    except ReplyError:
+        return 0
+    found = (line.partition(":")[2].strip() for line in lines if line.startswith("cluster_current_epoch:"))
+    return read_int(next(found, "0")) or 0

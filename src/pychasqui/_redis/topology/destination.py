@@ -1,0 +1,108 @@
+"""RoutedDestination: where one connection leads.
+
+It asks its connector before each attempt, because the connector may find out that its server is a node of a cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from ...errors import ConnectionLost, RedisTrouble, ReplyError
+from ..dialect import Dialect
+from ..endpoint import Endpoint
+from ..socket import Redirected
+from .node_map import SLOTS, Address
+
+if TYPE_CHECKING:
+    from .route import Route
+
+_MOVED = re.compile(r"MOVED (\d{1,5}) (.*):(\d{1,5})$")
+
+
+class RouteOwner(Protocol):
+    """A connector, as its destinations see it."""
+
+    @property
+    def route(self) -> Route | None: ...
+
+    def note_cluster(self, endpoint: Endpoint) -> Route: ...
+
+    async def find_endpoint(self) -> Endpoint: ...
+
+
+class RoutedDestination:
+    """Leads to the one server of the URL, or to the node that has the slot."""
+
+    def __init__(self, connector: RouteOwner, slot: int, *, protocol: int | None) -> None:
+        self._connector = connector
+        self.slot = slot
+        self._protocol = protocol
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._on_change: Callable[[], None] | None = None
+
+    async def find(self, on_change: Callable[[], None]) -> Endpoint:
+        route = self._connector.route
+        if route is None:
+            endpoint = await self._connector.find_endpoint()
+        else:
+            self._loop, self._on_change = asyncio.get_running_loop(), on_change
+            owner = await route.find(self)
+            endpoint = replace(await self._connector.find_endpoint(), host=owner.host, port=owner.port)
+        return endpoint if self._protocol is None else replace(endpoint, protocol=self._protocol)
+
+    def check(self, endpoint: Endpoint, dialect: Dialect) -> None:
+        if dialect.mode == "sentinel":
+            raise RedisTrouble(
+                f"{endpoint.address} is a Sentinel: use redis+sentinel://{endpoint.address}/NAME, where NAME is the "
+                "master that SENTINEL MASTERS shows"
+            )
+        route = self._connector.route
+        if route is None and dialect.mode == "cluster" and not endpoint.path:
+            self._connector.note_cluster(endpoint)
+            raise Redirected(f"{endpoint.address} is a node of a cluster")
+        if route is not None and not dialect.is_master:
+            raise ConnectionLost(f"{endpoint.address} is a replica, which accepts no writes (READONLY)")
+
+    def note_trouble(self, endpoint: Endpoint, error: Exception) -> None:
+        route = self._connector.route
+        if route is None:
+            return
+        moved = _MOVED.search(str(error)) if isinstance(error, ReplyError) else None
+        if moved is not None and int(moved[1]) < SLOTS:
+            host = moved[2].strip("[]")
+            route.note_moved(int(moved[1]), Address(host if host not in ("", "?") else endpoint.host, int(moved[3])))
+        else:
+            route.suspect()
+
+    def is_current(self, endpoint: Endpoint) -> bool:
+        route = self._connector.route
+        return route is None or route.is_current(endpoint, self.slot)
+
+    def is_master(self, endpoint: Endpoint) -> bool:
+        route = self._connector.route
+        return route is None or route.is_master(endpoint)
+
+    def leave(self) -> None:
+        if (route := self._connector.route) is not None:
+            route.leave(self)
+
+    def toward(self, slot: int) -> RoutedDestination | None:
+        route = self._connector.route
+        if route is None or slot == self.slot or not route.is_cluster:
+            return None
+        return RoutedDestination(self._connector, slot, protocol=self._protocol)
+
+    def masters(self) -> list[int]:
+        route = self._connector.route
+        return [] if route is None or not route.is_cluster else route.masters()
+
+    def notify(self) -> None:
+        """Is called in the route's thread."""
+        if self._loop is not None and self._on_change is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._on_change)

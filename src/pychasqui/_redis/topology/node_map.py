@@ -1,0 +1,58 @@
+"""NodeMap: which node has which slot, as the nodes or the Sentinels said at one moment. It never changes.
+
+Behind Sentinel there is one range with every slot, which the master has.
+"""
+
+from __future__ import annotations
+
+from binascii import crc_hqx
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from ..endpoint import join_address
+
+SLOTS = 16384
+
+
+class Address(NamedTuple):
+    """Host and port of a node."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return join_address(self.host, self.port)
+
+
+class SlotRange(NamedTuple):
+    first: int
+    last: int
+    master: Address
+
+
+@dataclass(frozen=True)
+class NodeMap:
+    ranges: tuple[SlotRange, ...]
+    nodes: frozenset[Address]  # masters and replicas
+    epoch: int  # of the configuration: a higher one is newer
+    moved: dict[int, Address] = field(default_factory=dict)  # slots of which a node has said where they are since
+
+    def owner(self, slot: int) -> Address | None:
+        """Returns the master that has a slot; None if no node has it."""
+        if (moved := self.moved.get(slot)) is not None:
+            return moved
+        return next((each.master for each in self.ranges if each.first <= slot <= each.last), None)
+
+    def is_master(self, address: Address) -> bool:
+        return any(each.master == address for each in self.ranges)
+
+    def with_owner(self, slot: int, address: Address) -> NodeMap:
+        """Returns the map as it is after a node has answered MOVED."""
+        return replace(self, moved={**self.moved, slot: address}, nodes=self.nodes | {address})
+
+
+def slot_of(key: str) -> int:
+    """Returns the slot of a key: that of what stands in its first braces, if anything does."""
+    _, opened, rest = key.partition("{")
+    tag, closed, _ = rest.partition("}")
+    return crc_hqx((tag if opened and closed and tag else key).encode(), 0) % SLOTS

@@ -1,0 +1,224 @@
+"""Route: where the masters are. One for each URL of Sentinels or of a cluster in a process.
+
+All connections of the process share it, whatever event loop they are in: the map is replaced whole. A thread with a
+loop of its own asks and watches, so that a handler that blocks the worker's loop does not hold it up. The thread lives
+while a connection follows the route. A change of the map is passed on to every connection that follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Protocol
+from weakref import WeakSet, WeakValueDictionary
+
+from ...errors import ChasquiError, ConnectionLost, RedisTrouble
+from ..endpoint import CredentialProvider, Endpoint, Location
+from ..url import CLUSTER, SENTINEL
+from .cluster import ClusterSurvey
+from .node_map import Address, NodeMap
+from .sentinel import SentinelSurvey
+
+LOOKS_APART_S = 0.05
+log = logging.getLogger("chasqui.connection")
+
+
+class Follower(Protocol):
+    """A connection, as the route sees it."""
+
+    @property
+    def slot(self) -> int: ...
+
+    def notify(self) -> None:
+        """Is called in the route's thread when the map has changed."""
+
+
+class Route:
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._map: NodeMap | None = None
+        self._trouble: ChasquiError | None = None  # why the last look has found nothing
+        self._reset()
+
+    def _reset(self) -> None:
+        """A forked child has neither the thread nor those that follow in its parent."""
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._followers: WeakSet[Follower] = WeakSet()
+        self._waiters: list[Future[None]] = []  # for the end of a look
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wakes: asyncio.Event | None = None
+
+    def __str__(self) -> str:
+        return str(self._location)
+
+    async def find(self, follower: Follower) -> Address:
+        """Returns the master of the follower's slot, and has the follower notified of changes."""
+        self._follow(follower)
+        if (owner := self._owner(follower.slot)) is None:
+            await self._next_look()
+            owner = self._owner(follower.slot)
+        if owner is None:
+            raise self._explain_missing(follower.slot)
+        return owner
+
+    def is_current(self, endpoint: Endpoint, slot: int) -> bool:
+        """Whether this is still the master of the slot, as far as is known."""
+        return self._owner(slot) in (None, (endpoint.host, endpoint.port))
+
+    def is_master(self, endpoint: Endpoint) -> bool:
+        """Whether this node has any slots."""
+        return self._map is not None and self._map.is_master(Address(endpoint.host, endpoint.port))
+
+    @property
+    def is_cluster(self) -> bool:
+        return self._location.kind == CLUSTER
+
+    def masters(self) -> list[int]:
+        """Returns a slot of each master."""
+        ranges = () if self._map is None else self._map.ranges
+        return list({each.master: each.first for each in ranges}.values())
+
+    def note_moved(self, slot: int, address: Address) -> None:
+        """A node has answered that another has the slot."""
+        with self._lock:
+            if self._map is None or self._map.owner(slot) == address:
+                return
+            self._map = self._map.with_owner(slot, address)
+        self._pass_on(f"slot {slot} is at {address} now")
+        self.suspect()
+
+    def suspect(self) -> None:
+        """A connection was lost or refused: the map may be out of date."""
+        self._call_watch(self._wake)
+
+    def leave(self, follower: Follower) -> None:
+        """The follower is closed. The thread ends with the last one."""
+        self._followers.discard(follower)
+        if not self._followers:
+            self._call_watch(self._wake)
+
+    def _owner(self, slot: int) -> Address | None:
+        return None if self._map is None else self._map.owner(slot)
+
+    def _explain_missing(self, slot: int) -> ChasquiError:
+        trouble = self._trouble
+        if trouble is not None:
+            return type(trouble)(*trouble.args)
+        return ConnectionLost(
+            f"no node of {self} has slot {slot}: the cluster is down or not complete (redis-cli --cluster check shows "
+            "what is missing)"
+        )
+
+    # The thread -----------------------------------------------------------------------------------------------------
+
+    def _follow(self, follower: Follower) -> None:
+        if self._pid != os.getpid():
+            self._reset()
+        with self._lock:
+            self._followers.add(follower)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run_thread, name="chasqui watch", daemon=True)
+                self._thread.start()
+
+    async def _next_look(self) -> None:
+        look: Future[None] = Future()
+        with self._lock:
+            self._waiters.append(look)
+        self.suspect()
+        await asyncio.wrap_future(look)
+
+    def _call_watch(self, function: Callable[[], object]) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the thread has ended; whatever needs the map starts it again
+                self._loop.call_soon_threadsafe(function)
+
+    def _wake(self) -> None:
+        if self._wakes is not None:
+            self._wakes.set()
+
+    def _run_thread(self) -> None:
+        try:
+            asyncio.run(self._watch())
+        except Exception:
+            log.exception("the watch over %s has failed", self)
+            with self._lock:
+                self._thread = None
+        self._end_look(RedisTrouble(f"the watch over {self} has ended"))
+
+    async def _watch(self) -> None:
+        self._loop, self._wakes = asyncio.get_running_loop(), asyncio.Event()
+        kind = SentinelSurvey if self._location.kind == SENTINEL else ClusterSurvey
+        survey = kind(self._location, self._wake)
+        try:
+            while self._is_followed():
+                woken = self._wakes.is_set()
+                self._wakes.clear()
+                await self._look(survey, woken)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(survey.pause_s):
+                        await self._wakes.wait()
+                await asyncio.sleep(LOOKS_APART_S)
+        finally:
+            await survey.close()
+
+    def _is_followed(self) -> bool:
+        with self._lock:
+            if not self._followers and not self._waiters:
+                self._thread = None
+                return False
+            return True
+
+    async def _look(self, survey: SentinelSurvey | ClusterSurvey, is_suspicious: bool) -> None:
+        before = self._map
+        try:
+            slots = {follower.slot for follower in list(self._followers)}
+            found = await survey.look(before, slots, is_suspicious=is_suspicious)
+        except ChasquiError as error:
+            self._end_look(error)
+            return
+        with self._lock:
+            is_new = found is not before
+            self._map = found
+        self._end_look(None)
+        if is_new and before is not None:
+            self._log_changes(before, found)
+
+    def _end_look(self, trouble: ChasquiError | None) -> None:
+        self._trouble = trouble
+        with self._lock:
+            waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            with suppress(InvalidStateError):  # it was cancelled
+                waiter.set_result(None)
+
+    def _log_changes(self, before: NodeMap, found: NodeMap) -> None:
+        slots = {follower.slot for follower in list(self._followers)}
+        moves = {(before.owner(slot), found.owner(slot)) for slot in slots}
+        moves = {(was, now) for was, now in moves if was != now}
+        if moves:
+            self._pass_on("; ".join(f"{now or 'no node'} is the master now, after {was}" for was, now in moves))
+
+    def _pass_on(self, change: str) -> None:
+        log.info("%s: %s", self, change)
+        for follower in list(self._followers):
+            follower.notify()
+
+
+_routes: WeakValueDictionary[tuple[object, ...], Route] = WeakValueDictionary()
+_routes_lock = threading.Lock()
+
+
+def shared_route(key: tuple[str, bool, CredentialProvider | None], location: Location) -> Route:
+    """Returns the route of this URL, TLS setting and credential provider: one in a process."""
+    with _routes_lock:
+        route = _routes.get(key)
+        if route is None:
+            route = _routes[key] = Route(location)
+        return route

@@ -1,0 +1,136 @@
+"""SentinelSurvey: asks the Sentinels for the master, every second and whenever one of them says +switch-master.
+
+All of them are asked: one that is cut off knows an old master. The answer of the newest configuration counts, and none
+that is older than what is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..._wire.lenient import read_int, read_pairs, read_text
+from ...errors import AuthenticationFailed, ChasquiError, ConnectionLost, RedisTrouble, ReplyError
+from ..connection import Connection
+from ..endpoint import Location
+from .answers import Answers, NodeConnections
+from .node_map import SLOTS, Address, NodeMap, SlotRange
+
+LOOK_EVERY_S = 1.0
+MOST_SENTINELS = 9
+OLDER_LOOKS = 5  # after this many looks that agree, an older configuration counts: the Sentinels were set up again
+SWITCH_CHANNEL = "+switch-master"
+
+
+class Watched(NamedTuple):
+    """What a Sentinel says of the master; no address if it does not know the name."""
+
+    master: Address | None
+    epoch: int
+    sentinels: frozenset[Address]  # the others that it knows
+    own_id: str
+    ids: frozenset[str]  # of the others
+
+
+class SentinelSurvey:
+    def __init__(self, location: Location, wake: Callable[[], None]) -> None:
+        self.pause_s = LOOK_EVERY_S
+        self._service = location.service
+        self._wake = wake
+        self._nodes = NodeConnections(location.seeds[0])
+        self._sentinels = [Address(seed.host, seed.port) for seed in location.seeds]
+        self._older_looks = 0
+
+    async def look(self, known: NodeMap | None, slots: set[int], *, is_suspicious: bool) -> NodeMap:
+        """Returns the map with the present master; `known` itself if nothing has changed."""
+        answers = await self._nodes.ask(self._sentinels, self._ask, enough=len(self._sentinels) // 2 + 1)
+        knowing = {address: each for address, each in answers.found.items() if each.master is not None}
+        if not knowing:
+            raise self._explain(answers)
+        self._note_sentinels(knowing)
+        if known is None:
+            self._refuse_two_masters(knowing)
+        newest = max(knowing.values(), key=lambda each: each.epoch)
+        if known is not None and newest.epoch < known.epoch and not self._is_set_up_again(knowing):
+            return known
+        self._older_looks = 0
+        assert newest.master is not None
+        if known is not None and known.owner(0) == newest.master and known.epoch == newest.epoch:
+            return known
+        return NodeMap((SlotRange(0, SLOTS - 1, newest.master),), frozenset({newest.master}), newest.epoch)
+
+    async def close(self) -> None:
+        await self._nodes.close()
+
+    async def _ask(self, address: Address, connection: Connection) -> Watched:
+        socket = await connection.ready(connection.deadline())
+        if socket.dialect is not None and socket.dialect.protocol >= 3:
+            socket.listen(SWITCH_CHANNEL, self._on_switch, connection.deadline())
+        master = await connection.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
+        if not isinstance(master, list) or len(master) != 2:
+            return Watched(None, 0, frozenset(), "", frozenset())
+        facts, others, own_id = await asyncio.gather(
+            connection.call("SENTINEL", "MASTER", self._service),
+            connection.call("SENTINEL", "SENTINELS", self._service),
+            connection.call("SENTINEL", "MYID"),
+        )
+        known = [read_pairs(each) for each in others] if isinstance(others, list) else []
+        return Watched(
+            _address(master[0], master[1]),
+            read_int(read_pairs(facts).get(b"config-epoch")) or 0,
+            frozenset(filter(None, (_address(each.get(b"ip"), each.get(b"port")) for each in known))),
+            read_text(own_id) or "",
+            frozenset(read_text(each.get(b"runid")) or "" for each in known),
+        )
+
+    def _on_switch(self, message: bytes) -> None:
+        if message.startswith(self._service.encode() + b" "):
+            self._wake()
+
+    def _note_sentinels(self, knowing: dict[Address, Watched]) -> None:
+        """The Sentinels know each other: one that answers is enough to find the rest."""
+        for each in knowing.values():
+            for address in sorted(each.sentinels):
+                if address not in self._sentinels and len(self._sentinels) < MOST_SENTINELS:
+                    self._sentinels.append(address)
+
+    def _refuse_two_masters(self, knowing: dict[Address, Watched]) -> None:
+        """Sentinels that name different masters and do not know each other are of two sets."""
+        for address, one in knowing.items():
+            for other_address, other in knowing.items():
+                are_strangers = one.own_id not in other.ids and other.own_id not in one.ids
+                if one.master != other.master and one.own_id != other.own_id and are_strangers:
+                    raise RedisTrouble(
+                        f"two masters have the name {self._service}: Sentinel {address} says {one.master}, "
+                        f"{other_address} says {other.master}, and they do not know each other: name Sentinels of one "
+                        "set in redis_url"
+                    )
+
+    def _is_set_up_again(self, knowing: dict[Address, Watched]) -> bool:
+        """Whether most Sentinels have agreed for a while on an older configuration."""
+        _, agreeing = Counter(each.master for each in knowing.values()).most_common(1)[0]
+        self._older_looks = self._older_looks + 1 if 2 * agreeing > len(self._sentinels) else 0
+        return self._older_looks >= OLDER_LOOKS
+
+    def _explain(self, answers: Answers[Watched]) -> ChasquiError:
+        if answers.found:
+            asked = ", ".join(map(str, answers.found))
+            return RedisTrouble(
+                f"no Sentinel knows a master {self._service!r} (asked: {asked}): use a name that SENTINEL MASTERS shows"
+            )
+        for address, error in answers.errors.items():
+            if isinstance(error, AuthenticationFailed):
+                return AuthenticationFailed(
+                    f"Sentinel {address} refused the credentials: its own are sentinel_username and sentinel_password "
+                    "in redis_url"
+                )
+            if isinstance(error, ReplyError) and "unknown command" in str(error).lower():
+                return RedisTrouble(f"{address} is no Sentinel: name Sentinels, or use redis://{address} for a server")
+        return ConnectionLost(f"no Sentinel answers ({answers}): check the addresses in redis_url")
+
+
+def _address(host: Any, port: Any) -> Address | None:
+    name, number = read_text(host), read_int(port)
+    return Address(name, number) if name and number else None

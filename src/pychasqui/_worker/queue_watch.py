@@ -1,0 +1,67 @@
+"""Looks whether the queue is paused and which of its jobs are cancelled, also when a message says so.
+
+A message is a hint that anybody can publish, the keys decide. One look at a time, fifty a second if messages keep
+coming: a flood costs nothing but that, the last message of a flood is looked into, too, and a pause that follows
+a resume holds as soon as any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from .._redis.broker import Broker
+from .._redis.cancellations import Cancellations
+from ..errors import RedisTrouble
+
+LOOKS_APART_S = 0.02
+
+
+class QueueWatch:
+    """look() subscribes and looks at the keys; each message makes it look again -> on_pause(), on_cancellations().
+
+    It lives in the loop of the broker, which is the heartbeat's.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        on_pause: Callable[[bool], None],
+        on_cancellations: Callable[[Cancellations], None],
+    ) -> None:
+        self._broker = broker
+        self._on_pause = on_pause
+        self._on_cancellations = on_cancellations
+        self._has_cancellations = False
+        self._is_hinted = False
+        self._looking: asyncio.Task[None] | None = None
+
+    async def look(self) -> None:
+        await self._broker.subscribe_to_marks(self._hear)
+        await self._read()
+
+    def _hear(self) -> None:
+        self._is_hinted = True
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self._look_while_hinted())
+
+    async def _look_while_hinted(self) -> None:
+        while self._is_hinted:
+            self._is_hinted = False
+            with suppress(RedisTrouble):  # the heartbeat looks with its next renewal
+                await self._read()
+            await asyncio.sleep(LOOKS_APART_S)
+
+    async def _read(self) -> None:
+        marks = await self._broker.read_marks()
+        self._on_pause(marks.is_paused)
+        if marks.has_cancellations:
+            found = await self._broker.read_cancellations()
+        elif self._has_cancellations:
+            found = Cancellations()
+        else:
+            return
+        self._has_cancellations = bool(found)
+        self._on_cancellations(found)

@@ -1,0 +1,45 @@
+"""Finds the App that a command is about: of its option or argument, else of the setting `app`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import InvalidArgument
+from ..settings import FoundSetting, find_setting
+from .exits import CommandFailure, ExitCode
+
+if TYPE_CHECKING:
+    from ..app import App
+
+app_option = click.option(
+    "--app", "app_target", metavar="MODULE:APP", help="Check the data by the tasks of this App; else the setting app."
+)
+
+
+def find_app_setting(given: str | None) -> FoundSetting:
+    """The name of the App and where it came from; a value of None if there is none."""
+    try:
+        return find_setting("app", given)
+    except InvalidArgument as error:
+        raise click.UsageError(str(error)) from None
+
+
+def load_app(target: str) -> App:
+    """Imports the App of this name and the modules that it names; a failure describes what is wrong with them."""
+    import asyncio  # here, so that a command that knows no App does not wait for the imports
+
+    from ..app import App
+    from .worker_targets import check_target, describe_error, find_targets, make_target
+
+    check_target(target)
+    (found,) = find_targets([target])
+    made = asyncio.run(make_target(found))
+    if not isinstance(made, App):
+        raise CommandFailure(f"{target} is a {type(made).__name__}, not an App", ExitCode.USAGE)
+    try:
+        made.load_parts()
+    except Exception as error:  # noqa: BLE001  the modules of the app are the user's, and may raise anything
+        raise describe_error(f"the modules of {target} cannot be imported", error) from None
+    return made

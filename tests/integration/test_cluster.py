@@ -1,0 +1,153 @@
+"""A queue in a Redis Cluster: failovers, slots that move, and URLs that lead to the wrong node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from time import monotonic
+
+import pytest
+
+from pychasqui import Queue
+from pychasqui._redis.topology.node_map import slot_of
+from pychasqui.errors import AddUnknown, RedisTrouble
+from pychasqui.queues import Queues
+from tests.support.cluster import ClusterServers
+from tests.support.sentinels import is_in_sync
+from tests.support.server import RedisServer
+from tests.support.traffic import Traffic
+from tests.support.waiting import eventually
+
+SLACK_S = 4.0  # the bounds of the guide are for a machine that is not busy
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ClusterServers]:
+    with ClusterServers() as cluster:
+        yield cluster
+
+
+def slot(queue_name: str) -> int:
+    return slot_of(f"{{chasqui:{queue_name}}}")
+
+
+@pytest.mark.parametrize("is_node", (False, True), ids=("cluster", "any node"))
+async def test_jobs_run_once_while_a_slot_moves_and_its_master_changes(cluster: ClusterServers, is_node: bool) -> None:
+    """Of a URL of a single node the queue is at another."""
+    await asyncio.to_thread(cluster.wait_until_well)
+    name = cluster.queue_name(0)
+    url = f"redis://127.0.0.1:{cluster.nodes[2].port}" if is_node else cluster.url
+    async with Traffic(name, url) as traffic:
+        start = monotonic()
+        await asyncio.to_thread(cluster.fail_over)
+        await traffic.flow()
+        await asyncio.to_thread(cluster.move_slot, slot(name), cluster.nodes[1])
+        await traffic.flow()
+        assert cluster.master_of(slot(name)) is cluster.nodes[1]
+        await traffic.end()
+        assert traffic.gap_s(start) < SLACK_S
+    assert (traffic.twice, traffic.refused) == (set(), {})
+
+
+async def test_a_slot_that_stays_open_stops_adds_until_it_is_closed_and_no_refused_add_runs(
+    cluster: ClusterServers,
+) -> None:
+    await asyncio.to_thread(cluster.wait_until_well)
+    name = cluster.queue_name(2)
+    here, there = cluster.nodes[2], cluster.nodes[1]
+    async with Traffic(name, cluster.url, timeout_s=0.3) as traffic:
+        there.execute("CLUSTER", "SETSLOT", slot(name), "IMPORTING", cluster.id_of(here))
+        here.execute("CLUSTER", "SETSLOT", slot(name), "MIGRATING", cluster.id_of(there))
+        await eventually(lambda: len(traffic.refused) > 1)
+        there.execute("CLUSTER", "SETSLOT", slot(name), "STABLE")
+        here.execute("CLUSTER", "SETSLOT", slot(name), "STABLE")
+        await traffic.flow()
+        await traffic.end()
+    assert traffic.twice == traffic.wrongly_refused == set()
+
+
+async def test_an_atomic_migration_of_a_slot_loses_nothing(cluster: ClusterServers) -> None:
+    await asyncio.to_thread(cluster.wait_until_well)
+    name = cluster.queue_name(1)
+    here, there = cluster.nodes[1], cluster.nodes[2]
+    async with Traffic(name, cluster.url) as traffic:
+        start = monotonic()
+        migrate_at_once(here, there, slot(name))
+        await eventually(lambda: cluster.master_of(slot(name)) is there, timeout=30)
+        await traffic.flow()
+        await traffic.end()
+        assert traffic.gap_s(start) < SLACK_S
+    assert (traffic.twice, traffic.refused) == (set(), {})
+
+
+def migrate_at_once(here: RedisServer, there: RedisServer, number: int) -> None:
+    if here.product == "Redis" and here.version >= (8, 4, 0):
+        there.execute("CLUSTER", "MIGRATION", "IMPORT", number, number)
+    elif here.product == "Valkey" and here.version >= (9, 0, 0):
+        target = there.execute("CLUSTER", "MYID")
+        here.execute("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", number, number, "NODE", target)
+    else:
+        pytest.skip("this server moves slots key by key")
+
+
+async def test_queues_on_other_nodes_are_found_and_read(cluster: ClusterServers) -> None:
+    await asyncio.to_thread(cluster.wait_until_well)
+    names = [cluster.queue_name(share) for share in range(3)]
+    for name in names:
+        async with Queue(name, redis_url=cluster.url) as queue:
+            await queue.add_bulk([{"name": "run", "data": number} for number in range(3)])
+    async with Queues(cluster.url) as queues:
+        found = await queues.find_names(within_s=5)
+        assert set(names) <= set(found.names)
+        assert [one.waiting for one in await queues.overview(names)] == [3, 3, 3]
+
+
+class TestWrongUrls:
+    async def refused(self, url: str, timeout_s: float = 10) -> str:
+        async with Queue("orders", redis_url=url, timeout_s=timeout_s) as queue:
+            with pytest.raises(RedisTrouble) as refusal:
+                await queue.add("run")
+        assert not isinstance(refusal.value, AddUnknown)
+        return str(refusal.value)
+
+    async def test_a_list_in_which_no_node_answers(self) -> None:
+        said = await self.refused("redis+cluster://127.0.0.1:1,127.0.0.1:2", timeout_s=1.5)
+        assert "no node of the cluster answers" in said
+        assert "check the addresses" in said
+
+    async def test_a_server_that_is_no_node(self, server: RedisServer) -> None:
+        said = await self.refused(f"redis+cluster://127.0.0.1:{server.port}")
+        assert f"is no node of a cluster: use redis://127.0.0.1:{server.port}" in said
+
+    @pytest.mark.parametrize("scheme", ("redis", "redis+cluster"))
+    async def test_a_cluster_without_slots(self, scheme: str) -> None:
+        with RedisServer("--cluster-enabled", "yes", tcp=True) as node:
+            said = await self.refused(f"{scheme}://127.0.0.1:{node.port}", timeout_s=1)
+        assert "the cluster is down or not complete (redis-cli --cluster check" in said
+
+    async def test_a_database_of_a_node(self, cluster: ClusterServers) -> None:
+        said = await self.refused(f"redis://127.0.0.1:{cluster.nodes[0].port}/1")
+        has_databases = cluster.nodes[0].product == "Valkey"
+        assert ("DB index" if has_databases else "a cluster has no databases but 0: remove the number") in said
+
+    async def test_a_replica(self, server: RedisServer) -> None:
+        with RedisServer(tcp=True) as replica:
+            replica.execute("REPLICAOF", "127.0.0.1", server.port)
+            await eventually(lambda: is_in_sync(replica))
+            said = await self.refused(replica.tcp_url, timeout_s=1)
+        assert "is a replica, which accepts no writes (READONLY): use the address of its master" in said
+
+
+async def test_jobs_run_after_a_master_is_killed(cluster: ClusterServers) -> None:
+    await asyncio.to_thread(cluster.wait_until_well)
+    name = cluster.queue_name(0)
+    master = cluster.master_of(slot(name))
+    async with Traffic(name, cluster.url) as traffic:
+        await traffic.rest()  # what the replica has not got yet would be lost: see wait_replicas
+        await asyncio.to_thread(master.kill)
+        traffic.go_on()
+        await traffic.flow()
+        await traffic.end()
+    await eventually(lambda: cluster.master_of(slot(name)) is not master)
+    master.start()
+    assert (traffic.twice, traffic.refused) == (set(), {})

@@ -1,0 +1,115 @@
+"""A queue behind Sentinel: a planned failover, a master that freezes and wakes, one that is killed, and wrong URLs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from pychasqui import Queue
+from pychasqui.errors import RedisTrouble
+from tests.support.sentinels import MASTER_NAME, SentinelServers
+from tests.support.traffic import Traffic
+from tests.support.waiting import eventually
+
+
+@pytest.fixture(scope="module")
+def sentinels() -> Iterator[SentinelServers]:
+    with SentinelServers(replicas=2) as sentinels:
+        yield sentinels
+
+
+async def test_jobs_run_once_through_a_planned_failover(sentinels: SentinelServers, queue_name: str) -> None:
+    async with Traffic(queue_name, sentinels.url) as traffic:
+        await traffic.rest()  # SENTINEL FAILOVER waits for no replica
+        before = sentinels.master
+        await asyncio.to_thread(sentinels.fail_over)
+        assert sentinels.master is not before
+        traffic.go_on()
+        await traffic.flow()
+        await traffic.end()
+    assert (traffic.twice, traffic.refused) == (set(), {})
+
+
+async def test_no_acked_add_is_lost_when_a_master_freezes_and_wakes_as_a_former_one(
+    sentinels: SentinelServers, queue_name: str
+) -> None:
+    await asyncio.to_thread(sentinels.wait_until_well)
+    before = sentinels.master
+    async with Traffic(queue_name, sentinels.url, wait_replicas=1) as traffic:
+        before.pause()
+        try:
+            await eventually(lambda: sentinels.master is not before, timeout=30)
+        finally:
+            before.resume()
+        await traffic.flow()
+        await traffic.end()
+    assert traffic.wrongly_refused == set()
+
+
+async def test_one_thread_watches_for_all_connections_and_ends_with_the_last(
+    sentinels: SentinelServers, queue_name: str
+) -> None:
+    async with (
+        Queue(queue_name, redis_url=sentinels.url) as one,
+        Queue(f"{queue_name}-2", redis_url=sentinels.url) as two,
+    ):
+        await one.add("run")
+        await two.add("run")
+        assert len(watches()) == 1
+    await eventually(lambda: not watches())
+
+
+def watches() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "chasqui watch"]
+
+
+class TestWrongUrls:
+    async def refused(self, url: str, timeout_s: float = 10) -> str:
+        async with Queue("orders", redis_url=url, timeout_s=timeout_s) as queue:
+            with pytest.raises(RedisTrouble) as refusal:
+                await queue.add("run")
+        return str(refusal.value)
+
+    async def test_a_master_that_no_sentinel_knows(self, sentinels: SentinelServers) -> None:
+        said = await self.refused(f"redis+sentinel://{sentinels.addresses}/other")
+        assert "no Sentinel knows a master 'other'" in said
+        assert "SENTINEL MASTERS" in said
+
+    async def test_a_server_in_the_place_of_a_sentinel(self, sentinels: SentinelServers) -> None:
+        port = sentinels.servers[0].port
+        said = await self.refused(f"redis+sentinel://127.0.0.1:{port}/{MASTER_NAME}")
+        assert f"127.0.0.1:{port} is no Sentinel: name Sentinels, or use redis://127.0.0.1:{port}" in said
+
+    async def test_a_sentinel_in_the_place_of_a_server(self, sentinels: SentinelServers) -> None:
+        port = sentinels.sentinels[0].port
+        said = await self.refused(f"redis://127.0.0.1:{port}")
+        assert f"is a Sentinel: use redis+sentinel://127.0.0.1:{port}/NAME" in said
+
+    async def test_a_list_in_which_no_sentinel_answers(self) -> None:
+        said = await self.refused("redis+sentinel://127.0.0.1:1,127.0.0.1:2/my", timeout_s=1.5)
+        assert "no Sentinel answers" in said
+        assert "127.0.0.1:2: " in said
+        assert "check the addresses" in said
+
+    async def test_two_masters_of_one_name(self, sentinels: SentinelServers) -> None:
+        with SentinelServers(replicas=0, sentinels=1) as others:
+            said = await self.refused(f"redis+sentinel://{sentinels.addresses},{others.addresses}/{MASTER_NAME}")
+        assert f"two masters have the name {MASTER_NAME}" in said
+        assert "name Sentinels of one set" in said
+
+
+async def test_jobs_run_after_the_master_is_killed(sentinels: SentinelServers, queue_name: str) -> None:
+    await asyncio.to_thread(sentinels.wait_until_well)
+    before = sentinels.master
+    async with Traffic(queue_name, sentinels.url) as traffic:
+        await traffic.rest()
+        await asyncio.to_thread(before.kill)
+        traffic.go_on()
+        await traffic.flow()
+        await traffic.end()
+    await eventually(lambda: sentinels.master is not before)
+    before.start()
+    assert (traffic.twice, traffic.refused) == (set(), {})

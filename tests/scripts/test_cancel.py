@@ -1,0 +1,252 @@
+"""cancel.lua and read_cancellations.lua alone: a job is removed, or a note says that it is to stop."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from pychasqui._wire.envelope import encode_envelope
+from pychasqui._wire.member import join_member
+from tests.scripts.group import GROUP, HOUR_MS, KEPT_MS, KEYS, Group, Wanted, index_key, official_unique_key, unique_key
+
+LATER = f"+{HOUR_MS}"
+
+
+def envelope(job_id: str) -> bytes:
+    return encode_envelope(job_id, b"\xc0", 1_700_000_000_000, 0, None)
+
+
+def wanted(job_id: str, due: str = "", only: str = "keep", window_ms: int = 0) -> Wanted:
+    return Wanted("mail", envelope(job_id), job_id, due, only, window_ms)
+
+
+def member(job_id: str) -> bytes:
+    return join_member("mail", envelope(job_id))
+
+
+class TestDelayed:
+    @pytest.mark.parametrize("window_ms", (0, 60_000))
+    def test_a_delayed_job_is_removed_with_its_keys(self, group: Group, window_ms: int) -> None:
+        group.add_with_options(wanted("job", LATER, window_ms=window_ms))
+        assert (group.cancel("job"), group.cancelled_name) == ("removed", "mail")
+        assert group.keys == {KEYS.stream, KEYS.ledger("producer")}
+        assert group.cancel("job") == "unknown"
+
+    def test_the_others_stay(self, group: Group) -> None:
+        group.add_with_options(wanted("a", LATER), wanted("b", LATER), wanted("c", LATER, ""))
+        assert group.cancel("b") == "removed"
+        assert set(group.delayed) == {member("a"), member("c")}
+        assert group.cancel("c") == "removed"
+        assert set(group.delayed) == {member("a")}
+
+    def test_a_job_that_waits_for_its_retry_is_removed(self, group: Group) -> None:
+        group.add_with_options(wanted("job"))
+        (entry_id,) = group.read("a", 1)
+        group.reschedule("a", (entry_id, 5000, member("job")), may_be_unique=1)
+        assert group.cancel("job") == "removed"
+        assert (group.delayed, group.stream, group.uniqueness_key("job")) == ({}, [], None)
+
+    def test_an_index_without_its_member_is_no_job(self, group: Group) -> None:
+        group.client.set(index_key("job"), member("job"))
+        assert group.cancel("job") == "unknown"
+
+
+class TestWaiting:
+    @pytest.mark.parametrize("window_ms", (0, 60_000))
+    def test_a_job_that_no_consumer_has_received_is_removed_with_its_keys(self, group: Group, window_ms: int) -> None:
+        group.add_with_options(wanted("job", window_ms=window_ms), wanted("other"))
+        group.client.set(official_unique_key("job"), "1")
+        assert (group.cancel("job"), group.cancelled_name) == ("removed", "mail")
+        assert group.envelopes == [envelope("other")]
+        assert (group.uniqueness_key("job"), group.client.exists(official_unique_key("job"))) == (None, 0)
+        assert (group.notes, group.uniqueness_key("other")) == ({}, group.stream[0].decode())
+
+    def test_a_job_without_a_uniqueness_key_is_found_by_its_entry(self, group: Group) -> None:
+        group.add_with_options(wanted("job", only=""))
+        assert group.cancel("job") == "unknown"
+        assert group.cancel("job", group.stream[0]) == "removed"
+        assert group.stream == []
+
+    def test_an_entry_of_another_job_is_left_alone(self, group: Group) -> None:
+        group.add_with_options(wanted("other"))
+        group.client.set(unique_key("job"), group.stream[0])
+        assert group.cancel("job", group.stream[0]) == "unknown"
+        assert (len(group.stream), group.uniqueness_key("job")) == (1, group.stream[0].decode())
+
+    def test_the_uniqueness_key_of_another_entry_stays(self, group: Group) -> None:
+        group.add_with_options(wanted("job", only=""))
+        group.client.set(unique_key("job"), "9-9")
+        assert group.cancel("job", group.stream[0]) == "removed"
+        assert group.uniqueness_key("job") == "9-9"
+
+    def test_a_job_that_one_of_two_groups_has_received_is_not_removed(self, group: Group) -> None:
+        group.client.xgroup_create(KEYS.stream, "second", "0")
+        group.add_with_options(wanted("job"))
+        group.client.xreadgroup("second", "a", {KEYS.stream: ">"})
+        assert group.cancel("job") == "stopping"
+        assert len(group.stream) == 1
+
+    def test_a_stream_without_a_group_has_only_waiting_jobs(self, group: Group) -> None:
+        group.client.xgroup_destroy(KEYS.stream, GROUP)
+        group.add_with_options(wanted("job"))
+        assert group.cancel("job") == "removed"
+
+
+class TestHeld:
+    def test_a_note_names_the_entry_and_ends_after_a_week(self, group: Group) -> None:
+        group.add_with_options(wanted("job"))
+        (entry_id,) = group.read("a", 1)
+        assert (group.cancel("job"), group.cancelled_name) == ("stopping", "")
+        assert group.notes == {entry_id: b"1"}
+        assert KEPT_MS - 60_000 < group.client.pttl(KEYS.cancelled) <= KEPT_MS
+        assert (group.stream, group.uniqueness_key("job")) == ([entry_id], entry_id.decode())
+
+    def test_a_job_with_a_window_is_found_too(self, group: Group) -> None:
+        group.add_with_options(wanted("job", window_ms=60_000))
+        (entry_id,) = group.read("a", 1)
+        assert (group.cancel("job"), group.notes) == ("stopping", {entry_id: b"1"})
+
+    def test_a_second_call_changes_nothing(self, group: Group) -> None:
+        group.add_with_options(wanted("job"))
+        group.read("a", 1)
+        assert [group.cancel("job") for _ in range(2)] == ["stopping", "stopping"]
+        assert len(group.notes) == 1
+
+    def test_workers_get_a_message(self, group: Group) -> None:
+        group.add_with_options(wanted("job"), wanted("other", LATER))
+        group.read("a", 1)
+        with group.published(KEYS.pause_channel) as heard:
+            group.cancel("job")
+            group.cancel("other")
+            group.cancel("none")
+        assert heard == [b"cancel"]
+
+    def test_a_note_about_the_id_is_about_all_entries_up_to_the_last(self, group: Group) -> None:
+        first, last = group.add(2)
+        assert group.cancel("job", is_lost=True) == "stopping"
+        assert group.notes == {b"id job": last}
+        assert first < last
+
+    def test_an_empty_stream_has_no_job_to_look_for(self, group: Group) -> None:
+        assert group.cancel("job", is_lost=True) == "unknown"
+        assert group.notes == {}
+
+    def test_notes_are_bounded(self, group: Group) -> None:
+        group.add_with_options(wanted("a"), wanted("b"), wanted("c", LATER))
+        group.read("a", 2)
+        assert group.cancel("a", most_notes=1) == "stopping"
+        with pytest.raises(redis.ResponseError, match="the queue has 1 notes about cancelled jobs"):
+            group.cancel("b", most_notes=1)
+        assert (len(group.notes), group.cancel("c", most_notes=1)) == (1, "removed")
+
+
+class TestEvents:
+    @pytest.mark.parametrize("due", ("", LATER))
+    def test_a_removed_job_has_its_event_if_the_queue_has_events(self, group: Group, due: str) -> None:
+        group.client.xadd(KEYS.events, {"e": "other"})
+        group.add_with_options(wanted("job", due))
+        before = group.now_ms
+        group.cancel("job")
+        event = group.client.xrange(KEYS.events)[-1][1]
+        assert {key: value for key, value in event.items() if key != b"ts"} == {
+            b"e": b"cancelled",
+            b"id": b"job",
+            b"n": b"mail",
+        }
+        assert before <= int(event[b"ts"]) <= group.now_ms
+
+    def test_a_queue_without_events_gets_none(self, group: Group) -> None:
+        group.add_with_options(wanted("job"))
+        group.cancel("job")
+        assert not group.client.exists(KEYS.events)
+
+    def test_a_job_without_a_name_has_an_event_without_one(self, group: Group) -> None:
+        group.client.xadd(KEYS.events, {"e": "other"})
+        group.add_with_options(Wanted("", envelope("job"), "job", only="keep"))
+        assert (group.cancel("job"), group.cancelled_name) == ("removed", "")
+        assert b"n" not in group.client.xrange(KEYS.events)[-1][1]
+
+
+class TestReschedule:
+    def test_a_cancelled_job_is_not_moved(self, group: Group) -> None:
+        group.add_with_options(wanted("job"), wanted("other"))
+        first, second = group.read("a", 2)
+        group.cancel("job")
+        jobs = ((first, 5000, member("job")), (second, 5000, member("other")))
+        assert group.reschedule("a", *jobs) == 1
+        assert group.settled is not None
+        assert (group.settled.answers, list(group.delayed)) == (b"c1", [member("other")])
+        assert (group.stream, group.notes) == ([first], {first: b"1"})
+
+    @pytest.mark.parametrize(("moves", "is_moved"), ((-1, 0), (0, 0), (1, 1)))
+    def test_a_note_about_an_id_is_not_about_a_later_entry(self, group: Group, moves: int, is_moved: int) -> None:
+        before, entry_id, after = group.add(3)
+        group.read("a", 3)
+        group.client.hset(KEYS.cancelled, "id job", {-1: after, 0: entry_id, 1: before}[moves])
+        assert group.reschedule("a", (entry_id, 5000, b"member"), job_id="job") == is_moved
+
+    def test_a_note_that_cannot_be_read_is_none(self, group: Group) -> None:
+        (entry_id,) = group.deliver_to("a")
+        group.client.hset(KEYS.cancelled, "id job", "what?")
+        assert group.reschedule("a", (entry_id, 5000, b"member"), job_id="job") == 1
+
+
+class TestBury:
+    def test_a_job_without_a_letter_is_removed_and_so_is_its_note(self, group: Group) -> None:
+        group.add_with_options(wanted("job"), wanted("other"))
+        first, second = group.read("a", 2)
+        group.cancel("job")
+        group.cancel("other")
+        assert group.bury("a", (first, []), job_id="job", events=([b"e", b"cancelled"],)) == 1
+        assert (group.stream, group.notes, group.uniqueness_key("job")) == ([second], {second: b"1"}, None)
+        assert (group.client.xlen(KEYS.dead), group.client.xlen(KEYS.events)) == (0, 1)
+
+    def test_a_run_that_lost_its_entry_removes_nothing(self, group: Group) -> None:
+        (entry_id,) = group.deliver_to("a")
+        group.client.hset(KEYS.cancelled, entry_id, "1")
+        assert group.bury("b", (entry_id, [])) == 0
+        assert (group.stream, group.notes) == ([entry_id], {entry_id: b"1"})
+
+
+class TestRead:
+    def test_notes_of_jobs_in_the_stream_are_returned_and_stay(self, group: Group) -> None:
+        first, second = group.add(2)
+        notes = {first: b"1", b"id job": second}
+        group.client.hset(KEYS.cancelled, mapping=notes)
+        assert group.read_cancellations() == notes
+        assert group.notes == notes
+
+    def test_a_note_of_an_entry_that_is_gone_is_removed(self, group: Group) -> None:
+        first, second, third = group.add(3)
+        group.client.hset(KEYS.cancelled, mapping={first: b"1", second: b"1"})
+        group.client.xdel(KEYS.stream, second)
+        assert group.read_cancellations() == {first: b"1"}
+        assert (group.notes, third in group.stream) == ({first: b"1"}, True)
+
+    def test_a_note_about_an_id_is_removed_once_all_its_entries_are_gone(self, group: Group) -> None:
+        first, second, third = group.add(3)
+        group.client.hset(KEYS.cancelled, mapping={b"id a": first, b"id b": second})
+        group.client.xdel(KEYS.stream, first)
+        assert group.read_cancellations() == {b"id b": second}
+        group.client.xdel(KEYS.stream, second)
+        assert (group.read_cancellations(), group.notes, group.stream) == ({}, {}, [third])
+
+    def test_an_empty_stream_leaves_no_note(self, group: Group) -> None:
+        group.client.hset(KEYS.cancelled, mapping={f"id {n}": "5-5" for n in range(1500)} | {"7-7": "1"})
+        assert (group.read_cancellations(), group.keys) == ({}, {KEYS.stream})
+
+    def test_a_note_that_is_none_is_removed(self, group: Group) -> None:
+        (entry_id,) = group.add(1)
+        group.client.hset(KEYS.cancelled, mapping={b"what?": b"1", b"id job": b"what?", entry_id: b"1"})
+        assert group.read_cancellations() == {entry_id: b"1"}
+
+    def test_the_bytes_bound_the_entries_that_are_looked_for(self, group: Group) -> None:
+        first, second = group.add(2)
+        group.client.hset(KEYS.cancelled, mapping={first: b"1", second: b"1"})
+        group.client.xdel(KEYS.stream, second)
+        assert group.read_cancellations(max_bytes=0) == {first: b"1", second: b"1"}
+        assert group.read_cancellations(max_bytes=1) in ({first: b"1"}, {first: b"1", second: b"1"})
+
+    def test_no_notes_are_an_empty_answer(self, group: Group) -> None:
+        group.add(1)
+        assert group.read_cancellations() == {}

@@ -1,0 +1,114 @@
+"""Runs programs in forks of a process that has imported what they need: processes of their own, without the start.
+
+A start of Python with the imports takes ten times as long as most programs of the tests. Imports nothing of the suite,
+so that any interpreter can run it. Its arguments are the number of a socket, and the modules to import. An order over
+the socket has the program, its arguments, its folder and its environment as JSON, and four descriptors: standard input,
+output and error, and one that gets the number of the process and, when it has ended, its exit code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import struct
+import sys
+from contextlib import suppress
+from typing import Any
+
+NUMBER = struct.Struct("i")
+
+
+def import_all(names: list[str]) -> None:
+    """A package whose names are imported when they are used imports all of them now."""
+    for name in names:
+        module = importlib.import_module(name)
+        for each in getattr(module, "__all__", ()):
+            getattr(module, each)
+
+
+def serve(line: socket.socket) -> dict[str, Any] | None:
+    """Returns the order in the fork that is to run it, and None in the server once the test run has ended."""
+    woken, wakes = os.pipe()
+    for end in (woken, wakes):
+        os.set_blocking(end, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wakes)
+    running: dict[int, int] = {}
+    while True:
+        ready, _, _ = select.select([line.fileno(), woken], [], [])
+        if woken in ready:
+            os.read(woken, 4096)
+            report_ended(running)
+        if line.fileno() not in ready:
+            continue
+        order, descriptors, _, _ = socket.recv_fds(line, 1 << 20, 4)
+        if not order:
+            return None
+        child = os.fork()
+        if not child:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            line.close()
+            for descriptor in (woken, wakes, descriptors.pop(), *running.values()):
+                os.close(descriptor)
+            fork: dict[str, Any] = json.loads(order)
+            become(fork, descriptors)
+            return fork
+        running[child] = descriptors.pop()
+        os.write(running[child], NUMBER.pack(child))
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def report_ended(running: dict[int, int]) -> None:
+    while running:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if not child:
+            return
+        report = running.pop(child)
+        with suppress(BrokenPipeError):  # nobody waits for it
+            os.write(report, NUMBER.pack(os.waitstatus_to_exitcode(status)))
+        os.close(report)
+
+
+def become(order: dict[str, Any], streams: list[int]) -> None:
+    """Turns a fork into the process that the order asks for."""
+    for target, stream in enumerate(streams):
+        os.dup2(stream, target)
+    for stream in streams:
+        if stream > 2:
+            os.close(stream)
+    os.chdir(order["folder"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    sys.argv = [order["program"], *order["arguments"]]
+    sys.stdin, sys.stdout, sys.stderr = (standard_stream(number) for number in range(3))
+
+
+def standard_stream(number: int) -> io.TextIOWrapper:
+    """A standard stream as Python makes it at its start."""
+    raw = io.FileIO(number, "r" if number == 0 else "w", closefd=False)
+    raw.name = ("<stdin>", "<stdout>", "<stderr>")[number]
+    buffer = io.BufferedReader(raw) if number == 0 else io.BufferedWriter(raw)
+    errors = "backslashreplace" if number == 2 else "strict"
+    return io.TextIOWrapper(buffer, errors=errors, line_buffering=number == 2)
+
+
+def run(program: str) -> None:
+    if program.endswith(".py"):
+        runpy.run_path(program, run_name="__main__")
+    else:
+        runpy.run_module(program, run_name="__main__")
+
+
+if __name__ == "__main__":
+    import_all(sys.argv[2:])
+    wanted = serve(socket.socket(fileno=int(sys.argv[1])))
+    if wanted is not None:
+        run(wanted["program"])

@@ -1,0 +1,116 @@
+"""Adds and runs jobs all the time, and says what was lost, what ran twice and the longest gap."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from itertools import pairwise
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+from pychasqui import AddUnknown, Job, NotReplicated, Queue, Worker
+from pychasqui.errors import ChasquiError
+from tests.support.waiting import eventually
+
+
+class Traffic:
+    """`async with Traffic(queue_name, url) as traffic:` has a queue that adds and a worker that runs."""
+
+    def __init__(self, queue_name: str, url: str, *, wait_replicas: int = 0, timeout_s: float = 20) -> None:
+        self.queue = Queue(queue_name, redis_url=url, timeout_s=timeout_s)
+        self.worker = Worker(queue_name, self._run, redis_url=url, lease_ms=3000)
+        self.runs: Counter[Any] = Counter()
+        self.added: set[Any] = set()
+        self.refused: dict[Any, ChasquiError] = {}
+        self._wait_replicas = wait_replicas
+        self._is_over = False
+        self._may_add = asyncio.Event()
+        self._adding: asyncio.Task[None] | None = None
+        self.added_at: list[float] = []
+        self.run_at: list[float] = []
+
+    async def __aenter__(self) -> Self:
+        await self.queue.__aenter__()
+        await self.worker.__aenter__()
+        self._may_add.set()
+        self._adding = asyncio.create_task(self._add())
+        await self.flow()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.stop_adding()
+        await self.worker.__aexit__(kind, error, at)
+        await self.queue.__aexit__(kind, error, at)
+
+    async def _run(self, job: Job) -> None:
+        self.runs[job.data] += 1
+        self.run_at.append(monotonic())
+
+    async def _add(self) -> None:
+        number = 0
+        while not self._is_over:
+            await self._may_add.wait()
+            number += 1
+            options: dict[str, Any] = {"delay_ms": 20} if number % 5 == 0 else {}
+            try:
+                await self.queue.add("run", number, wait_replicas=self._wait_replicas, **options)
+            except ChasquiError as error:
+                self.refused[number] = error
+            else:
+                self.added.add(number)
+                self.added_at.append(monotonic())
+            await asyncio.sleep(0.002)
+
+    async def flow(self) -> None:
+        """Waits until jobs are added and run again."""
+        added, run = len(self.added) + 20, self.runs.total() + 20
+        await eventually(lambda: len(self.added) >= added and self.runs.total() >= run, timeout=60)
+
+    async def rest(self) -> None:
+        """Adds no more for now, and waits until everything has run and is acked."""
+        self._may_add.clear()
+        await eventually(self._is_at_rest, timeout=60)
+
+    async def _is_at_rest(self) -> bool:
+        counts = await self.queue.counts()
+        return not self.lost and not (counts.waiting + counts.active + counts.delayed)
+
+    def go_on(self) -> None:
+        self._may_add.set()
+
+    async def stop_adding(self) -> None:
+        self._is_over = True
+        self.go_on()
+        if self._adding is not None:
+            await self._adding
+
+    async def end(self) -> None:
+        """Waits until every job that was added has run."""
+        await self.stop_adding()
+        await eventually(lambda: not self.lost, timeout=60)
+
+    @property
+    def lost(self) -> set[Any]:
+        return self.added - set(self.runs)
+
+    @property
+    def twice(self) -> set[Any]:
+        return {data for data, runs in self.runs.items() if runs > 1}
+
+    @property
+    def wrongly_refused(self) -> set[Any]:
+        """Jobs that ran although their add raised an error that says that they were not added."""
+        known = (AddUnknown, NotReplicated)
+        return {data for data, error in self.refused.items() if data in self.runs and not isinstance(error, known)}
+
+    def gap_s(self, since: float) -> float:
+        """The longest time since then without an add or a run."""
+        return max(_longest(self.added_at, since), _longest(self.run_at, since))
+
+
+def _longest(moments: list[float], since: float) -> float:
+    later = [since, *(moment for moment in moments if moment >= since)]
+    return max((after - before for before, after in pairwise(later)), default=0.0)

@@ -1,0 +1,100 @@
+"""URLs of Sentinels and clusters, the slots of keys, and the map of nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from pychasqui._redis.endpoint import parse_location
+from pychasqui._redis.keys import Keys
+from pychasqui._redis.topology.cluster import read_slots
+from pychasqui._redis.topology.node_map import Address, slot_of
+from pychasqui._redis.url import CLUSTER, SENTINEL, SERVER
+from pychasqui.errors import InvalidArgument
+
+A, B = Address("10.0.0.1", 7001), Address("10.0.0.2", 7002)
+
+
+class TestUrls:
+    def test_sentinels_have_a_master_a_database_and_credentials_of_their_own(self) -> None:
+        url = "rediss+sentinel://ann:word@s1:1,s2/mymaster/3?sentinel_username=bob&sentinel_password=other"
+        location = parse_location(url)
+        assert (location.kind, location.service, location.node.db) == (SENTINEL, "mymaster", 3)
+        assert (location.node.username, location.node.password) == ("ann", "word")
+        assert [(seed.host, seed.port, seed.db) for seed in location.seeds] == [("s1", 1, 0), ("s2", 26379, 0)]
+        assert {(seed.username, seed.password) for seed in location.seeds} == {("bob", "other")}
+        assert location.node.tls is not None
+        assert str(location) == "rediss+sentinel://s1:1,s2:26379/mymaster/3"
+        assert "word" not in repr(location)
+        assert "other" not in repr(location)
+
+    def test_the_credentials_of_servers_are_not_shown_to_sentinels(self) -> None:
+        (seed,) = parse_location("redis+sentinel://ann:word@s1/mymaster").seeds
+        assert (seed.username, seed.password, seed.credential_provider) == (None, None, None)
+
+    @pytest.mark.parametrize("url", ("redis-sentinel://s1/2?sentinelServiceName=my", "redis-sentinel://s1/my/2"))
+    def test_the_name_of_the_master_may_be_an_option(self, url: str) -> None:
+        location = parse_location(url)
+        assert (location.service, location.node.db) == ("my", 2)
+
+    @pytest.mark.parametrize("scheme", ("redis+cluster", "rediss+cluster", "redis-cluster", "rediss-cluster"))
+    def test_nodes_of_a_cluster_share_their_credentials(self, scheme: str) -> None:
+        location = parse_location(f"{scheme}://:word@n1:7001,[::1]:7002,n3")
+        assert location.kind == CLUSTER
+        assert [(seed.host, seed.port) for seed in location.seeds] == [("n1", 7001), ("::1", 7002), ("n3", 6379)]
+        assert {seed.password for seed in location.seeds} == {"word"}
+        assert str(location).endswith("://n1:7001,[::1]:7002,n3:6379")
+
+    def test_a_server_has_one_address(self) -> None:
+        assert parse_location("redis://one").kind == SERVER
+        with pytest.raises(InvalidArgument, match="host:port is expected"):
+            parse_location("redis://one,two")
+
+    @pytest.mark.parametrize(
+        ("url", "remedy"),
+        (
+            ("redis+sentinel://s1", r"names no master: redis\+sentinel://HOST:26379/NAME"),
+            ("redis+sentinel://s1/", "SENTINEL MASTERS"),
+            ("redis+sentinel://s1/my/master", "must be a number"),
+            ("redis+cluster://n1/1", "a cluster has no databases but 0: remove the number"),
+            ("redis+cluster://n1?db=2", "remove the number"),
+            ("redis+cluster://n1:x", "the port must be a number"),
+            ("redis+cluster://n1?sentinel_password=x", r"sentinel_password is for redis\+sentinel:// alone"),
+            ("redis+sentinels://s1/my", r"unknown scheme: use .* redis\+sentinel:// or redis\+cluster://"),
+        ),
+    )
+    def test_a_wrong_url_is_answered_with_the_remedy(self, url: str, remedy: str) -> None:
+        with pytest.raises(InvalidArgument, match=remedy):
+            parse_location(url)
+
+
+class TestSlots:
+    def test_a_key_has_the_slot_that_servers_compute(self) -> None:
+        assert slot_of("123456789") == 0x31C3
+        assert slot_of("foo{hash_tag}") == slot_of("{hash_tag}bar") == slot_of("hash_tag")
+        assert slot_of("foo{}bar") != slot_of("")
+
+    def test_all_keys_of_a_queue_have_one_slot(self) -> None:
+        keys = Keys("orders")
+        named = [value for value in vars(keys).values() if value.startswith("{")]
+        assert {slot_of(key) for key in [*named, keys.ledger("p"), keys.result("id")]} == {slot_of(keys.prefix)}
+
+
+class TestNodeMap:
+    def test_masters_and_replicas_are_read_from_cluster_slots(self) -> None:
+        node_map = read_slots(
+            [[0, 99, [b"10.0.0.1", 7001, b"id"], [b"10.0.0.2", 7002, b"id"]], [100, 199, [b"", 7003, b"id"]]], "here", 5
+        )
+        assert [node_map.owner(slot) for slot in (0, 99, 100, 200)] == [A, A, Address("here", 7003), None]
+        assert node_map.nodes == {A, B, Address("here", 7003)}
+        assert node_map.epoch == 5
+
+    @pytest.mark.parametrize(
+        "reply", (None, [], [[]], [[1, 2]], [[0, 1, [b"h"]]], [[b"x", 1, [b"h", 1]]], [[0, 1, b"h"]])
+    )
+    def test_an_odd_reply_is_a_map_without_slots(self, reply: object) -> None:
+        assert read_slots(reply, "here", 0).ranges == ()
+
+    def test_a_slot_that_has_moved_is_where_the_node_said(self) -> None:
+        node_map = read_slots([[0, 99, [b"10.0.0.1", 7001, b"id"]]], "here", 1).with_owner(5, B)
+        assert [node_map.owner(slot) for slot in (4, 5, 6)] == [A, B, A]
+        assert node_map.is_master(A)
