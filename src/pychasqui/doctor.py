@@ -10,7 +10,7 @@ from ._core.checks import check_queue_name
 from ._core.defaults import GROUP
 from ._core.printable import printable
 from ._redis.acl import ANY, ROLES, rules_for
-from ._redis.doctor import ClockReading, DoctorBroker, QueueHealth
+from ._redis.doctor import ClockReading, ClusterHealth, DoctorBroker, QueueHealth
 from ._redis.server_checks import read_risks
 from ._redis.server_session import ServerSession
 
@@ -21,6 +21,7 @@ SKEW_MS = 1000  # a job's age and the end of a job's result are then visibly wro
 LARGE_SHARE, FULL_SHARE = 0.75, 0.9  # of the memory
 SEEN_LATELY_MS = 15_000
 GONE_MS = 3_600_000
+MOST_BEHIND_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,12 @@ class Doctor(ServerSession):
             found.append(Finding("server", "settings", "warning", text, "allow the user INFO: ACL SETUSER name +info"))
         else:
             found += [*_judge_role(info), *_judge_persistence(info), *judge_memory(info), *_judge_clients(info)]
+            found += judge_replicas(info)
+        if "+sentinel://" in self.redis_address:
+            text = f"the Sentinels say that {self._broker.server_address} is the master"
+            found.append(Finding("server", "master", "ok", text))
+        if (cluster := await self._broker.cluster_health()) is not None:
+            found += judge_cluster(cluster)
         return [*found, judge_clock(clock)]
 
     async def examine_queue(self, name: str) -> list[Finding]:
@@ -158,6 +165,40 @@ def _judge_clients(info: dict[str, str]) -> Iterator[Finding]:
         yield Finding("server", "connections", "ok", text)
 
 
+def judge_replicas(info: dict[str, str]) -> Iterator[Finding]:
+    """A master without replicas is judged elsewhere, by its persistence."""
+    written = _number(info, "master_repl_offset")
+    replicas = [_fields(info[f"slave{number}"]) for number in range(64) if f"slave{number}" in info]
+    if not replicas:
+        return
+    behind = [written - _number(each, "offset") for each in replicas if each.get("state") == "online"]
+    text = f"{len(behind)} of {len(replicas)} replicas are online, and {max(behind, default=0):,} bytes behind at most"
+    if len(behind) < len(replicas) or max(behind) > MOST_BEHIND_BYTES:
+        remedy = "look at the log of the replica that is behind: a failover to it loses jobs"
+        yield Finding("server", "replicas", "warning", text, remedy)
+    else:
+        yield Finding("server", "replicas", "ok", text)
+    if "min_slaves_good_slaves" not in info:
+        text = "min-replicas-to-write is 0: a master that is cut off takes jobs which a failover loses"
+        remedy = "CONFIG SET min-replicas-to-write 1 on master and replicas; then CONFIG REWRITE"
+        yield Finding("server", "min-replicas-to-write", "note", text, remedy)
+
+
+def judge_cluster(cluster: ClusterHealth) -> Iterator[Finding]:
+    text = f"{cluster.masters} masters of {cluster.nodes} nodes have {cluster.slots:,} of 16,384 slots"
+    if cluster.is_ok:
+        yield Finding("server", "cluster", "ok", text)
+    else:
+        yield Finding(
+            "server", "cluster", "problem", f"{text}, and the cluster is down", "redis-cli --cluster check, then fix"
+        )
+    if cluster.open_slots:
+        shown = ", ".join(cluster.open_slots[:5]) + (", ..." if len(cluster.open_slots) > 5 else "")
+        text = f"slots are half-migrated, and queues in them stand still: {shown}"
+        remedy = "if nobody is moving them now: redis-cli --cluster fix"
+        yield Finding("server", "open slots", "warning", text, remedy)
+
+
 def judge_clock(clock: ClockReading) -> Finding:
     direction = "ahead of" if clock.ahead_ms > 0 else "behind"
     ahead_ms, within_ms = abs(clock.ahead_ms), max(1.0, clock.within_ms)
@@ -218,6 +259,11 @@ def _judge_consumers(subject: str, health: QueueHealth) -> Iterator[Finding]:
     if gone:
         text = f"{len(gone)} unknown consumers have not been seen for an hour, and hold nothing: {_names(gone)}"
         yield Finding(subject, "consumers", "note", text, "XGROUP DELCONSUMER removes them; they do no harm")
+
+
+def _fields(text: str) -> dict[str, str]:
+    """Reads ip=127.0.0.1,port=6380,state=online,offset=42,lag=0."""
+    return dict(pair.partition("=")[::2] for pair in text.split(","))
 
 
 def _names(consumers: Sequence[object]) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from pychasqui import Queue
 from pychasqui._redis.topology.node_map import slot_of
+from pychasqui.doctor import Doctor, Finding
 from pychasqui.errors import AddUnknown, RedisTrouble
 from pychasqui.queues import Queues
 from tests.support.cluster import ClusterServers
@@ -59,6 +60,9 @@ async def test_a_slot_that_stays_open_stops_adds_until_it_is_closed_and_no_refus
         there.execute("CLUSTER", "SETSLOT", slot(name), "IMPORTING", cluster.id_of(here))
         here.execute("CLUSTER", "SETSLOT", slot(name), "MIGRATING", cluster.id_of(there))
         await eventually(lambda: len(traffic.refused) > 1)
+        found = await findings(cluster.url)
+        assert found["open slots"].level == "warning"
+        assert f"{slot(name)} to {cluster.id_of(there)[:8]}" in found["open slots"].text
         there.execute("CLUSTER", "SETSLOT", slot(name), "STABLE")
         here.execute("CLUSTER", "SETSLOT", slot(name), "STABLE")
         await traffic.flow()
@@ -78,6 +82,19 @@ async def test_an_atomic_migration_of_a_slot_loses_nothing(cluster: ClusterServe
         await traffic.end()
         assert traffic.gap_s(start) < SLACK_S
     assert (traffic.twice, traffic.refused) == (set(), {})
+
+
+async def findings(url: str) -> dict[str, Finding]:
+    async with Doctor(url) as doctor:
+        return {found.check: found for found in await doctor.examine_server()}
+
+
+async def test_the_doctor_shows_masters_and_slots(cluster: ClusterServers) -> None:
+    await asyncio.to_thread(cluster.wait_until_well)
+    found = await findings(cluster.url)
+    assert found["cluster"].level == "ok"
+    assert found["cluster"].text == "3 masters of 4 nodes have 16,384 of 16,384 slots"
+    assert "open slots" not in found
 
 
 def migrate_at_once(here: RedisServer, there: RedisServer, number: int) -> None:

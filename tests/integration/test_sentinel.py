@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from pychasqui import Queue
+from pychasqui.doctor import Doctor
 from pychasqui.errors import RedisTrouble
 from tests.support.sentinels import MASTER_NAME, SentinelServers
 from tests.support.traffic import Traffic
@@ -21,12 +22,18 @@ def sentinels() -> Iterator[SentinelServers]:
         yield sentinels
 
 
-async def test_jobs_run_once_through_a_planned_failover(sentinels: SentinelServers, queue_name: str) -> None:
+async def test_jobs_run_once_through_a_planned_failover(
+    sentinels: SentinelServers, queue_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SENTINEL FAILOVER waits for no replica, so what is added before the switch is noticed may be lost."""
+    caplog.set_level("INFO", logger="chasqui.connection")
     async with Traffic(queue_name, sentinels.url) as traffic:
-        await traffic.rest()  # SENTINEL FAILOVER waits for no replica
+        await traffic.rest()
         before = sentinels.master
         await asyncio.to_thread(sentinels.fail_over)
         assert sentinels.master is not before
+        await eventually(lambda: f"127.0.0.1:{sentinels.master.port} is the master now" in caplog.text)
+        await asyncio.sleep(0.2)  # the connections hear of it a turn of the loop later
         traffic.go_on()
         await traffic.flow()
         await traffic.end()
@@ -38,7 +45,7 @@ async def test_no_acked_add_is_lost_when_a_master_freezes_and_wakes_as_a_former_
 ) -> None:
     await asyncio.to_thread(sentinels.wait_until_well)
     before = sentinels.master
-    async with Traffic(queue_name, sentinels.url, wait_replicas=1) as traffic:
+    async with Traffic(queue_name, sentinels.url, wait_replicas=2, timeout_s=0.5) as traffic:
         before.pause()
         try:
             await eventually(lambda: sentinels.master is not before, timeout=30)
@@ -60,6 +67,15 @@ async def test_one_thread_watches_for_all_connections_and_ends_with_the_last(
         await two.add("run")
         assert len(watches()) == 1
     await eventually(lambda: not watches())
+
+
+async def test_the_doctor_shows_the_master_and_its_replicas(sentinels: SentinelServers) -> None:
+    await asyncio.to_thread(sentinels.wait_until_well)
+    async with Doctor(sentinels.url) as doctor:
+        found = {each.check: each for each in await doctor.examine_server()}
+    assert found["master"].text == f"the Sentinels say that 127.0.0.1:{sentinels.master.port} is the master"
+    assert "replicas are online" in found["replicas"].text
+    assert "CONFIG SET min-replicas-to-write 1" in found["min-replicas-to-write"].remedy
 
 
 def watches() -> list[threading.Thread]:

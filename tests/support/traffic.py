@@ -65,9 +65,10 @@ class Traffic:
             await asyncio.sleep(0.002)
 
     async def flow(self) -> None:
-        """Waits until jobs are added and run again."""
-        added, run = len(self.added) + 20, self.runs.total() + 20
-        await eventually(lambda: len(self.added) >= added and self.runs.total() >= run, timeout=60)
+        """Waits until jobs are added and run again; jobs that are added and not replicated count as well."""
+        run, answered = self.runs.total() + 20, len(self.added) + len(self.refused) + 20
+        await eventually(lambda: self.runs.total() >= run, timeout=60)
+        await eventually(lambda: len(self.added) + len(self.refused) >= answered, timeout=60)
 
     async def rest(self) -> None:
         """Adds no more for now, and waits until everything has run and is acked."""

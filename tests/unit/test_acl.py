@@ -18,8 +18,9 @@ ALL = {"XACKDEL": True, "MSETEX": True}
 # Words of Python that begin a command: the first argument of a call, or of a tuple that is passed on.
 SENT = re.compile(r'(?:call|pack|send|ask|render)\(\(?b?"([A-Z]+)"(?:, "([A-Z]+)")?')
 BEGUN = re.compile(r'(?:words|hello|commands) = [\[(]"([A-Z]+)"|\["(AUTH|SELECT)"')
-# What no role has: obliterate() and the search for queues need names of all keys, and are an administrator's.
-OF_ADMINISTRATORS = {"SCAN", "UNLINK"}
+# What no role has: obliterate() and the search for queues need names of all keys, and are an administrator's, as the
+# question is which slots are half-migrated.
+OF_ADMINISTRATORS = {"SCAN", "UNLINK", "CLUSTER|NODES"}
 OUTSIDE_OF_ROLES = {"SENTINEL"}  # Sentinels have users of their own
 
 

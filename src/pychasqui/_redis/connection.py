@@ -73,6 +73,7 @@ class Connection:
         self._destination = destination  # asked before each attempt
         self._endpoint: Endpoint | None = None  # of the socket, or of the attempt
         self._waiting: asyncio.Timeout | None = None  # of an attempt, or of the pause before it
+        self._is_outdated = False  # the attempt: another server is the right one by now
         self._shown = printable  # the address for messages, without secrets
         self._on_down = on_down
         self._on_up = on_up
@@ -201,12 +202,15 @@ class Connection:
         credentials_due_at = self.deadline(LATE_CREDENTIALS_S)
         while True:
             await self._pause()
+            self._is_outdated = False
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S) as self._waiting:
                     socket = await self._open()
             except Redirected:
                 self._backoff.reset()
             except (ConnectionLost, CommandTimeout, OSError) as error:  # TimeoutError is an OSError
+                if self._is_outdated:
+                    continue
                 self._note_failure(ConnectionLost(explain_failure(error) or "no answer to the handshake"))
                 if (wrong := await self._find_wrong_protocol()) is not None:
                     return wrong
@@ -247,6 +251,7 @@ class Connection:
             leave(reason)
         elif self._waiting is not None and self._opening is not None and not self._opening.done():
             self._backoff.reset()
+            self._is_outdated = True
             with suppress(RuntimeError):  # it has ended in this turn
                 self._waiting.reschedule(asyncio.get_running_loop().time())
 
@@ -287,6 +292,7 @@ class Connection:
 
     async def _open(self) -> Socket:
         loop = asyncio.get_running_loop()
+        self._endpoint = None
         endpoint = self._endpoint = await self._destination.find(self._follow)
         if not self.openings and self._trouble is None:
             self._untried = endpoint

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .._core.defaults import GROUP
-from .._wire.lenient import read_text
+from .._wire.lenient import read_int, read_text
 from ..errors import ReplyError
 from .broker import Broker
 from .command_replies import ConsumerState, info_text, read_consumer_states, read_groups
@@ -49,6 +49,17 @@ class QueueHealth:
     left: set[str]  # names of workers whose lease is over
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterHealth:
+    """How a cluster is."""
+
+    is_ok: bool
+    slots: int  # that a node has
+    masters: int
+    nodes: int
+    open_slots: list[str]  # half-migrated, each with where it is and where it goes
+
+
 @reads_replies
 class DoctorBroker:
     """The questions that `chasqui doctor` asks."""
@@ -78,6 +89,29 @@ class DoctorBroker:
 
     def capabilities(self) -> dict[str, bool]:
         return self._broker.capabilities()
+
+    @property
+    def server_address(self) -> str:
+        """Where the connection leads: behind Sentinel the master."""
+        return self._broker.server_address
+
+    async def cluster_health(self) -> ClusterHealth | None:
+        """Asks every master how the cluster is; None if the server is no node of one, or this user may not ask."""
+        if not self._broker.is_in_cluster:
+            return None
+        try:
+            info = info_text(await self._broker.call("CLUSTER", "INFO"))
+            listed = [info_text(await each.call("CLUSTER", "NODES")) for each in self._broker.of_every_master()]
+        except ReplyError:
+            return None
+        fields = dict(line.strip().partition(":")[::2] for line in info.splitlines())
+        return ClusterHealth(
+            is_ok=fields.get("cluster_state") == "ok",
+            slots=read_int(fields.get("cluster_slots_assigned")) or 0,
+            masters=read_int(fields.get("cluster_size")) or 0,
+            nodes=read_int(fields.get("cluster_known_nodes")) or 0,
+            open_slots=sorted({slot for text in listed for slot in _open_slots(text)}),
+        )
 
     async def clock(self) -> ClockReading:
         """Compares the clocks: the server's lies somewhere between our two readings."""
@@ -126,3 +160,14 @@ class DoctorBroker:
 
     async def close(self) -> None:
         await self._broker.close()
+
+
+def _open_slots(text: str) -> list[str]:
+    """Reads CLUSTER NODES: which slots of the node that was asked are half-migrated. Only it knows."""
+    own = next((line.split() for line in text.splitlines() if "myself" in line), [])
+    found = []
+    for word in own[8:]:
+        slot, sign, other = word.strip("[]").partition("->-" if "->-" in word else "-<-")
+        if sign:
+            found.append(f"{slot} {'to' if sign == '->-' else 'from'} {other[:8]}")
+    return found

@@ -41,7 +41,7 @@ def redis_url_option(*, variables: list[str], default: str | None, about: str) -
 def _holds_password(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return bool(parts.password) or "password" in parse_qs(parts.query)
+        return bool(parts.password) or not {"password", "sentinel_password"}.isdisjoint(parse_qs(parts.query))
     except ValueError:
         return False  # the command itself refuses the URL
 

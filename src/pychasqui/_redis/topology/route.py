@@ -100,9 +100,15 @@ class Route:
 
     def leave(self, follower: Follower) -> None:
         """The follower is closed. The thread ends with the last one."""
-        self._followers.discard(follower)
-        if not self._followers:
+        with self._lock:
+            self._followers.discard(follower)
+            is_last = not self._followers
+        if is_last:
             self._call_watch(self._wake)
+
+    def _list_followers(self) -> list[Follower]:
+        with self._lock:
+            return list(self._followers)
 
     def _owner(self, slot: int) -> Address | None:
         return None if self._map is None else self._map.owner(slot)
@@ -150,7 +156,7 @@ class Route:
             log.exception("the watch over %s has failed", self)
             with self._lock:
                 self._thread = None
-        self._end_look(RedisTrouble(f"the watch over {self} has ended"))
+            self._end_look(RedisTrouble(f"the watch over {self} has failed"))
 
     async def _watch(self) -> None:
         self._loop, self._wakes = asyncio.get_running_loop(), asyncio.Event()
@@ -178,7 +184,7 @@ class Route:
     async def _look(self, survey: SentinelSurvey | ClusterSurvey, is_suspicious: bool) -> None:
         before = self._map
         try:
-            slots = {follower.slot for follower in list(self._followers)}
+            slots = {follower.slot for follower in self._list_followers()}
             found = await survey.look(before, slots, is_suspicious=is_suspicious)
         except ChasquiError as error:
             self._end_look(error)
@@ -199,7 +205,7 @@ class Route:
                 waiter.set_result(None)
 
     def _log_changes(self, before: NodeMap, found: NodeMap) -> None:
-        slots = {follower.slot for follower in list(self._followers)}
+        slots = {follower.slot for follower in self._list_followers()}
         moves = {(before.owner(slot), found.owner(slot)) for slot in slots}
         moves = {(was, now) for was, now in moves if was != now}
         if moves:
@@ -207,7 +213,7 @@ class Route:
 
     def _pass_on(self, change: str) -> None:
         log.info("%s: %s", self, change)
-        for follower in list(self._followers):
+        for follower in self._list_followers():
             follower.notify()
 
 
