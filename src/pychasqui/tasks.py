@@ -14,8 +14,9 @@ import msgspec
 from ._tasks.current import current_job as current_job
 from ._tasks.definition import TaskDefinition, Upgrade, call_options
 from ._tasks.loop_queues import LoopQueues
+from ._tasks.pydantic_types import DataMisfit
 from ._tasks.send_options import SendOptions, check_send_options
-from .errors import InvalidType
+from .errors import InvalidArgument, InvalidType, printable
 from .handles import JobHandle, handle_of
 
 if TYPE_CHECKING:
@@ -156,6 +157,20 @@ class Task(TaskSender[P, R_co]):
     def handle(self, job_id: str, *, queue: str | None = None) -> JobHandle[R_co]:
         """Returns the handle of a job whose id was stored."""
         return JobHandle(job_id, self._definition, queue or self.queue_name, self._find_queue)
+
+    def bind_data(self, data: Mapping[str, Any] | None) -> BoundTask[R_co]:
+        """What bind() returns, made of the data of a job: arguments by name, as they travel. Raises InvalidArgument."""
+        try:
+            self._definition.signature.read(data)
+        except DataMisfit as error:
+            raise InvalidArgument(f"task {self.name!r}: {error}") from None
+        given, known = dict(data or {}), self._definition.signature.names
+        if unknown := given.keys() - known:
+            listed = ", ".join(sorted(known)) or "none"
+            name = printable(str(min(map(str, unknown))))
+            raise InvalidArgument(f"task {self.name!r} has no parameter {name!r}; its parameters are: {listed}")
+        options = self._options_for(given) if self._options else self._options
+        return BoundTask(self.name, self.queue_name, given, options, self._definition)
 
     def upgrade(self, function: U) -> U:
         """Makes this function mend the data of older jobs: it gets data that does not fit, and returns data that does.

@@ -141,6 +141,10 @@ async def test_data_that_fits_is_added(queue: Queue, chasqui: Finished, redis_ur
         ended = chasqui("add", queue.name, name, data, **variables)
         assert ended.returncode == 0, ended.stderr
     assert (await queue.counts()).waiting == 3
+    job = await queue.get_job('send_mail(to="ada")')  # as the task says: unique_by
+    assert job is not None
+    (dry,) = chasqui("add", queue.name, "send_mail", '{"to": "bo"}', "--id", "b", **variables).stdout.split()
+    assert dry == "b"
     refused = chasqui("add", "mail", "other", "5", **variables)  # a queue of the app
     assert refused.returncode == ExitCode.USAGE
 
@@ -151,7 +155,7 @@ async def test_an_app_of_the_settings_that_is_broken_stops_no_add(
     variables = {"CHASQUI_REDIS_URL": redis_url, "CHASQUI_APP": "nowhere:app"}
     ended = chasqui("add", queue.name, "send_mail", "{}", **variables)
     assert ended.returncode == 0
-    assert "the arguments are not checked: there is no module 'nowhere'" in ended.stderr
+    assert "the data is not checked: there is no module 'nowhere'" in ended.stderr
     assert chasqui("add", queue.name, "x", "--app", "nowhere:app", **variables).returncode == ExitCode.NOT_FOUND
     assert (await queue.counts()).waiting == 1
 

@@ -179,7 +179,24 @@ class PageRun:
             if expected.strip():
                 assert mask(printed) == mask(expected), f"`{command}` prints\n{printed}"
 
+    @contextlib.contextmanager
+    def own_modules(self) -> Iterator[None]:
+        """The folder is on the import path while inside, and its modules are forgotten: another page has others."""
+        before = list(sys.path)
+        sys.path.insert(0, str(self.folder))
+        try:
+            yield
+        finally:
+            sys.path[:] = before
+            for name, module in list(sys.modules.items()):
+                if str(getattr(module, "__file__", None)).startswith(str(self.folder)):
+                    del sys.modules[name]
+
     def run_command(self, command: str) -> str:
+        with self.own_modules():
+            return self._run_command(command)
+
+    def _run_command(self, command: str) -> str:
         words = shlex.split(command, comments=True)
         if words[:2] == ["chasqui", "worker"]:
             self.start_worker(["-m", "pychasqui.cli", *words[1:]])

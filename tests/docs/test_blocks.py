@@ -55,6 +55,8 @@ def test_every_block_of_a_page_can_be_read(path: str) -> None:
         assert block.language in LANGUAGES, f"{path}, line {block.line}: no test reads {block.language}"
         if block.language == "json":
             json.loads(block.code)
+        elif block.title.endswith(".py"):
+            compile(block.code, f"{path}, line {block.line}", "exec")
         elif block.language == "toml":
             tomllib.loads(block.code)
         elif block.language == "sh":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -47,7 +47,24 @@ class TestCalls:
         assert greet.bind("ada") != greet.with_options(delay=timedelta(hours=1)).bind("ada")
         assert greet.bind("ada") != "ada"
         assert len({greet.bind("ada"), greet.bind("ada")}) == 1
+        assert greet.bind_data({"name": "ada"}) == greet.bind("ada")
         assert repr(greet.bind("ada", times=2)) == "<greet(name='ada', times=2) on 'default'>"
+
+    def test_data_is_bound_as_it_travels_or_refused(self, app: App) -> None:
+        @app.task(attempts=3, unique_by=("day",))
+        async def report(day: date, /, *, pages: int = 1) -> None: ...
+
+        bound = report.bind_data({"day": "2026-01-31"})
+        assert bound.options == {"attempts": 3, "job_id": 'report(day="2026-01-31")'}
+        assert bound == report.bind(date(2026, 1, 31))
+        for data, problem in (
+            ({"day": 5}, r"task 'report': \$\.day"),
+            (None, "missing"),
+            ([1], "task 'report'"),
+            ({"day": "2026-01-31", "page": 2}, "has no parameter 'page'; its parameters are: day, pages"),
+        ):
+            with pytest.raises(InvalidArgument, match=problem):
+                report.bind_data(data)  # type: ignore[arg-type]
 
     def test_a_job_runs_nowhere_here(self) -> None:
         with pytest.raises(LookupError, match="no job runs here"):

@@ -18,7 +18,7 @@ from .exits import CommandFailure
 from .moments import MOMENT
 from .options import SPAN, CommandContext, common_options, queue_argument
 from .progress import ProgressBar
-from .task_checks import CheckData, find_check
+from .task_jobs import MakeJob, find_job_maker
 from .values import UNCUT, compact_json
 
 if TYPE_CHECKING:
@@ -64,21 +64,22 @@ def add(
     Its data is JSON, @FILE for the JSON in a file, or none. For - each line of standard input is the JSON data of one
     job; all get the same name and options, and they are added 1,000 at a time. Writes the id of the job.
 
-    If the App is known, by --app or the setting `app`, the data has to fit the task of this name.
+    If the App is known, by --app or the setting `app`, the data has to fit the task of this name, and the job has the
+    options of the task.
     """
     if delay is not None and at is not None:
         raise click.UsageError("--delay and --at contradict each other: give one of them")
-    job: dict[str, Any] = {"name": name, "delay_ms": at if delay is None else delay, "attempts": attempts}
-    job |= {"timeout": _span(job_timeout), "expires_in": _span(expires_in)}
+    options: dict[str, Any] = {"delay_ms": at if delay is None else delay, "attempts": attempts, "job_id": job_id}
+    options |= {"timeout": _span(job_timeout), "expires_in": _span(expires_in)}
+    given = {option: value for option, value in options.items() if value is not None}
     queue = context.queue(queue_name)
-    check = find_check(app_target, queue_name, name, context.output)
+    make = find_job_maker(app_target, queue_name, name, context.output)
     if data == STDIN:
         if job_id is not None or waits:
             raise click.UsageError("--id and --wait are for one job: leave them out, or give its data instead of -")
-        context.run(_add_lines(context, queue, job, check, dry_run=dry_run))
+        context.run(_add_lines(context, queue, lambda data: {**make(data), **given}, dry_run=dry_run))
         return
-    job |= {"data": read_data(data), "job_id": job_id}
-    check(job["data"])
+    job = {**make(read_data(data)), **given}
     context.run(_add_one(context, queue, job, timeout_s=timeout / 1000 if waits else None, dry_run=dry_run))
 
 
@@ -123,16 +124,14 @@ async def _wait(context: CommandContext, queue: Queue, job_id: str, timeout_s: f
         raise CommandFailure(printable(str(error), 1000)) from None
 
 
-async def _add_lines(
-    context: CommandContext, queue: Queue, job: dict[str, Any], check: CheckData, *, dry_run: bool
-) -> None:
+async def _add_lines(context: CommandContext, queue: Queue, make: MakeJob, *, dry_run: bool) -> None:
     added, batch = 0, list[dict[str, Any]]()
     async with queue:
         with ctrl_c_at_once(), ProgressBar("adding", _count_lines()) as bar:
             for number, line in enumerate(sys.stdin, 1):
                 if not line.strip():
                     continue
-                batch.append({**job, "data": _read_line(line, number, added, check)})
+                batch.append(_read_line(line, number, added, make))
                 if len(batch) == LINES_A_CALL:
                     added += await _add_batch(queue, batch, added, dry_run=dry_run)
                     batch.clear()
@@ -142,17 +141,16 @@ async def _add_lines(
     context.output.item(record, f"{'would add' if dry_run else 'added'} {added} jobs")
 
 
-def _read_line(line: str, number: int, added: int, check: CheckData) -> Any:
+def _read_line(line: str, number: int, added: int, make: MakeJob) -> dict[str, Any]:
     where = f"line {number} of standard input"
     try:
         data = parse_json(line)
     except ValueError as error:
         raise CommandFailure(f"{where} is not JSON ({printable(str(error), 300)}); {_already(added)}") from None
     try:
-        check(data)
+        return make(data)
     except InvalidArgument as error:
         raise CommandFailure(f"{where}: {printable(str(error), 1000)}; {_already(added)}") from None
-    return data
 
 
 async def _add_batch(queue: Queue, batch: list[dict[str, Any]], added: int, *, dry_run: bool) -> int:
