@@ -76,3 +76,21 @@ def test_a_queue_reads_no_script_before_it_sends_one_and_read_all_reads_each() -
     code = f"from pychasqui import Queue\nfrom pychasqui._redis import scripts\nassert {count} == 0 < {total}\n"
     loaded_by(f"{code}Queue('mails', redis_url='redis://localhost')\nassert {count} == 0")
     loaded_by(f"{code}scripts.read_all()\nassert {count} == {total}")
+
+
+def test_a_worker_reads_each_script_when_it_starts() -> None:
+    """Files that are replaced while it runs are another version's. It needs no server for that."""
+    loaded_by(
+        "import asyncio\nfrom pychasqui import Worker\nfrom pychasqui._redis import scripts\n"
+        "every = [s for s in vars(scripts).values() if isinstance(s, scripts.Script)]\n"
+        "read = lambda: [s for s in every if 'hash' in vars(s)]\n"
+        "worker = Worker('mails', print, redis_url='redis://127.0.0.1:1')\n"
+        "assert every and not read()\n"
+        "async def start():\n"
+        "    running = asyncio.ensure_future(worker.run())\n"
+        "    while not read(): await asyncio.sleep(0.01)\n"
+        "    await worker.close()\n"
+        "    await asyncio.wait({running})\n"
+        "asyncio.run(asyncio.wait_for(start(), 50))\n"
+        "assert read() == every"
+    )

@@ -1,14 +1,17 @@
--- Fires repeatables: adds their jobs and moves each on to its next time.
+-- Fires repeatables: adds their jobs to the stream and sets the time at which each fires next.
 --
--- Atomically, for each repeatable: only if its score and its spec are still what the decision was made by, its jobs join the
--- stream, the fires are counted, and it gets its next score, or goes if there is none. Closes the race between a leader
--- that was held up and its successor, and with an upsert. Sent twice, it fires nothing twice. A repeatable whose jobs the
--- stream refuses, or whose spec cannot be written, stays as it is and holds up nothing else.
+-- Atomically, for each repeatable: only if its score and its spec are still those that the caller has planned by, its jobs
+-- join the stream, its count of fires grows, and it gets its next score. Without a next score it is removed, with its spec.
+-- This closes the race between a leader that was held up and its successor, and the race with an upsert. Sent twice, it fires
+-- nothing twice. If the stream refuses the jobs of a repeatable, or its spec cannot be written, that repeatable stays as it
+-- is, and the others fire.
 --
--- KEYS  stream, repeat, then the spec (hash) of each repeatable
+-- KEYS  stream, repeat (sorted set: key of a repeatable -> when it fires next, in ms), then the hash of each repeatable
+--       (fields spec and fired)
 -- ARGV  for each repeatable: key, score, spec, next score (empty: none), name of its jobs (may be empty), number of jobs,
---       envelope...
--- Returns 1 for each repeatable that was moved on, else 0; the stream's error if it refused all
+--       envelope of each job
+-- Returns a list: 1 for each repeatable that has its next score or is removed, 0 for each that stays as it is. If the server
+-- has refused something and no repeatable has fired, returns the error instead
 local stream, repeats = KEYS[1], KEYS[2]
 local call, pcall = redis.call, redis.pcall
 

@@ -1,15 +1,16 @@
--- Renews the lease of a worker that does not renew it itself, and its hold on entries, on behalf of its supervisor.
+-- Renews the lease of a worker on behalf of its supervisor, if the worker does not renew it itself.
 --
--- Atomically: if the worker has a lease of which less than `least_left_ms` is left, it is known to live until now + lease, and
--- the entries that are pending for it count as just delivered, without one more delivery. Closes the race with a worker that
--- leaves: one that has left, or has no lease yet, gets none. No entry changes its owner. Sent twice, it renews again.
+-- Atomically: if the worker has a lease and less than `least_left_ms` of it is left, the lease ends `lease_ms` from now, and
+-- the entries that are pending for the worker count as just delivered, without one more delivery. This closes the race with a
+-- worker that leaves: a worker that has left, or has no lease yet, gets none. No entry changes its owner. Sent twice, it
+-- renews again.
 --
--- KEYS  stream, workers (sorted set: consumer -> end of its lease in ms, 0 if it has left), reports (of rebuild_group)
--- ARGV  group, consumer, lease_ms, least_left_ms, workers_kept_ms (how long the list of workers outlives this), after (the
---       last entry that an earlier call has renewed the hold on; empty: none)
+-- KEYS  stream, workers (sorted set: consumer -> end of its lease in ms, 0 if it has left), reports (hash of rebuild_group)
+-- ARGV  group, consumer, lease_ms, least_left_ms, workers_kept_ms (how long the list of workers outlives this call), after
+--       (the answer of the last call, if that has more to renew; empty in a first call)
 -- Fails with NOGROUP while the group is missing or not complete, and renews nothing
--- Returns false if the worker renews its lease itself or has none, else the last entry whose hold was renewed if others may
--- follow, else an empty string
+-- Returns false if the worker renews its lease itself, or has none. Else it returns the id of the last entry that it has
+-- renewed the hold on, if there may be more behind it, and an empty string if there are none
 local stream, workers, reports = KEYS[1], KEYS[2], KEYS[3]
 local group, consumer, lease_ms, least_left_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local workers_kept_ms, after = ARGV[5], ARGV[6]

@@ -1,13 +1,13 @@
 -- Removes a worker from the group.
 --
--- Atomically: with nothing pending, its name is removed from the group and from the list of workers; otherwise the list says
--- that it has left, so that the others take over what it held without waiting for its lease to end. Removing a consumer
--- drops its pending entries: the two steps in one close the race with an entry that arrives in between. Sent twice, it
--- changes nothing.
+-- Atomically: if nothing is pending for the worker, its name is removed from the group and from the list of workers.
+-- Otherwise the list says that it has left, so that the others take over what it held without waiting for the end of its
+-- lease. XGROUP DELCONSUMER drops what is pending for a consumer: one script closes the race with an entry that is delivered
+-- between the look and the removal. Sent twice, it changes nothing.
 --
--- KEYS  stream, workers
--- ARGV  group, consumer, workers_kept_ms (how long the list of workers outlives its last renewal)
--- Returns 1 if the name was removed, 0 if entries keep it
+-- KEYS  stream, workers (sorted set: consumer -> end of its lease in ms, 0 if it has left)
+-- ARGV  group, consumer, workers_kept_ms (how long the list of workers outlives this call)
+-- Returns 1 if the name was removed, 0 if it stays because entries are pending for it
 local stream, workers = KEYS[1], KEYS[2]
 local group, consumer, workers_kept_ms = ARGV[1], ARGV[2], ARGV[3]
 

@@ -1,11 +1,11 @@
--- Lists what is pending for a worker, so that it finds entries whose delivery never reached it.
+-- Lists the entries that are pending for a worker, so that it finds those whose delivery never reached it.
 --
 -- Changes nothing, and can be sent again.
 --
 -- KEYS  stream
--- ARGV  group, consumer, start (exclusive with a leading "("), last (the end of the search), count, max_bytes (the last entry
---       may go beyond it), max_entry_bytes (of a larger entry only the size is sent)
--- Returns a list of {id, fields or size (false if the entry was deleted), deliveries}
+-- ARGV  group, consumer, start (the first id, or with a leading "(" the id before it), last (the last id), count, max_bytes
+--       (the last entry may go beyond it), max_entry_bytes (of a larger entry only the size is returned)
+-- Returns a list of {id, fields or size (false if the entry was deleted), number of deliveries}
 local stream = KEYS[1]
 local group, consumer, start, last, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local bytes_left, max_entry_bytes = tonumber(ARGV[6]), tonumber(ARGV[7])

@@ -1,16 +1,17 @@
--- Finds delayed jobs by their ids, and cancels them, moves their time, or runs them at once.
+-- Cancels delayed jobs, changes when they are due, or runs them now. Finds them by their ids.
 --
--- Atomically, for each id: only if its job is still in the delayed set, something is done to it. Closes the race with
--- promotion: exactly one of the two has the job. Sent twice, what was done is not done again, and so not reported. A key of
--- the job that cannot be written counts as none without its member. A job that the stream refuses stays delayed, and so do
--- those behind it. A call ends when the members that it has found take `max_bytes`.
+-- Atomically, for each id: the job is moved only if it is still in the delayed set. This closes the race with promotion:
+-- exactly one of the two has the job. Sent twice, it does not cancel or run a job twice, and answers 0 for it. If the stream
+-- refuses a job, that job and those behind it stay delayed. A key of the job that cannot be deleted stays behind, and counts
+-- as missing, because the job that it points at is not in the delayed set. A call ends early once the members that it has
+-- found take `max_bytes`.
 --
--- KEYS  delayed, stream
--- ARGV  what (cancel, postpone, run), delay_ms (for postpone), prefix of the queue's keys, kept_ms, channel for due times,
---       max_bytes (the last member may go beyond it), then ids
--- Touches the keys of each job
--- Returns {1 for each id that was found and 0 for each that was not, the error that the rest was refused with, or empty}; the
--- ids that there is no number for were not looked at
+-- KEYS  delayed (sorted set: member -> when it is due, in ms), stream
+-- ARGV  what (cancel, postpone or run), delay_ms (for postpone), prefix of the queue's keys, kept_ms (how long the keys of a
+--       job outlive its time), channel for due times, max_bytes (the last member may go beyond it), then the ids
+-- Touches the keys of each job before the first write
+-- Returns {answers, error}. The answers are 1 for each id that was found and 0 for each that was not; they are fewer than the
+-- ids if the call ended early, and the caller sends the rest again. The error is what the rest was refused with, or empty
 local delayed, stream = KEYS[1], KEYS[2]
 local what, delay_ms, prefix, kept_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local due_channel, bytes_left, first_id, last_id = ARGV[5], tonumber(ARGV[6]), 7, 6

@@ -1,14 +1,15 @@
 -- Removes, pauses or resumes a repeatable.
 --
--- Atomically: it is in one of the two sets, those that fire and those that are paused, or gone with its spec. Closes the race
--- with the scheduler, which fires only what is in the first set. A repeatable in both sets was stored by an official
--- producer, which knows no pauses: it fires. A paused one without a spec was removed by an official producer. Sent twice,
--- the second finds nothing to do.
+-- Atomically: afterwards the repeatable is in exactly one of two sets, that of those that fire or that of the paused ones, or
+-- it is removed with its spec. This closes the race with the scheduler, which fires only what is in the first set. If it is
+-- in both sets, an official producer, which knows no pauses, has stored it again: then it fires. If it is paused and has no
+-- spec, an official producer has removed it. Sent twice, the second call finds nothing to do.
 --
--- KEYS  repeat, paused, spec (hash of this repeatable)
--- ARGV  what (remove, pause, resume), key, score (for resume: when it fires next), channel for due times, the server's time
+-- KEYS  repeat (sorted set: key of a repeatable -> when it fires next, in ms), paused (sorted set of the same form), spec
+--       (hash of this repeatable)
+-- ARGV  what (remove, pause or resume), key, score (for resume: when it fires next), channel for due times, the server's time
 --       in ms
--- Returns 1 if it was there, else 0
+-- Returns 1 if the repeatable was there to be removed, paused or resumed, else 0
 local repeats, paused, hash = KEYS[1], KEYS[2], KEYS[3]
 local what, key, score, due_channel, now_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local call = redis.call

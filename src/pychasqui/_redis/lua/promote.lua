@@ -1,19 +1,19 @@
--- Moves delayed jobs that are due to the stream.
+-- Moves delayed jobs that are due to the stream. Only the leader does: its lease spares the server the polling of the others.
 --
--- Atomically: each due member joins the stream and leaves the delayed set, the key that finds it by its id goes, and its
--- uniqueness key names the new entry; one of these two that cannot be written counts as none from then on. A member that is
--- not [name length][name][envelope] goes to the dead letters with its bytes. What the stream or the dead letters refuse
--- stays delayed and holds up nothing else. Only the leader moves anything: the move is safe without that, because the script
--- is atomic, but the lease spares the server the polling of the others. A call ends when it has moved `max_bytes`, so that
--- it does not hold the server up; the caller sees that more is due, and calls again. Sent twice, it moves what is due then.
+-- Atomically: each due job joins the stream and leaves the delayed set, the key that finds it there by its id is removed, and
+-- its uniqueness key names the new entry. If one of these two keys cannot be written, it counts as missing from then on. A
+-- member that is not [length of the name][name][envelope] moves to the dead letters, with its bytes. What the stream or the
+-- dead letters refuse stays delayed, and the others move. A call ends once it has moved `max_bytes`: the answer says that
+-- more is due, and the caller calls again. Sent twice, it moves what is due then.
 --
--- KEYS  delayed, stream, lease (string: the leader), dead letters, events
--- ARGV  holder, lease_ms, batch, longest_ms (what another's lease is cut to), events_max_len (0: no events), prefix of the
---       queue's keys, max_bytes (the last member may go beyond it)
--- Touches the keys of each due job
--- Returns {1, how many were promoted, how many were buried, ms until the next is due or -1, the error that others were
--- refused with, or empty}; to a process that does not lead {0, 0, 0, ms until the lease ends, the leader, 1 if that lease
--- was cut, for how many ms the first job has been due}
+-- KEYS  delayed (sorted set: member -> when it is due, in ms), stream, lease (string: the leader), dead letters, events
+-- ARGV  holder (the process that calls), lease_ms, batch (how many jobs at most), longest_ms (a lease of another that ends
+--       later than this is cut to it), events_max_len (0: no events), prefix of the queue's keys, max_bytes (the last member
+--       may go beyond it)
+-- Touches the keys of each due job before the first write
+-- Returns to the leader {1, how many jobs were promoted, how many members were buried, in how many ms the next is due (-1:
+-- nothing is delayed), the error that others were refused with or empty}. Returns to any other process {0, 0, 0, in how many
+-- ms the lease ends, the leader, 1 if its lease was cut, for how many ms the first job has been due}
 local delayed, stream, lease, dead, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local holder, lease_ms, batch, longest_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local events_max_len, prefix, max_bytes = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])

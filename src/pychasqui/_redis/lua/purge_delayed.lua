@@ -1,12 +1,12 @@
--- Removes delayed jobs, also those that wait for their next run, the soonest first.
+-- Removes delayed jobs, also those that wait for a retry. Those that are due soonest are removed first.
 --
--- Atomically: a member goes together with the keys of its job, so that a promotion finds both or neither. A key that cannot
--- be deleted counts as none without its member. Sent twice, it removes more.
+-- Atomically: each job is removed together with its keys, so that a promotion finds both or neither. A key that cannot be
+-- deleted counts as missing, because its job is not in the delayed set. Sent twice, it removes further jobs.
 --
--- KEYS  delayed
+-- KEYS  delayed (sorted set: member -> when it is due, in ms)
 -- ARGV  count, prefix of the queue's keys, max_bytes (the last member may go beyond it)
--- Touches the keys of each job
--- Returns how many were removed
+-- Touches the keys of each job before the first write
+-- Returns how many jobs were removed
 local delayed = KEYS[1]
 local count, prefix, max_bytes = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 

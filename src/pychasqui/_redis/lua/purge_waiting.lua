@@ -1,13 +1,14 @@
--- Removes jobs that wait in the stream and that no group has been given yet.
+-- Removes jobs that wait in the stream: entries that no group has delivered yet.
 --
--- Atomically: an entry goes only if it is behind the last one that any group was given, together with its job's uniqueness
--- key. Closes the race with workers that read: what they have is theirs. A uniqueness key that cannot be deleted points at
--- an entry that is gone, and counts as none. Sent twice, it removes more.
+-- Atomically: an entry is removed only if it is behind the last one that any group has delivered, and with it the uniqueness
+-- key of its job. This closes the race with workers that read: what was delivered to them stays theirs. A uniqueness key that
+-- cannot be deleted points at an entry that is gone, and counts as missing. Sent twice, it removes further entries.
 --
 -- KEYS  stream, delayed
--- ARGV  count, prefix of the queue's keys, max_bytes (the last entry may go beyond it), newest (the last entry that may go)
--- Touches the keys of each job
--- Returns how many were removed
+-- ARGV  count, prefix of the queue's keys, max_bytes (the last entry may go beyond it), newest (the last id that may be
+--       removed)
+-- Touches the keys of each job before the first write
+-- Returns how many entries were removed
 local stream, delayed = KEYS[1], KEYS[2]
 local count, prefix, max_bytes, newest = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local call = redis.call

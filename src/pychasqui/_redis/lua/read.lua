@@ -1,11 +1,11 @@
--- Reads new entries for a consumer until they take `max_bytes`: XREADGROUP alone is bounded by number only.
+-- Reads new entries for a consumer until they take `max_bytes`. XREADGROUP alone is bounded only by the number of entries.
 --
--- Atomically: what is returned is pending for this consumer, as by XREADGROUP, and nothing else is. If the reply is lost,
--- the entries are found again by list_pending. Sent twice, it reads the next ones.
+-- Atomically: the entries that it returns, and no others, are pending for this consumer, as after XREADGROUP. If the reply is
+-- lost, list_pending finds them. Sent twice, it reads the entries that follow.
 --
 -- KEYS  stream
 -- ARGV  group, consumer, count, max_bytes (the last entry may go beyond it), max_entry_bytes (of a larger entry only the size
---       is sent)
+--       is returned)
 -- Fails with NOGROUP while the group is missing
 -- Returns a list of {id, fields or size}
 local stream = KEYS[1]

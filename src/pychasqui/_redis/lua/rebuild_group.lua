@@ -1,21 +1,28 @@
--- Recreates a group that is missing, around the entries that living workers still hold.
+-- Recreates a group that is missing, around the entries that living workers still hold. Each worker calls it again and again
+-- until the group is complete.
 --
--- While the group is missing no worker can read, so none gets further entries: that closes the race between a worker that
--- reports what it holds and one that would be handed it. Atomically: this worker's report is stored and its lease renewed,
--- which renew_worker_lease does not do meanwhile; so every worker that outlives the leases at the time of the first report has
--- reported. When there is no worker left to wait for, the group begins behind the last entry that a worker holds, but never
--- behind the stream's last id: a stream that was restored or begun again may be behind what is held, and what is added up
--- to there would never be read. What comes behind is read as new. Then each worker that reported makes what it holds pending
--- for itself, by claim_held. When no living worker is left that has to, entries that no worker holds go to a consumer that
--- counts as having left, as release_entries hands them back: a bounded number in one call. Until all have gone the group
--- is not complete, and every script that would take an entry for lost fails with NOGROUP, so that each living worker, or
--- the next one that starts, calls again. Sent twice, it changes nothing.
+-- 1. The group is missing. Each call stores what its worker holds, as a report, and renews the lease of that worker, which
+--    renew_worker_lease does not do meanwhile. Nothing can be read without the group, so no worker gets further entries: this
+--    closes the race between a worker that reports what it holds and one that would be handed the same entries.
+-- 2. Once each living worker has reported, or the leases at the time of the first report have ended, the group is created. It
+--    begins behind the last entry that a worker holds, so that what follows is read as new; but not behind the last id of the
+--    stream. A stream that was restored or begun again may be behind what is held, and entries that are added up to there
+--    would never be read.
+-- 3. Each worker that has reported makes what it holds pending for itself, by claim_held.
+-- 4. When no living worker has to do that any more, the entries that no worker holds pass to a consumer that counts as having
+--    left, a bounded number in each call. Any worker takes them over from there.
 --
--- KEYS  stream, workers, reports (hash: `until`; `of <consumer>`: the last entry that it holds, until it has claimed; `start`
---       and `last` of what is to be handed over)
--- ARGV  group, consumer, lease_ms, workers_kept_ms (how long the list of workers outlives this), heir (the consumer that has
---       left), idle_ms, the last entry that is held (empty: none)
--- Returns 1 if the group is complete, 0 if this must be called again, 2 if claim_held must be called before that
+-- Until the last step is done the group is not complete: each script that would take an entry for lost fails with NOGROUP
+-- meanwhile, so that each living worker, or the next one that starts, calls this script again. Each call is atomic. Sent
+-- twice, it changes nothing.
+--
+-- KEYS  stream, workers (sorted set: consumer -> end of its lease in ms, 0 if it has left), reports (hash: `until`, how long
+--       to wait for reports; `of <consumer>`, the last entry that it holds, until it has claimed; `start` and `last` of the
+--       entries that step 4 has to look at)
+-- ARGV  group, consumer, lease_ms, workers_kept_ms (how long the list of workers outlives this call), heir (the consumer that
+--       counts as having left), idle_ms (for how long its entries look idle), the last entry that this worker holds (empty:
+--       none)
+-- Returns 1 if the group is complete, 0 if the worker must call again, 2 if it must call claim_held before that
 local stream, workers, reports = KEYS[1], KEYS[2], KEYS[3]
 local group, consumer, lease_ms, workers_kept_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local heir, idle_ms, last_held = ARGV[5], ARGV[6], ARGV[7]

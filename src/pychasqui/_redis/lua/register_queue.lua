@@ -1,13 +1,13 @@
 -- Notes in the registry of queues that a queue is in use.
 --
--- Atomically: the queue was last seen now, by the server's clock; names that were not seen for kept_ms go, and the oldest beyond
--- most_names. The registry only helps to find queues, so nothing fails here: what the server refuses comes back as
--- text, because an error may end the connection. Sent twice, it changes nothing but the time.
+-- Atomically: the queue was last seen now, by the server's clock. Names that were not seen for `kept_ms` are removed, and so
+-- are the oldest ones beyond `most_names`. The registry only helps to find queues, so this script never fails: what the
+-- server refuses is returned as text, because an error may end the connection. Sent twice, it changes nothing but the time.
 --
--- KEYS  none: the registry belongs to no queue. Named here, a cluster would redirect the call to the registry's node, and the
---       connection of the queue would follow
+-- KEYS  none: the registry belongs to no queue. If it were named here, a cluster would redirect the call to the registry's
+--       node, and the connection of the queue would follow
 -- ARGV  registry (sorted set: queue -> when it was last seen, in ms), queue, kept_ms, most_names
--- Returns '' if the name is there now, else why not
+-- Returns an empty string if the name is in the registry now, else why not
 local registry, queue, kept_ms, most_names = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 -- include lib/server_time.lua
 

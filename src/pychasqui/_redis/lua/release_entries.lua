@@ -1,14 +1,15 @@
--- Hands unstarted entries back to the group: any worker may take them at once, and the delivery is not counted.
+-- Hands unstarted entries back to the group: any worker may take them at once, and this delivery does not count.
 --
--- Atomically: an entry that is still pending for this consumer, by that delivery, passes to a consumer that counts as having
--- left, looks long idle to consumers without leases, and has the delivery count that it had before. The worker that hands
--- it back may live on: its lease no longer protects the entry. Closes the race with a worker that took the entry over. Sent
--- twice, it changes nothing. A call looks at a bounded number of entries.
+-- Atomically: each entry that is still pending for this consumer, by the given delivery, passes to a consumer that counts as
+-- having left. It looks long idle to consumers without leases, and its delivery count is the one from before. The worker that
+-- hands it back may live on, because its lease does not protect entries of another consumer. This closes the race with a
+-- worker that has taken the entry over. Sent twice, it changes nothing. A call looks at a bounded number of entries.
 --
--- KEYS  stream, workers
--- ARGV  group, consumer, heir (the consumer that has left), idle_ms, workers_kept_ms (how long the list of workers outlives
---       its last renewal), then entry id, earlier deliveries for each entry
--- Returns {how many were handed back, how many entries it has looked at, from the first on}
+-- KEYS  stream, workers (sorted set: consumer -> end of its lease in ms, 0 if it has left)
+-- ARGV  group, consumer, heir (the consumer that counts as having left), idle_ms (for how long the entries look idle),
+--       workers_kept_ms (how long the list of workers outlives this call), then for each entry: id, number of earlier
+--       deliveries
+-- Returns {how many entries were handed back, how many it has looked at, from the first on}
 local stream, workers = KEYS[1], KEYS[2]
 local group, consumer, heir, idle_ms, workers_kept_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local call = redis.call

@@ -1,11 +1,11 @@
--- Ends a lease, unless another process holds it by now.
+-- Ends the lease of a process that leads, unless another process holds the lease by now.
 --
--- Atomically: the lease is compared and deleted, so that a process that was held up does not end its successor's lease. Sent
--- twice, the second changes nothing.
+-- Atomically: the lease is compared and deleted, so that a process that was held up does not end the lease of its successor.
+-- Sent twice, the second call changes nothing.
 --
--- KEYS  lease
--- ARGV  holder
--- Returns 1 if it was ours, else 0
+-- KEYS  lease (string: the process that leads)
+-- ARGV  holder (the process that calls)
+-- Returns 1 if the lease was this process's and is gone, else 0
 local lease = KEYS[1]
 local holder = ARGV[1]
 

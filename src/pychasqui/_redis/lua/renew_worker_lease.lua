@@ -1,16 +1,16 @@
 -- Renews a worker's lease and its hold on entries.
 --
--- Atomically: the worker is known to live until now + lease, and those of the entries that are still pending for it count as
--- just delivered, without one more delivery. Closes the race with a worker that took an entry over: a worker that was
--- paused must not steal it back. An entry that has come back since counts as lost, too: it is another delivery, with another
--- attempt. Sent twice, it renews again.
+-- Atomically: the lease ends `lease_ms` from now, and each given entry that is still pending for the worker, by the given
+-- delivery, counts as just delivered, without one more delivery. This closes the race with a worker that has taken an entry
+-- over: a worker that was suspended must not take it back. An entry that was taken over and has come back counts as lost,
+-- too, because that is another delivery, with another attempt. Sent twice, it renews again.
 --
--- KEYS  stream, workers (sorted set: consumer -> end of its lease in ms, 0 if it has left), reports (of rebuild_group)
--- ARGV  group, consumer, lease_ms, workers_kept_ms (how long the list of workers outlives this), then entry id, delivery for
---       each entry
--- Fails with NOGROUP while the group is missing or not complete, and renews nothing: then rebuild_group renews the leases of
+-- KEYS  stream, workers (sorted set: consumer -> end of its lease in ms, 0 if it has left), reports (hash of rebuild_group)
+-- ARGV  group, consumer, lease_ms, workers_kept_ms (how long the list of workers outlives this call), then for each entry:
+--       id, delivery
+-- Fails with NOGROUP while the group is missing or not complete, and renews nothing: rebuild_group renews the leases of
 -- workers that report what they hold
--- Returns the ids that are no longer this consumer's by that delivery
+-- Returns the ids of the entries that are lost: no longer pending for this consumer by that delivery
 local stream, workers, reports = KEYS[1], KEYS[2], KEYS[3]
 local group, consumer, lease_ms, workers_kept_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 

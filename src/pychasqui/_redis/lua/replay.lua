@@ -1,11 +1,11 @@
 -- Moves dead jobs back to the stream.
 --
--- Atomically, for each job: only if its dead letter is still there, the job joins the stream and the dead letter goes. Closes
--- the race between several callers that replay the same dead letters: each is moved once. Sent twice, it moves nothing
+-- Atomically, for each job: only if its dead letter is still there, the job joins the stream and the dead letter is removed.
+-- This closes the race between callers that replay the same dead letters: each is moved once. Sent twice, it moves nothing
 -- twice. If the stream refuses a job, that job and those behind it stay dead.
 --
--- KEYS  dead letters, stream
--- ARGV  dead letter id, envelope, name (may be empty) for each job
+-- KEYS  dead letters (stream), stream
+-- ARGV  for each job: id of the dead letter, envelope, name (may be empty)
 -- Returns {how many were moved, the error that the others were refused with, or empty}
 local dead, stream = KEYS[1], KEYS[2]
 

@@ -1,20 +1,23 @@
 -- Moves failed jobs from the stream to the delayed set, where they wait for their next run, and writes their events.
 --
 -- Atomically, for each job: only if its entry is still pending for this consumer, by the delivery that this run began with,
--- it joins the delayed set, due by the server's clock, and leaves the stream. Closes the race with a worker that took the
--- entry over, also if the entry has come back since: a run that lost its entry changes nothing. Sent twice, it changes
--- nothing. The job can be found by its id while it waits. A uniqueness key that cannot be written points at an entry that
--- is gone, and counts as none; events are best effort. A job about which there is a note of cancel stays as it is: it does
--- not run again.
+-- the job joins the delayed set, due by the server's clock, and leaves the stream. While it waits it can be found by its id.
+-- This closes the race with a worker that has taken the entry over, also if the entry has come back since: a run that has
+-- lost its entry changes nothing. Sent twice, it changes nothing. A uniqueness key that cannot be written points at an entry
+-- that is gone, and counts as missing. Events are best effort. A job that cancel has left a note about stays as it is: it
+-- does not run again.
 --
--- KEYS  stream, delayed, events, reports (of rebuild_group), notes (of cancel)
--- ARGV  group, consumer, prefix of the queue's keys, kept_ms, events_max_len, then for each job: entry id, delivery,
---       delay_ms, member, job id, may_be_unique (1: it may be the only one of its id), number of words of its events, then
---       each event: number of words, field, value...
--- Touches the keys of each job
--- Fails with NOGROUP while the group is missing or not complete: once it is, it shows whose the entry is
--- Returns {answers, error, refused events}: a character for each job, 1 it was moved, 0 it is not this run's any more, c it is
--- cancelled, x it was refused, and with both it stays as it was; the error of the last refusal, or empty; how many events were refused
+-- KEYS  stream, delayed (sorted set: member -> when it is due, in ms), events, reports (hash of rebuild_group), notes (of
+--       cancel)
+-- ARGV  group, consumer, prefix of the queue's keys, kept_ms (how long the keys of a job outlive its time), events_max_len,
+--       then for each job: entry id, delivery, delay_ms, member, job id, may_be_unique (1: it may be the only one of its id),
+--       number of words of its events, then for each event: number of words, field, value...
+-- Touches the keys of each job before the first write
+-- Fails with NOGROUP while the group is missing or not complete, if an entry is not pending for this consumer: once the group
+-- is complete, it shows whose the entry is
+-- Returns {answers, error, refused events}. The answers are a string with a character for each job: 1 it was moved, 0 its
+-- entry is not this run's any more, c it is cancelled and stays as it was, x it was refused and stays as it was. Then the
+-- error of the last refusal, or empty, and how many events were refused
 local stream, delayed, events, reports, notes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local group, consumer, prefix, kept_ms, events_max_len = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local call, pcall = redis.call, redis.pcall

@@ -1,20 +1,21 @@
 -- Takes over entries of a worker that is dead or has left.
 --
--- Atomically: if the worker's lease is still the one that was judged, up to `count` of its entries become ours, each counted
--- as one more delivery; with none left its name goes. Closes the race with a worker that has come back. Entries that were
--- deleted while pending are dropped. If the reply is lost, the entries are pending for us and found by list_pending. Sent
--- twice, it takes over the next ones.
+-- Atomically: if the lease of that worker is still the one that the caller has judged, up to `count` of its entries become
+-- pending for the caller, each with one more delivery. If none is left, the name of that worker is removed. This closes the
+-- race with a worker that has come back. Entries that were deleted while they were pending are dropped. If the reply is lost,
+-- list_pending finds the entries. Sent twice, it takes over those that follow.
 --
--- What was not touched since that lease ended is the dead worker's. What was delivered under its name later may belong to
--- a consumer without a lease that uses the same name, and is taken as claim_idle takes such entries: once it has been idle
--- for `min_idle_ms`. It may also be the dead worker's own: a server that hangs answers a waiting read when it goes on, after
--- the lease. A call looks at the first `most_seen` entries, however many are pending: those behind many fresh ones come once
--- the fresh ones are acked, or idle, too.
+-- An entry that was not touched since that lease ended is the dead worker's. What was delivered under its name later may
+-- belong to a consumer without a lease that uses the same name: it is taken only after it has been idle for `min_idle_ms`, as
+-- claim_idle takes such entries. It may also be the dead worker's own, because a server that hangs answers a waiting read
+-- when it goes on, after the lease. A call looks at the first `most_seen` entries, however many are pending. Those behind
+-- many fresh entries are taken once the fresh ones are acked or idle.
 --
--- KEYS  stream, workers
--- ARGV  group, consumer (we), from (the dead), lease (the score that was judged), min_idle_ms, count, max_bytes (the last
---       entry may go beyond it), max_entry_bytes (of a larger entry only the size is sent)
--- Returns false if the lease has moved, else a list of {id, fields or size, earlier deliveries}, empty if there is none
+-- KEYS  stream, workers (sorted set: consumer -> end of its lease in ms, 0 if it has left)
+-- ARGV  group, consumer (the caller), from (the dead worker), lease (the score that the caller has judged), min_idle_ms,
+--       count, max_bytes (the last entry may go beyond it), max_entry_bytes (of a larger entry only the size is returned)
+-- Returns false if the lease is another by now, else a list of {id, fields or size, number of earlier deliveries}, which is
+-- empty if there is none
 local stream, workers = KEYS[1], KEYS[2]
 local group, consumer, from, lease, min_idle_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local count, bytes_left, max_entry_bytes = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
