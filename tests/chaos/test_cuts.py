@@ -521,7 +521,7 @@ async def now_ms(witness: redis.asyncio.Redis) -> int:
 WORKER = {
     "HELLO", "INFO", "SUBSCRIBE", "claim_name", "rebuild_group", "claim_held", "renew_worker_lease", "read",
     "XREADGROUP", "promote", "due_repeatables", "XPENDING", "CLIENT UNBLOCK", "leave_group", "register_queue",
-    "release_leader_lease", "SET", "EXISTS", "DEL",
+    "release_leader_lease", "DEL",
 }  # fmt: skip
 BOUNDARIES: dict[Flow, set[str]] = {
     add: {"HELLO", "add", "XADD", "DEL", "register_queue"},

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections import Counter
 from typing import Any
 
 from pychasqui import Job, Queue, Worker
 from pychasqui._core.limits import ACK_BATCH_WITH_EVENTS
 from pychasqui._producer.adder import REMEMBERED_S
-from pychasqui._redis.keys import REGISTRY
+from pychasqui._redis.keys import REGISTRY, Keys
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
 from tests.support.streams import Stream
@@ -191,3 +192,23 @@ class TestWork:
         await asyncio.gather(*(worker.close() for worker in workers))
         await asyncio.gather(*running)
         assert commands <= 5 * 15, sent(proxy)
+
+    async def test_an_idle_worker_among_a_thousand_sends_about_one_command_a_second(
+        self, proxy: Proxy, queue_name: str, witness: Any
+    ) -> None:
+        """The others are their leases, and one of them leads. The seconds are the measurement, not a wait."""
+        keys = Keys(queue_name)
+
+        async def handle(job: Job) -> None:
+            pass
+
+        far_ms = (time.time() + 600) * 1000
+        await witness.zadd(keys.workers, {f"other-{number}": far_ms for number in range(999)})
+        for lease in (keys.promoter_lease, keys.scheduler_lease):
+            await witness.set(lease, "other-1", px=9000)
+        async with Worker(queue_name, handle, redis_url=proxy.url):
+            await asyncio.sleep(0.2)
+            before = len(proxy.requests)
+            await asyncio.sleep(2)
+            assert len(proxy.requests) - before <= 4, sent(proxy)  # one renewal, and now and then a look
+            assert proxy.count(keys.due_channel.encode()) == proxy.count(keys.repeat_channel.encode()) == 0

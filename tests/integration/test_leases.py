@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -274,3 +275,24 @@ class TestDeaths:
 def test_times_that_no_lease_can_hold_are_refused(make_worker: MakeWorker, options: dict[str, int]) -> None:
     with pytest.raises(InvalidArgument, match="must be"):
         make_worker(RecordingHandler(), **options)
+
+
+class TestManyWorkers:
+    async def test_the_jobs_of_a_dead_worker_run_again_as_soon_as_among_few(
+        self, queue: Queue, make_worker: MakeWorker, witness: redis.asyncio.Redis
+    ) -> None:
+        """The others are their leases. No worker of a thousand looks at all of them in every scan."""
+        runs, keys = RecordingHandler(), Keys(queue.name)
+        await witness.xgroup_create(keys.stream, "default", "0", mkstream=True)
+        await add(queue, 3)
+        await witness.xreadgroup("default", "dead", {keys.stream: ">"})
+        now_ms = int(time.time() * 1000) + 1
+        await witness.zadd(keys.workers, {f"other-{number}": now_ms + 600_000 for number in range(999)})
+        await witness.zadd(keys.workers, {"dead": now_ms})
+        async with make_worker(runs, lease_ms=600):
+            await eventually(lambda: runs.begun == Counter(range(3)), timeout=20)
+            await eventually(lambda: _is_gone(witness, keys.workers, "dead"))
+
+
+async def _is_gone(witness: redis.asyncio.Redis, key: str, member: str) -> bool:
+    return await witness.zscore(key, member) is None

@@ -19,7 +19,7 @@ from pychasqui._redis.events import EventsBroker
 from pychasqui._redis.inspector import InspectorBroker
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.reading import ReadRequest
-from pychasqui._redis.replies import Bounds
+from pychasqui._redis.replies import Bounds, QueueMarks, Renewed
 from pychasqui._redis.results import ResultsBroker
 from pychasqui._wire.envelope import encode_envelope
 from pychasqui._wire.event import Event, read_event
@@ -196,11 +196,21 @@ class TestLeases:
         await bench.read(count=1)
         await bench.read(OTHER, count=1)
         await bench.broker.count_delivery(GROUP, ME, [(ids[0], 1)])
-        assert await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [(ids[0], 2)]) == []
-        lost = await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [(one, 1) for one in ids])
-        assert lost == ids
+        assert (await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [(ids[0], 2)])).lost == []
+        renewed = await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [(one, 1) for one in ids])
+        assert renewed == Renewed(QueueMarks(False, False), living=1, over=0, lost=ids)
         now_ms = await bench.broker.now_ms()
         assert 0 < (await bench.broker.leases(GROUP))[b"me"] - now_ms <= LEASE_MS
+
+    async def test_a_renewal_counts_the_leases_that_go_on_and_those_that_are_over(self, bench: Bench) -> None:
+        await bench.fill(1)
+        await bench.read(OTHER)
+        for consumer in (ME, OTHER):
+            await bench.broker.renew_worker_lease(GROUP, consumer, LEASE_MS, [])
+        assert not await bench.broker.leave_group(GROUP, OTHER)
+        renewed = await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
+        assert (renewed.living, renewed.over) == (1, 1)
+        assert await bench.broker.ended_leases(GROUP, await bench.broker.now_ms()) == {OTHER.encode(): 0.0}
 
     async def test_a_worker_that_holds_nothing_leaves_without_a_trace(self, bench: Bench) -> None:
         await bench.fill(1)

@@ -17,12 +17,12 @@ from pychasqui._redis import scripts
 from pychasqui._redis.dialect import parse_version
 from pychasqui._redis.keys import REGISTRY, Keys
 from pychasqui._redis.leases import MUST_CLAIM
-from pychasqui._redis.replies import OtherClaim, Settled, read_claim, read_settled
+from pychasqui._redis.replies import OtherClaim, Renewed, Settled, read_claim, read_renewed, read_settled
 from pychasqui._wire.entry import entry_order
 
 KEYS = Keys("q")
 GROUP = "default"
-LEASE_MS, KEPT_MS = 6000, 80_000_000
+LEASE_MS, KEPT_MS, RECORD_KEPT_MS = 6000, 80_000_000, 12_000
 HEIR, RELEASED_IDLE_MS = "released", 86_400_000
 LONGEST_MS = 60_000  # another's lease
 HOUR_MS = 3_600_000
@@ -451,10 +451,12 @@ class Group:
     def renew_lease_of(self, consumer: str, held: dict[bytes, int]) -> list[bytes]:
         """By deliveries of their own."""
         words = [word for entry in held.items() for word in entry]
-        keys = [KEYS.stream, KEYS.workers, REPORTS]
-        lost = self.run(scripts.RENEW_WORKER_LEASE, keys, GROUP, consumer, LEASE_MS, KEPT_MS, *words)
-        assert isinstance(lost, list)
-        return lost
+        return self.renew_with_record(consumer, b"", *words).lost
+
+    def renew_with_record(self, consumer: str, record: bytes, *words: bytes | int) -> Renewed:
+        keys = [KEYS.stream, KEYS.workers, REPORTS, KEYS.worker(consumer), KEYS.paused, KEYS.cancelled]
+        head = (GROUP, consumer, LEASE_MS, KEPT_MS, record, RECORD_KEPT_MS)
+        return read_renewed(self.run(scripts.RENEW_WORKER_LEASE, keys, *head, *words))
 
     def hold_lease(self, consumer: str, after: bytes = b"", *, least_left_ms: int = LEASE_MS // 2) -> bytes | None:
         """None if the worker renews its lease itself."""

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from pychasqui._worker.lease_renewal import IDS_A_CALL
-from tests.scripts.group import GROUP, HEIR, HOUR_MS, KEPT_MS, KEYS, LEASE_MS, REPORTS, Group, Hold
+from tests.scripts.group import GROUP, HEIR, HOUR_MS, KEPT_MS, KEYS, LEASE_MS, RECORD_KEPT_MS, REPORTS, Group, Hold
 from tests.support.server import RedisServer
 
 
@@ -221,4 +221,31 @@ class TestUnfinishedGroup:
     def test_reports_of_another_type_hold_no_worker_up(self, group: Group) -> None:
         group.client.set(REPORTS, "a string")
         assert group.renew_worker_lease("a") == []
+        assert group.lease("a") is not None
+
+
+class TestWhatElseItFinds:
+    def test_a_renewal_says_whether_the_queue_is_paused_and_whether_jobs_are_cancelled(self, group: Group) -> None:
+        assert group.renew_with_record("a", b"").marks == (False, False)
+        group.client.set(KEYS.paused, "1")
+        assert group.renew_with_record("a", b"").marks == (True, False)
+        group.client.hset(KEYS.cancelled, "1-1", "")
+        assert group.renew_with_record("a", b"").marks == (True, True)
+
+    def test_a_renewal_counts_the_leases_that_go_on_and_those_that_are_over(self, group: Group) -> None:
+        group.client.zadd(KEYS.workers, {"b": group.now_ms + 60_000, "dead": group.now_ms - 1, "left": 0, HEIR: 0})
+        renewed = group.renew_with_record("a", b"")
+        assert (renewed.living, renewed.over) == (2, 3)
+
+    def test_a_renewal_writes_the_record_which_ends_by_itself(self, group: Group) -> None:
+        group.renew_with_record("a", b"about a")
+        assert group.client.get(KEYS.worker("a")) == b"about a"
+        assert 0 < group.client.pttl(KEYS.worker("a")) <= RECORD_KEPT_MS
+        group.renew_with_record("a", b"")
+        assert group.client.get(KEYS.worker("a")) == b"about a"
+
+    def test_a_user_who_may_not_do_that_has_a_lease_all_the_same(self, group: Group) -> None:
+        with group.as_user("~*", "+@all", "-set", "-exists", "-zcount") as narrow:
+            renewed = narrow.renew_with_record("a", b"about a")
+        assert renewed == (None, 1, 0, [])
         assert group.lease("a") is not None

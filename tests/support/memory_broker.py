@@ -24,11 +24,11 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from pychasqui._core.limits import RELEASED
 from pychasqui._redis.broker import Broker
-from pychasqui._redis.cancellations import Cancellations, QueueMarks
+from pychasqui._redis.cancellations import Cancellations
 from pychasqui._redis.event_batch import EventBatch, EventsOnSend
 from pychasqui._redis.failed_jobs import Buried, Rescheduled
 from pychasqui._redis.reading import Reading, ReadRequest
-from pychasqui._redis.replies import Bounds, Claimed, OtherLeader, Promotion, Settled
+from pychasqui._redis.replies import Bounds, Claimed, OtherLeader, Promotion, QueueMarks, Renewed, Settled
 from pychasqui._wire.event import Event
 from pychasqui.errors import RedisTrouble, ReplyError
 
@@ -111,6 +111,7 @@ class MemoryBroker(Broker):
         self.hints: list[int] = []  # what was published of due jobs, in ms
         self.on_due: Callable[[float], None] | None = None
         self.on_pause: Callable[[], None] | None = None
+        self.on_backlog: Callable[[], None] | None = None
         self._last_id = 0
 
     # Hooks ----------------------------------------------------------------------------------------------------------
@@ -204,6 +205,18 @@ class MemoryBroker(Broker):
     @_answered
     async def read_within(self, group: str, consumer: str, count: int, bounds: Bounds) -> list[Claimed]:
         return [Claimed(entry_id, fields, 0) for entry_id, fields in self._deliver(group, consumer, count)]
+
+    @_answered
+    async def has_unread(self, group: str) -> bool:
+        return any(_number(entry_id) > self._group(group).last_read for entry_id in self.stream)
+
+    @_answered
+    async def subscribe_to_backlog(self, on_hint: Callable[[], None]) -> bool:
+        self.on_backlog = on_hint
+        return True
+
+    def publish_backlog(self) -> None:
+        self._record("publish_backlog")
 
     @_answered
     async def unblock(self, client_id: int, address: str) -> bool:
@@ -307,11 +320,24 @@ class MemoryBroker(Broker):
 
     @_answered
     async def renew_worker_lease(
-        self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]
-    ) -> list[bytes]:
+        self,
+        group: str,
+        consumer: str,
+        lease_ms: int,
+        held: list[tuple[bytes, int]],
+        *,
+        record: bytes = b"",
+        record_kept_ms: int = 0,
+    ) -> Renewed:
         self._group(group)
         self.lease_ends[group][consumer.encode()] = self.now + lease_ms
-        return [entry_id for entry_id, delivery in held if not self._is_held(group, consumer, entry_id, delivery)]
+        if record:
+            self.worker_records[consumer] = record
+        over = sum(end < self.now for end in self.lease_ends[group].values())
+        lost = [entry_id for entry_id, delivery in held if not self._is_held(group, consumer, entry_id, delivery)]
+        return Renewed(
+            QueueMarks(self.is_queue_paused, bool(self.cancellations)), len(self.lease_ends[group]) - over, over, lost
+        )
 
     @_answered
     async def rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
@@ -339,12 +365,12 @@ class MemoryBroker(Broker):
         return dict(self.lease_ends[group])
 
     @_answered
-    async def shorten_impossible_leases(self, group: str, lease_ms: int) -> list[bytes]:
-        return []
+    async def ended_leases(self, group: str, now_ms: int) -> dict[bytes, float]:
+        return {name: end for name, end in self.lease_ends[group].items() if end < now_ms}
 
     @_answered
-    async def write_worker_record(self, consumer: str, record: bytes, kept_ms: int) -> None:
-        self.worker_records[consumer] = record
+    async def shorten_impossible_leases(self, group: str, lease_ms: int) -> list[bytes]:
+        return []
 
     @_answered
     async def register_queue(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from pychasqui import Worker
+from pychasqui._worker.fleet import Fleet
 from pychasqui._worker.shared import Holdings, Lease, OnDeath, Shared
 
 
@@ -19,6 +20,7 @@ def make_shared(
     holdings: Any = None,
     lease_until: float = float("inf"),
     on_death: OnDeath = ignore_death,
+    fleet: Fleet | None = None,
 ) -> Shared:
     """Shared values under a lease that holds. `holdings` may be a fake."""
     return Shared(
@@ -27,6 +29,7 @@ def make_shared(
         holdings=Holdings(concurrency, consumer) if holdings is None else cast(Holdings, holdings),
         on_death=on_death,
         lease=Lease(lease_until),
+        fleet=fleet or Fleet(),
     )
 
 

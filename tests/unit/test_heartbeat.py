@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 from pychasqui._core.delivery import Delivery
+from pychasqui._redis.replies import QueueMarks, Renewed
 from pychasqui._wire.worker_record import read_worker
 from pychasqui._worker.group_recovery import GroupRecovery
 from pychasqui._worker.heartbeat import Heartbeat
@@ -21,10 +22,10 @@ from pychasqui._worker.lease_renewal import LeaseRenewal, RenewalTimes
 from pychasqui._worker.loop_thread import LoopThread
 from pychasqui._worker.loop_watch import LoopWatch
 from pychasqui._worker.queue_watch import QueueWatch
+from pychasqui._worker.record_maker import RecordMaker
 from pychasqui._worker.registry_writer import RegistryWriter
 from pychasqui._worker.round_trips import RoundTrips
 from pychasqui._worker.shared import OnDeath, Shared
-from pychasqui._worker.worker_record_writer import WorkerRecordWriter
 from pychasqui.errors import ConnectionLost, ReplyError
 from tests.support.memory_broker import MemoryBroker
 from tests.support.waiting import eventually
@@ -48,6 +49,8 @@ class Redis:
         self.stolen: set[bytes] = set()
         self.is_away = False
         self.has_group = True
+        self.hides_marks = False
+        self.living, self.over = 1, 0
         self.reports: list[dict[bytes, int]] = []
         self.reports_wanted = 1  # before the group is back
 
@@ -55,14 +58,18 @@ class Redis:
         assert self.broker.on_pause is not None
         self.broker.on_pause()
 
-    def _renew_lease(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> list[bytes]:
+    def _renew_lease(
+        self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]], *record: object
+    ) -> Renewed:
         if self.is_away:
             raise ConnectionLost("away")
         if not self.has_group:
             raise ReplyError("NOGROUP No such key")
         self.deliveries.append(dict(held))
         self.kept.append(sorted(dict(held)))
-        return [entry_id for entry_id, _ in held if entry_id in self.stolen]
+        lost = [entry_id for entry_id, _ in held if entry_id in self.stolen]
+        marks = None if self.hides_marks else QueueMarks(self.broker.is_queue_paused, bool(self.broker.cancellations))
+        return Renewed(marks, self.living, self.over, lost)
 
     def _rebuild_group(self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]) -> bool:
         if self.is_away:
@@ -117,12 +124,19 @@ class HeartbeatBench:
         self.cancellations: list[Any] = []
         broker = redis.broker
         thread = LoopThread("heartbeat", shared.on_death)
+        queue_watch = QueueWatch(
+            broker,
+            on_pause=partial(thread.call_in_worker_loop, on_pause),
+            on_cancellations=partial(thread.call_in_worker_loop, self.cancellations.append),
+        )
         renewal = LeaseRenewal(
             broker,
             shared,
             times,
             lanes=lanes,
             recovery=GroupRecovery("default", "a", times.lease_ms, shared.holdings),
+            queue_watch=queue_watch,
+            record_maker=RecordMaker(shared, lease_ms=times.lease_ms),
             round_trips=RoundTrips(broker, "a", shared.lease, times.lease_ms),
             call_in_worker_loop=thread.call_in_worker_loop,
         )
@@ -132,12 +146,7 @@ class HeartbeatBench:
             renewal,
             thread=thread,
             loop_watch=LoopWatch("a", shared.holdings, call_in_worker_loop=thread.call_in_worker_loop),
-            queue_watch=QueueWatch(
-                broker,
-                on_pause=partial(thread.call_in_worker_loop, on_pause),
-                on_cancellations=partial(thread.call_in_worker_loop, self.cancellations.append),
-            ),
-            record_writer=WorkerRecordWriter(broker, shared, lease_ms=times.lease_ms),
+            queue_watch=queue_watch,
             registry_writer=RegistryWriter(broker),
         )
 
@@ -394,10 +403,18 @@ class TestGroupGone:
 async def test_the_worker_record_is_written_with_each_renewal() -> None:
     redis = Redis()
     async with beating(redis, FakeLanes(), dict, lease_ms=6000, every_s=0.01):
-        await eventually(lambda: len(redis.broker.asked("write_worker_record")) >= 2, every=0.001)
-    (first_told, _) = redis.broker.asked("write_worker_record")[:2]
-    consumer, about, kept_ms = first_told
-    assert (consumer, read_worker("a", about).concurrency, kept_ms) == ("a", 1, 12_000)
+        await eventually(lambda: len(redis.kept) >= 2, every=0.001)
+    for _, consumer, _, _, record, kept_ms in redis.broker.asked("renew_worker_lease"):
+        assert (consumer, read_worker("a", record).concurrency, kept_ms) == ("a", 1, 12_000)
+
+
+async def test_a_renewal_finds_how_many_workers_live() -> None:
+    redis = Redis()
+    redis.living, redis.over = 5, 2
+    async with beating(redis, FakeLanes(), dict) as mine:
+        assert mine.shared.fleet.living == 5
+        assert mine.shared.fleet.take_news_of_ended_leases()
+        assert not mine.shared.fleet.take_news_of_ended_leases()
 
 
 async def test_a_pause_is_read_at_each_renewal_and_at_each_message() -> None:
@@ -422,6 +439,7 @@ async def test_the_pause_callback_runs_in_the_thread_of_the_worker() -> None:
 
 async def test_the_lease_holds_also_if_the_pause_cannot_be_read() -> None:
     redis, lanes, heard = Redis(), FakeLanes(), list[bool]()
+    redis.hides_marks = True
     redis.broker.trouble_of["read_marks"] = ConnectionLost("away again")
     async with beating(redis, lanes, dict, on_pause=heard.append, every_s=0.01) as mine:
         await eventually(lambda: len(redis.kept) >= 3, every=0.001)
@@ -487,7 +505,7 @@ async def test_a_death_of_the_thread_is_reported() -> None:
         if len(redis.kept) > 1:
             raise AssertionError("a defect")
 
-    redis.broker.meanwhile["read_marks"] = fail
+    redis.broker.meanwhile["subscribe_to_marks"] = fail
     async with beating(redis, FakeLanes(), dict, every_s=0.01, on_death=lambda title, _: deaths.append(title)):
         await eventually(lambda: deaths, every=0.001)
     assert deaths == ["heartbeat"]

@@ -12,6 +12,7 @@ import pytest
 from pychasqui._core.limits import PROMOTE_BATCH, PROMOTE_EVERY_S, PROMOTER_LEASE_MS
 from pychasqui._redis.replies import OtherLeader, Promotion
 from pychasqui._worker import leader
+from pychasqui._worker.fleet import Fleet
 from pychasqui._worker.promoter import ALERT_EVERY_S, ALERT_FOR_S, PromoterService
 from pychasqui.errors import ConnectionLost, ReplyError
 from tests.support.clock import FakeClock
@@ -82,6 +83,28 @@ class TestLeading:
         assert await bench.tick(followed(60_000)) == LOOK_S
         assert await bench.tick(followed(1000)) == LOOK_S
         assert bench.looks_at == NEVER
+
+
+class TestManyWorkers:
+    async def test_workers_that_do_not_lead_look_seldom(self, bench: PromoterBench) -> None:
+        promoter = PromoterService(bench.broker, "me", on_death=ignore_death, fleet=Fleet(1000))
+        bench.broker.answer_with["promote"] = lambda *_: followed(300)
+        for _ in range(10):
+            assert 10 <= await promoter._tick(hears=True) <= 30
+
+    async def test_workers_look_as_often_as_ever_while_the_leader_moves_nothing(self, bench: PromoterBench) -> None:
+        promoter = PromoterService(bench.broker, "me", on_death=ignore_death, fleet=Fleet(1000))
+        bench.broker.answer_with["promote"] = lambda *_: followed(60_000, overdue_ms=10_000)
+        assert await promoter._tick(hears=True) == LOOK_S
+
+    async def test_only_the_leader_subscribes_and_looks_again_once_it_hears(self, bench: PromoterBench) -> None:
+        bench.broker.answer_with["promote"] = lambda *_: followed(300)
+        await bench.promoter._look()
+        assert bench.broker.on_due is None
+        bench.broker.answer_with["promote"] = lambda *_: Promotion(True, 0, 0, -1)
+        assert await bench.promoter._look() == 0.0
+        assert await bench.promoter._look() == LOOK_S
+        assert bench.broker.on_due is not None
 
 
 class TestHearing:

@@ -939,3 +939,33 @@ class TestDecodingLater:
             await asyncio.sleep(0)
             turns += 1
         assert (finishing.result(), turns > 5) == (True, True)
+
+
+class TestManyWorkers:
+    async def test_an_idle_worker_looks_pauses_and_is_woken_by_a_message(self) -> None:
+        bench = ReaderBench()
+        bench.shared.fleet.note(living=1000, over=0)
+        bench.redis.answers = [[], [entry(1)]]
+        bench.reader.start()
+        await eventually(lambda: bench.redis.broker.on_backlog is not None, every=0.001)
+        await asyncio.sleep(0.01)
+        assert bench.lanes.numbers == []
+        assert bench.redis.broker.on_backlog is not None
+        bench.redis.broker.on_backlog()
+        await eventually(lambda: bench.lanes.numbers == [1], every=0.001)
+        assert [block_ms for _, block_ms in bench.redis.asked[:2]] == [None, None]
+        await bench.reader.end(patience_s=0)
+
+    @pytest.mark.parametrize(("living", "published"), ((1000, 1), (16, 0)))
+    async def test_an_idle_worker_that_finds_more_than_it_can_take_publishes_that(
+        self, living: int, published: int
+    ) -> None:
+        bench = ReaderBench()
+        bench.shared.fleet.note(living=living, over=0)
+        bench.redis.broker.answer_with["has_unread"] = lambda *_: True
+        bench.lanes.free = 1
+        bench.redis.answers = [[entry(1)], [entry(2)], [entry(3)]]
+        bench.reader.start()
+        await eventually(lambda: bench.lanes.numbers == [1, 2, 3], every=0.001)
+        assert len(bench.redis.broker.asked("publish_backlog")) == published
+        await bench.reader.end(patience_s=0)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pychasqui._redis.broker import Broker
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.replies import Bounds, Claimed
+from pychasqui._worker.fleet import Fleet
 from pychasqui._worker.reclaimer import Reclaimer, suspects_by_expired_lease
 from tests.support.clock import FakeClock
 from tests.support.memory_broker import Held, MemoryBroker
@@ -128,8 +129,9 @@ def reclaimer(
     last_trouble: float = float("-inf"),
     *,
     lease_s: float = 6.0,
+    fleet: Fleet | None = None,
 ) -> Reclaimer:
-    shared = make_shared(consumer="me")
+    shared = make_shared(consumer="me", fleet=fleet)
     shared.lease.troubled_at = last_trouble
     intake = intake or FakeIntake()
     return Reclaimer(
@@ -310,3 +312,57 @@ async def test_a_malformed_lease_does_not_end_the_reclaimer(lease: float) -> Non
     """A client that can write to the list of workers must not be able to stop all of them."""
     broker = Broker(cast(Any, FakeConnection()), Keys("q"))
     assert await broker.take_over("default", "me", b"b", lease, 30_000, 10, BOUNDS) == []
+
+
+class TestManyWorkers:
+    """A look at everything takes the longer the more workers there are."""
+
+    async def scan_for(self, mine: Reclaimer, clock: FakeClock, seconds: float) -> None:
+        for _ in range(round(seconds / 0.5)):
+            clock.now += 0.5
+            await mine._scan()
+
+    async def test_many_workers_share_the_looks_at_everything(self, clock: FakeClock) -> None:
+        bench = ReclaimerBench({b"b": 3}, {b"b": GOOD})
+        mine = reclaimer(bench, fleet=Fleet(1000))
+        await self.scan_for(mine, clock, 1000)
+        assert 1000 / 94 - 1 <= len(bench.broker.asked("holders")) <= 1000 / 31 + 1
+        assert bench.broker.asked("ended_leases") == []
+
+    async def test_a_worker_looks_at_leases_that_are_over_when_a_renewal_has_found_some(self, clock: FakeClock) -> None:
+        bench, fleet = ReclaimerBench({b"b": 3}, {b"b": OVER}), Fleet(1000)
+        mine = reclaimer(bench, fleet=fleet)
+        mine._look_at = clock.now + 60
+        mine._trusted_since = 0.0
+        fleet.note(living=1000, over=1)
+        await mine._scan()
+        assert bench.relieved == []
+        await self.scan_for(mine, clock, 2.5)
+        assert (bench.relieved, len(bench.broker.asked("ended_leases"))) == ([], 1)
+        await self.scan_for(mine, clock, 0.5)
+        assert bench.relieved == [(b"b", OVER, 10)]
+        assert bench.broker.asked("holders") == bench.broker.asked("leases") == []
+
+    async def test_a_worker_that_has_left_is_taken_over_at_once(self, clock: FakeClock) -> None:
+        bench, fleet = ReclaimerBench({b"b": 3}, {b"b": 0}), Fleet(1000)
+        mine = reclaimer(bench, fleet=fleet)
+        mine._look_at = clock.now + 60
+        fleet.note(living=1000, over=1)
+        await mine._scan()
+        assert bench.relieved == [(b"b", 0, 10)]
+
+    async def test_a_name_that_holds_nothing_that_can_be_taken_is_asked_once_a_look_at_everything(
+        self, clock: FakeClock
+    ) -> None:
+        """An official consumer may use the name of a dead worker."""
+        bench, fleet = ReclaimerBench({b"b": 3}, {b"b": 0}), Fleet(1000)
+        bench.broker.answer_with["take_over"] = lambda *_: []
+        mine = reclaimer(bench, fleet=fleet)
+        mine._look_at = clock.now + 60
+        for _ in range(10):
+            fleet.note(living=1000, over=1)
+            await mine._scan()
+        assert len(bench.relieved) == 1
+        clock.now += 60
+        await mine._scan()
+        assert len(bench.relieved) == 2

@@ -25,8 +25,8 @@ from ..errors import ConnectionLost, ReplyError
 from . import scripts
 from .adding import Adds
 from .cancellations import CancelCalls
-from .command_replies import info_text, read_ackdel_codes
-from .delayed import INDEX_KEPT_MS, DelayedCalls
+from .command_replies import info_text, read_ackdel_codes, read_lag
+from .delayed import INDEX_KEPT_MS, DelayedCalls, ignore_reply
 from .event_batch import EventBatch, EventsOnSend, send_events
 from .failed_jobs import Buried, Rescheduled
 from .keys import Keys
@@ -72,6 +72,19 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
     async def read_within(self, group: str, consumer: str, count: int, bounds: Bounds) -> list[Claimed]:
         """Reads new entries up to `bounds`, without waiting for any: for queues with large jobs."""
         return read_new(await self.run_script(scripts.READ, (self._keys.stream,), (group, consumer, count, *bounds)))
+
+    async def has_unread(self, group: str) -> bool:
+        """Returns whether the stream has entries that no consumer of the group has read. True if nothing is known."""
+        lag = read_lag(await self.call("XINFO", "GROUPS", self._keys.stream), group.encode())
+        return lag is None or lag > 0
+
+    async def subscribe_to_backlog(self, on_hint: Callable[[], None]) -> bool:
+        """Has `on_hint` called when a worker has found more jobs than it can take. Messages can be lost."""
+        return await self.subscribe(self._keys.backlog_channel, lambda _: on_hint())
+
+    def publish_backlog(self) -> None:
+        """Publishes to idle workers that jobs are left. The message may be lost: they also look by themselves."""
+        self.send(("PUBLISH", self._keys.backlog_channel, ""), ignore_reply)
 
     async def unblock(self, client_id: int, address: str) -> bool:
         """Makes another connection's blocked read return now, as if its time were up.

@@ -8,18 +8,11 @@ from .._core.limits import MOVED_BYTES
 from .._wire.entry import entry_order
 from . import scripts
 from .calls import RedisCalls
-from .replies import as_bytes, as_text, read_count, reads_reply
+from .replies import QueueMarks, as_bytes, as_text, read_count, reads_reply
 
 NOTES_KEPT_MS = 7 * 24 * 3600 * 1000  # of jobs that no worker takes
 MOST_NOTES = 5000
 BY_ID = b"id "  # begins a note about the id of a job
-
-
-class QueueMarks(NamedTuple):
-    """What stands beside a queue for its workers to see."""
-
-    is_paused: bool
-    has_cancellations: bool
 
 
 class Cancellations(NamedTuple):

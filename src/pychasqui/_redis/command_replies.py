@@ -87,6 +87,15 @@ def read_groups(reply: Any) -> dict[bytes, bytes]:
 
 
 @reads_reply
+def read_lag(reply: Any, group: bytes) -> int | None:
+    """Returns how many entries a group has not read yet, from XINFO GROUPS; None if the server does not know."""
+    for fields in map(_fields, as_list(reply)):
+        if fields[b"name"] == group and fields[b"lag"] is not None:
+            return as_int(fields[b"lag"])
+    return None
+
+
+@reads_reply
 def read_scan(reply: Any) -> tuple[bytes, list[bytes]]:
     cursor, keys = reply
     return as_bytes(cursor), as_list(keys)

@@ -47,7 +47,7 @@ class DelayedCalls(LeaseCalls):
 
     def publish_due(self, delay_ms: int) -> None:
         """Publishes to the leader that a job is due in `delay_ms`. The message may be lost: the leader also polls."""
-        self.send(("PUBLISH", self._keys.due_channel, delay_ms), _ignore)
+        self.send(("PUBLISH", self._keys.due_channel, delay_ms), ignore_reply)
 
     async def move_delayed(self, what: str, ids: list[str], delay_ms: int = 0) -> list[bool]:
         """Cancels, postpones or runs delayed jobs; returns whether each was there. Sent again, it does nothing."""
@@ -64,5 +64,5 @@ class DelayedCalls(LeaseCalls):
         return each
 
 
-def _ignore(reply: object) -> None:
+def ignore_reply(reply: object) -> None:
     """Ignores the reply: no caller waits for it."""

@@ -26,6 +26,7 @@ class Keys:
         self.paused = f"{self.prefix}:paused"  # exists while the queue is paused
         self.pause_channel = f"{self.prefix}:pause"  # "pause", "resume" and "cancel" are published there
         self.cancelled = f"{self.prefix}:cancelled"  # notes about jobs of the stream that are to stop
+        self.backlog_channel = f"{self.prefix}:backlog"  # a message says that more jobs wait than one worker takes
         self.promoter_lease = f"{self.prefix}:promoter:lock"
         self.repeat = f"{self.prefix}:repeat"  # when each repeatable fires next
         self.repeat_paused = f"{self.prefix}:repeat:paused"  # those that do not fire for now

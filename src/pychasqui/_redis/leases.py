@@ -10,10 +10,11 @@ from .._wire.entry import entry_order
 from . import scripts
 from .calls import RedisCalls
 from .command_replies import read_blob, read_scores, read_time_ms
-from .replies import OtherClaim, read_claim, read_count, read_ids
+from .replies import OtherClaim, Renewed, read_claim, read_count, read_ids, read_renewed
 
 WORKERS_KEPT_MS = 7 * 24 * 3600 * 1000  # the set of leases outlives the last worker, so that its entries are found
 FAR_LEASES_A_CALL = 100
+ENDED_A_CALL = 2000
 CLAIMED_A_CALL = 500
 HELD_PAGES = 200  # of 500 entries; no worker holds more
 COMPLETE, MUST_CLAIM = 1, 2  # what rebuild_group returns of a group; else it must be called again
@@ -26,19 +27,30 @@ class LeaseCalls(RedisCalls):
         return read_time_ms(await self.call("TIME"))
 
     async def renew_worker_lease(
-        self, group: str, consumer: str, lease_ms: int, held: list[tuple[bytes, int]]
-    ) -> list[bytes]:
-        """Renews this worker's lease and its hold on entries, each with its delivery; returns those it has lost.
+        self,
+        group: str,
+        consumer: str,
+        lease_ms: int,
+        held: list[tuple[bytes, int]],
+        *,
+        record: bytes = b"",
+        record_kept_ms: int = 0,
+    ) -> Renewed:
+        """Renews this worker's lease and its hold on entries, each with its delivery, and writes its record, if any.
 
         While the group is missing or not complete this call fails, and rebuild_group() renews the lease.
         """
-        keys = (self._keys.stream, self._keys.workers_of(group), self._keys.regroup(group))
-        arguments = (word for entry in held for word in entry)
-        return read_ids(
-            await self.run_script(
-                scripts.RENEW_WORKER_LEASE, keys, (group, consumer, lease_ms, WORKERS_KEPT_MS, *arguments)
-            )
+        keys = (
+            self._keys.stream,
+            self._keys.workers_of(group),
+            self._keys.regroup(group),
+            self._keys.worker(consumer),
+            self._keys.paused,
+            self._keys.cancelled,
         )
+        head = (group, consumer, lease_ms, WORKERS_KEPT_MS, record, record_kept_ms)
+        arguments = (word for entry in held for word in entry)
+        return read_renewed(await self.run_script(scripts.RENEW_WORKER_LEASE, keys, (*head, *arguments)))
 
     async def hold_lease(self, group: str, consumer: str, lease_ms: int, least_left_ms: int) -> bool:
         """Renews the lease of another worker that lives, and its hold on entries, if less than `least_left_ms` is left.
@@ -84,6 +96,11 @@ class LeaseCalls(RedisCalls):
         """Each worker's lease: the server's time in ms at which it ends, 0 if the worker has left."""
         return dict(read_scores(await self.call("ZRANGE", self._keys.workers_of(group), 0, -1, "WITHSCORES")))
 
+    async def ended_leases(self, group: str, now_ms: int) -> dict[bytes, float]:
+        """Returns the leases that are over at this time, those that have been for longest first."""
+        words = ("-inf", f"({now_ms}", "WITHSCORES", "LIMIT", 0, ENDED_A_CALL)
+        return dict(read_scores(await self.call("ZRANGEBYSCORE", self._keys.workers_of(group), *words)))
+
     async def claim_name(
         self, group: str, consumer: str, token: str, lease_ms: int, *, confirms: bool = False
     ) -> OtherClaim:
@@ -108,7 +125,3 @@ class LeaseCalls(RedisCalls):
         for name in names:
             await self.call("ZADD", workers, "XX", "LT", now_ms + lease_ms, name)
         return names
-
-    async def write_worker_record(self, consumer: str, record: bytes, kept_ms: int) -> None:
-        """Stores the record that describes a worker. Sent twice it stores the same."""
-        await self.call("SET", self._keys.worker(consumer), record, "PX", kept_ms)

@@ -244,6 +244,30 @@ def read_claim(reply: Any) -> OtherClaim:
     return OtherClaim(as_int(lease), as_int(left_ms))
 
 
+class QueueMarks(NamedTuple):
+    """What stands beside a queue for its workers to see."""
+
+    is_paused: bool
+    has_cancellations: bool
+
+
+class Renewed(NamedTuple):
+    """What one call of renew_worker_lease.lua found."""
+
+    marks: QueueMarks | None  # None: the server does not say
+    living: int  # workers of the group whose leases go on
+    over: int  # leases that are over, or of workers that have left
+    lost: list[bytes]  # entries that are no longer this worker's by the delivery that it knows
+
+
+@reads_reply
+def read_renewed(reply: Any) -> Renewed:
+    is_paused, has_cancellations, living, over, lost = as_list(reply)
+    is_known = as_int(is_paused) >= 0 and as_int(has_cancellations) >= 0
+    marks = QueueMarks(bool(is_paused), bool(has_cancellations)) if is_known else None
+    return Renewed(marks, as_int(living), as_int(over), read_ids(lost))
+
+
 @reads_reply
 def read_ids(reply: Any) -> list[bytes]:
     return [as_bytes(entry_id) for entry_id in as_list(reply)]

@@ -2,8 +2,7 @@
 
 A handler that blocks the event loop must not lose its job to another worker, so the thread has a loop and a connection
 to itself. Renewals are sent every third of a lease whether the last was answered or not, so that a lease holds also
-where a round trip takes half of it. After each renewal it looks whether the queue is paused, and writes the record by
-which others see this worker; once a day it writes the queue into the registry of queues.
+where a round trip takes half of it. Once a day it writes the queue into the registry of queues.
 """
 
 from __future__ import annotations
@@ -20,14 +19,16 @@ from .loop_watch import LoopWatch
 from .queue_watch import QueueWatch
 from .registry_writer import RegistryWriter
 from .shared import Shared
-from .worker_record_writer import WorkerRecordWriter
 
 LONGEST_SLEEP_S = 0.5  # lease_clock() goes on while the machine sleeps, and a timer does not
 MOST_UNANSWERED = 4  # renewals on their way at once
 
 
 class Heartbeat:
-    """start() -> renews every third of a lease -> stop(). A worker starts with a lease: start() awaits the first."""
+    """start() -> renews every third of a lease -> stop().
+
+    start() awaits the first renewal.
+    """
 
     def __init__(
         self,
@@ -38,7 +39,6 @@ class Heartbeat:
         thread: LoopThread,
         loop_watch: LoopWatch,
         queue_watch: QueueWatch,
-        record_writer: WorkerRecordWriter,
         registry_writer: RegistryWriter,
     ) -> None:
         self._broker = broker  # the thread's own, which ends with it
@@ -46,12 +46,11 @@ class Heartbeat:
         self._thread = thread
         self._loop_watch = loop_watch
         self._queue_watch = queue_watch
-        self._record_writer = record_writer
         self._registry_writer = registry_writer
         self._wakes = asyncio.Event()
         self._renew_at = 0.0
         self._unanswered = 0
-        self._looking: asyncio.Task[None] | None = None
+        self._registering: asyncio.Task[None] | None = None
         shared.group_gone.listen(self._hurry)
 
     async def start(self) -> None:
@@ -72,13 +71,13 @@ class Heartbeat:
             self._renew_at = await self._renewal.begin()
             async with asyncio.TaskGroup() as tasks:  # ends with the first of them that fails
                 tasks.create_task(self._loop_watch.run())
-                self._looking = tasks.create_task(self._check_pause_first())
+                self._registering = tasks.create_task(self._begin())
                 while True:
                     await self._sleep_until_renewal()
                     if self._may_renew() and lease_clock() >= self._renew_at:
                         self._renew_at = lease_clock() + self._renewal.every_s
                         self._unanswered += 1
-                        tasks.create_task(self._renew_and_check_pause(tasks))
+                        tasks.create_task(self._renew(tasks))
         finally:
             await self._broker.close()
 
@@ -97,7 +96,7 @@ class Heartbeat:
         self._renew_at = min(self._renew_at, lease_clock() + seconds)
         self._wakes.set()
 
-    async def _renew_and_check_pause(self, tasks: asyncio.TaskGroup) -> None:
+    async def _renew(self, tasks: asyncio.TaskGroup) -> None:
         try:
             wait_s = await self._renewal.renew()
         finally:
@@ -105,23 +104,14 @@ class Heartbeat:
             self._wakes.set()
         if wait_s < self._renewal.every_s:
             self._renew_in(wait_s)
-        elif self._looking is None or self._looking.done():
-            self._looking = tasks.create_task(self._check_pause_and_write())
+        elif self._registering is None or self._registering.done():
+            self._registering = tasks.create_task(self._register())
 
-    async def _check_pause_first(self) -> None:
-        """A worker starts with a lease, and knows whether the queue is paused."""
-        await self._check_pause_and_write_record()
+    async def _begin(self) -> None:
+        """A worker starts with a lease, and knows whether the queue is paused and which of its jobs are cancelled."""
+        await self._queue_watch.wait_for_look()
         self._thread.has_begun()
         await self._register()
-
-    async def _check_pause_and_write(self) -> None:
-        await self._check_pause_and_write_record()
-        await self._register()
-
-    async def _check_pause_and_write_record(self) -> None:
-        with suppress(RedisTrouble):  # the next renewal comes in time all the same, and looks again
-            await self._queue_watch.look()
-            await self._record_writer.write()  # Redis may have no memory for it
 
     async def _register(self) -> None:
         with suppress(RedisTrouble):  # after the next renewal, then

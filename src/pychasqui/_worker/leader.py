@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal
@@ -21,6 +22,7 @@ from .._redis.repeatables import RepeatablesBroker
 from .._redis.replies import OtherLeader
 from ..errors import RedisTrouble
 from ..metrics import LockOutcome, Record
+from .fleet import Fleet
 from .outage import Outage
 from .service import Service
 from .shared import OnDeath
@@ -28,11 +30,13 @@ from .shared import OnDeath
 log = logging.getLogger("chasqui.leaders")
 
 HINTS_APART_S = 0.005
+STANDING_BY = 32  # of more workers that do not lead, together as many look as often as if there were this many
+LONGEST_STANDBY_S = 20.0
 STALLED_S = 5.0  # what has been due for this long, while another process leads, is not late but stuck
 
 
 class LeaderService(Service):
-    """_look() does what is due and returns when to look again; _let_go() ends the lease."""
+    """_tick() does what is due and returns when to look again; _let_go() ends the lease."""
 
     role: Literal["promoter", "scheduler"]
     what_waits: str  # while no process leads
@@ -43,9 +47,11 @@ class LeaderService(Service):
         outage: Outage,
         *,
         on_death: OnDeath,
+        fleet: Fleet,
         record: Callable[[Record], None] | None,
     ) -> None:
         super().__init__(on_death)
+        self._fleet = fleet
         self._leases = broker
         self._outage = outage
         self._record = record  # None: no sink wants metrics
@@ -82,7 +88,21 @@ class LeaderService(Service):
                     await self._let_go()
 
     async def _look(self) -> float:
-        """Returns how long to wait for the next look, if nothing is due sooner."""
+        """Returns how long to wait for the next look, if nothing is due sooner.
+
+        Only the leader subscribes: a message costs the server as much as it has subscribers.
+        """
+        if self._leads:
+            return await self._tick(hears=await self._subscribe())
+        wait_s = await self._tick(hears=True)
+        return 0.0 if self._leads else wait_s  # what was published until it leads and hears may be due sooner
+
+    async def _subscribe(self) -> bool:
+        """Returns whether messages come."""
+        raise NotImplementedError
+
+    async def _tick(self, *, hears: bool) -> float:
+        """Does what is due, if this process leads; returns how long to wait for the next look."""
         raise NotImplementedError
 
     async def _let_go(self) -> None:
@@ -105,6 +125,13 @@ class LeaderService(Service):
     def _soonest(self) -> float:
         """When something is known to be due. While looks fail, nothing is: the pauses between them hold."""
         return float("inf") if self._outage.is_on else self._next_due
+
+    def _standby_s(self, lease_left_ms: int, most_s: float) -> float:
+        """How long to wait for a lease that another process holds: until it ends if it is not renewed (-1: it has no
+        end), so that nothing is held up for longer than that. Many workers share the looks, unless it moves nothing."""
+        if self._fleet.living > STANDING_BY and self._overdue_from is None:
+            return min(self._fleet.spread(most_s, STANDING_BY), LONGEST_STANDBY_S) * random.uniform(0.5, 1.5)
+        return most_s if lease_left_ms < 0 else min(most_s, (lease_left_ms + 1) / 1000)
 
     def _see_lead(self, other: OtherLeader | None) -> None:
         """Notes which process leads, and whether it moves what is due."""
@@ -143,9 +170,3 @@ class LeaderService(Service):
                 other.name,
                 self.role,
             )
-
-
-def until_free_s(lease_left_ms: int, most_s: float) -> float:
-    """How long to wait for a lease that another process holds: until it ends if it is not renewed, so that nothing is
-    held up for longer than that; -1 if it has no end."""
-    return most_s if lease_left_ms < 0 else min(most_s, (lease_left_ms + 1) / 1000)

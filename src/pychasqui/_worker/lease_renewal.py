@@ -1,5 +1,7 @@
 """Renews this worker's lease and its hold on entries, and reports its holdings when the group is gone.
 
+The same call writes the worker's record, and finds whether the queue is paused, whether jobs are cancelled and how
+many workers live.
 Where a round trip takes so long that no lease can hold, the worker logs that, gives up its own lease and runs nothing,
 so that others get the jobs. All methods run in the heartbeat's thread, except those that say otherwise.
 """
@@ -17,6 +19,8 @@ from .._redis.error_actions import ErrorAction, action_for
 from ..errors import RedisTrouble
 from .group_recovery import GroupRecovery
 from .outage import Outage
+from .queue_watch import QueueWatch
+from .record_maker import RecordMaker
 from .round_trips import RoundTrips
 from .shared import Shared
 from .thread_lanes import AnyLanes
@@ -41,16 +45,20 @@ class LeaseRenewal:
         *,
         lanes: AnyLanes,
         recovery: GroupRecovery,
+        queue_watch: QueueWatch,
+        record_maker: RecordMaker,
         round_trips: RoundTrips,
         call_in_worker_loop: Callable[..., None],
     ) -> None:
         self._broker = broker
         self._group, self._consumer = shared.group, shared.consumer
         self._lease, self._holdings = shared.lease, shared.holdings
-        self._may_have_orphans = shared.may_have_orphans
+        self._may_have_orphans, self._fleet = shared.may_have_orphans, shared.fleet
         self._lease_ms, self.every_s, self._hold_s = times
         self._lanes = lanes
         self._recovery = recovery
+        self._queue_watch = queue_watch
+        self._record_maker = record_maker
         self._round_trips = round_trips
         self._call_in_worker_loop = call_in_worker_loop
         self._held_before: dict[bytes, int] = {}
@@ -117,10 +125,18 @@ class LeaseRenewal:
 
     async def _send_renewals(self, entries: list[tuple[bytes, int]]) -> set[bytes]:
         """Returns the entries that are lost."""
-        batches = [entries[start : start + IDS_A_CALL] for start in range(0, max(len(entries), 1), IDS_A_CALL)]
+        await self._queue_watch.subscribe()
         me = (self._group, self._consumer, self._lease_ms)
-        lost = await asyncio.gather(*(self._broker.renew_worker_lease(*me, batch) for batch in batches))
-        return {entry_id for some in lost for entry_id in some}
+        first, *others = (entries[start : start + IDS_A_CALL] for start in range(0, max(len(entries), 1), IDS_A_CALL))
+        record, kept_ms = self._record_maker.make(), self._record_maker.kept_ms
+        answers = await asyncio.gather(
+            self._broker.renew_worker_lease(*me, first, record=record, record_kept_ms=kept_ms),
+            *(self._broker.renew_worker_lease(*me, batch) for batch in others),
+        )
+        if answers[0].marks is not None:
+            self._queue_watch.see(answers[0].marks)
+        self._fleet.note(answers[0].living, answers[0].over)
+        return {entry_id for answer in answers for entry_id in answer.lost}
 
     async def _hold_without_a_lease(self) -> None:
         """No lease can be held here: Redis keeps one only for the jobs that still run."""

@@ -17,7 +17,8 @@ from .._redis.broker import Broker
 from .._redis.replies import Promotion
 from ..errors import ReplyError
 from ..metrics import PromoterTick, Record
-from .leader import LeaderService, until_free_s
+from .fleet import Fleet
+from .leader import LeaderService
 from .outage import Outage
 from .shared import OnDeath
 
@@ -37,6 +38,7 @@ class PromoterService(LeaderService):
         holder: str,
         *,
         on_death: OnDeath,
+        fleet: Fleet | None = None,
         events_max_len: int = 0,
         every_s: float = PROMOTE_EVERY_S,
         batch: int = PROMOTE_BATCH,
@@ -44,7 +46,7 @@ class PromoterService(LeaderService):
         record: Callable[[Record], None] | None = None,
     ) -> None:
         outage = Outage("delayed jobs wait, the promoter keeps trying", "delayed jobs are promoted again")
-        super().__init__(broker, outage, on_death=on_death, record=record)
+        super().__init__(broker, outage, on_death=on_death, fleet=fleet or Fleet(), record=record)
         self._broker = broker
         self._holder = holder
         self._events_max_len = events_max_len
@@ -74,11 +76,10 @@ class PromoterService(LeaderService):
     async def _let_go(self) -> None:
         await self._broker.release_promoter_lease(self._holder)
 
-    async def _look(self) -> float:
-        return await self._tick(hears=await self._broker.subscribe_to_due(self.hear))
+    async def _subscribe(self) -> bool:
+        return await self._broker.subscribe_to_due(self.hear)
 
     async def _tick(self, *, hears: bool) -> float:
-        """Promote what is due; returns how long to wait for the next look."""
         now = clock.monotonic()
         was_expected = now >= self._next_due
         self._next_due = float("inf")
@@ -87,7 +88,7 @@ class PromoterService(LeaderService):
         )
         self._see_lead(done.other)
         if done.other is not None:
-            return until_free_s(done.next_due_ms, self._rest_s)
+            return self._standby_s(done.next_due_ms, self._rest_s)
         if done.refusal:
             self._refusals.pause_after(ReplyError(done.refusal))
         else:

@@ -1,8 +1,8 @@
-"""Looks whether the queue is paused and which of its jobs are cancelled, also when a message says so.
+"""Knows whether the queue is paused and which of its jobs are cancelled.
 
-A message is a hint that anybody can publish, the keys decide. One look at a time, fifty a second if messages keep
-coming: a flood costs nothing but that, the last message of a flood is looked into, too, and a pause that follows
-a resume holds as soon as any other.
+Each renewal of the lease asks whether that is so, and a message makes it look at once. A message is a hint that anybody
+can publish, the keys decide. One look at a time, fifty a second if messages keep coming: a flood costs nothing but
+that, the last message of a flood is looked into, too, and a pause that follows a resume holds as soon as any other.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from contextlib import suppress
 
 from .._redis.broker import Broker
 from .._redis.cancellations import Cancellations
+from .._redis.replies import QueueMarks
 from ..errors import RedisTrouble
 
 LOOKS_APART_S = 0.02
 
 
 class QueueWatch:
-    """look() subscribes and looks at the keys; each message makes it look again -> on_pause(), on_cancellations().
+    """subscribe() before each renewal, see() with what it found; each message makes it look -> on_pause(),
+    on_cancellations().
 
     It lives in the loop of the broker, which is the heartbeat's.
     """
@@ -38,9 +40,20 @@ class QueueWatch:
         self._is_hinted = False
         self._looking: asyncio.Task[None] | None = None
 
-    async def look(self) -> None:
+    async def subscribe(self) -> None:
+        """Subscribes, once for each socket. What is asked behind it misses no message."""
         await self._broker.subscribe_to_marks(self._hear)
-        await self._read()
+
+    def see(self, marks: QueueMarks) -> None:
+        """Passes on what a renewal found. Notes about cancelled jobs, or that there are none any more, are read."""
+        self._on_pause(marks.is_paused)
+        if marks.has_cancellations or self._has_cancellations:
+            self._hear()
+
+    async def wait_for_look(self) -> None:
+        """Returns when the look that is under way has ended, if there is one."""
+        if self._looking is not None:
+            await asyncio.wait({self._looking})
 
     def _hear(self) -> None:
         self._is_hinted = True

@@ -24,6 +24,7 @@ from .intake import Intake
 from .outage import Outage
 from .pending_entries import PendingEntries
 from .prefetch import WORTH_READING, Prefetch, PrefetchRoom
+from .read_turns import ReadTurns
 from .release import Releaser
 from .service import Service
 from .shared import Shared
@@ -70,7 +71,8 @@ class Reader(Service):
         self._prefetch = prefetch
         self._pending = pending
         self._releaser = releaser
-        self._block_ms, self._max_reply_bytes = limits
+        self._max_reply_bytes = limits.max_reply_bytes
+        self._turns = ReadTurns(shared.fleet, helper, self._group, limits.block_ms, on_backlog=self.wake)
         self._awaits_settling = False
         self._unblocking: asyncio.Task[None] | None = None
         self._outage = Outage(
@@ -161,15 +163,23 @@ class Reader(Service):
             try:
                 if self._pending.may_exist and await self._pending.take_in(count):
                     continue
-                came, has_backlog = await self._read_batches(count, None if has_backlog else self._block_ms)
+                had_backlog = has_backlog
+                block_ms = None if had_backlog else self._turns.block_ms()
+                is_look = block_ms is None and not had_backlog
+                came, has_backlog = await self._read_batches(count, block_ms, is_look=is_look)
             except RedisTrouble as error:
                 await self._recover(error)
                 continue
             if came:
                 was_empty = False
-            elif not was_empty:
+                if has_backlog and not had_backlog and self._turns.are_shared:
+                    await self._turns.publish_backlog()
+                continue
+            if not was_empty:
                 was_empty = True
                 self._drained.send()
+            if pause_s := await self._turns.pause_s():
+                await self._sleep(pause_s)
 
     async def _wait_for_room(self) -> PrefetchRoom:
         """Returns once there is room for entries, or something else is to be done."""
@@ -191,18 +201,21 @@ class Reader(Service):
         """Hands back jobs that wait here for too long because the handler has become slower."""
         await self._releaser.release_unstarted(keep=self._prefetch.count_to_keep())
 
-    async def _read_batches(self, count: int, block_ms: int | None) -> tuple[int, bool]:
+    async def _read_batches(self, count: int, block_ms: int | None, *, is_look: bool) -> tuple[int, bool]:
         """One read, and more of them for as long as each is full and there is room for another.
+
+        A look at a queue that was empty brings few of large entries; the next read brings as many as fit in.
 
         Returns how many entries came, and whether the last read brought all that it asked for.
         """
         asked_at, was_idle, came = monotonic(), self._prefetch.has_free_lane, 0
         with self._intake.expecting_entries():
             if self._prefetch.is_too_large(count):
-                if claimed := await self._read_by_bytes(count):
-                    return len(claimed), True
-                if block_ms is None:
-                    return 0, False
+                if not is_look:
+                    if claimed := await self._read_by_bytes(count):
+                        return len(claimed), True
+                    if block_ms is None:
+                        return 0, False
                 count = min(count, self._prefetch.count_within_bytes())
             reading = await self._send_read(count, block_ms)
             while True:

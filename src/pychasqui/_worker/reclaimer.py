@@ -4,6 +4,10 @@ Workers of our kind hold a lease. The entries of one that has left are taken ove
 over as soon as it could have come back: it renews each third of a lease, and tries to connect once a second. After an
 outage of Redis no worker is judged before all could renew: every lease is over then. Official consumers have no lease
 and are judged by how long their entries lie idle.
+
+A look at all leases and holders takes the longer the more workers there are. So more than LOOKING workers share such
+looks: together they look as often as that many. Each looks at the leases that are over when a renewal of its own has
+found that there are some.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ PAGE = 500
 LEASELESS = b""  # stands for all consumers without a lease
 LEFT = 0  # the lease of a worker that has left
 SWEEP_S = 10.0
+LOOKING = 8  # up to this many workers each look at everything in every scan
 
 
 class Reclaimer(Service):
@@ -51,7 +56,7 @@ class Reclaimer(Service):
         super().__init__(shared.on_death)
         self._broker = broker
         self._group, self._consumer = shared.group, shared.consumer
-        self._lease = shared.lease
+        self._lease, self._fleet = shared.lease, shared.fleet
         self._may_have_orphans = shared.may_have_orphans
         self._intake = intake
         self._prefetch = prefetch
@@ -61,8 +66,11 @@ class Reclaimer(Service):
         self._lease_s = lease_s
         self._suspects: dict[bytes, tuple[float, float]] = {}  # consumer -> lease, when it was first seen over
         self._sources: dict[bytes, float | None] = {}  # consumer whose entries can be taken -> its lease, which is over
+        self._in_vain: dict[bytes, float] = {}  # consumer that holds nothing that can be taken -> its lease
         self._next_verdict_s = float("inf")  # how long after a scan the next suspect can be judged
+        self._next_verdict_at = float("inf")
         self._trusted_since = clock.monotonic()  # since when leases show which workers live; inf: they do not
+        self._look_at = clock.monotonic()  # when this worker looks at everything, among many
         self._sweep_at = clock.monotonic() + SWEEP_S
 
     async def _run(self) -> None:
@@ -78,7 +86,21 @@ class Reclaimer(Service):
 
     async def _scan(self) -> None:
         """Finds consumers whose entries can be taken over, and takes those over while there is room."""
+        now = clock.monotonic()
+        if self._fleet.living <= LOOKING or now >= self._look_at:
+            self._look_at = now + self._fleet.spread(SCAN_S, LOOKING) * random.uniform(0.5, 1.5)
+            await self._look_at_everything()
+        elif self._fleet.take_news_of_ended_leases() or now >= self._next_verdict_at:
+            now_ms = await self._broker.now_ms()
+            leases = await self._broker.ended_leases(self._group, now_ms)
+            self._judge(set(leases), leases, now_ms)
+        while self._sources and (room := self._prefetch.room_for_claims()) > 0:
+            with self._intake.expecting_entries():
+                self._intake.take_claimed(await self.claim(room, self._prefetch.bounds()))
+
+    async def _look_at_everything(self) -> None:
         self._next_verdict_s = float("inf")
+        self._in_vain.clear()
         holders = await self._broker.holders(self._group)
         holders.pop(self._consumer.encode(), None)
         sweeps = clock.monotonic() >= self._sweep_at  # also for names that hold nothing, so that they do not pile up
@@ -86,18 +108,17 @@ class Reclaimer(Service):
             return
         leases = await self._broker.leases(self._group)
         if sweeps:
-            self._sweep_at = clock.monotonic() + SWEEP_S
+            self._sweep_at = clock.monotonic() + self._fleet.spread(SWEEP_S, LOOKING)
             await self._recovery.shorten_impossible_leases(self._broker)
         now_ms = await self._broker.now_ms()
-        watched = leases.keys() | holders.keys() if sweeps or self._suspects else set(holders)
+        self._judge(leases.keys() | holders.keys() if sweeps or self._suspects else set(holders), leases, now_ms)
+        if holders.keys() - leases.keys():
+            self._sources[LEASELESS] = None
+
+    def _judge(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> None:
         watched = self._that_can_be_judged(watched, leases, now_ms)
         self._suspects = suspects_by_expired_lease(watched, leases, now_ms, self._suspects, clock.monotonic())
         self._judge_suspects(now_ms)
-        if holders.keys() - leases.keys():
-            self._sources[LEASELESS] = None
-        while self._sources and (room := self._prefetch.room_for_claims()) > 0:
-            with self._intake.expecting_entries():
-                self._intake.take_claimed(await self.claim(room, self._prefetch.bounds()))
 
     def _that_can_be_judged(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> set[bytes]:
         """All but this worker, which lives; only those that have left, while leases do not show which workers live."""
@@ -120,14 +141,15 @@ class Reclaimer(Service):
         A worker that lives renews within half a lease, also if the server's clock has jumped. One that has lost its
         connection has a new one within the longest pause after the end of its lease, or of an outage of Redis.
         """
-        now = clock.monotonic()
+        now, self._next_verdict_s = clock.monotonic(), float("inf")
         for consumer, (lease, since) in self._suspects.items():
             over_s = min((now_ms - lease) / 1000, now - self._trusted_since)
             wait_s = max(self._lease_s / 2 - (now - since), LONGEST_PAUSE_S - over_s)
-            if lease == LEFT or wait_s <= 0:
-                self._sources[consumer] = lease
-            else:
+            if lease != LEFT and wait_s > 0:
                 self._next_verdict_s = min(self._next_verdict_s, wait_s)
+            elif self._in_vain.get(consumer) != lease:
+                self._sources[consumer] = lease
+        self._next_verdict_at = now + self._next_verdict_s
 
     @property
     def has_work(self) -> bool:
@@ -142,7 +164,10 @@ class Reclaimer(Service):
             taken = await self._broker.claim_idle(self._group, self._consumer, self._claim_min_idle_ms, count, bounds)
         else:
             judged = (consumer, lease, self._claim_min_idle_ms)
-            taken = await self._broker.take_over(self._group, self._consumer, *judged, count, bounds) or []
+            answer = await self._broker.take_over(self._group, self._consumer, *judged, count, bounds)
+            taken = answer or []
+            if answer == []:
+                self._in_vain[consumer] = lease
         if not taken:
             self._sources.pop(consumer, None)
         if taken:

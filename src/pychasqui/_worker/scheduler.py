@@ -23,7 +23,8 @@ from .._wire.retry_override import decode_retry
 from ..errors import DecodeError
 from ..job import SCHEDULED_AT
 from ..metrics import JobsAdded, Record
-from .leader import LeaderService, until_free_s
+from .fleet import Fleet
+from .leader import LeaderService
 from .outage import Outage
 from .shared import OnDeath
 
@@ -47,13 +48,14 @@ class SchedulerService(LeaderService):
         holder: str,
         *,
         on_death: OnDeath,
+        fleet: Fleet | None = None,
         tick_s: float,
         batch: int = BATCH,
         lease_ms: int = SCHEDULER_LEASE_MS,
         record: Callable[[Record], None] | None = None,
     ) -> None:
         outage = Outage("repeatables wait, the scheduler keeps trying", "repeatables are fired again")
-        super().__init__(repeats, outage, on_death=on_death, record=record)
+        super().__init__(repeats, outage, on_death=on_death, fleet=fleet or Fleet(), record=record)
         self._repeats = repeats
         self._holder = holder
         self._tick_s = tick_s
@@ -65,18 +67,16 @@ class SchedulerService(LeaderService):
     async def _let_go(self) -> None:
         await self._repeats.release_scheduler_lease(self._holder)
 
-    async def _look(self) -> float:
-        await self._repeats.subscribe_to_due(self.hear)
-        return await self._tick()
+    async def _subscribe(self) -> bool:
+        return await self._repeats.subscribe_to_due(self.hear)
 
-    async def _tick(self) -> float:
-        """Fire what is due; returns how long to wait for the next look."""
+    async def _tick(self, *, hears: bool) -> float:
         self._next_due = float("inf")
         asked_at = clock.monotonic()
         due = await self._repeats.list_due(self._holder, self._lease_ms, self._batch)
         self._see_lead(due.other)
         if due.other is not None:
-            return until_free_s(due.next_due_ms, self._tick_s)
+            return self._standby_s(due.next_due_ms, self._tick_s)
         soonest, has_moved = float("inf"), False
         for fires in gather_calls(self._decide_all(due)):
             if fires is None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from .._core.clock import lease_clock
 from .._core.delivery import Delivery
+from .fleet import Fleet
 from .unsettled import UnsettledOutcomes
 
 OnDeath = Callable[[str, BaseException], None]  # gets the title of the part that died, and the error
@@ -119,6 +120,7 @@ class Shared:
     holdings: Holdings
     on_death: OnDeath  # a part calls it when it dies of a defect
     lease: Lease = field(default_factory=Lease)
+    fleet: Fleet = field(default_factory=Fleet)  # the workers of the group
     room: Signal = field(default_factory=Signal)  # the lanes can take more jobs
     settled: Signal = field(default_factory=Signal)  # Redis has answered for some outcomes
     drained: Signal = field(default_factory=Signal)  # a read has found no entry, for the first time after some

@@ -45,6 +45,7 @@ from .promoter import PromoterService
 from .queue_watch import QueueWatch
 from .reader import Reader, ReadLimits
 from .reclaimer import Reclaimer
+from .record_maker import RecordMaker
 from .registry_writer import RegistryWriter
 from .release import Releaser
 from .round_trips import RoundTrips
@@ -53,7 +54,6 @@ from .scheduler import SchedulerService
 from .server_clock import ServerClock
 from .shared import Holdings, OnDeath, Shared
 from .thread_lanes import AnyLanes, ThreadLanes
-from .worker_record_writer import WorkerRecordWriter
 
 FEWEST_REPLY_BYTES = 4 * 1024 * 1024  # a smaller reply is never given up
 
@@ -115,11 +115,19 @@ def build(
     reading = connector.broker(keys, timeout_s=limits.WORK_TIMEOUT_S, gets_messages=False)
     renewing = connector.broker(keys, timeout_s=lease_ms / 1000)
 
-    promoter = PromoterService(broker, consumer, on_death=on_death, events_max_len=config.events_max_len, record=record)
+    promoter = PromoterService(
+        broker,
+        consumer,
+        on_death=on_death,
+        fleet=shared.fleet,
+        events_max_len=config.events_max_len,
+        record=record,
+    )
     scheduler = SchedulerService(
         RepeatablesBroker(broker, keys),
         consumer,
         on_death=on_death,
+        fleet=shared.fleet,
         tick_s=config.scheduler_tick_ms / 1000,
         record=record,
     )
@@ -219,12 +227,19 @@ def build(
     thread = LoopThread("heartbeat", on_death)
     round_trips = RoundTrips(renewing, consumer, shared.lease, lease_ms)
     loop_watch = LoopWatch(consumer, shared.holdings, call_in_worker_loop=thread.call_in_worker_loop)
+    queue_watch = QueueWatch(
+        renewing,
+        on_pause=partial(thread.call_in_worker_loop, reader.set_paused),
+        on_cancellations=partial(thread.call_in_worker_loop, run_watch.take_cancellations),
+    )
     renewal = LeaseRenewal(
         renewing,
         shared,
         RenewalTimes(lease_ms, config.renew_s, config.hold_s),
         lanes=lanes,
         recovery=recovery,
+        queue_watch=queue_watch,
+        record_maker=RecordMaker(shared, lease_ms=lease_ms),
         round_trips=round_trips,
         call_in_worker_loop=thread.call_in_worker_loop,
     )
@@ -234,12 +249,7 @@ def build(
         renewal,
         thread=thread,
         loop_watch=loop_watch,
-        queue_watch=QueueWatch(
-            renewing,
-            on_pause=partial(thread.call_in_worker_loop, reader.set_paused),
-            on_cancellations=partial(thread.call_in_worker_loop, run_watch.take_cancellations),
-        ),
-        record_writer=WorkerRecordWriter(renewing, shared, lease_ms=lease_ms),
+        queue_watch=queue_watch,
         registry_writer=RegistryWriter(renewing),
     )
     health = HealthCheck(

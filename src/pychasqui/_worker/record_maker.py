@@ -1,4 +1,4 @@
-"""Writes the record by which Queue.workers() shows this worker."""
+"""Makes the record by which Queue.workers() shows this worker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import socket
 import time
 
-from .._redis.broker import Broker
 from .._wire.worker_record import WorkerInfo, encode_worker
 from .shared import Shared
 
@@ -14,17 +13,16 @@ HOST = socket.gethostname()
 JOBS_SHOWN = 20  # of those that run; a worker may run thousands
 
 
-class WorkerRecordWriter:
-    """write() is called from the heartbeat's thread, after each renewal; the record ends two leases later."""
+class RecordMaker:
+    """make() is called from the heartbeat's thread: each renewal of the lease writes the record."""
 
-    def __init__(self, broker: Broker, shared: Shared, *, lease_ms: int) -> None:
-        self._broker = broker
+    def __init__(self, shared: Shared, *, lease_ms: int) -> None:
+        self.kept_ms = 2 * lease_ms  # how long the record outlives the renewal
         self._consumer = shared.consumer
         self._holdings = shared.holdings
-        self._kept_ms = 2 * lease_ms
         self._started_at_ms = time.time_ns() // 1_000_000
 
-    async def write(self) -> None:
+    def make(self) -> bytes:
         running = self._holdings.running_jobs()
         info = WorkerInfo(
             consumer_id=self._consumer,
@@ -35,4 +33,4 @@ class WorkerRecordWriter:
             busy=len(running),
             job_ids=[job.id for job in running[:JOBS_SHOWN]],
         )
-        await self._broker.write_worker_record(self._consumer, encode_worker(info), self._kept_ms)
+        return encode_worker(info)

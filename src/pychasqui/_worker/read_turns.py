@@ -1,0 +1,84 @@
+"""Decides which of many idle workers wait at the server for the next job.
+
+A server runs every read that waits for a job again whenever one is added: 3 us each. So of many workers only about
+MOST_WAITING wait there, in turns. The others look from time to time, and when a message says that jobs are left: an
+idle worker that finds more than it can take publishes that.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+
+from .._core import clock
+from .._redis.broker import Broker
+from ..errors import RedisTrouble
+from .fleet import Fleet
+
+MOST_WAITING = 16
+TURN_S = 5.0  # how long a worker waits at the server before it is another one's turn
+LOOKS_APART_S = 0.02  # between two looks of any of the others, unless that takes longer than LONGEST_REST_S
+SHORTEST_REST_S = 0.25
+LONGEST_REST_S = 5.0
+MESSAGES_APART_S = 0.5
+
+
+class ReadTurns:
+    """block_ms() before each read; pause_s() after a read that brought nothing."""
+
+    def __init__(
+        self, fleet: Fleet, broker: Broker, group: str, block_ms: int, *, on_backlog: Callable[[], None]
+    ) -> None:
+        self._fleet = fleet
+        self._on_backlog = on_backlog  # ends a pause
+        self._broker = broker  # not the one that a read that waits holds up
+        self._group = group
+        self._block_ms = block_ms
+        self._waits_until = float("-inf")  # while it is this worker's turn
+        self._drawn_at = clock.monotonic()
+        self._heard_at = float("-inf")
+
+    @property
+    def are_shared(self) -> bool:
+        return self._fleet.living > MOST_WAITING
+
+    def block_ms(self) -> int | None:
+        """Returns how long the next read waits at the server; None: it does not."""
+        if not self.are_shared:
+            return self._block_ms
+        now = clock.monotonic()
+        if now < self._waits_until:
+            return min(self._block_ms, int(1000 * (self._waits_until - now)) + 1)
+        return None
+
+    async def pause_s(self) -> float:
+        """Returns how long to pause before the next read; 0 if that read waits at the server.
+
+        It is drawn whose turn begins, with the chance that lets as many begin as end if MOST_WAITING wait.
+        """
+        now, others = clock.monotonic(), self._fleet.living - MOST_WAITING
+        if others <= 0 or now < self._waits_until:
+            return 0.0
+        drawn_for_s, self._drawn_at = min(now - self._drawn_at, LONGEST_REST_S), now
+        if random.random() < MOST_WAITING / others * drawn_for_s / TURN_S:
+            self._waits_until = now + TURN_S
+            return 0.0
+        with suppress(RedisTrouble):  # without messages it looks from time to time
+            await self._broker.subscribe_to_backlog(self._hear)
+        pause_s = min(max(LOOKS_APART_S * others, SHORTEST_REST_S), LONGEST_REST_S)
+        return pause_s * random.uniform(0.5, 1.5)
+
+    def _hear(self) -> None:
+        """A message says that jobs are left."""
+        self._heard_at = clock.monotonic()
+        self._on_backlog()
+
+    async def publish_backlog(self) -> None:
+        """Publishes that jobs are left, if there are some and no worker has done so a moment ago."""
+        if clock.monotonic() < self._heard_at + MESSAGES_APART_S:
+            return
+        self._heard_at = clock.monotonic()
+        with suppress(RedisTrouble):  # the others find them a little later
+            if await self._broker.has_unread(self._group):
+                self._broker.publish_backlog()
