@@ -329,27 +329,37 @@ async def is_retrying(queue: Queue, job_id: str) -> bool:
 
 
 class TestChangesInFlight:
-    async def test_jobs_of_two_signatures_and_two_names_are_all_done(self, redis_url: str, queue_name: str) -> None:
-        """A deploy: producers of the old and the new name, workers of the new code beside those of the old."""
+    async def test_jobs_of_two_names_and_two_signatures_are_done_once(self, redis_url: str, queue_name: str) -> None:
+        """A deploy: workers of the old and the new code side by side, then producers of both."""
         ran: list[tuple[str, int]] = []
-        old, new = App(redis_url), App(redis_url)
+        options: Any = {queue_name: {"concurrency": 100}}
+        old, new = App(redis_url, queues=options), App(redis_url, queues=options)
 
         @old.task(queue=queue_name, name="mail.send")
         async def send(number: int) -> None:
+            await asyncio.sleep(0.001)
             ran.append(("old", number))
 
         @new.task(queue=queue_name, aliases=("mail.send",))
-        async def send_mail(number: int, subject: str = "hello") -> None:
-            ran.append(("new", number))
+        async def send_mail(order: int, subject: str) -> None:
+            await asyncio.sleep(0.001)
+            ran.append(("new", order))
+
+        @send_mail.upgrade
+        def upgrade(data: dict[str, Any]) -> dict[str, Any]:
+            return {"order": data["number"], "subject": "hello"}
 
         async with old, new, new.worker():
             async with old.worker():
-                await old.enqueue_all([send.bind(number) for number in range(300)])
-            await old.enqueue_all([send.bind(number) for number in range(300, 400)])
-            await new.enqueue_all([send_mail.bind(number) for number in range(400, 500)])
-            await eventually(lambda: len(ran) == 500)
+                for start in range(0, 4000, 500):
+                    await old.enqueue_all([send.bind(number) for number in range(start, start + 500)])
+                await eventually(lambda: len(ran) >= 3000)
+            await old.enqueue_all([send.bind(number) for number in range(4000, 4500)])
+            await new.enqueue_all([send_mail.bind(number, "hi") for number in range(4500, 5000)])
+            await eventually(lambda: len(ran) >= 5000)
             assert await new.queue(queue_name).dlq.count() == 0
-        assert sorted(number for _, number in ran) == list(range(500))
+        assert sorted(number for _, number in ran) == list(range(5000))
+        assert {code for code, number in ran if number < 4000} == {"old", "new"}
 
 
 async def commands_of(proxy: Proxy, app: App, worker: Worker | Crew, queue_name: str) -> Counter[str]:

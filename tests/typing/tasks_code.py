@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import assert_type
+from typing import Any, assert_type
 
 from pychasqui import App, BoundTask, Depends, Job, JobHandle, SyncQueue, Task, current_job
 
@@ -26,6 +26,14 @@ def shrink(number: int, /, *, factor: float = 2.0) -> str:
 
 @app.task(name="nothing")
 async def nothing() -> None: ...
+
+
+@app.task
+async def returns_any(number: int) -> Any: ...
+
+
+@app.task
+def returns_object(number: int) -> object: ...
 
 
 @send_mail.upgrade
@@ -84,6 +92,10 @@ async def right() -> None:
     wide: JobHandle[object] = handle
     assert_type(await charge.enqueue(5), JobHandle[int])
     assert_type(await charge(5, session="fake"), int)
+    await charge.enqueue(5, session="refused when it runs")  # a dependency is a parameter like others to a checker
+    await returns_any.enqueue(3)
+    assert_type(await (await returns_object.enqueue(3)).result(), object)
+    assert_type(returns_object(3), object)
     assert wide.id
     async with app, app.worker(["mail"]) as crew:
         assert crew.queue_names
@@ -139,6 +151,8 @@ async def wrong() -> None:
     app.task(queu="x")  # type: ignore
     app.task(attempts="5")  # type: ignore
     takes_one(send_mail)  # type: ignore
+    await returns_object.enqueue("3")  # type: ignore
+    returns_object(3) + 1  # type: ignore
     App(queues={"mail": {"concurency": 5}})  # type: ignore
     App(queues={"mail": {"concurrency": "5"}})  # type: ignore
     await app.enqueue_all([send_mail])  # type: ignore

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple
 
@@ -20,6 +21,15 @@ class Provision(NamedTuple):
     needs: Mapping[str, Provider]
 
 
+class OneGenerator(NamedTuple):
+    """The plan of most functions with a dependency: one generator, and perhaps values of the lifespan."""
+
+    make: Callable[[], Any]
+    is_async: bool
+    name: str  # of the parameter
+    constants: dict[str, Any]
+
+
 class InjectionPlan:
     """The provisions of one function, in the order in which they need each other."""
 
@@ -29,7 +39,10 @@ class InjectionPlan:
         self._provisions: list[Provision] = []
         self._seen: list[Provider] = []
         self._wanted = self._needs_of(function, is_task=True)
-        self.is_empty = not self._wanted
+        # by parameter, for each job the same: values of the lifespan
+        self.constants = {name: constants[one] for name, one in self._wanted.items() if one in constants}
+        self.is_constant = not self._provisions
+        self.one_generator = self._find_one_generator()
 
     def _needs_of(self, function: Callable[..., Any], *, is_task: bool = False) -> dict[str, Provider]:
         needs: dict[str, Provider] = {}
@@ -51,6 +64,17 @@ class InjectionPlan:
             raise InvalidArgument(f"{self._what}: {getattr(provider, '__name__', provider)} depends on itself")
         self._seen.append(provider)
         self._provisions.append(Provision(provider, self._needs_of(provider)))
+
+    def _find_one_generator(self) -> OneGenerator | None:
+        if len(self._provisions) != 1 or len(self._wanted) != len(self.constants) + 1:
+            return None
+        ((provider, needs),) = self._provisions
+        is_async = inspect.isasyncgenfunction(provider)
+        if not is_async and not inspect.isgeneratorfunction(provider):
+            return None
+        given = {name: self._constants[one] for name, one in needs.items()}
+        (name,) = self._wanted.keys() - self.constants.keys()
+        return OneGenerator(partial(provider, **given) if given else provider, is_async, name, self.constants)
 
     async def open(self, opened: list[Any]) -> dict[str, Any]:
         """Makes the values by parameter; `opened` gets what close() has to end."""
@@ -106,4 +130,8 @@ async def _leave(given: Any, error: BaseException | None) -> None:
             return
     except (StopIteration, StopAsyncIteration):
         return
-    raise RuntimeError(f"the dependency {given.__name__} yields more than once")
+    raise yields_twice(given)
+
+
+def yields_twice(given: Any) -> RuntimeError:
+    return RuntimeError(f"the dependency {given.__name__} yields more than once")

@@ -34,11 +34,7 @@ class Parameters(NamedTuple):
 
     all: tuple[inspect.Parameter, ...]
     injected: frozenset[str]
-
-    @property
-    def are_positional(self) -> bool:
-        """Whether all values can be passed by position."""
-        return not self.injected and all(one.kind is not one.KEYWORD_ONLY for one in self.all)
+    are_positional: bool  # whether all values can be passed by position: what is injected comes behind them
 
 
 def read_parameters(task_name: str, function: Callable[..., Any], is_injected: Callable[[Any], bool]) -> Parameters:
@@ -59,7 +55,9 @@ def read_parameters(task_name: str, function: Callable[..., Any], is_injected: C
                 f"task {task_name!r}: the default of {one.name} is a {type(one.default).__name__}: "
                 f"write {one.name}: Annotated[..., Field(...)] instead"
             )
-    return Parameters(tuple(one for one in found if one.name not in injected), injected)
+    own = tuple(one for one in found if one.name not in injected)
+    are_positional = own == tuple(found)[: len(own)] and all(one.kind is not one.KEYWORD_ONLY for one in own)
+    return Parameters(own, injected, are_positional)
 
 
 class Signature:

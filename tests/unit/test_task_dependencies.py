@@ -1,0 +1,125 @@
+"""A task with one generator has a way of its own, which is faster. It does what the way of all others does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pychasqui import App, Depends
+from pychasqui._tasks.injection import InjectionPlan
+from pychasqui.testing import inline
+
+said: list[str] = []
+
+
+async def session() -> AsyncIterator[str]:
+    said.append("open")
+    try:
+        yield "session"
+    except LookupError:
+        said.append("roll back")  # and hides the error, or tries to
+    else:
+        said.append("commit")
+
+
+def plain_session() -> Iterator[str]:
+    said.append("open")
+    try:
+        yield "session"
+    except LookupError:
+        said.append("roll back")
+    else:
+        said.append("commit")
+
+
+async def fails_behind() -> AsyncIterator[str]:
+    yield "session"
+    raise OSError("the commit failed")
+
+
+async def yields_twice() -> AsyncIterator[str]:
+    yield "session"
+    yield "again"
+
+
+async def other() -> int:
+    return 1
+
+
+def missing() -> str:
+    raise KeyError("missing")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said() -> None:
+    said.clear()
+
+
+@pytest.fixture(params=("one generator", "two dependencies"))
+def make_app(request: pytest.FixtureRequest) -> Callable[[Callable[..., Any]], App]:
+    def make(provider: Callable[..., Any]) -> App:
+        app = App("redis://no-server.invalid")
+        if request.param == "one generator":
+
+            async def work(number: int, session: str = Depends(provider)) -> str:
+                return f"{10 // number} {session}" if number else missing()
+
+            assert InjectionPlan("work", work, {}).one_generator
+            app.task(attempts=1)(work)
+        else:
+
+            async def work_with_both(number: int, session: str = Depends(provider), one: int = Depends(other)) -> str:
+                return f"{10 // number} {session}" if number else missing()
+
+            assert not InjectionPlan("work", work_with_both, {}).one_generator
+            app.task(attempts=1, name="work")(work_with_both)
+
+        @app.tasks["work"].upgrade
+        def upgrade(data: dict[str, Any]) -> dict[str, Any]:
+            return {"number": len(data["text"])}
+
+        return app
+
+    return make
+
+
+@pytest.mark.parametrize("provider", (session, plain_session))
+async def test_a_dependency_is_ended_behind_the_run(
+    make_app: Callable[[Callable[..., Any]], App], provider: Callable[..., Any]
+) -> None:
+    app = make_app(provider)
+    with inline(app) as jobs:
+        handle: Any = await app.tasks["work"].enqueue(5)
+        await jobs.run()
+        assert (await handle.result(), said) == ("2 session", ["open", "commit"])
+        older = await app.queue("default").add("work", {"text": "xx", "unknown": 1})
+        await jobs.run()
+        assert await app.tasks["work"].handle(older.id).result() == "5 session"
+
+
+@pytest.mark.parametrize("provider", (session, plain_session))
+async def test_a_dependency_sees_the_error_and_cannot_hide_it(
+    make_app: Callable[[Callable[..., Any]], App], provider: Callable[..., Any]
+) -> None:
+    app = make_app(provider)
+    with inline(app) as jobs:
+        await app.tasks["work"].enqueue(0)
+        with pytest.raises(KeyError):
+            await jobs.run()
+        assert (said, len(jobs.dead)) == (["open", "roll back"], 1)
+
+
+@pytest.mark.parametrize(
+    ("provider", "text"), ((fails_behind, "the commit failed"), (yields_twice, "yields_twice yields more than once"))
+)
+async def test_a_dependency_that_fails_behind_the_run_fails_it(
+    make_app: Callable[[Callable[..., Any]], App], provider: Callable[..., Any], text: str
+) -> None:
+    app = make_app(provider)
+    with inline(app) as jobs:
+        await app.tasks["work"].enqueue(5)
+        with pytest.raises((OSError, RuntimeError), match=text):
+            await jobs.run()
+        assert len(jobs.dead) == 1
