@@ -18,7 +18,7 @@ from typing import Any, Self
 from ._core import checks, defaults
 from ._core.printable import printable
 from ._redis.connector import Connector
-from ._redis.endpoint import CredentialProvider
+from ._redis.credentials import CredentialProvider
 from ._redis.error_actions import ErrorAction, action_for
 from ._redis.events import EventsBroker
 from ._redis.keys import Keys

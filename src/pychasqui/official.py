@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ._core import checks
-from ._redis.endpoint import CredentialProvider
+from ._redis.credentials import CredentialProvider
 from ._redis.keys import Keys
 from ._version import __version__
 from ._wire.msgpack import decode_data, encode_data

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ._core.checks import check_queue_name
 from ._core.defaults import GROUP
-from ._redis.endpoint import CredentialProvider
+from ._redis.credentials import CredentialProvider
 from ._redis.queues import FoundNames, OfficialFacts, QueuesBroker
 from ._redis.server_session import ServerSession
 from ._wire.lenient import read_entry_id

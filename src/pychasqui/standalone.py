@@ -11,7 +11,7 @@ from ._core import checks, defaults, limits
 from ._core.pauses import GrowingPause
 from ._redis.broker import Broker
 from ._redis.connector import Connector
-from ._redis.endpoint import CredentialProvider
+from ._redis.credentials import CredentialProvider
 from ._redis.error_actions import ErrorAction, action_for
 from ._redis.keys import Keys
 from ._redis.repeatables import RepeatablesBroker

@@ -56,7 +56,7 @@ NOT_A_PRODUCERS = (
 NOT_A_WORKERS = (
     "XAUTOCLAIM %s default c 0 0",
     "XREAD STREAMS %s 0",
-    "HGETALL %s",
+    "HKEYS %s",
     "MULTI",
     "XSETID %s 9-9",
     "WAIT 0 0",
@@ -142,6 +142,9 @@ async def _produce(queue: Queue) -> list[Job]:
     kept = await queue.add("kept", delay_ms=3_600_000)
     assert await queue.reschedule(kept.id, 3_600_000)
     assert await queue.cancel_delayed(kept.id)
+    for gone in (await queue.add("kept", delay_ms=3_600_000), await queue.add("never", job_id="never", delay_ms=10**7)):
+        assert await queue.cancel(gone.id)
+    await queue.cancel("nobody knows")
     await queue.repeatables.upsert("tick", repeat=RepeatPattern.every(50), key="tick", limit=2)
     await queue.repeatables.upsert("gone", repeat=RepeatPattern.every(3_600_000), key="gone")
     assert await queue.repeatables.pause("gone")

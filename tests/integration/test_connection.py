@@ -209,12 +209,18 @@ class TestCredentials:
                 await connection.call("PING")
             assert await connection.call("ACL", "WHOAMI") == b"ann"
 
-    async def test_a_provider_that_fails_is_an_error_of_ours(self, guarded: RedisServer) -> None:
+    @pytest.mark.parametrize(("patience_s", "kind"), ((5, ConnectionLost), (0, AuthenticationFailed)))
+    async def test_a_provider_that_fails_is_an_error_of_ours(
+        self, guarded: RedisServer, monkeypatch: pytest.MonkeyPatch, patience_s: float, kind: type[Exception]
+    ) -> None:
+        """It is asked again for a while, and no longer than the call may take."""
+        monkeypatch.setattr("pychasqui._redis.connection.LATE_CREDENTIALS_S", patience_s)
+
         async def provide(address: str | None) -> tuple[str | None, str | None]:
             raise LookupError("the vault is sealed")
 
         async with connected(guarded.tcp_url, timeout_s=0.5, credential_provider=provide) as connection:
-            with pytest.raises(AuthenticationFailed, match=r"credential provider .*LookupError"):
+            with pytest.raises(kind, match=r"credential provider .*LookupError"):
                 await connection.call("PING")
 
 

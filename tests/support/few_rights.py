@@ -14,6 +14,7 @@ from typing import Any
 
 from pychasqui._redis import scripts
 from pychasqui._redis.acl import INSPECTOR, OPERATOR, WORKER, commands_of, rules_for
+from pychasqui._redis.credentials import Login
 from pychasqui._redis.endpoint import Endpoint
 from pychasqui.doctor import Doctor
 from tests.support.server import RedisServer
@@ -46,12 +47,12 @@ def install() -> None:
         if is_first and IS_READY:
             give_users(self)
 
-    async def credentials_of_role(self: Endpoint) -> tuple[str | None, str | None]:
-        username, password = await credentials(self)
+    async def credentials_of_role(self: Endpoint) -> Login:
+        login = await credentials(self)
         role = next((role for name, role in ROLE_OF.items() if (self.client_name or "").startswith(name)), None)
-        if role is None or username or password or self.credential_provider:
-            return username, password
-        return f"suite-{role.name}", PASSWORD
+        if role is None or login.username or login.password or self.credential_provider:
+            return login
+        return Login(f"suite-{role.name}", PASSWORD)
 
     RedisServer.start = start_with_users  # type: ignore[method-assign]
     Endpoint.credentials = credentials_of_role  # type: ignore[method-assign]

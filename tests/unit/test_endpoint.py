@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pychasqui._redis.credentials import Login
 from pychasqui._redis.endpoint import Endpoint, parse_endpoint
 from pychasqui.errors import ChasquiError, InvalidArgument, InvalidType
 
@@ -185,8 +186,8 @@ def test_any_url_raises_only_our_own_errors(text: str) -> None:
 
 
 async def test_credentials_come_from_the_url() -> None:
-    assert await parse_endpoint("redis://ann:secret@h").credentials() == ("ann", "secret")
-    assert await parse_endpoint("redis://h").credentials() == (None, None)
+    assert await parse_endpoint("redis://ann:secret@h").credentials() == Login("ann", "secret")
+    assert await parse_endpoint("redis://h").credentials() == Login(None, None)
 
 
 async def test_a_credential_provider_is_asked_for_the_address_each_time() -> None:
@@ -197,6 +198,6 @@ async def test_a_credential_provider_is_asked_for_the_address_each_time() -> Non
         return "ann", f"secret-{len(asked)}"
 
     endpoint = parse_endpoint("redis://h:7000", credential_provider=provide)
-    assert [await endpoint.credentials() for _ in range(2)] == [("ann", "secret-1"), ("ann", "secret-2")]
-    assert await parse_endpoint("unix:///s", credential_provider=provide).credentials() == ("ann", "secret-3")
+    assert [await endpoint.credentials() for _ in range(2)] == [Login("ann", "secret-1"), Login("ann", "secret-2")]
+    assert await parse_endpoint("unix:///s", credential_provider=provide).credentials() == Login("ann", "secret-3")
     assert asked == ["h:7000", "h:7000", None]

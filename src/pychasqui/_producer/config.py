@@ -7,7 +7,7 @@ from typing import Any
 
 from .._core import checks, defaults
 from .._core.config import Option, at_least, optional, unchecked
-from .._redis.endpoint import CredentialProvider
+from .._redis.credentials import CredentialProvider
 from ..metrics import MetricsSink
 from ..tracing import TracingOption, check_tracing
 

@@ -63,7 +63,10 @@ class Role:
 
 PRODUCER = Role(
     "producer",
-    (scripts.ADD, scripts.ADD_WITH_OPTIONS, scripts.MOVE_DELAYED, scripts.UPSERT_REPEATABLE, scripts.MOVE_REPEATABLE),
+    (
+        *(scripts.ADD, scripts.ADD_WITH_OPTIONS, scripts.MOVE_DELAYED, scripts.CANCEL),
+        *(scripts.UPSERT_REPEATABLE, scripts.MOVE_REPEATABLE),
+    ),
     (*_TRANSACTIONS, "WAIT", "DEL", "TIME", *_READING_RESULTS, *_LISTING_REPEATABLES),
     gets_messages=True,  # it publishes them
     registers=True,
@@ -83,7 +86,7 @@ WORKER = Role(
         *(scripts.WRITE_EVENTS, scripts.WRITE_COMPLETED, scripts.PROMOTE, scripts.RELEASE_LEADER_LEASE),
         *(scripts.CLAIM_NAME, scripts.RENEW_WORKER_LEASE, scripts.HOLD_LEASE, scripts.LEAVE_GROUP),
         *(scripts.RELEASE_ENTRIES, scripts.REBUILD_GROUP, scripts.CLAIM_HELD, scripts.TAKE_OVER, scripts.CLAIM_IDLE),
-        *(scripts.LIST_PENDING, scripts.COUNT_DELIVERY),
+        *(scripts.LIST_PENDING, scripts.COUNT_DELIVERY, scripts.READ_CANCELLATIONS),
         *(scripts.DUE_REPEATABLES, scripts.FIRE, scripts.BURY_REPEATABLE),
     ),
     (

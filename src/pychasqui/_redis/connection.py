@@ -29,11 +29,12 @@ from ..errors import (
     ReplyError,
     WrongLoop,
 )
+from .credentials import Login, RefusedCredentials, keep_authenticated
 from .destination import Destination
 from .diagnosis import find_other_protocol
 from .endpoint import Endpoint, explain_failure
 from .error_actions import ErrorAction, action_for, is_not_executed
-from .handshake import RefusedCredentials, check_accepts_writes, shake_hands
+from .handshake import check_accepts_writes, shake_hands
 from .socket import Redirected, ReplyTooLarge, Socket, pack
 
 CONNECT_TIMEOUT_S = 5.0
@@ -84,6 +85,7 @@ class Connection:
         self._backoff = GrowingPause()
         self._opened_at = 0.0
         self._untried: Endpoint | None = None  # the endpoint of the very first attempt
+        self._renewal: asyncio.Task[None] | None = None  # of credentials that end
         self._is_closed = False
         self._others: dict[int, Connection] = {}  # to other nodes of a cluster, by slot
         self.writes_before = 0
@@ -178,6 +180,8 @@ class Connection:
     async def close(self) -> None:
         self._is_closed = True
         self._destination.leave()
+        if self._renewal is not None:
+            self._renewal.cancel()
         for other in self._others.values():
             await other.close()
         if self._opening is not None and not self._opening.done():
@@ -298,11 +302,28 @@ class Connection:
             self._untried = endpoint
         _, socket = await endpoint.open(partial(Socket, loop))
         try:
-            socket.dialect = await shake_hands(socket, endpoint, self._shown)
+            login = await self._wait_for_credentials(endpoint)
+            socket.dialect = await shake_hands(socket, endpoint, login, self._shown)
             self._destination.check(endpoint, socket.dialect)
             if self._role_check.is_required:
                 await check_accepts_writes(socket)
         except BaseException:
             socket.drop(ConnectionLost("the handshake failed"))
             raise
+        if self._renewal is not None:
+            self._renewal.cancel()
+        if login.lasts_s is not None:
+            self._renewal = asyncio.create_task(keep_authenticated(socket, endpoint.credentials, login.lasts_s))
         return socket
+
+    async def _wait_for_credentials(self, endpoint: Endpoint) -> Login:
+        """Waits for the provider for as long as the callers wait: its time is not that of the server."""
+        if endpoint.credential_provider is None:
+            return await endpoint.credentials()
+        assert self._waiting is not None
+        trouble, self._trouble = self._trouble, AuthenticationFailed("the credential provider has not answered yet")
+        self._waiting.reschedule(None)
+        login = await endpoint.credentials()
+        self._waiting.reschedule(self.deadline(CONNECT_TIMEOUT_S))
+        self._trouble = trouble
+        return login

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import string
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -16,7 +17,8 @@ from ..errors import InvalidArgument
 from ..metrics import GuardedSinks
 from .broker import Broker
 from .connection import Connection, RoleCheck
-from .endpoint import CredentialProvider, Endpoint, Location, parse_endpoint, parse_location
+from .credentials import CredentialProvider
+from .endpoint import Endpoint, Location, parse_endpoint, parse_location
 from .keys import Keys
 from .measured_broker import make_broker
 from .tls import describe_unchecked
@@ -47,7 +49,8 @@ class Connector:
         self._is_left = False
         self._role_check = RoleCheck()
         self._location: Location | None = None
-        self._key = (url, tls, credential_provider)  # what connections with the same route have in common
+        provider = credential_provider if isinstance(credential_provider, Hashable) else id(credential_provider)
+        self._key = (url, tls, provider)  # what connections with the same route have in common
         self._route: Route | None = None
         if not isinstance(url, str) or not url.startswith(EMBEDDED):
             location = self._location = parse_location(

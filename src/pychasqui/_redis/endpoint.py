@@ -10,15 +10,15 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from ..errors import AuthenticationFailed, InvalidArgument, InvalidType
+from ..errors import InvalidArgument, InvalidType
+from .credentials import CredentialProvider, Login, ask_provider, check_provider
 from .tls import find_tls_remedy, make_context
-from .url import DEFAULT_HOST, DEFAULT_PORT, SENTINEL, SERVER, RedisUrl, Secret, read_url
+from .url import DEFAULT_HOST, DEFAULT_PORT, SENTINEL, SERVER, RedisUrl, read_url
 
-CredentialProvider = Callable[[str | None], Awaitable[tuple[str | None, str | None]]]
 TLS_TIMEOUT_S = 4.0  # a port without TLS never answers; less than CONNECT_TIMEOUT_S, to leave time to find that out
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -50,15 +50,11 @@ class Endpoint:
             return f"unix://{self.path}"
         return f"{'rediss' if self.tls else 'redis'}://{join_address(self.host, self.port)}/{self.db}"
 
-    async def credentials(self) -> tuple[str | None, str | None]:
-        """Returns name and password for a new connection. Calls the provider each time: passwords are rotated."""
+    async def credentials(self) -> Login:
+        """Returns name and password for a new connection. Asks the provider each time: passwords are rotated."""
         if self.credential_provider is None:
-            return self.username, self.password
-        try:
-            username, password = await self.credential_provider(None if self.path else self.address)
-        except Exception as error:
-            raise AuthenticationFailed(f"the credential provider for {self} failed: {type(error).__name__}") from error
-        return username, Secret(password) if isinstance(password, str) else password
+            return Login(self.username, self.password)
+        return await ask_provider(self.credential_provider, None if self.path else self.address, self)
 
     async def open(self, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         loop = asyncio.get_running_loop()
@@ -141,6 +137,8 @@ def parse_location(
     has_tls = tls or read.scheme == "rediss"
     if read.tls and not has_tls:
         raise InvalidArgument(f"redis_url sets {min(read.tls)} but has no TLS: use rediss:// or tls=True")
+    if credential_provider is not None:
+        check_provider(credential_provider)
     if credential_provider is not None and (read.username or read.password):
         raise InvalidArgument("credential_provider contradicts redis_url, which contains credentials: use one of them")
     node = Endpoint(

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from ..errors import AuthenticationFailed, ConnectionLost, NotRedis, RedisTrouble, ReplyError
+from .credentials import Login, RefusedCredentials
 from .dialect import Dialect, parse_version, read_hello, refuse_too_old
 from .endpoint import Endpoint
 from .error_actions import ErrorAction, action_for
@@ -18,20 +19,15 @@ HANDSHAKE_TIMEOUT_S = 5.0
 _WRITE_PROBE = ("EVAL", "#!lua\nreturn 0", 0)
 
 
-class RefusedCredentials(AuthenticationFailed):
-    """The server refused what the credential provider returned, which may know the new credentials a moment later."""
-
-
-async def shake_hands(socket: Socket, endpoint: Endpoint, shown: str) -> Dialect:
+async def shake_hands(socket: Socket, endpoint: Endpoint, login: Login, shown: str) -> Dialect:
     """Sends AUTH, HELLO and SELECT in one write. AUTH is separate: a server without a password must refuse one."""
-    username, password = await endpoint.credentials()
     hello = ["HELLO", endpoint.protocol]
     if endpoint.client_name:
         hello += ["SETNAME", endpoint.client_name]
-    commands = [hello, ["SELECT", endpoint.db]] if endpoint.db else [hello]
-    if password is not None:
-        by_name = username and username != "default"  # AUTH default accepts any password on a server without one
-        commands.insert(0, ["AUTH", username, password] if by_name else ["AUTH", password])
+    auth = login.auth_words()
+    commands: list[list[Any]] = [auth, hello] if auth else [hello]
+    if endpoint.db:
+        commands.append(["SELECT", endpoint.db])
     deadline = _deadline()
     asked = [socket.ask(pack(*words), deadline) for words in commands]
     replies = await asyncio.gather(*asked, return_exceptions=True)

@@ -8,7 +8,7 @@ from typing import Self
 from ..settings import find_setting
 from .broker import Broker
 from .connector import Connector
-from .endpoint import CredentialProvider
+from .credentials import CredentialProvider
 from .keys import Keys
 
 

@@ -17,7 +17,7 @@ from .._core.limits import WORK_TIMEOUT_S
 from .._core.pauses import GrowingPause
 from .._redis.broker import Broker
 from .._redis.connector import Connector
-from .._redis.endpoint import CredentialProvider
+from .._redis.credentials import CredentialProvider
 from .._redis.keys import Keys
 from ..errors import ChasquiError, RedisTrouble
 from .messages import Credentials, HeldLease

@@ -145,7 +145,7 @@ async def _send_credentials(workers: Sequence[Worker], link: SupervisorLink) -> 
             continue
         endpoint = parse_endpoint(config.redis_url, tls=config.tls, credential_provider=config.credential_provider)
         try:
-            username, password = await endpoint.credentials()
+            username, password, _ = await endpoint.credentials()
         except AuthenticationFailed as error:
             log.info("the supervisor gets no credentials now: %s", error)
         else:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypedDict
 
 from .._core.checks import check_queue_name
 from .._core.retry_options import RetryPolicy
+from .._redis.credentials import CredentialProvider
 from ..errors import InvalidArgument, InvalidType
 from ..metrics import MetricsSink
 from ..tracing import TracingOption
@@ -20,7 +21,7 @@ class QueueOptions(TypedDict, total=False):
     # Both
     tls: bool
     max_payload_bytes: int
-    credential_provider: Callable[[], tuple[str, str]]
+    credential_provider: CredentialProvider
     metrics: MetricsSink
     tracing: TracingOption
     # Queue

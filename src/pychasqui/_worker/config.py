@@ -12,7 +12,7 @@ from .._core.config import Option, at_least, between, optional, unchecked
 from .._core.limits import MAX_RESULT_TTL_MS, MAX_TICK_MS, MAX_U32, MAX_WORKER_LEASE_MS, MIN_WORKER_LEASE_MS
 from .._core.retry_options import RetryPolicy
 from .._core.run_timeouts import GivenTimeout, RunTimeouts, check_run_timeouts
-from .._redis.endpoint import CredentialProvider
+from .._redis.credentials import CredentialProvider
 from ..errors import InvalidArgument
 from ..metrics import MetricsSink
 from ..tracing import TracingOption, check_tracing

@@ -11,14 +11,14 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Protocol
 from weakref import WeakSet, WeakValueDictionary
 
 from ...errors import ChasquiError, ConnectionLost, RedisTrouble
-from ..endpoint import CredentialProvider, Endpoint, Location
+from ..endpoint import Endpoint, Location
 from ..url import CLUSTER, SENTINEL
 from .cluster import ClusterSurvey
 from .node_map import Address, NodeMap
@@ -221,7 +221,7 @@ _routes: WeakValueDictionary[tuple[object, ...], Route] = WeakValueDictionary()
 _routes_lock = threading.Lock()
 
 
-def shared_route(key: tuple[str, bool, CredentialProvider | None], location: Location) -> Route:
+def shared_route(key: tuple[Hashable, ...], location: Location) -> Route:
     """Returns the route of this URL, TLS setting and credential provider: one in a process."""
     with _routes_lock:
         route = _routes.get(key)

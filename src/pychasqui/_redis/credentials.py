@@ -1,0 +1,170 @@
+"""Credentials: what a credential provider may be, how it is asked, and how a live connection gets its next ones.
+
+A provider is a function, or an object with get_credentials() as redis-py has them. It may be async; a plain one runs in
+a thread of its own, because it may ask a service. It is asked before each connection, and again before what it
+returned ends, if it says when: services close a connection whose token has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+
+from ..errors import AuthenticationFailed, ChasquiError, InvalidType
+from .socket import Socket, pack
+from .url import Secret
+
+log = logging.getLogger("chasqui.connection")
+
+PROVIDER_TIMEOUT_S = 60.0  # a provider without an answer by then is asked again
+RENEW_AT = 0.75  # of the time that credentials last
+EARLIEST_RENEWAL_S = 0.05
+LONGEST_S = 100 * 365 * 86400.0
+
+# A password; a name and a password; or both and for how many seconds from now they last.
+Answer = tuple[str] | tuple[str | None, str | None] | tuple[str | None, str | None, float | None]
+
+
+class CredentialSource(Protocol):
+    """An object as redis-py takes it. One with get_credentials_async() is asked by that."""
+
+    def get_credentials(self) -> Any: ...
+
+
+CredentialProvider = (
+    Callable[[str | None], Answer | Awaitable[Answer]] | Callable[[], Answer | Awaitable[Answer]] | CredentialSource
+)
+
+
+class RefusedCredentials(AuthenticationFailed):
+    """The provider failed, or the server refused what it returned: it may know the new credentials a moment later."""
+
+
+class Login(NamedTuple):
+    """A name and a password for a connection, and for how many seconds they last; None if that is not known."""
+
+    username: str | None
+    password: str | None
+    lasts_s: float | None = None
+
+    def auth_words(self) -> list[str] | None:
+        """Returns the words of AUTH; None without a password."""
+        if self.password is None:
+            return None
+        # AUTH default accepts any password on a server without one
+        by_name = self.username and self.username != "default"
+        return ["AUTH", str(self.username), self.password] if by_name else ["AUTH", self.password]
+
+
+def check_provider(provider: Any) -> None:
+    """Raises if this is no provider."""
+    if not callable(provider) and not callable(getattr(provider, "get_credentials", None)):
+        raise InvalidType(
+            f"credential_provider must be a function or an object with get_credentials(), not {type(provider).__name__}"
+        )
+
+
+async def ask_provider(provider: CredentialProvider, address: str | None, shown: object) -> Login:
+    """Returns what the provider answers. Waits for it, as long as the caller does, up to PROVIDER_TIMEOUT_S."""
+    bound = asyncio.timeout(PROVIDER_TIMEOUT_S)
+    try:
+        async with bound:
+            answer = await _call(provider, address)
+    except Exception as error:
+        is_late = isinstance(error, TimeoutError) and bound.expired()
+        why = f"has not answered within {PROVIDER_TIMEOUT_S:g} s" if is_late else f"failed: {type(error).__name__}"
+        raise RefusedCredentials(f"the credential provider for {shown} {why}") from error
+    return _read_answer(answer, shown)
+
+
+async def keep_authenticated(socket: Socket, ask: Callable[[], Awaitable[Login]], lasts_s: float | None) -> None:
+    """Sends AUTH with new credentials on a live socket before the last ones end, as long as the provider says when.
+
+    A refusal ends the socket, as any refusal of credentials does, and the next one asks the provider again. A provider
+    that fails is asked again until the credentials have ended; then it is up to the server to end the connection.
+    """
+    loop = asyncio.get_running_loop()
+    while lasts_s is not None:
+        ends_at = loop.time() + lasts_s
+        await asyncio.sleep(max(RENEW_AT * lasts_s, EARLIEST_RENEWAL_S))
+        login = None
+        while login is None and socket.lost is None:
+            try:
+                login = await ask()
+            except AuthenticationFailed as error:
+                log.warning("a connection keeps its last credentials for now: %s", error)
+                if loop.time() >= ends_at:
+                    return
+                await asyncio.sleep(max((ends_at - loop.time()) / 4, EARLIEST_RENEWAL_S))
+        if login is None or (words := login.auth_words()) is None:
+            return
+        with suppress(ChasquiError):
+            # No deadline: it waits behind a read that blocks, and has no caller.
+            await socket.ask(pack(*words), float("inf"))
+        lasts_s = login.lasts_s
+
+
+async def _call(provider: Any, address: str | None) -> Any:
+    own = getattr(provider, "get_credentials_async", None)
+    # The base class of redis-py has one that blocks, and logs that it should be overridden.
+    if own is not None and getattr(own, "__module__", "") == "redis.credentials":
+        own = None
+    call = own or getattr(provider, "get_credentials", None) or provider
+    arguments = (address,) if _takes_address(call) else ()
+    if inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None)):  # noqa: B004  to look at it
+        return await call(*arguments)
+    answer = await _in_thread(lambda: call(*arguments))
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _takes_address(call: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(call).bind(None)
+    except (TypeError, ValueError):  # no such parameter; or C code that does not say
+        return False
+    return True
+
+
+async def _in_thread(call: Callable[[], Any]) -> Any:
+    """Calls it in a thread that nobody waits for at the end of the process: a provider may hang."""
+    loop = asyncio.get_running_loop()
+    answered: asyncio.Future[Any] = loop.create_future()
+
+    def resolve(answer: Any, error: BaseException | None) -> None:
+        if answered.done():
+            return
+        if error is None:
+            answered.set_result(answer)
+        else:
+            answered.set_exception(error)
+
+    def run() -> None:
+        answer, error = None, None
+        try:
+            answer = call()
+        except Exception as raised:  # noqa: BLE001  the caller gets it
+            error = raised
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(resolve, answer, error)
+
+    threading.Thread(target=run, name="chasqui credentials", daemon=True).start()
+    return await answered
+
+
+def _read_answer(answer: Any, shown: object) -> Login:
+    """Reads what a provider has returned. No error shows any of it."""
+    words = answer if isinstance(answer, (tuple, list)) else ()
+    username, password, lasts_s = (None, *words, None) if len(words) == 1 else (*words, None, None, None)[:3]
+    has_texts = all(one is None or isinstance(one, str) for one in (username, password))
+    is_time = lasts_s is None or (isinstance(lasts_s, (int, float)) and 0 <= lasts_s <= LONGEST_S)
+    if not 1 <= len(words) <= 3 or not has_texts or not is_time:
+        raise AuthenticationFailed(
+            f"the credential provider for {shown} must return (username, password), or (username, password, for how "
+            "many seconds they last)"
+        )
+    return Login(username, None if password is None else Secret(password), lasts_s)
