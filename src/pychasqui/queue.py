@@ -50,7 +50,8 @@ class Queue(OfficialNames, JobMoves, PauseAndPurge):
     max_delay_secs        how far in the future a job may be due; 0 lifts the bound
     max_payload_bytes     how large one encoded job may be; the official consumers take 1 MiB
     timeout_s             an add succeeds or raises within this time, also while Redis is away
-    credential_provider   asked for user name and password before each connection is made
+    credential_provider   a function, or an object with get_credentials(): asked for user name and password before each
+                          connection is made
     metrics               a sink that receives a record of the jobs that are added, as PrometheusSink; see MetricsSink
     tracing               "auto" traces adds if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own
     """

@@ -65,7 +65,8 @@ class Worker(Lifecycle):
     metrics_host          the address to serve them on, or the path of a Unix socket
     shutdown_deadline_s   how long close() waits for running handlers before it cancels them; each then has 5 s to clean
                           up
-    credential_provider   asked for user name and password before each connection is made
+    credential_provider   a function, or an object with get_credentials(): asked for user name and password before each
+                          connection is made
     tracing               "auto" traces runs if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own
     """
 

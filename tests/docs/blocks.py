@@ -111,10 +111,12 @@ class PageRun:
         """The folder, the variables and the import path of the page, for what runs in this process."""
         before = {name: os.environ.get(name) for name in self.environment}
         os.environ.update(self.environment)
+        sys.path.insert(0, str(self.folder))
         with contextlib.chdir(self.folder):
             try:
                 yield
             finally:
+                sys.path.remove(str(self.folder))
                 for name, value in before.items():
                     os.environ.pop(name) if value is None else os.environ.update({name: value})
 
