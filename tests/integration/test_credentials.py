@@ -101,7 +101,7 @@ async def test_every_kind_of_provider_is_asked(
     assert users[f"chasqui-queue-{queue_name}"] == "ann"
 
 
-async def test_what_is_no_provider_is_refused_at_once() -> None:
+async def test_an_object_that_is_no_provider_is_refused_at_once() -> None:
     with pytest.raises(InvalidType, match=r"a function or an object with get_credentials\(\), not str"):
         Queue("emails", credential_provider="secret")  # type: ignore[arg-type]
 
