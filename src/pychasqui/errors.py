@@ -178,16 +178,23 @@ class NotRedis(RedisTrouble):
 MAX_REPLY_CHARS = 500
 
 
+_UNKNOWN_COMMAND = ("ERR unknown command", "ERR Unknown Redis command")  # the second from inside a script
+
+
 class ReplyError(RedisTrouble):
     """The server refused a command. Its text is escaped and cut, because it may contain names that others chose."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(printable(message, MAX_REPLY_CHARS))
-        message = message[:10_000]
+        text, message = printable(message, MAX_REPLY_CHARS), message[:10_000]
         self.code = message.partition(" ")[0]
         if self.code == "ERR" and ": -" in message:  # Redis 6.2 wraps the error of a command inside a script
             self.code = message.rpartition(": -")[2].partition(" ")[0]
         self.code = printable(self.code, 50)
+        if self.code == "NOPERM" or "ACL failure in script" in message[:100]:
+            text += "; chasqui doctor --acl prints the rights that a user needs"
+        elif message.startswith(_UNKNOWN_COMMAND):
+            text += "; the service has removed or renamed it, and how-to/managed-services says what needs it"
+        super().__init__(text)
 
 
 class UnrecoverableError(RuntimeError):

@@ -21,7 +21,8 @@ BEGUN = re.compile(r'(?:words|hello|commands) = [\[(]"([A-Z]+)"|\["(AUTH|SELECT)
 # What no role has: obliterate() and the search for queues need names of all keys, and are an administrator's, as the
 # question is which slots are half-migrated.
 OF_ADMINISTRATORS = {"SCAN", "UNLINK", "CLUSTER|NODES"}
-OUTSIDE_OF_ROLES = {"SENTINEL"}  # Sentinels have users of their own
+# Sentinels have users of their own; the other is asked of services without HELLO, which no user can be refused.
+OUTSIDE_OF_ROLES = {"SENTINEL", "CLIENT|ID"}
 
 
 def commands_in_python() -> set[str]:

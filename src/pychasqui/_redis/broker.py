@@ -16,8 +16,10 @@ Every call that writes can be sent again: its docstring or its script says why.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from .._wire.job_log import LINE
@@ -27,6 +29,7 @@ from .adding import Adds
 from .cancellations import CancelCalls
 from .command_replies import info_text, read_ackdel_codes, read_lag
 from .delayed import INDEX_KEPT_MS, DelayedCalls, ignore_reply
+from .error_actions import is_command_refused
 from .event_batch import EventBatch, EventsOnSend, send_events
 from .failed_jobs import Buried, Rescheduled
 from .keys import Keys
@@ -35,8 +38,10 @@ from .reading import Reading, ReadRequest
 from .registry import log_refusal, registration
 from .replies import Bounds, Claimed, Settled, read_count, read_new, read_settled
 from .server_checks import SILENCED_BY, Risks, describe_vulnerability, read_risks
-from .socket import OnReply, pack
+from .socket import OnReply, Socket, pack
 from .topology.node_map import slot_of
+
+log = logging.getLogger("chasqui.worker")
 
 
 class Broker(PendingCalls, DelayedCalls, CancelCalls):
@@ -89,14 +94,14 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
     async def unblock(self, client_id: int, address: str) -> bool:
         """Makes another connection's blocked read return now, as if its time were up.
 
-        False if that connection leads to another server, or if this user may not do that.
+        False if that connection leads to another server, if its number is not known, or if this user may not do that.
         """
-        if self.server_address != address:
+        if self.server_address != address or not client_id:
             return False
         try:
             await self.call("CLIENT", "UNBLOCK", client_id)
         except ReplyError as error:
-            if error.code != "NOPERM" and "unknown" not in str(error).lower():
+            if not is_command_refused(error):
                 raise
             return False
         return True
@@ -117,7 +122,11 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
             asked = socket.ask(pack(b"XACKDEL", self._keys.stream, group, b"IDS", len(ids), *ids), deadline)
             if events is not None:
                 send_events(socket, self._keys, events(), deadline)
-            codes = read_ackdel_codes(await asked, len(ids))
+            try:
+                codes = read_ackdel_codes(await asked, len(ids))
+            except ReplyError as error:
+                _do_without_xackdel(socket, error)
+                codes = []
             if codes.count(1) < len(ids):
                 # The group is missing or was rebuilt: some are not pending, but they are done and must not come again.
                 # They may become pending again meanwhile: the script acks and deletes at once.
@@ -147,7 +156,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         Returns how many results could not be stored.
         """
         socket = await self._connection.ready(self._connection.deadline())
-        at_once = socket.dialect is not None and socket.dialect.msetex
+        at_once = socket.dialect is not None and socket.dialect.msetex and socket.dialect.xackdel
         words: list[Any] = [group, self._keys.prefix, ttl_ms, int(at_once), len(ids), len(results), *ids]
         prefix = self._keys.result("")
         for job_id, result in results:
@@ -222,12 +231,12 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         return await self.subscribe(self._keys.pause_channel, lambda _: on_hint())
 
     async def read_server_risks(self) -> Risks:
-        """Returns what this server's settings put at risk; nothing if this user may not ask."""
+        """Returns what this server's settings put at risk, as far as this user may ask."""
         try:
             memory = await self.call("INFO", "memory")
             persistence = await self.call("INFO", "persistence")
-        except ReplyError:  # a user that may not ask
-            return Risks()
+        except ReplyError as error:
+            return Risks(unknown=f"INFO is refused, so eviction and persistence are unknown: {error}")
         return read_risks(f"{info_text(memory)}\n{info_text(persistence)}")
 
     def capabilities(self) -> dict[str, bool]:
@@ -245,3 +254,11 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         dialect = None if socket is None else socket.dialect
         is_silenced = bool(os.environ.get(SILENCED_BY))
         return "" if dialect is None or is_silenced else describe_vulnerability(dialect.server, dialect.version)
+
+
+def _do_without_xackdel(socket: Socket, error: ReplyError) -> None:
+    """Notes that the server refuses XACKDEL to this user; raises any other error."""
+    if not is_command_refused(error) or socket.dialect is None:
+        raise error
+    log.info("XACKDEL is refused, so a script acks in its place: %s", error)
+    socket.dialect = replace(socket.dialect, xackdel=False)

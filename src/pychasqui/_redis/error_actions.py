@@ -51,6 +51,10 @@ _BY_CODE = {
 }
 
 
+# The last two come from inside a script.
+COMMAND_REFUSED = ("unknown command", "unknown subcommand", "unknown redis command", "acl failure in script")
+
+
 def action_for(error: RedisTrouble) -> ErrorAction:
     if isinstance(error, ReplyError):
         return _BY_CODE.get(error.code) or (ErrorAction.RETRY if _is_about_slot(error) else ErrorAction.FATAL)
@@ -58,6 +62,12 @@ def action_for(error: RedisTrouble) -> ErrorAction:
         return ErrorAction.REAUTHENTICATE
     # A timeout closes its connection, so the action is the same as after a loss.
     return ErrorAction.RETRY if isinstance(error, (ConnectionLost, TimeoutError)) else ErrorAction.FATAL
+
+
+def is_command_refused(error: ReplyError) -> bool:
+    """Whether the server does not have the command, or this user may not run it, also from inside a script."""
+    text = str(error).lower()
+    return error.code == "NOPERM" or any(words in text for words in COMMAND_REFUSED)
 
 
 def is_not_executed(error: ReplyError) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import AuthenticationFailed, ConnectionLost, NotRedis, RedisTrouble, ReplyError
 from .credentials import Login, RefusedCredentials
-from .dialect import Dialect, parse_version, read_hello, refuse_too_old
+from .dialect import Dialect, read_hello
 from .endpoint import Endpoint
-from .error_actions import ErrorAction, action_for
+from .error_actions import ErrorAction, action_for, is_command_refused
+from .greeting import greet_by_info
 from .socket import Socket, pack
 
 HANDSHAKE_TIMEOUT_S = 5.0
@@ -31,12 +32,17 @@ async def shake_hands(socket: Socket, endpoint: Endpoint, login: Login, shown: s
     deadline = _deadline()
     asked = [socket.ask(pack(*words), deadline) for words in commands]
     replies = await asyncio.gather(*asked, return_exceptions=True)
+    greeting: Any = replies[commands.index(hello)]
+    if isinstance(greeting, ReplyError) and is_command_refused(greeting):
+        greeting = await greet_by_info(socket, deadline) or greeting
     for words, reply in zip(commands, replies, strict=True):
+        if words is hello and not isinstance(greeting, BaseException):
+            continue
         if isinstance(reply, ReplyError):
-            await _raise_handshake_error(socket, words, reply, endpoint, shown)
+            _raise_handshake_error(words, reply, endpoint, shown)
         elif isinstance(reply, BaseException):
             raise reply
-    return read_hello(replies[commands.index(hello)])
+    return read_hello(greeting)
 
 
 async def check_accepts_writes(socket: Socket) -> None:
@@ -54,13 +60,13 @@ async def check_accepts_writes(socket: Socket) -> None:
             raise
 
 
-async def _raise_handshake_error(
-    socket: Socket, words: list[Any], reply: ReplyError, endpoint: Endpoint, shown: str
-) -> None:
+def _raise_handshake_error(words: list[Any], reply: ReplyError, endpoint: Endpoint, shown: str) -> NoReturn:
     """Raises an error that says what to change. Never shows what was sent, because that contains secrets."""
     if reply.code == "NOAUTH" and words[0] != "AUTH":
         way = "in redis_url, as redis://:PASSWORD@host or redis://USER:PASSWORD@host, or by credential_provider"
         raise AuthenticationFailed(f"{shown} wants a password: give it {way} ({reply})") from None
+    if words[0] == "SELECT" and reply.code == "NOPERM":
+        raise AuthenticationFailed(f"{shown} refuses SELECT, which a database other than 0 needs: {reply}") from None
     if words[0] == "AUTH" or reply.code in ("NOAUTH", "WRONGPASS", "NOPERM"):
         refused = AuthenticationFailed if endpoint.credential_provider is None else RefusedCredentials
         raise refused(f"{shown} refused the credentials: {_without_echo(reply)}") from None
@@ -68,15 +74,8 @@ async def _raise_handshake_error(
         raise RedisTrouble(
             f"{shown} is a node of a cluster, and a cluster has no databases but 0: remove the number from redis_url"
         ) from None
-    if words[0] == "HELLO" and "unknown command" in str(reply).lower():
-        try:
-            info = await socket.ask(pack("INFO", "server"), _deadline())
-        except ReplyError:
-            info = b""
-        version = bytes(info).partition(b"redis_version:")[2].split(b"\r\n")[0].decode("ascii", "replace")
-        if version:
-            refuse_too_old("Redis", parse_version(version))
-        raise NotRedis(f"{shown} does not know HELLO: {reply}") from None
+    if words[0] == "HELLO" and is_command_refused(reply):
+        raise NotRedis(f"{shown} knows neither HELLO nor INFO: {reply}") from None
     raise reply
 
 

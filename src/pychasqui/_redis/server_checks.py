@@ -47,6 +47,7 @@ class Risks(NamedTuple):
 
     eviction: str = ""  # jobs may be lost or run twice while the server runs
     persistence: str = ""  # jobs may be lost when it dies
+    unknown: str = ""  # the settings cannot be read
 
     def __str__(self) -> str:
         return "; ".join(filter(None, self))

@@ -34,9 +34,9 @@ if refusing then return refusing end
 -- Before the results: once a script has written, the server refuses it nothing for want of memory.
 local are_gone = at_once
 if at_once then
-  for _, code in ipairs(redis.call('XACKDEL', stream, group, 'IDS', entries, unpack(ARGV, 7, last_entry))) do
-    are_gone = are_gone and code == 1
-  end
+  local codes = redis.pcall('XACKDEL', stream, group, 'IDS', entries, unpack(ARGV, 7, last_entry))
+  are_gone = not codes.err  -- a service may refuse it
+  for _, code in ipairs(codes) do are_gone = are_gone and code == 1 end
 end
 if not are_gone then  -- an entry that is not pending, because the group is missing or was recreated, is done anyway
   redis.call('XACK', stream, group, unpack(ARGV, 7, last_entry))
