@@ -32,6 +32,7 @@ from typing import Any
 import click
 from click.testing import CliRunner
 
+from pychasqui import App
 from pychasqui.cli.main import chasqui
 
 ROOT = Path(__file__).parents[2]
@@ -215,7 +216,9 @@ class PageRun:
         if words[0] == "python":
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
-                runpy.run_path(str(self.folder / words[1]), run_name="__main__")
+                made = runpy.run_path(str(self.folder / words[1]), run_name="__main__")
+            for app in {id(value): value for value in made.values() if isinstance(value, App)}.values():
+                app.sync.close()  # its exit would
             return out.getvalue()
         assert words[0] == "chasqui", f"cannot run {command!r}"
         result = CliRunner().invoke(chasqui, words[1:], catch_exceptions=False)
