@@ -26,6 +26,9 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 U = TypeVar("U", bound=Upgrade)
 
+# What enqueue() is called in Celery, Dramatiq, taskiq, Procrastinate and SAQ: users who come from there try it first.
+NAMES_ELSEWHERE = frozenset({"apply_async", "defer", "delay", "kiq", "send", "send_with_options"})
+
 
 class BoundTask(msgspec.Struct, Generic[R_co], frozen=True, eq=False, repr_omit_defaults=True):
     """A task with its arguments, checked: what enqueue() would send. Two are equal if they would send the same."""
@@ -111,6 +114,14 @@ class TaskSender(Generic[P, R_co]):
         from .sync import SyncTask  # here: most programs do not use it
 
         return SyncTask(self._definition.name, self, self._handle_of_id, self._find_queue)
+
+    if not TYPE_CHECKING:  # type checkers would take it for a promise that every name exists
+
+        def __getattr__(self, name: str) -> Any:
+            if name in NAMES_ELSEWHERE:
+                sync, own = f"{self._definition.name}.sync.enqueue(...)", f"await {self._definition.name}.enqueue(...)"
+                raise AttributeError(f"a task has no {name}(): {sync} sends it, or in async code {own}")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _handle_of_id(self, job_id: str) -> JobHandle[R_co]:
         return JobHandle(job_id, self._definition, self._queue_name, self._find_queue)

@@ -268,8 +268,8 @@ def test_a_task_of_a_named_module_is_found() -> None:
 
 @pytest.mark.usefixtures("worker")
 def test_connections_to_the_database_do_not_outlive_a_task() -> None:
-    results = [wait_until_finished(tasks.ask_database.enqueue()) for _ in range(2)]
-    assert [result.return_value[0] for result in results] == [2, 2]
+    first, second = (wait_until_finished(tasks.ask_database.enqueue()).return_value for _ in range(2))
+    assert second > first
 
 
 @pytest.mark.usefixtures("worker")

@@ -33,7 +33,9 @@ def run_checks(expected: str, chosen: Environment, redis_url: str, folder: Path)
 def test_the_backport_runs_tasks_on_an_older_django(redis_url: str, tmp_path: Path) -> None:
     if find_spec("django_tasks") is None:
         pytest.skip("django-tasks is not installed: pip install --group test")
-    run_checks("django_tasks 5.2", own_environment(), redis_url, tmp_path)
+    chosen = own_environment()
+    chosen.variables["DJANGO_TASKS_BACKPORT"] = "1"  # its app is in INSTALLED_APPS
+    run_checks("django_tasks 5.2", chosen, redis_url, tmp_path)
 
 
 @pytest.mark.parametrize("version", ("6.0", "6.1"))

@@ -50,6 +50,15 @@ class TestCalls:
         assert greet.bind_data({"name": "ada"}) == greet.bind("ada")
         assert repr(greet.bind("ada", times=2)) == "<greet(name='ada', times=2) on 'default'>"
 
+    def test_a_name_of_another_queue_leads_to_enqueue(self, app: App) -> None:
+        @app.task
+        async def greet(name: str) -> None: ...
+
+        for name in ("delay", "apply_async", "send", "kiq"):
+            with pytest.raises(AttributeError, match=rf"no {name}\(\): greet\.sync\.enqueue\(\.\.\.\) sends it"):
+                getattr(greet.with_options(attempts=1), name)
+        assert not hasattr(greet, "elsewhere")
+
     def test_data_is_bound_as_it_travels_or_refused(self, app: App) -> None:
         @app.task(attempts=3, unique_by=("day",))
         async def report(day: date, /, *, pages: int = 1) -> None: ...
