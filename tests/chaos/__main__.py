@@ -5,6 +5,7 @@ python -m tests.chaos --only redis-kill cut           these only
 python -m tests.chaos --engine wheel                  the official package in the worker's place
 python -m tests.chaos --seed 1 --first 37 --rounds 1  round 37 of seed 1 again, as far as the machine's timing allows
 python -m tests.chaos --leaders 60                    60 s of faults of the scheduler that leads, one every 5 s
+python -m tests.chaos --topology cluster --rounds 20  20 rounds of each fault of a cluster, or of sentinel
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.leading import harry_leaders
 from tests.chaos.round import Order, Report, run_round
 from tests.chaos.tables import as_json, render, summarize
+from tests.chaos.topologies import FAULTS as TOPOLOGY_FAULTS
+from tests.chaos.topologies import run_topology_round
 from tests.support.server import PROJECT, describe, server_binary
 
 KEPT = PROJECT / ".chaos"
@@ -35,6 +38,8 @@ def main() -> int:
     logging.getLogger("chasqui").addHandler(logging.NullHandler())  # the producer's; the workers write to files
     if arguments.leaders:
         return _harry_leaders(arguments)
+    if arguments.topology:
+        return asyncio.run(_run_topology(arguments))
     began = monotonic()
     reports: list[Report] = []
     try:
@@ -58,6 +63,19 @@ def _harry_leaders(arguments: argparse.Namespace) -> int:
     judged = asyncio.run(harry_leaders(arguments.leaders, **order))
     print("\n".join([*judged.figures, *(judged.problems or ["each window exactly once"])]))
     return 1 if judged.problems else 0
+
+
+async def _run_topology(arguments: argparse.Namespace) -> int:
+    """Rounds of each fault; 1 if one of them was bad."""
+    is_bad = False
+    for fault in TOPOLOGY_FAULTS[arguments.topology]:
+        if arguments.only and fault not in arguments.only:
+            continue
+        for _ in range(arguments.rounds if arguments.rounds != len(FAULTS) else 1):
+            outcome = await run_topology_round(arguments.topology, fault)
+            print(outcome, flush=True)
+            is_bad = is_bad or bool(outcome.problems)
+    return int(is_bad)
 
 
 async def _run_all(arguments: argparse.Namespace, reports: list[Report]) -> None:
@@ -95,11 +113,13 @@ async def _run(arguments: argparse.Namespace, number: int) -> Report:
 
 
 def _arguments() -> argparse.Namespace:
+    known = list(FAULTS) + [fault for faults in TOPOLOGY_FAULTS.values() for fault in faults]
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="rounds of faults")
     parser.add_argument("--rounds", type=int, default=len(FAULTS), help="how many (default: each fault once)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, metavar="ROUND", help="number of the first round")
-    parser.add_argument("--only", nargs="+", choices=list(FAULTS), metavar="FAULT", help=", ".join(FAULTS))
+    parser.add_argument("--only", nargs="+", choices=known, metavar="FAULT", help=", ".join(known))
+    parser.add_argument("--topology", choices=list(TOPOLOGY_FAULTS), help="faults of a cluster, or behind Sentinels")
     parser.add_argument("--engine", choices=("pychasqui", "wheel"), default="pychasqui")
     parser.add_argument("--jobs", type=int, default=1000, help="jobs a round")
     parser.add_argument("--rate", type=float, default=250.0, help="jobs added a second")

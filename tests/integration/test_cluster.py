@@ -76,7 +76,8 @@ async def test_an_atomic_migration_of_a_slot_loses_nothing(cluster: ClusterServe
     here, there = cluster.nodes[1], cluster.nodes[2]
     async with Traffic(name, cluster.url) as traffic:
         start = monotonic()
-        migrate_at_once(here, there, slot(name))
+        if not cluster.migrate_at_once(slot(name), here, there):
+            pytest.skip("this server moves slots key by key")
         await eventually(lambda: cluster.master_of(slot(name)) is there, timeout=30)
         await traffic.flow()
         await traffic.end()
@@ -95,16 +96,6 @@ async def test_the_doctor_shows_masters_and_slots(cluster: ClusterServers) -> No
     assert found["cluster"].level == "ok"
     assert found["cluster"].text == "3 masters of 4 nodes have 16,384 of 16,384 slots"
     assert "open slots" not in found
-
-
-def migrate_at_once(here: RedisServer, there: RedisServer, number: int) -> None:
-    if here.product == "Redis" and here.version >= (8, 4, 0):
-        there.execute("CLUSTER", "MIGRATION", "IMPORT", number, number)
-    elif here.product == "Valkey" and here.version >= (9, 0, 0):
-        target = there.execute("CLUSTER", "MYID")
-        here.execute("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", number, number, "NODE", target)
-    else:
-        pytest.skip("this server moves slots key by key")
 
 
 async def test_queues_on_other_nodes_are_found_and_read(cluster: ClusterServers) -> None:

@@ -12,7 +12,8 @@ from tests.support.server import RedisServer
 
 NODE_TIMEOUT_MS = 1000
 MASTERS = 3
-PATIENCE_S = 30
+PATIENCE_S = 50
+MEETING_S = 3.0
 CONFIG = (
     *("--cluster-enabled", "yes"),
     *("--cluster-node-timeout", str(NODE_TIMEOUT_MS)),
@@ -35,9 +36,7 @@ class ClusterServers:
             first, last = SHARES[number]
             node.execute("CLUSTER", "ADDSLOTS", *range(first, last + 1))
             node.execute("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-        for node in self.nodes[1:]:
-            node.execute("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port)
-        wait(lambda: all(self._knows_all(node) for node in self.nodes), "the nodes do not find each other")
+        wait(self._have_met, "the nodes do not find each other")
         self.nodes[3].execute("CLUSTER", "REPLICATE", self.id_of(self.nodes[0]))
         wait(self.is_well, "the cluster is not ready")
         return self
@@ -66,11 +65,11 @@ class ClusterServers:
     def master_of(self, slot: int) -> RedisServer:
         """Who has the slot, as most of the living nodes say."""
         for node in self.nodes:
-            if node.is_running and self.role(node) == "master" and self._has_slot(node, slot):
+            if node.is_running and self.role(node) == "master" and self.has_slot(node, slot):
                 return node
         raise AssertionError(f"no node has slot {slot}")
 
-    def _has_slot(self, node: RedisServer, slot: int) -> bool:
+    def has_slot(self, node: RedisServer, slot: int) -> bool:
         own = self.id_of(node).encode()
         return any(first <= slot <= last and master[2] == own for first, last, master, *_ in slots_of(node))
 
@@ -103,6 +102,36 @@ class ClusterServers:
         for node in self.nodes:
             if node.is_running and node not in (here, there) and self.role(node) == "master":
                 node.execute("CLUSTER", "SETSLOT", slot, "NODE", there_id)
+
+    def open_slot(self, slot: int, there: RedisServer) -> None:
+        """Leaves a slot half-migrated: one of its keys has moved. move_slot() moves the others."""
+        here = self.master_of(slot)
+        there.execute("CLUSTER", "SETSLOT", slot, "IMPORTING", self.id_of(here))
+        here.execute("CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(there))
+        keys = here.execute("CLUSTER", "GETKEYSINSLOT", slot, 1)
+        here.execute("MIGRATE", "127.0.0.1", there.port, "", 0, 5000, "KEYS", *keys)
+
+    def migrate_at_once(self, slot: int, here: RedisServer, there: RedisServer) -> bool:
+        """Begins an atomic migration. False if the server moves slots only key by key."""
+        if here.product == "Redis" and here.version >= (8, 4, 0):
+            there.execute("CLUSTER", "MIGRATION", "IMPORT", slot, slot)
+        elif here.product == "Valkey" and here.version >= (9, 0, 0):
+            here.execute("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.id_of(there))
+        else:
+            return False
+        return True
+
+    def _have_met(self) -> bool:
+        """Nodes forget a handshake that takes longer than their timeout, so they are introduced again."""
+        for node in self.nodes[1:]:
+            if not self._knows_all(node):
+                node.execute("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port)
+        deadline = time.monotonic() + MEETING_S
+        while time.monotonic() < deadline:
+            if all(map(self._knows_all, self.nodes)):
+                return True
+            time.sleep(0.02)
+        return False
 
     def _knows_all(self, node: RedisServer) -> bool:
         return int(_info(node)["cluster_known_nodes"]) == len(self.nodes) and b"handshake" not in node.ask(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from itertools import pairwise
 from time import monotonic
 from types import TracebackType
@@ -17,7 +18,9 @@ from tests.support.waiting import eventually
 class Traffic:
     """`async with Traffic(queue_name, url) as traffic:` has a queue that adds and a worker that runs."""
 
-    def __init__(self, queue_name: str, url: str, *, wait_replicas: int = 0, timeout_s: float = 20) -> None:
+    def __init__(
+        self, queue_name: str, url: str, *, adders: int = 1, wait_replicas: int = 0, timeout_s: float = 20
+    ) -> None:
         self.queue = Queue(queue_name, redis_url=url, timeout_s=timeout_s)
         self.worker = Worker(queue_name, self._run, redis_url=url, lease_ms=3000)
         self.runs: Counter[Any] = Counter()
@@ -26,7 +29,9 @@ class Traffic:
         self._wait_replicas = wait_replicas
         self._is_over = False
         self._may_add = asyncio.Event()
-        self._adding: asyncio.Task[None] | None = None
+        self._adders = adders
+        self._adding: list[asyncio.Task[None]] = []
+        self._number = 0
         self.added_at: list[float] = []
         self.run_at: list[float] = []
 
@@ -34,7 +39,7 @@ class Traffic:
         await self.queue.__aenter__()
         await self.worker.__aenter__()
         self._may_add.set()
-        self._adding = asyncio.create_task(self._add())
+        self._adding = [asyncio.create_task(self._add()) for _ in range(self._adders)]
         await self.flow()
         return self
 
@@ -50,10 +55,9 @@ class Traffic:
         self.run_at.append(monotonic())
 
     async def _add(self) -> None:
-        number = 0
         while not self._is_over:
             await self._may_add.wait()
-            number += 1
+            number = self._number = self._number + 1
             options: dict[str, Any] = {"delay_ms": 20} if number % 5 == 0 else {}
             try:
                 await self.queue.add("run", number, wait_replicas=self._wait_replicas, **options)
@@ -85,13 +89,18 @@ class Traffic:
     async def stop_adding(self) -> None:
         self._is_over = True
         self.go_on()
-        if self._adding is not None:
-            await self._adding
+        if self._adding:
+            await asyncio.wait(self._adding)
 
     async def end(self) -> None:
         """Waits until every job that was added has run."""
         await self.stop_adding()
         await eventually(lambda: not self.lost, timeout=60)
+
+    async def try_to_end(self, within_s: float) -> None:
+        """Waits for that long until every job that was added has run."""
+        with suppress(AssertionError):
+            await eventually(lambda: not self.lost, timeout=within_s)
 
     @property
     def lost(self) -> set[Any]:
@@ -108,8 +117,8 @@ class Traffic:
         return {data for data, error in self.refused.items() if data in self.runs and not isinstance(error, known)}
 
     def gap_s(self, since: float) -> float:
-        """The longest time since then without an add or a run."""
-        return max(_longest(self.added_at, since), _longest(self.run_at, since))
+        """The longest time since then without an add or a run; without a run if adds wait for replicas."""
+        return max(0.0 if self._wait_replicas else _longest(self.added_at, since), _longest(self.run_at, since))
 
 
 def _longest(moments: list[float], since: float) -> float:

@@ -1,0 +1,204 @@
+"""Rounds of faults of a cluster, or of a master behind Sentinels: `python -m tests.chaos --topology cluster`.
+
+Each round has servers of its own, a queue that adds all the time and a worker that runs. A round is good if no acked
+add is lost, no job runs whose add said that it was not added, none runs twice unless its ack can have been lost with a
+master, and jobs flow again within the bound: the servers' own election and a second, or half a second where none is
+needed. The bounds are for a machine that is not busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from pychasqui._redis.topology.node_map import slot_of
+from tests.support.cluster import ClusterServers
+from tests.support.sentinels import SentinelServers
+from tests.support.server import RedisServer
+from tests.support.traffic import Traffic
+from tests.support.waiting import eventually
+
+REPLICAS = 2  # of a master behind Sentinels
+FROZEN_S = 6.0
+OPEN_S = 1.0
+ADDERS = 4
+WAIT_S = 0.4  # for replicas: behind a failover there are fewer for a while, and adds raise NotReplicated
+BOUND_S, ELECTION_BOUND_S = 0.5, 1.0
+
+
+@dataclass
+class Outcome:
+    """How a round ended. `servers_s` is what the servers needed themselves: an election, an open slot."""
+
+    fault: str
+    servers_s: float
+    gap_s: float
+    added: int
+    lost: int
+    twice: int
+    wrongly_refused: int
+    refused: int
+    may_run_twice: bool
+
+    @property
+    def problems(self) -> list[str]:
+        bound_s = self.servers_s + (ELECTION_BOUND_S if self.may_run_twice else BOUND_S)
+        found = [
+            (self.lost > 0, f"{self.lost} acked adds are lost"),
+            (self.wrongly_refused > 0, f"{self.wrongly_refused} jobs ran that were not added"),
+            (self.twice > 0 and not self.may_run_twice, f"{self.twice} jobs ran twice"),
+            (self.gap_s > bound_s, f"nothing flowed for {self.gap_s:.2f} s, the bound is {bound_s:.2f} s"),
+        ]
+        return [text for is_wrong, text in found if is_wrong]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.fault:14} gap {self.gap_s:5.2f} s, servers {self.servers_s:5.2f} s, {self.added} added, "
+            f"{self.lost} lost, {self.twice} twice, {self.refused} refused, {self.wrongly_refused} of them ran"
+            f"{'' if not self.problems else '  BAD: ' + '; '.join(self.problems)}"
+        )
+
+
+Inflict = Callable[[Any, str], Coroutine[Any, Any, float]]  # returns what the servers needed
+
+
+# Cluster ------------------------------------------------------------------------------------------------------------
+
+
+def _slot(queue_name: str) -> int:
+    return slot_of(f"{{chasqui:{queue_name}}}")
+
+
+async def _fail_over(servers: ClusterServers | SentinelServers, queue_name: str) -> float:
+    start = monotonic()
+    await asyncio.to_thread(servers.fail_over)
+    return monotonic() - start
+
+
+async def _until_another_leads(servers: ClusterServers, master: RedisServer, slot: int) -> float:
+    start = monotonic()
+    others = [node for node in servers.nodes if node is not master]
+
+    def has_taken_over() -> bool:
+        return any(servers.role(node) == "master" and servers.has_slot(node, slot) for node in others)
+
+    await eventually(has_taken_over, timeout=60)
+    return monotonic() - start
+
+
+async def _kill_node(cluster: ClusterServers, queue_name: str) -> float:
+    master = cluster.master_of(_slot(queue_name))
+    master.kill()
+    return await _until_another_leads(cluster, master, _slot(queue_name))
+
+
+async def _freeze_node(cluster: ClusterServers, queue_name: str) -> float:
+    master = cluster.master_of(_slot(queue_name))
+    master.pause()
+    try:
+        elected_s = await _until_another_leads(cluster, master, _slot(queue_name))
+        await asyncio.sleep(max(0.0, FROZEN_S - elected_s))
+    finally:
+        master.resume()
+    return elected_s
+
+
+async def _move_slot(cluster: ClusterServers, queue_name: str) -> float:
+    start = monotonic()
+    await asyncio.to_thread(cluster.move_slot, _slot(queue_name), cluster.nodes[1])
+    return monotonic() - start
+
+
+async def _leave_slot_open(cluster: ClusterServers, queue_name: str) -> float:
+    """Half of the keys have moved; later they are moved on."""
+    start = monotonic()
+    await asyncio.to_thread(cluster.open_slot, _slot(queue_name), cluster.nodes[1])
+    await asyncio.sleep(OPEN_S)
+    await asyncio.to_thread(cluster.move_slot, _slot(queue_name), cluster.nodes[1])
+    return monotonic() - start
+
+
+async def _migrate_at_once(cluster: ClusterServers, queue_name: str) -> float:
+    here, there = cluster.nodes[0], cluster.nodes[1]
+    cluster.migrate_at_once(_slot(queue_name), here, there)
+    await eventually(lambda: cluster.has_slot(there, _slot(queue_name)), timeout=60)
+    return 0.0
+
+
+# Sentinel -----------------------------------------------------------------------------------------------------------
+
+
+async def _kill_master(sentinels: SentinelServers, queue_name: str) -> float:
+    before, start = sentinels.master, monotonic()
+    before.kill()
+    await eventually(lambda: sentinels.newest_master is not before, timeout=60)
+    return monotonic() - start
+
+
+async def _freeze_master(sentinels: SentinelServers, queue_name: str) -> float:
+    before, start = sentinels.master, monotonic()
+    before.pause()
+    try:
+        await eventually(lambda: sentinels.newest_master is not before, timeout=60)
+        elected_s = monotonic() - start
+        await asyncio.sleep(max(0.0, FROZEN_S - elected_s))
+    finally:
+        before.resume()
+    return elected_s
+
+
+FAULTS: dict[str, dict[str, Inflict]] = {
+    "cluster": {
+        "failover": _fail_over,
+        "kill": _kill_node,
+        "freeze": _freeze_node,
+        "move-slot": _move_slot,
+        "open-slot": _leave_slot_open,
+        "migrate-slot": _migrate_at_once,
+    },
+    "sentinel": {"failover": _fail_over, "kill": _kill_master, "freeze": _freeze_master},
+}
+WITH_ELECTION = ("kill", "freeze")
+
+
+async def run_topology_round(topology: str, fault: str) -> Outcome:
+    if topology == "cluster":
+        with ClusterServers() as cluster:
+            traffic = Traffic(cluster.queue_name(0), cluster.url, adders=ADDERS)
+            return await _run(cluster, traffic, topology, fault)
+    with SentinelServers(replicas=REPLICAS) as sentinels:
+        traffic = Traffic("chaos", sentinels.url, adders=ADDERS, wait_replicas=REPLICAS, timeout_s=WAIT_S)
+        return await _run(sentinels, traffic, topology, fault)
+
+
+async def _run(servers: Any, traffic: Traffic, topology: str, fault: str) -> Outcome:
+    """The master of a cluster dies at rest: replication does not wait, and there is one replica of one node."""
+    has_election = fault in WITH_ELECTION
+    is_at_rest = topology == "cluster" and has_election
+    async with traffic:
+        await asyncio.sleep(1)
+        if is_at_rest:
+            await traffic.rest()
+        start = monotonic()
+        inflicting = asyncio.create_task(FAULTS[topology][fault](servers, traffic.queue.name))
+        traffic.go_on()
+        servers_s = await inflicting
+        await traffic.flow()
+        await asyncio.sleep(2)
+        gap_s = traffic.gap_s(start)
+        await traffic.stop_adding()
+        await traffic.try_to_end(20)
+    return Outcome(
+        fault=fault,
+        servers_s=servers_s,
+        gap_s=gap_s,
+        added=len(traffic.added),
+        lost=len(traffic.lost),
+        twice=len(traffic.twice),
+        wrongly_refused=len(traffic.wrongly_refused),
+        refused=len(traffic.refused),
+        may_run_twice=has_election or topology == "sentinel",
+    )
