@@ -86,7 +86,7 @@ class Portal:
     def _wait_for(self, thread_id: int, call: _PortalCall, holder: Closable, signals: DeferredSignals | None) -> None:
         try:
             self._join(thread_id, call, holder)
-            if signals is not None and self._loop is not None:
+            if signals is not None and self._loop is not None and threading.active_count() > 1:
                 signals.wake_by(self._loop.wakeup_fd)
             while not call.is_ended:
                 if self._runner is call:
@@ -132,8 +132,7 @@ class Portal:
         loop = self._loop
         assert loop is not None
         if loop.time() - self._paused_at > IDLE_S:
-            loop.call_soon(loop.stop)
-            loop.run_forever()
+            loop.read_arrived()
         self._start_calls()
         loop.run_forever()
         self._paused_at = loop.time()
@@ -292,11 +291,8 @@ def _run_alone(make: Callable[[], Coroutine[Any, Any, T]], holder: Closable) -> 
 
 def refuse_in_loop(what: str, instead: str) -> None:
     """Raises WrongLoop where an event loop runs: a blocking call would stop it."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise WrongLoop(f"{what} would block the event loop that runs here: {instead}")
+    if asyncio._get_running_loop() is not None:  # hot: get_running_loop() raises, which takes 1 us
+        raise WrongLoop(f"{what} would block the event loop that runs here: {instead}")
 
 
 portal = Portal()  # one a process
