@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import subprocess
 import sys
@@ -119,6 +120,20 @@ class TestCalls:
         with pytest.raises(WrongLoop, match=r"SyncQueue.add would block the event loop"):
             app.sync.queue("x").add("y")
 
+    async def test_a_notebook_awaits_or_goes_through_a_thread(self, app: App, queue_name: str) -> None:
+        """A loop runs in the main thread there, and each cell is a coroutine."""
+
+        @app.task(queue=queue_name)
+        def shrink(width: int) -> int:
+            return width
+
+        awaited = await shrink.enqueue(3)
+        blocking = await asyncio.to_thread(shrink.sync.enqueue, 4)
+        assert {awaited.id, blocking.id} == {job.id for job in (await app.queue(queue_name).jobs("waiting")).jobs}
+        await asyncio.to_thread(app.sync.close)
+        await app.queue(queue_name).obliterate()
+        await app.close()
+
     def test_wrong_arguments_are_refused_before_anything_is_sent(self, app: App) -> None:
         @app.task
         def shrink(width: int) -> int:
@@ -129,8 +144,6 @@ class TestCalls:
 
 
 def run_worker(app: App, stop: threading.Event) -> None:
-    import asyncio
-
     async def run() -> None:
         async with app, app.worker():
             await asyncio.to_thread(stop.wait, 50)
