@@ -1,8 +1,9 @@
 """Cancels jobs by their ids, wherever they are.
 
 A script decides: it removes a job that has not reached a worker, and else leaves a note by which its worker stops it. A
-job with an id of the user's is found by its uniqueness key. One whose id the queue has made is looked for where it
-should be, by the time in its id; if it is not there, as after a retry, the note is about its id.
+job with an id of the user's is found by its uniqueness key. Another one is looked for among the first entries of the
+stream and, in a long one, where it should be by the time in its id. If it is not there, as after a retry, the note is
+about its id.
 """
 
 from __future__ import annotations
@@ -16,14 +17,13 @@ from ._core.ids import time_in_id
 from ._producer.session import QueueSession
 from ._redis.cancellations import CancelAnswer
 from .inspector import find_entry
-from .job_status import JobStatusFinder
 from .metrics import JobsCancelled
 
 __all__ = ["Cancellation", "JobCanceller"]
 
 Cancellation = Literal["removed", "stopping", "unknown"]
-FOUND = ("waiting", "running")
-MOVED = ("delayed", "retrying")
+SEARCHED = 500  # entries at the beginning of the stream: what workers have is there
+SEARCHES = 3
 
 
 class JobCanceller:
@@ -42,19 +42,24 @@ class JobCanceller:
     async def _cancel(self, job_id: str) -> CancelAnswer:
         answer = await self._ask(job_id)
         born_ms = time_in_id(job_id)
-        if answer.word == "unknown" and born_ms is not None:
-            finder = self._session().job_finder
-            entry = await finder.find_near(lambda page: find_entry(page, job_id), born_ms)
-            answer = answer if entry is None else await self._ask(job_id, entry[0].decode())
-        if answer.word != "unknown":
-            return answer
-        status = await JobStatusFinder(self._session).find(job_id)
-        if status.state in FOUND:
-            answer = await self._ask(job_id, status.entry_id or "")
-        is_somewhere = status.state in (*FOUND, *MOVED) or (status.state == "unknown" and born_ms is not None)
-        if answer.word == "unknown" and is_somewhere:  # it may have moved since
-            return await self._ask(job_id, is_lost=True)
+        for _ in range(SEARCHES):
+            if answer.word != "unknown":
+                break
+            entry_id, is_all_seen = await self._find(job_id, born_ms)
+            answer = await self._ask(job_id, entry_id, is_lost=born_ms is not None and not is_all_seen)
+            if not entry_id and is_all_seen:  # else it has moved since it was found
+                break
         return answer
+
+    async def _find(self, job_id: str, born_ms: int | None) -> tuple[str, bool]:
+        """Returns the id of the job's entry, "" if it was not found, and whether it would have been."""
+        finder = self._session().job_finder
+        page = await finder.first_entries("-", SEARCHED)
+        entry = find_entry(page, job_id)
+        is_all_seen = len(page) < SEARCHED
+        if entry is None and born_ms is not None and not is_all_seen:
+            entry = await finder.find_near(lambda page: find_entry(page, job_id), born_ms)
+        return "" if entry is None else entry[0].decode(), is_all_seen
 
     async def _ask(self, job_id: str, entry_id: str = "", *, is_lost: bool = False) -> CancelAnswer:
         return await self._session().broker.cancel(job_id, entry_id, is_lost=is_lost, events_max_len=EVENTS_MAX_LEN)

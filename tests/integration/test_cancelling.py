@@ -265,7 +265,7 @@ async def test_each_of_many_jobs_is_cancelled_or_done_and_never_both(
     queue: Queue, make_worker: Callable[..., Worker], stream: Stream, witness: Any, redis_url: str
 ) -> None:
     """A short form of the race: `python -m tests.chaos.cancel_race` runs 10,000 jobs from four processes."""
-    count, done, began = 200, list[str](), set[str]()
+    count, done, began = 600, list[str](), set[str]()
 
     async def handle(job: Job) -> None:
         began.add(job.id)
@@ -284,12 +284,12 @@ async def test_each_of_many_jobs_is_cancelled_or_done_and_never_both(
         answers = await asyncio.gather(*(_cancel(queue, job) for job in jobs))
         await eventually(stream.is_settled, timeout=30)
         await eventually(lambda: no_notes(witness, queue), timeout=30)
-    cancelled = await cancelled_ids(witness, queue)
+    removed = {job.id for job, answer in zip(jobs, answers, strict=True) if answer == "removed"}
+    cancelled = await cancelled_ids(witness, queue) | removed  # the first have no event: the queue had none
     assert not cancelled & set(done)
     assert cancelled | set(done) == {job.id for job in jobs}
     assert len(set(done)) == len(done)
-    removed = {job.id for job, answer in zip(jobs, answers, strict=True) if answer == "removed"}
-    assert removed <= cancelled - began
+    assert not removed & began
     assert not await stream.found_by_id()
 
 

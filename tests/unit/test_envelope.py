@@ -21,7 +21,17 @@ from pychasqui._core.retry_options import KINDS, BackoffSpec, RetryOverride, ret
 from pychasqui._wire import envelope as codec
 from pychasqui._wire import msgpack_scan
 from pychasqui._wire.entry import decode_name
-from pychasqui._wire.envelope import Envelope, decode_envelope, encode_envelope, encode_extras, read_extra
+from pychasqui._wire.envelope import (
+    Envelope,
+    decode_envelope,
+    encode_envelope,
+    encode_extras,
+    read_expiry_ms,
+    read_extra,
+    read_timeout_s,
+    with_extras_of,
+    without_expiry,
+)
 from pychasqui._wire.member import join_member, split_member
 from pychasqui._wire.msgpack import decode_data, encode_data
 from pychasqui._wire.msgpack_scan import MAX_DEPTH, skip_value
@@ -469,6 +479,29 @@ def test_an_envelope_with_extras_is_read_for_any_error_text_of_msgspec(monkeypat
     monkeypatch.setattr(msgpack_scan, "_FOLLOWED", "more data at (byte ")
     envelope = decode_envelope(encode_envelope("j", b"\x01", 5, 1, None, encode_extras(t="trace")))
     assert read_extra(envelope.extras, "t") == "trace"
+
+
+class TestJobsOwnExtras:
+    def test_a_time_that_a_run_may_take_is_read_in_seconds(self) -> None:
+        assert read_timeout_s(encode_extras(to=1500)) == 1.5
+        for strange in (0, -1, 2**60, "5", 1.5, None, True):
+            assert read_timeout_s(encode_extras(to=strange)) == 0
+        assert read_timeout_s(b"") == read_timeout_s(b"\xc1to") == 0
+
+    def test_a_time_at_which_a_job_expires_is_read_and_removed(self) -> None:
+        extras = encode_extras(to=5, x=1_700_000_000_000)
+        assert read_expiry_ms(extras) == 1_700_000_000_000
+        assert without_expiry(extras) == encode_extras(to=5)
+        for strange in (-1, "5", 1.5, None, True):
+            assert read_expiry_ms(encode_extras(x=strange)) is None
+            assert without_expiry(encode_extras(x=strange)) == encode_extras(x=strange)
+
+    def test_the_extras_of_a_trace_come_before_those_of_the_job(self) -> None:
+        """The script that adds the job writes the time at the end."""
+        own = encode_extras(to=5, x=2**40)
+        both = with_extras_of(encode_envelope("job", b"\xc0", 5, 0, None, own), encode_extras(t="trace", ts="state"))
+        assert decode_envelope(both).extras == encode_extras(t="trace", ts="state", to=5, x=2**40)
+        assert both.endswith((2**40).to_bytes(8, "big"))
 
 
 class TestExtras:

@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 from pychasqui._core.delivery import Delivery
+from pychasqui._redis.cancellations import Cancellations
 from pychasqui._redis.replies import QueueMarks, Renewed
 from pychasqui._wire.worker_record import read_worker
 from pychasqui._worker.group_recovery import GroupRecovery
@@ -428,6 +429,21 @@ async def test_a_pause_is_read_at_each_renewal_and_at_each_message() -> None:
         redis.publish_pause()
         await eventually(lambda: len(heard) > 2, every=0.001)
     assert heard[:3] == [True, True, False]
+
+
+async def test_notes_about_cancelled_jobs_are_read_while_there_are_some_and_once_more() -> None:
+    redis, notes = Redis(), Cancellations(frozenset({b"1-0"}))
+    async with beating(redis, FakeLanes(), dict) as bench:
+        redis.broker.cancellations = notes
+        redis.publish_pause()
+        await eventually(lambda: bench.cancellations and bench.cancellations[-1] == notes, every=0.001)
+        redis.broker.cancellations = Cancellations()
+        redis.publish_pause()
+        await eventually(lambda: not bench.cancellations[-1], every=0.001)
+        asked = len(redis.broker.asked("read_cancellations"))
+        redis.publish_pause()
+        await asyncio.sleep(0.05)
+        assert len(redis.broker.asked("read_cancellations")) == asked
 
 
 async def test_the_pause_callback_runs_in_the_thread_of_the_worker() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.run_timeouts import RunTimeouts
+from pychasqui._redis.cancellations import Cancellations
 from pychasqui._worker import run_watch as module
 from pychasqui._worker.job_stops import JobStops
 from pychasqui._worker.lanes import Lanes
@@ -242,3 +243,77 @@ async def test_the_timer_ends_with_the_last_job_that_has_a_timeout() -> None:
         bench.offer(job(1, 0.01))
         assert bench.watch._timer is not None
         await eventually(lambda: bench.watch._timer is None)
+
+
+class TestCancellations:
+    async def test_a_noted_run_is_cancelled_at_once(self) -> None:
+        async with watching(sleep_long, 2) as bench:
+            one, other = job(1), job(2)
+            bench.offer(one, other)
+            await eventually(lambda: other.started_at)
+            bench.watch.take_cancellations(Cancellations(frozenset({b"1-0"})))
+            await eventually(lambda: bench.cancelled == ["job-1"])
+            assert [each.id for each in bench.shared.holdings.running_jobs()] == ["job-2"]
+
+    async def test_a_noted_job_of_the_inbox_is_taken_out(self) -> None:
+        async with watching(sleep_long) as bench:
+            bench.offer(job(1), job(2), job(3))
+            bench.watch.take_cancellations(Cancellations(ids={"job-2": (2, 0), "job-3": (2, 5)}))
+            assert bench.unstarted == ["job-2"]
+            assert "job-3" in [each.id for each in bench.shared.holdings.inbox]
+
+    async def test_a_thread_is_asked_and_a_job_that_waits_for_one_is_taken_out(self) -> None:
+        async def wait_until_asked(delivery: Delivery) -> None:
+            while not bench.stops.is_stopped(delivery.entry_id):
+                time.sleep(0.002)
+            raise RuntimeError("asked")
+
+        async with watching(wait_until_asked, kind=ThreadLanes) as bench:
+            one = job(1)
+            bench.offer(one, job(2))
+            await eventually(lambda: one.started_at)
+            bench.watch.take_cancellations(Cancellations(frozenset({b"1-0", b"2-0"})))
+            await eventually(lambda: bench.cancelled == ["job-1"])
+            assert bench.unstarted == ["job-2"]
+
+    async def test_a_run_that_returns_all_the_same_is_done_and_is_forgotten(self) -> None:
+        async def swallow(delivery: Delivery) -> None:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                return
+
+        async with watching(swallow) as bench:
+            one = job(1)
+            bench.offer(one)
+            await eventually(lambda: one.started_at)
+            bench.watch.take_cancellations(Cancellations(frozenset({b"1-0"})))
+            await eventually(lambda: bench.done == ["job-1"])
+            bench.watch.take_cancellations(Cancellations(frozenset({b"9-9"})))
+            assert bench.stops.is_empty
+
+    async def test_a_job_with_a_timeout_is_cancelled_for_the_first_of_both_reasons(self) -> None:
+        async with watching(sleep_long) as bench:
+            one = job(1, 60.0)
+            bench.offer(one)
+            await eventually(lambda: one.started_at)
+            bench.watch.take_cancellations(Cancellations(frozenset({b"1-0"})))
+            await eventually(lambda: bench.cancelled == ["job-1"])
+
+    async def test_notes_that_are_gone_stop_no_job(self) -> None:
+        async with watching(sleep_long) as bench:
+            bench.watch.take_cancellations(Cancellations(frozenset({b"1-0"})))
+            bench.watch.take_cancellations(Cancellations())
+            one = job(1)
+            bench.offer(one)
+            await eventually(lambda: one.started_at)
+            await asyncio.sleep(0.06)
+            assert (bench.cancelled, bench.unstarted) == ([], [])
+
+
+def test_a_note_about_an_id_is_about_entries_up_to_one() -> None:
+    notes = Cancellations(frozenset({b"7-7"}), {"job": (5, 1)})
+    assert [notes.covers(entry_id, "job") for entry_id in (b"4-9", b"5-1", b"5-2", b"7-7")] == [True, True, False, True]
+    assert not notes.covers(b"4-9", "another")
+    assert notes
+    assert not Cancellations()

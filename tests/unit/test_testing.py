@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -17,7 +18,10 @@ from pychasqui import (
     App,
     InvalidArgument,
     InvalidType,
+    JobCancelled,
+    JobExpired,
     JobFailed,
+    JobTimeout,
     NotSupportedError,
     Queue,
     RetryLater,
@@ -273,3 +277,110 @@ def test_the_fixtures_of_the_plugin_give_jobs_and_a_server(tmp_path: Path) -> No
 def test_the_plugin_is_an_entry_point() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"chasqui": "pychasqui.testing.plugin"}
+
+
+class TestStopping:
+    """Time limits, expiry and cancelling without a server."""
+
+    async def test_a_task_over_its_time_has_failed_by_a_timeout(self) -> None:
+        app = App("redis://no-server.invalid", queues={"default": {"max_attempts": 1}})
+
+        @app.task(timeout=timedelta(milliseconds=20))
+        async def slow() -> None:
+            await asyncio.sleep(60)
+
+        with inline(app) as jobs:
+            handle = await slow.enqueue()
+            with pytest.raises(JobTimeout, match=r"longer than its timeout of 0\.02 s"):
+                await jobs.run()
+            assert jobs.dead[0].reason == "retries_exhausted"
+            with pytest.raises(JobFailed, match="JobTimeout"):
+                await handle.result()
+
+    async def test_a_call_has_its_own_time_and_a_task_may_extend_it(self) -> None:
+        app = App("redis://no-server.invalid", queues={"default": {"timeout": timedelta(milliseconds=20)}})
+
+        @app.task
+        async def extended() -> str:
+            current_job().extend(60)
+            await asyncio.sleep(0.05)
+            return "done"
+
+        @app.task
+        async def patient() -> str:
+            await asyncio.sleep(0.05)
+            assert not current_job().is_cancelled
+            return "done"
+
+        with inline(app) as jobs:
+            handles = [await extended.enqueue(), await patient.with_options(timeout=timedelta(hours=1)).enqueue()]
+            await jobs.run()
+            assert [await handle.result() for handle in handles] == ["done", "done"]
+
+    async def test_a_job_that_is_due_after_its_time_has_expired(self) -> None:
+        app = App("redis://no-server.invalid")
+
+        @app.task
+        async def quote() -> None:
+            raise RetryLater(timedelta(hours=2))
+
+        with inline(app) as jobs:
+            handle = await quote.with_options(expires_in=timedelta(hours=1)).enqueue()
+            await jobs.advance(timedelta(hours=3))
+            assert [(one.reason, type(one.error)) for one in jobs.dead] == [("expired", JobExpired)]
+            with pytest.raises(JobExpired):
+                await handle.result()
+
+    async def test_a_job_that_has_not_run_is_cancelled(self) -> None:
+        app = App("redis://no-server.invalid")
+
+        @app.task
+        async def report() -> None:
+            raise AssertionError("a cancelled job has run")
+
+        with inline(app) as jobs:
+            handle = await report.with_options(delay=timedelta(hours=1), job_id="one").enqueue()
+            assert await handle.cancel() == "removed"
+            assert await handle.cancel() == "unknown"
+            await jobs.advance(timedelta(hours=2))
+            with pytest.raises(JobCancelled):
+                await handle.result()
+            assert (jobs.all[0].state, jobs.dead) == ("cancelled", [])
+            assert (await report.with_options(job_id="one").enqueue()).is_new
+            assert await report.handle("another").cancel() == "unknown"
+
+    async def test_a_task_that_is_cancelled_while_it_runs_ends_without_an_error(self) -> None:
+        app = App("redis://no-server.invalid")
+
+        @app.task
+        async def report() -> None:
+            assert await app.queue("default").cancel(current_job().id) == "stopping"
+            assert current_job().is_cancelled
+            await asyncio.sleep(60)
+
+        with inline(app) as jobs:
+            await report.enqueue()
+            await jobs.run()
+            assert jobs.all[0].state == "cancelled"
+
+    async def test_a_task_that_goes_on_when_it_is_cancelled_is_done(self) -> None:
+        app = App("redis://no-server.invalid")
+
+        @app.task
+        def report() -> str:
+            return "done"
+
+        @app.task
+        async def stubborn() -> str:
+            await app.queue("default").cancel(current_job().id)
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                return "done all the same"
+            return ""
+
+        with inline(app) as jobs:
+            await report.enqueue()
+            handle = await stubborn.enqueue()
+            await jobs.run()
+            assert await handle.result() == "done all the same"

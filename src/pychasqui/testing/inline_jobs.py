@@ -6,8 +6,6 @@ checks of production, and production's own `judge` says whether a failed job run
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,18 +14,20 @@ from typing import Any
 
 from .._core import defaults
 from .._core.failure import read_failure
-from .._core.outcome import Retry, judge
+from .._core.outcome import CANCELLED, EXPIRED, Retry, judge
 from .._core.repeat_pattern import next_fire
 from .._core.retry_options import RetryPolicy
+from .._core.run_timeouts import RunTimeouts, check_run_timeouts
 from .._tasks.definition import TaskDefinition
 from .._tasks.dispatch import Dispatcher
 from .._tasks.lifespan import live
 from .._tasks.schedules import Schedule
 from .._wire.msgpack import decode_data, encode_data
 from ..app import App
-from ..errors import InvalidType, RetryLater, Snooze
+from ..errors import InvalidType, JobCancelled, JobExpired, RetryLater, Snooze
 from ..job import Job
 from ..tasks import BoundTask, Task
+from .inline_run import InlineRun
 from .recorded_queue import RecordedQueue
 from .recorder import JobRecorder, RecordedJob
 
@@ -133,18 +133,27 @@ class InlineJobs:
         return True
 
     async def _run_one(self, dispatcher: Dispatcher, job: RecordedJob) -> BaseException | None:
-        reporter = _RecordingReporter(job)
-        given = Job(job.id, job.name, job.data, job.attempt, job.created_at_ms, reporter, job.id, job.name, job.extras)
+        if job.expires_ms is not None and self._recorder.now_ms >= job.expires_ms:
+            job.end_as(EXPIRED, _expired(job))
+            return job.error
+        run = InlineRun(job, self._timeouts_of(job.queue))
+        given = Job(job.id, job.name, job.data, job.attempt, job.created_at_ms, run, job.id, job.name, job.extras)
         try:
-            running = asyncio.get_running_loop().create_task(
-                dispatcher.handle(given), context=contextvars.copy_context()
-            )
-            job.result = decode_data(encode_data(await running))
+            job.result = decode_data(encode_data(await run.finish(dispatcher.handle(given))))
+        except JobCancelled:
+            job.end_as(CANCELLED, None)
+            return None
         except Exception as error:  # noqa: BLE001  a task may raise anything
             self._fail(job, error)
             return error
         job.state = "done"
         return None
+
+    def _timeouts_of(self, queue: str) -> RunTimeouts:
+        given = self._app.worker_options(queue).get("timeout")
+        definitions = (task.definition for task in self._app.tasks.values())
+        own = {name: one.timeout for one in definitions if one.timeout is not None for name in one.names}
+        return check_run_timeouts("timeout", given).changed_by(check_run_timeouts("timeout", own))
 
     def _fail(self, job: RecordedJob, error: Exception) -> None:
         options = self._app.worker_options(job.queue)
@@ -190,23 +199,5 @@ class _DirectCalls:
         return function()
 
 
-class _RecordingReporter:
-    """Keeps the progress and the log lines of one job."""
-
-    def __init__(self, job: RecordedJob) -> None:
-        self._job = job
-
-    def progress(self, job_id: str, job_name: str, percent: int, extras: object) -> _Done:
-        self._job.report_progress(percent)
-        return _Done()
-
-    def log(self, job_id: str, line: str) -> _Done:
-        self._job.log.append(line)
-        return _Done()
-
-
-class _Done:
-    """An awaitable that is done at once."""
-
-    def __await__(self) -> Iterator[None]:
-        return iter(())
+def _expired(job: RecordedJob) -> JobExpired:
+    return JobExpired(job.id, reason=EXPIRED, error_type="", error="", attempts=job.attempt)

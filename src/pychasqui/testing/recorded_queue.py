@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn, Unpack
+from typing import Any, NoReturn, Unpack, cast
 
 from .._core import checks
 from .._core.defaults import MAX_PAYLOAD_BYTES
 from .._core.options import JobOptions, refuse_unknown
+from .._core.outcome import EXPIRED
 from .._producer.config import MAX_DELAY_S
 from .._producer.encoder import Encoder
 from .._redis.replies import NEW, REPLACED
-from ..errors import JobFailed, NotSupportedError
+from ..cancellation import Cancellation
+from ..errors import JobCancelled, JobExpired, JobFailed, NotSupportedError
 from ..job import Job
 from ..queue import Queue
 from .recorder import JobRecorder, RecordedJob
@@ -79,14 +81,20 @@ class RecordedQueue(Queue):
             has_replaced=answer == REPLACED,
         )
 
+    async def cancel(self, job_id: str) -> Cancellation:
+        """Cancels a job that has not run, or the run that calls this; see Queue.cancel()."""
+        job = self._recorder.find(self.name, checks.check_job_id(job_id))
+        return "unknown" if job is None else cast(Cancellation, job.cancel())
+
     async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109
         """Returns the result of a job that has run; raises at once where a server would let it wait."""
         job = self._find(job_id)
         if job.state == "dead":
             error_type = type(job.error).__name__
-            raise JobFailed(
-                job_id, reason=job.reason, error_type=error_type, error=str(job.error), attempts=job.attempt + 1
-            )
+            kind = JobExpired if job.reason == EXPIRED else JobFailed
+            raise kind(job_id, reason=job.reason, error_type=error_type, error=str(job.error), attempts=job.attempt + 1)
+        if job.state == "cancelled":
+            raise JobCancelled(f"job {job_id[:100]!r} was cancelled")
         if job.state != "done":
             raise TimeoutError(f"job {job_id[:100]!r} has not run: await jobs.run() runs what is due")
         return job.result

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from .._core.delivery import Delivery
+from .._core.outcome import CANCELLED
 from .._core.retry_options import RetryOverride
 from .._producer.encoder import EncodedJob
 from .._redis.replies import DUPLICATE, NEW, REPLACED
-from .._wire.envelope import SNOOZES, decode_envelope, with_extra
+from .._wire.envelope import SNOOZES, decode_envelope, read_timeout_s, with_extra
 from .._wire.msgpack import decode_data
 
 
@@ -22,7 +24,7 @@ class RecordedJob:
     data              what a worker would get: it has gone through MessagePack
     options           the options of Queue.add that were given
     due_ms            when it is due, by the clock of the test
-    state             "waiting", "done" or "dead"; a job that waits for its time or its next run is waiting
+    state             "waiting", "done", "dead" or "cancelled"; a job that waits for its time or its next run is waiting
     attempt           earlier runs that failed
     """
 
@@ -35,6 +37,9 @@ class RecordedJob:
     retry: RetryOverride | None
     created_at_ms: int
     unique_until_ms: int | None  # None until it is done, 0 not at all
+    timeout_s: float = 0.0
+    expires_ms: int | None = None  # by the clock of the test
+    stop: Callable[[], None] | None = field(default=None, repr=False)  # while it runs: cancels the run
     state: str = "waiting"
     attempt: int = 0
     snoozes: int = 0
@@ -52,12 +57,32 @@ class RecordedJob:
     def extras(self) -> bytes:
         return with_extra(b"", SNOOZES, self.snoozes) if self.snoozes else b""
 
+    def cancel(self) -> str:
+        """Returns what Queue.cancel() would answer."""
+        if self.state != "waiting":
+            return "unknown"
+        if self.stop is not None:
+            self.stop()
+            return "stopping"
+        self.state = "cancelled"
+        return "removed"
+
+    def end_as(self, reason: str, error: BaseException | None) -> None:
+        """The job ends without a result: it is cancelled, or dead for this reason."""
+        self.state = reason if reason == CANCELLED else "dead"
+        self.reason, self.error = reason, error
+
+    def begin_run(self, stop: Callable[[], None] | None) -> None:
+        """A run of the job begins, which this stops; None: it has ended."""
+        self.stop = stop
+
     def report_progress(self, percent: int) -> None:
         self.progress = percent
 
     def delivery(self) -> Delivery:
         """The job as production's own functions take it."""
-        return Delivery(self.id, self.name, None, self.attempt, self.created_at_ms, self.retry, self.payload)
+        own = (self.id, self.name, None, self.attempt, self.created_at_ms, self.retry, self.payload)
+        return Delivery(*own, timeout_s=self.timeout_s)
 
 
 class JobRecorder:
@@ -92,6 +117,8 @@ class JobRecorder:
                 envelope.retry,
                 encoded.created_at_ms,
                 unique_until_ms,
+                timeout_s=read_timeout_s(envelope.extras),
+                expires_ms=self.now_ms + expires_ms if (expires_ms := encoded.options.expires_ms) else None,
             )
         )
         return NEW
@@ -110,7 +137,7 @@ class JobRecorder:
 
     def _holder_of(self, queue: str, job_id: str) -> RecordedJob | None:
         job = self.find(queue, job_id)
-        if job is None:
+        if job is None or job.state == "cancelled":
             return None
         until_ms = job.unique_until_ms
         return job if (until_ms is None and job.state == "waiting") or (until_ms or 0) > self.now_ms else None
