@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 import redis.asyncio
 
 from pychasqui import ConsumerInUse, InvalidArgument, Queue, Worker
+from pychasqui._redis.broker import Broker
 from pychasqui._redis.keys import Keys
 from pychasqui._worker import reclaimer as reclaimer_module
 from pychasqui._worker.lease_renewal import LeaseRenewal
@@ -76,6 +78,33 @@ class TestSlowLines:
             await add(queue, 5)
             await eventually(lambda: (runs.begun + others.begun).total() == 10, timeout=40)
         assert set((runs.begun + others.begun).values()) == {2}
+
+    async def test_a_worker_that_closes_leaves_no_name_behind_though_a_renewal_is_on_its_way(
+        self,
+        proxy: Proxy,
+        make_worker: MakeWorker,
+        witness: redis.asyncio.Redis,
+        queue_name: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """The renewal travels for 150 ms. What the worker sends on its other connection is there at once."""
+        sent, renew = threading.Event(), Broker.renew_worker_lease
+
+        async def renew_and_note(self: Broker, *words: Any, **options: Any) -> Any:
+            sent.set()
+            return await renew(self, *words, **options)
+
+        monkeypatch.setattr(Broker, "renew_worker_lease", renew_and_note)
+        async with make_worker(RecordingHandler(), redis_url=proxy.url, lease_ms=1000, read_block_ms=10_000):
+            proxy.delay(150)
+            await asyncio.sleep(0.7)  # until the read that blocks is at the server
+            sent.clear()
+            await eventually(sent.is_set, every=0.001)
+            await asyncio.sleep(0.01)  # until it is in the hands of the proxy
+            proxy.delay(0)
+        await asyncio.sleep(0.3)
+        assert await witness.xinfo_consumers(Keys(queue_name).stream, "default") == []
+        assert await witness.zrange(Keys(queue_name).workers, 0, -1) == []
 
 
 class TestOutages:

@@ -483,6 +483,25 @@ async def test_stopping_ends_a_renewal_that_waits() -> None:
     assert redis.kept == [[]]
 
 
+async def test_a_patient_stop_waits_for_the_answer_of_a_renewal_and_sends_no_other() -> None:
+    redis, sent, answered = Redis(), list[bool](), list[bool]()
+
+    async def travel(*_: object) -> None:
+        if redis.kept:
+            sent.append(True)
+            await asyncio.sleep(0.3)
+            answered.append(True)
+
+    redis.broker.meanwhile["renew_worker_lease"] = travel
+    async with beating(redis, FakeLanes(), dict, every_s=0.1) as mine:
+        await eventually(lambda: sent, every=0.001)
+        await mine.heartbeat.stop(patience_s=PATIENCE_S)
+        count = len(sent)
+        assert answered == sent
+        await asyncio.sleep(0.2)
+        assert len(sent) == count
+
+
 async def test_the_hold_on_entries_is_renewed_less_often_than_the_lease() -> None:
     """A thousand sleeping jobs would otherwise fill the append-only file."""
     redis, began = Redis(), monotonic()

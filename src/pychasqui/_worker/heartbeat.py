@@ -50,15 +50,20 @@ class Heartbeat:
         self._wakes = asyncio.Event()
         self._renew_at = 0.0
         self._unanswered = 0
+        self._is_ending = False
         self._registering: asyncio.Task[None] | None = None
         shared.group_gone.listen(self._hurry)
 
     async def start(self) -> None:
         await self._thread.start(self._run)
 
-    async def stop(self) -> None:
-        """Also ends a renewal that waits for a Redis that is away."""
-        await self._thread.stop()
+    async def stop(self, *, patience_s: float = 0.0) -> None:
+        """Sends no more, and waits that long for what Redis has not answered; then ends what still waits.
+
+        A renewal that reaches Redis after the worker has left the group brings its name back.
+        """
+        self._thread.call_in_thread(self._end)
+        await self._thread.stop(patience_s=patience_s)
 
     def _hurry(self) -> None:
         """Runs in the worker's loop. The group is gone: the next renewal, which finds that, is sent now."""
@@ -70,16 +75,21 @@ class Heartbeat:
         try:
             self._renew_at = await self._renewal.begin()
             async with asyncio.TaskGroup() as tasks:  # ends with the first of them that fails
-                tasks.create_task(self._loop_watch.run())
+                watching = tasks.create_task(self._loop_watch.run())
                 self._registering = tasks.create_task(self._begin())
-                while True:
-                    await self._sleep_until_renewal()
+                while not self._is_ending:
                     if self._may_renew() and lease_clock() >= self._renew_at:
                         self._renew_at = lease_clock() + self._renewal.every_s
                         self._unanswered += 1
                         tasks.create_task(self._renew(tasks))
+                    await self._sleep_until_renewal()
+                watching.cancel()
         finally:
             await self._broker.close()
+
+    def _end(self) -> None:
+        self._is_ending = True
+        self._wakes.set()
 
     async def _sleep_until_renewal(self) -> None:
         left_s = self._renew_at - lease_clock() if self._may_renew() else LONGEST_SLEEP_S
@@ -104,7 +114,7 @@ class Heartbeat:
             self._wakes.set()
         if wait_s < self._renewal.every_s:
             self._renew_in(wait_s)
-        elif self._registering is None or self._registering.done():
+        elif not self._is_ending and (self._registering is None or self._registering.done()):
             self._registering = tasks.create_task(self._register())
 
     async def _begin(self) -> None:

@@ -12,7 +12,7 @@ from .shared import OnDeath
 
 
 class LoopThread:
-    """start() -> the coroutine runs in the thread and calls has_begun() -> stop() cancels it.
+    """start() -> the coroutine runs in the thread and calls has_begun() -> stop() ends it.
 
     What ends the coroutine before it has begun is raised by start(); what ends it later goes to `on_death`, in the
     worker's loop.
@@ -41,10 +41,12 @@ class LoopThread:
             await self.stop()
             raise
 
-    async def stop(self) -> None:
+    async def stop(self, *, patience_s: float = 0.0) -> None:
+        """Cancels the coroutine if it has not ended within this time."""
         if self._thread is None or self._ended is None:
             return
         self._is_stopping = True
+        await asyncio.wait({self._ended}, timeout=patience_s)
         if self._task is not None:
             self.call_in_thread(self._task.cancel)
         await asyncio.wait({self._ended})

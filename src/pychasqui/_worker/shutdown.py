@@ -50,7 +50,8 @@ class Shutdown:
         runs_on = parts.lanes.has_stubborn or (cut_off and parts.threads is not None)
         if not runs_on:
             await self._hand_back(cut_off)
-        await parts.heartbeat.stop()  # after everything that held a lease, before its name goes
+        # After everything that held a lease, before its name goes.
+        await parts.heartbeat.stop(patience_s=CLOSING_S)
         if not runs_on:
             await self._leave_group()
 
