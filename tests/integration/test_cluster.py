@@ -110,6 +110,27 @@ async def test_queues_on_other_nodes_are_found_and_read(cluster: ClusterServers)
         assert [one.waiting for one in await queues.overview(names)] == [3, 3, 3]
 
 
+async def test_the_documented_rights_are_enough(cluster: ClusterServers) -> None:
+    await asyncio.to_thread(cluster.wait_until_well)
+    name = cluster.queue_name(0)
+    async with Doctor(cluster.url) as doctor:
+        users = {user.role: user for user in await doctor.acl_users(name)}
+    rights = [rule for rule in users["worker"].rules if rule.startswith("+")]
+    for node in cluster.nodes:
+        node.execute("ACL", "SETUSER", "few", "on", ">word", *users["operator"].rules, *rights)
+        node.execute("ACL", "LOG", "RESET")
+    try:
+        async with Traffic(name, cluster.url.replace("://", "://few:word@")) as traffic:
+            await asyncio.to_thread(cluster.fail_over)
+            await traffic.flow()
+            await traffic.end()
+        assert (traffic.twice, traffic.refused) == (set(), {})
+        assert [entry for node in cluster.nodes for entry in node.execute("ACL", "LOG")] == []
+    finally:
+        for node in cluster.nodes:
+            node.execute("ACL", "DELUSER", "few")
+
+
 class TestWrongUrls:
     async def refused(self, url: str, timeout_s: float = 10) -> str:
         async with Queue("orders", redis_url=url, timeout_s=timeout_s) as queue:

@@ -11,6 +11,7 @@ import redis.asyncio
 
 from pychasqui import Job, Queue, Worker
 from tests.support.proxy import Proxy
+from tests.support.server import RedisServer
 from tests.support.waiting import eventually, first_below
 from tests.support.worker_parts import heeds_pause
 
@@ -197,3 +198,24 @@ async def test_a_pause_is_noticed_also_without_push_messages(
 
 async def _waits(queue: Queue, count: int) -> bool:
     return (await queue.counts()).waiting == count
+
+
+async def test_a_worker_that_may_not_unblock_its_read_takes_nothing_either(
+    queue: Queue, server: RedisServer, redis_url: str, queue_name: str
+) -> None:
+    if server.version < (7, 0, 0):
+        pytest.skip("a right to one subcommand cannot be taken away there")
+    server.execute("ACL", "SETUSER", "bound", "on", ">word", "~*", "&*", "+@all", "-client|unblock")
+    handler = Starts()
+    url = redis_url.replace("unix://", "unix://bound:word@")
+    try:
+        async with Worker(queue_name, handler, redis_url=url, read_block_ms=20_000) as worker:
+            await queue.pause()
+            await eventually(lambda: heeds_pause(worker))
+            await queue.add("send")
+            await asyncio.sleep(0.1)
+            assert handler.began == []
+            await queue.resume()
+            await eventually(lambda: len(handler.began) == 1)
+    finally:
+        server.execute("ACL", "DELUSER", "bound")

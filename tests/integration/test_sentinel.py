@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 
@@ -80,6 +81,29 @@ async def test_the_doctor_shows_the_master_and_its_replicas(sentinels: SentinelS
 
 def watches() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "chasqui watch"]
+
+
+def test_a_forked_child_has_a_watch_of_its_own(sentinels: SentinelServers, queue_name: str) -> None:
+    async def add(name: str) -> None:
+        async with Queue(name, redis_url=sentinels.url) as queue:
+            await queue.add("run")
+
+    with asyncio.Runner() as runner:
+        queue = Queue(queue_name, redis_url=sentinels.url)
+        runner.run(queue.add("run"))
+        assert watches()
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                asyncio.run(add(queue_name))
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        runner.run(queue.add("run"))
+        runner.run(queue.close())
+    assert sentinels.master.execute("XLEN", f"{{chasqui:{queue_name}}}:stream") == 3
 
 
 class TestWrongUrls:
