@@ -25,19 +25,24 @@ def _surroundings(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def start_worker(tmp_path: Path) -> Iterator[Callable[[str], None]]:
-    """Starts the worker of an example; its log is in the test's folder."""
+def start_program(tmp_path: Path) -> Iterator[Callable[..., None]]:
+    """Starts a program that runs workers; its log is in the test's folder."""
     workers: list[subprocess.Popen[bytes]] = []
 
-    def start(module: str) -> None:
-        command = [sys.executable, "-m", "pychasqui.cli", "worker", f"{module}:jobs"]
+    def start(*words: str, folder: Path = EXAMPLES) -> None:
         with (tmp_path / "worker.log").open("wb") as log:
-            workers.append(subprocess.Popen(command, cwd=EXAMPLES, stderr=log))
+            workers.append(subprocess.Popen([sys.executable, *words], cwd=folder, stderr=log))
 
     yield start
     for worker in workers:
         worker.terminate()
         assert worker.wait(PATIENCE_S) == 0, (tmp_path / "worker.log").read_text()
+
+
+@pytest.fixture
+def start_worker(start_program: Callable[..., None]) -> Callable[[str], None]:
+    """Starts the worker of an example."""
+    return lambda module: start_program("-m", "pychasqui.cli", "worker", f"{module}:jobs")
 
 
 def load(module: str) -> Any:
@@ -88,6 +93,36 @@ def test_requests_of_an_asgi_app_enqueue_jobs(
     assert (tmp_path / "outbox.txt").read_text() == "ada@example.org\n" * len(paths)
     if kind == "fastapi":
         module.jobs.sync.close()
+
+
+DJANGO = """
+import time, django
+django.setup()
+from django.core.management import call_command
+from django.test import Client
+from shop.models import Customer
+call_command("migrate", run_syncdb=True, verbosity=0)
+client = Client()
+answer = client.post("/customers/", {"email": "ada@example.org"})
+assert answer.status_code == 202, answer.content
+deadline = time.monotonic() + 50
+while (shown := client.get(f"/tasks/{answer.json()['task']}/").json())["status"] != "SUCCESSFUL":
+    assert time.monotonic() < deadline, shown
+    time.sleep(0.02)
+print(shown["value"], Customer.objects.get().welcomed)
+"""
+
+
+def test_requests_of_a_django_site_enqueue_tasks(
+    start_program: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("django_tasks")
+    monkeypatch.setenv("SHOP_DATABASE", str(tmp_path / "shop.sqlite3"))
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "shop.settings")
+    site = EXAMPLES.parent / "django_site"
+    start_program("manage.py", "chasqui_worker", folder=site)
+    client = subprocess.run([sys.executable, "-c", DJANGO], cwd=site, capture_output=True, text=True, timeout=100)
+    assert client.stdout == "welcome ada@example.org 1\n", client.stderr
 
 
 def test_requests_of_a_flask_app_enqueue_jobs(start_worker: Callable[[str], None], tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
-MAX_TRACEBACK_CHARS = 2500  # a line of a job's log has at most 4,096 bytes
+from ..._wire.job_log import MAX_LINE_BYTES
+
+MAX_PATH_CHARS = 200
 
 
 class StartLine(msgspec.Struct, tag_field="chasqui", tag="started"):
@@ -92,11 +94,14 @@ def read_history(lines: Iterable[str]) -> RunHistory:
 
 
 def write_line(line: StartLine | FailureLine) -> str:
-    """The line as it is logged, short enough not to be cut."""
-    if isinstance(line, FailureLine):
-        error = RunError(line.error.exception_class_path[:200], line.error.traceback[-MAX_TRACEBACK_CHARS:])
-        line = FailureLine(line.at_ms, line.is_last, error)
-    return msgspec.json.encode(line).decode()
+    """The line as it is logged, short enough not to be cut: of a long traceback its end, which names the error."""
+    encoded = msgspec.json.encode(line)
+    while len(encoded) > MAX_LINE_BYTES and isinstance(line, FailureLine):
+        path, traceback = line.error.exception_class_path[:MAX_PATH_CHARS], line.error.traceback
+        kept = len(traceback) * MAX_LINE_BYTES // (len(encoded) + MAX_PATH_CHARS)
+        line = FailureLine(line.at_ms, line.is_last, RunError(path, traceback[-kept:] if kept else ""))
+        encoded = msgspec.json.encode(line)
+    return encoded.decode()
 
 
 def write_record(record: RunRecord) -> dict[str, Any]:
