@@ -16,6 +16,9 @@ SLOWER = "it does the same in more steps, or in fewer"
 UNREAD = "keys that cannot be read count as missing, or the call is refused before its first write: nothing is lost"
 A_MILLION = "shows only beside a million pending entries"
 NOTHING_DUE = "read_due finds no member then"
+A_MILLISECOND = "shows for a millisecond"
+SAME_END = "the error ends the script either way, before its first write"
+LATER = "the same command is refused where it is needed, and only the ends of keys have been moved by then"
 
 _FIRE_ZADD = "local refused = refusal('ZADD', repeats, 'XX', 'GT', '-inf', '')"
 _SWAPPED_FLAGS = "'XX', 'GT' -> 'GT', 'XX'"
@@ -37,6 +40,17 @@ _PROMOTE_EVENT = "if events_max_len > 0 and ids[i] then write_event(names[i], id
 _PAGE_OF_PENDING = "page = found_ahead == page - 1 and math.min(2 * page, 64) or 1"
 _FOR_HEIR = "return math.max(1, math.min(most, math.floor(1e6 / math.max(1, later))))"
 _ELSEWHERE_NEVER = "is_elsewhere(existing) -> false"
+_HELD = (
+    "local pending = redis.pcall('XPENDING', stream, group, after == '' and '-' or '(' .. after, '+', page, consumer)"
+)
+_LEASE_AND_NOW = (
+    "local lease, now_ms = tonumber(redis.call('ZSCORE', workers, consumer) or 0), server_time_ms(math.floor)"
+)
+_RENEWS_ITSELF = "if lease == 0 or after == '' and lease - now_ms >= least_left_ms then return false end"
+_TRY_ZADD_OF_LEASE = "or refusal('ZADD', workers, 'XX', 'GT', '-inf', consumer)"
+_TRY_XCLAIM_TOO = "or refusal('XCLAIM', stream, group, consumer, 0, '0-0', 'JUSTID')"
+_TRY_REPORTS = "or refusal('PEXPIRE', reports, workers_kept_ms)"
+_TRY_IDS = "local trouble = found.err and found or refusal('XRANGE', stream, start, last, 'COUNT', 1)"
 _EXISTING = "local existing = redis.pcall('EXISTS', unpack(keys, first, last))"
 
 EQUIVALENT: dict[tuple[str, str, str], str] = {
@@ -143,6 +157,25 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if paused_score then redis.pcall('ZREM', paused, key) end",
         "paused_score -> true",
     ): "it removes what is not there",
+    ("hold_lease", _HELD, "pcall -> call"): SAME_END,
+    ("hold_lease", _LEASE_AND_NOW, "floor -> ceil"): A_MILLISECOND,
+    ("hold_lease", _RENEWS_ITSELF, ">= -> >"): A_MILLISECOND,
+    ("hold_lease", _TRY_ZADD_OF_LEASE, f"{_TRY_ZADD_OF_LEASE} -> "): LATER,
+    ("hold_lease", _TRY_ZADD_OF_LEASE, _SWAPPED_FLAGS): FLAGS,
+    ("hold_lease", _TRY_XCLAIM_TOO, "0 -> 1"): ASKS,
+    (
+        "hold_lease",
+        "if #pending == 0 then return '' end",
+        "#pending == 0 -> false",
+    ): "XCLAIM without ids claims nothing",
+    ("hold_lease", "redis.call('XCLAIM', stream, group, consumer, 0, unpack(held))", "0 -> 1"): A_MILLISECOND,
+    ("lib/complete_group", _TRY_IDS, "start, last -> last, start"): ASKS,
+    ("lib/complete_group", _TRY_IDS, "1 -> 2"): ASKS,
+    ("lib/complete_group", _TRY_REPORTS, "or -> and"): LATER,
+    ("lib/complete_group", _TRY_REPORTS, f"{_TRY_REPORTS} -> "): LATER,
+    ("lib/complete_group", _TRY_ZADD_OF_LEASE, f"{_TRY_ZADD_OF_LEASE} -> "): LATER,
+    ("lib/complete_group", _TRY_ZADD_OF_LEASE, _SWAPPED_FLAGS): FLAGS,
+    ("lib/complete_group", _TRY_XCLAIM_TOO, "0 -> 1"): ASKS,
 }
 
 SORTED = frozenset(
@@ -152,6 +185,7 @@ SORTED = frozenset(
         "claim_held",
         "empty_stream",
         "fire",
+        "hold_lease",
         "lib/is_held",
         "lib/most_for_heir",
         "lib/read_due",

@@ -62,6 +62,13 @@ class TestHoldOnEntries:
         assert max(group.idle_ms(entry_id) for entry_id in entries) < 10_000
         assert group.holds == dict.fromkeys(entries, Hold("a", 1))
 
+    def test_its_only_entry_looks_fresh(self, group: Group) -> None:
+        set_lease(group, 1)
+        (entry_id,) = group.deliver_to("a")
+        group.make_idle(HOUR_MS, entry_id)
+        assert group.hold_lease("a") == b""
+        assert group.idle_ms(entry_id) < 10_000
+
     def test_an_entry_of_another_worker_grows_older(self, group: Group) -> None:
         set_lease(group, 1)
         mine, theirs = group.deliver_to("a", 2)
@@ -114,6 +121,15 @@ class TestTrouble:
         group.client.hset(REPORTS, "start", "0-0")
         with pytest.raises(redis.ResponseError, match=f"NOGROUP.*{GROUP}"):
             group.hold_lease("a")
+        assert group.lease("a") == lease
+
+    def test_no_lease_is_renewed_in_a_list_whose_end_cannot_be_moved(self, group: Group) -> None:
+        lease = set_lease(group, 1)
+        with (
+            group.as_user("+@all", "-pexpire", "~*", "&*") as confined,
+            pytest.raises(redis.ResponseError, match="permissions"),
+        ):
+            confined.hold_lease("a")
         assert group.lease("a") == lease
 
     def test_a_full_memory_ends_no_lease(self, group: Group, server: RedisServer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
+from pychasqui._redis.leases import MUST_CLAIM
 from tests.scripts.group import GROUP, HEIR, KEPT_MS, KEYS, LEASE_MS, RELEASED_IDLE_MS, REPORTS, Group, Hold
 from tests.support.server import RedisServer
 
@@ -70,6 +71,38 @@ class TestNoLiveWorker:
         group.destroy()
         assert group.rebuild_group("a") == 1
         assert group.client.pttl(KEYS.workers) > 0
+
+    def test_a_list_of_workers_that_begins_with_a_report_ends_by_itself(self, group: Group) -> None:
+        group.deliver_to("b")
+        group.destroy()
+        group.client.delete(KEYS.workers)
+        assert group.report("a") == MUST_CLAIM
+        assert LEASE_MS < group.client.pttl(KEYS.workers) <= KEPT_MS
+
+    def test_reports_outlive_a_lease_from_the_moment_that_the_group_exists(self, group: Group) -> None:
+        group.deliver_to("b")
+        group.destroy()
+        assert group.report("a") == MUST_CLAIM
+        assert group.client.pttl(REPORTS) > 10 * LEASE_MS
+
+    def test_reports_of_another_type_are_removed_where_a_group_exists(self, group: Group) -> None:
+        group.client.set(REPORTS, "text")
+        assert group.report("a") == 1
+        assert REPORTS not in group.keys
+
+    def test_a_user_that_cannot_store_how_far_it_is_hands_nothing_over(self, group: Group) -> None:
+        *others, last = group.deliver_to("b", 600)
+        group.destroy()
+        assert group.report("a", last) == MUST_CLAIM
+        group.claim_held("a", {last: 1})
+        with (
+            group.as_user("+@all", "-hset", "~*", "&*") as confined,
+            pytest.raises(redis.ResponseError, match="permissions"),
+        ):
+            confined.report("a", last)
+        assert group.holds.keys() == {last}
+        assert group.report("a", last) == 0
+        assert len(group.holds) > len(others) / 2
 
     def test_no_report_is_left_when_the_stream_is_empty(self, group: Group) -> None:
         (entry_id,) = group.add(1)
