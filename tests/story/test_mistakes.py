@@ -50,7 +50,9 @@ async def add(url: str) -> None:
 
 
 async def test_a_url_with_the_wrong_scheme() -> None:
-    with pytest.raises(InvalidArgument, match="use redis://, rediss://, unix:// or embedded://"):
+    with pytest.raises(
+        InvalidArgument, match=r"use redis://, rediss://, unix://, embedded://, redis\+sentinel:// or redis\+cluster://"
+    ):
         await add("http://localhost:6379")
 
 
@@ -95,7 +97,7 @@ async def test_plain_text_to_a_tls_port(server: RedisServer, redis_url: str) -> 
 
 async def test_a_certificate_of_an_unnamed_authority(server: RedisServer, redis_url: str) -> None:
     async with TlsFront(server.socket_path) as front:
-        with pytest.raises(ConnectionLost, match="ssl_ca_certs in redis_url names the authority to trust"):
+        with pytest.raises(ConnectionLost, match="ssl_ca_certs in redis_url names the file of the authority to trust"):
             await add(f"rediss://localhost:{front.port}")
         await add(f"rediss://localhost:{front.port}?ssl_ca_certs={AUTHORITY}")
 

@@ -44,13 +44,15 @@ def install() -> None:
     def start_with_users(self: RedisServer) -> None:
         is_first = not self.is_running
         start(self)
-        if is_first and IS_READY:
+        if "--requirepass" in self.config:
+            LOCKED.update((str(self.socket_path), f"127.0.0.1:{self.port}"))
+        elif is_first and IS_READY:
             give_users(self)
 
     async def credentials_of_role(self: Endpoint) -> Login:
         login = await credentials(self)
         role = next((role for name, role in ROLE_OF.items() if (self.client_name or "").startswith(name)), None)
-        if role is None or login.username or login.password or self.credential_provider:
+        if role is None or self.address in LOCKED or login.username or login.password or self.credential_provider:
             return login
         return Login(f"suite-{role.name}", PASSWORD)
 
@@ -59,6 +61,7 @@ def install() -> None:
 
 
 IS_READY: list[bool] = [True]
+LOCKED: set[str] = set()  # addresses of servers with a password, whose tests are about that
 
 
 def give_users(server: RedisServer) -> None:
