@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from ._core import checks
+from ._core.cached_property import cached_property
 from ._core.config import takes_fields_of
 from ._core.options import JobOptions, refuse_beside_repeat, refuse_unknown
 from ._core.retry_options import RetryOverride

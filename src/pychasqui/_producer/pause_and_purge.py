@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from .._core import checks
 
 if TYPE_CHECKING:
-    from functools import cached_property
-
+    from .._core.cached_property import cached_property
     from ..dlq import DeadLetters
     from ..inspector import Inspector, State
     from .session import QueueSession

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .._core import defaults
+from .._core.cached_property import cached_property
 from .._redis.connector import Connector
 from .._redis.keys import Keys
 from ..metrics import Record

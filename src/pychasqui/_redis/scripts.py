@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import re
-from functools import cached_property
 from typing import Any
 
 import hiredis
 
+from .._core.cached_property import cached_property
 from .socket import Socket
 
 _INCLUDE = re.compile(rb"^-- include (lib/\w+\.lua)\n", re.MULTILINE)

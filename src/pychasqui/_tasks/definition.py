@@ -7,11 +7,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cached_property
 from typing import Any
 
 import msgspec
 
+from .._core.cached_property import cached_property
 from .._core.checks import check_job_name, check_queue_name
 from ..errors import InvalidArgument, InvalidData, InvalidType
 from .pydantic_types import DataMisfit

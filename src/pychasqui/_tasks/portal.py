@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import encodings.idna  # noqa: F401  the loop needs it for host names; an import in a call could be cut by a fork
+import hashlib  # noqa: F401  the same holds for the scripts
 import os
 import threading
 from collections import deque

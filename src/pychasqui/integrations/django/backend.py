@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -19,6 +19,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from ..._core import ids
+from ..._core.cached_property import cached_property
 from ..._tasks.send_options import add_options
 from ...app import App
 from ...errors import InvalidArgument, InvalidType
