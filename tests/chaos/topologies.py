@@ -123,7 +123,8 @@ async def _leave_slot_open(cluster: ClusterServers, queue_name: str) -> float:
 
 async def _migrate_at_once(cluster: ClusterServers, queue_name: str) -> float:
     here, there = cluster.nodes[0], cluster.nodes[1]
-    cluster.migrate_at_once(_slot(queue_name), here, there)
+    if not cluster.migrate_at_once(_slot(queue_name), here, there):
+        return await _move_slot(cluster, queue_name)  # an older server
     await eventually(lambda: cluster.has_slot(there, _slot(queue_name)), timeout=60)
     return 0.0
 

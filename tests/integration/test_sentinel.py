@@ -134,6 +134,14 @@ class TestWrongUrls:
         assert "127.0.0.1:2: " in said
         assert "check the addresses" in said
 
+    async def test_sentinels_with_a_password_of_their_own(self, queue_name: str) -> None:
+        with SentinelServers(replicas=0, sentinels=1) as guarded:
+            guarded.sentinels[0].execute("ACL", "SETUSER", "default", "resetpass", ">word")
+            said = await self.refused(guarded.url)
+            assert "its own are sentinel_username and sentinel_password in redis_url" in said
+            async with Queue(queue_name, redis_url=f"{guarded.url}?sentinel_password=word") as queue:
+                await queue.add("run")
+
     async def test_two_masters_of_one_name(self, sentinels: SentinelServers) -> None:
         with SentinelServers(replicas=0, sentinels=1) as others:
             said = await self.refused(f"redis+sentinel://{sentinels.addresses},{others.addresses}/{MASTER_NAME}")
