@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from types import MappingProxyType, TracebackType
@@ -262,15 +263,19 @@ class App:
         If a bulk fails, its error is raised, and the other bulks may have been added.
         """
         given = calls if isinstance(calls, list) else list(calls)
-        by_queue: dict[str, list[BoundTask[R]]] = {}
+        by_queue: defaultdict[str, list[BoundTask[R]]] = defaultdict(list)
         for call in given:
             if type(call) is not BoundTask:
                 raise InvalidType(f"enqueue_all takes what task.bind(...) returns, not {type(call).__name__}")
-            by_queue.setdefault(call.queue, []).append(call)
+            by_queue[call.queue].append(call)
         bulks = [
             self._loop_queues(name).add_bulk([call.as_mapping() for call in own]) for name, own in by_queue.items()
         ]
-        added = [await bulks[0]] if len(bulks) == 1 else await asyncio.gather(*bulks)
+        if len(bulks) == 1:  # hot: nearly always
+            (name,) = by_queue
+            added_here = zip(await bulks[0], given, strict=True)
+            return [handle_of(job, call.definition, name, self._loop_queues) for job, call in added_here]
+        added = await asyncio.gather(*bulks)
         jobs = {name: iter(own) for name, own in zip(by_queue, added, strict=True)}
         return [handle_of(next(jobs[call.queue]), call.definition, call.queue, self._loop_queues) for call in given]
 

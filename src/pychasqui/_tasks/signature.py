@@ -92,7 +92,10 @@ class Signature:
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Returns the data of a call; raises InvalidArgument that names task, parameter and path."""
-        data = self._bind(args, kwargs)
+        if kwargs or len(args) > len(self._positional):
+            data = self._bind(args, kwargs)
+        else:  # hot: most calls
+            data = dict(zip(self._positional, args))  # noqa: B905  strict= takes 0.1 us
         for value in data.values():
             if type(value) not in SCALARS:
                 data = self._to_wire(data)
