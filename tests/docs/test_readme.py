@@ -77,7 +77,7 @@ def test_the_program_that_runs_jobs_buries_one_and_brings_it_back(home: dict[str
 
 def test_the_program_about_time_delays_adds_once_and_repeats(home: dict[str, str]) -> None:
     cancelled, new, ran = run(PYTHON[4], home).splitlines()
-    assert (cancelled, new) == ("cancelled: True", "new: False")
+    assert (cancelled, new) == ("cancelled: removed", "new: False")
     assert ran == "['charge 10', 'remind tea', 'beat 1', 'beat 1']"
 
 

@@ -201,6 +201,6 @@ async def test_1000_handlers_with_random_timeouts_are_stopped_in_time_and_none_e
     async with make_worker(slow, concurrency=1000, max_attempts=1, events_enabled=False):
         await queue.add_bulk({"name": "report", "data": each, "timeout": timedelta(seconds=each)} for each in seconds)
         await eventually(lambda: len(over_s) == 1000)
-    assert min(over_s) > -0.002  # a timeout travels in whole milliseconds
+    assert min(over_s) > -0.001  # the handler looks at the clock a moment after the worker
     assert sorted(over_s)[500] < 0.5  # by hand, on a quiet machine: all of them below 0.06
     await queue.dlq.purge()

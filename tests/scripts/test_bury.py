@@ -390,3 +390,19 @@ class TestEvents:
             entry_ids = group.deliver_to("a", 300)
             group.bury("a", *((one, letter(one)) for one in entry_ids), events=([b"e", b"dlq"],))
         assert EVENTS_MAX_LEN <= group.client.xlen(KEYS.events) < EVENTS_MAX_LEN + 200
+
+
+class TestCancelled:
+    def test_a_job_without_a_letter_is_removed_and_so_is_its_note(self, group: Group) -> None:
+        first, second = group.deliver_to("a", 2)
+        group.client.hset(KEYS.cancelled, mapping={first: "1", second: "1"})
+        group.client.set(unique_key("job"), first)
+        assert group.bury("a", (first, []), job_id="job", events=([b"e", b"cancelled"],)) == 1
+        assert (group.stream, group.notes, group.uniqueness_key("job")) == ([second], {second: b"1"}, None)
+        assert (group.client.xlen(KEYS.dead), group.client.xlen(KEYS.events)) == (0, 1)
+
+    def test_a_run_that_lost_its_entry_removes_nothing(self, group: Group) -> None:
+        (entry_id,) = group.deliver_to("a")
+        group.client.hset(KEYS.cancelled, entry_id, "1")
+        assert group.bury("b", (entry_id, [])) == 0
+        assert (group.stream, group.notes) == ([entry_id], {entry_id: b"1"})

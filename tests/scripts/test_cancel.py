@@ -1,4 +1,4 @@
-"""cancel.lua and read_cancellations.lua alone: a job is removed, or a note says that it is to stop."""
+"""cancel.lua alone: a job is removed, or a note says that it is to stop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ import redis
 
 from pychasqui._wire.envelope import encode_envelope
 from pychasqui._wire.member import join_member
-from tests.scripts.group import GROUP, HOUR_MS, KEPT_MS, KEYS, Group, Wanted, index_key, official_unique_key, unique_key
+from tests.scripts.group import (
+    EVENTS_MAX_LEN,
+    GROUP,
+    HOUR_MS,
+    KEPT_MS,
+    KEYS,
+    Group,
+    Wanted,
+    index_key,
+    official_unique_key,
+    unique_key,
+)
 
 LATER = f"+{HOUR_MS}"
 
@@ -25,12 +36,12 @@ def member(job_id: str) -> bytes:
 
 
 class TestDelayed:
-    @pytest.mark.parametrize("window_ms", (0, 60_000))
-    def test_a_delayed_job_is_removed_with_its_keys(self, group: Group, window_ms: int) -> None:
-        group.add_with_options(wanted("job", LATER, window_ms=window_ms))
-        assert (group.cancel("job"), group.cancelled_name) == ("removed", "mail")
-        assert group.keys == {KEYS.stream, KEYS.ledger("producer")}
-        assert group.cancel("job") == "unknown"
+    def test_a_delayed_job_is_removed_with_its_keys(self, group: Group) -> None:
+        for window_ms in (0, 60_000):
+            group.add_with_options(wanted("job", LATER, window_ms=window_ms))
+            assert (group.cancel("job"), group.cancelled_name) == ("removed", "mail")
+            assert group.keys == {KEYS.stream, KEYS.ledger("producer")}
+            assert group.cancel("job") == "unknown"
 
     def test_the_others_stay(self, group: Group) -> None:
         group.add_with_options(wanted("a", LATER), wanted("b", LATER), wanted("c", LATER, ""))
@@ -52,8 +63,13 @@ class TestDelayed:
 
 
 class TestWaiting:
-    @pytest.mark.parametrize("window_ms", (0, 60_000))
-    def test_a_job_that_no_consumer_has_received_is_removed_with_its_keys(self, group: Group, window_ms: int) -> None:
+    def test_a_job_that_no_consumer_has_received_is_removed_with_its_keys(self, group: Group) -> None:
+        self.check_removal(group, 0)
+
+    def test_a_window_ends_with_its_job_which_never_ran(self, group: Group) -> None:
+        self.check_removal(group, 60_000)
+
+    def check_removal(self, group: Group, window_ms: int) -> None:
         group.add_with_options(wanted("job", window_ms=window_ms), wanted("other"))
         group.client.set(official_unique_key("job"), "1")
         assert (group.cancel("job"), group.cancelled_name) == ("removed", "mail")
@@ -141,19 +157,22 @@ class TestHeld:
 
 
 class TestEvents:
-    @pytest.mark.parametrize("due", ("", LATER))
-    def test_a_removed_job_has_its_event_if_the_queue_has_events(self, group: Group, due: str) -> None:
+    def test_a_removed_job_has_its_event_if_the_queue_has_events(self, group: Group) -> None:
         group.client.xadd(KEYS.events, {"e": "other"})
-        group.add_with_options(wanted("job", due))
-        before = group.now_ms
+        group.add_with_options(wanted("waiting"), wanted("delayed", LATER))
+        for job_id in (b"waiting", b"delayed"):
+            before = group.now_ms
+            assert group.cancel(job_id.decode()) == "removed"
+            event = group.client.xrange(KEYS.events)[-1][1]
+            assert before <= int(event.pop(b"ts")) <= group.now_ms
+            assert event == {b"e": b"cancelled", b"id": job_id, b"n": b"mail"}
+
+    def test_the_events_are_bounded(self, group: Group) -> None:
+        for _ in range(EVENTS_MAX_LEN + 300):
+            group.client.xadd(KEYS.events, {"e": "other"})
+        group.add_with_options(wanted("job"))
         group.cancel("job")
-        event = group.client.xrange(KEYS.events)[-1][1]
-        assert {key: value for key, value in event.items() if key != b"ts"} == {
-            b"e": b"cancelled",
-            b"id": b"job",
-            b"n": b"mail",
-        }
-        assert before <= int(event[b"ts"]) <= group.now_ms
+        assert group.client.xlen(KEYS.events) < EVENTS_MAX_LEN + 200
 
     def test_a_queue_without_events_gets_none(self, group: Group) -> None:
         group.add_with_options(wanted("job"))
@@ -165,88 +184,3 @@ class TestEvents:
         group.add_with_options(Wanted("", envelope("job"), "job", only="keep"))
         assert (group.cancel("job"), group.cancelled_name) == ("removed", "")
         assert b"n" not in group.client.xrange(KEYS.events)[-1][1]
-
-
-class TestReschedule:
-    def test_a_cancelled_job_is_not_moved(self, group: Group) -> None:
-        group.add_with_options(wanted("job"), wanted("other"))
-        first, second = group.read("a", 2)
-        group.cancel("job")
-        jobs = ((first, 5000, member("job")), (second, 5000, member("other")))
-        assert group.reschedule("a", *jobs) == 1
-        assert group.settled is not None
-        assert (group.settled.answers, list(group.delayed)) == (b"c1", [member("other")])
-        assert (group.stream, group.notes) == ([first], {first: b"1"})
-
-    @pytest.mark.parametrize(("moves", "is_moved"), ((-1, 0), (0, 0), (1, 1)))
-    def test_a_note_about_an_id_is_not_about_a_later_entry(self, group: Group, moves: int, is_moved: int) -> None:
-        before, entry_id, after = group.add(3)
-        group.read("a", 3)
-        group.client.hset(KEYS.cancelled, "id job", {-1: after, 0: entry_id, 1: before}[moves])
-        assert group.reschedule("a", (entry_id, 5000, b"member"), job_id="job") == is_moved
-
-    def test_a_note_that_cannot_be_read_is_none(self, group: Group) -> None:
-        (entry_id,) = group.deliver_to("a")
-        group.client.hset(KEYS.cancelled, "id job", "what?")
-        assert group.reschedule("a", (entry_id, 5000, b"member"), job_id="job") == 1
-
-
-class TestBury:
-    def test_a_job_without_a_letter_is_removed_and_so_is_its_note(self, group: Group) -> None:
-        group.add_with_options(wanted("job"), wanted("other"))
-        first, second = group.read("a", 2)
-        group.cancel("job")
-        group.cancel("other")
-        assert group.bury("a", (first, []), job_id="job", events=([b"e", b"cancelled"],)) == 1
-        assert (group.stream, group.notes, group.uniqueness_key("job")) == ([second], {second: b"1"}, None)
-        assert (group.client.xlen(KEYS.dead), group.client.xlen(KEYS.events)) == (0, 1)
-
-    def test_a_run_that_lost_its_entry_removes_nothing(self, group: Group) -> None:
-        (entry_id,) = group.deliver_to("a")
-        group.client.hset(KEYS.cancelled, entry_id, "1")
-        assert group.bury("b", (entry_id, [])) == 0
-        assert (group.stream, group.notes) == ([entry_id], {entry_id: b"1"})
-
-
-class TestRead:
-    def test_notes_of_jobs_in_the_stream_are_returned_and_stay(self, group: Group) -> None:
-        first, second = group.add(2)
-        notes = {first: b"1", b"id job": second}
-        group.client.hset(KEYS.cancelled, mapping=notes)
-        assert group.read_cancellations() == notes
-        assert group.notes == notes
-
-    def test_a_note_of_an_entry_that_is_gone_is_removed(self, group: Group) -> None:
-        first, second, third = group.add(3)
-        group.client.hset(KEYS.cancelled, mapping={first: b"1", second: b"1"})
-        group.client.xdel(KEYS.stream, second)
-        assert group.read_cancellations() == {first: b"1"}
-        assert (group.notes, third in group.stream) == ({first: b"1"}, True)
-
-    def test_a_note_about_an_id_is_removed_once_all_its_entries_are_gone(self, group: Group) -> None:
-        first, second, third = group.add(3)
-        group.client.hset(KEYS.cancelled, mapping={b"id a": first, b"id b": second})
-        group.client.xdel(KEYS.stream, first)
-        assert group.read_cancellations() == {b"id b": second}
-        group.client.xdel(KEYS.stream, second)
-        assert (group.read_cancellations(), group.notes, group.stream) == ({}, {}, [third])
-
-    def test_an_empty_stream_leaves_no_note(self, group: Group) -> None:
-        group.client.hset(KEYS.cancelled, mapping={f"id {n}": "5-5" for n in range(1500)} | {"7-7": "1"})
-        assert (group.read_cancellations(), group.keys) == ({}, {KEYS.stream})
-
-    def test_a_note_that_is_none_is_removed(self, group: Group) -> None:
-        (entry_id,) = group.add(1)
-        group.client.hset(KEYS.cancelled, mapping={b"what?": b"1", b"id job": b"what?", entry_id: b"1"})
-        assert group.read_cancellations() == {entry_id: b"1"}
-
-    def test_the_bytes_bound_the_entries_that_are_looked_for(self, group: Group) -> None:
-        first, second = group.add(2)
-        group.client.hset(KEYS.cancelled, mapping={first: b"1", second: b"1"})
-        group.client.xdel(KEYS.stream, second)
-        assert group.read_cancellations(max_bytes=0) == {first: b"1", second: b"1"}
-        assert group.read_cancellations(max_bytes=1) in ({first: b"1"}, {first: b"1", second: b"1"})
-
-    def test_no_notes_are_an_empty_answer(self, group: Group) -> None:
-        group.add(1)
-        assert group.read_cancellations() == {}

@@ -407,3 +407,25 @@ def test_events_are_not_trimmed_by_a_job_without_events(group: Group) -> None:
     group.client.config_resetstat()
     assert group.reschedule("a", (entry_id, 10, b"1")) == 1
     assert "cmdstat_xtrim" not in group.client.info("commandstats")
+
+
+class TestCancelled:
+    def test_a_cancelled_job_is_not_moved(self, group: Group) -> None:
+        first, second = group.deliver_to("a", 2)
+        group.client.hset(KEYS.cancelled, first, "1")
+        assert group.reschedule("a", (first, 5000, b"first"), (second, 5000, b"second")) == 1
+        assert group.settled is not None
+        assert (group.settled.answers, list(group.delayed)) == (b"c1", [b"second"])
+        assert (group.stream, group.notes) == ([first], {first: b"1"})
+
+    def test_a_note_about_an_id_is_not_about_a_later_entry(self, group: Group) -> None:
+        before, entry_id, after = group.add(3)
+        group.read("a", 3)
+        for last, is_moved in ((after, 0), (entry_id, 0), (before, 1)):
+            group.client.hset(KEYS.cancelled, "id job", last)
+            assert group.reschedule("a", (entry_id, 5000, b"member"), job_id="job") == is_moved
+
+    def test_a_note_that_cannot_be_read_is_none(self, group: Group) -> None:
+        (entry_id,) = group.deliver_to("a")
+        group.client.hset(KEYS.cancelled, "id job", "what?")
+        assert group.reschedule("a", (entry_id, 5000, b"member"), job_id="job") == 1

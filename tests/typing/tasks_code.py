@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
 from pychasqui import App, BoundTask, Depends, Job, JobHandle, SyncQueue, Task, current_job
 
@@ -75,6 +75,8 @@ async def right() -> None:
     assert_type(await send_mail.enqueue(to="a", subject="b"), JobHandle[int])
     handle = await send_mail.enqueue("a")
     assert_type(await handle.result(), int)
+    assert_type(await handle.cancel(), Literal["removed", "stopping", "unknown"])
+    await send_mail.with_options(timeout=timedelta(seconds=5), expires_in=timedelta(hours=1)).enqueue("a")
     assert_type(await send_mail("a"), int)
     assert_type(shrink(3, factor=1.5), str)
     assert_type(await (await shrink.enqueue(3)).result(timeout=5), str)
@@ -108,6 +110,8 @@ def synchronous() -> None:
     with SyncQueue("mail", timeout_s=3) as queue:
         assert_type(queue.add("x", {"a": 1}, attempts=3), Job)
         assert_type(queue.cancel_delayed("id"), bool)
+        assert_type(queue.cancel("id"), Literal["removed", "stopping", "unknown"])
+        assert_type(send_mail.sync.enqueue("a").cancel(), Literal["removed", "stopping", "unknown"])
         assert_type(queue.dlq.count(reason="unrecoverable"), int)
         assert_type(app.sync.queue("mail").is_paused(), bool)
 

@@ -20,7 +20,10 @@ async def right(queue: Queue) -> None:
     Worker("emails", handle, timeout={"send": timedelta(minutes=5), "report": 3.5})
     Queue("emails", max_stream_len=None, timeout_s=3)
     job: Job = await queue.add("send", {"to": "ann"}, delay=timedelta(minutes=1), attempts=3, backoff=100)
-    await queue.add("send", timeout=timedelta(minutes=1))
+    await queue.add("send", timeout=timedelta(minutes=1), expires_in=timedelta(hours=1))
+    if await queue.cancel(job.id) == "removed":
+        job.extend(5)
+        assert not job.is_cancelled
     await queue.add("send", job_id="one", unique_for=5000, if_exists="replace", wait_replicas=1)
     await queue.add("send", repeat=RepeatPattern.every(1000))
     await queue.add_unique("send", job_id=job.id, delay_ms=5)
@@ -36,6 +39,9 @@ async def wrong(queue: Queue) -> None:
     Worker("emails", handle, concurrency=None)  # type: ignore
     Worker("emails", handle, timeout="5")  # type: ignore
     await queue.add("send", timeout=5)  # type: ignore
+    await queue.add("send", expires_in=5)  # type: ignore
+    bool.__and__(await queue.cancel("id"), True)  # type: ignore
+    Job("id", "send", None).extend("5")  # type: ignore
     Worker("emails")  # type: ignore
     Worker(5, handle)  # type: ignore
     Queue("emails", max_stream_len="many")  # type: ignore

@@ -91,12 +91,13 @@ def check_options(job_id: str | None, options: JobOptions, max_delay_ms: int) ->
 
 
 def check_timedelta_ms(field: str, value: Any) -> int:
-    """Checks a timedelta of a millisecond or more, and returns milliseconds; 0 if there is none."""
+    """Checks a timedelta of a millisecond or more, and returns milliseconds, rounded up; 0 if there is none."""
     if value is None:
         return 0
     if not isinstance(value, timedelta):
         raise InvalidType(f"{field} must be a timedelta, not {type(value).__name__} {value!r}"[:300])
-    return check_span_ms(field, value, low=1)
+    check_span_ms(field, value, low=1)
+    return -(-value // timedelta(milliseconds=1))
 
 
 def _wait_ms(due: str) -> int:

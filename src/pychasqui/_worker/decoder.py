@@ -99,8 +99,7 @@ class Decoder:
                 envelope.extras,
                 is_unique or may_be_unique(job_id),
             )
-            is_special = attempt >= max_attempts or job.retry is not None or job.extras
-            if not is_special:
+            if attempt < max_attempts and job.retry is None and not job.extras:
                 jobs.append(job)
             elif self._is_to_run(job):
                 # One that may expire is decoded again when it is to start: until then it may have to wait here.

@@ -308,7 +308,19 @@ def _with_own_job(handler: Callable[[Job], Awaitable[Any]], reporter: JobReporte
         own_id, name, data = delivery.id, delivery.name, delivery.data
         delivery.data = None
         attempt, created_at_ms = delivery.attempt, delivery.created_at_ms
-        extras, entry_id = delivery.extras, delivery.entry_id
-        return handler(Job(own_id, name, data, attempt, created_at_ms, reporter, own_id, name, extras, entry_id))
+        return handler(
+            Job(
+                own_id,
+                name,
+                data,
+                attempt,
+                created_at_ms,
+                reporter,
+                own_id,
+                name,
+                delivery.extras,
+                delivery.entry_id,
+            )
+        )
 
     return run_with_job
