@@ -120,3 +120,29 @@ def test_a_caller_whose_call_has_ended_leaves_while_another_waits() -> None:
     portal.call(wait_short, Holder())
     portal.close_at_exit()
     assert order == ["short", "long", "short"]
+
+
+EARLY_SIGNAL = """
+import asyncio, signal, sys
+from pychasqui._tasks.portal import portal
+
+class Holder:
+    async def close(self): ...
+    def __hash__(self):
+        signal.raise_signal(signal.SIGALRM)  # the call has begun, and its loop does not run yet
+        return 1
+
+def interrupt(*_):
+    raise LookupError("interrupted")
+
+signal.signal(signal.SIGALRM, interrupt)
+try:
+    portal.call(lambda: asyncio.sleep(45), Holder())
+except LookupError as error:
+    print(error)
+"""
+
+
+def test_a_signal_before_the_loop_runs_is_not_forgotten() -> None:
+    ended = subprocess.run([sys.executable, "-c", EARLY_SIGNAL], capture_output=True, text=True, timeout=40)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\n", "")

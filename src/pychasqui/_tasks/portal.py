@@ -133,9 +133,10 @@ class Portal:
         loop = self._loop
         assert loop is not None
         if loop.time() - self._paused_at > IDLE_S:
-            loop.read_arrived()
-        self._start_calls()
-        loop.run_forever()
+            loop.read_arrived()  # and no more: a signal may have ended this turn
+        else:
+            self._start_calls()
+            loop.run_forever()
         self._paused_at = loop.time()
 
     def _leave(self, thread_id: int, call: _PortalCall) -> None:
