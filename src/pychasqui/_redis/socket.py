@@ -38,7 +38,7 @@ BUFFER_BYTES = 64 * 1024  # of one read; a batch of a thousand jobs takes a few,
 
 LARGE_WRITE_BYTES = 16 * 1024  # unsent bytes; fewer would have been sent within any deadline
 MOVES_S = 1.0  # past a deadline, a connection must move MOVES_BYTES in each period of this length
-RETIRED_S = 1.0  # a server that is well answers what is in flight before that, unless it is a read that waits
+RETIRED_S = 0.25  # a server that is well answers what is in flight before that, unless it is a read that waits
 MOVES_BYTES = 1024  # slower than this it counts as dead: a broken proxy must not hold a call for ever
 
 OnReply = Callable[[Any], None]
