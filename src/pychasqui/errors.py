@@ -178,6 +178,7 @@ class NotRedis(RedisTrouble):
 MAX_REPLY_CHARS = 500
 
 
+_REFUSED_IN_SCRIPT = ("ACL failure in script", "The user executing the script can't run")  # the second by Redis 7.0
 _UNKNOWN_COMMAND = ("ERR unknown command", "ERR Unknown Redis command")  # the second from inside a script
 
 
@@ -190,7 +191,7 @@ class ReplyError(RedisTrouble):
         if self.code == "ERR" and ": -" in message:  # Redis 6.2 wraps the error of a command inside a script
             self.code = message.rpartition(": -")[2].partition(" ")[0]
         self.code = printable(self.code, 50)
-        if self.code == "NOPERM" or "ACL failure in script" in message[:100]:
+        if self.code == "NOPERM" or any(words in message[:100] for words in _REFUSED_IN_SCRIPT):
             text += "; chasqui doctor --acl prints the rights that a user needs"
         elif message.startswith(_UNKNOWN_COMMAND):
             text += "; the service has removed or renamed it, and how-to/managed-services says what needs it"

@@ -103,7 +103,9 @@ async def test_the_error_names_the_command_and_the_remedy(
     guarded: RedisServer, command: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of an add, or of a worker that starts; a worker that cannot read logs it, and keeps trying."""
-    url, named = url_without(guarded, command), re.compile(rf"(?i)'{command}'.*chasqui doctor --acl")
+    url = url_without(guarded, command)
+    # Redis 7.0 does not name a command that a script is refused.
+    named = re.compile(rf"(?i)('{command}'|executing the script can't run this command).*chasqui doctor --acl")
     try:
         async with Queue("orders", redis_url=url, timeout_s=2) as queue:
             await queue.add("alone")

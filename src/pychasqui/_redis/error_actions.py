@@ -51,8 +51,11 @@ _BY_CODE = {
 }
 
 
-# The last two come from inside a script.
-COMMAND_REFUSED = ("unknown command", "unknown subcommand", "unknown redis command", "acl failure in script")
+# The last three come from inside a script, the very last from Redis 7.0.
+COMMAND_REFUSED = (
+    *("unknown command", "unknown subcommand", "unknown redis command", "acl failure in script"),
+    "the user executing the script can't run",
+)
 
 
 def action_for(error: RedisTrouble) -> ErrorAction:
