@@ -16,7 +16,6 @@ local job_id, known_entry, is_lost, prefix = ARGV[1], ARGV[2], ARGV[3] == '1', A
 local notes_kept_ms, most_notes, events_max_len, channel = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8]
 local call, pcall = redis.call, redis.pcall
 
--- include lib/refusal.lua
 -- include lib/touch.lua
 -- include lib/job_keys.lua
 -- include lib/id_of.lua
@@ -38,8 +37,7 @@ local function write_note(field, value)
   if call('HLEN', notes) >= most_notes then
     return redis.error_reply('ERR the queue has ' .. most_notes .. ' notes about cancelled jobs that are still in the stream')
   end
-  local written = pcall('HSET', notes, field, value)
-  if type(written) == 'table' then return written end
+  call('HSET', notes, field, value)
   pcall('PEXPIRE', notes, notes_kept_ms)
   pcall('PUBLISH', channel, 'cancel')
   return {'stopping', ''}
@@ -48,10 +46,9 @@ end
 local job_keys = {}
 append_job_keys(job_keys, job_id)
 local refused = touch(job_keys)
-  or refusal('ZREMRANGEBYRANK', delayed, 1, 0)
-  or refusal('XDEL', stream, '0-0')
-  or refusal('HDEL', notes, '')
 if refused then return refused end
+
+-- The first write of each way is the one that matters: if it is refused, nothing has changed.
 
 local found = call('MGET', unpack(job_keys))
 local location, member = found[1], found[3]
