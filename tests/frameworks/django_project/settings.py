@@ -20,10 +20,12 @@ PLAIN: dict[str, Any] = {
     "tasks": {
         "tests.frameworks.django_project.tasks.fail_once": {"attempts": 2},
         "tests.frameworks.django_project.tasks.die": {"attempts": 1},
+        "tests.frameworks.django_project.tasks.sleep": {"attempts": 1},
     },
+    "queues": {"slow": {"timeout": timedelta(milliseconds=300)}},
     "modules": ["tests.frameworks.django_project.elsewhere"],
 }
 TASKS: dict[str, Any] = {
-    "default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": PLAIN},
+    "default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail", "slow"], "OPTIONS": PLAIN},
     "committed": {"BACKEND": BACKEND, "QUEUES": ["committed"], "OPTIONS": {"on_commit": "default", "attempts": 1}},
 }

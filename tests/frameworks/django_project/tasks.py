@@ -52,6 +52,11 @@ async def fail_soon(text: str) -> None:
     raise LookupError(text)
 
 
+@task(queue_name="slow")
+async def sleep() -> None:
+    await asyncio.sleep(1000)
+
+
 @task
 def give_up() -> None:
     raise UnrecoverableError("never")

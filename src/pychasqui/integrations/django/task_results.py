@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from ... import errors
 from ...job_status import JobStatus
 from .framework import TaskError, TaskResult, TaskResultStatus
 from .run_records import RunError, RunHistory, RunRecord
@@ -75,30 +76,37 @@ def of_done(task: Any, id_: str, record: RunRecord) -> Any:
 
 
 def of_others(task: Any, id_: str, status: JobStatus, history: RunHistory) -> Any:
-    """The result of a job that waits, runs or is dead."""
+    """The result of a job that waits, runs, is dead or was cancelled."""
     args, kwargs = read_call(status.data) or ([], {})
     result = unstarted(task, id_, args, kwargs)
-    is_dead = status.state == "dead" or history.finished_at_ms is not None
-    if is_dead:
+    has_failed = status.state in ("dead", "cancelled") or history.finished_at_ms is not None
+    if has_failed:
         state = TaskResultStatus.FAILED
     else:
         is_running = status.state == "running" and history.is_running
         state = TaskResultStatus.RUNNING if is_running else TaskResultStatus.READY
-    errors = list(history.errors)
-    if is_dead and (not errors or history.is_running):  # its worker was killed, or its data cannot be read
-        errors.append(RunError("pychasqui.errors.JobFailed", status.traceback or status.error or status.reason or ""))
+    found = list(history.errors)
+    if has_failed and (not found or history.is_running):
+        found.append(_error_of_end(status))
     fill_in(
         result,
         status=state,
         enqueued_at=at(status.created_at_ms),
         started_at=at(history.started_at_ms),
         last_attempted_at=at(history.last_attempted_at_ms),
-        finished_at=at(history.finished_at_ms or status.since_ms) if is_dead else None,
+        finished_at=at(history.finished_at_ms or status.since_ms) if has_failed else None,
         worker_ids=history.workers,
-        errors=task_errors(errors),
+        errors=task_errors(found),
     )
     return result
 
 
-def task_errors(errors: list[RunError]) -> list[Any]:
-    return [TaskError(exception_class_path=one.exception_class_path, traceback=one.traceback) for one in errors]
+def _error_of_end(status: JobStatus) -> RunError:
+    """Why a job has ended whose last run has logged no error: it was stopped, or its data cannot be read."""
+    name = "JobCancelled" if status.state == "cancelled" else status.error_type or ""
+    own = name if hasattr(errors, name) else "JobFailed"
+    return RunError(f"{errors.__name__}.{own}", status.traceback or status.error or status.reason or status.state)
+
+
+def task_errors(found: list[RunError]) -> list[Any]:
+    return [TaskError(exception_class_path=one.exception_class_path, traceback=one.traceback) for one in found]
