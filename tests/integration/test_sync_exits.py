@@ -146,3 +146,15 @@ except LookupError as error:
 def test_a_signal_before_the_loop_runs_is_not_forgotten() -> None:
     ended = subprocess.run([sys.executable, "-c", EARLY_SIGNAL], capture_output=True, text=True, timeout=40)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\n", "")
+
+
+LATE_SIGNAL = (
+    EARLY_SIGNAL.replace("        signal.raise_signal(signal.SIGALRM)", "        pass")
+    .replace("lambda: asyncio.sleep(45)", "interrupt_last")
+    .replace("def interrupt(", "async def interrupt_last():\n    signal.raise_signal(signal.SIGALRM)\n\ndef interrupt(")
+)
+
+
+def test_a_signal_at_the_end_of_a_call_does_not_disturb_the_exit() -> None:
+    ended = subprocess.run([sys.executable, "-c", LATE_SIGNAL], capture_output=True, text=True, timeout=40)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\n", "")

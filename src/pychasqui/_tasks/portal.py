@@ -193,6 +193,7 @@ class Portal:
             return
         self._loop = None
         self._holders.clear()
+        loop.read_arrived()  # also a stop of the loop that a signal has left behind
         with suppress(TimeoutError):
             loop.run_until_complete(asyncio.wait_for(_close_all(holders), CLOSING_S))
         loop.close()
