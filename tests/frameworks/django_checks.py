@@ -72,7 +72,7 @@ def wait_until_finished(result: Any, status: str = "") -> Any:
     deadline = time.monotonic() + PATIENCE_S
     while not (result.status == status if status else result.is_finished):
         assert time.monotonic() < deadline, f"{result.task.name} is {result.status}: {result}"
-        time.sleep(0.01)
+        time.sleep(0.03)
         result.refresh()
     return result
 

@@ -57,7 +57,7 @@ def environment(versions: tuple[str, ...], *packages: str) -> Environment:
 def _install(python: str, folder: Path, packages: tuple[str, ...]) -> None:
     pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "-qq", "--no-compile", "--no-input"]
     target = ["--only-binary", ":all:", "--upgrade", "--target", str(folder)]
-    installed = subprocess.run([*pip, *target, *NEEDED, *packages], capture_output=True, text=True, timeout=100)
+    installed = subprocess.run([*pip, *target, *NEEDED, *packages], capture_output=True, text=True, timeout=200)
     if installed.returncode != 0:
         raise CannotInstall(f"{' '.join(packages)} cannot be installed here: {installed.stderr[-300:]}")
     (folder / ".installed").touch()

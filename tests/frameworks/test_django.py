@@ -10,6 +10,7 @@ import pytest
 
 from tests.frameworks.environments import ROOT, CannotInstall, Environment, environment, own_environment
 
+pytestmark = pytest.mark.timeout(300)  # dozens of checks each, and the first one installs a framework
 CHECKS = Path(__file__).with_name("django_checks.py")
 OPTIONS = ("-q", "--noconftest", "-c", "/dev/null", "--rootdir", str(ROOT), "-p", "no:cacheprovider")
 
@@ -24,7 +25,7 @@ def run_checks(expected: str, chosen: Environment, redis_url: str, folder: Path)
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=110,
+        timeout=220,
         check=False,
     )
     assert checks.returncode == 0, checks.stdout
