@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -76,18 +75,19 @@ def read_options(params: Mapping[str, Any]) -> BackendOptions:
 
 
 class ProcessApps:
-    """The apps of a process, one for each entry of TASKS. Django makes a backend for each thread: they share an app."""
+    """The apps of a process, one for each entry of TASKS. Django makes a backend for each thread: they share an app.
+
+    There is no lock: a fork could leave it held in the child.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._apps: dict[str, tuple[BackendOptions, App]] = {}
 
     def app_of(self, alias: str, options: BackendOptions) -> App:
-        with self._lock:
-            known = self._apps.get(alias)
-            if known is None or known[0] != options:  # tests change settings
-                known = self._apps[alias] = (options, options.make_app())
-            return known[1]
+        known = self._apps.get(alias) or self._apps.setdefault(alias, (options, options.make_app()))
+        if known[0] != options:  # tests change settings
+            known = self._apps[alias] = (options, options.make_app())
+        return known[1]
 
 
 process_apps = ProcessApps()
