@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from unittest.mock import Mock
+
 import pytest
 
 from pychasqui._redis.endpoint import parse_location
 from pychasqui._redis.keys import Keys
+from pychasqui._redis.topology import route as routes
 from pychasqui._redis.topology.cluster import read_slots
 from pychasqui._redis.topology.node_map import Address, slot_of
 from pychasqui._redis.url import CLUSTER, SENTINEL, SERVER
@@ -98,3 +103,16 @@ class TestNodeMap:
         node_map = read_slots([[0, 99, [b"10.0.0.1", 7001, b"id"]]], "here", 1).with_owner(5, B)
         assert [node_map.owner(slot) for slot in (4, 5, 6)] == [A, B, A]
         assert node_map.is_master(A)
+
+
+def test_a_child_that_is_forked_while_a_route_is_looked_up_can_look_it_up() -> None:
+    location = parse_location("redis+sentinel://s1/mymaster")
+    route = routes.shared_route(("fork",), location)
+    with routes._routes_lock, route._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)  # ends a child that waits for a lock
+            is_same = routes.shared_route(("fork",), location) is route
+            route.leave(Mock())
+            os._exit(0 if is_same else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -43,11 +43,10 @@ class Route:
         self._location = location
         self._map: NodeMap | None = None
         self._trouble: ChasquiError | None = None  # why the last look has found nothing
-        self._reset()
+        self.reset()
 
-    def _reset(self) -> None:
-        """A forked child has neither the thread nor those that follow in its parent."""
-        self._pid = os.getpid()
+    def reset(self) -> None:
+        """Begins again in a forked child, which has neither the thread nor those that follow in its parent."""
         self._lock = threading.Lock()
         self._followers: WeakSet[Follower] = WeakSet()
         self._waiters: list[Future[None]] = []  # for the end of a look
@@ -125,8 +124,6 @@ class Route:
     # The thread -----------------------------------------------------------------------------------------------------
 
     def _follow(self, follower: Follower) -> None:
-        if self._pid != os.getpid():
-            self._reset()
         with self._lock:
             self._followers.add(follower)
             if self._thread is None:
@@ -228,3 +225,15 @@ def shared_route(key: tuple[Hashable, ...], location: Location) -> Route:
         if route is None:
             route = _routes[key] = Route(location)
         return route
+
+
+def _reset_in_child() -> None:
+    """A thread of the parent may have held any of the locks when it forked."""
+    global _routes_lock
+    _routes_lock = threading.Lock()
+    for route in list(_routes.values()):
+        route.reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_in_child)
