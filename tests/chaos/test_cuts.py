@@ -315,6 +315,30 @@ async def cancel(scene: CutScene) -> None:
     assert await scene.stream.keys() == []
 
 
+async def cancel_waiting(scene: CutScene) -> None:
+    async with scene.queue(scene.direct_url) as queue:
+        ids = [(await queue.add("do", number)).id for number in range(3)]
+    async with scene.queue() as queue:
+        await insist(lambda: queue.cancel(ids[1]))
+        assert await insist(lambda: queue.cancel(ids[1])) == "unknown"
+    assert await scene.stream.ids() == [ids[0], ids[2]]
+
+
+async def stop_running(scene: CutScene) -> None:
+    async def wait(job: Job) -> None:
+        scene.runs.append(job)
+        await asyncio.sleep(60)
+
+    await scene.add(1)
+    async with scene.worker(handler=wait), scene.until_settled():
+        await eventually(lambda: scene.runs)
+        async with scene.queue(scene.direct_url) as queue:
+            assert await queue.cancel(scene.runs[0].id) == "stopping"
+    assert scene.attempts() == {0: [0]}
+    assert await scene.witness.exists(f"{scene.prefix}:dlq", f"{scene.prefix}:cancelled") == 0
+    await scene.check_clean()
+
+
 async def reschedule(scene: CutScene) -> None:
     async with scene.queue(scene.direct_url) as queue:
         job = await queue.add("do", 1, delay_ms=10_000)
@@ -550,6 +574,8 @@ BOUNDARIES: dict[Flow, set[str]] = {
     add_unique: {"add_with_options"},
     add_a_mixed_bulk: {"add_with_options"},
     cancel: {"move_delayed"},
+    cancel_waiting: {"cancel", "XRANGE"},
+    stop_running: {"EXISTS", "read_cancellations", "bury"},
     reschedule: {"move_delayed"},
     run_now: {"move_delayed"},
     ack_unique_jobs: {"ack_unique", "XREADGROUP"},

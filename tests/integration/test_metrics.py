@@ -35,7 +35,7 @@ from pychasqui._http import server as http
 from pychasqui._wire.envelope import encode_envelope
 from pychasqui._wire.member import join_member
 from pychasqui._wire.msgpack import encode_data
-from pychasqui.metrics import DlqRouted, JobOutcome, JobsAdded, LockOutcome, PromoterTick, ReaderBatch
+from pychasqui.metrics import DlqRouted, JobOutcome, JobsAdded, JobsCancelled, LockOutcome, PromoterTick, ReaderBatch
 from tests.support.handlers import fail_by_name
 from tests.support.proxy import Proxy
 from tests.support.server import RedisServer
@@ -660,6 +660,7 @@ class TestDashboard:
         own.promoter_lock_outcome(LockOutcome("acquired"))
         own.promoter_lock_outcome(LockOutcome("held"))
         own.jobs_added(JobsAdded(1, "now"))
+        own.jobs_cancelled(JobsCancelled(1, "stopped"))
         async with make_worker(fail_by_name, metrics_port=0) as worker:
             await queue.add_bulk({"name": name} for name in ("good", "bad", "flaky"))
             await eventually(lambda: len(sink.job_outcomes) == 4)

@@ -37,7 +37,7 @@ def spoil(job: Job, field: str, value: Any) -> None:
 DEL = object()
 ODD_VALUES: tuple[Any, ...] = ("other", "", "\ud800", None, 0, -5, 10**30, 1.5, b"x", True, [], Unfriendly(), DEL)
 PUBLIC = ("id", "name", "data", "attempt", "created_at_ms", "is_new", "has_replaced")
-PRIVATE = ("_reporter", "_own_id", "_own_name", "_extras", "_queue")
+PRIVATE = ("_reporter", "_own_id", "_own_name", "_entry_id", "_extras", "_queue")
 
 
 def test_every_field_of_a_job_is_spoiled_by_the_tests() -> None:

@@ -28,7 +28,7 @@ class QueueConfig:
 
     # Where Redis is. The Connector checks these together.
     redis_url: Option[str | None, str] = Option(defaults.REDIS_URL, unchecked, none_is_default=True)
-    """redis://, rediss:// (TLS), unix:// or embedded://"""
+    """redis://, rediss:// (TLS), unix://, embedded://, redis+sentinel:// or redis+cluster://"""
     tls: bool = False
     """use TLS although the URL says redis://"""
 
@@ -41,7 +41,8 @@ class QueueConfig:
     timeout_s: Option[float, float] = Option(10.0, checks.check_seconds)
     """an add succeeds or raises within this time, also while Redis is away"""
     credential_provider: CredentialProvider | None = None
-    """asked for user name and password before each connection is made"""
+    """a function, or an object with get_credentials(): asked for user name and password before each connection is
+    made"""
     metrics: MetricsSink | None = None
     """a sink that receives a record of the jobs that are added, as PrometheusSink; see MetricsSink"""
     tracing: Option[TracingOption, TracingOption] = Option("auto", _tracing)

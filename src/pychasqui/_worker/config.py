@@ -39,7 +39,7 @@ class WorkerConfig:
 
     # Where Redis is. The Connector checks these together.
     redis_url: Option[str | None, str] = Option(defaults.REDIS_URL, unchecked, none_is_default=True)
-    """redis://, rediss:// (TLS), unix:// or embedded://"""
+    """redis://, rediss:// (TLS), unix://, embedded://, redis+sentinel:// or redis+cluster://"""
     tls: bool = False
     """use TLS although the URL says redis://"""
 
@@ -113,7 +113,8 @@ class WorkerConfig:
     shutdown_deadline_s: Option[float, float] = Option(defaults.SHUTDOWN_DEADLINE_S, checks.check_seconds)
     """how long close() waits for running handlers before it cancels them; each then has 5 s to clean up"""
     credential_provider: CredentialProvider | None = None
-    """asked for user name and password before each connection is made"""
+    """a function, or an object with get_credentials(): asked for user name and password before each connection is
+    made"""
     tracing: Option[TracingOption, TracingOption] = Option("auto", _tracing)
     """"auto" traces runs if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own"""
 

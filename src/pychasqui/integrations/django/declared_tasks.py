@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterable
-from importlib import import_module
 from typing import Any
 
 from django.utils.module_loading import autodiscover_modules
@@ -16,7 +16,7 @@ def load_tasks(modules: Iterable[str]) -> None:
     """Imports the modules `tasks` of all installed apps, and these."""
     autodiscover_modules("tasks")
     for module in modules:
-        import_module(module)
+        importlib.import_module(module)
 
 
 def find_task(path: str) -> Any | None:

@@ -5,8 +5,8 @@ The package it is if the project has installed it as an app, or if Django has no
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
+import importlib
+import importlib.util
 from typing import Any
 
 from django.conf import settings
@@ -16,23 +16,23 @@ BACKPORT = "django_tasks"
 
 
 def find_package() -> str:
-    has_own = find_spec("django.tasks") is not None
+    has_own = importlib.util.find_spec("django.tasks") is not None
     if has_own and BACKPORT not in settings.INSTALLED_APPS:
         return "django.tasks"
-    if find_spec(BACKPORT) is None:
+    if importlib.util.find_spec(BACKPORT) is None:
         raise ImproperlyConfigured("this Django has no tasks: install django-tasks, or Django 6.0 or newer")
     return BACKPORT
 
 
 PACKAGE = find_package()
 
-_base: Any = import_module(f"{PACKAGE}.base")
-_exceptions: Any = import_module(f"{PACKAGE}.exceptions")
-_json: Any = import_module("django_tasks.utils" if PACKAGE == BACKPORT else "django.utils.json")
+_base: Any = importlib.import_module(f"{PACKAGE}.base")
+_exceptions: Any = importlib.import_module(f"{PACKAGE}.exceptions")
+_json: Any = importlib.import_module("django_tasks.utils" if PACKAGE == BACKPORT else "django.utils.json")
 
-tasks: Any = import_module(PACKAGE)
-signals: Any = import_module(f"{PACKAGE}.signals")
-BaseTaskBackend: Any = import_module(f"{PACKAGE}.backends.base").BaseTaskBackend
+tasks: Any = importlib.import_module(PACKAGE)
+signals: Any = importlib.import_module(f"{PACKAGE}.signals")
+BaseTaskBackend: Any = importlib.import_module(f"{PACKAGE}.backends.base").BaseTaskBackend
 Task: Any = _base.Task
 TaskContext: Any = _base.TaskContext
 TaskError: Any = _base.TaskError
