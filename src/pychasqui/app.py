@@ -269,7 +269,7 @@ class App:
                 raise InvalidType(f"enqueue_all takes what task.bind(...) returns, not {type(call).__name__}")
             by_queue[call.queue].append(call)
         bulks = [
-            self._loop_queues(name).add_bulk([call.as_mapping() for call in own]) for name, own in by_queue.items()
+            self._loop_queues(name).add_bulk([call.as_bulk_entry() for call in own]) for name, own in by_queue.items()
         ]
         if len(bulks) == 1:  # hot: nearly always
             (name,) = by_queue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ._supervisor.link import SupervisorLink
 from ._supervisor.reload import HOW_TO_INSTALL, can_reload
 from ._supervisor.supervisor import ProcessSupervisor, SupervisorOptions
-from ._supervisor.worker_process import prepare_workers, run_workers
+from ._supervisor.worker_process import adapt_to_supervisor, run_workers
 
 __all__ = [
     "HOW_TO_INSTALL",
@@ -13,6 +13,6 @@ __all__ = [
     "SupervisorLink",
     "SupervisorOptions",
     "can_reload",
-    "prepare_workers",
+    "adapt_to_supervisor",
     "run_workers",
 ]

@@ -50,7 +50,7 @@ class BoundTask(msgspec.Struct, Generic[R_co], frozen=True, eq=False, repr_omit_
     def _content(self) -> tuple[object, ...]:
         return (self.name, self.queue, self.data, self.options)
 
-    def as_mapping(self) -> dict[str, Any]:
+    def as_bulk_entry(self) -> dict[str, Any]:
         """The job as Queue.add_bulk takes it."""
         if not self.options:
             return {"name": self.name, "data": self.data}

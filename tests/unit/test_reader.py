@@ -92,7 +92,7 @@ class FakeLanes:
     def unsettled_count(self) -> int:
         return self.unsettled
 
-    def ask_for_more_at(self, low_water: int) -> None:
+    def set_low_water(self, low_water: int) -> None:
         """These lanes ask for nothing."""
 
 

@@ -250,7 +250,7 @@ class TestTheInbox:
         bench = make(lambda number: number, 1)
         sizes: list[int] = []
         bench.shared.room.listen(lambda: sizes.append(bench.lanes.waiting))
-        bench.lanes.ask_for_more_at(50)
+        bench.lanes.set_low_water(50)
         await bench.run(*range(100))
         assert sizes
         assert sizes[-1] == 0

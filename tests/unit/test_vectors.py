@@ -48,7 +48,7 @@ def value_of(written: Any) -> Any:
     return bytes.fromhex(written["$bin"]) if isinstance(written, dict) and "$bin" in written else written
 
 
-def retry_of(written: dict[str, Any] | None) -> RetryOverride | None:
+def retry_options_of(written: dict[str, Any] | None) -> RetryOverride | None:
     if written is None:
         return None
     backoff = written["backoff"]
@@ -65,7 +65,11 @@ def test_data_has_these_bytes(vector: dict[str, Any]) -> None:
 @each("envelope")
 def test_an_envelope_has_these_bytes(vector: dict[str, Any]) -> None:
     job_id, attempt, created_at_ms = vector["id"], vector["attempt"], vector["created_at_ms"]
-    payload, retry, extras = encode_data(vector["data"]), retry_of(vector["retry"]), bytes.fromhex(vector["extras"])
+    payload, retry, extras = (
+        encode_data(vector["data"]),
+        retry_options_of(vector["retry"]),
+        bytes.fromhex(vector["extras"]),
+    )
     raw = bytes.fromhex(vector["hex"])
     assert encode_envelope(job_id, payload, created_at_ms, attempt, retry, extras) == raw
     read = decode_envelope(raw)

@@ -43,7 +43,7 @@ class Failure(msgspec.Struct, frozen=True):
         try:
             return _format_traceback(self)[-MAX_TRACEBACK_CHARS:]
         except BaseException:  # noqa: BLE001  a foreign __str__ or __cause__ may raise anything
-            return stack(self.lines())
+            return format_stack(self.lines())
 
     def lines(self) -> tuple[Line, ...]:
         """The handler's frames; the last one raised."""
@@ -74,9 +74,9 @@ def read_failure(error: BaseException) -> Failure:
     )
 
 
-def stack(lines: tuple[Line, ...]) -> str:
+def format_stack(lines: tuple[Line, ...]) -> str:
     """Formats frames as a traceback shows them."""
-    return _stack(lines[-MAX_FRAMES:])
+    return _format_frames(lines[-MAX_FRAMES:])
 
 
 def _retry_later_ms(error: BaseException) -> int | None:
@@ -108,7 +108,7 @@ def _format_traceback(failure: Failure) -> str:
     error = failure.error
     is_single = not issubclass(type(error), BaseExceptionGroup)
     if is_single and error.__cause__ is None and error.__context__ is None:
-        return f"Traceback (most recent call last):\n{stack(failure.lines())}{_format_last_line(failure)}"
+        return f"Traceback (most recent call last):\n{format_stack(failure.lines())}{_format_last_line(failure)}"
     return "".join(traceback.format_exception(type(error), error, failure.frames))
 
 
@@ -129,7 +129,7 @@ def _line(frame: TracebackType) -> Line:
 
 
 @lru_cache(maxsize=256)
-def _stack(lines: tuple[Line, ...]) -> str:
+def _format_frames(lines: tuple[Line, ...]) -> str:
     """Formats frames. Cached: jobs fail in the same lines, and formatting takes longer than burying a job."""
     found = [traceback.FrameSummary(*line) for line in lines]
     return "".join(traceback.StackSummary.from_list(found).format())

@@ -139,7 +139,7 @@ class ProcessSupervisor:
 
     def _see_message(self, child: ChildProcess, message: Message) -> None:
         if isinstance(message, Loaded) and message.metrics_address is not None and self._http is None:
-            self._spawn(self._serve_where_wanted(message.metrics_address))
+            self._spawn(self._try_to_serve(message.metrics_address))
         elif isinstance(message, LeaseTaken):
             self._leases.hold(message.lease)
         elif isinstance(message, Started):
@@ -221,7 +221,7 @@ class ProcessSupervisor:
         await self._http.start()
         self._spawn(self._pages.run())
 
-    async def _serve_where_wanted(self, address: tuple[str, int]) -> None:
+    async def _try_to_serve(self, address: tuple[str, int]) -> None:
         """The program of the workers says where their pages are; jobs run also if that cannot be."""
         try:
             await self._serve(address)

@@ -44,7 +44,7 @@ class JobCounter:
             self._on_most()
 
 
-def prepare_workers(workers: Sequence[Worker], link: SupervisorLink, *, max_jobs: int | None) -> list[Worker]:
+def adapt_to_supervisor(workers: Sequence[Worker], link: SupervisorLink, *, max_jobs: int | None) -> list[Worker]:
     """Returns the workers as the supervisor needs them: with names and pages of their own, and counted jobs."""
     counter = None
     if max_jobs is not None:
@@ -52,10 +52,10 @@ def prepare_workers(workers: Sequence[Worker], link: SupervisorLink, *, max_jobs
         counter = JobCounter(max_jobs, lambda: link.send(WantsSuccessor(why)))
     wanted = [worker.config.metrics_address for worker in workers if worker.config.metrics_address is not None]
     link.send(Loaded(wanted[0] if wanted else None))
-    return [_prepare(worker, number, link, counter) for number, worker in enumerate(workers)]
+    return [_adapt(worker, number, link, counter) for number, worker in enumerate(workers)]
 
 
-def _prepare(worker: Worker, number: int, link: SupervisorLink, counter: JobCounter | None) -> Worker:
+def _adapt(worker: Worker, number: int, link: SupervisorLink, counter: JobCounter | None) -> Worker:
     config = worker.config
     options: dict[str, object] = {}
     if not MADE_UP_ID.fullmatch(config.consumer_id):  # all processes load the same program

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._core.delivery import Delivery
-from .._core.failure import Failure, stack
+from .._core.failure import Failure, format_stack
 from .._core.printable import printable
 
 log = logging.getLogger("chasqui.worker")
@@ -52,7 +52,7 @@ class FailureLog:
                 self._write(logging.DEBUG, job, failure, what_next % arguments)
             return False
         self._begin_counting(kind, job, failure)
-        frames = "\n" + stack(failure.lines()[-MAX_FRAMES_SHOWN:]).rstrip() if failure.frames else ""
+        frames = "\n" + format_stack(failure.lines()[-MAX_FRAMES_SHOWN:]).rstrip() if failure.frames else ""
         self._write(logging.WARNING, job, failure, what_next % arguments, frames)
         return True
 

@@ -133,7 +133,7 @@ class Lanes:
         """How many bytes the waiting jobs take, encoded."""
         return sum(len(job.payload) for job in self._inbox)
 
-    def ask_for_more_at(self, low_water: int) -> None:
+    def set_low_water(self, low_water: int) -> None:
         """From now on the lanes send the room signal when the inbox falls to this size."""
         self._low_water = low_water
 

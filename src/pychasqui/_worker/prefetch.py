@@ -90,7 +90,7 @@ class Prefetch:
         has_room = count > 0 and lanes.waiting <= low_water
         if is_full := has_room and self.bytes_left <= 0:
             low_water = lanes.waiting // 2
-        lanes.ask_for_more_at(low_water)
+        lanes.set_low_water(low_water)
         awaits_settling = has_room and (is_full or self._unsettled_count() > MAX_UNSETTLED)
         return PrefetchRoom(min(count, self._read_count), has_room and not awaits_settling, awaits_settling, free)
 

@@ -78,7 +78,7 @@ class SchedulerService(LeaderService):
         if due.other is not None:
             return self._standby_s(due.next_due_ms, self._tick_s)
         soonest, has_moved = float("inf"), False
-        for fires in gather_calls(self._decide_all(due)):
+        for fires in batch_fires(self._decide_all(due)):
             if fires is None:
                 await asyncio.sleep(0)
             elif isinstance(fires, tuple):
@@ -176,7 +176,7 @@ def _log_missed(key: str, score_ms: int, made_up: int, given_up: int) -> None:
         )
 
 
-def gather_calls(
+def batch_fires(
     decisions: Iterator[Fires | tuple[DueSpec, str]],
 ) -> Iterator[list[Fires] | tuple[DueSpec, str] | None]:
     """Gathers fires into calls of a bounded size; passes the others on as they come.

@@ -116,7 +116,7 @@ class ThreadLanes:
         """How many bytes the waiting jobs take, encoded."""
         return sum(len(job.payload) for job in self._inbox.copy())
 
-    def ask_for_more_at(self, low_water: int) -> None:
+    def set_low_water(self, low_water: int) -> None:
         """From now on the room signal is sent when no more than this many jobs wait."""
         self._low_water = low_water
 

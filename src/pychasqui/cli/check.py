@@ -82,7 +82,7 @@ class Measured(NamedTuple):
         }
 
 
-@click.command()
+@click.command("check")
 @queues_argument
 @click.option("--max-waiting", "--max-depth", type=COUNT, default=None, help="How many jobs may wait: 500, 10k.")
 @click.option("--max-lag", type=SPAN, default=None, help="How long the oldest waiting job may have waited: 60s.")
@@ -92,7 +92,9 @@ class Measured(NamedTuple):
     "--nagios", is_flag=True, help="One line and the exit codes of Nagios: 0 ok, 1 warning, 2 critical, 3 unknown."
 )
 @common_options
-def check(context: CommandContext, queue_names: tuple[str, ...], nagios: bool, **thresholds: int | None) -> int:
+def check_thresholds(
+    context: CommandContext, queue_names: tuple[str, ...], nagios: bool, **thresholds: int | None
+) -> int:
     """Compare queues with thresholds, for monitoring.
 
     Without QUEUE it looks at all queues of the server.

@@ -46,7 +46,7 @@ COMMANDS = {
     "pause": Entry("pychasqui.cli.queue_state", "pause", "Make the workers of a queue stop reading."),
     "resume": Entry("pychasqui.cli.queue_state", "resume", "Make the workers of a paused queue read again."),
     "purge": Entry("pychasqui.cli.queue_state", "purge", "Remove all jobs of a state from a queue, for good."),
-    "check": Entry("pychasqui.cli.check", "check", "Compare queues with thresholds, for monitoring."),
+    "check": Entry("pychasqui.cli.check", "check_thresholds", "Compare queues with thresholds, for monitoring."),
     "doctor": Entry("pychasqui.cli.doctor", "doctor", "Examine the server and its queues, and say what to do."),
     "config": Entry("pychasqui.cli.config", "config", "Show each setting and where it came from."),
     "version": Entry("pychasqui.cli.version", "version", "Show the versions of everything involved."),

@@ -188,7 +188,7 @@ async def _run(
     metrics_port: int | None,
 ) -> None:
     """Makes the workers inside the loop, because a factory may need a running one, and runs them."""
-    from ..supervisor import prepare_workers, run_workers
+    from ..supervisor import adapt_to_supervisor, run_workers
     from .worker_targets import make_workers
 
     async with AsyncExitStack() as stack:
@@ -203,7 +203,7 @@ async def _run(
         if link is None:
             click.echo("\n".join(banner(worker, loop) for worker in workers), err=True)
         else:
-            workers = prepare_workers(workers, link, max_jobs=options.max_jobs)
+            workers = adapt_to_supervisor(workers, link, max_jobs=options.max_jobs)
         await run_workers(workers, link, until_idle=options.burst)
 
 

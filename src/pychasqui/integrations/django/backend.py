@@ -78,7 +78,7 @@ class ChasquiBackend(BaseTaskBackend):
 
     def _retry_of(self, task: Any) -> dict[str, Any]:
         own = {name: getattr(task, name, None) for name in ("attempts", "backoff")}
-        return self.chasqui_options.retry_of(task.module_path, own)
+        return self.chasqui_options.retry_options_of(task.module_path, own)
 
     # Enqueuing ------------------------------------------------------------------------------------------------------
 

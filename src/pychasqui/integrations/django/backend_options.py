@@ -40,7 +40,7 @@ class BackendOptions:
     queues: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
-    def retry_of(self, path: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    def retry_options_of(self, path: str, own: Mapping[str, Any]) -> dict[str, Any]:
         """The attempts and backoff of a task: its own, else those of `tasks`, else those of the backend."""
         given = [own, self.tasks.get(path, {}), {"attempts": self.attempts, "backoff": self.backoff}]
         found = {
@@ -64,11 +64,11 @@ def read_options(params: Mapping[str, Any]) -> BackendOptions:
     for queue in params.get("QUEUES", ()):
         check_queue_name(queue)
     check_int("threads", options.threads, 1)
-    options.retry_of("", {})
+    options.retry_options_of("", {})
     for path, own in options.tasks.items():
         if not isinstance(own, Mapping) or own.keys() - {"attempts", "backoff"}:
             raise InvalidType(f"OPTIONS['tasks'][{path!r}] must be a dict of attempts and backoff")
-        options.retry_of(path, {})
+        options.retry_options_of(path, {})
     options.make_app()
     Queue("default", redis_url=options.redis_url)  # refuses a wrong URL here, and not at the first use
     return options
