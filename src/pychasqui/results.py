@@ -262,7 +262,7 @@ class Results:
             trouble = (
                 f"its result could not be stored: {end.why_not_stored:.300}"
                 if end.why_not_stored
-                else "its worker stores no results without store_results=True"
+                else "its worker stores no results: set store_results=True, or annotate the task with what it returns"
             )
             self._fail_waits(job_id, partial(ResultNotStored, f"job {job_id[:100]!r} is done; {trouble}"))
         elif monotonic() - self._doubted.setdefault(job_id, monotonic()) < OFFICIAL_S:

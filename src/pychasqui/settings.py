@@ -122,8 +122,18 @@ def find_setting(name: str, argument: Any = None) -> FoundSetting:
             return FoundSetting(name, _read_variable(setting, variable, text), variable)
     path, values = _read_file(os.environ.get(FILE_NAMED_BY) or "", os.getcwd())
     if name in values:
-        return FoundSetting(name, values[name], path)
+        return FoundSetting(name, _resolve_in_folder_of(path, values[name]), path)
     return FoundSetting(name, setting.default, "default")
+
+
+def _resolve_in_folder_of(path: str, value: Any) -> Any:
+    """Returns the value of a setting in a file. An embedded server belongs to the folder of the file, not to the one
+    that a command is called in: all commands below that folder read the same file and mean the same server."""
+    if isinstance(value, str) and value.startswith("embedded://"):
+        from .embedded import absolute_url  # here: most programs have a server of their own
+
+        return absolute_url(value, Path(path).resolve().parent)
+    return value
 
 
 def find_settings(**arguments: Any) -> list[FoundSetting]:

@@ -143,8 +143,9 @@ async def test_data_that_fits_is_added(queue: Queue, chasqui: Finished, redis_ur
     assert (await queue.counts()).waiting == 3
     job = await queue.get_job('send_mail(to="ada")')  # as the task says: unique_by
     assert job is not None
-    (dry,) = chasqui("add", queue.name, "send_mail", '{"to": "bo"}', "--id", "b", **variables).stdout.split()
-    assert dry == "b"
+    added = chasqui("add", queue.name, "send_mail", '{"to": "bo"}', "--id", "b", **variables)
+    assert added.stdout.split() == ["b"]
+    assert "task 'send_mail' belongs to queue 'mail'" in added.stderr.replace("\n", " ")
     refused = chasqui("add", "mail", "other", "5", **variables)  # a queue of the app
     assert refused.returncode == ExitCode.USAGE
 

@@ -120,6 +120,15 @@ class TestRunning:
             assert await eventually(handle.progress) == 50
             assert await eventually(handle.logs) == ["half"]
 
+    async def test_the_result_of_a_task_without_annotations_is_kept(self, app: App, queue_name: str) -> None:
+        @app.task(queue=queue_name)
+        async def add_one(x: int):
+            return x + 1
+
+        async with app.worker():
+            handle = await add_one.enqueue(1)
+            assert await handle.result(timeout=40) == 2
+
     async def test_queues_without_annotated_results_store_none(self, app: App, queue_name: str) -> None:
         @app.task(queue=queue_name)
         async def quiet() -> None: ...

@@ -12,6 +12,7 @@ import pytest
 
 from pychasqui import InvalidArgument, Job, Promoter, Queue, QueueEvents, Scheduler, Worker
 from pychasqui._worker.config import WorkerConfig
+from pychasqui.embedded import absolute_url
 from pychasqui.settings import SETTINGS, _read_file, find_setting, find_settings
 
 
@@ -52,6 +53,18 @@ def test_the_first_place_that_has_a_value_wins(folder: Path, monkeypatch: pytest
 def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHASQUI_REDIS_URL", "")
     assert find_setting("redis_url").source == "default"
+
+
+@pytest.mark.parametrize("url", ("embedded://", "embedded://./jobs"))
+def test_an_embedded_server_of_a_file_belongs_to_the_folder_of_the_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    (folder / "chasqui.toml").write_text(f'redis_url = "{url}"\n')
+    here = find_setting("redis_url").value
+    assert here == absolute_url(url)
+    (folder / "below").mkdir()
+    monkeypatch.chdir(folder / "below")
+    assert find_setting("redis_url").value == here != absolute_url(url)
 
 
 def test_the_nearest_folder_with_a_file_is_the_project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ class TaskDefinition:
 
     @property
     def has_result(self) -> bool:
-        """Whether the function is annotated to return something."""
+        """Whether the function may return something: it is not annotated to return None."""
         return self.signature.returns is not NOTHING
 
     # Sending --------------------------------------------------------------------------------------------------------

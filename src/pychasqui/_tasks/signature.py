@@ -70,7 +70,7 @@ class Signature:
         self._positional_only = tuple(one.name for one in parameters.all if one.kind is one.POSITIONAL_ONLY)
         self.names = frozenset(one.name for one in parameters.all)
         hints = _hints_of(task_name, function)
-        self.returns: Any = hints.get("return", type(None))  # NoneType: nothing
+        self.returns: Any = hints.get("return", Any)  # NoneType: nothing
         annotations = {one.name: hints.get(one.name, Any) for one in parameters.all}
         survey = AnnotationSurvey(annotations)
         self.read: Callable[[Any], Arguments]

@@ -15,6 +15,8 @@ from .shared import Holdings
 log = logging.getLogger("chasqui.worker")
 
 LOOK_EVERY_S = 0.5
+FRAMES_SHOWN = 12
+OTHER_CODE = "other code of the process: this worker runs no job"
 BLOCKED_S = 1.5  # a loop that has not turned for this long is reported
 
 
@@ -59,13 +61,13 @@ class LoopWatch:
             return
         self._is_blocked = True
         frame = sys._current_frames().get(self._thread)
-        stack = "".join(traceback.format_stack(frame)) if frame is not None else "(no stack)\n"
+        stack = "".join(traceback.format_stack(frame, FRAMES_SHOWN)) if frame is not None else "(no stack)\n"
         names = sorted({job.name for job in self._holdings.running_jobs()})
         log.error(
-            "the event loop of worker %s has been blocked for %.1f s by a handler that does not await (running: %s); "
-            "its leases are kept. It stands at:\n%s",
+            "the event loop of worker %s has been blocked for %.1f s by %s; its leases are kept. Make such a handler a "
+            "plain function, or call what blocks by asyncio.to_thread(). It stands at:\n%s",
             self._consumer,
             silent_s,
-            ", ".join(map(repr, names[:10])) or "none",
+            f"a handler that does not await (running: {', '.join(map(repr, names[:10]))})" if names else OTHER_CODE,
             stack,
         )

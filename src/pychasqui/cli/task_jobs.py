@@ -36,6 +36,11 @@ def find_job_maker(app_target: str | None, queue_name: str, job_name: str, outpu
         return _plain_maker(job_name)
     task = _find_task(app, job_name)
     if task is not None:
+        if task.queue_name != queue_name:
+            output.message(
+                f"task {task.name!r} belongs to queue {printable(task.queue_name)!r}: in {printable(queue_name)!r} "
+                "its job waits until a worker of that queue knows the task"
+            )
         return lambda data: {**task.bind_data(data).as_bulk_entry(), "name": job_name}
     if is_named or any(one.queue_name == queue_name for one in app.tasks.values()):
         from difflib import get_close_matches

@@ -73,12 +73,12 @@ def join(url: str) -> EmbeddedServer:
         raise RedisTrouble(f"the embedded server's folder {str(folder)!r} cannot be used: {error}") from error
 
 
-def parse_folder(url: str) -> Path:
-    """Returns the folder that an embedded:// URL names."""
+def parse_folder(url: str, working_folder: Path | None = None) -> Path:
+    """Returns the folder that an embedded:// URL names, in a working folder; None is that of the process."""
     rest = url.removeprefix(SCHEME)
     if "?" in rest or "#" in rest:
         raise InvalidArgument(f"redis_url begins with {SCHEME} and has options (? or #); an embedded server takes none")
-    path = unquote(rest) or _default_folder()
+    path = unquote(rest) or _default_folder(working_folder)
     if not path.startswith(("/", "./", "../", "~")):
         raise InvalidArgument(
             f"redis_url begins with {SCHEME} and names no folder: write {SCHEME}/folder, {SCHEME}./folder or "
@@ -87,13 +87,13 @@ def parse_folder(url: str) -> Path:
     folder = os.path.expanduser(path)
     if folder.startswith("~"):
         raise InvalidArgument(f"redis_url begins with {SCHEME}~ and needs a home folder, but that user has none")
-    return Path(os.path.abspath(folder))
+    return Path(os.path.abspath(folder if working_folder is None else working_folder / folder))
 
 
-def _default_folder() -> str:
+def _default_folder(working_folder: Path | None) -> str:
     """Returns a folder named after the working folder, with a digest of its path so that no two share one."""
     try:
-        here = Path.cwd()
+        here = Path.cwd() if working_folder is None else working_folder
     except OSError:
         raise InvalidArgument(f"{SCHEME} needs a working folder, but it was removed: write {SCHEME}/folder") from None
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
@@ -101,9 +101,9 @@ def _default_folder() -> str:
     return f"{data}/chasqui/embedded/{here.name or 'root'}-{digest}"
 
 
-def absolute_url(url: str) -> str:
+def absolute_url(url: str, working_folder: Path | None = None) -> str:
     """Returns the URL with an absolute path, which stays the same if the process changes its working folder."""
-    return f"{SCHEME}{quote(str(parse_folder(url)))}"
+    return f"{SCHEME}{quote(str(parse_folder(url, working_folder)))}"
 
 
 def find_server() -> Path:
