@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ._core.run_timeouts import check_timeout_s
-from ._core.user_objects import plain
+from ._core.user_objects import to_plain_str
 from ._wire.envelope import read_extra, read_snoozes
 from .errors import InvalidArgument
 
@@ -61,13 +61,13 @@ class Job(msgspec.Struct, eq=False):
             raise InvalidArgument("total is 0, must be more than 0")
         done, total = _plain_number(done), _plain_number(total)
         percent = 100 if done >= total else int(100 * done / total)
-        extras = ("done", f"{done:g}", "total", f"{total:g}") + (("note", plain(str(note))) if note else ())
+        extras = ("done", f"{done:g}", "total", f"{total:g}") + (("note", to_plain_str(str(note))) if note else ())
         sent: Awaitable[None] = self._find_reporter().progress(self._own_id, self._own_name, percent, extras)
         return sent
 
     def log(self, line: str) -> Awaitable[None]:
         """Adds a line to the job's log, which Queue.get_job_logs() returns. Returns at once; may be awaited."""
-        sent: Awaitable[None] = self._find_reporter().log(self._own_id, plain(str(line)))
+        sent: Awaitable[None] = self._find_reporter().log(self._own_id, to_plain_str(str(line)))
         return sent
 
     @property
@@ -80,7 +80,7 @@ class Job(msgspec.Struct, eq=False):
 
         A run that is already to stop stays so.
         """
-        self._find_reporter().stops.extend(self._entry_id, check_timeout_s("span", span))
+        self._find_reporter().stops.extend_timeout(self._entry_id, check_timeout_s("span", span))
 
     def _find_reporter(self) -> Any:
         if self._reporter is None or type(self._own_id) is not str or type(self._own_name) is not str:

@@ -11,7 +11,7 @@ from ._core.defaults import MAX_PAYLOAD_BYTES
 from ._core.fire_plan import RepeatSpec, first_fire
 from ._core.options import Backoff
 from ._core.repeat_pattern import MissedFiresPolicy, RepeatPattern, next_fires, read_missed_fires, read_pattern
-from ._core.retry_options import RetryOverride, retry_override
+from ._core.retry_options import RetryOverride, make_retry_override
 from ._redis.repeatables import RepeatablesBroker, Stored
 from ._wire.msgpack import decode_data, encode_data
 from ._wire.repeatable import decode_spec, encode_spec
@@ -84,7 +84,7 @@ class Repeatables:
             end_before_ms=end_before_ms,
             missed_fires=read_missed_fires(missed_fires),
         )
-        retry = None if attempts is None and backoff is None else retry_override(attempts, backoff)
+        retry = None if attempts is None and backoff is None else make_retry_override(attempts, backoff)
         raw_retry = b"" if retry is None else encode_retry(retry)
         return _to_meta(spec, await self._store(spec, encode_spec(spec), raw_retry))
 

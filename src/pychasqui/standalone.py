@@ -64,7 +64,7 @@ class _StandaloneLeader(Lifecycle):
 
     def _on_death(self, title: str, error: BaseException) -> None:
         log.critical("the %s of queue %s has failed; the program ends", title, self.queue_name, exc_info=error)
-        self._die_of(error)
+        self._stop_with_error(error)
 
     async def _run_until_stopped(self) -> None:
         keys = Keys(self.queue_name)
@@ -75,7 +75,7 @@ class _StandaloneLeader(Lifecycle):
             if not await self._has_found_redis(broker):
                 finding = asyncio.create_task(self._find_redis(broker))
             service.start()
-            self._has_started()
+            self._report_started()
             await self._stop_wanted.wait()
             await service.end(patience_s=CLOSING_S)
         finally:
@@ -91,7 +91,7 @@ class _StandaloneLeader(Lifecycle):
             while not await self._has_found_redis(broker):  # noqa: ASYNC110  only Redis knows
                 await asyncio.sleep(pause.next_pause_s())
         except RedisTrouble as error:
-            self._die_of(error)
+            self._stop_with_error(error)
 
     async def _has_found_redis(self, broker: Broker) -> bool:
         """False while Redis is unreachable; raises permanent errors."""

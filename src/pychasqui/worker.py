@@ -23,7 +23,7 @@ from ._worker.idle import wait_until_idle
 from ._worker.lifecycle import Lifecycle
 from ._worker.shutdown import Shutdown
 from ._worker.startup import Startup
-from ._worker.wiring import Components, build
+from ._worker.wiring import Components, build_components
 from .settings import settings_for
 
 log = logging.getLogger("chasqui.worker")
@@ -109,7 +109,7 @@ class Worker(Lifecycle):
         A `timeout` for all jobs leaves those of single names as they are.
         """
         if "timeout" in options:
-            options["timeout"] = self._config.timeout.changed_by(check_run_timeouts("timeout", options["timeout"]))
+            options["timeout"] = self._config.timeout.overridden_by(check_run_timeouts("timeout", options["timeout"]))
         return Worker(**{**vars(self._config), **options})
 
     @property
@@ -131,7 +131,7 @@ class Worker(Lifecycle):
     async def _run_until_stopped(self) -> None:
         config = self._config
         sinks = choose_sinks(config.metrics_sinks, self.queue_name, is_served=config.metrics_address is not None)
-        components = self._components = build(
+        components = self._components = build_components(
             config, self._connector, sinks.guarded, on_death=self._on_death, is_abandoned=self._is_abandoned
         )
         if config.metrics_address is not None and sinks.served is not None:
@@ -139,7 +139,7 @@ class Worker(Lifecycle):
             self._http = HttpServer(*config.metrics_address, pages)
         try:
             if await self._finish_unless_stopped(self._start(components)):
-                self._has_started()
+                self._report_started()
                 log.info("worker %s runs queue %s with %d lanes", self.consumer_id, self.queue_name, self.concurrency)
                 await self._stop_wanted.wait()
                 await self._stop(components)
@@ -177,9 +177,9 @@ class Worker(Lifecycle):
         await asyncio.wait({task, stop})
         return False
 
-    def _is_inside(self, task: asyncio.Task[object] | None) -> bool:
+    def _is_own_task(self, task: asyncio.Task[object] | None) -> bool:
         """A handler that closes its own worker must not wait for itself."""
-        return self._components is not None and self._components.lanes.is_lane(task)
+        return self._components is not None and self._components.lanes.is_lane_task(task)
 
     def _is_abandoned(self) -> bool:
         """A loop that ends cancels everything, the worker's own task with it."""
@@ -188,7 +188,7 @@ class Worker(Lifecycle):
     def _on_death(self, title: str, error: BaseException) -> None:
         """A part has died, which only a defect can bring about: the worker dies with it and logs it."""
         log.critical("the %s of worker %s has died, the worker stops", title, self.consumer_id, exc_info=error)
-        self._die_of(error)
+        self._stop_with_error(error)
 
     def _on_signal(self, signal_name: str) -> None:
         now = monotonic()

@@ -178,7 +178,7 @@ MAX_FUNCTION_LINES = 60
 MAX_LUA_LINES = 90
 LONG_FUNCTIONS = {
     # It makes every part of a worker in the order in which they need each other: cut up, the order would be hidden.
-    "_worker/wiring.py build",
+    "_worker/wiring.py build_components",
 }
 
 

@@ -31,11 +31,11 @@ from pychasqui._redis.connector import Connector
 from pychasqui._redis.keys import Keys
 from pychasqui._redis.reading import ReadRequest
 from pychasqui._redis.replies import Bounds, Claimed
-from pychasqui._wire.dead_letter import dead_letter
+from pychasqui._wire.dead_letter import encode_dead_letter
 from pychasqui._wire.envelope import decode_envelope, encode_envelope
 from pychasqui._wire.member import split_member
 from pychasqui._wire.msgpack import encode_data
-from pychasqui._worker.failures import next_run_member
+from pychasqui._worker.failures import make_next_run_member
 from tests.support.outcomes import buried, rescheduled
 from tests.support.server import RedisServer
 
@@ -302,7 +302,7 @@ class Machine(RuleBasedStateMachine):
             del worker.runs[run.job.entry_id]
 
     def _reschedule(self, worker: ModelWorker, run: ModelRun, fault: str) -> None:
-        entry_id, member = run.job.entry_id, next_run_member(run.job)
+        entry_id, member = run.job.entry_id, make_next_run_member(run.job)
         is_ours = self._is_ours(worker, run)
         jobs = [rescheduled(*run.place, delay_ms=LONG_MS, member=member, job_id=run.job.id)]
         answers = self.ask(lambda: self.broker.reschedule(GROUP, worker.name, jobs, 0), fault)
@@ -315,7 +315,7 @@ class Machine(RuleBasedStateMachine):
 
     def _bury(self, worker: ModelWorker, run: ModelRun, fault: str, reason: str) -> None:
         entry_id = run.job.entry_id
-        letter = dead_letter(run.job, reason, FAILURE, run.job.attempt + 1, worker.name)
+        letter = encode_dead_letter(run.job, reason, FAILURE, run.job.attempt + 1, worker.name)
         is_ours = self._is_ours(worker, run)
         jobs = [buried(*run.place, letter=letter, job_id=run.job.id)]
         answers = self.ask(lambda: self.broker.bury(GROUP, worker.name, 0, jobs, 0), fault)

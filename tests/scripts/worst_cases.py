@@ -229,7 +229,10 @@ def add_with_options(group: Group, id_bytes: int = 26) -> Call:
     """As many as a producer sends in one call; of each there is another one, which has to be looked for."""
     ids = ids_of(ADD_BATCH_JOBS, id_bytes)
     bulk = JobBatch(1, ids, [envelope(job_id, 10) for job_id in ids], [b"mail"] * len(ids), [UNIQUE] * len(ids))
-    jobs = [Wanted("mail", envelope(job_id, 10), job_id, f"+{HOUR_MS}", "postpone") for job_id in bulk.cut()[0].ids]
+    jobs = [
+        Wanted("mail", envelope(job_id, 10), job_id, f"+{HOUR_MS}", "postpone")
+        for job_id in bulk.cut_into_batches()[0].ids
+    ]
     for job in jobs:
         make_unique(group, job.id, "d")
     return lambda: group.add_with_options(*jobs)

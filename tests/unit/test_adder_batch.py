@@ -62,7 +62,7 @@ async def test_a_waiter_that_has_given_up_gets_nothing_and_the_others_get_theirs
 
 async def test_an_error_reaches_each_as_one_of_its_own() -> None:
     made = batch(2)
-    made.fail(ConnectionLost("gone"))
+    made.fail_waiters(ConnectionLost("gone"))
     first, second = (waiter.exception() for waiter in made.waiters)
     assert (type(first), str(first)) == (ConnectionLost, "gone")
     assert first is not second

@@ -287,7 +287,7 @@ class TestLoneJob:
             assert asyncio.current_task() is me
             await eventually(lambda: record.done == [1], every=0.001)
             assert tasks[0] is tasks[1]
-            assert record.lanes.is_lane(tasks[0])
+            assert record.lanes.is_lane_task(tasks[0])
 
     async def test_a_lone_job_gets_the_values_that_it_awaits(self) -> None:
         answers: list[str] = []
@@ -420,7 +420,7 @@ async def test_a_lane_that_is_closed_halfway_closes_its_handler_and_fails_nothin
 
     record = LanesBench(handler, 1)
     record.lanes.put([job(1)])
-    lane = record.lanes._lane(0)
+    lane = record.lanes._run_lane(0)
     lane.send(None)
     lane.close()
     assert (steps, record.failed, record.done) == (["closed"], [], [])

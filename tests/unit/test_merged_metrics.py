@@ -15,7 +15,7 @@ def page(done: int, busy: int, lag_s: float, *names: str) -> str:
     lag = Metric("chasquimq_worker_loop_lag_seconds", "gauge", "How late the event loop is.")
     lag.set(lag_s)
     durations = Histogram("chasquimq_handler_duration_seconds", "How long handlers ran.", (0.1, 1.0), "name")
-    durations.of("mail").observe_all([0.05] * done)
+    durations.buckets_for("mail").observe_all([0.05] * done)
     return render([completed, running, lag, durations], {"queue": "q"})
 
 
@@ -54,8 +54,8 @@ def test_a_name_that_only_one_process_knows_is_kept() -> None:
 
 def test_counts_of_a_process_that_has_ended_stay_and_its_gauges_go() -> None:
     merged = MergedMetrics()
-    merged.retire(page(3, 5, 0.25))
-    merged.retire(page(2, 5, 0.25))
+    merged.keep_counts_of_ended(page(3, 5, 0.25))
+    merged.keep_counts_of_ended(page(2, 5, 0.25))
     text = merged.render([page(4, 2, 0.5)])
     assert line(text, "chasquimq_jobs_completed_total{") == "9"
     assert line(text, "chasquimq_handler_duration_seconds_count{") == "9"

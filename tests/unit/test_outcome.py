@@ -10,7 +10,7 @@ import pytest
 
 from pychasqui._core.delivery import Delivery
 from pychasqui._core.failure import read_failure
-from pychasqui._core.outcome import Dead, FailedRun, Retry, failed_run, judge, runs_allowed
+from pychasqui._core.outcome import Dead, FailedRun, Retry, judge_failure, make_failed_run, runs_allowed
 from pychasqui._core.retry_options import BackoffSpec, RetryOverride, RetryPolicy
 from pychasqui._wire.msgpack import encode_data
 from pychasqui.errors import InvalidArgument, InvalidType, RetryLater, Snooze, UnrecoverableError
@@ -23,7 +23,7 @@ def job(attempt: int = 0, retry: RetryOverride | None = None, name: str = "mail"
 
 
 def verdict(error: BaseException, attempt: int = 0, retry: RetryOverride | None = None, max_attempts: int = 3) -> Any:
-    return judge(job(attempt, retry), read_failure(error), max_attempts, POLICY, lambda spread: spread - 1)
+    return judge_failure(job(attempt, retry), read_failure(error), max_attempts, POLICY, lambda spread: spread - 1)
 
 
 class TestJudge:
@@ -105,7 +105,7 @@ class TestSnooze:
 
     def test_a_snooze_beyond_its_limit_is_dead(self) -> None:
         failure = read_failure(Snooze(1, limit=2))
-        verdicts = [judge(job(), failure, 3, POLICY, lambda spread: 0, snoozes) for snoozes in (1, 2, 3)]
+        verdicts = [judge_failure(job(), failure, 3, POLICY, lambda spread: 0, snoozes) for snoozes in (1, 2, 3)]
         assert verdicts == [Retry(1000, False), Dead("retries_exhausted"), Dead("retries_exhausted")]
 
     @pytest.mark.parametrize("limit", (-1, 10**9))
@@ -133,6 +133,6 @@ class TestSnooze:
 def test_a_failed_run_keeps_numbers_and_texts_but_neither_the_error_nor_its_frames() -> None:
     failed = job(attempt=2)
     failed.started_at, failed.ended_at = 10.0, 10.25
-    run = failed_run(failed, read_failure(LookupError("no such customer")))
+    run = make_failed_run(failed, read_failure(LookupError("no such customer")))
     assert run == FailedRun(3, 250_000, "err", "LookupError", "no such customer")
-    assert failed_run(failed, read_failure(asyncio.CancelledError())).kind == "panic"
+    assert make_failed_run(failed, read_failure(asyncio.CancelledError())).kind == "panic"

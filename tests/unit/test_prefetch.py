@@ -78,21 +78,25 @@ def test_the_estimate_stays_within_its_bounds(steps: list[tuple[float, int]]) ->
 class TestEntrySize:
     def test_an_unknown_size_lets_nothing_fit_but_a_read_may_wait_for_many(self) -> None:
         size = EntrySizeEstimate()
-        assert (size.of(1) > 2**60, size.of(0), size.count_within(10)) == (True, 0.0, READ_COUNT)
+        assert (size.estimate_bytes(1) > 2**60, size.estimate_bytes(0), size.count_within(10)) == (
+            True,
+            0.0,
+            READ_COUNT,
+        )
 
     def test_the_first_batch_says_what_entries_weigh(self) -> None:
         size = EntrySizeEstimate()
         size.measure(10, 1000)
-        assert (size.of(7), size.count_within(1000), size.count_within(1)) == (700.0, 10, 1)
+        assert (size.estimate_bytes(7), size.count_within(1000), size.count_within(1)) == (700.0, 10, 1)
 
     def test_large_entries_are_remembered_for_a_while(self) -> None:
         size = EntrySizeEstimate()
         size.measure(1, 2**20)
         size.measure(1000, 100_000)
-        assert size.of(1) == 0.75 * 2**20
+        assert size.estimate_bytes(1) == 0.75 * 2**20
         for _ in range(40):
             size.measure(1000, 100_000)
-        assert size.of(1) == 100.0
+        assert size.estimate_bytes(1) == 100.0
 
     def test_no_entries_say_nothing(self) -> None:
         size = EntrySizeEstimate()

@@ -415,7 +415,7 @@ class TestShedding:
     async def test_entries_that_wait_for_too_long_are_handed_back(self) -> None:
         bench = ReaderBench()
         await bench.read([entry(1), entry(2), entry(3)])
-        await bench.reader._shed()
+        await bench.reader._hand_back_surplus()
         assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
 
     async def test_an_entry_that_is_being_handed_back_is_no_orphan(self) -> None:
@@ -424,7 +424,7 @@ class TestShedding:
         await bench.read([entry(1), entry(2), entry(3)])
         bench.redis.pages = [[claimed(1), claimed(2), claimed(3)]]
         bench.redis.broker.meanwhile["release_entries"] = lambda *_: bench.orphans.adopt()
-        await bench.reader._shed()
+        await bench.reader._hand_back_surplus()
         assert (bench.lanes.numbers, bench.redis.released) == ([1], [b"2-0", b"3-0"])
 
 
@@ -809,9 +809,9 @@ class TestBytes:
         bench.prefetch._entry_size.measure(1, 2**20)
         bench.lanes.waiting, bench.lanes.waiting_bytes = 10, 10 * 2**20
         assert bench.prefetch.bytes_left == 6 * 2**20
-        assert bench.prefetch.bounds() == Bounds(2**20, 2**20)
+        assert bench.prefetch.byte_bounds() == Bounds(2**20, 2**20)
         bench.lanes.waiting, bench.lanes.waiting_bytes = 16, 16 * 2**20
-        assert (bench.prefetch.room_for_claims(), bench.prefetch.bounds().max_bytes) == (0, 1)
+        assert (bench.prefetch.room_for_claims(), bench.prefetch.byte_bounds().max_bytes) == (0, 1)
 
     async def test_unsettled_entries_leave_less_room(self) -> None:
         bench = ReaderBench()
@@ -944,7 +944,7 @@ class TestDecodingLater:
 class TestManyWorkers:
     async def test_an_idle_worker_looks_pauses_and_is_woken_by_a_message(self) -> None:
         bench = ReaderBench()
-        bench.shared.fleet.note(living=1000, over=0)
+        bench.shared.fleet.note_living_workers(living=1000, over=0)
         bench.redis.answers = [[], [entry(1)]]
         bench.reader.start()
         await eventually(lambda: bench.redis.broker.on_backlog is not None, every=0.001)
@@ -961,7 +961,7 @@ class TestManyWorkers:
         self, living: int, published: int
     ) -> None:
         bench = ReaderBench()
-        bench.shared.fleet.note(living=living, over=0)
+        bench.shared.fleet.note_living_workers(living=living, over=0)
         bench.redis.broker.answer_with["has_unread"] = lambda *_: True
         bench.lanes.free = 1
         bench.redis.answers = [[entry(1)], [entry(2)], [entry(3)]]

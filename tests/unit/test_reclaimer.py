@@ -105,7 +105,7 @@ class FakeIntake:
     def expecting_entries(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def bounds(self) -> Bounds:
+    def byte_bounds(self) -> Bounds:
         return BOUNDS
 
     def take_claimed(self, entries: list[Claimed]) -> None:
@@ -157,11 +157,11 @@ class TestScan:
         mine = reclaimer(bench, last_trouble=1000.0)
         for now in range(1000, 1007):
             clock.now = now
-            await mine._scan()
+            await mine._scan_consumers()
         assert {dead for dead, _, _ in bench.relieved} == {b"left"}
         for now in range(1007, 1012):
             clock.now = now
-            await mine._scan()
+            await mine._scan_consumers()
         assert {dead for dead, _, _ in bench.relieved} == {b"left", b"b"}
 
     async def test_a_lost_connection_has_the_longest_pause_from_the_end_of_an_outage_on(self, clock: FakeClock) -> None:
@@ -170,7 +170,7 @@ class TestScan:
         mine = reclaimer(bench, last_trouble=1000.0, lease_s=0.3)
         for now, relieved in ((1000.1, 0), (1001.29, 0), (1001.31, 0), (1002.3, 0), (1002.32, 1)):
             clock.now = now
-            await mine._scan()
+            await mine._scan_consumers()
             assert len(bench.relieved) == relieved
 
     async def test_a_worker_whose_lease_is_over_is_taken_over_after_a_renewal_and_a_half(
@@ -180,7 +180,7 @@ class TestScan:
         mine = reclaimer(bench)
         for now, relieved in ((1000, 0), (1001, 0), (1002.9, 0), (1003, 1)):
             clock.now = now
-            await mine._scan()
+            await mine._scan_consumers()
             assert len(bench.relieved) == relieved
         assert bench.relieved == [(b"b", OVER, 10)]
 
@@ -192,7 +192,7 @@ class TestScan:
         for passed_s, relieved in ((0.4, 0), (0.9, 0), (0.998, 0), (0.999, 1)):
             clock.now = 1000 + passed_s
             bench.broker.now = NOW_MS + int(1000 * passed_s)
-            await mine._scan()
+            await mine._scan_consumers()
             assert len(bench.relieved) == relieved
 
     async def test_a_jump_of_the_servers_clock_leaves_time_for_a_renewal(self, clock: FakeClock) -> None:
@@ -201,7 +201,7 @@ class TestScan:
         mine._trusted_since = 0.0
         for now, relieved in ((1000, 0), (1000.4, 0), (1000.5, 1)):
             clock.now = now
-            await mine._scan()
+            await mine._scan_consumers()
             assert len(bench.relieved) == relieved
 
     async def test_the_next_look_comes_when_a_worker_can_be_judged(self, clock: FakeClock) -> None:
@@ -219,15 +219,15 @@ class TestScan:
     async def test_a_worker_that_renews_in_between_is_left_alone(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": OVER})
         mine = reclaimer(bench)
-        await mine._scan()
+        await mine._scan_consumers()
         bench.broker.lease_ends["default"][b"b"] = OVER + 0.5
         clock.now += 3
-        await mine._scan()
+        await mine._scan_consumers()
         assert bench.relieved == []
 
     async def test_a_worker_that_has_left_is_taken_over_at_once(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": 0})
-        await reclaimer(bench)._scan()
+        await reclaimer(bench)._scan_consumers()
         assert bench.relieved == [(b"b", 0, 10)]
 
     async def test_no_more_is_taken_than_there_is_room_for(self, clock: FakeClock) -> None:
@@ -235,7 +235,7 @@ class TestScan:
         bench.taken = [[Claimed(b"%d-0" % number, [], 1) for number in range(6)], [Claimed(b"6-0", [], 1)]]
         intake = FakeIntake(room=6)
         mine = reclaimer(bench, intake)
-        await mine._scan()
+        await mine._scan_consumers()
         assert [count for _, _, count in bench.relieved] == [6]
         assert mine.has_work
         assert [entry.id for entry in await mine.claim(4, BOUNDS)] == [b"6-0"]
@@ -247,27 +247,27 @@ class TestScan:
         bench = ReclaimerBench({b"b": 1, b"c": 1}, {b"me": OVER, b"b": OVER, b"c": 0})
         mine = reclaimer(bench)
         for _ in range(5):
-            await mine._scan()
+            await mine._scan_consumers()
             clock.now += 2
         assert {dead for dead, _, _ in bench.relieved} == {b"c"}
 
     async def test_no_entry_is_asked_for_without_room(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 9, b"official": 1}, {b"b": 0})
-        await reclaimer(bench, FakeIntake(room=0))._scan()
+        await reclaimer(bench, FakeIntake(room=0))._scan_consumers()
         assert (bench.relieved, bench.claims) == ([], [])
 
     async def test_consumers_without_a_lease_alone_are_asked_for_idle_entries(self, clock: FakeClock) -> None:
         with_lease = ReclaimerBench({b"b": 1}, {b"b": GOOD})
-        await reclaimer(with_lease)._scan()
+        await reclaimer(with_lease)._scan_consumers()
         without = ReclaimerBench({b"b": 1, b"official": 1}, {b"b": GOOD})
-        await reclaimer(without)._scan()
+        await reclaimer(without)._scan_consumers()
         assert (with_lease.claims, without.claims) == ([], [10])
 
     async def test_names_that_hold_nothing_are_swept_now_and_then(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({}, {b"ghost": OVER})
         mine = reclaimer(bench)
         for _ in range(12):
-            await mine._scan()
+            await mine._scan_consumers()
             clock.now += 2
         assert bench.relieved
         assert {dead for dead, _, _ in bench.relieved} == {b"ghost"}
@@ -276,7 +276,7 @@ class TestScan:
         bench = ReclaimerBench({b"me": 3, b"b": 1}, {b"me": OVER, b"b": GOOD})
         mine = reclaimer(bench)
         for _ in range(12):
-            await mine._scan()
+            await mine._scan_consumers()
             clock.now += 2
         assert bench.relieved == []
 
@@ -286,7 +286,7 @@ class TestScan:
         bench = ReclaimerBench({b"b\r\n\x1b[31mERROR": 1}, {b"b\r\n\x1b[31mERROR": 0})
         bench.taken = [[Claimed(b"1-0", [], 1)]]
         caplog.set_level(logging.DEBUG)
-        await reclaimer(bench)._scan()
+        await reclaimer(bench)._scan_consumers()
         (line,) = caplog.messages
         assert line.isprintable()
 
@@ -320,7 +320,7 @@ class TestManyWorkers:
     async def scan_for(self, mine: Reclaimer, clock: FakeClock, seconds: float) -> None:
         for _ in range(round(seconds / 0.5)):
             clock.now += 0.5
-            await mine._scan()
+            await mine._scan_consumers()
 
     async def test_many_workers_share_the_looks_at_everything(self, clock: FakeClock) -> None:
         bench = ReclaimerBench({b"b": 3}, {b"b": GOOD})
@@ -334,8 +334,8 @@ class TestManyWorkers:
         mine = reclaimer(bench, fleet=fleet)
         mine._look_at = clock.now + 60
         mine._trusted_since = 0.0
-        fleet.note(living=1000, over=1)
-        await mine._scan()
+        fleet.note_living_workers(living=1000, over=1)
+        await mine._scan_consumers()
         assert bench.relieved == []
         await self.scan_for(mine, clock, 2.5)
         assert (bench.relieved, len(bench.broker.asked("ended_leases"))) == ([], 1)
@@ -347,8 +347,8 @@ class TestManyWorkers:
         bench, fleet = ReclaimerBench({b"b": 3}, {b"b": 0}), Fleet(1000)
         mine = reclaimer(bench, fleet=fleet)
         mine._look_at = clock.now + 60
-        fleet.note(living=1000, over=1)
-        await mine._scan()
+        fleet.note_living_workers(living=1000, over=1)
+        await mine._scan_consumers()
         assert bench.relieved == [(b"b", 0, 10)]
 
     async def test_a_name_that_holds_nothing_that_can_be_taken_is_asked_once_a_look_at_everything(
@@ -360,9 +360,9 @@ class TestManyWorkers:
         mine = reclaimer(bench, fleet=fleet)
         mine._look_at = clock.now + 60
         for _ in range(10):
-            fleet.note(living=1000, over=1)
-            await mine._scan()
+            fleet.note_living_workers(living=1000, over=1)
+            await mine._scan_consumers()
         assert len(bench.relieved) == 1
         clock.now += 60
-        await mine._scan()
+        await mine._scan_consumers()
         assert len(bench.relieved) == 2

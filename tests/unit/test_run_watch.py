@@ -63,7 +63,7 @@ class WatchBench:
         return True
 
     def _fail(self, job: Delivery, error: BaseException) -> None:
-        stop = self.stops.take(job)
+        stop = self.stops.take_stop(job)
         if stop is not None:
             self.late_s.append(monotonic() - job.started_at - (stop.timeout_s or 0.0))
         if stop is not None and stop.is_cancelled:
@@ -226,7 +226,7 @@ async def test_a_run_that_is_given_more_time_has_it() -> None:
         one = job(1, 0.05)
         bench.offer(one)
         await eventually(lambda: one.started_at)
-        bench.stops.extend(one.entry_id, 0.1)
+        bench.stops.extend_timeout(one.entry_id, 0.1)
         await eventually(lambda: bench.errors)
         assert one.ended_at - one.started_at >= 0.15
 

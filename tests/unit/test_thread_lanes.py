@@ -272,7 +272,7 @@ class TestAwaitables:
         async def work(number: int) -> int:
             nonlocal most, running
             assert threading.get_ident() == here
-            assert bench.lanes.is_lane(asyncio.current_task())
+            assert bench.lanes.is_lane_task(asyncio.current_task())
             running += 1
             most = max(most, running)
             await asyncio.sleep(0.001)

@@ -26,11 +26,11 @@ def _new_id_from_the_kernel() -> str:
     return str(bytes_to_ulid(ms.to_bytes(6, "big") + os.urandom(10)))
 
 
-def _distrust_the_state() -> None:
+def _switch_to_kernel_ids() -> None:
     """Parent and children would all make the same ids from here on, so the children ask the kernel."""
     global new_id
     new_id = _new_id_from_the_kernel
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_distrust_the_state)
+    os.register_at_fork(after_in_child=_switch_to_kernel_ids)

@@ -74,7 +74,7 @@ UNIQUE = AddOptions(only="keep")  # a job_id and no options
 
 
 def check_options(job_id: str | None, options: JobOptions, max_delay_ms: int) -> AddOptions:
-    """Checks the options that Redis has to know; `retry_override` checks attempts and backoff."""
+    """Checks the options that Redis has to know; `make_retry_override` checks attempts and backoff."""
     due = _check_due(options.get("delay_ms"), options.get("delay"), max_delay_ms)
     expires_ms = check_timedelta_ms("expires_in", options.get("expires_in"))
     if expires_ms and due and _wait_ms(due) >= expires_ms:
@@ -131,13 +131,13 @@ def check_span_ms(field: str, value: Any, low: int = 0) -> int:
     if isinstance(number, float) and not math.isfinite(number):
         raise InvalidArgument(f"{field} is {number}, must be a finite number")
     if number < low:
-        raise InvalidArgument(f"{field} is {_shown(number)} ms, must be at least {low}")
+        raise InvalidArgument(f"{field} is {_format_ms(number)} ms, must be at least {low}")
     if number > LONGEST_MS:  # also because the server's arithmetic ends somewhere
-        raise InvalidArgument(f"{field} is {_shown(number)} ms, must be at most {LONGEST_MS}, 100 years")
+        raise InvalidArgument(f"{field} is {_format_ms(number)} ms, must be at most {LONGEST_MS}, 100 years")
     return int(number)
 
 
-def _shown(number: float) -> str:
+def _format_ms(number: float) -> str:
     return f"{number:g}" if abs(number) < 1e300 else "far too many"  # which neither float nor str takes
 
 

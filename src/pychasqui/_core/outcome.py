@@ -30,7 +30,7 @@ class Dead(NamedTuple):
     reason: str
 
 
-def judge(
+def judge_failure(
     job: Delivery,
     failure: Failure,
     max_attempts: int,
@@ -72,11 +72,11 @@ class FailedRun(msgspec.Struct, frozen=True, gc=False):
     error: str
 
 
-def cancelled_run(job: Delivery) -> FailedRun:
+def make_cancelled_run(job: Delivery) -> FailedRun:
     return FailedRun(job.attempt + 1, int((job.ended_at - job.started_at) * 1_000_000), "cancelled", "", "")
 
 
-def failed_run(job: Delivery, failure: Failure) -> FailedRun:
+def make_failed_run(job: Delivery, failure: Failure) -> FailedRun:
     """Copies what events and metrics need, so that the error and its frames can be freed before Redis answers."""
     duration_us = int((job.ended_at - job.started_at) * 1_000_000)
     return FailedRun(job.attempt + 1, duration_us, failure.kind, failure.error_type, failure.text)

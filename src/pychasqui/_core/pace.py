@@ -59,7 +59,7 @@ class EntrySizeEstimate:
         """Entries of this size may come, whatever was measured."""
         self.bytes = entry_bytes
 
-    def of(self, count: int) -> float:
+    def estimate_bytes(self, count: int) -> float:
         """How many bytes that many entries take; 0 if there are none."""
         return count * self.bytes if count else 0.0
 

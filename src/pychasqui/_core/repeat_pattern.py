@@ -51,7 +51,7 @@ class RepeatPattern:
     def __post_init__(self) -> None:
         if self.kind == "every":
             _refuse_given("every", expression=self.expression, tz=self.tz)
-            _keep(self, interval_ms=int(check_int("interval_ms", self.interval_ms, 1, MAX_U64)))
+            _set_frozen_fields(self, interval_ms=int(check_int("interval_ms", self.interval_ms, 1, MAX_U64)))
         elif self.kind == "cron":
             _refuse_given("cron", interval_ms=self.interval_ms)
             if not isinstance(self.expression, str):
@@ -60,7 +60,7 @@ class RepeatPattern:
                 raise InvalidType(f"tz must be a str or None, not {type(self.tz).__name__}")
             parse_cron(self.expression)
             find_zone(self.tz)
-            _keep(self, expression=str(self.expression), tz=None if self.tz is None else str(self.tz))
+            _set_frozen_fields(self, expression=str(self.expression), tz=None if self.tz is None else str(self.tz))
         else:
             raise InvalidArgument(f"kind of a repeat pattern must be 'every' or 'cron', not {self.kind!r}")
 
@@ -141,7 +141,7 @@ def _refuse_given(kind: str, **fields: object) -> None:
             raise InvalidArgument(f"{name} is {value!r}, but {kind!r} has none")
 
 
-def _keep(value: object, **fields: object) -> None:
+def _set_frozen_fields(value: object, **fields: object) -> None:
     for name, content in fields.items():
         object.__setattr__(value, name, content)
 

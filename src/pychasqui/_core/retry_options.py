@@ -58,7 +58,9 @@ class RetryOverride(msgspec.Struct, frozen=True, gc=False):
     backoff: BackoffSpec | None = None
 
 
-def retry_override(attempts: int | None, backoff: int | BackoffSpec | Mapping[str, Any] | None) -> RetryOverride | None:
+def make_retry_override(
+    attempts: int | None, backoff: int | BackoffSpec | Mapping[str, Any] | None
+) -> RetryOverride | None:
     """Checks the `attempts` and `backoff` of an add; returns None if the job sets neither."""
     if attempts is None and backoff is None:
         return None

@@ -20,10 +20,10 @@ class RunTimeouts:
     all_s: float | None = None
     by_name: Mapping[str, float] = field(default_factory=dict)
 
-    def of(self, name: str) -> float | None:
+    def timeout_s_for(self, name: str) -> float | None:
         return self.by_name.get(name, self.all_s)
 
-    def changed_by(self, later: RunTimeouts) -> RunTimeouts:
+    def overridden_by(self, later: RunTimeouts) -> RunTimeouts:
         """These timeouts, except where the later ones have one."""
         all_s = self.all_s if later.all_s is None else later.all_s
         return RunTimeouts(all_s, {**self.by_name, **later.by_name})

@@ -13,11 +13,11 @@ def class_name(value: object) -> str:
 def text_of(value: object) -> str:
     """Returns str(value) as a plain str, or a text that says that it cannot be made."""
     try:
-        return plain(str(value))
+        return to_plain_str(str(value))
     except BaseException:  # noqa: BLE001  a foreign __str__ may raise anything
         return f"(a {class_name(value)} whose text cannot be made)"
 
 
-def plain(text: str) -> str:
+def to_plain_str(text: str) -> str:
     """Returns the same text as a plain str, not of a subclass."""
     return str.__getitem__(text, slice(None))

@@ -34,7 +34,7 @@ class Zone:
 
     def offset(self, at: int) -> int:
         """Returns the offset from UTC at this time."""
-        return _seconds(self._local(at).utcoffset())
+        return _to_seconds(self._local_time_at(at).utcoffset())
 
     def first_change(self, after: int, until: int) -> int | None:
         """Returns when the offset first differs from that at `after`; None if it is the same up to `until`."""
@@ -52,11 +52,11 @@ class Zone:
 
     def shown_before(self, at: int) -> int | None:
         """If this time is shown for the second time, returns what the clock showed when it was put back; else None."""
-        local = self._local(at)
+        local = self._local_time_at(at)
         if not local.fold:
             return None
-        first_offset = _seconds(local.replace(fold=0).utcoffset())
-        put_back = self._find_change(at - (first_offset - _seconds(local.utcoffset())), at, first_offset)
+        first_offset = _to_seconds(local.replace(fold=0).utcoffset())
+        put_back = self._find_change(at - (first_offset - _to_seconds(local.utcoffset())), at, first_offset)
         return put_back + first_offset
 
     def _find_change(self, low: int, high: int, before: int) -> int:
@@ -69,11 +69,11 @@ class Zone:
                 high = middle
         return high
 
-    def _local(self, at: int) -> datetime:
+    def _local_time_at(self, at: int) -> datetime:
         return (_EPOCH + timedelta(seconds=at)).astimezone(self._rules)
 
 
-def _seconds(offset: timedelta | None) -> int:
+def _to_seconds(offset: timedelta | None) -> int:
     assert offset is not None
     return offset // timedelta(seconds=1)
 

@@ -65,12 +65,12 @@ def read_families(text: str) -> list[Family]:
 
 
 class MergedMetrics:
-    """render() the pages of the processes that run, and what retire() has kept of those that have ended."""
+    """render() the pages of the processes that run, and what was kept of those that have ended."""
 
     def __init__(self) -> None:
         self._retired: dict[str, Family] = {}
 
-    def retire(self, text: str) -> None:
+    def keep_counts_of_ended(self, text: str) -> None:
         """Keeps what a process had counted."""
         _merge_into(self._retired, (family for family in read_families(text) if family.is_counted))
 

@@ -82,7 +82,7 @@ class PrometheusSink(MetricsSink):
 
     def jobs_done(self, jobs: list[Delivery]) -> None:
         """Records a batch of jobs that are done and acked; called instead of job_outcome() for each."""
-        self._acks.of().observe(len(jobs))
+        self._acks.buckets_for().observe(len(jobs))
         names = {job.name for job in jobs}
         if len(names) == 1:  # hot: 0.07 us a job in all
             self._count(names.pop(), [job.ended_at - job.started_at for job in jobs])
@@ -93,12 +93,12 @@ class PrometheusSink(MetricsSink):
             for name, own in durations.items():
                 self._count(name, own)
         for job in jobs[::SAMPLED]:
-            self._waits.of(self._name(job.name)).observe(self._wait_s(job))
+            self._waits.buckets_for(self._name(job.name)).observe(self._wait_s(job))
 
     def _count(self, name: str, durations: list[float]) -> None:
         name = self._name(name)
         self._completed.add(name, by=len(durations))
-        self._durations.of(name).observe_all(durations)
+        self._durations.buckets_for(name).observe_all(durations)
 
     def _wait_s(self, job: Delivery) -> float:
         """Returns how long the job has waited. The entry's id has the server's time, and our clock may be behind it."""
@@ -111,12 +111,12 @@ class PrometheusSink(MetricsSink):
             self._completed.add(name)
         elif outcome.kind != "cancelled":
             self._failed.add(name, "error" if outcome.kind == "err" else outcome.kind)
-        self._durations.of(name).observe(outcome.handler_duration_us / 1_000_000)
+        self._durations.buckets_for(name).observe(outcome.handler_duration_us / 1_000_000)
 
     def retry_scheduled(self, retry: RetryScheduled) -> None:
         name = self._name(retry.name)
         self._retries.add(name)
-        self._backoffs.of(name).observe(retry.backoff_ms / 1000)
+        self._backoffs.buckets_for(name).observe(retry.backoff_ms / 1000)
 
     def dlq_routed(self, dlq: DlqRouted) -> None:
         self._dead.add(self._name(dlq.name), dlq.reason)
@@ -128,10 +128,10 @@ class PrometheusSink(MetricsSink):
         self._added.add(self._name(added.name), added.mode, by=added.count)
 
     def redis_answered(self, answered: RedisAnswered) -> None:
-        self._answers.of(answered.command).observe(answered.seconds)
+        self._answers.buckets_for(answered.command).observe(answered.seconds)
 
     def reader_batch(self, batch: ReaderBatch) -> None:
-        self._reads.of().observe(batch.size)
+        self._reads.buckets_for().observe(batch.size)
         self._reclaimed.add(by=batch.reclaimed)
 
     def promoter_tick(self, tick: PromoterTick) -> None:

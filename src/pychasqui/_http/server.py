@@ -47,10 +47,10 @@ class SharedPage:
     async def __call__(self) -> Answer:
         is_over = self._made is not None and self._made.done() and monotonic() >= self._made_at + self._served_for_s
         if self._made is None or is_over or (self._made.done() and self._made.cancelled()):
-            self._made = asyncio.ensure_future(self._make())
+            self._made = asyncio.ensure_future(self._make_fresh_page())
         return await asyncio.shield(self._made)  # one cancelled request must not cancel the page for the others
 
-    async def _make(self) -> Answer:
+    async def _make_fresh_page(self) -> Answer:
         try:
             return await self._page()
         finally:
@@ -109,25 +109,25 @@ class HttpServer:
         await server.wait_closed()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._server is None or not self._make_room():
+        if self._server is None or not self._close_oldest_if_full():
             writer.transport.abort()
             return
         connection = asyncio.ensure_future(self._serve_connection(reader, writer))
         self._connections.add(connection)
         self._idle[connection] = None
-        connection.add_done_callback(self._forget)
+        connection.add_done_callback(self._forget_connection)
 
-    def _make_room(self) -> bool:
+    def _close_oldest_if_full(self) -> bool:
         if len(self._connections) < MOST_AT_ONCE:
             return True
         oldest = next(iter(self._idle), None)
         if oldest is None:
             return False
         oldest.cancel()
-        self._forget(oldest)
+        self._forget_connection(oldest)
         return True
 
-    def _forget(self, connection: asyncio.Task[None]) -> None:
+    def _forget_connection(self, connection: asyncio.Task[None]) -> None:
         self._connections.discard(connection)
         self._idle.pop(connection, None)
 
@@ -144,19 +144,21 @@ class HttpServer:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
-            await _write_and_close(writer, _encode_response(_plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)))
+            await _write_and_close(
+                writer, _encode_response(_make_status_answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+            )
             return
         connection = asyncio.current_task()
         if connection is not None:
             self._idle.pop(connection, None)
         words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            await _write_and_close(writer, _encode_response(_plain(HTTPStatus.BAD_REQUEST)))
+            await _write_and_close(writer, _encode_response(_make_status_answer(HTTPStatus.BAD_REQUEST)))
             return
         method, path = words[0], words[1].partition("?")[0]
         if method not in ("GET", "HEAD"):
             await _write_and_close(
-                writer, _encode_response(_plain(HTTPStatus.METHOD_NOT_ALLOWED), "Allow: GET, HEAD\r\n")
+                writer, _encode_response(_make_status_answer(HTTPStatus.METHOD_NOT_ALLOWED), "Allow: GET, HEAD\r\n")
             )
             return
         await self._send_page(path, writer, has_body=method == "GET")
@@ -165,7 +167,7 @@ class HttpServer:
         page = self._pages.get(path)
         if page is None or self._busy[path] >= MOST_OF_A_PAGE:
             status = HTTPStatus.NOT_FOUND if page is None else HTTPStatus.SERVICE_UNAVAILABLE
-            await _write_and_close(writer, _encode_response(_plain(status), has_body=has_body))
+            await _write_and_close(writer, _encode_response(_make_status_answer(status), has_body=has_body))
             return
         self._busy[path] += 1
         try:
@@ -179,7 +181,7 @@ async def _make_page(path: str, page: Page) -> Answer:
         return await page()
     except Exception:
         log.exception("the page %s has failed and is answered with status 500", printable(path))
-        return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+        return _make_status_answer(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 async def _write_and_close(writer: asyncio.StreamWriter, response: bytes) -> None:
@@ -189,7 +191,7 @@ async def _write_and_close(writer: asyncio.StreamWriter, response: bytes) -> Non
     await writer.wait_closed()
 
 
-def _plain(status: HTTPStatus) -> Answer:
+def _make_status_answer(status: HTTPStatus) -> Answer:
     return Answer(f"{status.phrase}\n", status)
 
 

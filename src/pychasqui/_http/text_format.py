@@ -43,7 +43,7 @@ class Metric:
 
     def lines(self, common: Mapping[str, str]) -> Iterator[str]:
         for values, number in self._values.items():
-            yield f"{self.name}{_braced(common, zip(self._labels, values, strict=True))} {format_number(number)}"
+            yield f"{self.name}{_format_labels(common, zip(self._labels, values, strict=True))} {format_number(number)}"
 
 
 class Buckets:
@@ -83,7 +83,7 @@ class Histogram:
         self._labels = labels
         self._buckets: dict[LabelValues, Buckets] = {} if labels else {(): Buckets(bounds)}
 
-    def of(self, *values: str) -> Buckets:
+    def buckets_for(self, *values: str) -> Buckets:
         found = self._buckets.get(values)
         if found is None:
             found = self._buckets[values] = Buckets(self._bounds)
@@ -95,9 +95,9 @@ class Histogram:
             labels = list(zip(self._labels, values, strict=True))
             totals = list(accumulate(buckets.counts))
             for bound, total in zip(bounds, totals, strict=True):
-                yield f"{self.name}_bucket{_braced(common, [*labels, ('le', bound)])} {total}"
-            yield f"{self.name}_sum{_braced(common, labels)} {format_number(buckets.sum)}"
-            yield f"{self.name}_count{_braced(common, labels)} {totals[-1]}"
+                yield f"{self.name}_bucket{_format_labels(common, [*labels, ('le', bound)])} {total}"
+            yield f"{self.name}_sum{_format_labels(common, labels)} {format_number(buckets.sum)}"
+            yield f"{self.name}_count{_format_labels(common, labels)} {totals[-1]}"
 
 
 class Names:
@@ -110,9 +110,9 @@ class Names:
     def __call__(self, name: str) -> str:
         if name in self._known:
             return name
-        return self._add(label(name))
+        return self._admit_name(make_label_value(name))
 
-    def _add(self, name: str) -> str:
+    def _admit_name(self, name: str) -> str:
         if name not in self._known:
             if len(self._known) >= self._most:
                 return OTHER
@@ -120,7 +120,7 @@ class Names:
         return name
 
 
-def label(text: str) -> str:
+def make_label_value(text: str) -> str:
     """Makes a label value of a name that others chose."""
     return printable(text, MAX_LABEL_CHARS)
 
@@ -132,23 +132,23 @@ def render(metrics: Iterable[Metric | Histogram], common: Mapping[str, str]) -> 
         own = list(metric.lines(common))
         if own:
             lines += (
-                f"# HELP {metric.name} {_escaped_help(metric.about)}",
+                f"# HELP {metric.name} {_escape_help(metric.about)}",
                 f"# TYPE {metric.name} {metric.kind}",
                 *own,
             )
     return "".join(f"{line}\n" for line in lines)
 
 
-def _braced(common: Mapping[str, str], own: Iterable[tuple[str, str]]) -> str:
-    pairs = [f'{label}="{_escaped(value)}"' for label, value in (*common.items(), *own)]
+def _format_labels(common: Mapping[str, str], own: Iterable[tuple[str, str]]) -> str:
+    pairs = [f'{label}="{_escape_label_value(value)}"' for label, value in (*common.items(), *own)]
     return f"{{{','.join(pairs)}}}" if pairs else ""
 
 
-def _escaped(value: str) -> str:
+def _escape_label_value(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _escaped_help(text: str) -> str:
+def _escape_help(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 

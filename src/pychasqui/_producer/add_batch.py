@@ -68,7 +68,7 @@ class AddBatch:
         self.options.append(options)
         self.bytes += cost_of_options(self.ids[-1])
 
-    def take_bulk(
+    def fill_with_bulk(
         self,
         envelopes: list[bytes],
         names: list[bytes],
@@ -83,11 +83,11 @@ class AddBatch:
         self.is_large = self.can_be_transaction = is_plain and len(envelopes[0]) >= LARGE_JOB_BYTES
         self.waiters.append(waiter)
 
-    def assign(self, number: int, slot: int) -> None:
+    def assign_slot(self, number: int, slot: int) -> None:
         """The number and the slot of the ledger under which the batch is sent."""
         self.number, self.slot = number, slot
 
-    def take_transaction(self) -> bool:
+    def use_up_transaction(self) -> bool:
         """Whether the batch may be sent without a script: once, and never again."""
         may, self.can_be_transaction = self.can_be_transaction, False
         return may
@@ -98,7 +98,7 @@ class AddBatch:
 
     def answer_waiters(self, reply: int | bytes) -> None:
         """How many plain jobs were taken from the front, or a status for each job; the others found no room."""
-        statuses = _statuses(reply)
+        statuses = _read_statuses(reply)
         if self.is_bulk:
             self._answer_waiter(self.waiters[0], statuses if statuses and FULL not in statuses else FULL)
             return
@@ -115,7 +115,7 @@ class AddBatch:
 
     def records_of_added(self, reply: int | bytes) -> list[JobsAdded]:
         """What is in Redis now that was not before, by name and mode."""
-        statuses = _statuses(reply)
+        statuses = _read_statuses(reply)
         if self.options is None:
             plain = Counter(self.names[: len(statuses)])
             return [JobsAdded(count, "now", name.decode()) for name, count in plain.items()]
@@ -134,12 +134,12 @@ class AddBatch:
             return read_added(reply, len(self.envelopes))
         return read_added_with_options(reply, len(self.envelopes))
 
-    def fail(self, error: ChasquiError) -> None:
+    def fail_waiters(self, error: ChasquiError) -> None:
         """Each waiter gets an error of its own: a shared one would gather the tracebacks of all of them."""
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_exception(type(error)(*error.args))
 
 
-def _statuses(reply: int | bytes) -> str:
+def _read_statuses(reply: int | bytes) -> str:
     return NEW * reply if isinstance(reply, int) else reply.decode()

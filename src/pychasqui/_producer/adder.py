@@ -99,9 +99,9 @@ class Adder:
         batch = AddBatch(loop.time() + self._timeout_s, 1, bound, is_remembered=is_remembered)
         waiter = loop.create_future()
         batch.append(envelope, name, job_id, waiter)
-        batch.assign(self._number, slot)
+        batch.assign_slot(self._number, slot)
         self._sent.add(batch)
-        session.expect(batch.deadline, partial(self._see_reply, batch))
+        session.expect(batch.deadline, partial(self._handle_reply, batch))
         return waiter
 
     def add_all(
@@ -120,7 +120,7 @@ class Adder:
         """
         batch = AddBatch(loop.time() + self._timeout_s, room_for, self._max_stream_len if room_for else 0)
         waiter: asyncio.Future[str] = loop.create_future()
-        batch.take_bulk(envelopes, names, ids, options, waiter, replicas)
+        batch.fill_with_bulk(envelopes, names, ids, options, waiter, replicas)
         self._waiting.append(batch)
         self._flush()
         return waiter
@@ -128,7 +128,7 @@ class Adder:
     async def close(self) -> None:
         """Wait for what is on its way, which its deadlines bound, and forget the ledger."""
         self._flush()
-        waiters = [waiter for batch in self._unanswered() for waiter in batch.waiters]
+        waiters = [waiter for batch in self._unanswered_batches() for waiter in batch.waiters]
         if waiters:
             await asyncio.wait(waiters)
         if self._recovery is not None:
@@ -138,7 +138,7 @@ class Adder:
             with suppress(RedisTrouble):  # its TTL ends it
                 await self._adds.delete_ledger()
 
-    def _unanswered(self) -> list[AddBatch]:
+    def _unanswered_batches(self) -> list[AddBatch]:
         gathering = [self._gathering] if self._gathering is not None else []
         return [*self._sent, *self._stuck, *self._waiting, *gathering]
 
@@ -154,7 +154,7 @@ class Adder:
             else:
                 return
             self._number += 1
-            batch.assign(self._number, self._free_slots.pop())
+            batch.assign_slot(self._number, self._free_slots.pop())
             self._send(batch)
 
     def _awaits_transaction(self) -> bool:
@@ -166,7 +166,7 @@ class Adder:
         session = self._adds.session()
         if session is None:
             self._stuck.append(batch)
-            self._recover()
+            self._start_resending()
             return
         if batch.is_remembered and not session.remembers_numbers:
             self._give_up(batch, _error_for(batch, ConnectionLost("the server that was asked is gone")))
@@ -174,9 +174,9 @@ class Adder:
         self._sent.add(batch)
         if batch.is_remembered:
             session.add_numbered(batch.number, batch.envelopes[0], batch.names[0])
-        elif batch.can_be_transaction and batch.take_transaction() and session.transactions.is_ready:
+        elif batch.can_be_transaction and batch.use_up_transaction() and session.transactions.is_ready:
             jobs = (batch.envelopes, batch.names)
-            session.add_large(batch.slot, batch.number, *jobs, batch.deadline, partial(self._see_reply, batch))
+            session.add_large(batch.slot, batch.number, *jobs, batch.deadline, partial(self._handle_reply, batch))
             session.transactions.watch(batch.deadline, self._flush)
             return
         elif batch.options is None:
@@ -186,29 +186,29 @@ class Adder:
             needed = batch.needed if batch.is_bulk else 0  # single adds are each for themselves
             head = (batch.slot, batch.number, batch.max_stream_len, needed)
             session.add_with_options(*head, batch.envelopes, batch.names, batch.ids, batch.options)
-        session.expect(batch.deadline, partial(self._see_reply, batch))
+        session.expect(batch.deadline, partial(self._handle_reply, batch))
         if batch.is_large:
             session.transactions.watch(batch.deadline, self._flush)
 
-    def _see_reply(self, batch: AddBatch, reply: Any) -> None:
+    def _handle_reply(self, batch: AddBatch, reply: Any) -> None:
         self._sent.discard(batch)
         if reply is None:  # the transaction did nothing
             self._send(batch)
             return
         if isinstance(reply, ChasquiError):
-            self._see_error(batch, reply)
+            self._handle_error(batch, reply)
             return
         answer = batch.read_answer(reply)
         if answer is None:
-            self._see_error(batch, NotRedis(f"the server answered an add with {reply!r}"[:200]))
+            self._handle_error(batch, NotRedis(f"the server answered an add with {reply!r}"[:200]))
             return
         self._pause = 0.0
         self._free_slots.append(batch.slot)
-        self._finish(batch, answer)
+        self._complete_batch(batch, answer)
         if self._gathering is not None or self._waiting:
             self._flush()
 
-    def _finish(self, batch: AddBatch, reply: int | bytes) -> None:
+    def _complete_batch(self, batch: AddBatch, reply: int | bytes) -> None:
         batch.answer_waiters(reply)
         if self._record is not None:
             for record in batch.records_of_added(reply):
@@ -216,7 +216,7 @@ class Adder:
 
     # Trouble --------------------------------------------------------------------------------------------------------
 
-    def _see_error(self, batch: AddBatch, error: ChasquiError) -> None:
+    def _handle_error(self, batch: AddBatch, error: ChasquiError) -> None:
         if not isinstance(error, ReplyError):  # a refusal is an answer; whatever else there is, is none
             batch.mark_in_doubt()
         action = action_for(error) if isinstance(error, RedisTrouble) else ErrorAction.FATAL
@@ -225,7 +225,7 @@ class Adder:
         if action in (ErrorAction.RETRY, ErrorAction.RECONNECT, ErrorAction.REAUTHENTICATE, ErrorAction.NO_SCRIPT):
             self._refusal = error if isinstance(error, ReplyError) else None
             self._stuck.append(batch)
-            self._recover()
+            self._start_resending()
         else:
             self._give_up(batch, error)
             self._flush()
@@ -233,14 +233,14 @@ class Adder:
     def _give_up(self, batch: AddBatch, error: ChasquiError) -> None:
         if batch.slot >= 0:
             self._free_slots.append(batch.slot)
-        batch.fail(error)
+        batch.fail_waiters(error)
 
-    def _recover(self) -> None:
+    def _start_resending(self) -> None:
         if self._recovery is None or self._recovery.done():
             self._recovery = asyncio.create_task(self._resend_stuck(), name="chasqui add again")
-            self._recovery.add_done_callback(self._see_end)
+            self._recovery.add_done_callback(self._give_up_if_resending_failed)
 
-    def _see_end(self, recovery: asyncio.Task[None]) -> None:
+    def _give_up_if_resending_failed(self, recovery: asyncio.Task[None]) -> None:
         """A defect in it must not leave adds without an answer."""
         if not recovery.cancelled() and (error := recovery.exception()) is not None:
             self._give_up_overdue(RedisTrouble(f"adding again has failed: {error!r}"))
@@ -248,11 +248,11 @@ class Adder:
     async def _resend_stuck(self) -> None:
         """Until nothing is stuck: connect, send again in order, report what has run out of time."""
         while self._stuck:
-            deadline = min(batch.deadline for batch in self._unanswered())
+            deadline = min(batch.deadline for batch in self._unanswered_batches())
             await asyncio.sleep(min(self._pause, max(0.0, deadline - asyncio.get_running_loop().time())))
             self._pause = longer_pause_s(self._pause, FIRST_PAUSE_S, LONGEST_RESEND_PAUSE_S)
             try:
-                await self._adds.connect(min(batch.deadline for batch in self._unanswered()))
+                await self._adds.connect(min(batch.deadline for batch in self._unanswered_batches()))
             except ConnectionLost as error:
                 self._give_up_overdue(error, by=asyncio.get_running_loop().time())
             except ChasquiError as error:  # waiting would not help
@@ -268,7 +268,7 @@ class Adder:
 
     def _give_up_overdue(self, error: ChasquiError, by: float = float("inf")) -> None:
         """Give up on what is not on its way and has a deadline up to `by`."""
-        late = [batch for batch in self._unanswered() if batch not in self._sent and batch.deadline <= by]
+        late = [batch for batch in self._unanswered_batches() if batch not in self._sent and batch.deadline <= by]
         for batch in late:
             if batch in self._stuck:
                 self._stuck.remove(batch)

@@ -14,7 +14,7 @@ from ..tracing import TracingOption, check_tracing
 MAX_DELAY_S = 30 * 24 * 3600  # the official cap: a longer delay is more often a mistake in units than a plan
 
 
-def _tracing(_: str, value: Any) -> TracingOption:
+def _check_tracing(_: str, value: Any) -> TracingOption:
     return check_tracing(value)
 
 
@@ -45,7 +45,7 @@ class QueueConfig:
     made"""
     metrics: MetricsSink | None = None
     """a sink that receives a record of the jobs that are added, as PrometheusSink; see MetricsSink"""
-    tracing: Option[TracingOption, TracingOption] = Option("auto", _tracing)
+    tracing: Option[TracingOption, TracingOption] = Option("auto", _check_tracing)
     """"auto" traces adds if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own"""
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ from .._core.options import (
     check_timedelta_ms,
     cost_of_options,
 )
-from .._core.retry_options import retry_override
+from .._core.retry_options import make_retry_override
 from .._wire.envelope import EXPIRES, TIMEOUT, encode_envelope, encode_extras, encode_new_jobs, with_extras_of
 from .._wire.msgpack import encode_data
 from ..errors import ChasquiError, InvalidArgument, InvalidType, PayloadTooLarge
@@ -71,7 +71,7 @@ class JobBatch:
         """How many of them need room in the stream now."""
         return len(self.ids) if self.options is None else sum(not own.due for own in self.options)
 
-    def cut(self) -> list[JobBatch]:
+    def cut_into_batches(self) -> list[JobBatch]:
         """Cuts into batches: by count, and by bytes so that no batch swells the server's input buffer."""
         if not self.ids:
             return []
@@ -84,13 +84,13 @@ class JobBatch:
         start = size = 0
         for position, own_size in enumerate(sizes):
             if position - start == limits.ADD_BATCH_JOBS or size >= limits.ADD_BATCH_BYTES:
-                batches.append(self._part(start, position))
+                batches.append(self._slice_batch(start, position))
                 start, size = position, 0
             size += own_size
-        batches.append(self._part(start, len(sizes)))
+        batches.append(self._slice_batch(start, len(sizes)))
         return batches
 
-    def _part(self, start: int, end: int) -> JobBatch:
+    def _slice_batch(self, start: int, end: int) -> JobBatch:
         columns = (self.ids[start:end], self.envelopes[start:end], self.names[start:end])
         return JobBatch(self.created_at_ms, *columns, None if self.options is None else self.options[start:end])
 
@@ -113,7 +113,7 @@ class Encoder:
         if options:
             self._warn_of_no_zone(options.get("delay_ms"))
             add_options = check_options(job_id, options, self.max_delay_ms)
-            retry = retry_override(options.get("attempts"), options.get("backoff"))
+            retry = make_retry_override(options.get("attempts"), options.get("backoff"))
             extras = _encode_own_extras(options, add_options)
         else:
             add_options, retry, extras = PLAIN if job_id is None else UNIQUE, None, b""
@@ -142,7 +142,7 @@ class Encoder:
             raise InvalidType(f"job {position} of the bulk must be a mapping with a name, not {refused}") from error
         return encoded
 
-    def extend(self, envelopes: list[bytes], extras: bytes, *, have_own: bool = False) -> list[bytes]:
+    def append_extras(self, envelopes: list[bytes], extras: bytes, *, have_own: bool = False) -> list[bytes]:
         """Appends extras to the envelopes, except where the envelope would become too large.
 
         `have_own` says that some of them have extras already.
@@ -203,7 +203,7 @@ def _encode_own_extras(options: JobOptions, add_options: AddOptions) -> bytes:
     return encode_extras(**extras) if extras else b""
 
 
-def as_jobs(encoded: JobBatch, jobs: Sequence[Mapping[str, Any]], queue: object) -> list[Job]:
+def make_added_jobs(encoded: JobBatch, jobs: Sequence[Mapping[str, Any]], queue: object) -> list[Job]:
     """The jobs that add_bulk() returns."""
     now_ms = encoded.created_at_ms
     return [

@@ -40,7 +40,7 @@ class ReplicatedAdder(Adder):
             await asyncio.wait([waiter for one in self._awaiting_replicas for waiter in one.batch.waiters])
         await super().close()
 
-    def _finish(self, batch: AddBatch, answer: int | bytes) -> None:
+    def _complete_batch(self, batch: AddBatch, answer: int | bytes) -> None:
         session = self._adds.session()
         assert session is not None  # it has just brought the answer
         self._awaiting_replicas.append(AwaitedBatch(batch, answer, session))
@@ -55,23 +55,25 @@ class ReplicatedAdder(Adder):
             left_ms = int(1000 * (min(one.batch.deadline for one in members) - asyncio.get_running_loop().time()))
             wanted = max(one.batch.replicas for one in members)
             session.wait_for_replicas(
-                wanted, max(1, min(left_ms, ROUND_MS)), partial(self._see_count, session, members)
+                wanted, max(1, min(left_ms, ROUND_MS)), partial(self._handle_replica_count, session, members)
             )
 
-    def _see_count(self, session: AddSession, members: list[AwaitedBatch], count: int | ChasquiError) -> None:
+    def _handle_replica_count(
+        self, session: AddSession, members: list[AwaitedBatch], count: int | ChasquiError
+    ) -> None:
         now = asyncio.get_running_loop().time()
         for one in members:
             wanted = one.batch.replicas
             if isinstance(count, ChasquiError):
-                self._fail(one, f"added, but nobody knows whether {wanted} replicas have it: {count}")
+                self._fail_batch(one, f"added, but nobody knows whether {wanted} replicas have it: {count}")
             elif count >= wanted:
                 self._awaiting_replicas.remove(one)
-                super()._finish(one.batch, one.answer)
+                super()._complete_batch(one.batch, one.answer)
             elif now >= one.batch.deadline:
                 reached = f"only {count} of {wanted} replicas have confirmed it in {self._timeout_s} s"
-                self._fail(one, f"added, but {reached}")
+                self._fail_batch(one, f"added, but {reached}")
         self._count_replicas(session)
 
-    def _fail(self, one: AwaitedBatch, why: str) -> None:
+    def _fail_batch(self, one: AwaitedBatch, why: str) -> None:
         self._awaiting_replicas.remove(one)
-        one.batch.fail(NotReplicated(why))
+        one.batch.fail_waiters(NotReplicated(why))

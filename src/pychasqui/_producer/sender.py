@@ -19,7 +19,7 @@ from ..job import AddedJob, Job
 from ..metrics import Record
 from ..tracing import SentJobs, SpanOrigin, Tracing
 from .adder import Adder
-from .encoder import EncodedJob, Encoder, JobBatch, as_jobs
+from .encoder import EncodedJob, Encoder, JobBatch, make_added_jobs
 from .replicas import ReplicatedAdder
 
 
@@ -73,7 +73,7 @@ class Sender:
             raise AddUnknown(f"{error} (job {encoded.id})", [encoded.id]) from None
         job = AddedJob(encoded.id, name, data, 0, encoded.created_at_ms, _queue=self._queue)
         if answer != NEW:
-            _mark_as(job, answer)
+            _mark_by_answer(job, answer)
         return job
 
     def _send_to_replicas(self, envelope: bytes, encoded: EncodedJob, wanted: int) -> Awaitable[str]:
@@ -84,7 +84,7 @@ class Sender:
     async def _send_traced(self, tracing: Tracing, encoded: EncodedJob, wait_replicas: int) -> str:
         sent_jobs = SentJobs([encoded.id], [encoded.name], due=encoded.options.due)
         with tracing.sending(self._origin, sent_jobs) as extras:
-            (envelope,) = self._encoder.extend([encoded.envelope], extras, have_own=encoded.has_extras)
+            (envelope,) = self._encoder.append_extras([encoded.envelope], extras, have_own=encoded.has_extras)
             if wait_replicas:
                 return await self._send_to_replicas(envelope, encoded, wait_replicas)
             return await self._adder.add(self._loop, envelope, encoded.name, encoded.id, encoded.options)
@@ -94,23 +94,25 @@ class Sender:
             if self._tracing is None or not given:
                 return await self._add_in_batches(encoded, given, wait_replicas)
             with self._tracing.sending(self._origin, SentJobs(encoded.ids, encoded.names, is_bulk=True)) as extras:
-                encoded.envelopes = self._encoder.extend(encoded.envelopes, extras, have_own=encoded.has_extras)
+                encoded.envelopes = self._encoder.append_extras(encoded.envelopes, extras, have_own=encoded.has_extras)
                 return await self._add_in_batches(encoded, given, wait_replicas)
 
     async def _add_in_batches(self, encoded: JobBatch, given: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
-        batches = encoded.cut()
+        batches = encoded.cut_into_batches()
         room_for = encoded.due_now() if self._max_stream_len else 0
         answers = await self._give_to_adder(batches, room_for, wait_replicas)
-        added = as_jobs(encoded, given, self._queue)  # hot: built while Redis works
+        added = make_added_jobs(encoded, given, self._queue)  # hot: built while Redis works
         # hot: there is nearly always one; gather takes 20 us
         results = (
-            [await _try_answer(answers[0])] if len(answers) == 1 else await asyncio.gather(*map(_try_answer, answers))
+            [await _await_answer(answers[0])]
+            if len(answers) == 1
+            else await asyncio.gather(*map(_await_answer, answers))
         )
         if any(isinstance(result, ChasquiError) for result in results):
-            _raise_trouble(results, batches)
+            _raise_bulk_error(results, batches)
         if encoded.options is not None:
             for job, answer in zip(added, "".join(map(str, results)), strict=True):
-                _mark_as(job, answer)
+                _mark_by_answer(job, answer)
         return added
 
     async def _give_to_adder(
@@ -150,19 +152,19 @@ class Sender:
                 self._bulks_done.set_result(None)
 
 
-def _mark_as(job: Job, answer: str) -> None:
+def _mark_by_answer(job: Job, answer: str) -> None:
     """Sets `is_new` and `has_replaced` from the script's answer for this job."""
     job.is_new, job.has_replaced = answer == NEW, answer == REPLACED
 
 
-async def _try_answer(answer: asyncio.Future[str]) -> str | ChasquiError:
+async def _await_answer(answer: asyncio.Future[str]) -> str | ChasquiError:
     try:
         return await answer
     except ChasquiError as error:
         return error
 
 
-def _raise_trouble(results: list[str | ChasquiError], batches: list[JobBatch]) -> NoReturn:
+def _raise_bulk_error(results: list[str | ChasquiError], batches: list[JobBatch]) -> NoReturn:
     """Raises a batch's own error if nothing of the bulk was added, else AddUnknown with the ids in doubt."""
     trouble = next(result for result in results if isinstance(result, ChasquiError))
     confirmed = {position for position, result in enumerate(results) if isinstance(result, str)}

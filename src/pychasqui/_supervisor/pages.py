@@ -64,7 +64,7 @@ class SupervisorPages:
     def see_end(self, child: ChildProcess) -> None:
         """Keeps what the process has counted, up to the last look."""
         for text in self._last.pop(child, {}).values():
-            self._merged.retire(text)
+            self._merged.keep_counts_of_ended(text)
         if not child.was_stopped:
             self._deaths.add()
 

@@ -125,4 +125,4 @@ def _run_timeouts(given: Any, definitions: list[TaskDefinition]) -> RunTimeouts:
     """The timeouts of a worker: those of the tasks by their names, and that of the queue for all others."""
     queue_timeouts = check_run_timeouts("timeout", find_setting("timeout", given).value)
     own = {name: one.timeout.total_seconds() for one in definitions for name in one.names if one.timeout is not None}
-    return queue_timeouts.changed_by(RunTimeouts(None, own))
+    return queue_timeouts.overridden_by(RunTimeouts(None, own))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._core.repeat_pattern import MissedFiresPolicy, RepeatPattern
-from .._core.retry_options import retry_override
+from .._core.retry_options import make_retry_override
 from .._wire.msgpack import decode_data, encode_data
 from ..errors import InvalidArgument
 from ..queue import Queue
@@ -78,5 +78,5 @@ def _is_as_declared(stored: Repeatable, schedule: Schedule, data: Any, retry: Ma
         (meta.job_name, meta.pattern) == (schedule.definition.name, schedule.pattern)
         and (meta.missed_fires or MissedFiresPolicy.skip()) == schedule.missed_fires
         and stored.data == decode_data(encode_data(data))
-        and stored.retry == retry_override(retry["attempts"], retry["backoff"])
+        and stored.retry == make_retry_override(retry["attempts"], retry["backoff"])
     )

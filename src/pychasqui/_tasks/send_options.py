@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from .._core.checks import check_queue_name
 from .._core.options import IfExists
-from .._core.retry_options import BackoffSpec, retry_override
+from .._core.retry_options import BackoffSpec, make_retry_override
 from .._core.run_timeouts import check_timeout_s
 from ..errors import InvalidArgument, InvalidType
 
@@ -58,7 +58,7 @@ def check_send_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
         check_timeout_s(f"{what}: timeout", given["timeout"])
     if "queue" in given:
         check_queue_name(given["queue"])
-    retry_override(given.get("attempts"), _backoff_for_add(given.get("backoff")))
+    make_retry_override(given.get("attempts"), _backoff_for_add(given.get("backoff")))
     return given
 
 

@@ -69,7 +69,7 @@ class DeadJob:
         return encode_envelope(old.id, payload, old.created_at_ms, 0, old.retry, without_expiry(old.extras))
 
 
-def dead_letter(job: Delivery, reason: str, failure: Failure | None, runs: int, worker: str) -> list[bytes]:
+def encode_dead_letter(job: Delivery, reason: str, failure: Failure | None, runs: int, worker: str) -> list[bytes]:
     """Writes the letter of a job: the official fields first, then what went wrong."""
     attempt = min(job.attempt, MAX_U32)
     envelope = encode_envelope(job.id, job.payload, job.created_at_ms, attempt, job.retry, job.extras)
@@ -81,11 +81,13 @@ def dead_letter(job: Delivery, reason: str, failure: Failure | None, runs: int, 
 
 
 def _error_fields(failure: Failure) -> tuple[bytes, ...]:
-    kind, text = _cut(failure.error_type, MAX_TYPE_CHARS), _cut(failure.text, MAX_ERROR_CHARS)
-    return b"error_type", kind, b"error", text, b"traceback", _cut(failure.traceback(), MAX_TRACEBACK_CHARS)
+    kind, text = _cut_text(failure.error_type, MAX_TYPE_CHARS), _cut_text(failure.text, MAX_ERROR_CHARS)
+    return b"error_type", kind, b"error", text, b"traceback", _cut_text(failure.traceback(), MAX_TRACEBACK_CHARS)
 
 
-def rejected_letter(entry_id: bytes, fields: list[bytes] | None, reason: str, detail: str, worker: str) -> list[bytes]:
+def encode_rejected_letter(
+    entry_id: bytes, fields: list[bytes] | None, reason: str, detail: str, worker: str
+) -> list[bytes]:
     """Writes the letter of an entry that could not become a job, with its bytes and name as they were.
 
     `fields` is None if the entry was too large to be read; bury.lua then copies d and n from the entry.
@@ -94,7 +96,7 @@ def rejected_letter(entry_id: bytes, fields: list[bytes] | None, reason: str, de
     letter = [b"", b""] if fields is None else [ENVELOPE, pairs.get(ENVELOPE, b"")]
     if pairs.get(NAME):
         letter += (NAME, pairs[NAME])
-    letter += (b"source_id", entry_id, b"reason", reason.encode(), b"detail", _cut(detail, MAX_ERROR_CHARS))
+    letter += (b"source_id", entry_id, b"reason", reason.encode(), b"detail", _cut_text(detail, MAX_ERROR_CHARS))
     if ENVELOPE not in pairs and pairs:
         letter += (b"raw", b" ".join(word.hex().encode() for word in (fields or []))[:MAX_TRACEBACK_CHARS])
     return [*letter, b"attempts", b"0", b"worker", worker.encode()]
@@ -136,15 +138,20 @@ def write_dead_letter(letter: DeadJob) -> list[bytes]:
     fields = [ENVELOPE, letter.payload]
     if letter.name:
         fields += (NAME, letter.name.encode("utf-8", "backslashreplace"))
-    fields += (b"source_id", _cut(letter.source_id, MAX_TYPE_CHARS), b"reason", _cut(letter.reason, MAX_TYPE_CHARS))
+    fields += (
+        b"source_id",
+        _cut_text(letter.source_id, MAX_TYPE_CHARS),
+        b"reason",
+        _cut_text(letter.reason, MAX_TYPE_CHARS),
+    )
     if letter.attempts is not None:
         fields += (b"attempts", b"%d" % letter.attempts)
     texts = {"detail": MAX_ERROR_CHARS, "error_type": MAX_TYPE_CHARS, "error": MAX_ERROR_CHARS}
     for name, chars in {**texts, "traceback": MAX_TRACEBACK_CHARS, "worker": MAX_TYPE_CHARS}.items():
         if (text := getattr(letter, name)) is not None:
-            fields += (name.encode(), _cut(text, chars))
+            fields += (name.encode(), _cut_text(text, chars))
     return fields
 
 
-def _cut(text: str, chars: int) -> bytes:
+def _cut_text(text: str, chars: int) -> bytes:
     return text[:chars].encode("utf-8", "backslashreplace")

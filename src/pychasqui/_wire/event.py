@@ -69,7 +69,7 @@ def completed_words(completed: Iterable[CompletedEvent], *, result_prefix: str) 
 
 def failed_event(job_id: str, job_name: str, run: FailedRun, at_ms: int) -> Event:
     """A handler has raised."""
-    extras = ("attempt", run.attempt, "reason", bounded(run.error), "duration_us", run.duration_us)
+    extras = ("attempt", run.attempt, "reason", cut_text(run.error), "duration_us", run.duration_us)
     return Event("failed", job_id, job_name, extras, at_ms)
 
 
@@ -91,7 +91,7 @@ def dead_event(job_id: str, job_name: str, runs: int, reason: str, run: FailedRu
     """A job is in the dead letters after that many runs; `run` is the last of them if it ended here."""
     extras: tuple[str | int, ...] = ("attempt", runs, "reason", reason)
     if run is not None:
-        extras += ("error_type", bounded(run.error_type), "error", bounded(run.error))
+        extras += ("error_type", cut_text(run.error_type), "error", cut_text(run.error))
     return Event("dlq", job_id, job_name, extras, at_ms)
 
 
@@ -110,7 +110,7 @@ def expired_event(job_id: str, job_name: str, runs: int, at_ms: int) -> Event:
 
 def progress_event(job_id: str, job_name: str, percent: int, words: tuple[str | int, ...]) -> Event:
     """A handler says how far its job is; `words` are fields of its own."""
-    cut = (bounded(word) if isinstance(word, str) else word for word in words)
+    cut = (cut_text(word) if isinstance(word, str) else word for word in words)
     return Event("progress", job_id, job_name, ("progress", percent, *cut))
 
 
@@ -132,7 +132,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def bounded(text: str) -> str:
+def cut_text(text: str) -> str:
     """An error's text as an event carries it."""
     return text[:MAX_REASON_CHARS].encode("utf-8", "backslashreplace").decode()
 

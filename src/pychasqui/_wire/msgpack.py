@@ -175,13 +175,13 @@ DECODER_REFUSALS = (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, Rec
 
 def decode_data(payload: bytes) -> Any:
     """The value in `payload`. Of the extension types only timestamps are allowed, and become datetimes."""
-    scan = needed_scan(payload)
+    scan = make_scan_if_needed(payload)
     while scan is not None and not scan.advance(1_000_000):
         pass
     return decode_scanned(payload)
 
 
-def needed_scan(payload: bytes) -> Scan | None:
+def make_scan_if_needed(payload: bytes) -> Scan | None:
     """The scan that must end before a payload of this size is decoded; None if it needs none."""
     if len(payload) < _SCAN_BYTES:
         return None

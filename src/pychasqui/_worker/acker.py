@@ -82,7 +82,7 @@ class Acker(Service):
         self._metrics = metrics
         self._result_ttl_ms = result_ttl_ms  # 0: results are not stored
         # hot: chosen once; a plain ack knows nothing of results
-        self.done = self._done_with_result if result_ttl_ms else self._done_plainly
+        self.done = self._queue_ack_with_result if result_ttl_ms else self._queue_ack
         self._ack_batch = ACK_BATCH if event_writer is None else ACK_BATCH_WITH_EVENTS
         unsettled = shared.holdings.unsettled
         self._done, self._done_by_script = (
@@ -97,12 +97,12 @@ class Acker(Service):
             SettlingKind(self._dead, mover.bury),
         )
 
-    def _done_plainly(self, job: Delivery, result: Any) -> None:
+    def _queue_ack(self, job: Delivery, result: Any) -> None:
         (self._done_by_script if job.may_be_unique else self._done).append(job)
         if self._sleeper is not None:
             self.wake()
 
-    def _done_with_result(self, job: Delivery, result: Any) -> None:
+    def _queue_ack_with_result(self, job: Delivery, result: Any) -> None:
         job.result, job.why_not_stored = encode_result(job, result)
         self._done_by_script.append(job)
         if self._sleeper is not None:
@@ -125,13 +125,13 @@ class Acker(Service):
                 unsettled = kind.unsettled
                 if (unsettled.waiting or unsettled.refused) and unsettled.is_ready:  # hot: most kinds have none
                     is_idle = False
-                    await self._settle(kind)
+                    await self._send_outcomes(kind)
             if is_idle:
                 if self._is_stopping and self._can_stop():
                     return
-                await self._wait()
+                await self._wait_until_sendable()
 
-    async def _wait(self) -> None:
+    async def _wait_until_sendable(self) -> None:
         """Waits until something can be sent."""
         unsettled = [kind.unsettled for kind in self._kinds if kind.unsettled.waiting or kind.unsettled.refused]
         wait_s = min(each.wait_s for each in unsettled) if unsettled else None
@@ -144,9 +144,9 @@ class Acker(Service):
         """Whether only outcomes are left that Redis refuses for good: their entries stay pending."""
         return all(not kind.unsettled.waiting or kind.unsettled.is_refused for kind in self._kinds)
 
-    async def _settle(self, kind: SettlingKind) -> None:
+    async def _send_outcomes(self, kind: SettlingKind) -> None:
         """Sends one batch of this kind or a few. Outcomes leave their list only when Redis has answered."""
-        kind.unsettled.take_up_refused()
+        kind.unsettled.retry_refused_if_due()
         try:
             await kind.settle()
         except RedisTrouble as error:
@@ -166,7 +166,7 @@ class Acker(Service):
         try:
             await asyncio.sleep(0)
             while True:
-                if len(asked) < ACKS_AT_ONCE and len(done) > sent and not self._has_others_than(kind):
+                if len(asked) < ACKS_AT_ONCE and len(done) > sent and not self._has_other_kind_to_send(kind):
                     asked.append(send(sent))
                     sent += len(asked[-1].jobs)
                     await asyncio.sleep(0)  # so that no two leave in one write: the server would run both in one go
@@ -189,7 +189,7 @@ class Acker(Service):
 
     def _send_plain_ack(self, start: int) -> AskedAck:
         jobs = self._done[start : start + self._ack_batch]
-        ack = self._broker.ack(self._group, [job.entry_id for job in jobs], self._events_of(jobs))
+        ack = self._broker.ack(self._group, [job.entry_id for job in jobs], self._completed_events_of(jobs))
         return AskedAck(jobs, asyncio.create_task(ack))
 
     def _send_ack_by_script(self, start: int) -> AskedAck:
@@ -202,13 +202,15 @@ class Acker(Service):
         results = [(job.id, job.result) for job in jobs if job.result is not None]
         marked = [(job.entry_id, job.id) for job in jobs if job.may_be_unique]
         refused = await self._broker.ack_with_results(
-            self._group, self._result_ttl_ms, ids, results, marked, self._events_of(jobs)
+            self._group, self._result_ttl_ms, ids, results, marked, self._completed_events_of(jobs)
         )
         if refused:
             log.warning("Redis has refused %d results; their jobs are done", refused)
 
     async def _ack_unique(self, jobs: list[Delivery]) -> None:
-        await self._broker.ack_unique(self._group, [(job.entry_id, job.id) for job in jobs], self._events_of(jobs))
+        await self._broker.ack_unique(
+            self._group, [(job.entry_id, job.id) for job in jobs], self._completed_events_of(jobs)
+        )
 
     def _note_acked(self, done: list[Delivery], jobs: list[Delivery], kind: SettlingKind) -> None:
         del done[: len(jobs)]
@@ -216,7 +218,7 @@ class Acker(Service):
         if self._metrics is not None:
             self._metrics.jobs_done(jobs)
 
-    def _has_others_than(self, kind: SettlingKind) -> bool:
+    def _has_other_kind_to_send(self, kind: SettlingKind) -> bool:
         return any(other.unsettled.is_ready for other in self._kinds if other is not kind)
 
     def _script_batch_size(self, start: int) -> int:
@@ -228,7 +230,7 @@ class Acker(Service):
         )
         return max(1, bisect_right(list(costs), RESULT_BATCH_BYTES))
 
-    def _events_of(self, jobs: list[Delivery]) -> EventsOnSend | None:
+    def _completed_events_of(self, jobs: list[Delivery]) -> EventsOnSend | None:
         """The events that the broker writes right behind the ack of these jobs."""
         return None if self._event_writer is None else partial(self._event_writer.completed_events, jobs)
 

@@ -19,11 +19,11 @@ from ..tracing import TracingOption, check_tracing
 from .handlers import Handler, check_handler, is_async
 
 
-def _consumer_id(_: str, value: Any) -> str:
+def _check_consumer_id(_: str, value: Any) -> str:
     return f"c-{uuid4()}" if value is None else checks.check_consumer_id(value)
 
 
-def _tracing(_: str, value: Any) -> TracingOption:
+def _check_tracing(_: str, value: Any) -> TracingOption:
     return check_tracing(value)
 
 
@@ -57,7 +57,7 @@ class WorkerConfig:
     # Who it is
     group: Option[str, str] = Option(defaults.GROUP, checks.check_consumer_name)
     """the consumer group; official workers are in "default\""""
-    consumer_id: Option[str | None, str] = Option(None, _consumer_id)
+    consumer_id: Option[str | None, str] = Option(None, _check_consumer_id)
     """its name in the group, one for each living worker; None makes one up"""
 
     # Reading
@@ -115,7 +115,7 @@ class WorkerConfig:
     credential_provider: CredentialProvider | None = None
     """a function, or an object with get_credentials(): asked for user name and password before each connection is
     made"""
-    tracing: Option[TracingOption, TracingOption] = Option("auto", _tracing)
+    tracing: Option[TracingOption, TracingOption] = Option("auto", _check_tracing)
     """"auto" traces runs if OpenTelemetry has a provider; "off"; or an OpenTelemetry of your own"""
 
     def __post_init__(self) -> None:

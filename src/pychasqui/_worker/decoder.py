@@ -12,7 +12,7 @@ from .._core.outcome import runs_allowed
 from .._redis.replies import Entry
 from .._wire.entry import ENVELOPE, NAME, decode_name, may_be_unique, read_fields
 from .._wire.envelope import decode_envelope, decode_job, read_expiry_ms, read_timeout_s
-from .._wire.msgpack import decode_scanned, needed_scan
+from .._wire.msgpack import decode_scanned, make_scan_if_needed
 from ..errors import DecodeError
 from .job_stops import JobStops
 from .server_clock import ServerClock
@@ -134,7 +134,7 @@ class Decoder:
                 self._on_rejected(job.entry_id, job.number, fields, "oversize_payload", f"{len(raw)} bytes")
                 return False
             envelope = decode_envelope(raw)
-            scan = needed_scan(envelope.payload)
+            scan = make_scan_if_needed(envelope.payload)
             while scan is not None and not scan.advance(STEPS_A_TURN):  # noqa: ASYNC110  it waits for nothing
                 await asyncio.sleep(0)
             data = decode_scanned(envelope.payload)

@@ -14,7 +14,7 @@ log = logging.getLogger("chasqui.worker")
 NAMES_SHOWN = 5
 
 
-def log_what_runs(
+def log_running_jobs(
     consumer: str, running: Sequence[Delivery], *, stopped_by: str, deadline_s: float, has_signals: bool
 ) -> None:
     """`stopped_by`: the signal or the cancellation that stops it; "" if the program has called close()."""
@@ -36,20 +36,20 @@ def log_what_runs(
     )
 
 
-def log_what_is_cut_off(consumer: str, running: Sequence[Delivery], *, why: str, fate: str) -> None:
+def log_jobs_cut_off(consumer: str, running: Sequence[Delivery], *, why: str, fate: str) -> None:
     if running:
         names = count_names(running)
         log.warning("worker %s: %s and of its jobs %d still run (%s): %s", consumer, why, len(running), names, fate)
 
 
-def fate_of_coroutines(cleanup_s: float) -> str:
+def describe_fate_of_coroutines(cleanup_s: float) -> str:
     return (
         f"their handlers are cancelled and have {cleanup_s:g} s to clean up; the jobs are handed back, run again "
         "elsewhere, and have used up no attempt"
     )
 
 
-def fate_of_threads(lease_s: float) -> str:
+def describe_fate_of_threads(lease_s: float) -> str:
     return (
         "threads cannot be stopped and go on for as long as this process lives; the jobs run again elsewhere when the "
         f"lease of {lease_s:g} s has ended, and have used up an attempt"

@@ -63,7 +63,7 @@ class EventWriter(Service):
             duration_us = int((ended_at - started_at) * 1_000_000)
             ended = int((ended_at + epoch_s) * 1000)
             completed.append((job.id, job.name, job.attempt + 1, started, ended, duration_us))
-        return EventBatch(self._max_len, self._see_written, others, completed, self._stores_results)
+        return EventBatch(self._max_len, self._count_if_dropped, others, completed, self._stores_results)
 
     def _events_without_result(self, jobs: list[Delivery]) -> list[Event]:
         """Returns the events of jobs whose result cannot be stored; they carry the reason, for callers that wait."""
@@ -80,7 +80,7 @@ class EventWriter(Service):
     def write(self, events: list[Event]) -> None:
         """Writes these events, behind the active events that are not written yet."""
         self.write_active()
-        self._broker.write_events(EventBatch(self._max_len, self._see_written, events))
+        self._broker.write_events(EventBatch(self._max_len, self._count_if_dropped, events))
 
     def _write_drained(self) -> None:
         self.write([drained_event()])
@@ -120,7 +120,7 @@ class EventWriter(Service):
         at_ms = int((job.started_at + self._epoch_s) * 1000)
         return active_event(job.id, job.name, job.attempt + 1, at_ms)
 
-    def _see_written(self, count: int, trouble: RedisTrouble | None) -> None:
+    def _count_if_dropped(self, count: int, trouble: RedisTrouble | None) -> None:
         if trouble is not None:
             self.count_dropped(count, str(trouble))
         else:

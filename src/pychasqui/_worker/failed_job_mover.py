@@ -18,7 +18,7 @@ from .._redis.replies import CANCELLED as CANCELLED_MEANWHILE
 from .._redis.replies import LOST, MOVED, REFUSED, Settled
 from ..metrics import GuardedSinks
 from .event_writer import EventWriter
-from .outcome_metrics import records_of
+from .outcome_metrics import make_outcome_records
 from .shared import Shared
 from .unsettled import Unsettled
 
@@ -106,7 +106,7 @@ class FailedJobMover:
             # The run counts also if the job was no longer this worker's to move.
             for job, answer in each:
                 if answer not in (REFUSED, CANCELLED_MEANWHILE):
-                    self._metrics.record_all(records_of(job, is_moved=answer == MOVED))
+                    self._metrics.record_all(make_outcome_records(job, is_moved=answer == MOVED))
         for job, answer in each:
             if answer == CANCELLED_MEANWHILE and isinstance(job, Rescheduled):
                 dead = job.as_cancelled()

@@ -57,17 +57,17 @@ class FailureLog:
         return True
 
     def _write(self, level: int, job: Delivery, failure: Failure, what_next: str, frames: str = "") -> None:
-        runs, why = job.attempt + 1, describe(failure)
+        runs, why = job.attempt + 1, describe_failure(failure)
         log.log(level, "job %.100r (%.100r) failed in run %d, %s: %s%s", job.id, job.name, runs, what_next, why, frames)
 
     def _begin_counting(self, kind: FailureKind, job: Delivery, failure: Failure) -> None:
         if not self._repeats:
-            self._call_later(PERIOD_S, self._sum_up_again)
+            self._call_later(PERIOD_S, self._log_counts_again)
         others = "failures of other kinds"
         what = others if kind is _OTHERS else f"{printable(job.name)!r} has failed with {printable(failure.error_type)}"
         self._repeats[kind] = _Repeats(what)
 
-    def sum_up(self) -> None:
+    def log_counts(self) -> None:
         """Logs the count of each kind since its last line, and forgets a kind that has not occurred since."""
         for kind, repeats in list(self._repeats.items()):
             if not repeats.count:
@@ -76,12 +76,12 @@ class FailureLog:
             log.warning("%s: %d more times within %g s", repeats.what, repeats.count, PERIOD_S)
             repeats.count = 0
 
-    def _sum_up_again(self) -> None:
-        self.sum_up()
+    def _log_counts_again(self) -> None:
+        self.log_counts()
         if self._repeats:
-            self._call_later(PERIOD_S, self._sum_up_again)
+            self._call_later(PERIOD_S, self._log_counts_again)
 
 
-def describe(failure: Failure) -> str:
+def describe_failure(failure: Failure) -> str:
     """Returns type and text of an error for a log line."""
     return printable(f"{failure.error_type}: {failure.text}" if failure.text else failure.error_type)

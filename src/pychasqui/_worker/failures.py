@@ -10,15 +10,15 @@ from .._core import clock
 from .._core.delivery import Delivery
 from .._core.failure import Failure, read_failure
 from .._core.limits import MAX_U32
-from .._core.outcome import CANCELLED, EXPIRED, Retry, cancelled_run, failed_run, judge
+from .._core.outcome import CANCELLED, EXPIRED, Retry, judge_failure, make_cancelled_run, make_failed_run
 from .._core.retry_options import KINDS, RetryPolicy
 from .._redis.failed_jobs import Buried, Rescheduled
-from .._wire.dead_letter import dead_letter, rejected_letter
+from .._wire.dead_letter import encode_dead_letter, encode_rejected_letter
 from .._wire.entry import read_name
 from .._wire.envelope import SNOOZES, encode_envelope, read_snoozes, with_extra
 from .._wire.event import now_ms
 from .._wire.member import join_member
-from .failure_log import FailureLog, describe
+from .failure_log import FailureLog, describe_failure
 from .job_stops import JobStops
 
 log = logging.getLogger("chasqui.worker")
@@ -52,46 +52,48 @@ class FailureHandler:
         self._second = 0
         self._lines = 0
 
-    def failed(self, job: Delivery, error: BaseException) -> None:
+    def handle_error(self, job: Delivery, error: BaseException) -> None:
         """The handler raised."""
         self._warn_of_unknown_kind(job)
-        if (stop := self._stops.take(job)) is not None:
+        if (stop := self._stops.take_stop(job)) is not None:
             if stop.is_cancelled:
-                self.cancelled(job)
+                self.finish_cancelled(job)
                 return
             error = stop.error_for(error)
         failure = read_failure(error)
         snoozes = 0 if failure.snooze_limit is None else read_snoozes(job.extras)
-        verdict = judge(job, failure, self._max_attempts, self._policy, _random_below, snoozes)
+        verdict = judge_failure(job, failure, self._max_attempts, self._policy, _random_below, snoozes)
         if isinstance(verdict, Retry):
-            member = next_run_member(job) if verdict.uses_up_attempt else snoozed_member(job, snoozes + 1)
+            member = make_next_run_member(job) if verdict.uses_up_attempt else make_snoozed_member(job, snoozes + 1)
             self._run_again(job, failure, verdict.delay_ms, member)
         else:
             if snoozes:  # a replay begins from the start
                 job.extras = with_extra(job.extras, SNOOZES, None)
             self._bury_job(job, verdict.reason, failure, job.attempt + 1)
 
-    def exhausted(self, job: Delivery) -> None:
+    def bury_exhausted(self, job: Delivery) -> None:
         """The job had used up its runs before it came here: its workers died, or it failed under another policy."""
         self._bury_job(job, "retries_exhausted", None, job.attempt)
 
-    def expired(self, job: Delivery) -> None:
+    def bury_expired(self, job: Delivery) -> None:
         """The job was not started in time, and is not run any more."""
         self._bury_job(job, EXPIRED, None, job.attempt)
 
-    def cancelled(self, job: Delivery) -> None:
+    def finish_cancelled(self, job: Delivery) -> None:
         """The job is cancelled: its run has ended by that, or it has not begun."""
         log.info("job %.100r (%.100r) is cancelled", job.id, job.name)
-        run = cancelled_run(job) if job.started_at else None
+        run = make_cancelled_run(job) if job.started_at else None
         runs = job.attempt + (run is not None)
         own = (job.id, job.may_be_unique, job.name)
         self._bury(Buried(job.entry_id, job.number, [], *own, now_ms(), CANCELLED, runs, run))
 
-    def rejected(self, entry_id: bytes, delivery: int, fields: list[bytes] | None, reason: str, detail: str) -> None:
+    def bury_rejected(
+        self, entry_id: bytes, delivery: int, fields: list[bytes] | None, reason: str, detail: str
+    ) -> None:
         """The entry could not become a job."""
         if self._may_warn():
             log.warning("entry %s cannot be run and is dead: %s: %.200r", entry_id.decode(), reason, detail)
-        letter = rejected_letter(entry_id, fields, reason, detail, self._consumer)
+        letter = encode_rejected_letter(entry_id, fields, reason, detail, self._consumer)
         self._bury(Buried(entry_id, delivery, letter, None, False, read_name(fields), now_ms(), reason, 0))
 
     def _run_again(self, job: Delivery, failure: Failure, delay_ms: int, member: bytes) -> None:
@@ -106,7 +108,7 @@ class FailureHandler:
                 job.may_be_unique,
                 job.name,
                 now_ms(),
-                failed_run(job, failure),
+                make_failed_run(job, failure),
             )
         )
 
@@ -115,20 +117,20 @@ class FailureHandler:
             job, failure, "and is dead after %d runs: %s", runs, reason
         )
         if not is_logged and self._may_warn():
-            why = "" if failure is None else f": {describe(failure)}"
+            why = "" if failure is None else f": {describe_failure(failure)}"
             log.warning("job %.100r (%.100r) is dead after %d runs: %s%s", job.id, job.name, runs, reason, why)
         self._bury(
             Buried(
                 job.entry_id,
                 job.number,
-                dead_letter(job, reason, failure, runs, self._consumer),
+                encode_dead_letter(job, reason, failure, runs, self._consumer),
                 job.id,
                 job.may_be_unique,
                 job.name,
                 now_ms(),
                 reason,
                 runs,
-                None if failure is None else failed_run(job, failure),
+                None if failure is None else make_failed_run(job, failure),
             )
         )
 
@@ -156,7 +158,7 @@ def _random_below(bound: int) -> int:
     return int(random() * bound)
 
 
-def next_run_member(job: Delivery) -> bytes:
+def make_next_run_member(job: Delivery) -> bytes:
     """The member of the delayed set for a failed job: it has one attempt more."""
     attempt = min(job.attempt + 1, MAX_U32)  # deliveries count as attempts, and others may set their number
     return join_member(
@@ -164,7 +166,7 @@ def next_run_member(job: Delivery) -> bytes:
     )
 
 
-def snoozed_member(job: Delivery, snoozes: int) -> bytes:
+def make_snoozed_member(job: Delivery, snoozes: int) -> bytes:
     """The member of the delayed set for a job that was put back: it has as many attempts left as before."""
     attempt, extras = min(job.attempt, MAX_U32), with_extra(job.extras, SNOOZES, snoozes)
     return join_member(job.name, encode_envelope(job.id, job.payload, job.created_at_ms, attempt, job.retry, extras))

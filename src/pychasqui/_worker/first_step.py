@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from .._core.delivery import Delivery
-from .job_context import HandlerExit, Steps, await_rest, first_step
+from .job_context import HandlerExit, Steps, await_rest, step_in_new_context
 
 RunHandler = Callable[[Delivery], Awaitable[Any]]
 
@@ -37,7 +37,7 @@ def take_first_step(
     """The handler's result if it needed no second step; else the job as it was started, for its lane."""
     _enter_task(loop, lane)
     try:
-        return None, StartedJob(job, first_step(handler, job))
+        return None, StartedJob(job, step_in_new_context(handler, job))
     except StopIteration as stop:
         return stop.value, None
     except BaseException as error:  # noqa: BLE001  whatever it is, its lane sees it

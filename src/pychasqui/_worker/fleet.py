@@ -11,7 +11,7 @@ class Fleet:
         self.living = living
         self._has_ended_leases = False
 
-    def note(self, living: int, over: int) -> None:
+    def note_living_workers(self, living: int, over: int) -> None:
         self.living = max(1, living)
         self._has_ended_leases = over > 0
 
@@ -20,6 +20,6 @@ class Fleet:
         has_news, self._has_ended_leases = self._has_ended_leases, False
         return has_news
 
-    def spread(self, seconds: float, workers: int) -> float:
+    def spread_pause(self, seconds: float, workers: int) -> float:
         """Returns how long each worker pauses so that all do as much as this many that each pause for `seconds`."""
         return seconds * max(1.0, self.living / workers)

@@ -17,10 +17,10 @@ Handler = Callable[[Job], Awaitable[Any]] | Callable[[Job], Any]
 def check_handler(handler: Any) -> Handler:
     if not callable(handler):
         raise InvalidType(f"handler is a {class_name(handler)[:100]}, must be a function that takes a job")
-    for function in (_unwrapped(handler), type(handler).__call__):
+    for function in (_unwrap_partials(handler), type(handler).__call__):
         if _is_generator_function(function):
             raise InvalidType(
-                f"handler {_name(handler)} is a generator function: to call it runs nothing of its body. "
+                f"handler {_name_of_handler(handler)} is a generator function: to call it runs nothing of its body. "
                 "Make it a function that returns, plain or async, without yield"
             )
     _check_arguments(handler)
@@ -29,10 +29,10 @@ def check_handler(handler: Any) -> Handler:
 
 def is_async(handler: Handler) -> bool:
     """Also an object whose __call__ is async, and a partial of an async function."""
-    return inspect.iscoroutinefunction(_unwrapped(handler)) or inspect.iscoroutinefunction(type(handler).__call__)
+    return inspect.iscoroutinefunction(_unwrap_partials(handler)) or inspect.iscoroutinefunction(type(handler).__call__)
 
 
-def _unwrapped(handler: Any) -> Any:
+def _unwrap_partials(handler: Any) -> Any:
     while isinstance(handler, functools.partial):
         handler = handler.func
     return handler
@@ -58,10 +58,10 @@ def _check_arguments(handler: Any) -> None:
     except TypeError as error:
         takes = f"({error}); it takes {text_of(signature)}"[:300]
         raise InvalidType(
-            f"handler {_name(handler)} cannot be called with a job as its only argument {takes}"
+            f"handler {_name_of_handler(handler)} cannot be called with a job as its only argument {takes}"
         ) from None
 
 
-def _name(handler: Any) -> str:
-    name = getattr(_unwrapped(handler), "__qualname__", None)
+def _name_of_handler(handler: Any) -> str:
+    name = getattr(_unwrap_partials(handler), "__qualname__", None)
     return repr(name[:100]) if type(name) is str else f"of class {class_name(handler)[:100]}"

@@ -41,7 +41,7 @@ class HealthCheck:
 
     def check(self) -> WorkerHealth:
         return WorkerHealth(
-            trouble=self._trouble(),
+            trouble=self._find_trouble(),
             concurrency=len(self._holdings.running),
             busy=len(self._holdings.running_jobs()),
             waiting=len(self._holdings.inbox),
@@ -54,7 +54,7 @@ class HealthCheck:
             redis=self._brokers[0].server,
         )
 
-    def _trouble(self) -> str | None:
+    def _find_trouble(self) -> str | None:
         if self._is_closing.is_set:
             return "closing"
         if not self._brokers[0].is_connected:

@@ -52,7 +52,7 @@ class Heartbeat:
         self._unanswered = 0
         self._is_ending = False
         self._registering: asyncio.Task[None] | None = None
-        shared.group_gone.listen(self._hurry)
+        shared.group_gone.listen(self._renew_now)
 
     async def start(self) -> None:
         await self._thread.start(self._run)
@@ -62,21 +62,21 @@ class Heartbeat:
 
         A renewal that reaches Redis after the worker has left the group brings its name back.
         """
-        self._thread.call_in_thread(self._end)
+        self._thread.call_in_thread(self._stop_renewing)
         await self._thread.stop(patience_s=patience_s)
 
-    def _hurry(self) -> None:
+    def _renew_now(self) -> None:
         """Runs in the worker's loop. The group is gone: the next renewal, which finds that, is sent now."""
-        self._thread.call_in_thread(self._renew_in, 0.0)
+        self._thread.call_in_thread(self._renew_within, 0.0)
 
     # The thread's loop ----------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:
-            self._renew_at = await self._renewal.begin()
+            self._renew_at = await self._renewal.take_first_lease()
             async with asyncio.TaskGroup() as tasks:  # ends with the first of them that fails
                 watching = tasks.create_task(self._loop_watch.run())
-                self._registering = tasks.create_task(self._begin())
+                self._registering = tasks.create_task(self._finish_start())
                 while not self._is_ending:
                     if self._may_renew() and lease_clock() >= self._renew_at:
                         self._renew_at = lease_clock() + self._renewal.every_s
@@ -87,7 +87,7 @@ class Heartbeat:
         finally:
             await self._broker.close()
 
-    def _end(self) -> None:
+    def _stop_renewing(self) -> None:
         self._is_ending = True
         self._wakes.set()
 
@@ -102,7 +102,7 @@ class Heartbeat:
         """One at a time while the group is gone; else also while earlier ones are on their way."""
         return self._unanswered < (1 if self._renewal.awaits_group else MOST_UNANSWERED)
 
-    def _renew_in(self, seconds: float) -> None:
+    def _renew_within(self, seconds: float) -> None:
         self._renew_at = min(self._renew_at, lease_clock() + seconds)
         self._wakes.set()
 
@@ -113,16 +113,16 @@ class Heartbeat:
             self._unanswered -= 1
             self._wakes.set()
         if wait_s < self._renewal.every_s:
-            self._renew_in(wait_s)
+            self._renew_within(wait_s)
         elif not self._is_ending and (self._registering is None or self._registering.done()):
-            self._registering = tasks.create_task(self._register())
+            self._registering = tasks.create_task(self._write_to_registry())
 
-    async def _begin(self) -> None:
+    async def _finish_start(self) -> None:
         """A worker starts with a lease, and knows whether the queue is paused and which of its jobs are cancelled."""
-        await self._queue_watch.wait_for_look()
-        self._thread.has_begun()
-        await self._register()
+        await self._queue_watch.wait_for_reading()
+        self._thread.report_begun()
+        await self._write_to_registry()
 
-    async def _register(self) -> None:
+    async def _write_to_registry(self) -> None:
         with suppress(RedisTrouble):  # after the next renewal, then
             await self._registry_writer.write_if_due()

@@ -134,7 +134,7 @@ class Intake:
             self._offer_to_lanes([entry for entry in claimed if entry.id not in held])
 
     @contextmanager
-    def noting_arrivals(self) -> Iterator[set[bytes]]:
+    def collecting_arrivals(self) -> Iterator[set[bytes]]:
         """Yields a set that collects the ids of all entries that arrive meanwhile: they are no orphans."""
         arrived = self._arrived = set()
         try:

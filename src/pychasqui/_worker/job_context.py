@@ -34,7 +34,7 @@ class Steps(NamedTuple):
     waits_for: Any
 
 
-def first_step(function: Callable[[T], Awaitable[Any]], argument: T) -> Steps:
+def step_in_new_context(function: Callable[[T], Awaitable[Any]], argument: T) -> Steps:
     """Call function(argument) in a new context and step into what it returns; StopIteration brings its result."""
     run = copy_context().run
     awaitable = run(function, argument)

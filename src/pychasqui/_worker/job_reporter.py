@@ -43,11 +43,11 @@ class JobReporter:
         return AlreadyDone()
 
     def log(self, job_id: str, line: str) -> AlreadyDone:
-        self._call_in_loop(self._broker.add_log_line, job_id, cut_line(line), MAX_LINES, self._kept_ms, _report)
+        self._call_in_loop(self._broker.add_log_line, job_id, cut_line(line), MAX_LINES, self._kept_ms, _log_if_refused)
         return AlreadyDone()
 
     def _send_progress(self, job_id: str, job_name: str, percent: int, extras: tuple[str | int, ...]) -> None:
-        self._broker.set_progress(job_id, percent, self._kept_ms, _report)
+        self._broker.set_progress(job_id, percent, self._kept_ms, _log_if_refused)
         if self._emit is not None:
             self._emit([progress_event(job_id, job_name, percent, extras)])
 
@@ -70,6 +70,6 @@ class AlreadyDone:
         yield from ()
 
 
-def _report(reply: Any) -> None:
+def _log_if_refused(reply: Any) -> None:
     if isinstance(reply, RedisTrouble):
         log.info("a job's progress or log line was not stored: %s", reply)

@@ -49,7 +49,7 @@ class Stop:
 
 
 class JobStops:
-    """Belongs to the worker's loop; is_stopped() and extend() are also called from handlers' threads."""
+    """Belongs to the worker's loop; is_stopped() and extend_timeout() are also called from handlers' threads."""
 
     def __init__(self, timeouts: RunTimeouts) -> None:
         self.shortest_s = timeouts.shortest_s or float("inf")  # of the timeouts that are known
@@ -75,35 +75,35 @@ class JobStops:
 
     def timeout_of(self, job: Delivery) -> float | None:
         """How long this run may take in all; None if it has no bound."""
-        timeout_s = job.timeout_s or self._timeouts.of(job.name)
+        timeout_s = job.timeout_s or self._timeouts.timeout_s_for(job.name)
         return None if timeout_s is None else timeout_s + self._extensions.get(job.entry_id, 0.0)
 
-    def extend(self, entry_id: bytes, span_s: float) -> None:
+    def extend_timeout(self, entry_id: bytes, span_s: float) -> None:
         self._extensions[entry_id] = self._extensions.get(entry_id, 0.0) + span_s
 
     def is_stopped(self, entry_id: bytes) -> bool:
         return entry_id in self._stops
 
-    def find(self, job: Delivery) -> Stop | None:
+    def find_stop(self, job: Delivery) -> Stop | None:
         stop = self._stops.get(job.entry_id)
         return stop if stop is not None and stop.job is job else None
 
     def set_cancellations(self, found: Cancellations) -> None:
         self.cancellations = found
 
-    def begin(self, job: Delivery, timeout_s: float | None) -> Stop:
+    def note_stop(self, job: Delivery, timeout_s: float | None) -> Stop:
         """Notes that a run is to stop: its time is over, or with None its job is cancelled."""
         stop = self._stops[job.entry_id] = Stop(job, timeout_s)
         return stop
 
-    def take(self, job: Delivery) -> Stop | None:
+    def take_stop(self, job: Delivery) -> Stop | None:
         """The run has ended by an error: returns why it was to stop, and forgets it."""
-        stop = self.find(job)
+        stop = self.find_stop(job)
         if stop is not None:
             del self._stops[job.entry_id]
         return stop
 
-    def keep_only(self, running: Iterable[Delivery]) -> None:
+    def forget_ended_runs(self, running: Iterable[Delivery]) -> None:
         """Forgets the runs that have ended."""
         kept = {job.entry_id: job for job in running}
         for entry_id in [one for one, stop in self._stops.items() if kept.get(one) is not stop.job]:

@@ -70,8 +70,8 @@ class Lanes:
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         for number in range(len(self._running)):
-            lane = asyncio.create_task(self._lane(number), name=f"chasqui lane {number}")
-            lane.add_done_callback(self._see_end)
+            lane = asyncio.create_task(self._run_lane(number), name=f"chasqui lane {number}")
+            lane.add_done_callback(self._note_lane_end)
             self._tasks.append(lane)
         self._alive = len(self._tasks)
 
@@ -140,12 +140,12 @@ class Lanes:
     def task_of(self, number: int) -> asyncio.Task[None]:
         return self._tasks[number]
 
-    def is_lane(self, task: asyncio.Task[Any] | None) -> bool:
+    def is_lane_task(self, task: asyncio.Task[Any] | None) -> bool:
         return task in self._tasks
 
     def resume(self) -> None:
         """Starts jobs again after the lease was over."""
-        self._next_turn()
+        self._end_turn()
 
     def forget_lost(self, ids: set[bytes]) -> bool:
         """Forgets jobs that another worker has taken. One that runs goes on, and its outcome does not count.
@@ -184,7 +184,7 @@ class Lanes:
         ended = zip(self._tasks, self._running, strict=True)
         return [job for task, job in ended if job is not None and task.done()]
 
-    async def _lane(self, number: int) -> None:
+    async def _run_lane(self, number: int) -> None:
         inbox, running, handler, on_done = self._inbox, self._running, self._handler, self._on_done
         on_start, now = self._on_start, monotonic()
         begun: StartedJob | None = None
@@ -194,7 +194,7 @@ class Lanes:
         ending: Any
         while begun is not None or not self._is_stopping:
             # hot: 0.05 us; within a turn that is open there is no need to ask
-            while begun is not None or (inbox and (now < self._turn_ends_at or self._opens_turn(now))):
+            while begun is not None or (inbox and (now < self._turn_ends_at or self._try_open_turn(now))):
                 if begun is None:
                     job = running[number] = inbox[0]
                     inbox.popleft()  # not before: the heartbeat's thread must see it in one place or the other
@@ -212,7 +212,7 @@ class Lanes:
                     job = begun.job
                 try:
                     if begun is None:
-                        # hot: first_step() written out, 0.2 us; most handlers of short jobs need no second step
+                        # hot: step_in_new_context() written out, 0.2 us; most short jobs need no second step
                         run = copy_context().run
                         try:
                             awaitable = run(handler, job)
@@ -232,7 +232,7 @@ class Lanes:
                     raise
                 except BaseException as error:  # noqa: BLE001  a handler may raise anything, and only a signal ends us
                     now = job.ended_at = monotonic()
-                    self._see_handler_error(job, error)
+                    self._report_handler_error(job, error)
                 else:
                     # hot: 0.08 us; the end of this job is the beginning of the next, so one reading serves both
                     now = job.ended_at = monotonic()
@@ -271,16 +271,16 @@ class Lanes:
         if len(self._inbox) == self._low_water:
             self._room.send()
 
-    def _opens_turn(self, now: float) -> bool:
+    def _try_open_turn(self, now: float) -> bool:
         """Whether this turn of the loop begins with this job: there was none in it yet, and there may be one."""
         if self._turn_is_open or self._is_stopping or lease_clock() >= self._lease.until:
             return False
         self._turn_is_open = True
         self._turn_ends_at = now + TURN_S
-        asyncio.get_running_loop().call_soon(self._next_turn)
+        asyncio.get_running_loop().call_soon(self._end_turn)
         return True
 
-    def _next_turn(self) -> None:
+    def _end_turn(self) -> None:
         self._turn_is_open = False
         self._turn_ends_at = 0.0
         if self._inbox:
@@ -327,19 +327,19 @@ class Lanes:
         if not self._inbox:
             self._room.send()
             if len(self._idle) >= self._alive:
-                self._end_drain()
+                self._signal_drained()
 
-    def _end_drain(self) -> None:
+    def _signal_drained(self) -> None:
         if self._drained is not None and not self._drained.done():  # the waiting task may have been cancelled
             self._drained.set_result(None)
 
-    def _see_end(self, lane: asyncio.Task[None]) -> None:
+    def _note_lane_end(self, lane: asyncio.Task[None]) -> None:
         self._alive -= 1
-        self._end_drain()  # which looks whether there is another to wait for
+        self._signal_drained()  # which looks whether there is another to wait for
         if not lane.cancelled() and (error := lane.exception()) is not None:
             self._on_death("lane", error)
 
-    def _see_handler_error(self, job: Delivery, error: BaseException) -> None:
+    def _report_handler_error(self, job: Delivery, error: BaseException) -> None:
         """A handler's own cancellation is a failure like another; that of a worker that stops ends the lane."""
         if type(error) is HandlerExit:
             error = error.error

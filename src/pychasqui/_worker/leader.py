@@ -36,7 +36,7 @@ STALLED_S = 5.0  # what has been due for this long, while another process leads,
 
 
 class LeaderService(Service):
-    """_tick() does what is due and returns when to look again; _let_go() ends the lease."""
+    """_tick() does what is due and returns when to look again; _release_lead() ends the lease."""
 
     role: Literal["promoter", "scheduler"]
     what_waits: str  # while no process leads
@@ -73,7 +73,7 @@ class LeaderService(Service):
             return f"{self.what_waits} wait: {self._stalled_by!r} holds the {self.role}'s lease and moves nothing"
         return None
 
-    def hear(self, seconds: float) -> None:
+    def note_due_in(self, seconds: float) -> None:
         """A message says that something is due in this many seconds."""
         due = max(clock.monotonic() + seconds, self._looked_at + HINTS_APART_S)
         if self._leads and due < self._next_due:
@@ -85,9 +85,9 @@ class LeaderService(Service):
         if self._leads and self._leases.is_connected:
             with suppress(RedisTrouble, TimeoutError):  # it ends by itself
                 async with asyncio.timeout(patience_s):
-                    await self._let_go()
+                    await self._release_lead()
 
-    async def _look(self) -> float:
+    async def _look_for_due(self) -> float:
         """Returns how long to wait for the next look, if nothing is due sooner.
 
         Only the leader subscribes: a message costs the server as much as it has subscribers.
@@ -105,24 +105,24 @@ class LeaderService(Service):
         """Does what is due, if this process leads; returns how long to wait for the next look."""
         raise NotImplementedError
 
-    async def _let_go(self) -> None:
+    async def _release_lead(self) -> None:
         raise NotImplementedError
 
     async def _run(self) -> None:
         while not self._is_stopping:
             self._looked_at = clock.monotonic()
             try:
-                wait_s = await self._look()
+                wait_s = await self._look_for_due()
             except Exception as error:  # noqa: BLE001  the border of this part: a look can be made again, whatever it was
                 wait_s = self._outage.pause_after(error)
                 self._next_due = float("inf")
             else:
                 self._outage.end()
             look_at = clock.monotonic() + wait_s
-            while not self._is_stopping and (left := min(look_at, self._soonest()) - clock.monotonic()) > 0:
+            while not self._is_stopping and (left := min(look_at, self._next_known_due()) - clock.monotonic()) > 0:
                 await self._sleep(left)
 
-    def _soonest(self) -> float:
+    def _next_known_due(self) -> float:
         """When something is known to be due. While looks fail, nothing is: the pauses between them hold."""
         return float("inf") if self._outage.is_on else self._next_due
 
@@ -130,10 +130,10 @@ class LeaderService(Service):
         """How long to wait for a lease that another process holds: until it ends if it is not renewed (-1: it has no
         end), so that nothing is held up for longer than that. Many workers share the looks, unless it moves nothing."""
         if self._fleet.living > STANDING_BY and self._overdue_from is None:
-            return min(self._fleet.spread(most_s, STANDING_BY), LONGEST_STANDBY_S) * random.uniform(0.5, 1.5)
+            return min(self._fleet.spread_pause(most_s, STANDING_BY), LONGEST_STANDBY_S) * random.uniform(0.5, 1.5)
         return most_s if lease_left_ms < 0 else min(most_s, (lease_left_ms + 1) / 1000)
 
-    def _see_lead(self, other: OtherLeader | None) -> None:
+    def _note_leader(self, other: OtherLeader | None) -> None:
         """Notes which process leads, and whether it moves what is due."""
         self._leads = other is None
         if self._leads != self._logged_lead:
@@ -150,9 +150,9 @@ class LeaderService(Service):
                 other.name,
                 MAX_LEADER_LEASE_MS // 1000,
             )
-        self._see_stall(other)
+        self._log_stall(other)
 
-    def _see_stall(self, other: OtherLeader | None) -> None:
+    def _log_stall(self, other: OtherLeader | None) -> None:
         if other is None or other.overdue_ms < STALLED_S * 1000:
             if self._stalled_by is not None:
                 log.info("%s: %s are moved again", self.role, self.what_waits)

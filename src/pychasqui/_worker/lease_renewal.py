@@ -80,7 +80,7 @@ class LeaseRenewal:
         """Whether the group is gone and not made again yet."""
         return self._groupless.is_on
 
-    async def begin(self) -> float:
+    async def take_first_lease(self) -> float:
         """Waits until the first lease holds; returns when to renew it. Raises permanent errors."""
         while True:
             wait_s = await self.renew(is_first=True)
@@ -109,7 +109,7 @@ class LeaseRenewal:
             self._lease.note_trouble()
             return min(self._outage.pause_after(error), self.every_s)
         self._round_trips.note_renewal(lease_clock() - sent_at)
-        return self._see_renewed(sent_at, lost, was_over=was_over)
+        return self._note_renewed(sent_at, lost, was_over=was_over)
 
     def _entries_to_renew(self, was_over: bool) -> list[tuple[bytes, int]]:
         """After a lapse all held entries, because other workers may have taken any of them.
@@ -128,14 +128,14 @@ class LeaseRenewal:
         await self._queue_watch.subscribe()
         me = (self._group, self._consumer, self._lease_ms)
         first, *others = (entries[start : start + IDS_A_CALL] for start in range(0, max(len(entries), 1), IDS_A_CALL))
-        record, kept_ms = self._record_maker.make(), self._record_maker.kept_ms
+        record, kept_ms = self._record_maker.make_record(), self._record_maker.kept_ms
         answers = await asyncio.gather(
             self._broker.renew_worker_lease(*me, first, record=record, record_kept_ms=kept_ms),
             *(self._broker.renew_worker_lease(*me, batch) for batch in others),
         )
         if answers[0].marks is not None:
-            self._queue_watch.see(answers[0].marks)
-        self._fleet.note(answers[0].living, answers[0].over)
+            self._queue_watch.note_marks(answers[0].marks)
+        self._fleet.note_living_workers(answers[0].living, answers[0].over)
         return {entry_id for answer in answers for entry_id in answer.lost}
 
     async def _hold_without_a_lease(self) -> None:
@@ -146,7 +146,7 @@ class LeaseRenewal:
             self._has_left = True
             await self._broker.leave_group(self._group, self._consumer)
 
-    def _see_renewed(self, sent_at: float, lost: set[bytes], *, was_over: bool) -> float:
+    def _note_renewed(self, sent_at: float, lost: set[bytes], *, was_over: bool) -> float:
         self._outage.end()
         self._has_left = False
         if self._groupless.is_on:
@@ -158,20 +158,20 @@ class LeaseRenewal:
             return 0.0  # it came too late; if the lease ended only meanwhile, all that is held is renewed next
         self._until = until
         if was_over:
-            self._call_in_worker_loop(self._begin_again, until, lost)
+            self._call_in_worker_loop(self._resume_after_lapse, until, lost)
         else:
             self._lease.renew(until)
             if lost:
-                self._call_in_worker_loop(self._lose, lost)
+                self._call_in_worker_loop(self._forget_lost_entries, lost)
         return self.every_s
 
-    def _begin_again(self, until: float, lost: set[bytes]) -> None:
+    def _resume_after_lapse(self, until: float, lost: set[bytes]) -> None:
         """Runs in the worker's loop, in one step: no lost entry may start because the lease holds again."""
-        self._lose(lost)
+        self._forget_lost_entries(lost)
         self._lease.begin_again(until)
         self._lanes.resume()
 
-    def _lose(self, lost: set[bytes]) -> None:
+    def _forget_lost_entries(self, lost: set[bytes]) -> None:
         """Runs in the worker's loop. An entry that was lost by one delivery may have come back by another."""
         if self._lanes.forget_lost(lost):
             self._may_have_orphans.set()

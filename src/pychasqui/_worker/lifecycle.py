@@ -69,7 +69,7 @@ class Lifecycle:
         self._is_closed = True
         if self._main is not None:
             self._stop_wanted.set()
-            if not self._is_inside(asyncio.current_task()):
+            if not self._is_own_task(asyncio.current_task()):
                 await asyncio.wait({self._main})
 
     def shutdown(self) -> None:
@@ -118,14 +118,14 @@ class Lifecycle:
             raise self._death
 
     async def _run_until_stopped(self) -> None:
-        """Start, call _has_started(), wait for _stop_wanted, and stop."""
+        """Start, call _report_started(), wait for _stop_wanted, and stop."""
         raise NotImplementedError
 
-    def _has_started(self) -> None:
+    def _report_started(self) -> None:
         assert self._started is not None
         self._started.set_result(None)
 
-    def _die_of(self, error: BaseException) -> None:
+    def _stop_with_error(self, error: BaseException) -> None:
         """Stops, and has run() raise this error."""
         self._death = self._death or error
         self._stop_wanted.set()
@@ -134,6 +134,6 @@ class Lifecycle:
         self._stopped_by = self._stopped_by or signal_name
         self._stop_wanted.set()
 
-    def _is_inside(self, task: asyncio.Task[object] | None) -> bool:
+    def _is_own_task(self, task: asyncio.Task[object] | None) -> bool:
         """Whether it is a part of this program, which must not wait for the program's end."""
         return False

@@ -46,9 +46,9 @@ class LoopCalls:
 
     def _start(self, call: _Call) -> None:
         if not self._is_closed:
-            self.tasks.add(call.start(self._see_end))
+            self.tasks.add(call.start(self._forget_task))
 
-    def _see_end(self, task: asyncio.Task[Any]) -> None:
+    def _forget_task(self, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)
 
 

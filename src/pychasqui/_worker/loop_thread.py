@@ -12,7 +12,7 @@ from .shared import OnDeath
 
 
 class LoopThread:
-    """start() -> the coroutine runs in the thread and calls has_begun() -> stop() ends it.
+    """start() -> the coroutine runs in the thread and calls report_begun() -> stop() ends it.
 
     What ends the coroutine before it has begun is raised by start(); what ends it later goes to `on_death`, in the
     worker's loop.
@@ -65,9 +65,9 @@ class LoopThread:
         with suppress(RuntimeError):  # the worker's loop has ended; the thread is about to
             self._worker_loop.call_soon_threadsafe(function, *arguments)
 
-    def has_begun(self) -> None:
+    def report_begun(self) -> None:
         """For the thread: start() returns now."""
-        self.call_in_worker_loop(self._see_begun)
+        self.call_in_worker_loop(self._note_begun)
 
     def _run_thread(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         death: BaseException | None = None
@@ -77,19 +77,19 @@ class LoopThread:
         except BaseException as error:  # noqa: BLE001  the thread's border: the worker hears of whatever it is
             death = error
         finally:
-            self.call_in_worker_loop(self._see_end, death)
+            self.call_in_worker_loop(self._note_end, death)
 
     async def _run(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._own_loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         if not self._is_stopping:  # already, before there was a task to cancel
             await run()
 
-    def _see_begun(self) -> None:
-        """Runs in the worker's loop, as does _see_end()."""
+    def _note_begun(self) -> None:
+        """Runs in the worker's loop, as does _note_end()."""
         if self._begun is not None and not self._begun.done():
             self._begun.set_result(None)
 
-    def _see_end(self, death: BaseException | None) -> None:
+    def _note_end(self, death: BaseException | None) -> None:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
         if self._begun is None or self._begun.done():

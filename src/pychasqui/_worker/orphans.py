@@ -85,11 +85,11 @@ class Orphans:
     async def _adopt_page(self, search: OrphanSearch) -> AdoptedPage | None:
         """Returns None if the search is over: there is no further page, or this one is stale."""
         # An entry that is held before, while or after the page is on its way is no orphan.
-        with self._intake.noting_arrivals() as known:
+        with self._intake.collecting_arrivals() as known:
             known |= self._holdings.held().keys() | self._releaser.on_their_way
             asked = self._intake.snapshot()
             page = await self._broker.list_pending(
-                self._group, self._consumer, *search, ORPHANS_A_PAGE, self._prefetch.bounds()
+                self._group, self._consumer, *search, ORPHANS_A_PAGE, self._prefetch.byte_bounds()
             )
             lost = self._intake.adopt(page, known, asked)
         if lost is None or not page:

@@ -7,7 +7,7 @@ from .._redis.failed_jobs import Buried, Rescheduled
 from ..metrics import DlqRouted, JobOutcome, JobsCancelled, Record, RetryScheduled
 
 
-def records_of(outcome: Rescheduled | Buried, *, is_moved: bool) -> list[Record]:
+def make_outcome_records(outcome: Rescheduled | Buried, *, is_moved: bool) -> list[Record]:
     """The run, if there was one; and where the job went, unless it was no longer this worker's to move."""
     run, name = outcome.run, outcome.job_name
     records: list[Record] = [] if run is None else [_run_record(run, name)]

@@ -12,7 +12,7 @@ from .shared import Shared
 
 
 class PendingEntries:
-    """The reader calls take_in() before it reads, while `may_exist`."""
+    """The reader calls take_in_pending() before it reads, while `may_exist`."""
 
     def __init__(
         self, shared: Shared, *, intake: Intake, prefetch: Prefetch, orphans: Orphans, reclaimer: Reclaimer
@@ -28,7 +28,7 @@ class PendingEntries:
     def may_exist(self) -> bool:
         return self._may_have_orphans.is_set or self._reclaimer.has_work
 
-    async def take_in(self, count: int) -> bool:
+    async def take_in_pending(self, count: int) -> bool:
         """Returns whether to look at the room again before new entries are read."""
         if self._may_have_orphans.is_set:
             is_full = await self._orphans.adopt()
@@ -37,7 +37,7 @@ class PendingEntries:
         if self._is_closing.is_set or not self._reclaimer.has_work:
             return False
         with self._intake.expecting_entries():
-            self._intake.take_claimed(await self._reclaimer.claim(count, self._prefetch.bounds()))
+            self._intake.take_claimed(await self._reclaimer.claim(count, self._prefetch.byte_bounds()))
         await asyncio.sleep(0)  # the lanes start some of them first, which leaves room
         return True
 

@@ -49,17 +49,17 @@ class Prefetch:
     def bytes_left(self) -> int:
         """How many bytes of entries may come beside those that wait, or have ended and are not settled yet."""
         unsettled = self._unsettled_count()
-        expected = self._entry_size.of(self._lanes.waiting + unsettled)
+        expected = self._entry_size.estimate_bytes(self._lanes.waiting + unsettled)
         if 2 * expected < self._max_bytes:  # hot: as good as the sum, which takes 30 ns a job
             return self._max_bytes - int(expected)
-        unsettled_bytes = self._entry_size.of(unsettled) if self._entry_size.is_known else 0
+        unsettled_bytes = self._entry_size.estimate_bytes(unsettled) if self._entry_size.is_known else 0
         return self._max_bytes - self._lanes.waiting_bytes - int(unsettled_bytes)
 
     @property
     def has_free_lane(self) -> bool:
         return self._lanes.free > 0
 
-    def bounds(self) -> Bounds:
+    def byte_bounds(self) -> Bounds:
         """How many bytes the next script may bring, and how large an entry may be."""
         return Bounds(max(1, min(self.bytes_left, PAGE_BYTES)), self._max_entry_bytes)
 
@@ -100,7 +100,7 @@ class Prefetch:
             return 0
         self._estimate.measure(self._lanes.finished, monotonic())
         room = min(self._lanes.free - coming + self._estimate.jobs_ahead(), self._read_count)
-        if self.is_too_large(coming + room):
+        if self.may_exceed_bytes_left(coming + room):
             return 0
         return room if room >= WORTH_READING else 0
 
@@ -109,9 +109,9 @@ class Prefetch:
         may_start = not (self._is_paused.is_set or self._is_closing.is_set or self._lease.is_over)
         return 0 if not may_start or self.bytes_left <= 0 else self._lanes.free + self._estimate.jobs_ahead()
 
-    def is_too_large(self, count: int) -> bool:
+    def may_exceed_bytes_left(self, count: int) -> bool:
         """Whether this many entries may take more bytes than are left."""
-        return self._entry_size.of(count) > self.bytes_left
+        return self._entry_size.estimate_bytes(count) > self.bytes_left
 
     def count_within_bytes(self) -> int:
         """How many entries to wait for, so that they fit in."""

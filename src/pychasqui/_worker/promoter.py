@@ -61,10 +61,10 @@ class PromoterService(LeaderService):
             "delayed jobs are promoted again, all of them",
         )
 
-    def expect(self, delay_ms: int) -> None:
+    def publish_due_in(self, delay_ms: int) -> None:
         """This worker has rescheduled a job that is due in this many ms: publish that, unless the leader will know."""
         if self._leads:
-            self.hear(delay_ms / 1000)
+            self.note_due_in(delay_ms / 1000)
             return
         now = clock.monotonic()
         due = now + delay_ms / 1000
@@ -73,11 +73,11 @@ class PromoterService(LeaderService):
             self._hinted_due = due
             self._broker.publish_due(delay_ms)
 
-    async def _let_go(self) -> None:
+    async def _release_lead(self) -> None:
         await self._broker.release_promoter_lease(self._holder)
 
     async def _subscribe(self) -> bool:
-        return await self._broker.subscribe_to_due(self.hear)
+        return await self._broker.subscribe_to_due(self.note_due_in)
 
     async def _tick(self, *, hears: bool) -> float:
         now = clock.monotonic()
@@ -86,7 +86,7 @@ class PromoterService(LeaderService):
         done = await self._broker.promote(
             self._holder, self._lease_ms, self._batch, events_max_len=self._events_max_len
         )
-        self._see_lead(done.other)
+        self._note_leader(done.other)
         if done.other is not None:
             return self._standby_s(done.next_due_ms, self._rest_s)
         if done.refusal:

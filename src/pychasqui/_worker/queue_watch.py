@@ -20,7 +20,7 @@ LOOKS_APART_S = 0.02
 
 
 class QueueWatch:
-    """subscribe() before each renewal, see() with what it found; each message makes it look -> on_pause(),
+    """subscribe() before each renewal, note_marks() with what it found; each message makes it look -> on_pause(),
     on_cancellations().
 
     It lives in the loop of the broker, which is the heartbeat's.
@@ -42,32 +42,32 @@ class QueueWatch:
 
     async def subscribe(self) -> None:
         """Subscribes, once for each socket. What is asked behind it misses no message."""
-        await self._broker.subscribe_to_marks(self._hear)
+        await self._broker.subscribe_to_marks(self._start_reading)
 
-    def see(self, marks: QueueMarks) -> None:
+    def note_marks(self, marks: QueueMarks) -> None:
         """Passes on what a renewal found. Notes about cancelled jobs, or that there are none any more, are read."""
         self._on_pause(marks.is_paused)
         if marks.has_cancellations or self._has_cancellations:
-            self._hear()
+            self._start_reading()
 
-    async def wait_for_look(self) -> None:
+    async def wait_for_reading(self) -> None:
         """Returns when the look that is under way has ended, if there is one."""
         if self._looking is not None:
             await asyncio.wait({self._looking})
 
-    def _hear(self) -> None:
+    def _start_reading(self) -> None:
         self._is_hinted = True
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self._look_while_hinted())
+            self._looking = asyncio.ensure_future(self._read_while_hinted())
 
-    async def _look_while_hinted(self) -> None:
+    async def _read_while_hinted(self) -> None:
         while self._is_hinted:
             self._is_hinted = False
             with suppress(RedisTrouble):  # the heartbeat looks with its next renewal
-                await self._read()
+                await self._read_marks()
             await asyncio.sleep(LOOKS_APART_S)
 
-    async def _read(self) -> None:
+    async def _read_marks(self) -> None:
         marks = await self._broker.read_marks()
         self._on_pause(marks.is_paused)
         if marks.has_cancellations:

@@ -65,11 +65,11 @@ class ReadTurns:
             self._waits_until = now + TURN_S
             return 0.0
         with suppress(RedisTrouble):  # without messages it looks from time to time
-            await self._broker.subscribe_to_backlog(self._hear)
+            await self._broker.subscribe_to_backlog(self._note_backlog)
         pause_s = min(max(LOOKS_APART_S * others, SHORTEST_REST_S), LONGEST_REST_S)
         return pause_s * random.uniform(0.5, 1.5)
 
-    def _hear(self) -> None:
+    def _note_backlog(self) -> None:
         """A message says that jobs are left."""
         self._heard_at = clock.monotonic()
         self._on_backlog()

@@ -79,7 +79,7 @@ class Reader(Service):
             f"worker {self._consumer} cannot read and keeps trying", f"worker {self._consumer} reads again"
         )
         shared.room.listen(self.wake)
-        shared.settled.listen(self._see_settled)
+        shared.settled.listen(self._wake_if_settling_awaited)
 
     # Stopping and pausing -------------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class Reader(Service):
             if not has_backlog and room.free_lanes > 0:
                 count = min(count, room.free_lanes)
             try:
-                if self._pending.may_exist and await self._pending.take_in(count):
+                if self._pending.may_exist and await self._pending.take_in_pending(count):
                     continue
                 had_backlog = has_backlog
                 block_ms = None if had_backlog else self._turns.block_ms()
@@ -191,13 +191,13 @@ class Reader(Service):
             slept_from = monotonic()
             await self._sleep(STALE_S)
             if monotonic() - slept_from >= STALE_S and not self._is_stopping:
-                await self._shed()
+                await self._hand_back_surplus()
 
-    def _see_settled(self) -> None:
+    def _wake_if_settling_awaited(self) -> None:
         if self._awaits_settling:
             self.wake()
 
-    async def _shed(self) -> None:
+    async def _hand_back_surplus(self) -> None:
         """Hands back jobs that wait here for too long because the handler has become slower."""
         await self._releaser.release_unstarted(keep=self._prefetch.count_to_keep())
 
@@ -210,7 +210,7 @@ class Reader(Service):
         """
         asked_at, was_idle, came = monotonic(), self._prefetch.has_free_lane, 0
         with self._intake.expecting_entries():
-            if self._prefetch.is_too_large(count):
+            if self._prefetch.may_exceed_bytes_left(count):
                 if not is_look:
                     if claimed := await self._read_by_bytes(count):
                         return len(claimed), True
@@ -242,7 +242,7 @@ class Reader(Service):
 
     async def _read_by_bytes(self, count: int) -> list[Claimed]:
         """Reads by a script as many entries as fit into the bytes that are left, without waiting: for large entries."""
-        claimed = await self._broker.read_within(self._group, self._consumer, count, self._prefetch.bounds())
+        claimed = await self._broker.read_within(self._group, self._consumer, count, self._prefetch.byte_bounds())
         self._outage.end()
         self._intake.take_claimed(claimed)
         await asyncio.sleep(0)  # the lanes start some of them first, which leaves room

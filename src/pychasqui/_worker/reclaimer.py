@@ -78,27 +78,27 @@ class Reclaimer(Service):
             try:
                 if self._may_have_orphans.is_set:
                     await self._orphans.adopt()
-                await self._scan()
+                await self._scan_consumers()
             except RedisTrouble as error:
                 log.debug("the scan for abandoned entries comes later: %s", error)
                 self._may_have_orphans.set()  # entries that a lost reply has claimed are pending for this worker
             await self._sleep(min(SCAN_S * random.uniform(0.8, 1.0), self._next_verdict_s))
 
-    async def _scan(self) -> None:
+    async def _scan_consumers(self) -> None:
         """Finds consumers whose entries can be taken over, and takes those over while there is room."""
         now = clock.monotonic()
         if self._fleet.living <= LOOKING or now >= self._look_at:
-            self._look_at = now + self._fleet.spread(SCAN_S, LOOKING) * random.uniform(0.5, 1.5)
-            await self._look_at_everything()
+            self._look_at = now + self._fleet.spread_pause(SCAN_S, LOOKING) * random.uniform(0.5, 1.5)
+            await self._scan_all_consumers()
         elif self._fleet.take_news_of_ended_leases() or now >= self._next_verdict_at:
             now_ms = await self._broker.now_ms()
             leases = await self._broker.ended_leases(self._group, now_ms)
-            self._judge(set(leases), leases, now_ms)
+            self._judge_consumers(set(leases), leases, now_ms)
         while self._sources and (room := self._prefetch.room_for_claims()) > 0:
             with self._intake.expecting_entries():
-                self._intake.take_claimed(await self.claim(room, self._prefetch.bounds()))
+                self._intake.take_claimed(await self.claim(room, self._prefetch.byte_bounds()))
 
-    async def _look_at_everything(self) -> None:
+    async def _scan_all_consumers(self) -> None:
         self._next_verdict_s = float("inf")
         self._in_vain.clear()
         holders = await self._broker.holders(self._group)
@@ -108,19 +108,21 @@ class Reclaimer(Service):
             return
         leases = await self._broker.leases(self._group)
         if sweeps:
-            self._sweep_at = clock.monotonic() + self._fleet.spread(SWEEP_S, LOOKING)
+            self._sweep_at = clock.monotonic() + self._fleet.spread_pause(SWEEP_S, LOOKING)
             await self._recovery.shorten_impossible_leases(self._broker)
         now_ms = await self._broker.now_ms()
-        self._judge(leases.keys() | holders.keys() if sweeps or self._suspects else set(holders), leases, now_ms)
+        self._judge_consumers(
+            leases.keys() | holders.keys() if sweeps or self._suspects else set(holders), leases, now_ms
+        )
         if holders.keys() - leases.keys():
             self._sources[LEASELESS] = None
 
-    def _judge(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> None:
-        watched = self._that_can_be_judged(watched, leases, now_ms)
+    def _judge_consumers(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> None:
+        watched = self._consumers_to_judge(watched, leases, now_ms)
         self._suspects = suspects_by_expired_lease(watched, leases, now_ms, self._suspects, clock.monotonic())
         self._judge_suspects(now_ms)
 
-    def _that_can_be_judged(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> set[bytes]:
+    def _consumers_to_judge(self, watched: set[bytes], leases: Mapping[bytes, float], now_ms: int) -> set[bytes]:
         """All but this worker, which lives; only those that have left, while leases do not show which workers live."""
         me = self._consumer.encode()
         if self._leases_can_be_trusted(leases.get(me, now_ms), now_ms):

@@ -22,7 +22,7 @@ class RecordMaker:
         self._holdings = shared.holdings
         self._started_at_ms = time.time_ns() // 1_000_000
 
-    def make(self) -> bytes:
+    def make_record(self) -> bytes:
         running = self._holdings.running_jobs()
         info = WorkerInfo(
             consumer_id=self._consumer,

@@ -54,11 +54,11 @@ class RunWatch:
         self._find_task = find_task
         self._timer: asyncio.TimerHandle | None = None
         self._is_running = False
-        stops.expected_sooner.listen(self._look_sooner)
+        stops.expected_sooner.listen(self._advance_check)
 
     def start(self) -> None:
         self._is_running = True
-        self._look_sooner()
+        self._advance_check()
 
     def stop(self) -> None:
         self._is_running = False
@@ -78,49 +78,49 @@ class RunWatch:
             self._room.send()
         if self._timer is not None:
             self._timer.cancel()
-        self._look()
+        self._check_runs()
 
-    def _look_sooner(self) -> None:
+    def _advance_check(self) -> None:
         """A timeout is known that is shorter than those before it."""
         if self._is_running and self._stops.shortest_s < float("inf"):
-            self._look_in(max(self._stops.shortest_s, LOOK_S))
+            self._schedule_check(max(self._stops.shortest_s, LOOK_S))
 
-    def _look_in(self, wait_s: float) -> None:
+    def _schedule_check(self, wait_s: float) -> None:
         loop = asyncio.get_running_loop()
         if self._timer is not None:
             if self._timer.when() <= loop.time() + wait_s:
                 return
             self._timer.cancel()
-        self._timer = loop.call_later(wait_s, self._look)
+        self._timer = loop.call_later(wait_s, self._check_runs)
 
-    def _look(self) -> None:
+    def _check_runs(self) -> None:
         self._timer = None
         now, soonest, running = monotonic(), float("inf"), self._holdings.running_jobs()
-        self._stops.keep_only(running)
+        self._stops.forget_ended_runs(running)
         for number, job in enumerate(self._holdings.running.copy()):
             if job is not None and job.started_at and not job.ended_at:
-                soonest = min(soonest, self._examine(number, job, now))
+                soonest = min(soonest, self._stop_if_overdue(number, job, now))
         if soonest == float("inf") and not running and not self._holdings.inbox:
             self._stops.forget_timeouts()
         soonest = min(soonest, now + max(self._stops.shortest_s, LOOK_S))
         if soonest < float("inf"):
-            self._look_in(max(soonest - monotonic(), LOOKS_APART_S))
+            self._schedule_check(max(soonest - monotonic(), LOOKS_APART_S))
 
-    def _examine(self, number: int, job: Delivery, now: float) -> float:
+    def _stop_if_overdue(self, number: int, job: Delivery, now: float) -> float:
         """Stops the run if its time is over. Returns when to look at it again."""
-        stop = self._stops.find(job)
+        stop = self._stops.find_stop(job)
         if stop is None and self._stops.cancellations and self._stops.cancellations.covers(job.entry_id, job.id):
-            stop = self._stops.begin(job, None)
+            stop = self._stops.note_stop(job, None)
         if stop is None:
             timeout_s = self._stops.timeout_of(job)
             if timeout_s is None or now < job.started_at + timeout_s:
                 return float("inf") if timeout_s is None else job.started_at + timeout_s
-            stop = self._stops.begin(job, timeout_s)
+            stop = self._stops.note_stop(job, timeout_s)
         if now >= stop.again_at and not stop.is_logged:
-            self._press(number, stop, now)
+            self._cancel_again_or_log(number, stop, now)
         return stop.again_at
 
-    def _press(self, number: int, stop: Stop, now: float) -> None:
+    def _cancel_again_or_log(self, number: int, stop: Stop, now: float) -> None:
         """Cancels the handler once more, or logs that it goes on."""
         task = None if self._find_task is None else self._find_task(number)
         if stop.cancellations < MOST_CANCELLATIONS:

@@ -64,21 +64,21 @@ class SchedulerService(LeaderService):
         self._grace_ms = max(GRACE_MS, int(3000 * tick_s))
         self.missed = 0  # how often a repeatable was found that had not been fired in time
 
-    async def _let_go(self) -> None:
+    async def _release_lead(self) -> None:
         await self._repeats.release_scheduler_lease(self._holder)
 
     async def _subscribe(self) -> bool:
-        return await self._repeats.subscribe_to_due(self.hear)
+        return await self._repeats.subscribe_to_due(self.note_due_in)
 
     async def _tick(self, *, hears: bool) -> float:
         self._next_due = float("inf")
         asked_at = clock.monotonic()
         due = await self._repeats.list_due(self._holder, self._lease_ms, self._batch)
-        self._see_lead(due.other)
+        self._note_leader(due.other)
         if due.other is not None:
             return self._standby_s(due.next_due_ms, self._tick_s)
         soonest, has_moved = float("inf"), False
-        for fires in batch_fires(self._decide_all(due)):
+        for fires in batch_fires(self._plan_specs(due)):
             if fires is None:
                 await asyncio.sleep(0)
             elif isinstance(fires, tuple):
@@ -97,11 +97,11 @@ class SchedulerService(LeaderService):
         self._next_due = min(self._next_due, next_due)
         return self._tick_s
 
-    def _decide_all(self, due: Due) -> Iterator[Fires | tuple[DueSpec, str]]:
+    def _plan_specs(self, due: Due) -> Iterator[Fires | tuple[DueSpec, str]]:
         """What to do about each; for one that cannot be fired, what is wrong with it."""
         for one in due.specs:
             try:
-                yield from _plan_spec(one, due.now_ms, self._grace_ms, self._see_missed)
+                yield from _plan_spec(one, due.now_ms, self._grace_ms, self._count_missed)
             except DecodeError as error:
                 yield (one, f"repeatable {one.key[:200]!r}: {error}"[:500])
 
@@ -112,7 +112,7 @@ class SchedulerService(LeaderService):
             elif one.envelopes and self._record is not None:
                 self._record(JobsAdded(len(one.envelopes), "repeat", one.name))
 
-    def _see_missed(self) -> None:
+    def _count_missed(self) -> None:
         self.missed += 1
 
     async def _bury(self, due: DueSpec, detail: str, now_ms: int) -> None:

@@ -19,7 +19,7 @@ class Service:
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"chasqui {self.title}")
-        self._task.add_done_callback(self._see_end)
+        self._task.add_done_callback(self._report_if_failed)
 
     def wake(self) -> None:
         sleeper, self._sleeper = self._sleeper, None
@@ -49,6 +49,6 @@ class Service:
         if timer is not None:
             timer.cancel()
 
-    def _see_end(self, task: asyncio.Task[None]) -> None:
+    def _report_if_failed(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_death(self.title, error)

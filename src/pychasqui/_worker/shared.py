@@ -1,4 +1,5 @@
-"""The small values that several parts of a worker share. `wiring.build()` makes them first and hands them to the parts.
+"""The small values that several parts of a worker share. `wiring.build_components()` makes them first, and hands them
+to the parts.
 
 A part changes such a value by a method, and registers with a signal in its own constructor. No part sets an attribute
 of another one.

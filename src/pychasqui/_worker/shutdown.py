@@ -11,7 +11,7 @@ from typing import Any
 
 from .._core.delivery import Delivery
 from ..errors import CommandTimeout, ConnectionLost, RedisTrouble
-from .drain_log import fate_of_coroutines, fate_of_threads, log_what_is_cut_off, log_what_runs
+from .drain_log import describe_fate_of_coroutines, describe_fate_of_threads, log_jobs_cut_off, log_running_jobs
 from .release import release_jobs
 from .task_ends import CLEANUP_S
 from .wiring import Components
@@ -59,7 +59,7 @@ class Shutdown:
         """Let what is held finish, until the deadline or a second signal."""
         parts, deadline_s = self.components, self.deadline_s()
         consumer, holdings = parts.shared.consumer, parts.shared.holdings
-        log_what_runs(
+        log_running_jobs(
             consumer,
             holdings.running_jobs(),
             stopped_by=self.stopped_by,
@@ -72,8 +72,12 @@ class Shutdown:
             wait.cancel()
         await asyncio.wait(waits)
         why = "a second signal came" if self.hurried.is_set() else f"{deadline_s:g} s are over"
-        fate = fate_of_coroutines(CLEANUP_S) if parts.threads is None else fate_of_threads(self.lease_ms / 1000)
-        log_what_is_cut_off(consumer, holdings.running_jobs(), why=why, fate=fate)
+        fate = (
+            describe_fate_of_coroutines(CLEANUP_S)
+            if parts.threads is None
+            else describe_fate_of_threads(self.lease_ms / 1000)
+        )
+        log_jobs_cut_off(consumer, holdings.running_jobs(), why=why, fate=fate)
 
     async def _hand_back(self, jobs: list[Delivery]) -> None:
         """Hands jobs back, so that other workers run them at once and without using up an attempt."""

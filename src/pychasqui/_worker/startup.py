@@ -71,9 +71,9 @@ class Startup:
     async def _claim_name(self) -> None:
         """Waits while a lease is held under this worker's name. One that is renewed is another living process's."""
         is_logged = False
-        await self._until_answered(self._components.recovery.shorten_impossible_leases, self._broker)
+        await self._retry_until_answered(self._components.recovery.shorten_impossible_leases, self._broker)
         self._may_have_name = True
-        first, left_ms = await self._other_claim()
+        first, left_ms = await self._try_claim_name()
         while left_ms > 0:
             if not is_logged:
                 is_logged = True
@@ -83,13 +83,13 @@ class Startup:
                     left_ms / 1000,
                 )
             await asyncio.sleep(min(left_ms / 1000 + 0.001, NAME_LOOK_S))
-            lease, left_ms = await self._other_claim()
+            lease, left_ms = await self._try_claim_name()
             if lease > first:
                 raise self._name_in_use_error()
 
     async def _confirm_name(self) -> None:
         """If the start took longer than a lease, another may have claimed the name before this one's lease began."""
-        if (await self._other_claim(confirms=True)).left_ms > 0:
+        if (await self._try_claim_name(confirms=True)).left_ms > 0:
             raise self._name_in_use_error()
 
     async def _give_name_up(self) -> None:
@@ -108,10 +108,10 @@ class Startup:
                 if claim.left_ms == 0:
                     await self._broker.leave_group(*me)
 
-    async def _other_claim(self, *, confirms: bool = False) -> OtherClaim:
+    async def _try_claim_name(self, *, confirms: bool = False) -> OtherClaim:
         """Claims the name, unless it is another's."""
         claim = partial(self._broker.claim_name, confirms=confirms)
-        return await self._until_answered(claim, self._group, self._consumer, self._token, self._config.lease_ms)
+        return await self._retry_until_answered(claim, self._group, self._consumer, self._token, self._config.lease_ms)
 
     def _name_in_use_error(self) -> ConsumerInUse:
         return ConsumerInUse(
@@ -121,12 +121,12 @@ class Startup:
 
     async def _ensure_group(self) -> None:
         """Makes the group if there is none. Waits until every living worker has reported what it holds."""
-        while not await self._until_answered(self._components.recovery.rebuild_group, self._broker):  # noqa: ASYNC110  only Redis knows
+        while not await self._retry_until_answered(self._components.recovery.rebuild_group, self._broker):  # noqa: ASYNC110  only Redis knows
             await asyncio.sleep(REGROUP_S)
 
     async def _check_risks(self) -> None:
         """Logs what the server's settings put at risk, or refuses to work there."""
-        risks = await self._until_answered(self._broker.read_server_risks)
+        risks = await self._retry_until_answered(self._broker.read_server_risks)
         if self._config.strict and any(risks):
             raise UnsafeServer(f"{self._connector} is not safe for jobs: {risks}")
         if risks.eviction:
@@ -143,19 +143,19 @@ class Startup:
         """
         me, after = (self._group, self._consumer), b""
         try:
-            last = await self._until_answered(self._broker.last_pending_id, self._group)
+            last = await self._retry_until_answered(self._broker.last_pending_id, self._group)
             while last and (
-                seen := await self._until_answered(self._broker.list_pending_ids, *me, after, last, COUNT_A_CALL)
+                seen := await self._retry_until_answered(self._broker.list_pending_ids, *me, after, last, COUNT_A_CALL)
             ):
                 # Sent again with the deliveries that were seen at first: nothing counts twice.
-                await self._until_answered(self._broker.count_delivery, *me, seen)
+                await self._retry_until_answered(self._broker.count_delivery, *me, seen)
                 self._components.shared.may_have_orphans.set()
                 after = seen[-1][0]
         except ReplyError as error:
             if action_for(error) is not ErrorAction.NO_GROUP:  # without a group nothing is pending; it is made again
                 raise
 
-    async def _until_answered(self, ask: Callable[..., Awaitable[T]], *arguments: object) -> T:
+    async def _retry_until_answered(self, ask: Callable[..., Awaitable[T]], *arguments: object) -> T:
         """Retries while Redis is unreachable; raises permanent errors."""
         outage = Outage(f"worker {self._consumer} waits for Redis", f"worker {self._consumer} has found Redis")
         while True:

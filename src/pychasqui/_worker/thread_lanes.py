@@ -63,7 +63,7 @@ class ThreadLanes:
         self._moving = shared.holdings.moving
         self._started = 0
         self._lost_undecoded: set[bytes] = set()  # entries that were lost while they were decoded
-        self._threads = Threads(len(self._running), run_jobs=self._run_jobs, has_job=self._may_take)
+        self._threads = Threads(len(self._running), run_jobs=self._run_jobs, has_job=self._may_start_job)
         self._loop: asyncio.AbstractEventLoop  # from start() on
         self._context: Context
         self._loop_calls: LoopCalls | None = None
@@ -95,11 +95,11 @@ class ThreadLanes:
         if not waiting:
             return
         if waiting > 1 or self._on_start is not None:
-            self._look_later()
+            self._schedule_delivery()
         if not self._threads.is_waking:
             self._threads.wake_one()
         if not self._threads.count:
-            self._fail_all(RuntimeError("no thread can be started"))
+            self._fail_waiting_jobs(RuntimeError("no thread can be started"))
 
     @property
     def free(self) -> int:
@@ -120,7 +120,7 @@ class ThreadLanes:
         """From now on the room signal is sent when no more than this many jobs wait."""
         self._low_water = low_water
 
-    def is_lane(self, task: asyncio.Task[Any] | None) -> bool:
+    def is_lane_task(self, task: asyncio.Task[Any] | None) -> bool:
         return self._loop_calls is not None and task in self._loop_calls.tasks
 
     def resume(self) -> None:
@@ -166,7 +166,7 @@ class ThreadLanes:
         self.has_stubborn = not all(task.done() for task in tasks)
         with self._moving:
             self._is_stopped = True  # from here on an outcome has no place to go
-        self._deliver()
+        self._deliver_outcomes()
         return self._holdings.running_jobs()
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ class ThreadLanes:
                     self._ended.append((job, outcome))
                     running[number] = None
                 has_ended, job, outcome = job is not None, None, None
-                if self._may_take():
+                if self._may_start_job():
                     job = running[number] = inbox[0]
                     inbox.popleft()  # not before: the heartbeat's thread must see it in one place or the other
                     self._started += 1
@@ -217,14 +217,14 @@ class ThreadLanes:
                 self._begun.append(job)
                 if not (self._wake_is_due or self._look_is_due):
                     self._wake_loop()
-            outcome = self._take_only_step(job)
+            outcome = self._call_handler(job)
             if type(outcome) is Steps:
                 self._call_in_loop(self._finish_steps(number, job, outcome))
                 job = None
             else:
                 job.ended_at = monotonic()
 
-    def _may_take(self) -> bool:
+    def _may_start_job(self) -> bool:
         return (
             bool(self._inbox)
             and not self._is_stopping
@@ -232,7 +232,7 @@ class ThreadLanes:
             and not self._loop.is_closed()
         )
 
-    def _take_only_step(self, job: Delivery) -> Any:
+    def _call_handler(self, job: Delivery) -> Any:
         """Calls the handler: returns its result, what it raised, or the steps that are left for the event loop."""
         run = self._context.copy().run
         try:
@@ -247,7 +247,7 @@ class ThreadLanes:
     def _wake_loop(self) -> None:
         self._wake_is_due = True
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._gather_now)
+            self._loop.call_soon_threadsafe(self._deliver_on_wake)
 
     def _call_in_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         assert self._loop_calls is not None
@@ -281,26 +281,26 @@ class ThreadLanes:
         with self._moving:
             self._ended.append((job, outcome))
             self._running[number] = None
-        self._deliver()
+        self._deliver_outcomes()
 
-    def _look_later(self) -> None:
+    def _schedule_delivery(self) -> None:
         if not self._look_is_due:
             self._look_is_due = True
-            self._loop.call_later(GATHER_S, self._look)
+            self._loop.call_later(GATHER_S, self._deliver_on_timer)
 
-    def _look(self) -> None:
+    def _deliver_on_timer(self) -> None:
         self._look_is_due = False  # before the first look: a job that ends after it wakes the loop
-        self._deliver()
+        self._deliver_outcomes()
 
-    def _gather_now(self) -> None:
+    def _deliver_on_wake(self) -> None:
         self._wake_is_due = False
-        self._deliver()
+        self._deliver_outcomes()
 
-    def _deliver(self) -> None:
+    def _deliver_outcomes(self) -> None:
         """Hands all gathered outcomes on."""
         ended, has_any = self._ended, bool(self._ended)
         while ended:
-            self._report_begun()
+            self._report_started_jobs()
             job, outcome = ended[0]
             try:
                 if type(outcome) is _Raised:
@@ -311,13 +311,13 @@ class ThreadLanes:
                 self._on_death("lane", defect)
             ended.popleft()  # not before: the heartbeat's thread must see it in one place or the other
             self.finished += 1
-        self._report_begun()
+        self._report_started_jobs()
         if has_any:
             self._signal_room()
             if self._inbox:
-                self._look_later()
+                self._schedule_delivery()
 
-    def _report_begun(self) -> None:
+    def _report_started_jobs(self) -> None:
         while self._begun:
             job = self._begun.popleft()
             if self._on_start is not None:
@@ -330,7 +330,7 @@ class ThreadLanes:
         if is_drained and self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
-    def _fail_all(self, error: Exception) -> None:
+    def _fail_waiting_jobs(self, error: Exception) -> None:
         """Fails the jobs of the inbox, because there is no thread for them."""
         while self._inbox and self._inbox[0].is_decoded:
             job = self._inbox[0]

@@ -54,7 +54,7 @@ class Threads:
     def _try_start_thread(self) -> bool:
         # A daemon, so that a worker that was never closed does not keep the process alive; see _await_running_jobs().
         number = len(self._threads)
-        thread = threading.Thread(target=self._live, args=(number,), name=f"chasqui-lane_{number}", daemon=True)
+        thread = threading.Thread(target=self._run_thread, args=(number,), name=f"chasqui-lane_{number}", daemon=True)
         self._threads.append(thread)
         try:
             thread.start()
@@ -71,7 +71,7 @@ class Threads:
         for thread in self._threads:
             thread.join()
 
-    def _live(self, number: int) -> None:
+    def _run_thread(self, number: int) -> None:
         parking = threading.Lock()
         parking.acquire()
         self.is_waking = False

@@ -78,7 +78,7 @@ class Unsettled(Generic[T]):
         self.refused += refused
         self.waiting[:count] = unanswered  # in one step: the heartbeat's thread reads it
 
-    def take_up_refused(self) -> None:
+    def retry_refused_if_due(self) -> None:
         """Moves some of `refused` to `waiting` if their pause is over."""
         if self.refused and monotonic() >= self._again_at:
             self.waiting += self.refused[:OUTCOME_BATCH]

@@ -1,4 +1,4 @@
-"""Puts a worker together: build() makes the parts in one pass, and each gets what it needs by its constructor."""
+"""Puts a worker together: build_components() makes the parts in one pass, and each gets what it needs there."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Components:
 
     async def close(self) -> None:
         """Let go of threads and connections. Safe after a start that failed."""
-        self.failure_log.sum_up()
+        self.failure_log.log_counts()
         self.run_watch.stop()
         await self.heartbeat.stop()
         await self.reading.close()
@@ -94,7 +94,7 @@ class Components:
             self.threads.close()
 
 
-def build(
+def build_components(
     config: WorkerConfig,
     connector: Connector,
     metrics: GuardedSinks | None,
@@ -144,7 +144,7 @@ def build(
         broker,
         shared,
         dlq_max_len=config.dlq_max_stream_len,
-        on_rescheduled=promoter.expect,
+        on_rescheduled=promoter.publish_due_in,
         event_writer=event_writer,
         metrics=metrics,
         events_max_len=config.events_max_len,
@@ -170,27 +170,27 @@ def build(
     decoder = Decoder(
         max_payload_bytes=config.max_payload_bytes,
         max_attempts=config.max_attempts,
-        on_rejected=failures.rejected,
+        on_rejected=failures.bury_rejected,
         stops=stops,
         server_clock=ServerClock(broker),
-        on_exhausted=logs.bind_job_to_call(config.queue_name, failures.exhausted),
-        on_expired=logs.bind_job_to_call(config.queue_name, failures.expired),
-        on_cancelled=failures.cancelled,
+        on_exhausted=logs.bind_job_to_call(config.queue_name, failures.bury_exhausted),
+        on_expired=logs.bind_job_to_call(config.queue_name, failures.bury_expired),
+        on_cancelled=failures.finish_cancelled,
     )
     is_plain = not is_async(config.handler)
-    run_handler = _with_own_job(as_async_handler(config.handler) if is_plain else config.handler, reporter)
+    run_handler = _wrap_with_own_job(as_async_handler(config.handler) if is_plain else config.handler, reporter)
     lanes = (ThreadLanes if is_plain else Lanes)(
-        _with_tracing_and_logs(config, connector, run_handler),
+        _wrap_with_tracing_and_logs(config, connector, run_handler),
         shared,
         on_start=None if event_writer is None else event_writer.note_started,
         on_done=acker.done,
-        on_failed=logs.bind_job_to_call(config.queue_name, failures.failed),
+        on_failed=logs.bind_job_to_call(config.queue_name, failures.handle_error),
         decode=decoder.decode_late,
         is_abandoned=is_abandoned,
     )
 
     find_task = lanes.task_of if isinstance(lanes, Lanes) else None
-    run_watch = RunWatch(shared, stops, find_task, on_unstarted=failures.cancelled)
+    run_watch = RunWatch(shared, stops, find_task, on_unstarted=failures.finish_cancelled)
 
     recovery = GroupRecovery(group, consumer, lease_ms, shared.holdings)
     prefetch = Prefetch(
@@ -292,7 +292,7 @@ def _make_event_writer(config: WorkerConfig, broker: Broker, shared: Shared) -> 
     return EventWriter(broker, shared, max_len=config.events_max_len, stores_results=config.stored_result_ttl_ms > 0)
 
 
-def _with_tracing_and_logs(config: WorkerConfig, connector: Connector, handler: RunHandler) -> RunHandler:
+def _wrap_with_tracing_and_logs(config: WorkerConfig, connector: Connector, handler: RunHandler) -> RunHandler:
     """The handler with a trace around it and its job known to its logs, each only if it is wanted."""
     tracing = find_tracing(config.tracing)
     if tracing is not None:
@@ -301,7 +301,7 @@ def _with_tracing_and_logs(config: WorkerConfig, connector: Connector, handler: 
     return logs.bind_job_to_context(config.queue_name, handler)
 
 
-def _with_own_job(handler: Callable[[Job], Awaitable[Any]], reporter: JobReporter) -> RunHandler:
+def _wrap_with_own_job(handler: Callable[[Job], Awaitable[Any]], reporter: JobReporter) -> RunHandler:
     """The handler, called with a Job of its own for each delivery."""
 
     def run_with_job(delivery: Delivery) -> Awaitable[Any]:

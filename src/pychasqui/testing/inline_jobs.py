@@ -1,7 +1,7 @@
 """inline(app): the tasks of an app in a test, without a server.
 
 What is enqueued inside is kept. run() runs what is due, advance() moves the clock. Jobs go through MessagePack and the
-checks of production, and production's own `judge` says whether a failed job runs again and when.
+checks of production, and production's own `judge_failure` says whether a failed job runs again and when.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from .._core import defaults
 from .._core.failure import read_failure
-from .._core.outcome import CANCELLED, EXPIRED, Retry, judge
+from .._core.outcome import CANCELLED, EXPIRED, Retry, judge_failure
 from .._core.repeat_pattern import next_fire
 from .._core.retry_options import RetryPolicy
 from .._core.run_timeouts import RunTimeouts, check_run_timeouts
@@ -153,13 +153,13 @@ class InlineJobs:
         given = self._app.worker_options(queue).get("timeout")
         definitions = (task.definition for task in self._app.tasks.values())
         own = {name: one.timeout for one in definitions if one.timeout is not None for name in one.names}
-        return check_run_timeouts("timeout", given).changed_by(check_run_timeouts("timeout", own))
+        return check_run_timeouts("timeout", given).overridden_by(check_run_timeouts("timeout", own))
 
     def _fail(self, job: RecordedJob, error: Exception) -> None:
         options = self._app.worker_options(job.queue)
         max_attempts = options.get("max_attempts", defaults.MAX_ATTEMPTS)
         policy = options.get("retry") or RetryPolicy()
-        outcome = judge(job.delivery(), read_failure(error), max_attempts, policy, _no_jitter, job.snoozes)
+        outcome = judge_failure(job.delivery(), read_failure(error), max_attempts, policy, _no_jitter, job.snoozes)
         job.error = error
         if isinstance(outcome, Retry):
             job.due_ms = self._recorder.now_ms + outcome.delay_ms

@@ -39,15 +39,15 @@ class InlineRun:
         try:
             while not task.done():
                 timeout_s = self.stops.timeout_of(self._delivery)
-                is_stopped = self.stops.find(self._delivery) is not None
+                is_stopped = self.stops.find_stop(self._delivery) is not None
                 left_s = None if timeout_s is None or is_stopped else began + timeout_s - monotonic()
                 if left_s is not None and left_s <= 0:
-                    self.stops.begin(self._delivery, timeout_s)
+                    self.stops.note_stop(self._delivery, timeout_s)
                     task.cancel()
                 await asyncio.wait({task}, timeout=None if is_stopped else left_s)
             return task.result()
         except BaseException as error:
-            stop = self.stops.take(self._delivery)
+            stop = self.stops.take_stop(self._delivery)
             if stop is None:
                 task.cancel()  # the test itself is cancelled
                 raise
@@ -60,7 +60,7 @@ class InlineRun:
             self._job.begin_run(None)
 
     def _cancel(self) -> None:
-        self.stops.begin(self._delivery, None)
+        self.stops.note_stop(self._delivery, None)
         if self._task is not None:
             self._task.cancel()
 
