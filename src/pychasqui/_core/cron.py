@@ -87,8 +87,8 @@ class Cron:
         minute, second = divmod(second, 60)
         hour, minute = divmod(minute, 60)
         at_hour, at_minute = bisect_left(self.hours, hour), bisect_left(self.minutes, minute)
-        if _holds(self.hours, at_hour, hour):
-            if _holds(self.minutes, at_minute, minute):
+        if _has_number_at(self.hours, at_hour, hour):
+            if _has_number_at(self.minutes, at_minute, minute):
                 at_second = bisect_right(self.seconds, second)
                 if at_second < len(self.seconds):
                     return _second_of_day(hour, minute, self.seconds[at_second])
@@ -136,7 +136,7 @@ class Cron:
         return matching
 
 
-def _holds(numbers: Sequence[int], position: int, number: int) -> bool:
+def _has_number_at(numbers: Sequence[int], position: int, number: int) -> bool:
     return position < len(numbers) and numbers[position] == number
 
 

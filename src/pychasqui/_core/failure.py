@@ -43,14 +43,14 @@ class Failure(msgspec.Struct, frozen=True):
         try:
             return _format_traceback(self)[-MAX_TRACEBACK_CHARS:]
         except BaseException:  # noqa: BLE001  a foreign __str__ or __cause__ may raise anything
-            return format_stack(self.lines())
+            return format_stack(self.handler_lines())
 
-    def lines(self) -> tuple[Line, ...]:
+    def handler_lines(self) -> tuple[Line, ...]:
         """The handler's frames; the last one raised."""
         found: list[Line] = []
         frames = self.frames
         while frames is not None:
-            found.append(_line(frames))
+            found.append(_read_line(frames))
             frames = frames.tb_next
         return tuple(found[-MAX_FRAMES:])
 
@@ -67,7 +67,7 @@ def read_failure(error: BaseException) -> Failure:
         class_name(error),
         text_of(error)[:MAX_ERROR_CHARS],
         frames,
-        None if raising is None else _line(raising),
+        None if raising is None else _read_line(raising),
         issubclass(kind, UnrecoverableError),
         _retry_later_ms(error) if issubclass(kind, (RetryLater, Snooze)) else None,
         _snooze_limit(error) if issubclass(kind, Snooze) else None,
@@ -108,7 +108,9 @@ def _format_traceback(failure: Failure) -> str:
     error = failure.error
     is_single = not issubclass(type(error), BaseExceptionGroup)
     if is_single and error.__cause__ is None and error.__context__ is None:
-        return f"Traceback (most recent call last):\n{format_stack(failure.lines())}{_format_last_line(failure)}"
+        return (
+            f"Traceback (most recent call last):\n{format_stack(failure.handler_lines())}{_format_last_line(failure)}"
+        )
     return "".join(traceback.format_exception(type(error), error, failure.frames))
 
 
@@ -123,7 +125,7 @@ def _format_last_line(failure: Failure) -> str:
     return f"{name}: {text}\n" if text else f"{name}\n"
 
 
-def _line(frame: TracebackType) -> Line:
+def _read_line(frame: TracebackType) -> Line:
     code = frame.tb_frame.f_code
     return code.co_filename, frame.tb_lineno, code.co_name
 

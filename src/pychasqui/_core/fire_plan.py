@@ -55,7 +55,7 @@ def default_key(job_name: str, pattern: RepeatPattern) -> str:
 
 def first_fire(spec: RepeatSpec, now_ms: int) -> int | None:
     """Returns the first window of a repeatable that is stored now; None if it would never fire."""
-    return _within_end(spec, next_fire(spec.pattern, max(now_ms, spec.start_after_ms or 0)))
+    return _none_if_past_end(spec, next_fire(spec.pattern, max(now_ms, spec.start_after_ms or 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def plan_fires(
 
 
 def _plan_missed(spec: RepeatSpec, due_ms: int, fired: int, now_ms: int, made_up: int) -> FirePlan:
-    cap = _most_made_up(spec.missed_fires) - made_up
+    cap = _max_missed_fires_to_make_up(spec.missed_fires) - made_up
     fires = _due_windows(spec, due_ms, now_ms, min(cap, MAX_FIRES)) if cap > 0 else []
     allowed, may_go_on = _allowed_fires(spec, fires, fired)
     if not may_go_on:
@@ -109,11 +109,11 @@ def _allowed_fires(spec: RepeatSpec, fires: list[int], fired: int) -> tuple[tupl
     """Returns the fires within the bounds and the limit, and whether the limit allows more."""
     earliest = spec.start_after_ms or 0
     left = MAX_U64 if spec.limit is None else max(0, spec.limit - fired)
-    allowed = tuple(fire for fire in fires if fire >= earliest and _within_end(spec, fire))[:left]
+    allowed = tuple(fire for fire in fires if fire >= earliest and _none_if_past_end(spec, fire))[:left]
     return allowed, len(allowed) < left
 
 
-def _most_made_up(policy: MissedFiresPolicy) -> int:
+def _max_missed_fires_to_make_up(policy: MissedFiresPolicy) -> int:
     if policy.kind == "fire-all":
         return min(policy.max_catchup or 0, MAX_CATCHUP)
     return 1 if policy.kind == "fire-once" else 0
@@ -127,7 +127,7 @@ def _due_windows(spec: RepeatSpec, due_ms: int, now_ms: int, most: int) -> list[
 
 
 def _next_window(spec: RepeatSpec, window_ms: int) -> int | None:
-    return _within_end(spec, next_fire(spec.pattern, max(window_ms, spec.start_after_ms or 0)))
+    return _none_if_past_end(spec, next_fire(spec.pattern, max(window_ms, spec.start_after_ms or 0)))
 
 
 def _first_window_after_now(spec: RepeatSpec, due_ms: int, now_ms: int) -> int | None:
@@ -140,7 +140,7 @@ def _first_window_after_now(spec: RepeatSpec, due_ms: int, now_ms: int) -> int |
     return _next_window(spec, start_ms + beats * interval_ms)
 
 
-def _within_end(spec: RepeatSpec, window_ms: int | None) -> int | None:
+def _none_if_past_end(spec: RepeatSpec, window_ms: int | None) -> int | None:
     if window_ms is None or (spec.end_before_ms is not None and window_ms > spec.end_before_ms):
         return None
     return window_ms

@@ -50,10 +50,10 @@ class RepeatPattern:
 
     def __post_init__(self) -> None:
         if self.kind == "every":
-            _refuse_given("every", expression=self.expression, tz=self.tz)
+            _refuse_fields_that_are_set("every", expression=self.expression, tz=self.tz)
             _set_frozen_fields(self, interval_ms=int(check_int("interval_ms", self.interval_ms, 1, MAX_U64)))
         elif self.kind == "cron":
-            _refuse_given("cron", interval_ms=self.interval_ms)
+            _refuse_fields_that_are_set("cron", interval_ms=self.interval_ms)
             if not isinstance(self.expression, str):
                 raise InvalidType(f"expression must be a str, not {type(self.expression).__name__}")
             if self.tz is not None and not isinstance(self.tz, str):
@@ -97,7 +97,7 @@ class MissedFiresPolicy:
         if self.kind == "fire-all":
             check_int("max_catchup", self.max_catchup, 1, MAX_U32)
         elif self.kind in ("skip", "fire-once"):
-            _refuse_given(self.kind, max_catchup=self.max_catchup)
+            _refuse_fields_that_are_set(self.kind, max_catchup=self.max_catchup)
         else:
             raise InvalidArgument(
                 f"kind of a missed-fires policy must be 'skip', 'fire-once' or 'fire-all', not {self.kind!r}"
@@ -111,7 +111,7 @@ def read_pattern(value: object) -> RepeatPattern:
     """Checks a user's `repeat`: a pattern, or a mapping of its fields."""
     if isinstance(value, RepeatPattern):
         return value
-    return RepeatPattern(**_known_fields("repeat", value, ("kind", "expression", "tz", "interval_ms")))
+    return RepeatPattern(**_check_fields("repeat", value, ("kind", "expression", "tz", "interval_ms")))
 
 
 def read_missed_fires(value: object) -> MissedFiresPolicy:
@@ -120,10 +120,10 @@ def read_missed_fires(value: object) -> MissedFiresPolicy:
         return MissedFiresPolicy.skip()
     if isinstance(value, MissedFiresPolicy):
         return value
-    return MissedFiresPolicy(**_known_fields("missed_fires", value, ("kind", "max_catchup")))
+    return MissedFiresPolicy(**_check_fields("missed_fires", value, ("kind", "max_catchup")))
 
 
-def _known_fields(what: str, value: object, names: tuple[str, ...]) -> dict[str, Any]:
+def _check_fields(what: str, value: object, names: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidType(
             f"{what} must be an object of its class or a dict, not {type(value).__name__} {value!r}"[:300]
@@ -135,7 +135,7 @@ def _known_fields(what: str, value: object, names: tuple[str, ...]) -> dict[str,
     return dict(value)
 
 
-def _refuse_given(kind: str, **fields: object) -> None:
+def _refuse_fields_that_are_set(kind: str, **fields: object) -> None:
     for name, value in fields.items():
         if value is not None:
             raise InvalidArgument(f"{name} is {value!r}, but {kind!r} has none")
@@ -170,10 +170,10 @@ def next_fire(pattern: RepeatPattern, after_ms: int) -> int | None:
 
 def next_fires(pattern: RepeatPattern, n: int, after_ms: int) -> list[int]:
     """Returns the first `n` windows strictly after that instant; fewer if the pattern has no more."""
-    return list(islice(_windows(pattern, after_ms), check_int("n", n, 0)))
+    return list(islice(_iterate_windows(pattern, after_ms), check_int("n", n, 0)))
 
 
-def _windows(pattern: RepeatPattern, after_ms: int) -> Iterator[int]:
+def _iterate_windows(pattern: RepeatPattern, after_ms: int) -> Iterator[int]:
     fire_ms = next_fire(pattern, after_ms)
     while fire_ms is not None:
         yield fire_ms

@@ -44,7 +44,7 @@ class Family:
             else:
                 self.numbers[key] = max(mine, number) if self.name in LARGEST else mine + number
 
-    def lines(self) -> list[str]:
+    def render_lines(self) -> list[str]:
         head = [f"# HELP {self.name} {self.about}", f"# TYPE {self.name} {self.kind}"]
         return [*head, *(f"{key} {format_number(number)}" for key, number in self.numbers.items())]
 
@@ -79,7 +79,7 @@ class MergedMetrics:
         for text in texts:
             _merge_into(merged, read_families(text))
         _merge_into(merged, self._retired.values())
-        return "".join(f"{line}\n" for family in merged.values() for line in family.lines())
+        return "".join(f"{line}\n" for family in merged.values() for line in family.render_lines())
 
 
 def _merge_into(merged: dict[str, Family], families: Iterable[Family]) -> None:

@@ -41,7 +41,7 @@ class Metric:
     def get(self, *values: str) -> float:
         return self._values.get(values, 0)
 
-    def lines(self, common: Mapping[str, str]) -> Iterator[str]:
+    def render_lines(self, common: Mapping[str, str]) -> Iterator[str]:
         for values, number in self._values.items():
             yield f"{self.name}{_format_labels(common, zip(self._labels, values, strict=True))} {format_number(number)}"
 
@@ -89,7 +89,7 @@ class Histogram:
             found = self._buckets[values] = Buckets(self._bounds)
         return found
 
-    def lines(self, common: Mapping[str, str]) -> Iterator[str]:
+    def render_lines(self, common: Mapping[str, str]) -> Iterator[str]:
         bounds = [*map(format_number, self._bounds), "+Inf"]
         for values, buckets in self._buckets.items():
             labels = list(zip(self._labels, values, strict=True))
@@ -129,7 +129,7 @@ def render(metrics: Iterable[Metric | Histogram], common: Mapping[str, str]) -> 
     """Renders the text format of Prometheus; every line has the labels `common`. Omits metrics without a value."""
     lines: list[str] = []
     for metric in metrics:
-        own = list(metric.lines(common))
+        own = list(metric.render_lines(common))
         if own:
             lines += (
                 f"# HELP {metric.name} {_escape_help(metric.about)}",

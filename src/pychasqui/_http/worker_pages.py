@@ -40,15 +40,15 @@ class WorkerPages:
         self._health = health
 
     def pages(self) -> dict[str, Page]:
-        return {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
+        return {"/metrics": self._answer_metrics, "/healthz": self._answer_healthz, "/readyz": self._answer_readyz}
 
-    async def _metrics(self) -> Answer:
+    async def _answer_metrics(self) -> Answer:
         return Answer(self._sink.render(_health_metrics(self._health())), content_type=CONTENT_TYPE)
 
-    async def _healthz(self) -> Answer:
+    async def _answer_healthz(self) -> Answer:
         return Answer("ok\n")
 
-    async def _readyz(self) -> Answer:
+    async def _answer_readyz(self) -> Answer:
         trouble = self._health().trouble
         return Answer("ok\n") if trouble is None else Answer(f"{trouble}\n", HTTPStatus.SERVICE_UNAVAILABLE)
 

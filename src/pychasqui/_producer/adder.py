@@ -155,21 +155,21 @@ class Adder:
                 return
             self._number += 1
             batch.assign_slot(self._number, self._free_slots.pop())
-            self._send(batch)
+            self._send_batch(batch)
 
     def _awaits_transaction(self) -> bool:
         """Whether large jobs can leave without a script in a moment."""
         session = self._adds.session()
         return session is not None and session.transactions.is_awaited
 
-    def _send(self, batch: AddBatch) -> None:
+    def _send_batch(self, batch: AddBatch) -> None:
         session = self._adds.session()
         if session is None:
             self._stuck.append(batch)
             self._start_resending()
             return
         if batch.is_remembered and not session.remembers_numbers:
-            self._give_up(batch, _error_for(batch, ConnectionLost("the server that was asked is gone")))
+            self._give_up_batch(batch, _error_for(batch, ConnectionLost("the server that was asked is gone")))
             return
         self._sent.add(batch)
         if batch.is_remembered:
@@ -193,7 +193,7 @@ class Adder:
     def _handle_reply(self, batch: AddBatch, reply: Any) -> None:
         self._sent.discard(batch)
         if reply is None:  # the transaction did nothing
-            self._send(batch)
+            self._send_batch(batch)
             return
         if isinstance(reply, ChasquiError):
             self._handle_error(batch, reply)
@@ -227,10 +227,10 @@ class Adder:
             self._stuck.append(batch)
             self._start_resending()
         else:
-            self._give_up(batch, error)
+            self._give_up_batch(batch, error)
             self._flush()
 
-    def _give_up(self, batch: AddBatch, error: ChasquiError) -> None:
+    def _give_up_batch(self, batch: AddBatch, error: ChasquiError) -> None:
         if batch.slot >= 0:
             self._free_slots.append(batch.slot)
         batch.fail_waiters(error)
@@ -263,7 +263,7 @@ class Adder:
                 self._refusal = None
                 again, self._stuck = sorted(self._stuck, key=lambda batch: batch.number), []
                 for batch in again:
-                    self._send(batch)
+                    self._send_batch(batch)
             self._flush()
 
     def _give_up_overdue(self, error: ChasquiError, by: float = float("inf")) -> None:
@@ -276,7 +276,7 @@ class Adder:
                 self._waiting.remove(batch)
             else:
                 self._gathering = None
-            self._give_up(batch, _error_for(batch, error))
+            self._give_up_batch(batch, _error_for(batch, error))
 
 
 def _error_for(batch: AddBatch, error: ChasquiError) -> ChasquiError:

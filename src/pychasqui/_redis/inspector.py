@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .._core.limits import MOVED_BYTES
-from .._wire.entry import entry_of_unique
+from .._wire.entry import read_entry_id_of_unique
 from .._wire.lenient import read_entry_id, read_ms, read_text
 from ..errors import ReplyError
 from . import scripts
@@ -147,7 +147,7 @@ class InspectorBroker:
     async def entry_of(self, job_id: str) -> Entry | None:
         """Returns the entry of a job that is the only one of its id, from its uniqueness key."""
         (value,) = read_values(await self._call("MGET", self._keys.unique(job_id)), 1)
-        entry_id = None if value is None else entry_of_unique(value)
+        entry_id = None if value is None else read_entry_id_of_unique(value)
         if entry_id is None:
             return None
         found = read_range(await self._call("XRANGE", self._keys.stream, entry_id, entry_id))

@@ -52,7 +52,7 @@ def may_be_unique(job_id: str) -> bool:
     return len(job_id) != ULID_CHARS or not ((raw := job_id.encode()).isupper() and raw.isalnum())
 
 
-def entry_of_unique(value: bytes) -> bytes | None:
+def read_entry_id_of_unique(value: bytes) -> bytes | None:
     """The entry id in a uniqueness key; None while the job is delayed, and for what somebody else has put there."""
     entry_id = value.removeprefix(b"w")  # the key lasts for a window
     return entry_id if _ENTRY_ID.fullmatch(entry_id) else None

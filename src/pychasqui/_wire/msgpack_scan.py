@@ -134,7 +134,7 @@ def skip_value(data: bytes, start: int, *, max_depth: int) -> int:
     except RecursionError:
         raise DecodeError(f"the MessagePack is nested deeper than {max_depth} levels") from None
     except msgspec.MsgspecError as refusal:
-        if (end := position_behind(refusal)) is not None:
+        if (end := end_before_trailing_bytes(refusal)) is not None:
             return start + end
         if _BROKEN.search(str(refusal)):
             raise DecodeError(f"the data is not MessagePack: {refusal}") from None
@@ -145,7 +145,7 @@ def skip_value(data: bytes, start: int, *, max_depth: int) -> int:
 _SKIPPED_BY_HAND = 64 * 1024
 
 
-def position_behind(refusal: Exception) -> int | None:
+def end_before_trailing_bytes(refusal: Exception) -> int | None:
     """Where the value ended that something follows, if that is all that msgspec found wrong."""
     _, is_followed, position = str(refusal).rpartition(_FOLLOWED)
     return int(position[:-1]) if is_followed and position[:-1].isdecimal() else None

@@ -19,7 +19,7 @@ from ..errors import DecodeError, InvalidArgument, InvalidType
 from .msgpack import encode
 from .struct_reader import (
     NIL,
-    end_of,
+    find_end_of_value,
     read_bytes,
     read_optional,
     read_struct,
@@ -140,4 +140,4 @@ def _read_policy(raw: bytes) -> MissedFiresPolicy:
 def _read_data(raw: bytes) -> bytes:
     """The data is a bin inside a bin; what follows the inner one is ignored."""
     inner = read_bytes(raw, "payload")
-    return read_bytes(inner[: end_of(inner, 0)], "payload")
+    return read_bytes(inner[: find_end_of_value(inner, 0)], "payload")

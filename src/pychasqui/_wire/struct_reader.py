@@ -45,11 +45,11 @@ def read_struct(data: bytes, what: str, names: tuple[str, ...], *, fewest: int) 
     fields: dict[str, bytes] = {}
     for index in range(count):
         if is_keyed:
-            start, position = position, end_of(data, position)
+            start, position = position, find_end_of_value(data, position)
             name = read_label(data[start:position], names, f"a key of {what}")
         else:
             name = names[index]
-        start, position = position, end_of(data, position)
+        start, position = position, find_end_of_value(data, position)
         if name in fields:
             raise DecodeError(f"{what} has {name} twice")
         if name in names:
@@ -64,7 +64,7 @@ def read_variant(raw: bytes, names: tuple[str, ...], what: str) -> tuple[str, by
     start, count = read_head(raw, 0)
     if count != 1:
         raise DecodeError(f"{what} is a map of {count}, not of one")
-    end = end_of(raw, start)
+    end = find_end_of_value(raw, start)
     return read_label(raw[start:end], names, what), raw[end:]
 
 
@@ -117,7 +117,7 @@ def read_optional(read: Callable[[bytes, str], T], raw: bytes, what: str) -> T |
     return None if raw == NIL else read(raw, what)
 
 
-def end_of(data: bytes, start: int) -> int:
+def find_end_of_value(data: bytes, start: int) -> int:
     """Where the value that starts at `start` ends."""
     return skip_value(data, start, max_depth=_MAX_SKIPPED_DEPTH)
 

@@ -52,7 +52,7 @@ class FailureLog:
                 self._write(logging.DEBUG, job, failure, what_next % arguments)
             return False
         self._begin_counting(kind, job, failure)
-        frames = "\n" + format_stack(failure.lines()[-MAX_FRAMES_SHOWN:]).rstrip() if failure.frames else ""
+        frames = "\n" + format_stack(failure.handler_lines()[-MAX_FRAMES_SHOWN:]).rstrip() if failure.frames else ""
         self._write(logging.WARNING, job, failure, what_next % arguments, frames)
         return True
 

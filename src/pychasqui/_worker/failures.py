@@ -65,7 +65,7 @@ class FailureHandler:
         verdict = judge_failure(job, failure, self._max_attempts, self._policy, _random_below, snoozes)
         if isinstance(verdict, Retry):
             member = make_next_run_member(job) if verdict.uses_up_attempt else make_snoozed_member(job, snoozes + 1)
-            self._run_again(job, failure, verdict.delay_ms, member)
+            self._reschedule_job(job, failure, verdict.delay_ms, member)
         else:
             if snoozes:  # a replay begins from the start
                 job.extras = with_extra(job.extras, SNOOZES, None)
@@ -96,7 +96,7 @@ class FailureHandler:
         letter = encode_rejected_letter(entry_id, fields, reason, detail, self._consumer)
         self._bury(Buried(entry_id, delivery, letter, None, False, read_name(fields), now_ms(), reason, 0))
 
-    def _run_again(self, job: Delivery, failure: Failure, delay_ms: int, member: bytes) -> None:
+    def _reschedule_job(self, job: Delivery, failure: Failure, delay_ms: int, member: bytes) -> None:
         self._failure_log.log(job, failure, "next in %d ms", delay_ms)
         self._reschedule(
             Rescheduled(

@@ -142,7 +142,7 @@ class Intake:
         finally:
             self._arrived = None
 
-    def adopt(self, page: list[Claimed], known: set[bytes], asked: ReadSnapshot) -> list[Claimed] | None:
+    def adopt_unknown(self, page: list[Claimed], known: set[bytes], asked: ReadSnapshot) -> list[Claimed] | None:
         """Takes in and returns the entries of a pending page that are not known; None if the page is stale."""
         with self._recovery.lock:
             if self._is_stale(asked):

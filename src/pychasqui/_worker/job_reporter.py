@@ -34,7 +34,7 @@ class JobReporter:
         self._emit = emit
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def open(self) -> None:
+    def bind_to_running_loop(self) -> None:
         """Remembers the worker's event loop. Called in it, before the first job runs."""
         self._loop = asyncio.get_running_loop()
 

@@ -91,13 +91,13 @@ class Orphans:
             page = await self._broker.list_pending(
                 self._group, self._consumer, *search, ORPHANS_A_PAGE, self._prefetch.byte_bounds()
             )
-            lost = self._intake.adopt(page, known, asked)
+            lost = self._intake.adopt_unknown(page, known, asked)
         if lost is None or not page:
             return None
         deleted = [entry.id for entry in lost if entry.fields is None and not entry.size]
         return AdoptedPage(page[-1].id, len(lost), deleted)
 
-    async def hand_back(self) -> None:
+    async def release_orphans(self) -> None:
         """Releases entries that are pending for this worker but came too late to be started here."""
         has_more = self._may_have_orphans.is_set
         try:

@@ -43,4 +43,4 @@ class PendingEntries:
 
     async def hand_back_orphans(self) -> None:
         """Releases entries that came too late to be started here, for other workers."""
-        await self._orphans.hand_back()
+        await self._orphans.release_orphans()
