@@ -418,10 +418,12 @@ class TestManyWorkers:
         async with make_worker(handle, concurrency=1), make_worker(handle, concurrency=1):
             await first_below(0.75 * 60 * 0.05, all_run)
 
+    @pytest.mark.parametrize("last_ms", (0, 100))
     async def test_a_worker_that_was_fast_leaves_slow_jobs_to_others(
-        self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream
+        self, queue: Queue, make_worker: Callable[..., Worker], stream: Stream, last_ms: int
     ) -> None:
-        """A blocked read asks for what the speed before it allowed; slow jobs that end it must not all go one way."""
+        """A read that waits must not ask for what the speed before it allowed, nor must the next one; also if the last
+        fast job still ran when it was sent."""
         ran: list[str] = []
 
         def handler_of(worker: str) -> Callable[[Job], Any]:
@@ -429,6 +431,8 @@ class TestManyWorkers:
                 if job.name == "slow":
                     ran.append(worker)
                     await asyncio.sleep(0.05)
+                elif job.data >= 2998:
+                    await asyncio.sleep(last_ms / 1000)
 
             return handle
 

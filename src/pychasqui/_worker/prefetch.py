@@ -59,6 +59,10 @@ class Prefetch:
     def has_free_lane(self) -> bool:
         return self._lanes.free > 0
 
+    def had_free_lane_before(self, arrived: int) -> bool:
+        """Whether a lane had nothing to do when that many entries arrived, which the lanes have by now."""
+        return self._lanes.free + arrived > 0
+
     def byte_bounds(self) -> Bounds:
         """How many bytes the next script may bring, and how large an entry may be."""
         return Bounds(max(1, min(self.bytes_left, PAGE_BYTES)), self._max_entry_bytes)

@@ -156,10 +156,9 @@ class Reader(Service):
             if self._is_paused.is_set:
                 await self._wait_while_paused()
                 continue
-            # A read that waits must not ask for what an earlier pace allowed: what comes then may be slow.
-            count = room.entries
-            if not has_backlog and room.free_lanes > 0:
-                count = min(count, room.free_lanes)
+            # A read that waits must not ask for what an earlier pace allowed: what comes then may be slow. That holds
+            # also while all lanes are busy: it may wait for longer than they are.
+            count = room.entries if has_backlog else min(room.entries, max(1, room.free_lanes))
             try:
                 if self._pending.may_exist and await self._pending.take_in_pending(count):
                     continue
@@ -209,6 +208,7 @@ class Reader(Service):
         Returns how many entries came, and whether the last read brought all that it asked for.
         """
         asked_at, was_idle, came = monotonic(), self._prefetch.has_free_lane, 0
+        waits = block_ms is not None
         with self._intake.expecting_entries():
             if self._prefetch.may_exceed_bytes_left(count):
                 if not is_look:
@@ -221,6 +221,7 @@ class Reader(Service):
             while True:
                 entries = await reading
                 self._outage.end()
+                was_idle = was_idle or (waits and self._prefetch.had_free_lane_before(len(entries)))
                 if was_idle and not came and monotonic() - asked_at > IDLE_S:
                     self._prefetch.forget_pace()
                 came += len(entries)
