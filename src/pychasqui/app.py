@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, overl
 from ._core import checks
 from ._tasks.app_options import QueueOptions, check_queue_options, queue_options, worker_options
 from ._tasks.crew_plan import AppParts, CrewPlan
-from ._tasks.definition import TaskDefinition, define
+from ._tasks.definition import TaskDefinition, define_task
 from ._tasks.lifespan import Lifespan, Middleware
 from ._tasks.loop_queues import LoopQueues
 from ._tasks.schedules import Schedule, schedule_key
@@ -151,7 +151,7 @@ class App:
         """
 
         def make_task(function: Any) -> Any:
-            definition = define(
+            definition = define_task(
                 function,
                 name=name,
                 aliases=aliases,
@@ -160,11 +160,11 @@ class App:
                 is_injected=lambda default: isinstance(default, Injected),
                 options=options,
             )
-            return self._register(definition)
+            return self._register_task(definition)
 
         return make_task if function is None else make_task(function)
 
-    def _register(self, definition: TaskDefinition) -> Task[..., Any]:
+    def _register_task(self, definition: TaskDefinition) -> Task[..., Any]:
         for name in definition.names:
             if (other := self._owners.get(name)) is not None:
                 raise InvalidArgument(
@@ -194,7 +194,7 @@ class App:
         key            its name among the schedules of the task; made of the times if not given
         missed_fires   what to do about times that passed while no worker ran; the default skips them
         """
-        return self._scheduling(RepeatPattern.cron(expression, tz), data, key, missed_fires)
+        return self._make_schedule_decorator(RepeatPattern.cron(expression, tz), data, key, missed_fires)
 
     def every(
         self,
@@ -207,9 +207,9 @@ class App:
         """Sends a task at intervals: `@app.every(timedelta(minutes=5))` above `@app.task`. See cron()."""
         if not isinstance(span, timedelta):
             raise InvalidType(f"every() takes a timedelta, not {type(span).__name__}")
-        return self._scheduling(RepeatPattern.every(span), data, key, missed_fires)
+        return self._make_schedule_decorator(RepeatPattern.every(span), data, key, missed_fires)
 
-    def _scheduling(
+    def _make_schedule_decorator(
         self,
         pattern: RepeatPattern,
         data: Mapping[str, Any] | None,

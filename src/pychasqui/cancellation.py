@@ -34,24 +34,24 @@ class JobCanceller:
         self._record = record
 
     async def cancel(self, job_id: str) -> Cancellation:
-        answer = await self._cancel(check_job_id(job_id))
+        answer = await self._search_and_cancel(check_job_id(job_id))
         if answer.word == "removed" and self._record is not None:
             self._record(JobsCancelled(1, "removed", answer.job_name))
         return cast(Cancellation, answer.word)
 
-    async def _cancel(self, job_id: str) -> CancelAnswer:
-        answer = await self._ask(job_id)
+    async def _search_and_cancel(self, job_id: str) -> CancelAnswer:
+        answer = await self._send_cancel(job_id)
         born_ms = time_in_id(job_id)
         for _ in range(SEARCHES):
             if answer.word != "unknown":
                 break
-            entry_id, is_all_seen = await self._find(job_id, born_ms)
-            answer = await self._ask(job_id, entry_id, is_lost=born_ms is not None and not is_all_seen)
+            entry_id, is_all_seen = await self._find_entry_id(job_id, born_ms)
+            answer = await self._send_cancel(job_id, entry_id, is_lost=born_ms is not None and not is_all_seen)
             if not entry_id and is_all_seen:  # else it has moved since it was found
                 break
         return answer
 
-    async def _find(self, job_id: str, born_ms: int | None) -> tuple[str, bool]:
+    async def _find_entry_id(self, job_id: str, born_ms: int | None) -> tuple[str, bool]:
         """Returns the id of the job's entry, "" if it was not found, and whether it would have been."""
         finder = self._session().job_finder
         page = await finder.first_entries("-", SEARCHED)
@@ -61,5 +61,5 @@ class JobCanceller:
             entry = await finder.find_near(lambda page: find_entry(page, job_id), born_ms)
         return "" if entry is None else entry[0].decode(), is_all_seen
 
-    async def _ask(self, job_id: str, entry_id: str = "", *, is_lost: bool = False) -> CancelAnswer:
+    async def _send_cancel(self, job_id: str, entry_id: str = "", *, is_lost: bool = False) -> CancelAnswer:
         return await self._session().broker.cancel(job_id, entry_id, is_lost=is_lost, events_max_len=EVENTS_MAX_LEN)

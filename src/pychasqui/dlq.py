@@ -71,25 +71,27 @@ class DeadLetters:
         """Yields the dead letters that match, oldest first; starts after the letter with the id `after`."""
         chosen = _read_filter(which)
         async for entry in (
-            self._entries_by_id(chosen.ids) if chosen.ids is not None else self._entries_of(chosen, after)
+            self._read_entries_by_id(chosen.ids)
+            if chosen.ids is not None
+            else self._read_matching_entries(chosen, after)
         ):
             job = read_dead_letter(entry)
-            if chosen.includes(job) and (not after or _id_order(job.dlq_id) > _id_order(after)):
+            if chosen.includes(job) and (not after or _parse_letter_id(job.dlq_id) > _parse_letter_id(after)):
                 yield job
 
-    async def _entries_by_id(self, ids: frozenset[str]) -> AsyncIterator[Entry]:
-        for dlq_id in sorted(ids, key=_id_order):
+    async def _read_entries_by_id(self, ids: frozenset[str]) -> AsyncIterator[Entry]:
+        for dlq_id in sorted(ids, key=_parse_letter_id):
             for entry in await self._broker().page(dlq_id, dlq_id, 1):
                 yield entry
 
-    async def _entries_of(self, chosen: Filter, after: str) -> AsyncIterator[Entry]:
-        start = "-" if chosen.since is None else str(max(0, _to_ms(chosen.since)))
-        if after and (chosen.since is None or _id_order(after) > _id_order(start)):
+    async def _read_matching_entries(self, chosen: Filter, after: str) -> AsyncIterator[Entry]:
+        start = "-" if chosen.since is None else str(max(0, _to_epoch_ms(chosen.since)))
+        if after and (chosen.since is None or _parse_letter_id(after) > _parse_letter_id(start)):
             start = f"({after}"
         # The end is fixed before the first page: a replay may produce new letters as fast as they are read.
         end = await self._broker().newest_id()
         if chosen.until is not None:
-            end = min(end, f"{max(0, _to_ms(chosen.until) - 1)}-{MAX_U64}", key=_id_order)
+            end = min(end, f"{max(0, _to_epoch_ms(chosen.until) - 1)}-{MAX_U64}", key=_parse_letter_id)
         count = FIRST_PAGE
         while entries := await self._broker().page(start, end, count):
             for entry in entries:
@@ -97,7 +99,7 @@ class DeadLetters:
             last = entries[-1][0].decode()
             if last == end:
                 return
-            start, count = f"({last}", _next_count(entries)
+            start, count = f"({last}", _choose_page_size(entries)
 
     async def page(self, *, limit: int = 100, after: str = "", **which: Any) -> list[DeadJob]:
         """Returns up to `limit` letters that match. For the next page pass the dlq_id of the last one as `after`."""
@@ -234,20 +236,20 @@ def _read_filter(which: dict[str, Any]) -> Filter:
         raise InvalidArgument(f"unknown condition among {sorted(which)}: the conditions are {_CONDITIONS}") from None
 
 
-def _next_count(entries: list[Entry]) -> int:
+def _choose_page_size(entries: list[Entry]) -> int:
     """Returns how many letters of this size make a page."""
     size = sum(len(word) for entry in entries for word in entry[1] or ())
     return max(1, min(PAGE, PAGE_BYTES * len(entries) // max(1, size)))
 
 
-def _to_ms(moment: datetime) -> int:
+def _to_epoch_ms(moment: datetime) -> int:
     """Returns ms since 1970. A datetime without a time zone is UTC, as everywhere in this package."""
     if not isinstance(moment, datetime):
         raise InvalidType(f"since and until must be datetimes, not {moment!r}"[:300])
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _id_order(dlq_id: str) -> tuple[int, int]:
+def _parse_letter_id(dlq_id: str) -> tuple[int, int]:
     ms, _, sequence = dlq_id.partition("-")
     order = read_int(ms, 0, MAX_U64), read_int(sequence or "0", 0, MAX_U64)
     if order[0] is None or order[1] is None:

@@ -9,7 +9,7 @@ from typing import Literal
 from ._core.checks import check_queue_name
 from ._core.defaults import GROUP
 from ._core.printable import printable
-from ._redis.acl import ANY, ROLES, rules_for
+from ._redis.acl import ANY, ROLES, make_acl_rules
 from ._redis.doctor import ClockReading, ClusterHealth, DoctorBroker, QueueHealth
 from ._redis.server_checks import read_risks
 from ._redis.server_session import ServerSession
@@ -62,7 +62,7 @@ class Doctor(ServerSession):
 
     async def examine_server(self) -> list[Finding]:
         """Looks at the server's version, persistence, eviction policy, memory, connections and clock."""
-        clock = await self._broker.clock()  # the first call, which makes the connection
+        clock = await self._broker.compare_clocks()  # the first call, which makes the connection
         found = list(_judge_version(self._broker))
         info = await self._broker.info()
         if info is None:
@@ -74,27 +74,29 @@ class Doctor(ServerSession):
         if "+sentinel://" in self.redis_address:
             text = f"the Sentinels say that {self._broker.server_address} is the master"
             found.append(Finding("server", "master", "ok", text))
-        if (cluster := await self._broker.cluster_health()) is not None:
+        if (cluster := await self._broker.read_cluster_health()) is not None:
             found += judge_cluster(cluster)
         return [*found, judge_clock(clock)]
 
     async def examine_queue(self, name: str) -> list[Finding]:
         """Looks at the types of a queue's keys, its consumer group, its consumers, and whether it is paused."""
-        return list(judge_queue(f"queue {name}", await self._broker.queue_health(check_queue_name(name))))
+        return list(judge_queue(f"queue {name}", await self._broker.read_queue_health(check_queue_name(name))))
 
     async def acl_users(self, *queue_names: str) -> list[AclUser]:
         """Returns a user for each role, for these queues.
 
         A name that ends with * stands for all queues whose names begin so; without names, the users are for all queues.
         """
-        await self._broker.clock()  # makes the connection: the rights differ by what the server can do
+        await self._broker.compare_clocks()  # makes the connection: the rights differ by what the server can do
         capabilities, names = self._broker.capabilities(), queue_names or (ANY,)
         in_cluster = self._broker.is_in_cluster
         for name in names:
             check_queue_name(name)
         return [
             AclUser(
-                f"chasqui-{role.name}", role.name, tuple(rules_for(role, names, capabilities, in_cluster=in_cluster))
+                f"chasqui-{role.name}",
+                role.name,
+                tuple(make_acl_rules(role, names, capabilities, in_cluster=in_cluster)),
             )
             for role in ROLES
         ]
@@ -139,16 +141,18 @@ def _judge_persistence(info: dict[str, str]) -> Iterator[Finding]:
         yield Finding("server", "eviction", "problem", risks.eviction.partition(";")[0], remedy)
     else:
         yield Finding("server", "eviction", "ok", "maxmemory-policy is noeviction")
-    if _number(info, "evicted_keys"):
-        text = f"the server has evicted {_number(info, 'evicted_keys'):,} keys since its start"
+    if _read_info_number(info, "evicted_keys"):
+        text = f"the server has evicted {_read_info_number(info, 'evicted_keys'):,} keys since its start"
         yield Finding("server", "evicted", "warning", text, "jobs may be among them: set noeviction and more memory")
 
 
 def judge_memory(info: dict[str, str]) -> Iterator[Finding]:
-    used, bound = _number(info, "used_memory"), _number(info, "maxmemory")
-    of = bound or _number(info, "total_system_memory")
+    used, bound = _read_info_number(info, "used_memory"), _read_info_number(info, "maxmemory")
+    of = bound or _read_info_number(info, "total_system_memory")
     share = used / of if of else 0.0
-    text = f"{_size(used)} of {_size(of)} are used" + ("" if bound else ", which is all that the machine has")
+    text = f"{_format_bytes(used)} of {_format_bytes(of)} are used" + (
+        "" if bound else ", which is all that the machine has"
+    )
     if share >= LARGE_SHARE:
         remedy = "give it more memory, or remove what is not needed: chasqui ps, chasqui dlq remove, chasqui purge"
         yield Finding("server", "memory", "problem" if share >= FULL_SHARE else "warning", text, remedy)
@@ -157,7 +161,7 @@ def judge_memory(info: dict[str, str]) -> Iterator[Finding]:
 
 
 def _judge_clients(info: dict[str, str]) -> Iterator[Finding]:
-    clients, most = _number(info, "connected_clients"), _number(info, "maxclients")
+    clients, most = _read_info_number(info, "connected_clients"), _read_info_number(info, "maxclients")
     text = f"{clients:,} of {most:,} connections are open"
     if most and clients >= LARGE_SHARE * most:
         yield Finding("server", "connections", "warning", text, "raise maxclients, or run fewer processes")
@@ -167,11 +171,11 @@ def _judge_clients(info: dict[str, str]) -> Iterator[Finding]:
 
 def judge_replicas(info: dict[str, str]) -> Iterator[Finding]:
     """A master without replicas is judged elsewhere, by its persistence."""
-    written = _number(info, "master_repl_offset")
-    replicas = [_fields(info[f"slave{number}"]) for number in range(64) if f"slave{number}" in info]
+    written = _read_info_number(info, "master_repl_offset")
+    replicas = [_parse_replica_fields(info[f"slave{number}"]) for number in range(64) if f"slave{number}" in info]
     if not replicas:
         return
-    behind = [written - _number(each, "offset") for each in replicas if each.get("state") == "online"]
+    behind = [written - _read_info_number(each, "offset") for each in replicas if each.get("state") == "online"]
     text = f"{len(behind)} of {len(replicas)} replicas are online, and {max(behind, default=0):,} bytes behind at most"
     if len(behind) < len(replicas) or max(behind) > MOST_BEHIND_BYTES:
         remedy = "look at the log of the replica that is behind: a failover to it loses jobs"
@@ -253,20 +257,21 @@ def _judge_consumers(subject: str, health: QueueHealth) -> Iterator[Finding]:
         yield Finding(subject, "workers", "ok", f"{len(health.leased):,} workers live, {len(official):,} official ones")
     if stuck:
         held = sum(one.pending for one in stuck)
-        text = f"{len(stuck)} unknown consumers hold {held:,} jobs: {_names(stuck)}"
+        text = f"{len(stuck)} unknown consumers hold {held:,} jobs: {_join_consumer_names(stuck)}"
         remedy = "if they are dead, a living worker takes their jobs over; start one if none lives"
         yield Finding(subject, "consumers", "warning", text, remedy)
     if gone:
-        text = f"{len(gone)} unknown consumers have not been seen for an hour, and hold nothing: {_names(gone)}"
+        names = _join_consumer_names(gone)
+        text = f"{len(gone)} unknown consumers have not been seen for an hour, and hold nothing: {names}"
         yield Finding(subject, "consumers", "note", text, "XGROUP DELCONSUMER removes them; they do no harm")
 
 
-def _fields(text: str) -> dict[str, str]:
+def _parse_replica_fields(text: str) -> dict[str, str]:
     """Reads ip=127.0.0.1,port=6380,state=online,offset=42,lag=0."""
     return dict(pair.partition("=")[::2] for pair in text.split(","))
 
 
-def _names(consumers: Sequence[object]) -> str:
+def _join_consumer_names(consumers: Sequence[object]) -> str:
     shown = [printable(str(getattr(one, "name", "")), 60) for one in consumers[:3]]
     return ", ".join(shown) + (", ..." if len(consumers) > 3 else "")
 
@@ -279,12 +284,12 @@ def _quote(word: str) -> str:
     return f'"{escaped}"'
 
 
-def _number(info: dict[str, str], name: str) -> int:
+def _read_info_number(info: dict[str, str], name: str) -> int:
     value = info.get(name, "0")
     return int(value) if value.isdecimal() and len(value) < 20 else 0
 
 
-def _size(count: int) -> str:
+def _format_bytes(count: int) -> str:
     amount = float(count)
     for unit in ("bytes", "KiB", "MiB"):
         if amount < 1024:

@@ -124,7 +124,7 @@ class QueueEvents:
         async for event in self:
             for name, callback in self._callbacks:
                 if name is None or name == event.name:
-                    await _call_back(callback, event)
+                    await _run_callback(callback, event)
 
     def __aiter__(self) -> Self:
         return self
@@ -221,7 +221,7 @@ class QueueEvents:
         )
 
 
-async def _call_back(callback: Callback, event: QueueEvent) -> None:
+async def _run_callback(callback: Callback, event: QueueEvent) -> None:
     try:
         answer = callback(event)
         if inspect.isawaitable(answer):

@@ -42,9 +42,9 @@ class QueueExporter:
         if not self._queues:
             raise InvalidArgument("queues must not be empty")
         host, port = checks.check_metrics_address(metrics_host, metrics_port)
-        self._shared = [SharedPage(self._answer, SERVED_FOR_S), SharedPage(self._readyz, SERVED_FOR_S)]
+        self._shared = [SharedPage(self._answer_metrics, SERVED_FOR_S), SharedPage(self._answer_readyz, SERVED_FOR_S)]
         metrics, readyz = self._shared
-        self._server = HttpServer(host, port, {"/metrics": metrics, "/healthz": _healthz, "/readyz": readyz})
+        self._server = HttpServer(host, port, {"/metrics": metrics, "/healthz": _answer_healthz, "/readyz": readyz})
         self._stopped = asyncio.Event()
 
     @property
@@ -90,10 +90,10 @@ class QueueExporter:
         await asyncio.gather(*(gauges.update(queue) for queue in self._queues))
         return render([metric for metric in vars(gauges).values() if isinstance(metric, Metric)], {})
 
-    async def _answer(self) -> Answer:
+    async def _answer_metrics(self) -> Answer:
         return Answer(await self.render(), content_type=CONTENT_TYPE)
 
-    async def _readyz(self) -> Answer:
+    async def _answer_readyz(self) -> Answer:
         found = await asyncio.gather(*(queue.is_paused() for queue in self._queues), return_exceptions=True)
         away = [queue.name for queue, reply in zip(self._queues, found, strict=True) if isinstance(reply, RedisTrouble)]
         if not away:
@@ -147,5 +147,5 @@ class Gauges:
             self._next_fires.set(fires_ms / 1000, queue.name, make_label_value(key))
 
 
-async def _healthz() -> Answer:
+async def _answer_healthz() -> Answer:
     return Answer("ok\n")

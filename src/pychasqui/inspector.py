@@ -73,18 +73,22 @@ class Inspector:
         if state not in STATES:
             raise InvalidArgument(f"state is {state!r}, must be one of {', '.join(STATES)}"[:300])
         if state == "delayed":
-            return await self._delayed_page(after, limit)
+            return await self._read_delayed_page(after, limit)
         if state == "active":
-            found = await self._broker().active_page(check_after(after), limit)
-            return _page([_view_active(entry_id, held) for entry_id, held in found], limit, [one[0] for one in found])
-        read = self._broker().waiting_page if state == "waiting" else self._broker().dead_page
-        entries = await read(check_after(after), limit)
-        return _page([view_entry(state, entry) for entry in entries], limit, [entry[0].decode() for entry in entries])
+            found = await self._broker().read_active_page(check_page_position(after), limit)
+            return _make_page(
+                [_view_active(entry_id, held) for entry_id, held in found], limit, [one[0] for one in found]
+            )
+        read = self._broker().read_waiting_page if state == "waiting" else self._broker().read_dead_page
+        entries = await read(check_page_position(after), limit)
+        return _make_page(
+            [view_entry(state, entry) for entry in entries], limit, [entry[0].decode() for entry in entries]
+        )
 
-    async def _delayed_page(self, after: str, limit: int) -> Page:
+    async def _read_delayed_page(self, after: str, limit: int) -> Page:
         # By time and not by rank: jobs that become due between two pages leave at the front.
-        due_ms, seen = map(int, check_after(after).split("-")) if after != "" else (0, 0)
-        members = await self._broker().delayed_page(due_ms if after else None, seen, limit)
+        due_ms, seen = map(int, check_page_position(after).split("-")) if after != "" else (0, 0)
+        members = await self._broker().read_delayed_page(due_ms if after else None, seen, limit)
         jobs = [view_delayed(member, due) for member, due in members]
         if len(members) < limit:
             return Page(jobs, None)
@@ -100,22 +104,24 @@ class Inspector:
         """
         broker, job_id = self._broker(), check_job_id(job_id)
         # An index or a uniqueness key may name the entry of another job if another program has written it.
-        if (found := await broker.member_of(job_id)) is not None and (view := view_delayed(*found)).id == job_id:
+        if (found := await broker.find_delayed_member(job_id)) is not None and (
+            view := view_delayed(*found)
+        ).id == job_id:
             return view
-        indexed = await broker.entry_of(job_id)
+        indexed = await broker.find_unique_entry(job_id)
         entry = None if indexed is None else find_entry([indexed], job_id)
         if entry is None:
-            entry = find_entry(await broker.delivered(SEARCHED), job_id)
+            entry = find_entry(await broker.read_delivered(SEARCHED), job_id)
         if entry is None:
-            entry = find_entry(await broker.waiting_page("", SEARCHED), job_id)
+            entry = find_entry(await broker.read_waiting_page("", SEARCHED), job_id)
         if entry is not None:
-            held = await broker.pending_of(entry[0])
+            held = await broker.find_pending(entry[0])
             return (
                 view_entry("waiting", entry)
                 if held is None
                 else _view_active(entry[0].decode(), held._replace(entry=entry))
             )
-        entry = find_entry(await broker.dead_page("", SEARCHED), job_id)
+        entry = find_entry(await broker.read_dead_page("", SEARCHED), job_id)
         return None if entry is None else view_entry("dead", entry)
 
     async def whereabouts(self, job_id: str) -> str:
@@ -136,7 +142,7 @@ class Inspector:
 
     async def held(self, job_ids: Iterable[str]) -> set[str]:
         """Returns those of the ids that are among the first SEARCHED entries that are delivered and not acked."""
-        entries = await self._broker().delivered(SEARCHED)
+        entries = await self._broker().read_delivered(SEARCHED)
         return {job_id for job_id in job_ids if find_entry(entries, job_id) is not None}
 
     async def workers(self) -> list[WorkerInfo]:
@@ -166,11 +172,11 @@ class Inspector:
         return max(0, now_ms - read_entry_id(entry_id)[0])
 
 
-def _page(jobs: list[JobView], limit: int, ids: list[str]) -> Page:
+def _make_page(jobs: list[JobView], limit: int, ids: list[str]) -> Page:
     return Page(jobs, ids[-1] if len(ids) == limit else None)
 
 
-def check_after(after: Any) -> str:
+def check_page_position(after: Any) -> str:
     if not isinstance(after, str) or (after and not _ENTRY_ID.fullmatch(after)):
         raise InvalidArgument(f"after is {after!r}, must be the `next` of a page of the same state"[:300])
     return after

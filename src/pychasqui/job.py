@@ -59,7 +59,7 @@ class Job(msgspec.Struct, eq=False):
                 raise InvalidArgument(f"{field} is {value!r}, must be a number from 0 to {MAX_PROGRESS:g}"[:300])
         if not total:
             raise InvalidArgument("total is 0, must be more than 0")
-        done, total = _plain_number(done), _plain_number(total)
+        done, total = _to_plain_number(done), _to_plain_number(total)
         percent = 100 if done >= total else int(100 * done / total)
         extras = ("done", f"{done:g}", "total", f"{total:g}") + (("note", to_plain_str(str(note))) if note else ())
         sent: Awaitable[None] = self._find_reporter().progress(self._own_id, self._own_name, percent, extras)
@@ -115,6 +115,6 @@ class AddedJob(Job, gc=False):
     # hot: saves 15 to 30 % of a bulk's time: the garbage collector skips thousands of them
 
 
-def _plain_number(number: float) -> float:
+def _to_plain_number(number: float) -> float:
     """The same number as a plain int or float, not of a subclass."""
     return int.__pos__(number) if isinstance(number, int) else float.__pos__(number)

@@ -17,7 +17,7 @@ from ._core.checks import check_job_id
 from ._core.ids import time_in_id
 from ._producer.session import QueueSession
 from ._redis.inspector import Pending
-from ._redis.job_finder import EARLY_MS, count_before, first_found
+from ._redis.job_finder import EARLY_MS, count_before, search_pages
 from ._redis.replies import Entry
 from ._wire.dead_letter import read_dead_letter
 from ._wire.event import RETRY_SCHEDULED, QueueEvent, read_event, read_failure_text, read_job_end
@@ -69,58 +69,62 @@ class JobStatusFinder:
         job_id = check_job_id(job_id)
         born_ms = time_in_id(job_id)
         member, indexed, stored, progress = await asyncio.gather(
-            self._session().inspector.member_of(job_id),
-            self._session().inspector.entry_of(job_id),
+            self._session().inspector.find_delayed_member(job_id),
+            self._session().inspector.find_unique_entry(job_id),
             self._session().results.results([job_id]),
             self._session().results.progress_of(job_id),
         )
         # An index or a uniqueness key may name the entry of another job if another program has written it.
         if member is not None and (view := view_delayed(*member)).id == job_id:
-            return _delayed(view, await self._events_of(job_id, born_ms) if view.attempt else [], progress)
+            return _make_delayed_status(
+                view, await self._read_job_events(job_id, born_ms) if view.attempt else [], progress
+            )
         entry = None if indexed is None else find_entry([indexed], job_id)
         if entry is None and stored[0] is None and born_ms is not None:
             finder = self._session().job_finder
             entry = await finder.find_near(lambda page: find_entry(page, job_id), born_ms)
         if entry is None:
-            events = await self._events_of(job_id, born_ms)
+            events = await self._read_job_events(job_id, born_ms)
             if stored[0] is not None:
-                return _done_with_result(job_id, stored[0], events, born_ms)
-            last = _last_known(events)
+                return _make_done_status(job_id, stored[0], events, born_ms)
+            last = _find_last_state_event(events)
             if last is not None and last.name == "dlq" and (letter := await self._find_letter(job_id, born_ms)):
-                return _dead(job_id, letter)
+                return _make_dead_status(job_id, letter)
             if last is None or last.name not in ("completed", "cancelled"):
-                entry = await self._find_at_ends(job_id)
+                entry = await self._find_entry_at_stream_ends(job_id)
             if entry is None:
                 return await self._find_ended(job_id, events, born_ms)
-        return await self._in_stream(job_id, entry, born_ms, progress)
+        return await self._make_status_of_entry(job_id, entry, born_ms, progress)
 
     async def _find_ended(self, job_id: str, events: list[QueueEvent], born_ms: int | None) -> JobStatus:
         """What is known of a job that is neither delayed nor in the stream."""
         if (letter := await self._find_letter(job_id, born_ms)) is not None:
-            return _dead(job_id, letter)
+            return _make_dead_status(job_id, letter)
         # It may have moved while it was looked for: from the stream to its end, or back to the delayed jobs.
         member, stored, progress = await asyncio.gather(
-            self._session().inspector.member_of(job_id),
+            self._session().inspector.find_delayed_member(job_id),
             self._session().results.results([job_id]),
             self._session().results.progress_of(job_id),
         )
         if stored[0] is not None:
-            return _done_with_result(job_id, stored[0], events, born_ms)
+            return _make_done_status(job_id, stored[0], events, born_ms)
         if member is not None and (view := view_delayed(*member)).id == job_id:
-            return _delayed(view, events, progress)
-        return _ended(job_id, events, born_ms)
+            return _make_delayed_status(view, events, progress)
+        return _make_status_from_events(job_id, events, born_ms)
 
-    async def _in_stream(self, job_id: str, entry: Entry, born_ms: int | None, progress: int | None) -> JobStatus:
-        held = await self._session().inspector.pending_of(entry[0])
+    async def _make_status_of_entry(
+        self, job_id: str, entry: Entry, born_ms: int | None, progress: int | None
+    ) -> JobStatus:
+        held = await self._session().inspector.find_pending(entry[0])
         if held is not None:
-            return _running(job_id, entry, held, await self._events_of(job_id, born_ms), progress)
+            return _make_running_status(job_id, entry, held, await self._read_job_events(job_id, born_ms), progress)
         ahead, is_exact = await self._count_ahead(entry)
         view = view_entry("waiting", entry)
         note = "" if is_exact else "the number of jobs ahead of it is an estimate"
         return JobStatus(
             job_id,
             "waiting",
-            **_facts(view),
+            **_read_common_facts(view),
             ahead=ahead,
             ahead_is_exact=is_exact,
             progress=progress,
@@ -130,21 +134,23 @@ class JobStatusFinder:
 
     # Finding --------------------------------------------------------------------------------------------------------
 
-    async def _find_at_ends(self, job_id: str) -> Entry | None:
+    async def _find_entry_at_stream_ends(self, job_id: str) -> Entry | None:
         """It was promoted or retried, or its id carries no time: it is at the ends of the stream, or not found."""
         finder, inspector = self._session().job_finder, self._session().inspector
-        given, waiting = await asyncio.gather(inspector.delivered(SEARCHED), inspector.waiting_page("", SEARCHED))
+        given, waiting = await asyncio.gather(
+            inspector.read_delivered(SEARCHED), inspector.read_waiting_page("", SEARCHED)
+        )
         if (entry := find_entry([*given, *waiting], job_id)) is not None:
             return entry
-        return await first_found(finder.entries("+", SEARCHED, is_back=True), lambda page: find_entry(page, job_id))
+        return await search_pages(finder.entries("+", SEARCHED, is_back=True), lambda page: find_entry(page, job_id))
 
     async def _find_letter(self, job_id: str, born_ms: int | None) -> Entry | None:
         finder = self._session().job_finder
         start = "-" if born_ms is None else str(max(0, born_ms - EARLY_MS))
-        newest = await first_found(finder.letters("+", SEARCHED, is_back=True), lambda page: find_entry(page, job_id))
-        return newest or await first_found(finder.letters(start, SEARCHED), lambda page: find_entry(page, job_id))
+        newest = await search_pages(finder.letters("+", SEARCHED, is_back=True), lambda page: find_entry(page, job_id))
+        return newest or await search_pages(finder.letters(start, SEARCHED), lambda page: find_entry(page, job_id))
 
-    async def _events_of(self, job_id: str, born_ms: int | None) -> list[QueueEvent]:
+    async def _read_job_events(self, job_id: str, born_ms: int | None) -> list[QueueEvent]:
         """The job's events among the newest and among the first since it was added, oldest first."""
         wanted, found = job_id.encode(), dict[str, QueueEvent]()
         pages = [self._session().job_finder.events("+", SEARCHED, is_back=True)]
@@ -161,7 +167,7 @@ class JobStatusFinder:
         """How many jobs wait before this one: counted if it is near one of the ends, else estimated by its time."""
         inspector, finder = self._session().inspector, self._session().job_finder
         counts, first, newest = await asyncio.gather(
-            inspector.counts(), inspector.waiting_page("", 1), finder.last_entries(1)
+            inspector.counts(), inspector.read_waiting_page("", 1), finder.last_entries(1)
         )
         if not first or not newest:  # it was read meanwhile
             return 0, True
@@ -187,33 +193,33 @@ class JobStatusFinder:
 # What is found becomes a status ---------------------------------------------------------------------------------------
 
 
-def _facts(view: JobView) -> dict[str, Any]:
+def _read_common_facts(view: JobView) -> dict[str, Any]:
     created_at_ms = view.created_at_ms or None
     return {"name": view.name, "data": view.data, "attempt": view.attempt + 1, "created_at_ms": created_at_ms}
 
 
-def _last(events: list[QueueEvent], *names: str) -> QueueEvent | None:
+def _find_last_event(events: list[QueueEvent], *names: str) -> QueueEvent | None:
     return next((event for event in reversed(events) if event.name in names), None)
 
 
-def _last_known(events: list[QueueEvent]) -> QueueEvent | None:
+def _find_last_state_event(events: list[QueueEvent]) -> QueueEvent | None:
     """The event that says what became of the job last."""
-    return _last(events, "completed", "cancelled", "dlq", "failed", RETRY_SCHEDULED, "active", "waiting")
+    return _find_last_event(events, "completed", "cancelled", "dlq", "failed", RETRY_SCHEDULED, "active", "waiting")
 
 
-def _time_of(event: QueueEvent | None) -> int | None:
+def _read_event_time(event: QueueEvent | None) -> int | None:
     ts = None if event is None else event.fields.get("ts")
     return ts if isinstance(ts, int) else None
 
 
-def _delayed(view: JobView, events: list[QueueEvent], progress: int | None) -> JobStatus:
+def _make_delayed_status(view: JobView, events: list[QueueEvent], progress: int | None) -> JobStatus:
     is_retry = view.attempt > 0
-    failed = _last(events, "failed") if is_retry else None
+    failed = _find_last_event(events, "failed") if is_retry else None
     note = "" if failed or not is_retry else "its last error is not among the events that were read"
     return JobStatus(
         view.id or "",
         "retrying" if is_retry else "delayed",
-        **_facts(view),
+        **_read_common_facts(view),
         due_ms=view.due_ms,
         error=read_failure_text(failed) if failed else None,
         progress=progress,
@@ -221,29 +227,31 @@ def _delayed(view: JobView, events: list[QueueEvent], progress: int | None) -> J
     )
 
 
-def _running(job_id: str, entry: Entry, held: Pending, events: list[QueueEvent], progress: int | None) -> JobStatus:
+def _make_running_status(
+    job_id: str, entry: Entry, held: Pending, events: list[QueueEvent], progress: int | None
+) -> JobStatus:
     view = view_entry("active", entry)
-    active = _last(events, "active", "completed", "failed", RETRY_SCHEDULED, "waiting")
+    active = _find_last_event(events, "active", "completed", "failed", RETRY_SCHEDULED, "waiting")
     is_seen = active is not None and active.name == "active"
     note = "" if is_seen else "when it began is not known: its event is not among those that were read"
     if not is_seen and progress is None:
         note += ", or it still waits inside its worker for a free handler"
-    facts = _facts(view) | {"attempt": max(view.attempt + 1, held.deliveries)}
+    facts = _read_common_facts(view) | {"attempt": max(view.attempt + 1, held.deliveries)}
     return JobStatus(
         job_id,
         "running",
         **facts,
         worker=held.consumer,
-        since_ms=_time_of(active) if is_seen else None,
+        since_ms=_read_event_time(active) if is_seen else None,
         progress=progress,
         entry_id=view.entry_id,
         note=note,
     )
 
 
-def _dead(job_id: str, entry: Entry) -> JobStatus:
+def _make_dead_status(job_id: str, entry: Entry) -> JobStatus:
     letter, view = read_dead_letter(entry), view_entry("dead", entry)
-    facts = _facts(view) | {"attempt": letter.attempts or 0}
+    facts = _read_common_facts(view) | {"attempt": letter.attempts or 0}
     return JobStatus(
         job_id,
         "dead",
@@ -259,8 +267,8 @@ def _dead(job_id: str, entry: Entry) -> JobStatus:
     )
 
 
-def _done_with_result(job_id: str, raw: bytes, events: list[QueueEvent], born_ms: int | None) -> JobStatus:
-    end, note = _last(events, "completed"), ""
+def _make_done_status(job_id: str, raw: bytes, events: list[QueueEvent], born_ms: int | None) -> JobStatus:
+    end, note = _find_last_event(events, "completed"), ""
     try:
         result = decode_data(raw)
     except DecodeError as error:
@@ -269,18 +277,18 @@ def _done_with_result(job_id: str, raw: bytes, events: list[QueueEvent], born_ms
         job_id,
         "done",
         name=end.job_name if end else "",
-        attempt=_attempt_of(end),
+        attempt=_read_event_attempt(end),
         created_at_ms=born_ms,
-        since_ms=_time_of(end),
+        since_ms=_read_event_time(end),
         result=result,
         has_result=not note,
         note=note,
     )
 
 
-def _ended(job_id: str, events: list[QueueEvent], born_ms: int | None) -> JobStatus:
+def _make_status_from_events(job_id: str, events: list[QueueEvent], born_ms: int | None) -> JobStatus:
     """What the events say of a job that is nowhere else."""
-    last = _last_known(events)
+    last = _find_last_state_event(events)
     if last is None:
         note = "there is no trace of it: it was never added, or it ended or was removed before the oldest event"
         if born_ms is None:
@@ -288,9 +296,9 @@ def _ended(job_id: str, events: list[QueueEvent], born_ms: int | None) -> JobSta
         return JobStatus(job_id, "unknown", created_at_ms=born_ms, note=note)
     known: dict[str, Any] = {
         "name": last.job_name,
-        "attempt": _attempt_of(last),
+        "attempt": _read_event_attempt(last),
         "created_at_ms": born_ms,
-        "since_ms": _time_of(last),
+        "since_ms": _read_event_time(last),
     }
     if last.name == "dlq":
         end = read_job_end(last)
@@ -300,12 +308,12 @@ def _ended(job_id: str, events: list[QueueEvent], born_ms: int | None) -> JobSta
     if last.name == "cancelled":
         return JobStatus(job_id, "cancelled", **known)
     if last.name == "completed":
-        return JobStatus(job_id, "done", **known, note=_why_no_result(last))
+        return JobStatus(job_id, "done", **known, note=_explain_missing_result(last))
     note = f"the last that is known of it is the event {last.name}; it is not where it was looked for since"
     return JobStatus(job_id, "unknown", **known, note=note)
 
 
-def _why_no_result(completed: QueueEvent) -> str:
+def _explain_missing_result(completed: QueueEvent) -> str:
     end = read_job_end(completed)
     if end.is_stored:
         return "its result has expired"
@@ -318,6 +326,6 @@ def _why_no_result(completed: QueueEvent) -> str:
     return "no result is stored; its official worker does not say whether it stores any"
 
 
-def _attempt_of(event: QueueEvent | None) -> int:
+def _read_event_attempt(event: QueueEvent | None) -> int:
     attempt = None if event is None else event.fields.get("attempt")
     return attempt if isinstance(attempt, int) else 0

@@ -114,15 +114,15 @@ class JsonFormatter(logging.Formatter):
         for field in JOB_FIELDS:
             if field in record.__dict__:
                 fields[field] = record.__dict__[field]
-        fields |= self._error(record)
+        fields |= self._describe_error(record)
         if record.stack_info:
             fields["stack"] = record.stack_info
         for field, value in record.__dict__.items():
             if field not in _ORDINARY:
                 fields.setdefault(field, value)
-        return _join_line(fields)
+        return _join_json_line(fields)
 
-    def _error(self, record: logging.LogRecord) -> dict[str, str]:
+    def _describe_error(self, record: logging.LogRecord) -> dict[str, str]:
         if not record.exc_info or record.exc_info[0] is None:
             return {}
         kind, error, _ = record.exc_info
@@ -132,12 +132,12 @@ class JsonFormatter(logging.Formatter):
             stack = "(the traceback cannot be formatted)"
         return {
             "error.type": kind.__qualname__ if error is None else class_name(error),
-            "error.message": _text(error),
+            "error.message": _cut_text(error),
             "error.stack": stack[-MAX_TEXT_CHARS:],  # its end names the line that failed
         }
 
 
-def _join_line(fields: dict[str, Any]) -> str:
+def _join_json_line(fields: dict[str, Any]) -> str:
     members, chars, is_cut = list[str](), 0, False
     for field, value in fields.items():
         member = f"{json.dumps(str(field)[:MAX_NAME_CHARS])}:{_to_json(value)}"
@@ -156,11 +156,11 @@ def _to_json(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value[:MAX_TEXT_CHARS])
     try:
-        encoded = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_text)
+        encoded = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_cut_text)
     except Exception:  # noqa: BLE001  a foreign object may raise anything
-        return json.dumps(_text(value))
+        return json.dumps(_cut_text(value))
     return encoded if len(encoded) <= MAX_TEXT_CHARS else json.dumps(encoded[:MAX_TEXT_CHARS])
 
 
-def _text(value: object) -> str:
+def _cut_text(value: object) -> str:
     return text_of(value)[:MAX_TEXT_CHARS]

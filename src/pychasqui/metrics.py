@@ -180,11 +180,11 @@ class GuardedSinks:
 
     def __init__(self, sinks: Sequence[object]) -> None:
         self.refused = 0  # calls in which a sink has raised
-        self._methods = {kind: _methods(sinks, method) for kind, method in METHODS.items()}
+        self._methods = {kind: _find_sink_methods(sinks, method) for kind, method in METHODS.items()}
         # hot: a sink with jobs_done takes the batch as it is, which saves a record for each job
         whole = [sink for sink in sinks if hasattr(sink, "jobs_done")]
-        self._for_batches = _methods(whole, "jobs_done")
-        self._for_each_job = _methods(
+        self._for_batches = _find_sink_methods(whole, "jobs_done")
+        self._for_each_job = _find_sink_methods(
             [sink for sink in sinks if not any(sink is other for other in whole)], "job_outcome"
         )
 
@@ -195,7 +195,7 @@ class GuardedSinks:
     def record(self, record: Record) -> None:
         """Passes one record to each sink that has a method for it."""
         for method in self._methods[type(record)]:
-            self._call(method, record)
+            self._call_sink(method, record)
 
     def record_all(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -204,14 +204,14 @@ class GuardedSinks:
     def jobs_done(self, jobs: list[Delivery]) -> None:
         """Records a batch of jobs that are done and acked."""
         for method in self._for_batches:
-            self._call(method, jobs)
+            self._call_sink(method, jobs)
         if self._for_each_job:
             for job in jobs:
                 outcome = outcome_of(job, "ok")
                 for method in self._for_each_job:
-                    self._call(method, outcome)
+                    self._call_sink(method, outcome)
 
-    def _call(self, method: Callable[[Any], object], record: object) -> None:
+    def _call_sink(self, method: Callable[[Any], object], record: object) -> None:
         try:
             method(record)
         except BaseException as error:  # noqa: BLE001  a sink is the user's, and may raise anything
@@ -229,5 +229,5 @@ def outcome_of(job: Delivery, kind: OutcomeKind) -> JobOutcome:
     return JobOutcome(kind, job.attempt + 1, int((job.ended_at - job.started_at) * 1_000_000), job.name)
 
 
-def _methods(sinks: Sequence[object], name: str) -> list[Callable[[Any], object]]:
+def _find_sink_methods(sinks: Sequence[object], name: str) -> list[Callable[[Any], object]]:
     return [method for sink in sinks if callable(method := getattr(sink, name, None))]

@@ -88,7 +88,7 @@ class Producer:
 
     async def add_with_options(self, payload: bytes, opts: Mapping[str, Any]) -> str:
         """Adds one job; `opts` may have id, name and retry. Returns the id."""
-        return (await self._queue.add(**_add_arguments(payload, opts))).id
+        return (await self._queue.add(**_make_add_arguments(payload, opts))).id
 
     async def add_in(self, delay_ms: int, payload: bytes) -> str:
         """Adds a job that runs `delay_ms` later; returns its id."""
@@ -96,7 +96,7 @@ class Producer:
 
     async def add_in_with_options(self, delay_ms: int, payload: bytes, opts: Mapping[str, Any]) -> str:
         """Adds a job that runs `delay_ms` later; `opts` as in add_with_options()."""
-        return (await self._queue.add(**_add_arguments(payload, opts), delay_ms=delay_ms)).id
+        return (await self._queue.add(**_make_add_arguments(payload, opts), delay_ms=delay_ms)).id
 
     async def add_at(self, when_ms: int, payload: bytes) -> str:
         """Adds a job that runs at a time in ms since 1970; returns its id."""
@@ -104,7 +104,7 @@ class Producer:
 
     async def add_at_with_options(self, when_ms: int, payload: bytes, opts: Mapping[str, Any]) -> str:
         """Adds a job that runs at a time in ms since 1970; `opts` as in add_with_options()."""
-        return (await self._queue.add(**_add_arguments(payload, opts), delay_ms=_time(when_ms))).id
+        return (await self._queue.add(**_make_add_arguments(payload, opts), delay_ms=_to_datetime(when_ms))).id
 
     async def add_bulk(self, payloads: Iterable[bytes]) -> list[str]:
         """Adds many jobs in few commands; returns their ids."""
@@ -112,16 +112,18 @@ class Producer:
 
     async def add_bulk_with_options(self, payloads: Iterable[bytes], opts: Mapping[str, Any]) -> list[str]:
         """Adds many jobs with the same `opts`; returns their ids."""
-        return _ids(await self._queue.add_bulk([_add_arguments(payload, opts) for payload in payloads]))
+        return _collect_ids(await self._queue.add_bulk([_make_add_arguments(payload, opts) for payload in payloads]))
 
     async def add_bulk_named(self, items: Iterable[tuple[str, bytes]]) -> list[str]:
         """Adds many jobs, each given as (name, payload); returns their ids."""
-        return _ids(await self._queue.add_bulk([_add_arguments(payload, {"name": name}) for name, payload in items]))
+        return _collect_ids(
+            await self._queue.add_bulk([_make_add_arguments(payload, {"name": name}) for name, payload in items])
+        )
 
     async def add_in_bulk(self, delay_ms: int, payloads: Iterable[bytes]) -> list[str]:
         """Adds many jobs that run `delay_ms` later; returns their ids."""
-        jobs = [_add_arguments(payload, {}) | {"delay_ms": delay_ms} for payload in payloads]
-        return _ids(await self._queue.add_bulk(jobs))
+        jobs = [_make_add_arguments(payload, {}) | {"delay_ms": delay_ms} for payload in payloads]
+        return _collect_ids(await self._queue.add_bulk(jobs))
 
     async def cancel_delayed(self, job_id: str) -> bool:
         """Removes a delayed job; False if it is not delayed any more."""
@@ -183,7 +185,9 @@ class Consumer:
 
     def __init__(self, redis_url: str, queue_name: str, *, concurrency: int = 1, **options: Any) -> None:
         self._handler: Callable[[NativeJob], Awaitable[bytes | None]] | None = None
-        self._worker = Worker(queue_name, self._handle, redis_url=redis_url, concurrency=concurrency, **options)
+        self._worker = Worker(
+            queue_name, self._run_native_handler, redis_url=redis_url, concurrency=concurrency, **options
+        )
 
     async def run(self, handler: Callable[[NativeJob], Awaitable[bytes | None]]) -> None:
         """Runs jobs until shutdown()."""
@@ -194,14 +198,14 @@ class Consumer:
         """Makes run() finish the running jobs and return. Does not wait for it."""
         self._worker.shutdown()
 
-    async def _handle(self, job: Job) -> Any:
+    async def _run_native_handler(self, job: Job) -> Any:
         assert self._handler is not None
         payload = encode_data(job.data)
         result = await self._handler(NativeJob(job.id, job.name, payload, job.created_at_ms, job.attempt))
         return None if result is None else _decode_payload(result)
 
 
-def _add_arguments(payload: bytes, opts: Mapping[str, Any]) -> dict[str, Any]:
+def _make_add_arguments(payload: bytes, opts: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of Queue.add for the official options id, name and retry."""
     if unknown := opts.keys() - {"id", "name", "retry"}:
         raise InvalidArgument(f"opts has no {min(map(repr, unknown))}; its keys are id, name, retry")
@@ -224,9 +228,9 @@ def _decode_payload(payload: bytes) -> Any:
         raise NotSupportedError(f"payload must be MessagePack, because workers decode it: {error}") from None
 
 
-def _time(when_ms: int) -> datetime:
+def _to_datetime(when_ms: int) -> datetime:
     return datetime.fromtimestamp(checks.check_int("when_ms", when_ms, 0) / 1000, UTC)
 
 
-def _ids(jobs: list[Job]) -> list[str]:
+def _collect_ids(jobs: list[Job]) -> list[str]:
     return [job.id for job in jobs]

@@ -101,7 +101,7 @@ class Queue(OfficialNames, JobMoves, PauseAndPurge):
     def _dead_letters(self) -> DeadLetters:
         from .dlq import DeadLetters
 
-        return DeadLetters(lambda: self._loop_session().dlq, self._before_replay)
+        return DeadLetters(lambda: self._loop_session().dlq, self._remember_replay)
 
     @cached_property
     def _stored_repeatables(self) -> Repeatables:
@@ -212,9 +212,9 @@ class Queue(OfficialNames, JobMoves, PauseAndPurge):
 
     async def read_job_log(self, job_id: str, *, after: str = "", limit: int = 100) -> list[LogLine]:
         """Returns the first lines of a job's log behind the line with the id `after`, to follow a log as it grows."""
-        from .inspector import check_after
+        from .inspector import check_page_position
 
-        checked = checks.check_job_id(job_id), check_after(after), checks.check_int("limit", limit, 1)
+        checked = checks.check_job_id(job_id), check_page_position(after), checks.check_int("limit", limit, 1)
         return await self._loop_session().results.log_after(*checked)
 
     async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109  the official name
@@ -250,7 +250,7 @@ class Queue(OfficialNames, JobMoves, PauseAndPurge):
 
         return await all_or_first_error([self.wait_for_result(job_id, timeout=timeout) for job_id in ids])
 
-    async def _before_replay(self, job_ids: Iterable[str]) -> None:
+    async def _remember_replay(self, job_ids: Iterable[str]) -> None:
         from .results import ReplayedJobs
 
         self._replayed = self._replayed or ReplayedJobs()

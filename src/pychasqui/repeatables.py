@@ -86,15 +86,15 @@ class Repeatables:
         )
         retry = None if attempts is None and backoff is None else make_retry_override(attempts, backoff)
         raw_retry = b"" if retry is None else encode_retry(retry)
-        return _to_meta(spec, await self._store(spec, encode_spec(spec), raw_retry))
+        return _to_meta(spec, await self._store_spec(spec, encode_spec(spec), raw_retry))
 
-    async def _store(self, spec: RepeatSpec, raw: bytes, retry: bytes) -> Stored:
+    async def _store_spec(self, spec: RepeatSpec, raw: bytes, retry: bytes) -> Stored:
         """Stores the spec if it has not changed since it was read; else reads it and decides again."""
         for _ in range(STORE_ATTEMPTS):
             there = await self._broker().read(spec.key)
             now_ms = await self._broker().now_ms()
             keeps = there is not None and _has_same_times(there, spec)
-            first_ms = 0 if keeps else _first_fire_or_refuse(spec, now_ms)
+            first_ms = 0 if keeps else _find_first_fire(spec, now_ms)
             seen = b"" if there is None else there.spec
             done = await self._broker().upsert(spec.key, first_ms, raw, retry, now_ms, seen=seen, keeps=keeps)
             if done is not None:
@@ -139,7 +139,7 @@ class Repeatables:
         if stored is None or not stored.is_paused:
             return False
         now_ms = await self._broker().now_ms()
-        return await self._broker().move("resume", key, _first_fire_or_refuse(decode_spec(stored.spec), now_ms), now_ms)
+        return await self._broker().move("resume", key, _find_first_fire(decode_spec(stored.spec), now_ms), now_ms)
 
     async def next_fires(self, key: str, n: int = 5) -> list[int]:
         """Returns the next `n` times at which it fires, in ms since 1970, unless it is paused before."""
@@ -166,7 +166,7 @@ def _has_same_times(stored: Stored, spec: RepeatSpec) -> bool:
     )
 
 
-def _first_fire_or_refuse(spec: RepeatSpec, now_ms: int) -> int:
+def _find_first_fire(spec: RepeatSpec, now_ms: int) -> int:
     first_ms = first_fire(spec, now_ms)
     if first_ms is None:
         bounds = f"from start_after_ms={spec.start_after_ms} to end_before_ms={spec.end_before_ms}"

@@ -64,9 +64,9 @@ class ReplayedJobs:
 
     def add(self, job_ids: Iterable[str], newest_event_id: str) -> None:
         for job_id in job_ids:
-            _keep_newest(self._events, job_id, read_entry_id(newest_event_id))
+            _remember_newest_event(self._events, job_id, read_entry_id(newest_event_id))
 
-    def is_past(self, job_id: str, end: QueueEvent) -> bool:
+    def was_replayed_after(self, job_id: str, end: QueueEvent) -> bool:
         """Whether the job has been replayed since this end of it."""
         return job_id in self._events and read_entry_id(end.event_id) <= self._events[job_id]
 
@@ -150,20 +150,20 @@ class Results:
 
     async def _begin_listening(self) -> None:
         """Reads which jobs have ended lately, and subscribes to the events from there on."""
-        with suppress(RedisTrouble):  # _listen() tries again
+        with suppress(RedisTrouble):  # _follow_events() tries again
             await self._events.start()
             for entry in await self._events_broker().recent_events(LOOKED_BACK):
                 self._remember_event(read_event(entry))
-        self._listening = asyncio.ensure_future(self._listen())
-        self._polling = asyncio.ensure_future(self._poll())
+        self._listening = asyncio.ensure_future(self._follow_events())
+        self._polling = asyncio.ensure_future(self._poll_results())
 
-    async def _poll(self) -> None:
+    async def _poll_results(self) -> None:
         """Looks up all awaited jobs now and then, in one command: a worker may have dropped their events."""
         while True:
             await asyncio.sleep(SECOND_LOOK_S)
             self._request_lookup(self._waiting)
 
-    async def _listen(self) -> None:
+    async def _follow_events(self) -> None:
         try:
             async for event in self._events:
                 for one in (event, *self._events.take_ready()):
@@ -177,9 +177,9 @@ class Results:
         if event.job_id is None:
             return
         if event.name in ENDS:
-            _keep_newest(self._ended, event.job_id, event)
+            _remember_newest_event(self._ended, event.job_id, event)
         elif event.name == "failed":
-            _keep_newest(self._reasons, event.job_id, event)
+            _remember_newest_event(self._reasons, event.job_id, event)
         elif event.name == "active":  # it runs again: it was replayed, or it is another job of the same id
             self._ended.pop(event.job_id, None)
 
@@ -187,13 +187,13 @@ class Results:
         """Has these jobs looked up, together with all others of this turn and of the command in flight."""
         self._asked.update(dict.fromkeys(job_ids))
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.ensure_future(self._look_up())
+            self._asking = asyncio.ensure_future(self._look_up_results())
 
-    async def _look_up(self) -> None:
+    async def _look_up_results(self) -> None:
         """Fetches the results of the jobs in `_asked`, and ends the waits whose answer is known."""
         while self._asked:
             # How each ended, read before the fetch: a job that ends during the fetch is fetched again.
-            some = {job_id: self._end_of(job_id) for job_id in islice(self._asked, ASKED_AT_ONCE)}
+            some = {job_id: self._find_end(job_id) for job_id in islice(self._asked, ASKED_AT_ONCE)}
             for job_id in some:
                 del self._asked[job_id]
             try:
@@ -209,15 +209,15 @@ class Results:
             doubted = []
             for (job_id, ended), raw in zip(some.items(), found, strict=True):
                 if raw is not None:
-                    self._answer_with(job_id, raw)
+                    self._decode_and_answer_waits(job_id, raw)
                 elif ended is not None and not self._end_without_result(job_id, ended):
                     doubted.append(job_id)
             if doubted:
                 await self._answer_none_unless_pending(doubted)
 
-    def _end_of(self, job_id: str) -> QueueEvent | None:
+    def _find_end(self, job_id: str) -> QueueEvent | None:
         end = self._ended.get(job_id)
-        return None if end is None or self._replayed.is_past(job_id, end) else end
+        return None if end is None or self._replayed.was_replayed_after(job_id, end) else end
 
     async def _answer_none_unless_pending(self, job_ids: list[str]) -> None:
         """Answers None for jobs of official workers that have stored no result, unless the job is still pending.
@@ -232,14 +232,14 @@ class Results:
             held, found = set(job_ids), [None] * len(job_ids)
         for job_id, raw in zip(job_ids, found, strict=True):
             if raw is not None:
-                self._answer_with(job_id, raw)
+                self._decode_and_answer_waits(job_id, raw)
             elif job_id in held:
                 self._doubted[job_id] = monotonic()
                 asyncio.get_running_loop().call_later(DOUBT_S, self._request_lookup_if_awaited, job_id)
             elif job_id in self._ended:  # else it runs again
                 self._answer_waits(job_id, None)
 
-    def _answer_with(self, job_id: str, raw: bytes) -> None:
+    def _decode_and_answer_waits(self, job_id: str, raw: bytes) -> None:
         try:
             result = decode_data(raw)
         except DecodeError as error:
@@ -305,7 +305,7 @@ class Results:
             future.exception()  # marks it as retrieved, so that asyncio logs nothing
 
 
-def _keep_newest(events: OrderedDict[str, Remembered], job_id: str, event: Remembered) -> None:
+def _remember_newest_event(events: OrderedDict[str, Remembered], job_id: str, event: Remembered) -> None:
     events[job_id] = event
     events.move_to_end(job_id)
     if len(events) > REMEMBERED:

@@ -31,19 +31,19 @@ FILE_NAMED_BY = "CHASQUI_CONFIG"
 MAX_FILE_BYTES = 1024 * 1024
 
 
-def _as_text(text: str) -> str:
+def _parse_text(text: str) -> str:
     return text
 
 
-def _as_number(text: str) -> int:
+def _parse_number(text: str) -> int:
     return int(text)
 
 
-def _as_seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     return float(text)
 
 
-def _as_bool(text: str) -> bool:
+def _parse_bool(text: str) -> bool:
     return {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}[
         text.strip().lower()
     ]
@@ -56,7 +56,7 @@ class Setting:
     name: str
     about: str
     default: Any
-    read: Callable[[str], Any] = _as_text  # how the text of a variable is read
+    read: Callable[[str], Any] = _parse_text  # how the text of a variable is read
     expected: str = "a text"
     variables: tuple[str, ...] = ()
 
@@ -77,8 +77,8 @@ class FoundSetting:
         return f"FoundSetting({self.name!r}, ..., {self.source!r})"
 
 
-def _number(name: str, about: str, default: int | None) -> Setting:
-    return Setting(name, about, default, _as_number, "a whole number")
+def _make_number_setting(name: str, about: str, default: int | None) -> Setting:
+    return Setting(name, about, default, _parse_number, "a whole number")
 
 
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
@@ -93,18 +93,20 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
             ),
             Setting("app", "the App that the command line works with", None, expected="a name such as shop.app:app"),
             Setting("group", "the consumer group of workers", defaults.GROUP),
-            _number("concurrency", "how many handlers of a worker run at the same time", defaults.CONCURRENCY),
-            _number("max_attempts", "how many runs a job has in all", defaults.MAX_ATTEMPTS),
-            Setting("timeout", "how long a run may take", None, _as_seconds, "a number of seconds"),
-            Setting("store_results", "whether workers keep what handlers return", False, _as_bool, "true or false"),
-            _number("result_ttl_ms", "for how long results are kept", defaults.RESULT_TTL_MS),
-            _number("metrics_port", "the port of a worker's pages; none without one", None),
+            _make_number_setting(
+                "concurrency", "how many handlers of a worker run at the same time", defaults.CONCURRENCY
+            ),
+            _make_number_setting("max_attempts", "how many runs a job has in all", defaults.MAX_ATTEMPTS),
+            Setting("timeout", "how long a run may take", None, _parse_seconds, "a number of seconds"),
+            Setting("store_results", "whether workers keep what handlers return", False, _parse_bool, "true or false"),
+            _make_number_setting("result_ttl_ms", "for how long results are kept", defaults.RESULT_TTL_MS),
+            _make_number_setting("metrics_port", "the port of a worker's pages; none without one", None),
             Setting("metrics_host", "the address of a worker's pages", defaults.METRICS_HOST),
             Setting(
                 "shutdown_deadline_s",
                 "how long a closing worker waits for its handlers",
                 defaults.SHUTDOWN_DEADLINE_S,
-                _as_seconds,
+                _parse_seconds,
                 "a number of seconds",
             ),
         )
@@ -157,7 +159,7 @@ def _read_variable(setting: Setting, variable: str, text: str) -> Any:
 @lru_cache(maxsize=8)
 def _read_file(named: str, folder: str) -> tuple[str, Mapping[str, Any]]:
     """The path of the settings file and what it sets; "" and nothing if there is none."""
-    path = Path(named) if named else _nearest_file(Path(folder))
+    path = Path(named) if named else _find_settings_file(Path(folder))
     if path is None:
         return "", {}
     try:
@@ -171,10 +173,10 @@ def _read_file(named: str, folder: str) -> tuple[str, Mapping[str, Any]]:
     is_project = path.name == "pyproject.toml"
     if is_project and b"chasqui" not in raw:
         return str(path), {}
-    return str(path), _check_table(path, _read_toml(path, raw), is_project)
+    return str(path), _check_settings_table(path, _read_toml(path, raw), is_project)
 
 
-def _nearest_file(folder: Path) -> Path | None:
+def _find_settings_file(folder: Path) -> Path | None:
     for above in (folder, *folder.parents):
         for name in ("chasqui.toml", "pyproject.toml"):
             if (above / name).is_file():
@@ -191,7 +193,7 @@ def _read_toml(path: Path, raw: bytes) -> dict[str, Any]:
         raise InvalidArgument(f"{path} cannot be read: {printable(str(error))}") from None
 
 
-def _check_table(path: Path, content: dict[str, Any], is_project: bool) -> Mapping[str, Any]:
+def _check_settings_table(path: Path, content: dict[str, Any], is_project: bool) -> Mapping[str, Any]:
     tool = content.get("tool", {}) if is_project else {}
     table = (tool.get("chasqui", {}) if isinstance(tool, dict) else {}) if is_project else content
     if not isinstance(table, dict):

@@ -35,7 +35,7 @@ class _CallsQueue(Protocol):
     def call_queue(self, what: str, use: Callable[[Queue], Coroutine[Any, Any, R]]) -> R: ...
 
 
-def _blocking(
+def _make_blocking(
     method: Callable[Concatenate[Queue, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[_CallsQueue, P], R]:
     """The method of Queue, blocking."""
@@ -51,7 +51,7 @@ def _blocking(
     return call
 
 
-def _blocking_of(
+def _make_blocking_of_part(
     part: Callable[[Queue], Part], method: Callable[Concatenate[Part, P], Coroutine[Any, Any, R]]
 ) -> Callable[Concatenate[_CallsQueue, P], R]:
     """The method of a part of Queue, blocking."""
@@ -63,11 +63,11 @@ def _blocking_of(
     return call
 
 
-def _dlq(queue: Queue) -> DeadLetters:
+def _get_dlq(queue: Queue) -> DeadLetters:
     return queue.dlq
 
 
-def _repeatables(queue: Queue) -> Repeatables:
+def _get_repeatables(queue: Queue) -> Repeatables:
     return queue.repeatables
 
 
@@ -78,15 +78,15 @@ class SyncDeadLetters:
         self.call_queue = queue.call_queue
 
     # mypy takes `self` for one of **which
-    page = _blocking_of(_dlq, DeadLetters.page)  # type: ignore[arg-type]
-    count = _blocking_of(_dlq, DeadLetters.count)  # type: ignore[arg-type]
-    count_by_reason = _blocking_of(_dlq, DeadLetters.count_by_reason)  # type: ignore[arg-type]
-    dropped = _blocking_of(_dlq, DeadLetters.dropped)
-    replay = _blocking_of(_dlq, DeadLetters.replay)  # type: ignore[arg-type]
-    replay_with = _blocking_of(_dlq, DeadLetters.replay_with)
-    remove = _blocking_of(_dlq, DeadLetters.remove)  # type: ignore[arg-type]
-    purge = _blocking_of(_dlq, DeadLetters.purge)
-    restore = _blocking_of(_dlq, DeadLetters.restore)
+    page = _make_blocking_of_part(_get_dlq, DeadLetters.page)  # type: ignore[arg-type]
+    count = _make_blocking_of_part(_get_dlq, DeadLetters.count)  # type: ignore[arg-type]
+    count_by_reason = _make_blocking_of_part(_get_dlq, DeadLetters.count_by_reason)  # type: ignore[arg-type]
+    dropped = _make_blocking_of_part(_get_dlq, DeadLetters.dropped)
+    replay = _make_blocking_of_part(_get_dlq, DeadLetters.replay)  # type: ignore[arg-type]
+    replay_with = _make_blocking_of_part(_get_dlq, DeadLetters.replay_with)
+    remove = _make_blocking_of_part(_get_dlq, DeadLetters.remove)  # type: ignore[arg-type]
+    purge = _make_blocking_of_part(_get_dlq, DeadLetters.purge)
+    restore = _make_blocking_of_part(_get_dlq, DeadLetters.restore)
 
 
 class SyncRepeatables:
@@ -95,13 +95,13 @@ class SyncRepeatables:
     def __init__(self, queue: _CallsQueue) -> None:
         self.call_queue = queue.call_queue
 
-    upsert = _blocking_of(_repeatables, Repeatables.upsert)
-    page = _blocking_of(_repeatables, Repeatables.page)
-    get = _blocking_of(_repeatables, Repeatables.get)
-    remove = _blocking_of(_repeatables, Repeatables.remove)
-    pause = _blocking_of(_repeatables, Repeatables.pause)
-    resume = _blocking_of(_repeatables, Repeatables.resume)
-    next_fires = _blocking_of(_repeatables, Repeatables.next_fires)
+    upsert = _make_blocking_of_part(_get_repeatables, Repeatables.upsert)
+    page = _make_blocking_of_part(_get_repeatables, Repeatables.page)
+    get = _make_blocking_of_part(_get_repeatables, Repeatables.get)
+    remove = _make_blocking_of_part(_get_repeatables, Repeatables.remove)
+    pause = _make_blocking_of_part(_get_repeatables, Repeatables.pause)
+    resume = _make_blocking_of_part(_get_repeatables, Repeatables.resume)
+    next_fires = _make_blocking_of_part(_get_repeatables, Repeatables.next_fires)
 
 
 class QueueMethods:
@@ -131,40 +131,40 @@ class QueueMethods:
         """Runs what `use` makes of the Queue, and blocks until it has ended."""
         return call_blocking(self._queues, what, "await the method of Queue", lambda: use(self._queues(self._name)))
 
-    add = _blocking(Queue.add)
-    add_bulk = _blocking(Queue.add_bulk)
-    add_unique = _blocking(Queue.add_unique)
-    fire_now = _blocking(Queue.fire_now)
-    cancel = _blocking(Queue.cancel)
-    cancel_delayed = _blocking(Queue.cancel_delayed)
-    cancel_delayed_bulk = _blocking(Queue.cancel_delayed_bulk)
-    reschedule = _blocking(Queue.reschedule)
-    run_now = _blocking(Queue.run_now)
-    get_job_result = _blocking(Queue.get_job_result)
-    get_job_result_bulk = _blocking(Queue.get_job_result_bulk)
-    get_job_progress = _blocking(Queue.get_job_progress)
-    get_job_logs = _blocking(Queue.get_job_logs)
-    read_job_log = _blocking(Queue.read_job_log)
-    wait_for_result = _blocking(Queue.wait_for_result)
-    wait_for_results = _blocking(Queue.wait_for_results)
-    counts = _blocking(Queue.counts)
-    jobs = _blocking(Queue.jobs)
-    get_job = _blocking(Queue.get_job)
-    status = _blocking(Queue.status)
-    workers = _blocking(Queue.workers)
-    oldest_age_ms = _blocking(Queue.oldest_age_ms)
-    pause = _blocking(Queue.pause)
-    resume = _blocking(Queue.resume)
-    is_paused = _blocking(Queue.is_paused)
-    purge = _blocking(Queue.purge)
-    forget_job = _blocking(Queue.forget_job)
-    drain = _blocking(Queue.drain)
-    obliterate = _blocking(Queue.obliterate)
-    peek_dlq = _blocking(Queue.peek_dlq)
-    replay_dlq = _blocking(Queue.replay_dlq)
-    upsert_repeatable_job = _blocking(Queue.upsert_repeatable_job)  # type: ignore[arg-type]
-    get_repeatable_jobs = _blocking(Queue.get_repeatable_jobs)
-    remove_repeatable_by_key = _blocking(Queue.remove_repeatable_by_key)
+    add = _make_blocking(Queue.add)
+    add_bulk = _make_blocking(Queue.add_bulk)
+    add_unique = _make_blocking(Queue.add_unique)
+    fire_now = _make_blocking(Queue.fire_now)
+    cancel = _make_blocking(Queue.cancel)
+    cancel_delayed = _make_blocking(Queue.cancel_delayed)
+    cancel_delayed_bulk = _make_blocking(Queue.cancel_delayed_bulk)
+    reschedule = _make_blocking(Queue.reschedule)
+    run_now = _make_blocking(Queue.run_now)
+    get_job_result = _make_blocking(Queue.get_job_result)
+    get_job_result_bulk = _make_blocking(Queue.get_job_result_bulk)
+    get_job_progress = _make_blocking(Queue.get_job_progress)
+    get_job_logs = _make_blocking(Queue.get_job_logs)
+    read_job_log = _make_blocking(Queue.read_job_log)
+    wait_for_result = _make_blocking(Queue.wait_for_result)
+    wait_for_results = _make_blocking(Queue.wait_for_results)
+    counts = _make_blocking(Queue.counts)
+    jobs = _make_blocking(Queue.jobs)
+    get_job = _make_blocking(Queue.get_job)
+    status = _make_blocking(Queue.status)
+    workers = _make_blocking(Queue.workers)
+    oldest_age_ms = _make_blocking(Queue.oldest_age_ms)
+    pause = _make_blocking(Queue.pause)
+    resume = _make_blocking(Queue.resume)
+    is_paused = _make_blocking(Queue.is_paused)
+    purge = _make_blocking(Queue.purge)
+    forget_job = _make_blocking(Queue.forget_job)
+    drain = _make_blocking(Queue.drain)
+    obliterate = _make_blocking(Queue.obliterate)
+    peek_dlq = _make_blocking(Queue.peek_dlq)
+    replay_dlq = _make_blocking(Queue.replay_dlq)
+    upsert_repeatable_job = _make_blocking(Queue.upsert_repeatable_job)  # type: ignore[arg-type]
+    get_repeatable_jobs = _make_blocking(Queue.get_repeatable_jobs)
+    remove_repeatable_by_key = _make_blocking(Queue.remove_repeatable_by_key)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 import msgspec
 
 from ._tasks.current import current_job as current_job
-from ._tasks.definition import TaskDefinition, Upgrade, call_options
+from ._tasks.definition import TaskDefinition, Upgrade, merge_call_options
 from ._tasks.loop_queues import LoopQueues
 from ._tasks.pydantic_types import DataMisfit
 from ._tasks.send_options import SendOptions, check_send_options
@@ -69,7 +69,7 @@ class TaskSender(Generic[P, R_co]):
         self._definition = definition
         self._find_queue = find_queue
         self._given = options
-        self._options = call_options(definition, options)
+        self._options = merge_call_options(definition, options)
         self._queue_name: str = options.get("queue", definition.queue)
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R_co]:
@@ -78,7 +78,7 @@ class TaskSender(Generic[P, R_co]):
         data = definition.signature.pack(args, kwargs)
         queue = self._find_queue(queue_name)
         if self._options:
-            job = await queue.add(definition.name, data, **self._options_for(data))
+            job = await queue.add(definition.name, data, **self._add_unique_id_to_options(data))
         else:
             job = await queue.add(definition.name, data)
         return handle_of(job, definition, queue_name, self._find_queue)
@@ -86,7 +86,7 @@ class TaskSender(Generic[P, R_co]):
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask[R_co]:
         """Checks the arguments; returns what enqueue() would send, for App.enqueue_all() and for tests."""
         data = self._definition.signature.pack(args, kwargs)
-        options = self._options_for(data) if self._options else self._options
+        options = self._add_unique_id_to_options(data) if self._options else self._options
         return BoundTask(self._definition.name, self._queue_name, data, options, self._definition)
 
     def with_options(self, **options: Unpack[SendOptions]) -> TaskSender[P, R_co]:
@@ -113,7 +113,7 @@ class TaskSender(Generic[P, R_co]):
         """The same for synchronous code: `send_mail.sync.enqueue("ada")` blocks until Redis has the job."""
         from .sync import SyncTask  # here: most programs do not use it
 
-        return SyncTask(self._definition.name, self, self._handle_of_id, self._find_queue)
+        return SyncTask(self._definition.name, self, self._make_handle, self._find_queue)
 
     if not TYPE_CHECKING:  # type checkers would take it for a promise that every name exists
 
@@ -123,10 +123,10 @@ class TaskSender(Generic[P, R_co]):
                 raise AttributeError(f"a task has no {name}(): {sync} sends it, or in async code {own}")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def _handle_of_id(self, job_id: str) -> JobHandle[R_co]:
+    def _make_handle(self, job_id: str) -> JobHandle[R_co]:
         return JobHandle(job_id, self._definition, self._queue_name, self._find_queue)
 
-    def _options_for(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    def _add_unique_id_to_options(self, data: Mapping[str, Any]) -> dict[str, Any]:
         if "job_id" in self._options and self._options["job_id"] is None:
             return {**self._options, "job_id": self._definition.unique_id(data)}
         return self._options
@@ -180,7 +180,7 @@ class Task(TaskSender[P, R_co]):
             listed = ", ".join(sorted(known)) or "none"
             name = printable(str(min(map(str, unknown))))
             raise InvalidArgument(f"task {self.name!r} has no parameter {name!r}; its parameters are: {listed}")
-        options = self._options_for(given) if self._options else self._options
+        options = self._add_unique_id_to_options(given) if self._options else self._options
         return BoundTask(self.name, self.queue_name, given, options, self._definition)
 
     def upgrade(self, function: U) -> U:

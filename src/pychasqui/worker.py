@@ -132,7 +132,7 @@ class Worker(Lifecycle):
         config = self._config
         sinks = choose_sinks(config.metrics_sinks, self.queue_name, is_served=config.metrics_address is not None)
         components = self._components = build_components(
-            config, self._connector, sinks.guarded, on_death=self._on_death, is_abandoned=self._is_abandoned
+            config, self._connector, sinks.guarded, on_death=self._on_death, is_abandoned=self._is_main_task_ending
         )
         if config.metrics_address is not None and sinks.served is not None:
             pages = WorkerPages(sinks.served, components.health.check).pages()
@@ -181,7 +181,7 @@ class Worker(Lifecycle):
         """A handler that closes its own worker must not wait for itself."""
         return self._components is not None and self._components.lanes.is_lane_task(task)
 
-    def _is_abandoned(self) -> bool:
+    def _is_main_task_ending(self) -> bool:
         """A loop that ends cancels everything, the worker's own task with it."""
         return self._main is None or self._main.done() or self._main.cancelling() > 0
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from pychasqui._redis.keys import REGISTRY
-from pychasqui.cli.demo.jobs import Runs, count_done, outcome_of, tally_outcomes, verdict
+from pychasqui.cli.demo.jobs import Runs, count_done, judge_tally, outcome_of, tally_outcomes
 from pychasqui.cli.exits import CommandFailure
 from tests.cli.conftest import COMMAND, Chasqui, Finished, plain_environment
 from tests.cli.processes import Process, children_of, mentioning, still_running
@@ -214,7 +214,7 @@ def test_a_record_counts_each_job_once_and_is_shared_through_its_file(tmp_path: 
         "missing": 1,
     }
     with pytest.raises(CommandFailure, match="1 jobs are missing, and 0 ran twice") as failure:
-        verdict(tally)
+        judge_tally(tally)
     assert failure.value.code == 1
 
 

@@ -21,7 +21,7 @@ from pychasqui import (
     UnrecoverableError,
     Worker,
 )
-from pychasqui._redis.acl import NEWER, rules_for
+from pychasqui._redis.acl import NEWER, make_acl_rules
 from pychasqui._redis.acl import ROLES as ALL_ROLES
 from pychasqui._redis.keys import REGISTRY
 from pychasqui.doctor import AclUser, Doctor
@@ -259,6 +259,7 @@ async def test_a_queue_of_another_tenant_cannot_be_used(tenants: Tenants, role: 
 def test_the_file_holds_the_users_for_the_newest_server() -> None:
     able = dict.fromkeys(NEWER, True)
     lines = [
-        f"user chasqui-{role.name} off resetpass {' '.join(rules_for(role, ['QUEUE'], able))}" for role in ALL_ROLES
+        f"user chasqui-{role.name} off resetpass {' '.join(make_acl_rules(role, ['QUEUE'], able))}"
+        for role in ALL_ROLES
     ]
     assert USERS.read_text().splitlines() == lines

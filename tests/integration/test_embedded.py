@@ -210,10 +210,10 @@ class TestEnd:
 
     def test_a_file_that_is_removed_while_the_folder_is_checked_does_not_matter(self, folder, monkeypatch) -> None:
         """As by a server that ends just then."""
-        embedded._prepare_folder(folder)
+        embedded._make_private_folder(folder)
         names = os.listdir(folder)
         monkeypatch.setattr(os, "listdir", lambda _: [*names, "server.pid"])
-        assert embedded._prepare_folder(folder) == folder.resolve()
+        assert embedded._make_private_folder(folder) == folder.resolve()
 
     def test_a_user_that_arrives_while_the_server_ends_gets_a_server_that_stays(self, folder, monkeypatch) -> None:
         monkeypatch.setenv(embedded.LINGER_NAMED_BY, "1")  # so that it is about to end whenever the next one comes

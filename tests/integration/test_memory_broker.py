@@ -143,7 +143,7 @@ class TestReading:
         for call in (
             bench.read(),
             bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, []),
-            bench.broker.holders(GROUP),
+            bench.broker.count_held_entries(GROUP),
         ):
             with pytest.raises(ReplyError, match="NOGROUP"):
                 await call
@@ -155,7 +155,7 @@ class TestSettling:
         await bench.read()
         for _ in range(2):
             await bench.broker.ack(GROUP, ids[:1])
-        assert await bench.broker.holders(GROUP) == {b"me": 1}
+        assert await bench.broker.count_held_entries(GROUP) == {b"me": 1}
         assert await bench.counts() == (1, 0, 0)
 
     async def test_events_are_written_with_the_ack(self, bench: Bench) -> None:
@@ -200,7 +200,7 @@ class TestLeases:
         renewed = await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [(one, 1) for one in ids])
         assert renewed == Renewed(QueueMarks(False, False), living=1, over=0, lost=ids)
         now_ms = await bench.broker.now_ms()
-        assert 0 < (await bench.broker.leases(GROUP))[b"me"] - now_ms <= LEASE_MS
+        assert 0 < (await bench.broker.read_leases(GROUP))[b"me"] - now_ms <= LEASE_MS
 
     async def test_a_renewal_counts_the_leases_that_go_on_and_those_that_are_over(self, bench: Bench) -> None:
         await bench.fill(1)
@@ -210,20 +210,20 @@ class TestLeases:
         assert not await bench.broker.leave_group(GROUP, OTHER)
         renewed = await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
         assert (renewed.living, renewed.over) == (1, 1)
-        assert await bench.broker.ended_leases(GROUP, await bench.broker.now_ms()) == {OTHER.encode(): 0.0}
+        assert await bench.broker.read_ended_leases(GROUP, await bench.broker.now_ms()) == {OTHER.encode(): 0.0}
 
     async def test_a_worker_that_holds_nothing_leaves_without_a_trace(self, bench: Bench) -> None:
         await bench.fill(1)
         await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
         assert await bench.broker.leave_group(GROUP, ME)
-        assert await bench.broker.leases(GROUP) == {}
+        assert await bench.broker.read_leases(GROUP) == {}
 
     async def test_a_worker_that_holds_entries_leaves_them_to_be_taken_over(self, bench: Bench) -> None:
         ids = await bench.fill(2)
         await bench.read()
         await bench.broker.renew_worker_lease(GROUP, ME, LEASE_MS, [])
         assert not await bench.broker.leave_group(GROUP, ME)
-        assert await bench.broker.leases(GROUP) == {b"me": 0.0}
+        assert await bench.broker.read_leases(GROUP) == {b"me": 0.0}
         take_over = partial(bench.broker.take_over, GROUP, OTHER, b"me")
         assert await take_over(1.0, 0, 10, BOUNDS) is None
         assert [(one.id, one.deliveries) for one in await take_over(0.0, 0, 1, BOUNDS) or []] == [(ids[0], 1)]
@@ -236,13 +236,13 @@ class TestLeases:
         await bench.read(OTHER, count=2)
         await bench.read(ME, count=1)
         assert [one.id for one in await bench.broker.claim_idle(GROUP, ME, 0, 10, BOUNDS)] == ids[:2]
-        assert await bench.broker.holders(GROUP) == {b"me": 3}
+        assert await bench.broker.count_held_entries(GROUP) == {b"me": 3}
 
     async def test_a_group_that_is_gone_is_rebuilt_around_what_is_held(self, bench: Bench) -> None:
         ids = [await bench.add() for _ in range(3)]
         assert await bench.broker.rebuild_group(GROUP, ME, LEASE_MS, [(ids[1], 2)])
         assert await bench.broker.list_pending_ids(GROUP, ME, b"", b"+", 10) == [(ids[1], 2)]
-        assert await bench.broker.holders(GROUP) == {b"me": 1, RELEASED.encode(): 1}
+        assert await bench.broker.count_held_entries(GROUP) == {b"me": 1, RELEASED.encode(): 1}
         assert await bench.read() == ids[2:]
 
 

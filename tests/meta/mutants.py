@@ -184,7 +184,7 @@ def _mutated(mutant: Mutant, names: list[str]) -> Iterator[None]:
         for name in names:
             text = mutant.apply(source) if mutant.file == name else _text(name).replace(source, mutant.apply(source))
             if mutant.file == name:
-                text = scripts.include(text.encode()).decode()
+                text = scripts.include_library_files(text.encode()).decode()
             patch.setattr(script_of(name), "text", text.encode())
         yield
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pychasqui._redis import scripts
-from pychasqui._redis.acl import INSPECTOR, OPERATOR, WORKER, commands_of, rules_for
+from pychasqui._redis.acl import INSPECTOR, OPERATOR, WORKER, find_script_commands, make_acl_rules
 from pychasqui._redis.credentials import Login
 from pychasqui._redis.endpoint import Endpoint
 from pychasqui.doctor import Doctor
@@ -23,7 +23,7 @@ IS_ON = bool(os.environ.get("CHASQUI_TEST_ACL"))
 PASSWORD = "few-rights"
 # By how the name of a connection begins. An operator of the suite also obliterates queues.
 ROLE_OF = {"chasqui-queue-": OPERATOR, "chasqui-worker-": WORKER, "chasqui-events-": INSPECTOR}
-OBLITERATING = [f"+{command.lower()}" for command in ("SCAN", "UNLINK", *commands_of(scripts.EMPTY_STREAM))]
+OBLITERATING = [f"+{command.lower()}" for command in ("SCAN", "UNLINK", *find_script_commands(scripts.EMPTY_STREAM))]
 
 
 @cache
@@ -73,7 +73,7 @@ def give_users(server: RedisServer) -> None:
     for role in ROLE_OF.values():
         more = OBLITERATING if role is OPERATOR else []
         server.execute(
-            "ACL", "SETUSER", f"suite-{role.name}", *rules_for(role, ["*"], able), *more, "on", f">{PASSWORD}"
+            "ACL", "SETUSER", f"suite-{role.name}", *make_acl_rules(role, ["*"], able), *more, "on", f">{PASSWORD}"
         )
 
 

@@ -361,11 +361,11 @@ class MemoryBroker(Broker):
         return True
 
     @_answered
-    async def leases(self, group: str) -> dict[bytes, float]:
+    async def read_leases(self, group: str) -> dict[bytes, float]:
         return dict(self.lease_ends[group])
 
     @_answered
-    async def ended_leases(self, group: str, now_ms: int) -> dict[bytes, float]:
+    async def read_ended_leases(self, group: str, now_ms: int) -> dict[bytes, float]:
         return {name: end for name, end in self.lease_ends[group].items() if end < now_ms}
 
     @_answered
@@ -395,7 +395,7 @@ class MemoryBroker(Broker):
     # Pending entries ------------------------------------------------------------------------------------------------
 
     @_answered
-    async def holders(self, group: str) -> dict[bytes, int]:
+    async def count_held_entries(self, group: str) -> dict[bytes, int]:
         return dict(Counter(held.consumer.encode() for held in self._group(group).pending.values()))
 
     @_answered
@@ -444,7 +444,7 @@ class MemoryBroker(Broker):
         self, group: str, consumer: str, min_idle_ms: int, count: int, bounds: Bounds
     ) -> list[Claimed]:
         claimed: list[Claimed] = []
-        for holder in await self.holders(group):
+        for holder in await self.count_held_entries(group):
             if holder != consumer.encode() and holder not in self.lease_ends[group]:
                 claimed += self._claim(group, consumer, holder.decode(), count - len(claimed))
         return claimed

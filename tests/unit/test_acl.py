@@ -10,7 +10,16 @@ import pytest
 import pychasqui
 from pychasqui import InvalidArgument
 from pychasqui._redis import scripts
-from pychasqui._redis.acl import INSPECTOR, PRODUCER, ROLES, WITH_SUBCOMMANDS, WORKER, Role, commands_of, rules_for
+from pychasqui._redis.acl import (
+    INSPECTOR,
+    PRODUCER,
+    ROLES,
+    WITH_SUBCOMMANDS,
+    WORKER,
+    Role,
+    find_script_commands,
+    make_acl_rules,
+)
 from pychasqui._redis.scripts import Script
 
 SOURCE = Path(pychasqui.__file__).parent / "_redis"
@@ -41,21 +50,21 @@ def every_script() -> list[Script]:
 
 
 def test_every_command_that_python_sends_is_a_right_of_some_role() -> None:
-    rights = {right for role in ROLES for right in role.rights(has_registry=True, in_cluster=True)}
+    rights = {right for role in ROLES for right in role.find_needed_commands(has_registry=True, in_cluster=True)}
     assert commands_in_python() - rights - OF_ADMINISTRATORS == set()
 
 
 def test_no_role_has_a_right_that_no_code_needs() -> None:
     used = commands_in_python() | {"EVAL", "EVALSHA"}
     for script in every_script():
-        used |= commands_of(script)
-    rights = {right for role in ROLES for right in role.rights(has_registry=True, in_cluster=True)}
+        used |= find_script_commands(script)
+    rights = {right for role in ROLES for right in role.find_needed_commands(has_registry=True, in_cluster=True)}
     assert rights - used == set()
 
 
 def test_only_users_in_a_cluster_may_ask_which_node_has_a_queue() -> None:
-    assert "+cluster|slots" in rules_for(WORKER, ["orders"], ALL, in_cluster=True)
-    assert not any("cluster" in rule for rule in rules_for(WORKER, ["orders"], ALL))
+    assert "+cluster|slots" in make_acl_rules(WORKER, ["orders"], ALL, in_cluster=True)
+    assert not any("cluster" in rule for rule in make_acl_rules(WORKER, ["orders"], ALL))
 
 
 def test_every_script_is_of_some_role() -> None:
@@ -82,27 +91,27 @@ def test_every_command_of_a_script_is_found() -> None:
     ),
 )
 def test_the_pattern_of_a_queue_is_that_of_its_keys(queue: str, pattern: str) -> None:
-    rules = rules_for(PRODUCER, [queue], ALL)
+    rules = make_acl_rules(PRODUCER, [queue], ALL)
     assert f"~{pattern}" in rules
     assert f"&{pattern}" in rules
 
 
 def test_a_name_with_a_space_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="no pattern of an ACL can hold"):
-        rules_for(PRODUCER, ["my orders"], ALL)
+        make_acl_rules(PRODUCER, ["my orders"], ALL)
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 def test_only_the_users_of_all_queues_have_the_registry(role: Role) -> None:
-    assert "~chasqui:queues" in rules_for(role, ["*"], ALL)
-    assert "~chasqui:queues" not in rules_for(role, ["orders*"], ALL)
+    assert "~chasqui:queues" in make_acl_rules(role, ["*"], ALL)
+    assert "~chasqui:queues" not in make_acl_rules(role, ["orders*"], ALL)
 
 
 def test_a_right_to_a_command_that_the_server_does_not_have_is_left_out() -> None:
-    assert {"+xackdel", "+msetex"} <= set(rules_for(WORKER, ["orders"], ALL))
-    assert not {"+xackdel", "+msetex"} & set(rules_for(WORKER, ["orders"], {"XACKDEL": False}))
+    assert {"+xackdel", "+msetex"} <= set(make_acl_rules(WORKER, ["orders"], ALL))
+    assert not {"+xackdel", "+msetex"} & set(make_acl_rules(WORKER, ["orders"], {"XACKDEL": False}))
 
 
 def test_an_inspector_writes_nothing() -> None:
     assert INSPECTOR.scripts == ()
-    assert not any(rule.startswith("&") for rule in rules_for(INSPECTOR, ["orders"], ALL))
+    assert not any(rule.startswith("&") for rule in make_acl_rules(INSPECTOR, ["orders"], ALL))

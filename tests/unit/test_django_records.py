@@ -10,9 +10,9 @@ from pychasqui.integrations.django.run_records import (
     RunError,
     RunRecord,
     StartLine,
+    encode_log_line,
     read_history,
     read_record,
-    write_line,
     write_record,
 )
 
@@ -26,7 +26,7 @@ def failure(at_ms: int, *, is_last: bool = False, traceback: str = "ValueError: 
 def test_the_lines_of_runs_become_their_history() -> None:
     again = StartLine(3000, "host:2", "shop.tasks.send")
     lines: list[StartLine | FailureLine] = [START, failure(2000), again, failure(4000, is_last=True)]
-    history = read_history(map(write_line, lines))
+    history = read_history(map(encode_log_line, lines))
     assert (history.task, history.started_at_ms, history.last_attempted_at_ms) == ("shop.tasks.send", 1000, 3000)
     assert (history.workers, len(history.errors), history.is_running) == (["host:1", "host:2"], 2, False)
     assert history.finished_at_ms == 4000
@@ -34,19 +34,19 @@ def test_the_lines_of_runs_become_their_history() -> None:
 
 def test_a_replayed_task_is_not_finished() -> None:
     lines: list[StartLine | FailureLine] = [START, failure(2000, is_last=True), START]
-    history = read_history(map(write_line, lines))
+    history = read_history(map(encode_log_line, lines))
     assert (history.is_running, history.finished_at_ms) == (True, None)
 
 
 @pytest.mark.parametrize("line", ("hello", "{}", "[]", '{"chasqui": "started"}', '{"chasqui": 5}', "", '{"chasqui'))
 def test_lines_of_the_task_itself_are_passed_over(line: str) -> None:
-    history = read_history([line, write_line(START), line])
+    history = read_history([line, encode_log_line(START), line])
     assert (history.workers, history.is_running) == (["host:1"], True)
 
 
 @pytest.mark.parametrize("letter", ("x", "é", "😀", '"', "\n", "\x00"))
 def test_a_long_traceback_keeps_its_end_and_fits_into_a_line(letter: str) -> None:
-    written = write_line(failure(1, traceback=letter * 20_000 + "the end"))
+    written = encode_log_line(failure(1, traceback=letter * 20_000 + "the end"))
     assert MAX_LINE_BYTES // 2 < len(written.encode()) <= MAX_LINE_BYTES
     assert read_history([written]).errors[0].traceback.endswith("the end")
 

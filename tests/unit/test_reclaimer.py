@@ -326,8 +326,8 @@ class TestManyWorkers:
         bench = ReclaimerBench({b"b": 3}, {b"b": GOOD})
         mine = reclaimer(bench, fleet=Fleet(1000))
         await self.scan_for(mine, clock, 1000)
-        assert 1000 / 94 - 1 <= len(bench.broker.asked("holders")) <= 1000 / 31 + 1
-        assert bench.broker.asked("ended_leases") == []
+        assert 1000 / 94 - 1 <= len(bench.broker.asked("count_held_entries")) <= 1000 / 31 + 1
+        assert bench.broker.asked("read_ended_leases") == []
 
     async def test_a_worker_looks_at_leases_that_are_over_when_a_renewal_has_found_some(self, clock: FakeClock) -> None:
         bench, fleet = ReclaimerBench({b"b": 3}, {b"b": OVER}), Fleet(1000)
@@ -338,10 +338,10 @@ class TestManyWorkers:
         await mine._scan_consumers()
         assert bench.relieved == []
         await self.scan_for(mine, clock, 2.5)
-        assert (bench.relieved, len(bench.broker.asked("ended_leases"))) == ([], 1)
+        assert (bench.relieved, len(bench.broker.asked("read_ended_leases"))) == ([], 1)
         await self.scan_for(mine, clock, 0.5)
         assert bench.relieved == [(b"b", OVER, 10)]
-        assert bench.broker.asked("holders") == bench.broker.asked("leases") == []
+        assert bench.broker.asked("count_held_entries") == bench.broker.asked("read_leases") == []
 
     async def test_a_worker_that_has_left_is_taken_over_at_once(self, clock: FakeClock) -> None:
         bench, fleet = ReclaimerBench({b"b": 3}, {b"b": 0}), Fleet(1000)

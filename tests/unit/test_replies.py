@@ -127,8 +127,8 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "read_marks": lambda broker: broker.read_marks(),
     "read_cancellations": lambda broker: broker.read_cancellations(),
     "cancel": lambda broker: broker.cancel("id", "", is_lost=True, events_max_len=5),
-    "holders": lambda broker: broker.holders("g"),
-    "leases": lambda broker: broker.leases("g"),
+    "holders": lambda broker: broker.count_held_entries("g"),
+    "leases": lambda broker: broker.read_leases("g"),
     "now_ms": lambda broker: broker.now_ms(),
     "take_over": lambda broker: broker.take_over("g", "c", b"d", 1.0, 30_000, 10, BOUNDS),
     "claim_idle": lambda broker: broker.claim_idle("g", "c", 1000, 10, BOUNDS),
@@ -146,8 +146,8 @@ ASKS: dict[str, Callable[[Broker], Any]] = {
     "letters": lambda broker: DlqBroker(broker, KEYS).page("-", "+", 10),
     "replay": lambda broker: DlqBroker(broker, KEYS).replay([("1-1", b"x", b"")]),
     "counts": lambda broker: InspectorBroker(broker, KEYS, "g").counts(),
-    "waiting": lambda broker: InspectorBroker(broker, KEYS, "g").waiting_page("", 10),
-    "active": lambda broker: InspectorBroker(broker, KEYS, "g").active_page("", 10),
+    "waiting": lambda broker: InspectorBroker(broker, KEYS, "g").read_waiting_page("", 10),
+    "active": lambda broker: InspectorBroker(broker, KEYS, "g").read_active_page("", 10),
     "workers": lambda broker: InspectorBroker(broker, KEYS, "g").workers(),
 }
 

@@ -258,7 +258,7 @@ async def test_callers_wait_while_the_peer_is_slow() -> None:
     socket, _ = open_socket()
     socket.pause_writing()
     assert socket.is_congested
-    waiting = asyncio.ensure_future(socket.uncongested())
+    waiting = asyncio.ensure_future(socket.wait_until_uncongested())
     await asyncio.sleep(0)
     assert not waiting.done()
     socket.resume_writing()
@@ -269,7 +269,7 @@ async def test_callers_wait_while_the_peer_is_slow() -> None:
 async def test_callers_that_wait_for_a_slow_peer_learn_of_its_end() -> None:
     socket, _ = open_socket()
     socket.pause_writing()
-    waiting = asyncio.ensure_future(socket.uncongested())
+    waiting = asyncio.ensure_future(socket.wait_until_uncongested())
     await asyncio.sleep(0)
     socket.connection_lost(None)
     await waiting

@@ -11,7 +11,7 @@ import pytest
 from pychasqui import App, BackoffSpec, Closed, InvalidArgument, InvalidType, UnknownTask, current_job
 from pychasqui._producer.config import QueueConfig
 from pychasqui._tasks.app_options import BOTH, QUEUE_ONLY, QueueOptions
-from pychasqui._tasks.dispatch import unknown_task
+from pychasqui._tasks.dispatch import make_unknown_task_error
 from pychasqui._worker.config import WorkerConfig
 
 
@@ -220,9 +220,9 @@ class TestUnknownNames:
         ),
     )
     def test_the_error_names_what_may_be_meant(self, name: str, text: str) -> None:
-        assert str(unknown_task(name, ["send_mail", "charge"], 0)) == text
+        assert str(make_unknown_task_error(name, ["send_mail", "charge"], 0)) == text
 
     def test_the_job_waits_longer_each_time_up_to_a_bound(self) -> None:
-        delays = [unknown_task("x", [], snoozes).delay_ms for snoozes in (0, 1, 2, 3, 4, 5, 119)]
+        delays = [make_unknown_task_error("x", [], snoozes).delay_ms for snoozes in (0, 1, 2, 3, 4, 5, 119)]
         assert delays == [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]
         assert UnknownTask(1, "x").limit == 120

@@ -51,13 +51,13 @@ class Role:
     gets_messages: bool = False
     registers: bool = False  # writes the registry of queues, if it may
 
-    def rights(self, *, has_registry: bool, in_cluster: bool = False) -> set[str]:
+    def find_needed_commands(self, *, has_registry: bool, in_cluster: bool = False) -> set[str]:
         """Returns the commands, with a subcommand behind a | where only that one is needed."""
         used = {*self.commands, *_CONNECTING, *(_IN_CLUSTER if in_cluster else ())}
         for script in self.scripts:
-            used |= {*_SCRIPTS, *commands_of(script)}
+            used |= {*_SCRIPTS, *find_script_commands(script)}
         if self.registers:
-            used |= commands_of(scripts.REGISTER_QUEUE) if has_registry else {*_SCRIPTS}
+            used |= find_script_commands(scripts.REGISTER_QUEUE) if has_registry else {*_SCRIPTS}
         return used
 
 
@@ -99,7 +99,7 @@ WORKER = Role(
 ROLES = (PRODUCER, WORKER, INSPECTOR, OPERATOR)
 
 
-def commands_of(script: Script) -> set[str]:
+def find_script_commands(script: Script) -> set[str]:
     """Returns the commands that a script calls, read from its text."""
     found: set[str] = set()
     for command, subcommand in _CALL.findall(script.text):
@@ -108,7 +108,7 @@ def commands_of(script: Script) -> set[str]:
     return found
 
 
-def rules_for(
+def make_acl_rules(
     role: Role, queues: Iterable[str], capabilities: dict[str, bool], *, in_cluster: bool = False
 ) -> list[str]:
     """Returns the rules of ACL SETUSER that let a user act in this role for these queues, and do nothing else.
@@ -118,16 +118,16 @@ def rules_for(
     has.
     """
     names = list(queues)
-    patterns = [_pattern(name) for name in names]
+    patterns = [_make_key_pattern(name) for name in names]
     has_registry = ANY in names
     lacking = {name for name in NEWER if not capabilities.get(name)}
-    rights = role.rights(has_registry=has_registry, in_cluster=in_cluster) - lacking
+    rights = role.find_needed_commands(has_registry=has_registry, in_cluster=in_cluster) - lacking
     keys = [f"~{pattern}" for pattern in patterns] + ([f"~{REGISTRY}"] if has_registry else [])
     channels = [f"&{pattern}" for pattern in patterns] if role.gets_messages else []
     return ["resetkeys", "resetchannels", "-@all", *keys, *channels, *(f"+{right.lower()}" for right in sorted(rights))]
 
 
-def _pattern(queue: str) -> str:
+def _make_key_pattern(queue: str) -> str:
     """Returns the pattern of a queue's keys and channels."""
     if " " in queue:
         raise InvalidArgument(f"queue {queue[:200]!r} has a space in its name, which no pattern of an ACL can hold")

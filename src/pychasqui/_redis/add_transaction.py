@@ -44,21 +44,23 @@ class AddTransactions:
             return
         if self._is_allowed is None:  # a user without the right to it would have each command executed by itself
             keep_freed_memory()
-            self._socket.send(_MULTI, deadline, self._see_allowed)
-            self._socket.send(_DISCARD, deadline, self._see_allowed)
+            self._socket.send(_MULTI, deadline, self._on_multi_reply)
+            self._socket.send(_DISCARD, deadline, self._on_multi_reply)
         self.is_ready, self.is_awaited, self._watch = False, True, self._watch + 1
-        self._socket.send(_UNWATCH, deadline, _ignore)  # a ledger that has changed since the last WATCH stays changed
-        self._socket.send(pack("WATCH", self._ledger), deadline, partial(self._see_watched, self._watch, on_answer))
+        self._socket.send(
+            _UNWATCH, deadline, _ignore_reply
+        )  # a ledger that has changed since the last WATCH stays changed
+        self._socket.send(pack("WATCH", self._ledger), deadline, partial(self._on_watch_reply, self._watch, on_answer))
         self._socket.flush()
 
     def unwatch(self) -> None:
         """The producer writes to its ledger in another way."""
         self.is_ready = self.is_awaited = False
 
-    def _see_allowed(self, reply: Any) -> None:
+    def _on_multi_reply(self, reply: Any) -> None:
         self._is_allowed = self._is_allowed is not False and not isinstance(reply, ChasquiError)
 
-    def _see_watched(self, watch: int, on_answer: Callable[[], None], reply: Any) -> None:
+    def _on_watch_reply(self, watch: int, on_answer: Callable[[], None], reply: Any) -> None:
         if watch != self._watch:
             return
         self.is_ready = self.is_awaited and self._is_allowed is True and not isinstance(reply, ChasquiError)
@@ -85,8 +87,8 @@ class AddTransactions:
         """Pass on how many jobs were added, None if nothing was done, or an error."""
         answer = TransactionAnswer(jobs, on_reply)
         for _ in range(jobs + 3):
-            self._socket.expect(deadline, answer.see_queued)
-        self._socket.expect(deadline, answer.see_executed)
+            self._socket.expect(deadline, answer.on_queued_reply)
+        self._socket.expect(deadline, answer.on_executed_reply)
 
 
 class TransactionAnswer:
@@ -99,11 +101,11 @@ class TransactionAnswer:
         self._on_reply = on_reply
         self._trouble: ChasquiError | None = None
 
-    def see_queued(self, reply: Any) -> None:
+    def on_queued_reply(self, reply: Any) -> None:
         if self._trouble is None and isinstance(reply, ChasquiError):
             self._trouble = reply
 
-    def see_executed(self, reply: Any) -> None:
+    def on_executed_reply(self, reply: Any) -> None:
         if isinstance(self._trouble or reply, ReplyError):  # refused before anything was executed
             self._on_reply(None)
         elif type(reply) is list:
@@ -114,5 +116,5 @@ class TransactionAnswer:
             self._on_reply(self._trouble or reply)
 
 
-def _ignore(reply: object) -> None:
+def _ignore_reply(reply: object) -> None:
     """The reply to WATCH behind it says what matters."""

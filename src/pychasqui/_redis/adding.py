@@ -51,14 +51,14 @@ class AddSession:
 
     def add_one(self, slot: int, number: int, max_stream_len: int, envelope: bytes, name: bytes) -> None:
         """Does what add() does, for a single job."""
-        self._add((slot, number, self._adds.ledger_ttl_ms, max_stream_len, 1, 1, 1, name, b"", envelope))
+        self._write_add_script((slot, number, self._adds.ledger_ttl_ms, max_stream_len, 1, 1, 1, name, b"", envelope))
 
     def add(
         self, slot: int, number: int, max_stream_len: int, needed: int, envelopes: list[bytes], names: list[bytes]
     ) -> None:
         """Adds a batch of plain jobs, if the stream has room for `needed` of them."""
         head = (slot, number, self._adds.ledger_ttl_ms, max_stream_len, needed, len(envelopes))
-        self._add((*head, *job_arguments(envelopes, names)))
+        self._write_add_script((*head, *job_arguments(envelopes, names)))
 
     def add_large(
         self, slot: int, number: int, envelopes: list[bytes], names: list[bytes], deadline: float, on_reply: OnReply
@@ -68,7 +68,7 @@ class AddSession:
         self.transactions.add(record, self._adds.ledger_ttl_ms, envelopes, names)
         self.transactions.expect(len(envelopes), deadline, on_reply)
 
-    def _add(self, arguments: tuple[bytes | int, ...]) -> None:
+    def _write_add_script(self, arguments: tuple[bytes | int, ...]) -> None:
         self.transactions.unwatch()
         self.socket.write(scripts.ADD.pack(self.socket, self._adds.add_keys, arguments))
 
@@ -96,8 +96,8 @@ class AddSession:
         one, so the ledger itself is: replication keeps the order of writes.
         """
         ledger, deadline = self._adds.ledger, self._adds.connection.deadline()
-        self.socket.send(pack("HSET", ledger, "replicas", wanted), deadline, _ignore)
-        self.socket.send(pack("PEXPIRE", ledger, LEDGER_TTL_MS), deadline, _ignore)
+        self.socket.send(pack("HSET", ledger, "replicas", wanted), deadline, _ignore_reply)
+        self.socket.send(pack("PEXPIRE", ledger, LEDGER_TTL_MS), deadline, _ignore_reply)
         answer = partial(_pass_on_count, on_count)
         self.socket.send(pack("WAIT", wanted, timeout_ms), deadline + timeout_ms / 1000, answer)
 
@@ -210,5 +210,5 @@ def _pass_on_count(on_count: OnCount, reply: Any) -> None:
         on_count(error)
 
 
-def _ignore(reply: object) -> None:
+def _ignore_reply(reply: object) -> None:
     """Ignores the reply: a later one on the same socket says what matters."""

@@ -3,7 +3,7 @@
 This page has reading, acking, settling and reporting; the parts that it is made of have the rest:
 
     calls.py     the connection: call(), run(), send(), subscribe(), close()
-    leases.py    renew_worker_lease(), rebuild_group(), leave_group(), leases(), claim_name() ...
+    leases.py    renew_worker_lease(), rebuild_group(), leave_group(), read_leases(), claim_name() ...
     pending.py   list_pending(), take_over(), claim_idle(), count_delivery(), release_entries() ...
     cancellations.py   cancel(), read_marks(), read_cancellations()
     delayed.py   promote(), move_delayed(), count_delayed(), subscribe_to_due(), publish_due() ...
@@ -27,7 +27,7 @@ from ..errors import ConnectionLost, ReplyError
 from . import scripts
 from .adding import Adds
 from .cancellations import CancelCalls
-from .command_replies import info_text, read_ackdel_codes, read_lag
+from .command_replies import decode_info_text, read_ackdel_codes, read_lag
 from .delayed import INDEX_KEPT_MS, DelayedCalls, ignore_reply
 from .error_actions import is_command_refused
 from .event_batch import EventBatch, EventsOnSend, send_events
@@ -35,7 +35,7 @@ from .failed_jobs import Buried, Rescheduled
 from .keys import Keys
 from .pending import PendingCalls
 from .reading import Reading, ReadRequest
-from .registry import log_refusal, registration
+from .registry import log_refusal, make_registration_arguments
 from .replies import Bounds, Claimed, Settled, read_count, read_new, read_settled
 from .server_checks import SILENCED_BY, Risks, describe_vulnerability, read_risks
 from .socket import OnReply, Socket, pack
@@ -47,9 +47,9 @@ log = logging.getLogger("chasqui.worker")
 class Broker(PendingCalls, DelayedCalls, CancelCalls):
     """The conversation about one queue over one connection."""
 
-    def about(self, keys: Keys) -> Broker:
+    def for_queue(self, keys: Keys) -> Broker:
         """Returns the conversation about another queue, over the same connection unless another node has the queue."""
-        return Broker(self._connection.toward(slot_of(keys.prefix)), keys)
+        return Broker(self._connection.to_node_of_slot(slot_of(keys.prefix)), keys)
 
     def adds(self, *, ledger_ttl_ms: int) -> Adds:
         """A new producer: its numbers and its ledger are its own."""
@@ -116,7 +116,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
         socket = await self._connection.ready(self._connection.deadline())
         assert socket.dialect is not None
         if socket.is_congested:
-            await socket.uncongested()
+            await socket.wait_until_uncongested()
         deadline = self._connection.deadline()
         if socket.dialect.xackdel:
             asked = socket.ask(pack(b"XACKDEL", self._keys.stream, group, b"IDS", len(ids), *ids), deadline)
@@ -217,7 +217,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
     async def register_queue(self) -> None:
         """Notes in the registry of queues that this one is in use. A refusal is logged. Harmless to send again."""
         try:
-            log_refusal(await self.run_script(scripts.REGISTER_QUEUE, (), registration(self._keys)))
+            log_refusal(await self.run_script(scripts.REGISTER_QUEUE, (), make_registration_arguments(self._keys)))
         except ReplyError as error:
             log_refusal(error)
 
@@ -237,7 +237,7 @@ class Broker(PendingCalls, DelayedCalls, CancelCalls):
             persistence = await self.call("INFO", "persistence")
         except ReplyError as error:
             return Risks(unknown=f"INFO is refused, so eviction and persistence are unknown: {error}")
-        return read_risks(f"{info_text(memory)}\n{info_text(persistence)}")
+        return read_risks(f"{decode_info_text(memory)}\n{decode_info_text(persistence)}")
 
     def capabilities(self) -> dict[str, bool]:
         """Returns which of the newer commands the connected server has, by name; empty while there is no connection."""

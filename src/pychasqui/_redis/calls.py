@@ -74,11 +74,11 @@ class RedisCalls:
         """Ends what is in flight; the next call opens another connection."""
         self._connection.drop(ConnectionLost(reason))
 
-    def of_key(self, key: str) -> RedisCalls:
+    def for_node_of_key(self, key: str) -> RedisCalls:
         """Returns the calls to the node that has the key. Elsewhere than in a cluster it is the same server."""
-        return RedisCalls(self._connection.toward(slot_of(key)), self._keys)
+        return RedisCalls(self._connection.to_node_of_slot(slot_of(key)), self._keys)
 
-    def of_every_master(self) -> list[RedisCalls]:
+    def for_each_master(self) -> list[RedisCalls]:
         """Returns the calls to each master of a cluster. Elsewhere there is one server."""
         return [RedisCalls(connection, self._keys) for connection in self._connection.to_every_master()]
 

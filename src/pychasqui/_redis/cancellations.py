@@ -48,7 +48,7 @@ class CancelCalls(RedisCalls):
         keys = (self._keys.stream, self._keys.delayed, self._keys.events, self._keys.cancelled)
         head = (job_id, entry_id, int(is_lost), self._keys.prefix, NOTES_KEPT_MS, MOST_NOTES)
         arguments = (*head, events_max_len, self._keys.pause_channel)
-        return _read_answer(await self.run_script(scripts.CANCEL, keys, arguments))
+        return _read_cancel_answer(await self.run_script(scripts.CANCEL, keys, arguments))
 
     async def read_marks(self) -> QueueMarks:
         """Returns whether the queue is paused, and whether it has notes about cancelled jobs: nearly always neither."""
@@ -64,11 +64,11 @@ class CancelCalls(RedisCalls):
     async def read_cancellations(self) -> Cancellations:
         """Returns the notes whose jobs may still be in the stream; the others are removed. Harmless to send again."""
         keys = (self._keys.stream, self._keys.cancelled)
-        return _read_notes(await self.run_script(scripts.READ_CANCELLATIONS, keys, (MOVED_BYTES,)))
+        return _read_cancellation_notes(await self.run_script(scripts.READ_CANCELLATIONS, keys, (MOVED_BYTES,)))
 
 
 @reads_reply
-def _read_answer(reply: Any) -> CancelAnswer:
+def _read_cancel_answer(reply: Any) -> CancelAnswer:
     word, name = reply
     if word not in (b"removed", b"stopping", b"unknown"):
         raise ValueError
@@ -76,7 +76,7 @@ def _read_answer(reply: Any) -> CancelAnswer:
 
 
 @reads_reply
-def _read_notes(reply: Any) -> Cancellations:
+def _read_cancellation_notes(reply: Any) -> Cancellations:
     pairs = list(zip(reply[::2], reply[1::2], strict=True))
     by_id = {
         as_bytes(field).removeprefix(BY_ID).decode("utf-8", "replace"): entry_order(as_bytes(last))

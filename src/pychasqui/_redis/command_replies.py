@@ -82,14 +82,14 @@ def read_pending_entries(reply: Any) -> list[PendingEntry]:
 @reads_reply
 def read_groups(reply: Any) -> dict[bytes, bytes]:
     """Returns the last delivered id of each group, from XINFO GROUPS."""
-    groups = map(_fields, as_list(reply))
+    groups = map(_as_field_map, as_list(reply))
     return {as_bytes(group[b"name"]): as_bytes(group[b"last-delivered-id"]) for group in groups}
 
 
 @reads_reply
 def read_lag(reply: Any, group: bytes) -> int | None:
     """Returns how many entries a group has not read yet, from XINFO GROUPS; None if the server does not know."""
-    for fields in map(_fields, as_list(reply)):
+    for fields in map(_as_field_map, as_list(reply)):
         if fields[b"name"] == group and fields[b"lag"] is not None:
             return as_int(fields[b"lag"])
     return None
@@ -110,7 +110,7 @@ def read_newest_id(reply: Any) -> str:
 @reads_reply
 def read_consumers(reply: Any) -> dict[bytes, int]:
     """Returns how many ms ago each consumer was last seen, from XINFO CONSUMERS."""
-    return {as_bytes(fields[b"name"]): as_int(fields[b"idle"]) for fields in map(_fields, as_list(reply))}
+    return {as_bytes(fields[b"name"]): as_int(fields[b"idle"]) for fields in map(_as_field_map, as_list(reply))}
 
 
 class ConsumerState(NamedTuple):
@@ -128,7 +128,7 @@ def read_consumer_states(reply: Any) -> list[ConsumerState]:
         ConsumerState(
             as_bytes(fields[b"name"]).decode("utf-8", "replace"), as_int(fields[b"pending"]), as_int(fields[b"idle"])
         )
-        for fields in map(_fields, as_list(reply))
+        for fields in map(_as_field_map, as_list(reply))
     ]
 
 
@@ -138,11 +138,11 @@ def read_pending_count(reply: Any) -> int:
     return as_int(as_list(reply)[0])
 
 
-def info_text(reply: Any) -> str:
+def decode_info_text(reply: Any) -> str:
     """Returns the text of INFO. Under RESP3 it comes as a verbatim string, of which hiredis leaves the text."""
     return reply.decode("utf-8", "replace") if isinstance(reply, bytes) else str(reply)
 
 
-def _fields(reply: Any) -> dict[bytes, Any]:
+def _as_field_map(reply: Any) -> dict[bytes, Any]:
     """An element of an XINFO: a map under RESP3, names and values in turn under RESP2."""
     return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))

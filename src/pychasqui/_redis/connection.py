@@ -109,7 +109,7 @@ class Connection:
         while True:
             socket = await self.ready(give_up_at)
             if socket.is_congested:
-                await socket.uncongested()
+                await socket.wait_until_uncongested()
             try:
                 return await socket.ask(pack_for(socket), self.deadline(timeout_s))
             except ReplyError as error:
@@ -153,9 +153,9 @@ class Connection:
         """Where the live socket leads; "" while there is none."""
         return "" if self.live_socket() is None or self._endpoint is None else self._endpoint.address
 
-    def toward(self, slot: int) -> Connection:
+    def to_node_of_slot(self, slot: int) -> Connection:
         """Returns the connection to the node that has the slot, which ends with this one; usually this one."""
-        destination = self._destination.toward(slot)
+        destination = self._destination.to_node_of_slot(slot)
         if destination is None:
             return self
         if slot not in self._others:
@@ -170,7 +170,7 @@ class Connection:
         return self._others[slot]
 
     def to_every_master(self) -> list[Connection]:
-        return [self.toward(slot) for slot in self._destination.masters()] or [self]
+        return [self.to_node_of_slot(slot) for slot in self._destination.masters()] or [self]
 
     def drop(self, reason: ChasquiError) -> None:
         """Ends the current socket; the next call opens another."""
@@ -205,7 +205,7 @@ class Connection:
             self._note_loss(self.socket)
         credentials_due_at = self.deadline(LATE_CREDENTIALS_S)
         while True:
-            await self._pause()
+            await self._pause_before_retry()
             self._is_outdated = False
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S) as self._waiting:
@@ -234,13 +234,13 @@ class Connection:
                 self._use_socket(socket)
                 return None
 
-    async def _pause(self) -> None:
+    async def _pause_before_retry(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as self._waiting:
                 await asyncio.sleep(self._backoff.pause_s * random.uniform(0.5, 1.0))
         self._backoff.next_pause_s()
 
-    def _follow(self) -> None:
+    def _leave_wrong_server(self) -> None:
         """Leaves a server that is no longer the right one, or an attempt to reach it.
 
         What is in flight at a server that was the master may be executed there later, and lost with it: so it is not
@@ -297,7 +297,7 @@ class Connection:
     async def _open(self) -> Socket:
         loop = asyncio.get_running_loop()
         self._endpoint = None
-        endpoint = self._endpoint = await self._destination.find(self._follow)
+        endpoint = self._endpoint = await self._destination.find(self._leave_wrong_server)
         if not self.openings and self._trouble is None:
             self._untried = endpoint
         _, socket = await endpoint.open(partial(Socket, loop))

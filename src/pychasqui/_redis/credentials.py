@@ -74,12 +74,12 @@ async def ask_provider(provider: CredentialProvider, address: str | None, shown:
     bound = asyncio.timeout(PROVIDER_TIMEOUT_S)
     try:
         async with bound:
-            answer = await _call(provider, address)
+            answer = await _call_provider(provider, address)
     except Exception as error:
         is_late = isinstance(error, TimeoutError) and bound.expired()
         why = f"has not answered within {PROVIDER_TIMEOUT_S:g} s" if is_late else f"failed: {type(error).__name__}"
         raise RefusedCredentials(f"the credential provider for {shown} {why}") from error
-    return _read_answer(answer, shown)
+    return _read_login(answer, shown)
 
 
 async def keep_authenticated(socket: Socket, ask: Callable[[], Awaitable[Login]], lasts_s: float | None) -> None:
@@ -109,7 +109,7 @@ async def keep_authenticated(socket: Socket, ask: Callable[[], Awaitable[Login]]
         lasts_s = login.lasts_s
 
 
-async def _call(provider: Any, address: str | None) -> Any:
+async def _call_provider(provider: Any, address: str | None) -> Any:
     own = getattr(provider, "get_credentials_async", None)
     # The base class of redis-py has one that blocks, and logs that it should be overridden.
     if own is not None and getattr(own, "__module__", "") == "redis.credentials":
@@ -118,7 +118,7 @@ async def _call(provider: Any, address: str | None) -> Any:
     arguments = (address,) if _takes_address(call) else ()
     if inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None)):  # noqa: B004  to look at it
         return await call(*arguments)
-    answer = await _in_thread(lambda: call(*arguments))
+    answer = await _call_in_thread(lambda: call(*arguments))
     return await answer if inspect.isawaitable(answer) else answer
 
 
@@ -130,7 +130,7 @@ def _takes_address(call: Callable[..., Any]) -> bool:
     return True
 
 
-async def _in_thread(call: Callable[[], Any]) -> Any:
+async def _call_in_thread(call: Callable[[], Any]) -> Any:
     """Calls it in a thread that nobody waits for at the end of the process: a provider may hang."""
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[Any] = loop.create_future()
@@ -156,7 +156,7 @@ async def _in_thread(call: Callable[[], Any]) -> Any:
     return await answered
 
 
-def _read_answer(answer: Any, shown: object) -> Login:
+def _read_login(answer: Any, shown: object) -> Login:
     """Reads what a provider has returned. No error shows any of it."""
     words = answer if isinstance(answer, (tuple, list)) else ()
     username, password, lasts_s = (None, *words, None) if len(words) == 1 else (*words, None, None, None)[:3]

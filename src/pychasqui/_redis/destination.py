@@ -29,7 +29,7 @@ class Destination(Protocol):
     def leave(self) -> None:
         """The connection is closed."""
 
-    def toward(self, slot: int) -> Destination | None:
+    def to_node_of_slot(self, slot: int) -> Destination | None:
         """Returns where the node of another slot is; None if that is here."""
 
     def masters(self) -> list[int]:

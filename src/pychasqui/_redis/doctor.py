@@ -11,7 +11,7 @@ from .._core.defaults import GROUP
 from .._wire.lenient import read_int, read_text
 from ..errors import ReplyError
 from .broker import Broker
-from .command_replies import ConsumerState, info_text, read_consumer_states, read_groups
+from .command_replies import ConsumerState, decode_info_text, read_consumer_states, read_groups
 from .error_actions import ErrorAction, action_for
 from .keys import Keys
 from .replies import read_count, reads_replies
@@ -73,7 +73,7 @@ class DoctorBroker:
             replies = [await self._broker.call("INFO", section) for section in INFO_SECTIONS]
         except ReplyError:
             return None
-        lines = "\n".join(map(info_text, replies)).splitlines()
+        lines = "\n".join(map(decode_info_text, replies)).splitlines()
         return {name: value.strip() for name, _, value in (line.partition(":") for line in lines) if value}
 
     def server(self) -> str:
@@ -95,13 +95,13 @@ class DoctorBroker:
         """Where the connection leads: behind Sentinel the master."""
         return self._broker.server_address
 
-    async def cluster_health(self) -> ClusterHealth | None:
+    async def read_cluster_health(self) -> ClusterHealth | None:
         """Asks every master how the cluster is; None if the server is no node of one, or this user may not ask."""
         if not self._broker.is_in_cluster:
             return None
         try:
-            info = info_text(await self._broker.call("CLUSTER", "INFO"))
-            listed = [info_text(await each.call("CLUSTER", "NODES")) for each in self._broker.of_every_master()]
+            info = decode_info_text(await self._broker.call("CLUSTER", "INFO"))
+            listed = [decode_info_text(await each.call("CLUSTER", "NODES")) for each in self._broker.for_each_master()]
         except ReplyError:
             return None
         fields = dict(line.strip().partition(":")[::2] for line in info.splitlines())
@@ -110,10 +110,10 @@ class DoctorBroker:
             slots=read_int(fields.get("cluster_slots_assigned")) or 0,
             masters=read_int(fields.get("cluster_size")) or 0,
             nodes=read_int(fields.get("cluster_known_nodes")) or 0,
-            open_slots=sorted({slot for text in listed for slot in _open_slots(text)}),
+            open_slots=sorted({slot for text in listed for slot in _find_migrating_slots(text)}),
         )
 
-    async def clock(self) -> ClockReading:
+    async def compare_clocks(self) -> ClockReading:
         """Compares the clocks: the server's lies somewhere between our two readings."""
         best = ClockReading(0.0, float("inf"))
         for _ in range(5):
@@ -124,18 +124,18 @@ class DoctorBroker:
             best = min(best, reading, key=lambda one: one.within_ms)
         return best
 
-    async def queue_health(self, queue: str) -> QueueHealth:
+    async def read_queue_health(self, queue: str) -> QueueHealth:
         keys = Keys(queue)
-        broker = self._broker.about(keys)
+        broker = self._broker.for_queue(keys)
         wanted = {getattr(keys, attribute): kind for attribute, kind in KEY_TYPES.items()}
         found = await asyncio.gather(*(broker.call("TYPE", key) for key in wanted))
         types = {key: read_text(kind) or "" for key, kind in zip(wanted, found, strict=True)}
         wrong = {key: (kind, wanted[key]) for key, kind in types.items() if kind not in ("none", wanted[key])}
         has_stream, has_leases = types[keys.stream] == "stream", types[keys.workers] == "zset"
-        leases = await broker.leases(GROUP) if has_leases else {}
+        leases = await broker.read_leases(GROUP) if has_leases else {}
         now_ms = await broker.now_ms()
         groups = read_groups(await broker.call("XINFO", "GROUPS", keys.stream)) if has_stream else {}
-        consumers = await self._consumers(broker, keys) if GROUP.encode() in groups else []
+        consumers = await self._read_consumers(broker, keys) if GROUP.encode() in groups else []
         has_dead = types[keys.dead] == "stream"
         dropped = await broker.call("GET", keys.dead_dropped) if has_dead else None
         return QueueHealth(
@@ -150,7 +150,7 @@ class DoctorBroker:
             left={read_text(name) or "" for name, end in leases.items() if end < now_ms},
         )
 
-    async def _consumers(self, broker: Broker, keys: Keys) -> list[ConsumerState]:
+    async def _read_consumers(self, broker: Broker, keys: Keys) -> list[ConsumerState]:
         try:
             return read_consumer_states(await broker.call("XINFO", "CONSUMERS", keys.stream, GROUP))
         except ReplyError as error:
@@ -162,7 +162,7 @@ class DoctorBroker:
         await self._broker.close()
 
 
-def _open_slots(text: str) -> list[str]:
+def _find_migrating_slots(text: str) -> list[str]:
     """Reads CLUSTER NODES: which slots of the node that was asked are half-migrated. Only it knows."""
     own = next((line.split() for line in text.splitlines() if "myself" in line), [])
     found = []

@@ -153,10 +153,10 @@ def parse_location(
         password=read.password,
         credential_provider=credential_provider,
     )
-    return Location(read.kind, node, _seeds(read, node), read.service)
+    return Location(read.kind, node, _make_seed_endpoints(read, node), read.service)
 
 
-def _seeds(read: RedisUrl, node: Endpoint) -> tuple[Endpoint, ...]:
+def _make_seed_endpoints(read: RedisUrl, node: Endpoint) -> tuple[Endpoint, ...]:
     """Returns the Sentinels or nodes that the URL names. Sentinels have their own credentials."""
     if read.kind == SENTINEL:
         node = replace(node, db=0, protocol=3, credential_provider=None)

@@ -38,14 +38,18 @@ def send_events(socket: Socket, keys: Keys, batch: EventBatch, deadline: float) 
     stream = keys.events
     if batch.others:
         words = (batch.max_len, *join_events(*batch.others))
-        _run(socket, scripts.WRITE_EVENTS, stream, words, deadline, partial(batch.on_written, len(batch.others)))
+        _send_script(
+            socket, scripts.WRITE_EVENTS, stream, words, deadline, partial(batch.on_written, len(batch.others))
+        )
     if batch.completed:
         result_prefix = keys.result("") if batch.has_results else ""
         words = (batch.max_len, *completed_words(batch.completed, result_prefix=result_prefix))
-        _run(socket, scripts.WRITE_COMPLETED, stream, words, deadline, partial(batch.on_written, len(batch.completed)))
+        _send_script(
+            socket, scripts.WRITE_COMPLETED, stream, words, deadline, partial(batch.on_written, len(batch.completed))
+        )
 
 
-def _run(
+def _send_script(
     socket: Socket,
     script: scripts.Script,
     stream: str,

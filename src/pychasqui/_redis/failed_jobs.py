@@ -69,11 +69,11 @@ class Buried(msgspec.Struct, gc=False):
 
     def arguments(self, *, with_events: bool) -> tuple[bytes | str | int, ...]:
         """Returns the job as bury.lua takes it."""
-        events = join_events(*self._events()) if with_events else ()
+        events = join_events(*self._make_events()) if with_events else ()
         unique_id = self.job_id if self.may_be_unique and self.job_id is not None else ""
         return (self.entry_id, self.delivery, unique_id, len(self.letter), len(events), *self.letter, *events)
 
-    def _events(self) -> list[Event]:
+    def _make_events(self) -> list[Event]:
         if self.job_id is None:
             return [dead_event("", "", self.runs, self.reason, None, self.at_ms)]
         job = (self.job_id, self.job_name)

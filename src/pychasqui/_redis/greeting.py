@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ReplyError
-from .command_replies import info_text
+from .command_replies import decode_info_text
 from .socket import Socket, pack
 
 
-async def greet_by_info(socket: Socket, deadline: float) -> dict[bytes, Any] | None:
+async def make_hello_from_info(socket: Socket, deadline: float) -> dict[bytes, Any] | None:
     """Returns the fields of HELLO, with RESP2; None if the server refuses INFO, too, or says no version there."""
     try:
         replies = [await socket.ask(pack("INFO", section), deadline) for section in ("server", "replication")]
     except ReplyError:
         return None
-    lines = "\n".join(map(info_text, replies)).splitlines()
+    lines = "\n".join(map(decode_info_text, replies)).splitlines()
     fields = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
     server = "valkey" if "valkey_version" in fields else "redis"
     version = fields.get(f"{server}_version", "")

@@ -10,7 +10,7 @@ from .credentials import Login, RefusedCredentials
 from .dialect import Dialect, read_hello
 from .endpoint import Endpoint
 from .error_actions import ErrorAction, action_for, is_command_refused
-from .greeting import greet_by_info
+from .greeting import make_hello_from_info
 from .socket import Socket, pack
 
 HANDSHAKE_TIMEOUT_S = 5.0
@@ -29,12 +29,12 @@ async def shake_hands(socket: Socket, endpoint: Endpoint, login: Login, shown: s
     commands: list[list[Any]] = [auth, hello] if auth else [hello]
     if endpoint.db:
         commands.append(["SELECT", endpoint.db])
-    deadline = _deadline()
+    deadline = _make_deadline()
     asked = [socket.ask(pack(*words), deadline) for words in commands]
     replies = await asyncio.gather(*asked, return_exceptions=True)
     greeting: Any = replies[commands.index(hello)]
     if isinstance(greeting, ReplyError) and is_command_refused(greeting):
-        greeting = await greet_by_info(socket, deadline) or greeting
+        greeting = await make_hello_from_info(socket, deadline) or greeting
     for words, reply in zip(commands, replies, strict=True):
         if words is hello and not isinstance(greeting, BaseException):
             continue
@@ -54,7 +54,7 @@ async def check_accepts_writes(socket: Socket) -> None:
             "redis+sentinel:// if Sentinels watch it"
         )
     try:
-        await socket.ask(pack(*_WRITE_PROBE), _deadline())
+        await socket.ask(pack(*_WRITE_PROBE), _make_deadline())
     except ReplyError as error:
         if action_for(error) is ErrorAction.RECONNECT:
             raise
@@ -69,7 +69,7 @@ def _raise_handshake_error(words: list[Any], reply: ReplyError, endpoint: Endpoi
         raise AuthenticationFailed(f"{shown} refuses SELECT, which a database other than 0 needs: {reply}") from None
     if words[0] == "AUTH" or reply.code in ("NOAUTH", "WRONGPASS", "NOPERM"):
         refused = AuthenticationFailed if endpoint.credential_provider is None else RefusedCredentials
-        raise refused(f"{shown} refused the credentials: {_without_echo(reply)}") from None
+        raise refused(f"{shown} refused the credentials: {_hide_quoted_password(reply)}") from None
     if words[0] == "SELECT" and "cluster mode" in str(reply):
         raise RedisTrouble(
             f"{shown} is a node of a cluster, and a cluster has no databases but 0: remove the number from redis_url"
@@ -79,11 +79,11 @@ def _raise_handshake_error(words: list[Any], reply: ReplyError, endpoint: Endpoi
     raise reply
 
 
-def _without_echo(reply: ReplyError) -> str:
+def _hide_quoted_password(reply: ReplyError) -> str:
     """Returns the text of a refusal, unless it may quote the password: some servers quote the arguments of AUTH."""
     is_known = reply.code in ("NOAUTH", "WRONGPASS", "NOPERM") or "without any password" in str(reply)
     return str(reply) if is_known else f"{reply.code} (its text may hold the password and is not shown)"
 
 
-def _deadline() -> float:
+def _make_deadline() -> float:
     return asyncio.get_running_loop().time() + HANDSHAKE_TIMEOUT_S

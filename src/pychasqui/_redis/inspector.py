@@ -86,27 +86,27 @@ class InspectorBroker:
 
     async def pending_count(self) -> int | None:
         """Returns how many entries workers hold; None if the consumer group does not exist."""
-        summary = await self._unless_no_group("XPENDING", self._keys.stream, self._group)
+        summary = await self._call_unless_no_group("XPENDING", self._keys.stream, self._group)
         return read_pending_count(summary) if summary else None
 
-    async def waiting_page(self, after: str, count: int) -> list[Entry]:
+    async def read_waiting_page(self, after: str, count: int) -> list[Entry]:
         """Returns entries that no worker has been given, behind the entry `after`."""
-        last = await self._last_delivered()
+        last = await self._read_last_delivered_id()
         start = max(after or "0-0", last, key=read_entry_id)
         if read_entry_id(start) == LAST_ID:  # nothing can lie behind it, and the server refuses to look there
             return []
         return read_range(await self._call("XRANGE", self._keys.stream, f"({start}", "+", "COUNT", count))
 
-    async def active_page(self, after: str, count: int) -> list[tuple[str, Pending]]:
+    async def read_active_page(self, after: str, count: int) -> list[tuple[str, Pending]]:
         """Returns entries that workers hold, behind the entry `after`."""
         if read_entry_id(after) == LAST_ID:
             return []
         start = f"({after}" if after else "-"
         held = read_pending_entries(
-            await self._unless_no_group("XPENDING", self._keys.stream, self._group, start, "+", count) or []
+            await self._call_unless_no_group("XPENDING", self._keys.stream, self._group, start, "+", count) or []
         )
         entries = await self._read_entries_of([hold.entry_id for hold in held])
-        return [(hold.entry_id.decode(), _pending(hold, entries.get(hold.entry_id))) for hold in held]
+        return [(hold.entry_id.decode(), _make_pending(hold, entries.get(hold.entry_id))) for hold in held]
 
     async def _read_entries_of(self, ids: list[bytes]) -> dict[bytes, Entry]:
         """Returns the entries that exist. Nearly always nothing lies between held ones, and one range has them all."""
@@ -119,32 +119,32 @@ class InspectorBroker:
             entries.update((entry[0], entry) for entry in read_range(page))
         return entries
 
-    async def delivered(self, count: int) -> list[Entry]:
+    async def read_delivered(self, count: int) -> list[Entry]:
         """Returns the first entries that workers have been given. The stream does not have those that are done."""
-        last = await self._last_delivered()
+        last = await self._read_last_delivered_id()
         return read_range(await self._call("XRANGE", self._keys.stream, "-", last, "COUNT", count))
 
-    async def delayed_page(self, from_ms: int | None, offset: int, count: int) -> list[tuple[bytes, float]]:
+    async def read_delayed_page(self, from_ms: int | None, offset: int, count: int) -> list[tuple[bytes, float]]:
         """Returns members with their due times, from that time on, without the first `offset` of them."""
         start = "-inf" if from_ms is None else from_ms
         return read_scores(
             await self._call("ZRANGEBYSCORE", self._keys.delayed, start, "+inf", "WITHSCORES", "LIMIT", offset, count)
         )
 
-    async def dead_page(self, after: str, count: int) -> list[Entry]:
+    async def read_dead_page(self, after: str, count: int) -> list[Entry]:
         if read_entry_id(after) == LAST_ID:
             return []
         start = f"({after}" if after else "-"
         return read_range(await self._call("XRANGE", self._keys.dead, start, "+", "COUNT", count))
 
-    async def member_of(self, job_id: str) -> tuple[bytes, float] | None:
+    async def find_delayed_member(self, job_id: str) -> tuple[bytes, float] | None:
         """Returns a delayed job's member and when it is due."""
         # Unlike GET, MGET passes over keys of other types.
         (member,) = read_values(await self._call("MGET", self._keys.index(job_id)), 1)
         due = None if member is None else read_score(await self._call("ZSCORE", self._keys.delayed, member))
         return None if member is None or due is None else (member, due)
 
-    async def entry_of(self, job_id: str) -> Entry | None:
+    async def find_unique_entry(self, job_id: str) -> Entry | None:
         """Returns the entry of a job that is the only one of its id, from its uniqueness key."""
         (value,) = read_values(await self._call("MGET", self._keys.unique(job_id)), 1)
         entry_id = None if value is None else read_entry_id_of_unique(value)
@@ -153,9 +153,9 @@ class InspectorBroker:
         found = read_range(await self._call("XRANGE", self._keys.stream, entry_id, entry_id))
         return found[0] if found else None
 
-    async def pending_of(self, entry_id: bytes) -> Pending | None:
-        held = await self._unless_no_group("XPENDING", self._keys.stream, self._group, entry_id, entry_id, 1)
-        return _pending(read_pending_entries(held)[0], None) if held else None
+    async def find_pending(self, entry_id: bytes) -> Pending | None:
+        held = await self._call_unless_no_group("XPENDING", self._keys.stream, self._group, entry_id, entry_id, 1)
+        return _make_pending(read_pending_entries(held)[0], None) if held else None
 
     async def oldest_entry(self) -> tuple[bytes, int] | None:
         """Returns the oldest entry that is not done, and the server's time in ms."""
@@ -167,8 +167,8 @@ class InspectorBroker:
 
     async def workers(self) -> list[tuple[str, bytes]]:
         """Returns the names of those workers whose lease is not over, and what each says of itself."""
-        groups = [name.decode("utf-8", "replace") for name in await self._groups()]
-        leases = await asyncio.gather(*map(self._broker.leases, {self._group, *groups[:MOST_GROUPS]}))
+        groups = [name.decode("utf-8", "replace") for name in await self._read_groups()]
+        leases = await asyncio.gather(*map(self._broker.read_leases, {self._group, *groups[:MOST_GROUPS]}))
         now_ms = await self._broker.now_ms()
         names = {name for of_group in leases for name, lease in of_group.items() if lease >= now_ms}
         alive = [read_text(name) or "" for name in sorted(names)][:MOST_WORKERS]
@@ -180,9 +180,9 @@ class InspectorBroker:
     async def count_living_workers(self) -> int:
         """Returns how many consumers live: they have a lease or, if they are official ones, have read lately."""
         leases, now_ms, consumers = await asyncio.gather(
-            self._broker.leases(self._group),
+            self._broker.read_leases(self._group),
             self._broker.now_ms(),
-            self._unless_no_group("XINFO", "CONSUMERS", self._keys.stream, self._group),
+            self._call_unless_no_group("XINFO", "CONSUMERS", self._keys.stream, self._group),
         )
         alive = sum(lease >= now_ms for lease in leases.values())
         seen = read_consumers(consumers or [])
@@ -197,16 +197,16 @@ class InspectorBroker:
 
     async def pause(self) -> None:
         await self._call("SET", self._keys.paused, "1")
-        await self._publish("pause")
+        await self._publish_pause_state("pause")
 
     async def resume(self) -> None:
         await self._call("DEL", self._keys.paused)
-        await self._publish("resume")
+        await self._publish_pause_state("resume")
 
     async def is_paused(self) -> bool:
         return bool(await self._call("EXISTS", self._keys.paused))
 
-    async def _publish(self, word: str) -> None:
+    async def _publish_pause_state(self, word: str) -> None:
         with suppress(ReplyError):  # a user that may not publish: workers also look at the key by themselves
             await self._call("PUBLISH", self._keys.pause_channel, word)
 
@@ -216,14 +216,16 @@ class InspectorBroker:
         if not newest:
             return 0
         most = read_count(await self._call("XLEN", self._keys.stream))
-        return await self._purge(scripts.PURGE_WAITING, (self._keys.stream, self._keys.delayed), most, newest[0][0])
+        return await self._remove_in_batches(
+            scripts.PURGE_WAITING, (self._keys.stream, self._keys.delayed), most, newest[0][0]
+        )
 
     async def purge_delayed(self) -> int:
         """Removes as many delayed jobs as there are now, the soonest first."""
         most = read_count(await self._call("ZCARD", self._keys.delayed))
-        return await self._purge(scripts.PURGE_DELAYED, (self._keys.delayed,), most)
+        return await self._remove_in_batches(scripts.PURGE_DELAYED, (self._keys.delayed,), most)
 
-    async def _purge(self, script: scripts.Script, keys: tuple[str, ...], most: int, *words: bytes) -> int:
+    async def _remove_in_batches(self, script: scripts.Script, keys: tuple[str, ...], most: int, *words: bytes) -> int:
         """Removes jobs call by call, so that no other client waits for long."""
         removed = 0
         while removed < most:
@@ -251,14 +253,14 @@ class InspectorBroker:
             if cursor == b"0":
                 return removed
 
-    async def _last_delivered(self) -> str:
-        return (await self._groups()).get(self._group.encode(), b"0-0").decode()
+    async def _read_last_delivered_id(self) -> str:
+        return (await self._read_groups()).get(self._group.encode(), b"0-0").decode()
 
-    async def _groups(self) -> dict[bytes, bytes]:
+    async def _read_groups(self) -> dict[bytes, bytes]:
         """Returns the last delivered id of each group."""
-        return read_groups(await self._unless_no_group("XINFO", "GROUPS", self._keys.stream) or [])
+        return read_groups(await self._call_unless_no_group("XINFO", "GROUPS", self._keys.stream) or [])
 
-    async def _unless_no_group(self, *words: Any) -> Any:
+    async def _call_unless_no_group(self, *words: Any) -> Any:
         try:
             return await self._call(*words)
         except ReplyError as error:
@@ -267,5 +269,5 @@ class InspectorBroker:
             raise
 
 
-def _pending(hold: PendingEntry, entry: Entry | None) -> Pending:
+def _make_pending(hold: PendingEntry, entry: Entry | None) -> Pending:
     return Pending(entry, hold.consumer.decode("utf-8", "replace"), hold.idle_ms, hold.deliveries)

@@ -43,23 +43,23 @@ class JobFinderBroker:
 
     async def first_entries(self, start: str, count: int) -> list[Entry]:
         """Returns the first entries of the stream of jobs from that id on."""
-        return await self._page(self._keys.stream, start, count, is_back=False)
+        return await self._read_page(self._keys.stream, start, count, is_back=False)
 
     async def last_entries(self, count: int) -> list[Entry]:
         """Returns the newest entries of the stream of jobs, newest first."""
-        return await self._page(self._keys.stream, "+", count, is_back=True)
+        return await self._read_page(self._keys.stream, "+", count, is_back=True)
 
     def entries(self, start: str, most: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
         """Pages of the stream of jobs, up to `most` entries in all."""
-        return self._pages(self._keys.stream, start, most, is_back)
+        return self._read_pages(self._keys.stream, start, most, is_back)
 
     def letters(self, start: str, most: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
         """Pages of the dead letters."""
-        return self._pages(self._keys.dead, start, most, is_back)
+        return self._read_pages(self._keys.dead, start, most, is_back)
 
     def events(self, start: str, most: int, *, is_back: bool = False) -> AsyncIterator[list[Entry]]:
         """Pages of the events."""
-        return self._pages(self._keys.events, start, most, is_back)
+        return self._read_pages(self._keys.events, start, most, is_back)
 
     async def find_near(self, match: Match, born_ms: int) -> Entry | None:
         """Looks at the entries whose jobs were made in that millisecond: few, or a bulk of many thousands."""
@@ -67,9 +67,9 @@ class JobFinderBroker:
         async for page in self.entries(start, MOST_NEAR):
             if (entry := match(page)) is not None:
                 return entry
-            if min(map(_born_ms, page[-PROBED:])) > born_ms + LATE_MS:
+            if min(map(_read_birth_ms, page[-PROBED:])) > born_ms + LATE_MS:
                 break
-        return await first_found(self.entries(f"({start}", NEAR, is_back=True), match)
+        return await search_pages(self.entries(f"({start}", NEAR, is_back=True), match)
 
     async def _bisect(self, born_ms: int) -> str:
         """Returns about the first entry id whose job was not made before that time.
@@ -78,31 +78,35 @@ class JobFinderBroker:
         the first look is at times around it, near ones and far ones. Each further look is at PROBES places between the
         two that are known to lie before and behind. The places of one look travel together.
         """
-        places = [_number(max(1, born_ms + offset_ms), 0) for offset_ms in OFFSETS_MS]
-        newest, (low, high) = await asyncio.gather(self.last_entries(1), self._narrow(born_ms, 0, None, places))
+        places = [_id_to_number(max(1, born_ms + offset_ms), 0) for offset_ms in OFFSETS_MS]
+        newest, (low, high) = await asyncio.gather(
+            self.last_entries(1), self._narrow_by_probes(born_ms, 0, None, places)
+        )
         if high is None:
-            high = _number(*read_entry_id(newest[0][0])) if newest else low
+            high = _id_to_number(*read_entry_id(newest[0][0])) if newest else low
         for _ in range(MOST_LOOKS):
             if high - low <= CLOSE:
                 break
             step = (high - low) // (PROBES + 1)
             places = [low + step * number for number in range(1, PROBES + 1)]
-            low, narrowed = await self._narrow(born_ms, low, high, places)
+            low, narrowed = await self._narrow_by_probes(born_ms, low, high, places)
             high = narrowed or high
-        return _entry_id(max(low, _number(max(1, born_ms - EARLY_MS), 0)))  # nothing can lie before 0-1
+        return _number_to_id(max(low, _id_to_number(max(1, born_ms - EARLY_MS), 0)))  # nothing can lie before 0-1
 
-    async def _narrow(self, born_ms: int, low: int, high: int | None, places: list[int]) -> tuple[int, int | None]:
+    async def _narrow_by_probes(
+        self, born_ms: int, low: int, high: int | None, places: list[int]
+    ) -> tuple[int, int | None]:
         """Looks at rising places; returns the last one before the job, or behind it if none is, and the next one."""
-        probed = await asyncio.gather(*(self.first_entries(_entry_id(place), PROBED) for place in places))
+        probed = await asyncio.gather(*(self.first_entries(_number_to_id(place), PROBED) for place in places))
         for place, entries in zip(places, probed, strict=True):
-            if not entries or any(_born_ms(entry) >= born_ms for entry in entries):
+            if not entries or any(_read_birth_ms(entry) >= born_ms for entry in entries):
                 return low, max(place, low)
-            low = max(place, _number(*read_entry_id(entries[-1][0]))) + 1
+            low = max(place, _id_to_number(*read_entry_id(entries[-1][0]))) + 1
         return low, high
 
-    async def _pages(self, key: str, start: str, most: int, is_back: bool) -> AsyncIterator[list[Entry]]:
+    async def _read_pages(self, key: str, start: str, most: int, is_back: bool) -> AsyncIterator[list[Entry]]:
         count = FIRST_PAGE
-        while most > 0 and (page := await self._page(key, start, min(count, most), is_back=is_back)):
+        while most > 0 and (page := await self._read_page(key, start, min(count, most), is_back=is_back)):
             yield page
             if len(page) < min(count, most) or read_entry_id(page[-1][0]) == LAST_ID:
                 return
@@ -112,12 +116,12 @@ class JobFinderBroker:
             count = max(1, min(4 * count, PAGE, PAGE_BYTES * len(some) // max(1, size)))
             start = f"({page[-1][0].decode()}"
 
-    async def _page(self, key: str, start: str, count: int, *, is_back: bool) -> list[Entry]:
+    async def _read_page(self, key: str, start: str, count: int, *, is_back: bool) -> list[Entry]:
         words = ("XREVRANGE", key, start, "-") if is_back else ("XRANGE", key, start, "+")
         return read_range(await self._call(*words, "COUNT", count))
 
 
-async def first_found(pages: AsyncIterator[list[Entry]], match: Match) -> Entry | None:
+async def search_pages(pages: AsyncIterator[list[Entry]], match: Match) -> Entry | None:
     async for page in pages:
         if (entry := match(page)) is not None:
             return entry
@@ -137,16 +141,16 @@ async def count_before(
     return count, False
 
 
-def _number(ms: int, sequence: int) -> int:
+def _id_to_number(ms: int, sequence: int) -> int:
     """An entry id as a number, for bisecting. No server adds more than SEQUENCES entries in a millisecond."""
     return ms * SEQUENCES + min(sequence, SEQUENCES - 1)
 
 
-def _entry_id(number: int) -> str:
+def _number_to_id(number: int) -> str:
     return f"{min(number // SEQUENCES, LAST_ID[0])}-{number % SEQUENCES}"
 
 
-def _born_ms(entry: Entry) -> int:
+def _read_birth_ms(entry: Entry) -> int:
     """When a job was added, by the clock of the process that added it; 0 if its entry cannot be decoded."""
     try:
         envelope = decode_envelope(read_entry(entry)[0])

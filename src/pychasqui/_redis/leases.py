@@ -92,11 +92,11 @@ class LeaseCalls(RedisCalls):
         keys = (self._keys.stream, self._keys.workers_of(group))
         return bool(read_count(await self.run_script(scripts.LEAVE_GROUP, keys, (group, consumer, WORKERS_KEPT_MS))))
 
-    async def leases(self, group: str) -> dict[bytes, float]:
+    async def read_leases(self, group: str) -> dict[bytes, float]:
         """Each worker's lease: the server's time in ms at which it ends, 0 if the worker has left."""
         return dict(read_scores(await self.call("ZRANGE", self._keys.workers_of(group), 0, -1, "WITHSCORES")))
 
-    async def ended_leases(self, group: str, now_ms: int) -> dict[bytes, float]:
+    async def read_ended_leases(self, group: str, now_ms: int) -> dict[bytes, float]:
         """Returns the leases that are over at this time, those that have been for longest first."""
         words = ("-inf", f"({now_ms}", "WITHSCORES", "LIMIT", 0, ENDED_A_CALL)
         return dict(read_scores(await self.call("ZRANGEBYSCORE", self._keys.workers_of(group), *words)))

@@ -10,7 +10,7 @@ from .replies import Bounds, Claimed, read_claimed, read_released
 
 
 class PendingCalls(LeaseCalls):
-    async def holders(self, group: str) -> dict[bytes, int]:
+    async def count_held_entries(self, group: str) -> dict[bytes, int]:
         """Returns how many entries each consumer holds."""
         return read_holders(await self.call("XPENDING", self._keys.stream, group))
 
@@ -22,14 +22,14 @@ class PendingCalls(LeaseCalls):
         self, group: str, consumer: str, after: bytes, last: bytes, count: int, bounds: Bounds
     ) -> list[Claimed]:
         """Returns a page of entries that are pending for this consumer, after an entry id; b"" for the first page."""
-        arguments = (group, consumer, _start(after), last, count, *bounds)
+        arguments = (group, consumer, _range_start_after(after), last, count, *bounds)
         return read_claimed(await self.run_script(scripts.LIST_PENDING, (self._keys.stream,), arguments))
 
     async def list_pending_ids(
         self, group: str, consumer: str, after: bytes, last: bytes, count: int
     ) -> list[tuple[bytes, int]]:
         """Returns a page of the ids that are pending for this consumer, each with how often it was delivered."""
-        page = await self.call("XPENDING", self._keys.stream, group, _start(after), last, count, consumer)
+        page = await self.call("XPENDING", self._keys.stream, group, _range_start_after(after), last, count, consumer)
         return [(entry.entry_id, entry.deliveries) for entry in read_pending_entries(page)]
 
     async def take_over(
@@ -68,6 +68,6 @@ class PendingCalls(LeaseCalls):
         return released
 
 
-def _start(after: bytes) -> bytes:
+def _range_start_after(after: bytes) -> bytes:
     """Returns the start of a range that begins after an entry."""
     return b"(" + after if after else b"-"

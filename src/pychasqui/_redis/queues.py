@@ -71,7 +71,7 @@ class QueuesBroker:
             if error.code != "NOPERM" or not known:
                 raise
             found = FoundNames([], is_complete=False)
-        others = await self._existing(known - set(found.names))
+        others = await self._keep_existing(known - set(found.names))
         return FoundNames(sorted({*found.names, *others}), found.is_complete)
 
     async def _registered_names(self) -> set[str]:
@@ -79,7 +79,7 @@ class QueuesBroker:
         names = set[str]()
         for start in range(0, MAX_REGISTERED, NAMES_A_CALL):
             try:
-                calls = self._broker.of_key(REGISTRY)
+                calls = self._broker.for_node_of_key(REGISTRY)
                 page = read_ids(await calls.call("ZRANGE", REGISTRY, start, start + NAMES_A_CALL - 1, "REV"))
             except ReplyError:
                 return names
@@ -88,14 +88,14 @@ class QueuesBroker:
                 break
         return names
 
-    async def _existing(self, names: set[str]) -> set[str]:
+    async def _keep_existing(self, names: set[str]) -> set[str]:
         """Returns the queues that have a key that this user may read. The registry also has queues that are gone."""
 
         async def exists(name: str) -> bool:
             keys = Keys(name)
             try:
                 words = ("EXISTS", keys.stream, keys.delayed, keys.dead, keys.repeat)
-                return bool(await self._broker.about(keys).call(*words))
+                return bool(await self._broker.for_queue(keys).call(*words))
             except ReplyError:
                 return False
 
@@ -106,7 +106,7 @@ class QueuesBroker:
     async def _search_keys(self, within_s: float) -> FoundNames:
         """Looks through the names of all keys by SCAN, which holds no other client up, for that long."""
         give_up_at = monotonic() + within_s
-        found = await asyncio.gather(*(_scan(calls, give_up_at) for calls in self._broker.of_every_master()))
+        found = await asyncio.gather(*(_scan_for_names(calls, give_up_at) for calls in self._broker.for_each_master()))
         names = {name for each in found for name in each.names}
         return FoundNames(sorted(names), all(each.is_complete for each in found))
 
@@ -116,7 +116,7 @@ class QueuesBroker:
     async def official_facts(self, queue: str, group: str) -> OfficialFacts:
         """Asks for the facts in one write, as the official command does."""
         keys = Keys(queue)
-        broker = self._broker.about(keys)
+        broker = self._broker.for_queue(keys)
         stream, pending, dead, delayed, first, repeat, now_ms = await asyncio.gather(
             broker.call("XLEN", keys.stream),
             InspectorBroker(broker, keys, group).pending_count(),
@@ -136,10 +136,10 @@ class QueuesBroker:
             repeatable_count=read_count(repeat),
         )
 
-    async def completed_since(self, queue: str, since_ms: int, count: int) -> tuple[int, int | None]:
+    async def count_completed_since(self, queue: str, since_ms: int, count: int) -> tuple[int, int | None]:
         """Counts the events completed among the newest events since then; and the time of the oldest that was read."""
         keys = Keys(queue)
-        calls = self._broker.about(keys)
+        calls = self._broker.for_queue(keys)
         newest = read_range(await calls.call("XREVRANGE", keys.events, "+", max(0, since_ms), "COUNT", count))
         completed = sum(b"completed" in (entry[1] or ())[:2] for entry in newest)
         oldest_ms = int(newest[-1][0].partition(b"-")[0]) if len(newest) == count else None
@@ -148,13 +148,13 @@ class QueuesBroker:
     def inspector(self, queue: str) -> InspectorBroker:
         """Returns the conversation about one queue, over the same connection."""
         keys = Keys(queue)
-        return InspectorBroker(self._broker.about(keys), keys, GROUP)
+        return InspectorBroker(self._broker.for_queue(keys), keys, GROUP)
 
     async def close(self) -> None:
         await self._broker.close()
 
 
-async def _scan(calls: RedisCalls, give_up_at: float) -> FoundNames:
+async def _scan_for_names(calls: RedisCalls, give_up_at: float) -> FoundNames:
     names, cursor = set[str](), b"0"
     while True:
         cursor, keys = read_scan(await calls.call("SCAN", cursor, "MATCH", PATTERN, "COUNT", KEYS_A_CALL))

@@ -19,14 +19,14 @@ from .socket import Socket
 log = logging.getLogger("chasqui.registry")
 
 
-def registration(keys: Keys) -> tuple[str | int, ...]:
+def make_registration_arguments(keys: Keys) -> tuple[str | int, ...]:
     """Returns the arguments of register_queue.lua."""
     return REGISTRY, keys.queue, REGISTERED_MS, MAX_REGISTERED
 
 
 def send_registration(socket: Socket, keys: Keys, deadline: float) -> None:
     """Writes the queue's name in this turn's write. No caller waits for it."""
-    socket.send(scripts.REGISTER_QUEUE.pack(socket, (), registration(keys)), deadline, log_refusal)
+    socket.send(scripts.REGISTER_QUEUE.pack(socket, (), make_registration_arguments(keys)), deadline, log_refusal)
 
 
 def log_refusal(reply: Any) -> None:

@@ -94,7 +94,7 @@ class RepeatablesBroker:
         if not leads:
             return Due(False, now_ms, next_due_ms, [], OtherLeader.read(rest))
         specs = [
-            DueSpec(key.decode("utf-8", "surrogateescape"), read_ms(score), spec, _count(fired), retry, size)
+            DueSpec(key.decode("utf-8", "surrogateescape"), read_ms(score), spec, _read_fire_count(fired), retry, size)
             for key, score, spec, fired, retry, size in rest
         ]
         return Due(True, now_ms, next_due_ms, specs)
@@ -102,11 +102,11 @@ class RepeatablesBroker:
     async def fire(self, fires: list[Fires]) -> list[bool]:
         """Adds the jobs and sets the next times; returns whether each was done. Sent again, it finds other scores."""
         keys: tuple[str | bytes, ...] = (self._keys.stream, self._keys.repeat)
-        keys += tuple(self._spec_key(one.due.key) for one in fires)
+        keys += tuple(self._make_spec_key(one.due.key) for one in fires)
         arguments: list[bytes | str | int] = []
         for due, next_ms, name, envelopes in fires:
             next_score = "" if next_ms is None else next_ms
-            arguments += (_raw(due.key), due.score, due.spec, next_score, name, len(envelopes), *envelopes)
+            arguments += (_encode_key(due.key), due.score, due.spec, next_score, name, len(envelopes), *envelopes)
         moved = await self._broker.run_script(scripts.FIRE, keys, tuple(arguments))
         return [bool(one) for one in moved]
 
@@ -115,8 +115,8 @@ class RepeatablesBroker:
 
         What is refused is due again later. The second time it is gone, or not due.
         """
-        arguments = (now_ms + AGAIN_MS, _raw(due.key), due.score, due.size, due.spec, detail)
-        keys = (self._keys.repeat, self._keys.dead, self._spec_key(due.key))
+        arguments = (now_ms + AGAIN_MS, _encode_key(due.key), due.score, due.size, due.spec, detail)
+        keys = (self._keys.repeat, self._keys.dead, self._make_spec_key(due.key))
         _, refusal = await self._broker.run_script(scripts.BURY_REPEATABLE, keys, arguments)
         return str(refusal.decode("utf-8", "replace"))
 
@@ -139,19 +139,19 @@ class RepeatablesBroker:
 
         Sent twice, the second finds another spec there.
         """
-        keys = (self._keys.repeat, self._keys.repeat_paused, self._spec_key(key))
+        keys = (self._keys.repeat, self._keys.repeat_paused, self._make_spec_key(key))
         bound = retry and bind_override(spec, retry)
-        arguments = (_raw(key), score, spec, bound, self._keys.repeat_channel, now_ms, seen, int(keeps))
+        arguments = (_encode_key(key), score, spec, bound, self._keys.repeat_channel, now_ms, seen, int(keeps))
         reply = await self._broker.run_script(scripts.UPSERT_REPEATABLE, keys, arguments)
         if not reply:
             return None
         _, stored_score, fired, is_paused = reply
-        return Upserted(read_ms(stored_score), max(0, _count(fired)), bool(is_paused))
+        return Upserted(read_ms(stored_score), max(0, _read_fire_count(fired)), bool(is_paused))
 
     async def move(self, what: str, key: str, score: int = 0, now_ms: int = 0) -> bool:
         """Removes, pauses or resumes it; returns whether it was there. Sent again, it finds nothing to do."""
-        keys = (self._keys.repeat, self._keys.repeat_paused, self._spec_key(key))
-        arguments = (what, _raw(key), score, self._keys.repeat_channel, now_ms)
+        keys = (self._keys.repeat, self._keys.repeat_paused, self._make_spec_key(key))
+        arguments = (what, _encode_key(key), score, self._keys.repeat_channel, now_ms)
         return bool(await self._broker.run_script(scripts.MOVE_REPEATABLE, keys, arguments))
 
     async def page(self, limit: int) -> list[Stored]:
@@ -163,33 +163,33 @@ class RepeatablesBroker:
             for raw in await self._call("ZRANGE", zset, 0, limit - 1):
                 key = raw.decode("utf-8", "surrogateescape")
                 with suppress(ReplyError):  # WRONGTYPE: whatever is stored there is no repeatable
-                    stored = None if key in found else await self._read_one(key, is_paused=is_paused)
+                    stored = None if key in found else await self._read_from_set(key, is_paused=is_paused)
                     found |= {} if stored is None else {key: stored}
         return list(found.values())[:limit]
 
     async def read(self, key: str) -> Stored | None:
         """Returns the repeatable of this key, or None. One that is in both sets fires."""
-        return await self._read_one(key, is_paused=False) or await self._read_one(key, is_paused=True)
+        return await self._read_from_set(key, is_paused=False) or await self._read_from_set(key, is_paused=True)
 
-    async def _read_one(self, key: str, *, is_paused: bool) -> Stored | None:
+    async def _read_from_set(self, key: str, *, is_paused: bool) -> Stored | None:
         zset = self._keys.repeat_paused if is_paused else self._keys.repeat
-        score = await self._call("ZSCORE", zset, _raw(key))
-        spec, fired, retry = await self._call("HMGET", self._spec_key(key), *HASH_FIELDS)
+        score = await self._call("ZSCORE", zset, _encode_key(key))
+        spec, fired, retry = await self._call("HMGET", self._make_spec_key(key), *HASH_FIELDS)
         if score is None or spec is None:
             return None
         override = b"" if retry is None else read_override(spec, retry)
-        return Stored(key, read_ms(score), spec, max(0, _count(fired or b"0")), override, is_paused)
+        return Stored(key, read_ms(score), spec, max(0, _read_fire_count(fired or b"0")), override, is_paused)
 
-    def _spec_key(self, key: str) -> bytes:
-        return _raw(self._keys.repeat_spec(key))
+    def _make_spec_key(self, key: str) -> bytes:
+        return _encode_key(self._keys.repeat_spec(key))
 
 
-def _count(raw: Any) -> int:
+def _read_fire_count(raw: Any) -> int:
     """Returns how often it has fired; -1 for what is no number."""
     count = read_int(raw, 0, MAX_FIRED)
     return -1 if count is None else count
 
 
-def _raw(key: str) -> bytes:
+def _encode_key(key: str) -> bytes:
     """A key that others have stored may be any bytes."""
     return key.encode("utf-8", "surrogateescape")

@@ -29,12 +29,12 @@ def reads_reply(read: Callable[P, T]) -> Callable[P, T]:
         try:
             return read(*arguments, **options)
         except UNREADABLE:
-            raise _unreadable(read.__name__.removeprefix("read_"), arguments[0]) from None
+            raise _make_unreadable_error(read.__name__.removeprefix("read_"), arguments[0]) from None
 
     return checked
 
 
-def _unreadable(what: str, reply: object) -> ReplyError:
+def _make_unreadable_error(what: str, reply: object) -> ReplyError:
     return ReplyError(f"UNREADABLE the server's reply is no {what}: {reply!r:.100}")
 
 
@@ -70,7 +70,7 @@ def read_entries(reply: Any) -> list[Entry]:
             ((_, entries),) = reply
         return as_entries(entries or [])
     except UNREADABLE:
-        raise _unreadable("entries", reply) from None
+        raise _make_unreadable_error("entries", reply) from None
 
 
 @reads_reply
@@ -106,16 +106,16 @@ class Claimed(NamedTuple):
 
 @reads_reply
 def read_claimed(reply: Any) -> list[Claimed]:
-    return [_claimed(entry_id, fields, deliveries) for entry_id, fields, deliveries in as_list(reply)]
+    return [_read_claimed_entry(entry_id, fields, deliveries) for entry_id, fields, deliveries in as_list(reply)]
 
 
 @reads_reply
 def read_new(reply: Any) -> list[Claimed]:
     """Returns the entries of read.lua: no consumer has had them before."""
-    return [_claimed(entry_id, fields, 0) for entry_id, fields in as_list(reply)]
+    return [_read_claimed_entry(entry_id, fields, 0) for entry_id, fields in as_list(reply)]
 
 
-def _claimed(entry_id: Any, fields: Any, deliveries: Any) -> Claimed:
+def _read_claimed_entry(entry_id: Any, fields: Any, deliveries: Any) -> Claimed:
     if type(fields) is int:
         return Claimed(as_bytes(entry_id), None, as_deliveries(deliveries), fields)
     return Claimed(as_bytes(entry_id), as_list(fields) if fields else None, as_deliveries(deliveries))

@@ -28,7 +28,7 @@ class Script:
 
     @cached_property
     def text(self) -> bytes:
-        return include(_read(f"{self.name}.lua"))
+        return include_library_files(_read_lua_file(f"{self.name}.lua"))
 
     @cached_property
     def hash(self) -> bytes:
@@ -50,19 +50,19 @@ class Script:
         socket.scripts.discard(self.hash)
 
 
-def include(text: bytes) -> bytes:
+def include_library_files(text: bytes) -> bytes:
     """Returns the text with the files of lib/ in place of the lines that name them."""
-    return _INCLUDE.sub(lambda line: _read(line[1].decode()), text)
+    return _INCLUDE.sub(lambda line: _read_lua_file(line[1].decode()), text)
 
 
-def read_all() -> None:
+def load_all_scripts() -> None:
     """Reads and hashes every script now."""
     for value in globals().values():
         if isinstance(value, Script):
             assert value.hash
 
 
-def _read(path: str) -> bytes:
+def _read_lua_file(path: str) -> bytes:
     # hot: importlib.resources takes 10 ms to import; the loader reads from archives as well
     data: bytes = globals()["__loader__"].get_data(os.path.join(os.path.dirname(__file__), "lua", path))
     return data

@@ -124,7 +124,7 @@ class Socket(asyncio.BufferedProtocol):
     def ask(self, packed: bytes, deadline: float) -> asyncio.Future[Any]:
         """Does what send() does, for a caller that awaits the reply."""
         future = self._loop.create_future()
-        self.send(packed, deadline, partial(_resolve, future))
+        self.send(packed, deadline, partial(_resolve_future, future))
         return future
 
     def listen(self, channel: str, on_message: Callable[[bytes], None], deadline: float) -> bool:
@@ -151,7 +151,7 @@ class Socket(asyncio.BufferedProtocol):
     def is_congested(self) -> bool:
         return self._may_write is not None
 
-    async def uncongested(self) -> None:
+    async def wait_until_uncongested(self) -> None:
         """Waits until the peer has read enough of what was written."""
         if self._may_write is not None:
             await asyncio.shield(self._may_write)
@@ -287,7 +287,7 @@ def pack(*words: Any) -> bytes:
     return packed
 
 
-def _resolve(future: asyncio.Future[Any], reply: Any) -> None:
+def _resolve_future(future: asyncio.Future[Any], reply: Any) -> None:
     """Is the on_reply of ask(). Drops the reply of a cancelled call, in its place in the order."""
     if future.done():
         return

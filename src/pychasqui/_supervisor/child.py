@@ -114,12 +114,12 @@ class ChildProcess:
         try:
             while line := await reader.readline():
                 self.heard_at = clock.monotonic()
-                self._see(decode_message(line))
+                self._handle_message(decode_message(line))
         except (OSError, ValueError, DecodeError) as error:  # a line without an end is a ValueError
             log.error("process %d is not understood, and ends: %s", self.pid, error)
             self._signal(signal.SIGKILL)
 
-    def _see(self, message: Message) -> None:
+    def _handle_message(self, message: Message) -> None:
         if isinstance(message, Loaded):
             self.is_loaded = True
         elif isinstance(message, LeaseTaken):

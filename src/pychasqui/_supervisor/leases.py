@@ -44,7 +44,7 @@ class LeaseHolder:
 
     def hold(self, lease: HeldLease) -> None:
         if lease not in self._holding:
-            self._holding[lease] = asyncio.create_task(self._hold(lease))
+            self._holding[lease] = asyncio.create_task(self._keep_renewing(lease))
 
     def note_credentials(self, credentials: Credentials) -> None:
         self._credentials[credentials.redis_url] = credentials
@@ -55,7 +55,7 @@ class LeaseHolder:
         for lease in leases:
             if (holding := self._holding.pop(lease, None)) is not None:
                 holding.cancel()
-            ending = asyncio.create_task(self._end(lease, pauses_s))
+            ending = asyncio.create_task(self._end_lease(lease, pauses_s))
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
 
@@ -72,13 +72,13 @@ class LeaseHolder:
         for connector in self._connectors:
             connector.leave()
 
-    async def _hold(self, lease: HeldLease) -> None:
+    async def _keep_renewing(self, lease: HeldLease) -> None:
         lease_s, least_left_ms = lease.lease_ms / 1000, int(LEAST_LEFT * lease.lease_ms)
         held_at = float("-inf")
         while True:
             await asyncio.sleep(lease_s / LOOKS_A_LEASE)
             try:
-                is_held = await self._broker(lease).hold_lease(
+                is_held = await self._get_broker(lease).hold_lease(
                     lease.group, lease.consumer_id, lease.lease_ms, least_left_ms
                 )
             except RedisTrouble as error:
@@ -96,7 +96,7 @@ class LeaseHolder:
                         )
                     held_at = clock.monotonic()
 
-    async def _end(self, lease: HeldLease, pauses_s: Sequence[float]) -> None:
+    async def _end_lease(self, lease: HeldLease, pauses_s: Sequence[float]) -> None:
         for pause_s in pauses_s:
             await asyncio.sleep(pause_s)
             await self._leave_group(lease)
@@ -108,7 +108,7 @@ class LeaseHolder:
             async with asyncio.timeout(lease.lease_ms / 1000):
                 while True:
                     try:
-                        await self._broker(lease).leave_group(lease.group, lease.consumer_id)
+                        await self._get_broker(lease).leave_group(lease.group, lease.consumer_id)
                     except RedisTrouble:
                         await asyncio.sleep(pause.next_pause_s())
                     else:
@@ -118,19 +118,19 @@ class LeaseHolder:
         except ChasquiError as error:
             log.warning("the lease of worker %s could not be ended: %s", lease.consumer_id, error)
 
-    def _broker(self, lease: HeldLease) -> Broker:
+    def _get_broker(self, lease: HeldLease) -> Broker:
         """All workers of one server share a connection."""
         address, keys = (lease.redis_url, lease.tls), Keys(lease.queue_name)
         if (broker := self._brokers.get(address)) is not None:
-            return broker.about(keys)
-        provider = self._provider(lease.redis_url) if lease.has_provider else None
+            return broker.for_queue(keys)
+        provider = self._make_provider(lease.redis_url) if lease.has_provider else None
         name = "chasqui-supervisor"
         connector = Connector(lease.redis_url, tls=lease.tls, client_name=name, credential_provider=provider)
         self._connectors.append(connector)
         broker = self._brokers[address] = connector.broker(keys, timeout_s=WORK_TIMEOUT_S)
         return broker
 
-    def _provider(self, redis_url: str) -> CredentialProvider:
+    def _make_provider(self, redis_url: str) -> CredentialProvider:
         """Returns what a worker has sent last: its own provider lives in its process."""
 
         async def last_credentials(_: str | None) -> tuple[str | None, str | None]:

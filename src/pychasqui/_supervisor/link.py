@@ -23,7 +23,8 @@ SEND_TIMEOUT_S = 1.0
 
 
 class SupervisorLink:
-    """find() -> watch() sends signs of life and notices the supervisor's end -> end_by() says what to do about that.
+    """find() -> watch() sends signs of life and notices the supervisor's end -> call_at_supervisor_end() sets what is
+    called then.
 
     The thread of watch() does not need the event loop: a handler may block that for as long as it likes.
     """
@@ -54,14 +55,14 @@ class SupervisorLink:
             self._socket.sendall(encode_message(message))
 
     def watch(self) -> None:
-        threading.Thread(target=self._watch, name="chasqui supervisor link", daemon=True).start()
+        threading.Thread(target=self._watch_supervisor, name="chasqui supervisor link", daemon=True).start()
 
-    def end_by(self, end: Callable[[], None], within_s: float) -> None:
+    def call_at_supervisor_end(self, end: Callable[[], None], within_s: float) -> None:
         """Has `end` called in the thread when the supervisor has ended. A process that still runs `within_s` later is
         ended at once, as is one that has not come to this call."""
         self._end, self._end_within_s = end, within_s
 
-    def _watch(self) -> None:
+    def _watch_supervisor(self) -> None:
         while not self._is_gone(ALIVE_EVERY_S):
             self.send(Alive())
         shutil.rmtree(self.folder, ignore_errors=True)

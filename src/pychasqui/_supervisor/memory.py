@@ -23,18 +23,18 @@ class MemoryLimit:
         self._is_below_start = False  # whether a process is too large as soon as it works
         self._waits_s: dict[object, float] = {}  # by slot: how long a process has to have worked to be replaced
 
-    def see_start(self, occupied: int | None) -> None:
+    def check_limit_at_start(self, occupied: int | None) -> None:
         """Compares the limit with a process that has just come to work."""
         was_below, self._is_below_start = self._is_below_start, occupied is not None and occupied > self._limit
         if self._is_below_start and not was_below:
             log.error(
                 "a process that has just started occupies %s, but --max-memory is %s: no process is replaced for its "
                 "memory. Set --max-memory well above that",
-                _megabytes(occupied or 0),
-                _megabytes(self._limit),
+                _format_megabytes(occupied or 0),
+                _format_megabytes(self._limit),
             )
 
-    def why_replace(self, slot: object, occupied: int | None, worked_for_s: float) -> str | None:
+    def find_reason_to_replace(self, slot: object, occupied: int | None, worked_for_s: float) -> str | None:
         """Returns why the process in this slot is to be replaced; None if it is not."""
         wait_s = self._waits_s.get(slot, 0.0)
         if occupied is None or occupied <= self._limit or self._is_below_start or worked_for_s < wait_s:
@@ -42,10 +42,11 @@ class MemoryLimit:
         is_early = worked_for_s < max(EARLY_S, 2 * wait_s)
         wait_s = self._waits_s[slot] = min(max(2 * wait_s, 1.0), LONGEST_WAIT_S) if is_early else 0.0
         early = f", {worked_for_s:.0f} s after its start; the next one works for at least {wait_s:g} s"
-        return f"it occupies {_megabytes(occupied)}, {_megabytes(self._limit)} are allowed{early if is_early else ''}"
+        amounts = f"it occupies {_format_megabytes(occupied)}, {_format_megabytes(self._limit)} are allowed"
+        return f"{amounts}{early if is_early else ''}"
 
 
-def _megabytes(size: int) -> str:
+def _format_megabytes(size: int) -> str:
     return f"{size / 1e6:.0f} MB"
 
 
@@ -55,10 +56,10 @@ def read_memory_bytes(pid: int) -> int | None:
         pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
-        return None if Path("/proc/self/statm").exists() else _ask_ps(pid)
+        return None if Path("/proc/self/statm").exists() else _read_memory_by_ps(pid)
 
 
-def _ask_ps(pid: int) -> int | None:
+def _read_memory_by_ps(pid: int) -> int | None:
     """Where there is no /proc, as on macOS."""
     try:
         command = ["ps", "-o", "rss=", "-p", str(pid)]

@@ -21,7 +21,7 @@ LOOK_EVERY_S = 2.0
 SERVED_FOR_S = 0.5
 
 
-async def fetch(path: str, page: str) -> tuple[int, str]:
+async def fetch_page(path: str, page: str) -> tuple[int, str]:
     """Gets a page at a Unix socket: status and body. Raises OSError or TimeoutError."""
     async with asyncio.timeout(ANSWER_WITHIN_S):
         reader, writer = await asyncio.open_unix_connection(path)
@@ -51,55 +51,57 @@ class SupervisorPages:
 
     def pages(self) -> dict[str, Page]:
         return {
-            "/metrics": SharedPage(self._metrics, SERVED_FOR_S),
-            "/healthz": self._healthz,
-            "/readyz": SharedPage(self._readyz, SERVED_FOR_S),
+            "/metrics": SharedPage(self._answer_metrics, SERVED_FOR_S),
+            "/healthz": self._answer_healthz,
+            "/readyz": SharedPage(self._answer_readyz, SERVED_FOR_S),
         }
 
     async def run(self) -> None:
         while True:
-            await self._look()
+            await self._fetch_metrics()
             await asyncio.sleep(LOOK_EVERY_S)
 
-    def see_end(self, child: ChildProcess) -> None:
+    def keep_counts_of_ended(self, child: ChildProcess) -> None:
         """Keeps what the process has counted, up to the last look."""
         for text in self._last.pop(child, {}).values():
             self._merged.keep_counts_of_ended(text)
         if not child.was_stopped:
             self._deaths.add()
 
-    async def _look(self) -> None:
-        await asyncio.gather(*(self._look_at(child) for child in list(self._children())))
+    async def _fetch_metrics(self) -> None:
+        await asyncio.gather(*(self._fetch_metrics_of(child) for child in list(self._children())))
 
-    async def _look_at(self, child: ChildProcess) -> None:
+    async def _fetch_metrics_of(self, child: ChildProcess) -> None:
         if child.started is None:
             return
         for path in child.started.pages:
             try:
-                _, text = await fetch(path, "/metrics")
+                _, text = await fetch_page(path, "/metrics")
             except (OSError, TimeoutError):
                 continue
             if child.is_running:
                 self._last.setdefault(child, {})[path] = text
 
-    async def _metrics(self) -> Answer:
-        await self._look()
+    async def _answer_metrics(self) -> Answer:
+        await self._fetch_metrics()
         working = Metric("chasquimq_worker_processes", "gauge", "Processes whose workers have started.")
         working.set(sum(child.started is not None for child in self._children()))
         own = render([working, self._deaths], {})
         texts = [text for pages in self._last.values() for text in pages.values()]
         return Answer(self._merged.render([own, *texts]), content_type=CONTENT_TYPE)
 
-    async def _healthz(self) -> Answer:
+    async def _answer_healthz(self) -> Answer:
         return Answer("ok\n")
 
-    async def _readyz(self) -> Answer:
-        troubles = [trouble for each in [await self._trouble(child) for child in self._slots()] for trouble in each]
+    async def _answer_readyz(self) -> Answer:
+        troubles = [
+            trouble for each in [await self._list_problems(child) for child in self._slots()] for trouble in each
+        ]
         if troubles:
             return Answer("".join(f"{trouble}\n" for trouble in troubles), HTTPStatus.SERVICE_UNAVAILABLE)
         return Answer("ok\n")
 
-    async def _trouble(self, child: ChildProcess | None) -> list[str]:
+    async def _list_problems(self, child: ChildProcess | None) -> list[str]:
         if child is None or not child.is_running:
             return ["a process has ended, and another one is about to start"]
         if child.started is None:
@@ -107,7 +109,7 @@ class SupervisorPages:
         found = []
         for path in child.started.pages:
             try:
-                status, text = await fetch(path, "/readyz")
+                status, text = await fetch_page(path, "/readyz")
             except (OSError, TimeoutError):
                 found.append(f"process {child.pid} does not answer")
             else:

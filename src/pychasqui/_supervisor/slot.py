@@ -53,7 +53,7 @@ class Slot:
                 continue
             if self._is_over(child):
                 return
-            await self._pause(child)
+            await self._pause_before_restart(child)
             child = await self.start()
 
     def hurry(self) -> None:
@@ -79,7 +79,7 @@ class Slot:
             old.stop()
             return True
 
-    async def _pause(self, dead: ChildProcess) -> None:
+    async def _pause_before_restart(self, dead: ChildProcess) -> None:
         worked_for_s = clock.monotonic() - dead.started_at if dead.started is not None else 0.0
         self._pause_s = next_pause_s(self._pause_s, worked_for_s)
         log.error(

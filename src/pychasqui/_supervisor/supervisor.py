@@ -58,7 +58,7 @@ class ProcessSupervisor:
     def __init__(self, command: Sequence[str], options: SupervisorOptions) -> None:
         self._command = command
         self._options = options
-        self._slots = [Slot(self._start_child, is_over=self._is_over) for _ in range(options.processes)]
+        self._slots = [Slot(self._start_child, is_over=self._needs_no_successor) for _ in range(options.processes)]
         self._children: set[ChildProcess] = set()  # all that run
         self._recycled: set[ChildProcess] = set()  # those that a successor is about to replace
         self._leases = LeaseHolder()
@@ -79,7 +79,7 @@ class ProcessSupervisor:
         self._signals.catch()
         try:
             if self._options.metrics_address is not None:
-                await self._serve(self._options.metrics_address)
+                await self._serve_pages(self._options.metrics_address)
             await self._run_until_stopped()
             await self._shut_down()
         finally:
@@ -97,13 +97,13 @@ class ProcessSupervisor:
         # The first process shows whether the program can be loaded; if not, one of them says so and not all.
         first = await self._slots[0].start()
         await first.wait_until(lambda: first.is_loaded or not first.is_running)
-        if not first.is_running and self._is_over(first):
+        if not first.is_running and self._needs_no_successor(first):
             return
-        for service in (self._watch_children(), self._roll_when_asked(), self._systemd.feed_watchdog()):
-            self._spawn(service)
+        for service in (self._watch_children(), self._replace_all_when_asked(), self._systemd.feed_watchdog()):
+            self._start_task(service)
         if self._options.reload_folders:
-            self._spawn(watch_files(self._options.reload_folders, self._see_changes))
-        self._spawn(self._run_slots())
+            self._start_task(watch_files(self._options.reload_folders, self._handle_changed_files))
+        self._start_task(self._run_slots())
         await self._signals.stop.wait()
 
     async def _run_slots(self) -> None:
@@ -114,7 +114,7 @@ class ProcessSupervisor:
     # Processes ------------------------------------------------------------------------------------------------------
 
     async def _start_child(self) -> ChildProcess:
-        child = ChildProcess(self._see_message, self._see_end)
+        child = ChildProcess(self._handle_message, self._handle_exit)
         while not await self._try_to_start(child):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._signals.stop.wait(), START_AGAIN_S)
@@ -137,31 +137,31 @@ class ProcessSupervisor:
             self._children.add(child)
             return True
 
-    def _see_message(self, child: ChildProcess, message: Message) -> None:
+    def _handle_message(self, child: ChildProcess, message: Message) -> None:
         if isinstance(message, Loaded) and message.metrics_address is not None and self._http is None:
-            self._spawn(self._try_to_serve(message.metrics_address))
+            self._start_task(self._try_to_serve_pages(message.metrics_address))
         elif isinstance(message, LeaseTaken):
             self._leases.hold(message.lease)
         elif isinstance(message, Started):
             self._has_worked = True
             if self._memory_limit is not None:
-                self._memory_limit.see_start(read_memory_bytes(child.pid))
+                self._memory_limit.check_limit_at_start(read_memory_bytes(child.pid))
             log.info("process %d works", child.pid)
-            self._spawn(self._check_ready())
+            self._start_task(self._notify_when_all_work())
         elif isinstance(message, Credentials):
             self._leases.note_credentials(message)
         elif isinstance(message, WantsSuccessor):
-            self._recycle(child, message.why)
+            self._request_replacement(child, message.why)
 
-    def _see_end(self, child: ChildProcess) -> None:
+    def _handle_exit(self, child: ChildProcess) -> None:
         self._children.discard(child)
         self._recycled.discard(child)
-        self._pages.see_end(child)
+        self._pages.keep_counts_of_ended(child)
         self._leases.end(child.leases, was_killed=child.exit_code != 0)
         if child.was_stopped and not child.was_killed:
             log.info("process %d %s", child.pid, describe_exit(child.exit_code or 0))
 
-    def _is_over(self, ended: ChildProcess) -> bool:
+    def _needs_no_successor(self, ended: ChildProcess) -> bool:
         """Whether no process follows one that has ended."""
         code = ended.exit_code or 0
         if self._signals.stop.is_set() or (self._options.is_burst and code == 0):
@@ -172,20 +172,20 @@ class ProcessSupervisor:
             return True
         return False
 
-    async def _check_ready(self) -> None:
+    async def _notify_when_all_work(self) -> None:
         """All slots work for the first time: systemd may start what waits for this service."""
         works = [slot.current is not None and slot.current.started is not None for slot in self._slots]
         if all(works) and not self._is_ready:
             self._is_ready = True
             self._systemd.notify("READY=1", f"STATUS={len(works)} processes work")
 
-    def _recycle(self, child: ChildProcess, why: str) -> None:
+    def _request_replacement(self, child: ChildProcess, why: str) -> None:
         if child not in self._recycled:
             self._recycled.add(child)
             log.info("process %d is replaced: %s", child.pid, why)
-            self._spawn(self._replace(child))
+            self._start_task(self._replace_child(child))
 
-    async def _replace(self, child: ChildProcess) -> None:
+    async def _replace_child(self, child: ChildProcess) -> None:
         for slot in self._slots:
             while slot.current is child and child.is_running and not self._signals.stop.is_set():
                 if not await slot.replace():
@@ -210,39 +210,39 @@ class ProcessSupervisor:
         limit, child = self._memory_limit, slot.current
         if limit is None or child is None or child.started is None or child in self._recycled:
             return
-        why = limit.why_replace(slot, read_memory_bytes(child.pid), clock.monotonic() - child.started_at)
+        why = limit.find_reason_to_replace(slot, read_memory_bytes(child.pid), clock.monotonic() - child.started_at)
         if why is not None:
-            self._recycle(child, why)
+            self._request_replacement(child, why)
 
     # Pages ----------------------------------------------------------------------------------------------------------
 
-    async def _serve(self, address: tuple[str, int]) -> None:
+    async def _serve_pages(self, address: tuple[str, int]) -> None:
         self._http = HttpServer(*address, self._pages.pages())
         await self._http.start()
-        self._spawn(self._pages.run())
+        self._start_task(self._pages.run())
 
-    async def _try_to_serve(self, address: tuple[str, int]) -> None:
+    async def _try_to_serve_pages(self, address: tuple[str, int]) -> None:
         """The program of the workers says where their pages are; jobs run also if that cannot be."""
         try:
-            await self._serve(address)
+            await self._serve_pages(address)
         except CannotServe as error:
             log.error("the pages of the workers cannot be served: %s", error)
 
     # Rolling --------------------------------------------------------------------------------------------------------
 
-    async def _roll_when_asked(self) -> None:
+    async def _replace_all_when_asked(self) -> None:
         while True:
             await self._signals.roll.wait()
             self._signals.roll.clear()
             self._systemd.notify_reloading()
-            await self._roll()
+            await self._replace_all()
             self._systemd.notify("READY=1")
 
-    def _see_changes(self, files: list[Path]) -> None:
+    def _handle_changed_files(self, files: list[Path]) -> None:
         log.info("%d files have changed, among them %s", len(files), files[0])
         self._signals.roll.set()
 
-    async def _roll(self) -> None:
+    async def _replace_all(self) -> None:
         """Replaces the processes one after the other. The old ones stay if a new one does not start."""
         log.info("%d processes are replaced, one after the other", len(self._slots))
         for slot in self._slots:
@@ -295,12 +295,12 @@ class ProcessSupervisor:
 
     # Tasks ----------------------------------------------------------------------------------------------------------
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._see_task_end)
+        task.add_done_callback(self._handle_task_end)
 
-    def _see_task_end(self, task: asyncio.Task[None]) -> None:
+    def _handle_task_end(self, task: asyncio.Task[None]) -> None:
         """A part that has failed, which only a defect can bring about, ends the supervisor."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -32,12 +32,12 @@ class JobCounter:
         self._on_most = on_most
 
     def jobs_done(self, jobs: list[Delivery]) -> None:
-        self._count(len(jobs))
+        self._count_jobs(len(jobs))
 
     def job_outcome(self, outcome: JobOutcome) -> None:
-        self._count(1)
+        self._count_jobs(1)
 
-    def _count(self, jobs: int) -> None:
+    def _count_jobs(self, jobs: int) -> None:
         was_over = self._left <= 0
         self._left -= jobs
         if self._left <= 0 and not was_over:
@@ -52,10 +52,10 @@ def adapt_to_supervisor(workers: Sequence[Worker], link: SupervisorLink, *, max_
         counter = JobCounter(max_jobs, lambda: link.send(WantsSuccessor(why)))
     wanted = [worker.config.metrics_address for worker in workers if worker.config.metrics_address is not None]
     link.send(Loaded(wanted[0] if wanted else None))
-    return [_adapt(worker, number, link, counter) for number, worker in enumerate(workers)]
+    return [_adapt_worker(worker, number, link, counter) for number, worker in enumerate(workers)]
 
 
-def _adapt(worker: Worker, number: int, link: SupervisorLink, counter: JobCounter | None) -> Worker:
+def _adapt_worker(worker: Worker, number: int, link: SupervisorLink, counter: JobCounter | None) -> Worker:
     config = worker.config
     options: dict[str, object] = {}
     if not MADE_UP_ID.fullmatch(config.consumer_id):  # all processes load the same program
@@ -106,7 +106,7 @@ async def _wait_until_started(worker: Worker, link: SupervisorLink | None) -> bo
         return False
     if link is not None:
         await _send_credentials([worker], link)  # before the lease that needs them
-        link.send(LeaseTaken(_lease_of(worker)))
+        link.send(LeaseTaken(_make_held_lease(worker)))
     return True
 
 
@@ -124,10 +124,10 @@ def _follow_supervisor(workers: Sequence[Worker], link: SupervisorLink) -> None:
     def drain() -> None:
         draining.update(asyncio.ensure_future(worker.drain(lease_s / 2)) for worker in workers)
 
-    link.end_by(lambda: _call(loop, drain), within_s=lease_s)
+    link.call_at_supervisor_end(lambda: _call_in_loop(loop, drain), within_s=lease_s)
 
 
-def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+def _call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
     with suppress(RuntimeError):  # the loop has ended
         loop.call_soon_threadsafe(function)
 
@@ -153,7 +153,7 @@ async def _send_credentials(workers: Sequence[Worker], link: SupervisorLink) -> 
             link.send(Credentials(config.redis_url, username, plain))
 
 
-def _lease_of(worker: Worker) -> HeldLease:
+def _make_held_lease(worker: Worker) -> HeldLease:
     config = worker.config
     return HeldLease(
         redis_url=config.redis_url,

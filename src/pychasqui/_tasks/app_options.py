@@ -81,13 +81,13 @@ def check_queue_options(queues: Mapping[str, Any], defaults: Any) -> AppQueueOpt
 
 def queue_options(options: AppQueueOptions, name: str) -> dict[str, Any]:
     """The options of the Queue of this name."""
-    return {option: value for option, value in _all(options, name).items() if option in BOTH | QUEUE_ONLY}
+    return {option: value for option, value in _merge_options(options, name).items() if option in BOTH | QUEUE_ONLY}
 
 
 def worker_options(options: AppQueueOptions, name: str) -> dict[str, Any]:
     """The options of the Worker of this queue."""
-    return {option: value for option, value in _all(options, name).items() if option not in QUEUE_ONLY}
+    return {option: value for option, value in _merge_options(options, name).items() if option not in QUEUE_ONLY}
 
 
-def _all(options: AppQueueOptions, name: str) -> dict[str, Any]:
+def _merge_options(options: AppQueueOptions, name: str) -> dict[str, Any]:
     return {**options.defaults, **options.by_queue.get(name, {})}

@@ -17,7 +17,7 @@ from ..worker import Worker
 from .app_options import AppQueueOptions, worker_options
 from .definition import TaskDefinition
 from .dispatch import Dispatcher
-from .lifespan import Lifespan, Middleware, Surroundings, live
+from .lifespan import Lifespan, Middleware, Surroundings, run_lifespan
 from .schedules import Schedule, reconcile
 from .thread_calls import ThreadCalls
 
@@ -63,13 +63,17 @@ class CrewPlan:
         parts = self._load()
         if not parts.definitions:
             raise InvalidArgument("the app has no tasks: name the modules that have them in App(modules=[...])")
-        names = self._queue_names(parts)
+        names = self._choose_queue_names(parts)
         for schedule in parts.schedules:
             schedule.data()  # raises here, and not in the background
         thread_calls = ThreadCalls(self._threads)
-        again = None if await self._try_reconcile(parts, names) else asyncio.ensure_future(self._retry(parts, names))
+        again = (
+            None
+            if await self._try_reconcile(parts, names)
+            else asyncio.ensure_future(self._retry_reconcile(parts, names))
+        )
         try:
-            async with live(parts.lifespan, parts.middlewares) as surroundings:
+            async with run_lifespan(parts.lifespan, parts.middlewares) as surroundings:
                 yield [
                     self._make_worker(name, position, parts.definitions, thread_calls, surroundings)
                     for position, name in enumerate(names)
@@ -89,14 +93,14 @@ class CrewPlan:
             return False
         return True
 
-    async def _retry(self, parts: AppParts, names: list[str]) -> None:
+    async def _retry_reconcile(self, parts: AppParts, names: list[str]) -> None:
         """Workers wait for Redis when they start, and so do the schedules."""
         is_done = False
         while not is_done:
             await asyncio.sleep(RECONCILE_AGAIN_S)
             is_done = await self._try_reconcile(parts, names)
 
-    def _queue_names(self, parts: AppParts) -> list[str]:
+    def _choose_queue_names(self, parts: AppParts) -> list[str]:
         known = sorted({*(definition.queue for definition in parts.definitions), *self._options.by_queue})
         return known if self._wanted is None else list(dict.fromkeys(self._wanted))
 
@@ -115,13 +119,13 @@ class CrewPlan:
         port = find_setting("metrics_port", options.get("metrics_port")).value
         if port and "metrics_port" not in self._options.by_queue.get(name, {}):
             options["metrics_port"] = port + position  # each worker serves its own pages
-        options["timeout"] = _run_timeouts(options.get("timeout"), definitions)
+        options["timeout"] = _merge_run_timeouts(options.get("timeout"), definitions)
         stores_results: bool = options["store_results"]
         dispatcher = Dispatcher(definitions, thread_calls, surroundings, stores_results=stores_results)
         return Worker(name, dispatcher.handle, redis_url=self._redis_url, **options)
 
 
-def _run_timeouts(given: Any, definitions: list[TaskDefinition]) -> RunTimeouts:
+def _merge_run_timeouts(given: Any, definitions: list[TaskDefinition]) -> RunTimeouts:
     """The timeouts of a worker: those of the tasks by their names, and that of the queue for all others."""
     queue_timeouts = check_run_timeouts("timeout", find_setting("timeout", given).value)
     own = {name: one.timeout.total_seconds() for one in definitions for name in one.names if one.timeout is not None}

@@ -22,12 +22,12 @@ class Misfit(NamedTuple):
     def __str__(self) -> str:
         return f"{self.path}: {self.problem}"[:MAX_PROBLEM_CHARS]
 
-    def for_call(self) -> str:
+    def describe_for_caller(self) -> str:
         """The same for the caller of enqueue(): the path begins with the parameter."""
         return f"{self.path.removeprefix('$.')}: {self.problem}"[:MAX_PROBLEM_CHARS]
 
 
-def misfit_of(error: msgspec.ValidationError) -> Misfit:
+def read_msgspec_error(error: msgspec.ValidationError) -> Misfit:
     """Reads msgspec's message."""
     found = _AT.match(str(error))
     problem, path = (found[1], found[2]) if found else (str(error), "$")
@@ -40,7 +40,7 @@ def misfit_of(error: msgspec.ValidationError) -> Misfit:
     return Misfit(path, problem)
 
 
-def misfit_of_pydantic(error: Any, field_names: frozenset[str]) -> Misfit:
+def read_pydantic_error(error: Any, field_names: frozenset[str]) -> Misfit:
     """Reads pydantic's first error. Keys of dicts are values, and are not shown."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     path = "$"

@@ -35,7 +35,7 @@ class DeferredSignals:
         self.arrived: list[int] = []
 
     def __enter__(self) -> Self:
-        self._replace()
+        self._replace_handlers()
         return self
 
     def __exit__(
@@ -43,37 +43,37 @@ class DeferredSignals:
     ) -> None:
         if self._fd_before is not None:
             set_wakeup_fd(self._fd_before)
-        self._restore()
+        self._restore_handlers()
         while self.arrived:
             signal.raise_signal(self.arrived.pop(0))
 
-    def wake_by(self, fd: int) -> None:
+    def write_signals_to(self, fd: int) -> None:
         """Has a byte written there at each signal: the system may pass it to a thread that runs no handlers."""
         self._fd_before = set_wakeup_fd(fd, warn_on_full_buffer=False)
 
     def deliver(self) -> None:
         """Runs the handlers of the signals that have arrived. What they raise is raised here."""
         fd = None if self._fd_before is None else set_wakeup_fd(self._fd_before)
-        self._restore()
+        self._restore_handlers()
         try:
             while self.arrived:
                 signal.raise_signal(self.arrived.pop(0))
         finally:
-            self._replace()
+            self._replace_handlers()
             if fd is not None:
-                self.wake_by(fd)
+                self.write_signals_to(fd)
 
-    def _replace(self) -> None:
+    def _replace_handlers(self) -> None:
         for number in SIGNALS:
             handler = get_handler(number)
             if callable(handler):
                 self._replaced.append((number, handler))
-                set_handler(number, self._note)
+                set_handler(number, self._note_signal)
 
-    def _restore(self) -> None:
+    def _restore_handlers(self) -> None:
         while self._replaced:
             set_handler(*self._replaced.pop())
 
-    def _note(self, number: int, frame: object) -> None:
+    def _note_signal(self, number: int, frame: object) -> None:
         self.arrived.append(number)
         self._on_arrival()

@@ -15,7 +15,7 @@ from .._core.cached_property import cached_property
 from .._core.checks import check_job_name, check_queue_name
 from ..errors import InvalidArgument, InvalidData, InvalidType
 from .pydantic_types import DataMisfit
-from .send_options import add_options, check_send_options
+from .send_options import check_send_options, make_add_options
 from .signature import Arguments, Parameters, Signature, read_parameters
 from .travel import SCALARS, read_as, to_wire
 
@@ -134,7 +134,7 @@ class TaskDefinition:
         return lambda result: read_as(self.signature.returns, result)
 
 
-def define(
+def define_task(
     function: Any,
     *,
     name: str | None,
@@ -147,13 +147,13 @@ def define(
     """Checks everything about a task that can be checked without its annotations."""
     own_name = _check_function(function, name)
     what = f"task {own_name!r}"
-    for one in (own_name, *_check_texts(what, "aliases", aliases)):
+    for one in (own_name, *_check_names(what, "aliases", aliases)):
         if not check_job_name(one).strip():
             raise InvalidArgument(f"{what}: a name must not be blank")
     given = check_send_options(what, options)
     parameters = read_parameters(own_name, function, is_injected)
     known = {one.name for one in parameters.all}
-    if unknown := [one for one in _check_texts(what, "unique_by", unique_by) if one not in known]:
+    if unknown := [one for one in _check_names(what, "unique_by", unique_by) if one not in known]:
         raise InvalidArgument(f"{what}: unique_by names {unknown[0]!r}, which is none of its parameters")
     if not unique_by and given.keys() & {"unique_for", "if_exists"}:
         raise InvalidArgument(
@@ -171,7 +171,7 @@ def define(
     return definition
 
 
-def call_options(definition: TaskDefinition, options: Mapping[str, Any]) -> dict[str, Any]:
+def merge_call_options(definition: TaskDefinition, options: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of Queue.add for a task's own options and those of a call, which win."""
     own = {name: value for name, value in definition.options.items() if name != "timeout"}
     merged = {**own, **options}
@@ -182,7 +182,7 @@ def call_options(definition: TaskDefinition, options: Mapping[str, Any]) -> dict
             f"task {definition.name!r}: unique_for and if_exists say what a second job of one id does: "
             "give a job_id, too"
         )
-    return add_options(merged)
+    return make_add_options(merged)
 
 
 def _check_function(function: Any, name: str | None) -> str:
@@ -198,7 +198,7 @@ def _check_function(function: Any, name: str | None) -> str:
     return own_name
 
 
-def _check_texts(what: str, option: str, values: Any) -> tuple[str, ...]:
+def _check_names(what: str, option: str, values: Any) -> tuple[str, ...]:
     if not isinstance(values, tuple) or not all(isinstance(value, str) for value in values):
         raise InvalidType(f"{what}: {option} must be a tuple of names, as in ({option!r},)")
     return values

@@ -15,7 +15,7 @@ from ..errors import UnknownTask, UnrecoverableError, printable
 from ..job import Job
 from .current import running_job
 from .definition import TaskDefinition
-from .injection import InjectionPlan, OneGenerator, close_all, yields_twice
+from .injection import InjectionPlan, OneGenerator, close_dependencies, make_yields_twice_error
 from .lifespan import Middleware, Surroundings
 from .pydantic_types import DataMisfit
 from .results import pack_result
@@ -47,7 +47,7 @@ class Dispatcher:
         stores_results: bool,
     ) -> None:
         self._runs = {
-            name: _compile(definition, thread_calls, surroundings, stores_results)
+            name: _make_runner(definition, thread_calls, surroundings, stores_results)
             for definition in definitions
             for name in definition.names
         }
@@ -55,29 +55,31 @@ class Dispatcher:
     async def handle(self, job: Job) -> Any:
         run = self._runs.get(job.name)
         if run is None:
-            raise unknown_task(job.name, self._runs, job.snoozes)
+            raise make_unknown_task_error(job.name, self._runs, job.snoozes)
         running_job.set(job)  # in the job's own context
         return await run(job)
 
 
-def _compile(
+def _make_runner(
     definition: TaskDefinition, thread_calls: RunsFunctions, surroundings: Surroundings, stores_results: bool
 ) -> RunTask:
     plan = InjectionPlan(f"task {definition.name!r}", definition.function, surroundings.constants)
     if plan.is_constant:
-        run = _runner(definition, thread_calls, plan.constants)
+        run = _make_plain_runner(definition, thread_calls, plan.constants)
     elif plan.one_generator is not None and definition.is_async and definition.signature.read_values is not None:
-        run = _generator_runner(definition, plan.one_generator)
+        run = _make_generator_runner(definition, plan.one_generator)
     else:
-        run = _injecting_runner(definition, thread_calls, plan)
+        run = _make_injecting_runner(definition, thread_calls, plan)
     for middleware in reversed(surroundings.middlewares):  # the first is around all others
-        run = _going_through(middleware, run)
+        run = _wrap_in_middleware(middleware, run)
     if definition.give_up_on:
-        run = _giving_up(definition, run)
-    return _packing_result(run) if stores_results else run
+        run = _wrap_to_give_up(definition, run)
+    return _wrap_to_pack_result(run) if stores_results else run
 
 
-def _runner(definition: TaskDefinition, thread_calls: RunsFunctions, constants: Mapping[str, Any]) -> RunTask:
+def _make_plain_runner(
+    definition: TaskDefinition, thread_calls: RunsFunctions, constants: Mapping[str, Any]
+) -> RunTask:
     read, names, read_values = definition.read, definition.signature.names, definition.signature.read_values
     function = partial(definition.function, **constants) if constants else definition.function
     warn_once = _UnknownKeys(definition.name)
@@ -110,7 +112,7 @@ def _runner(definition: TaskDefinition, thread_calls: RunsFunctions, constants: 
     return run_coroutine if read_values is None else run_by_position
 
 
-def _generator_runner(definition: TaskDefinition, dependency: OneGenerator) -> RunTask:
+def _make_generator_runner(definition: TaskDefinition, dependency: OneGenerator) -> RunTask:
     read, names, read_values = definition.read, definition.signature.names, definition.signature.read_values
     make, is_async, name, constants = dependency
     function = partial(definition.function, **constants) if constants else definition.function
@@ -130,18 +132,18 @@ def _generator_runner(definition: TaskDefinition, dependency: OneGenerator) -> R
         try:
             result = await function(*values, **{name: value})
         except BaseException as error:
-            await close_all([generator], error)
+            await close_dependencies([generator], error)
             raise
         try:
             await generator.__anext__() if is_async else next(generator)
         except (StopAsyncIteration, StopIteration):
             return result
-        raise yields_twice(generator)
+        raise make_yields_twice_error(generator)
 
     return run_with_generator
 
 
-def _injecting_runner(definition: TaskDefinition, thread_calls: RunsFunctions, plan: InjectionPlan) -> RunTask:
+def _make_injecting_runner(definition: TaskDefinition, thread_calls: RunsFunctions, plan: InjectionPlan) -> RunTask:
     read, function, names = definition.read, definition.function, definition.signature.names
     warn_once, is_async = _UnknownKeys(definition.name), definition.is_async
 
@@ -157,22 +159,22 @@ def _injecting_runner(definition: TaskDefinition, thread_calls: RunsFunctions, p
             else:
                 result = await thread_calls.run(partial(function, *args, **kwargs))
         except BaseException as error:
-            await close_all(opened, error)
+            await close_dependencies(opened, error)
             raise
-        await close_all(opened, None)
+        await close_dependencies(opened, None)
         return result
 
     return run_with_dependencies
 
 
-def _going_through(middleware: Middleware, run: RunTask) -> RunTask:
+def _wrap_in_middleware(middleware: Middleware, run: RunTask) -> RunTask:
     async def run_through(job: Job) -> Any:
         return await middleware(job, partial(run, job))
 
     return run_through
 
 
-def _giving_up(definition: TaskDefinition, run: RunTask) -> RunTask:
+def _wrap_to_give_up(definition: TaskDefinition, run: RunTask) -> RunTask:
     async def run_or_give_up(job: Job) -> Any:
         try:
             return await run(job)
@@ -182,7 +184,7 @@ def _giving_up(definition: TaskDefinition, run: RunTask) -> RunTask:
     return run_or_give_up
 
 
-def _packing_result(run: RunTask) -> RunTask:
+def _wrap_to_pack_result(run: RunTask) -> RunTask:
     async def run_and_pack(job: Job) -> Any:
         result = await run(job)
         return result if type(result) in SCALARS else pack_result(result)
@@ -204,14 +206,14 @@ class _UnknownKeys:
                 log.warning("task %r ignores %r: it has no such parameter", self._task_name, printable(str(key)))
 
 
-def unknown_task(name: str, known: Iterable[str], snoozes: int) -> UnknownTask:
+def make_unknown_task_error(name: str, known: Iterable[str], snoozes: int) -> UnknownTask:
     """The error for a job of this name: it waits for 1, 2, 4 ... 30 s, in case a worker that knows it comes."""
-    guess = _closest(name, sorted(known))
+    guess = _find_closest_name(name, sorted(known))
     hint = f"; did you mean {guess!r}?" if guess else ""
     return UnknownTask(min(2 ** min(snoozes, 10), LONGEST_PUT_BACK_S), f"no task {printable(name)!r} here{hint}")
 
 
-def _closest(name: str, known: list[str]) -> str:
+def _find_closest_name(name: str, known: list[str]) -> str:
     from difflib import get_close_matches
 
     words = sorted(re.findall(r"[a-z0-9]+", name.lower()))

@@ -38,18 +38,18 @@ class InjectionPlan:
         self._constants = constants
         self._provisions: list[Provision] = []
         self._seen: list[Provider] = []
-        self._wanted = self._needs_of(function, is_task=True)
+        self._wanted = self._find_needs(function, is_task=True)
         # by parameter, for each job the same: values of the lifespan
         self.constants = {name: constants[one] for name, one in self._wanted.items() if one in constants}
         self.is_constant = not self._provisions
         self.one_generator = self._find_one_generator()
 
-    def _needs_of(self, function: Callable[..., Any], *, is_task: bool = False) -> dict[str, Provider]:
+    def _find_needs(self, function: Callable[..., Any], *, is_task: bool = False) -> dict[str, Provider]:
         needs: dict[str, Provider] = {}
         for one in inspect.signature(function).parameters.values():
             if isinstance(one.default, Injected):
                 needs[one.name] = provider_of(one.default)
-                self._plan(needs[one.name])
+                self._plan_provider(needs[one.name])
             elif not is_task and one.default is one.empty:
                 raise InvalidArgument(
                     f"{self._what}: {one.name} of {getattr(function, '__name__', function)} has no default: "
@@ -57,13 +57,13 @@ class InjectionPlan:
                 )
         return needs
 
-    def _plan(self, provider: Provider) -> None:
+    def _plan_provider(self, provider: Provider) -> None:
         if provider in self._constants or any(known.provider is provider for known in self._provisions):
             return
         if provider in self._seen:
             raise InvalidArgument(f"{self._what}: {getattr(provider, '__name__', provider)} depends on itself")
         self._seen.append(provider)
-        self._provisions.append(Provision(provider, self._needs_of(provider)))
+        self._provisions.append(Provision(provider, self._find_needs(provider)))
 
     def _find_one_generator(self) -> OneGenerator | None:
         if len(self._provisions) != 1 or len(self._wanted) != len(self.constants) + 1:
@@ -81,11 +81,11 @@ class InjectionPlan:
         values: dict[Provider, Any] = dict(self._constants)
         for provider, needs in self._provisions:
             given = provider(**{name: values[needed] for name, needed in needs.items()})
-            values[provider] = await _enter(given, opened)
+            values[provider] = await _enter_dependency(given, opened)
         return {name: values[provider] for name, provider in self._wanted.items()}
 
 
-async def _enter(given: Any, opened: list[Any]) -> Any:
+async def _enter_dependency(given: Any, opened: list[Any]) -> Any:
     kind = type(given)
     if kind is AsyncGeneratorType:
         value = await given.__anext__()
@@ -101,12 +101,12 @@ async def _enter(given: Any, opened: list[Any]) -> Any:
     return value
 
 
-async def close_all(opened: list[Any], error: BaseException | None) -> None:
+async def close_dependencies(opened: list[Any], error: BaseException | None) -> None:
     """Ends dependencies, the last first. Each sees the error of the job; none can hide it. Raises what they raise."""
     trouble: BaseException | None = None
     while opened:
         try:
-            await _leave(opened.pop(), error)
+            await _leave_dependency(opened.pop(), error)
         except BaseException as raised:  # noqa: BLE001  the others are ended all the same
             if raised is not error:
                 trouble = raised
@@ -114,7 +114,7 @@ async def close_all(opened: list[Any], error: BaseException | None) -> None:
         raise trouble
 
 
-async def _leave(given: Any, error: BaseException | None) -> None:
+async def _leave_dependency(given: Any, error: BaseException | None) -> None:
     try:
         kind = type(given)
         if kind is AsyncGeneratorType:
@@ -130,8 +130,8 @@ async def _leave(given: Any, error: BaseException | None) -> None:
             return
     except (StopIteration, StopAsyncIteration):
         return
-    raise yields_twice(given)
+    raise make_yields_twice_error(given)
 
 
-def yields_twice(given: Any) -> RuntimeError:
+def make_yields_twice_error(given: Any) -> RuntimeError:
     return RuntimeError(f"the dependency {given.__name__} yields more than once")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..job import Job
-from .injection import Provider, close_all
+from .injection import Provider, close_dependencies
 
 Call = Callable[[], Awaitable[Any]]
 Middleware = Callable[[Job, Call], Awaitable[Any]]
@@ -24,7 +24,7 @@ class Surroundings:
 
 
 @asynccontextmanager
-async def live(lifespan: Lifespan | None, middlewares: tuple[Middleware, ...]) -> AsyncIterator[Surroundings]:
+async def run_lifespan(lifespan: Lifespan | None, middlewares: tuple[Middleware, ...]) -> AsyncIterator[Surroundings]:
     """Runs the first half of the lifespan, and the second half at the end."""
     if lifespan is None:
         yield Surroundings(middlewares)
@@ -34,4 +34,4 @@ async def live(lifespan: Lifespan | None, middlewares: tuple[Middleware, ...]) -
     try:
         yield Surroundings(middlewares, {lifespan: state})
     finally:
-        await close_all([generator], None)
+        await close_dependencies([generator], None)

@@ -49,11 +49,11 @@ class Portal:
     """
 
     def __init__(self) -> None:
-        self._forget_all()
+        self._reset_state()
         self._left_behind: list[object] = []  # of the parent process: freed, they would be closed
         self._is_exiting = False
 
-    def _forget_all(self) -> None:
+    def _reset_state(self) -> None:
         self._lock = threading.Lock()
         self._loop: PortalLoop | None = None
         self._calls: dict[int, _PortalCall] = {}  # that have not returned, by their threads
@@ -68,13 +68,13 @@ class Portal:
         thread_id = get_ident()
         # A thread that is inside another call is in a signal handler of the user's.
         if self._is_exiting or thread_id in self._calls:
-            return _run_alone(make, holder)
-        call = _PortalCall(make, self._end)
+            return _run_in_own_loop(make, holder)
+        call = _PortalCall(make, self._release_caller)
         if thread_id == threading.main_thread().ident:
-            with DeferredSignals(partial(self._interrupt, call)) as signals:
-                self._wait_for(thread_id, call, holder, signals)
+            with DeferredSignals(partial(self._interrupt_call, call)) as signals:
+                self._wait_for_call(thread_id, call, holder, signals)
         else:  # no handler runs here
-            self._wait_for(thread_id, call, holder, None)
+            self._wait_for_call(thread_id, call, holder, None)
         result: T = call.take_result()
         return result
 
@@ -84,22 +84,24 @@ class Portal:
 
     # A call's way ---------------------------------------------------------------------------------------------------
 
-    def _wait_for(self, thread_id: int, call: _PortalCall, holder: Closable, signals: DeferredSignals | None) -> None:
+    def _wait_for_call(
+        self, thread_id: int, call: _PortalCall, holder: Closable, signals: DeferredSignals | None
+    ) -> None:
         try:
-            self._join(thread_id, call, holder)
+            self._enqueue_call(thread_id, call, holder)
             if signals is not None and self._loop is not None and threading.active_count() > 1:
-                signals.wake_by(self._loop.wakeup_fd)
+                signals.write_signals_to(self._loop.wakeup_fd)
             while not call.is_ended:
                 if self._runner is call:
                     self._run_loop()
                 else:
                     call.wait_for_wake_up()
                 if signals is not None and signals.arrived:
-                    self._deliver(signals, call)
+                    self._run_signal_handlers(signals, call)
         finally:
-            self._leave(thread_id, call)
+            self._remove_call(thread_id, call)
 
-    def _join(self, thread_id: int, call: _PortalCall, holder: Closable) -> None:
+    def _enqueue_call(self, thread_id: int, call: _PortalCall, holder: Closable) -> None:
         with self._lock:
             loop = self._loop = self._loop or PortalLoop(self._wake_main_thread)
             self._calls[thread_id] = call
@@ -112,14 +114,14 @@ class Portal:
         if is_first:  # outside the lock: it is a system call
             loop.call_soon_threadsafe(self._start_calls)
 
-    def _interrupt(self, call: _PortalCall) -> None:
+    def _interrupt_call(self, call: _PortalCall) -> None:
         """Makes the caller in the main thread look for signals; called by a signal handler there."""
         call.wake_up()
         if (loop := self._loop) is not None:
             with suppress(RuntimeError):  # closed before a fork: the call has not joined yet
                 loop.call_soon_threadsafe(loop.stop)
 
-    def _deliver(self, signals: DeferredSignals, call: _PortalCall) -> None:
+    def _run_signal_handlers(self, signals: DeferredSignals, call: _PortalCall) -> None:
         """Runs the user's handlers, while another caller may run the loop."""
         with self._lock:
             call.can_run = False
@@ -139,14 +141,14 @@ class Portal:
             loop.run_forever()
         self._paused_at = loop.time()
 
-    def _leave(self, thread_id: int, call: _PortalCall) -> None:
+    def _remove_call(self, thread_id: int, call: _PortalCall) -> None:
         with self._lock:
             self._calls.pop(thread_id, None)
             self._hand_over(call)
             if not call.is_ended:
-                self._abandon(call)
+                self._cancel_abandoned(call)
 
-    def _abandon(self, call: _PortalCall) -> None:
+    def _cancel_abandoned(self, call: _PortalCall) -> None:
         """Its caller was interrupted: the next caller ends it, or the close of the portal."""
         with suppress(ValueError):
             self._inbox.remove(call)
@@ -177,7 +179,7 @@ class Portal:
         if main is not None:
             main.wake_up()
 
-    def _end(self, call: _PortalCall) -> None:
+    def _release_caller(self, call: _PortalCall) -> None:
         """A call has its result: its caller shall leave."""
         if self._runner is call and self._loop is not None:
             self._loop.stop()
@@ -195,7 +197,7 @@ class Portal:
         self._holders.clear()
         loop.read_arrived()  # also a stop of the loop that a signal has left behind
         with suppress(TimeoutError):
-            loop.run_until_complete(asyncio.wait_for(_close_all(holders), CLOSING_S))
+            loop.run_until_complete(asyncio.wait_for(_close_holders(holders), CLOSING_S))
         loop.close()
 
     def close_at_exit(self) -> None:
@@ -218,7 +220,7 @@ class Portal:
         if self._loop is not None:
             self._loop.leave_to_parent()
         self._left_behind += [self._loop, self._inbox, self._calls, self._holders]
-        self._forget_all()
+        self._reset_state()
 
 
 class _PortalCall:
@@ -273,11 +275,11 @@ class _PortalCall:
             self._task.cancel()
 
 
-async def _close_all(holders: list[Closable]) -> None:
+async def _close_holders(holders: list[Closable]) -> None:
     await asyncio.gather(*(holder.close() for holder in holders), return_exceptions=True)
 
 
-def _run_alone(make: Callable[[], Coroutine[Any, Any, T]], holder: Closable) -> T:
+def _run_in_own_loop(make: Callable[[], Coroutine[Any, Any, T]], holder: Closable) -> T:
     loop = PortalLoop(lambda: None)
 
     async def run() -> T:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InvalidArgument
-from .data_error import Misfit, misfit_of_pydantic
+from .data_error import Misfit, read_pydantic_error
 
 _MODULES = ("pydantic", "pydantic_core", "annotated_types")
 
@@ -27,13 +27,13 @@ class AnnotationSurvey:
         self._seen: set[int] = set()
         if "pydantic" in sys.modules:
             for annotation in annotations.values():
-                self._visit(annotation)
+                self._visit_annotation(annotation)
 
     @property
     def field_names(self) -> frozenset[str]:
         return frozenset(self._names)
 
-    def _visit(self, annotation: Any) -> None:
+    def _visit_annotation(self, annotation: Any) -> None:
         if id(annotation) in self._seen:
             return
         self._seen.add(id(annotation))
@@ -41,7 +41,7 @@ class AnnotationSurvey:
             self.mentions_pydantic = True
         for part in (*typing.get_args(annotation), typing.get_origin(annotation)):
             if part is not None and not isinstance(part, str | int | bytes):
-                self._visit(part)
+                self._visit_annotation(part)
         if isinstance(annotation, type):
             self._visit_fields(annotation)
 
@@ -59,7 +59,7 @@ class AnnotationSurvey:
             return
         for name, hint in hints.items():
             self._names.add(name)
-            self._visit(hint)
+            self._visit_annotation(hint)
 
 
 def _is_of_pydantic(value: Any) -> bool:
@@ -74,7 +74,7 @@ class PydanticReader:
 
     def __init__(self, annotations: Mapping[str, Any], required: frozenset[str], field_names: frozenset[str]) -> None:
         self._field_names = field_names
-        self._adapter = _adapter_of(annotations, required)
+        self._adapter = _make_adapter(annotations, required)
 
     def read(self, data: Any) -> dict[str, Any]:
         """Raises DataMisfit."""
@@ -83,7 +83,7 @@ class PydanticReader:
         try:
             found: dict[str, Any] = self._adapter.validate_python(data)
         except ValidationError as error:
-            raise DataMisfit(misfit_of_pydantic(error, self._field_names)) from None
+            raise DataMisfit(read_pydantic_error(error, self._field_names)) from None
         return found
 
 
@@ -95,7 +95,7 @@ class DataMisfit(Exception):
         self.misfit = misfit
 
 
-def _adapter_of(annotations: Mapping[str, Any], required: frozenset[str]) -> Any:
+def _make_adapter(annotations: Mapping[str, Any], required: frozenset[str]) -> Any:
     from typing import NotRequired  # pydantic needs it; of typing's own it takes 3.12's
 
     from pydantic import TypeAdapter

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ..errors import DecodeError
-from .data_error import misfit_of
+from .data_error import read_msgspec_error
 from .definition import TaskDefinition
 from .pydantic_types import DataMisfit
 from .travel import SCALARS, to_wire
@@ -28,7 +28,7 @@ def read_result(definition: TaskDefinition, job_id: str, value: Any) -> Any:
     try:
         return definition.read_result(value)
     except msgspec.ValidationError as error:
-        problem = str(misfit_of(error))
+        problem = str(read_msgspec_error(error))
     except DataMisfit as error:
         problem = str(error)
     raise DecodeError(f"the result of job {job_id[:100]!r} of task {definition.name!r} does not fit: {problem}")

@@ -17,7 +17,7 @@ from .._wire.msgpack import decode_data, encode_data
 from ..errors import InvalidArgument
 from ..queue import Queue
 from ..repeatables import Repeatable
-from .definition import TaskDefinition, call_options
+from .definition import TaskDefinition, merge_call_options
 
 log = logging.getLogger("chasqui.app")
 
@@ -56,7 +56,7 @@ async def reconcile(queue: Queue, app_name: str, schedules: Iterable[Schedule]) 
         await queue.repeatables.remove(key)
         log.info("schedule %r of queue %s is declared no longer, and removed", key, queue.name)
     for key, schedule in wanted.items():
-        data, options = schedule.data(), call_options(schedule.definition, {})
+        data, options = schedule.data(), merge_call_options(schedule.definition, {})
         retry = {name: options.get(name) for name in ("attempts", "backoff")}
         stored = await queue.repeatables.get(key) if key in there else None
         if stored is not None and _is_as_declared(stored, schedule, data, retry):

@@ -12,7 +12,7 @@ from .._core.retry_options import BackoffSpec, make_retry_override
 from .._core.run_timeouts import check_timeout_s
 from ..errors import InvalidArgument, InvalidType
 
-__all__ = ["IfExists", "SendOptions", "add_options", "check_send_options"]
+__all__ = ["IfExists", "SendOptions", "make_add_options", "check_send_options"]
 
 
 class SendOptions(TypedDict, total=False):
@@ -47,9 +47,9 @@ def check_send_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidType(f"{what}: there is no option {min(unknown)!r}; the options are {known}")
     given = {name: value for name, value in options.items() if value is not None}
     for name in ("delay", "unique_for", "timeout", "expires_in"):
-        _check_kind(what, given, name, timedelta, "a timedelta")
-    _check_kind(what, given, "backoff", (timedelta, BackoffSpec), "a timedelta or a BackoffSpec")
-    _check_kind(what, given, "at", datetime, "a datetime with a time zone")
+        _check_option_type(what, given, name, timedelta, "a timedelta")
+    _check_option_type(what, given, "backoff", (timedelta, BackoffSpec), "a timedelta or a BackoffSpec")
+    _check_option_type(what, given, "at", datetime, "a datetime with a time zone")
     if "at" in given and given["at"].tzinfo is None:
         raise InvalidArgument(f"{what}: at is a datetime without a time zone: add one, as in datetime.now(UTC)")
     if "at" in given and "delay" in given:
@@ -62,7 +62,7 @@ def check_send_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def add_options(given: Mapping[str, Any]) -> dict[str, Any]:
+def make_add_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The keyword arguments of Queue.add for checked options."""
     options = {name: value for name, value in given.items() if name not in ("queue", "at", "backoff")}
     if "at" in given:
@@ -76,6 +76,6 @@ def _backoff_for_add(backoff: timedelta | BackoffSpec | None) -> int | BackoffSp
     return backoff // timedelta(milliseconds=1) if isinstance(backoff, timedelta) else backoff
 
 
-def _check_kind(what: str, given: Mapping[str, Any], name: str, kind: Any, expected: str) -> None:
+def _check_option_type(what: str, given: Mapping[str, Any], name: str, kind: Any, expected: str) -> None:
     if name in given and not isinstance(given[name], kind):
         raise InvalidType(f"{what}: {name} must be {expected}, not {type(given[name]).__name__}")

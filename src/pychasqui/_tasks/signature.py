@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..errors import InvalidArgument
-from .data_error import Misfit, misfit_of
+from .data_error import Misfit, read_msgspec_error
 from .pydantic_types import AnnotationSurvey, DataMisfit, PydanticReader
 from .travel import SCALARS, find_untravelled, reader_for, to_wire
 
@@ -69,7 +69,7 @@ class Signature:
         self._positional = tuple(one.name for one in parameters.all if one.kind is not one.KEYWORD_ONLY)
         self._positional_only = tuple(one.name for one in parameters.all if one.kind is one.POSITIONAL_ONLY)
         self.names = frozenset(one.name for one in parameters.all)
-        hints = _hints_of(task_name, function)
+        hints = _read_type_hints(task_name, function)
         self.returns: Any = hints.get("return", Any)  # NoneType: nothing
         annotations = {one.name: hints.get(one.name, Any) for one in parameters.all}
         survey = AnnotationSurvey(annotations)
@@ -78,10 +78,10 @@ class Signature:
         self._check: Callable[[Any], object] = self._read_by_pydantic
         if survey.mentions_pydantic:
             required = frozenset(one.name for one in parameters.all if one.default is one.empty)
-            self._reader = self._named(lambda: PydanticReader(annotations, required, survey.field_names))
+            self._reader = self._name_task_in_errors(lambda: PydanticReader(annotations, required, survey.field_names))
             self.read = self._read_by_pydantic
         else:
-            self._struct = self._struct_of(annotations)
+            self._struct = self._make_struct(annotations)
             self._convert = reader_for(self._struct, annotations.values())
             self.read = self._read_in_order if parameters.are_positional else self._read_by_name
             self._check = self._read_struct
@@ -93,7 +93,7 @@ class Signature:
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Returns the data of a call; raises InvalidArgument that names task, parameter and path."""
         if kwargs or len(args) > len(self._positional):
-            data = self._bind(args, kwargs)
+            data = self._bind_arguments(args, kwargs)
         else:  # hot: most calls
             data = dict(zip(self._positional, args))  # noqa: B905  strict= takes 0.1 us
         for value in data.values():
@@ -103,10 +103,10 @@ class Signature:
         try:
             self._check(data)
         except DataMisfit as error:
-            raise InvalidArgument(f"{self._task_name}: {error.misfit.for_call()}") from None
+            raise InvalidArgument(f"{self._task_name}: {error.misfit.describe_for_caller()}") from None
         return data
 
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _bind_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         if len(args) > len(self._positional):
             raise InvalidArgument(
                 f"{self._task_name}: takes {len(self._positional)} arguments by position, got {len(args)}"
@@ -138,7 +138,7 @@ class Signature:
                 try:
                     to_wire(value)
                 except (TypeError, ValueError, RecursionError) as error:
-                    raise InvalidArgument(f"{self._task_name}: {name}: {_problem_of(error)}") from None
+                    raise InvalidArgument(f"{self._task_name}: {name}: {_describe_encode_error(error)}") from None
             raise
         return packed
 
@@ -148,7 +148,7 @@ class Signature:
         try:
             return self._convert({} if data is None else data)
         except msgspec.ValidationError as error:
-            raise DataMisfit(misfit_of(error)) from None
+            raise DataMisfit(read_msgspec_error(error)) from None
 
     def _read_values(self, data: Any) -> tuple[Any, ...]:
         return _astuple(self._read_struct(data))
@@ -158,20 +158,20 @@ class Signature:
 
     def _read_by_name(self, data: Any) -> Arguments:
         values = _astuple(self._read_struct(data))
-        return self._split(dict(zip(self._struct.__struct_fields__, values, strict=True)))
+        return self._split_positional_only(dict(zip(self._struct.__struct_fields__, values, strict=True)))
 
     def _read_by_pydantic(self, data: Any) -> Arguments:
         if not isinstance(data, dict | None):
             raise DataMisfit(Misfit("$", f"Expected a map of parameters, got `{type(data).__name__}`"))
-        return self._split(self._reader.read({} if data is None else data))
+        return self._split_positional_only(self._reader.read({} if data is None else data))
 
-    def _split(self, values: dict[str, Any]) -> Arguments:
+    def _split_positional_only(self, values: dict[str, Any]) -> Arguments:
         first = (one for one in self._parameters.all if one.kind is one.POSITIONAL_ONLY)
         return Arguments(tuple(values.pop(one.name) if one.name in values else one.default for one in first), values)
 
     # Made once ------------------------------------------------------------------------------------------------------
 
-    def _struct_of(self, annotations: Mapping[str, Any]) -> Any:
+    def _make_struct(self, annotations: Mapping[str, Any]) -> Any:
         fields: list[Any] = []
         for one in self._parameters.all:
             annotation = annotations[one.name]
@@ -181,7 +181,7 @@ class Signature:
             fields.append((one.name, annotation, *_default_of(one)))
         return msgspec.defstruct("Arguments", fields, kw_only=True)
 
-    def _named(self, make: Callable[[], Any]) -> Any:
+    def _name_task_in_errors(self, make: Callable[[], Any]) -> Any:
         try:
             return make()
         except InvalidArgument as error:
@@ -198,7 +198,7 @@ def _default_of(parameter: inspect.Parameter) -> tuple[Any, ...]:
     return (default if type(default) in _IMMUTABLE else msgspec.field(default_factory=lambda: default),)
 
 
-def _hints_of(task_name: str, function: Callable[..., Any]) -> dict[str, Any]:
+def _read_type_hints(task_name: str, function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
     except Exception as error:  # noqa: BLE001  annotations are the user's code
@@ -206,7 +206,7 @@ def _hints_of(task_name: str, function: Callable[..., Any]) -> dict[str, Any]:
         raise InvalidArgument(f"task {task_name!r}: its annotations cannot be read: {reason}") from None
 
 
-def _problem_of(error: Exception) -> str:
+def _describe_encode_error(error: Exception) -> str:
     if isinstance(error, TypeError):
         return str(error).replace("Encoding objects of type", "objects of type")[:200]
     return "is nested too deep, or contains itself" if isinstance(error, RecursionError) else "cannot be encoded"

@@ -92,7 +92,7 @@ class Reclaimer(Service):
             await self._scan_all_consumers()
         elif self._fleet.take_news_of_ended_leases() or now >= self._next_verdict_at:
             now_ms = await self._broker.now_ms()
-            leases = await self._broker.ended_leases(self._group, now_ms)
+            leases = await self._broker.read_ended_leases(self._group, now_ms)
             self._judge_consumers(set(leases), leases, now_ms)
         while self._sources and (room := self._prefetch.room_for_claims()) > 0:
             with self._intake.expecting_entries():
@@ -101,12 +101,12 @@ class Reclaimer(Service):
     async def _scan_all_consumers(self) -> None:
         self._next_verdict_s = float("inf")
         self._in_vain.clear()
-        holders = await self._broker.holders(self._group)
+        holders = await self._broker.count_held_entries(self._group)
         holders.pop(self._consumer.encode(), None)
         sweeps = clock.monotonic() >= self._sweep_at  # also for names that hold nothing, so that they do not pile up
         if not (holders or sweeps):
             return
-        leases = await self._broker.leases(self._group)
+        leases = await self._broker.read_leases(self._group)
         if sweeps:
             self._sweep_at = clock.monotonic() + self._fleet.spread_pause(SWEEP_S, LOOKING)
             await self._recovery.shorten_impossible_leases(self._broker)

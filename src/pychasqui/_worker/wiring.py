@@ -15,7 +15,7 @@ from .._redis.broker import Broker
 from .._redis.connector import Connector
 from .._redis.keys import Keys
 from .._redis.repeatables import RepeatablesBroker
-from .._redis.scripts import read_all
+from .._redis.scripts import load_all_scripts
 from ..job import Job
 from ..metrics import GuardedSinks
 from ..tracing import RunHandler, SpanOrigin, find_tracing
@@ -104,7 +104,7 @@ def build_components(
 ) -> Components:
     """Make the parts of a worker, from the end of a job to its beginning: settling, running, reading, renewing."""
     group, consumer, lease_ms = config.group, config.consumer_id, config.lease_ms
-    read_all()  # the scripts: files that are replaced while the worker runs are another version's
+    load_all_scripts()  # the scripts: files that are replaced while the worker runs are another version's
     record = None if metrics is None else metrics.record
     keys = Keys(config.queue_name)
     shared = Shared(group=group, consumer=consumer, holdings=Holdings(config.concurrency, consumer), on_death=on_death)

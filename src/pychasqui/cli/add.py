@@ -70,7 +70,7 @@ def add(
     if delay is not None and at is not None:
         raise click.UsageError("--delay and --at contradict each other: give one of them")
     options: dict[str, Any] = {"delay_ms": at if delay is None else delay, "attempts": attempts, "job_id": job_id}
-    options |= {"timeout": _span(job_timeout), "expires_in": _span(expires_in)}
+    options |= {"timeout": _to_timedelta(job_timeout), "expires_in": _to_timedelta(expires_in)}
     given = {option: value for option, value in options.items() if value is not None}
     queue = context.queue(queue_name)
     make = find_job_maker(app_target, queue_name, name, context.output)
@@ -83,7 +83,7 @@ def add(
     context.run(_add_one(context, queue, job, timeout_s=timeout / 1000 if waits else None, dry_run=dry_run))
 
 
-def _span(span_ms: int | None) -> timedelta | None:
+def _to_timedelta(span_ms: int | None) -> timedelta | None:
     return None if span_ms is None else timedelta(milliseconds=span_ms)
 
 
@@ -106,11 +106,11 @@ async def _add_one(
             context.output.item(record, printable(added.id, UNCUT))
             return
         context.output.message(f"waiting for the result of job {printable(added.id)}")
-        result = await _wait(context, queue, added.id, timeout_s)
+        result = await _wait_for_result(context, queue, added.id, timeout_s)
     context.output.item({**record, "result": result}, printable(compact_json(result), UNCUT))
 
 
-async def _wait(context: CommandContext, queue: Queue, job_id: str, timeout_s: float) -> Any:
+async def _wait_for_result(context: CommandContext, queue: Queue, job_id: str, timeout_s: float) -> Any:
     try:
         return await queue.wait_for_result(job_id, timeout=timeout_s)
     except ResultNotStored as error:
@@ -131,7 +131,7 @@ async def _add_lines(context: CommandContext, queue: Queue, make: MakeJob, *, dr
             for number, line in enumerate(sys.stdin, 1):
                 if not line.strip():
                     continue
-                batch.append(_read_line(line, number, added, make))
+                batch.append(_line_to_job(line, number, added, make))
                 if len(batch) == LINES_A_CALL:
                     added += await _add_batch(queue, batch, added, dry_run=dry_run)
                     batch.clear()
@@ -141,16 +141,16 @@ async def _add_lines(context: CommandContext, queue: Queue, make: MakeJob, *, dr
     context.output.item(record, f"{'would add' if dry_run else 'added'} {added} jobs")
 
 
-def _read_line(line: str, number: int, added: int, make: MakeJob) -> dict[str, Any]:
+def _line_to_job(line: str, number: int, added: int, make: MakeJob) -> dict[str, Any]:
     where = f"line {number} of standard input"
     try:
         data = parse_json(line)
     except ValueError as error:
-        raise CommandFailure(f"{where} is not JSON ({printable(str(error), 300)}); {_already(added)}") from None
+        raise CommandFailure(f"{where} is not JSON ({printable(str(error), 300)}); {_describe_added(added)}") from None
     try:
         return make(data)
     except InvalidArgument as error:
-        raise CommandFailure(f"{where}: {printable(str(error), 1000)}; {_already(added)}") from None
+        raise CommandFailure(f"{where}: {printable(str(error), 1000)}; {_describe_added(added)}") from None
 
 
 async def _add_batch(queue: Queue, batch: list[dict[str, Any]], added: int, *, dry_run: bool) -> int:
@@ -158,11 +158,11 @@ async def _add_batch(queue: Queue, batch: list[dict[str, Any]], added: int, *, d
         try:
             await queue.add_bulk(batch)
         except (InvalidArgument, InvalidType) as error:
-            raise CommandFailure(f"{printable(str(error), 1000)}; {_already(added)}") from None
+            raise CommandFailure(f"{printable(str(error), 1000)}; {_describe_added(added)}") from None
     return len(batch)
 
 
-def _already(added: int) -> str:
+def _describe_added(added: int) -> str:
     return f"the first {added:,} jobs are in the queue" if added else "nothing was added"
 
 

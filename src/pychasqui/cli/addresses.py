@@ -46,6 +46,6 @@ def _holds_password(url: str) -> bool:
         return False  # the command itself refuses the URL
 
 
-def default_of(constructor: Callable[..., Any], option: str) -> Any:
+def read_default(constructor: Callable[..., Any], option: str) -> Any:
     """Returns the default of a constructor's parameter, for the command line option of the same name."""
     return inspect.signature(constructor).parameters[option].default

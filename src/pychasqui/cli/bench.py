@@ -62,11 +62,11 @@ def bench(context: CommandContext, seconds: float, size: int, concurrency: int) 
     the add to the handler's call of jobs that come alone. It uses a queue of its own, which is removed afterwards.
     """
     loop = choose_loop("auto")
-    context.run(_bench(context, seconds, size, concurrency, loop.name), loop_factory=loop.factory)
+    context.run(_run_measures(context, seconds, size, concurrency, loop.name), loop_factory=loop.factory)
 
 
-async def _bench(context: CommandContext, seconds: float, size: int, concurrency: int, loop: str) -> None:
-    async with _own_queue(context) as queue:
+async def _run_measures(context: CommandContext, seconds: float, size: int, concurrency: int, loop: str) -> None:
+    async with _open_private_queue(context) as queue:
         await queue.is_paused()  # connects, which is in no time
         context.output.message(f"measuring on queue {queue.name} for about {5 * seconds:g} s")
         measures = Measures(queue, context.redis_url, seconds=seconds, data="x" * size, concurrency=concurrency)
@@ -78,14 +78,14 @@ async def _bench(context: CommandContext, seconds: float, size: int, concurrency
             await measures.wait(),
         ]
     for record in records if not context.output.is_json else ():
-        record |= {f"shown_{name}": _milliseconds(record[f"{name}_ms"]) for name in ("p50", "p99")}
+        record |= {f"shown_{name}": _format_milliseconds(record[f"{name}_ms"]) for name in ("p50", "p99")}
     setup: dict[str, Any] = {"payload_bytes": size, "concurrency": concurrency, "loop": loop}
     versions = {"pychasqui": __version__, "python": platform.python_version()}
     context.output.table("measures", COLUMNS, records, **setup, **versions)
 
 
 @asynccontextmanager
-async def _own_queue(context: CommandContext) -> AsyncIterator[Queue]:
+async def _open_private_queue(context: CommandContext) -> AsyncIterator[Queue]:
     """A queue that nobody else uses; it is removed at the end, also after Ctrl-C."""
     from ..queue import Queue  # here and below, so that --help does not wait for the import
 
@@ -115,13 +115,15 @@ class Measures:
         self._added = 0
 
     async def add_one_by_one(self) -> dict[str, Any]:
-        times, took_s = await self._repeat(self._add)
-        return _record("add, one by one", len(times), took_s, times)
+        times, took_s = await self._time_calls(self._add_job)
+        return _make_measure_record("add, one by one", len(times), took_s, times)
 
     async def add_from_tasks(self) -> dict[str, Any]:
-        repeated = await asyncio.gather(*(self._repeat(self._add) for _ in range(TASKS)))
+        repeated = await asyncio.gather(*(self._time_calls(self._add_job) for _ in range(TASKS)))
         times = [time_s for some, _ in repeated for time_s in some]
-        return _record(f"add, from {TASKS} tasks", len(times), max(took_s for _, took_s in repeated), times)
+        return _make_measure_record(
+            f"add, from {TASKS} tasks", len(times), max(took_s for _, took_s in repeated), times
+        )
 
     async def add_in_bulks(self) -> dict[str, Any]:
         jobs = [{"name": "bench", "data": self._data}] * BULK
@@ -130,8 +132,8 @@ class Measures:
             await self._queue.add_bulk(jobs)
             self._added += BULK
 
-        times, took_s = await self._repeat(add_bulk)
-        return _record(f"add, in bulks of {BULK:,}", BULK * len(times), took_s)
+        times, took_s = await self._time_calls(add_bulk)
+        return _make_measure_record(f"add, in bulks of {BULK:,}", BULK * len(times), took_s)
 
     async def work(self) -> dict[str, Any]:
         """Runs what the other measures have added, until all is done or the time is up."""
@@ -143,11 +145,11 @@ class Measures:
             if len(begun_at) == self._added or begun_at[-1] - begun_at[0] > self._seconds:
                 is_over.set()
 
-        async with self._worker(handle):
+        async with self._make_worker(handle):
             await is_over.wait()
             count, took_s = len(begun_at), begun_at[-1] - begun_at[0]
         await self._queue.purge("waiting")
-        return _record(f"work, {self._concurrency} at a time", count - 1, took_s)
+        return _make_measure_record(f"work, {self._concurrency} at a time", count - 1, took_s)
 
     async def wait(self) -> dict[str, Any]:
         """From the add of a job to the call of its handler, each job alone."""
@@ -161,20 +163,20 @@ class Measures:
             await self._queue.add("bench", self._data)
             await begun.wait()
 
-        async with self._worker(handle):
-            times, took_s = await self._repeat(add_and_wait)
-        return _record("add until its handler runs", len(times), took_s, times)
+        async with self._make_worker(handle):
+            times, took_s = await self._time_calls(add_and_wait)
+        return _make_measure_record("add until its handler runs", len(times), took_s, times)
 
-    def _worker(self, handler: Callable[[Job], Awaitable[None]]) -> Worker:
+    def _make_worker(self, handler: Callable[[Job], Awaitable[None]]) -> Worker:
         from ..worker import Worker
 
         return Worker(self._queue.name, handler, redis_url=self._redis_url, concurrency=self._concurrency)
 
-    async def _add(self) -> None:
+    async def _add_job(self) -> None:
         await self._queue.add("bench", self._data)
         self._added += 1
 
-    async def _repeat(self, call: Callable[[], Awaitable[None]]) -> tuple[list[float], float]:
+    async def _time_calls(self, call: Callable[[], Awaitable[None]]) -> tuple[list[float], float]:
         """Calls again and again for the time of a measure; returns the time of each call, and of all."""
         times: list[float] = []
         begun = at = perf_counter()
@@ -186,20 +188,20 @@ class Measures:
         return times, at - begun
 
 
-def _record(measure: str, jobs: int, took_s: float, times: list[float] | None = None) -> dict[str, Any]:
+def _make_measure_record(measure: str, jobs: int, took_s: float, times: list[float] | None = None) -> dict[str, Any]:
     ordered = sorted(times or ())
     return {
         "measure": measure,
         "jobs": jobs,
         "per_s": round(jobs / max(took_s, 1e-9)),
-        "p50_ms": _share(ordered, 0.5),
-        "p99_ms": _share(ordered, 0.99),
+        "p50_ms": _percentile_ms(ordered, 0.5),
+        "p99_ms": _percentile_ms(ordered, 0.99),
     }
 
 
-def _share(ordered: list[float], share: float) -> float | None:
+def _percentile_ms(ordered: list[float], share: float) -> float | None:
     return round(1000 * ordered[int(share * (len(ordered) - 1))], 3) if ordered else None
 
 
-def _milliseconds(value: float | None) -> str:
+def _format_milliseconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f} ms"

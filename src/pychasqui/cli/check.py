@@ -129,12 +129,12 @@ async def measure_all(
         for overview in overviews:
             if overview.error is not None:
                 raise CommandFailure(f"queue {overview.name} cannot be read: {printable(overview.error, 500)}")
-        answers = await asyncio.gather(*(_measure(server, overview, thresholds) for overview in overviews))
+        answers = await asyncio.gather(*(_measure_queue(server, overview, thresholds) for overview in overviews))
     paused = [overview.name for overview in overviews if overview.is_paused]
     return [one for answer in answers for one in answer], paused
 
 
-async def _measure(server: Queues, overview: QueueOverview, thresholds: dict[str, int]) -> list[Measured]:
+async def _measure_queue(server: Queues, overview: QueueOverview, thresholds: dict[str, int]) -> list[Measured]:
     found, name = [], overview.name
     if (limit := thresholds.get("max_waiting")) is not None:
         found.append(Measured(name, "waiting", overview.waiting, limit, overview.waiting > limit))
@@ -153,26 +153,26 @@ def _answer_nagios(context: CommandContext, names: Sequence[str], thresholds: di
         measured, paused = context.run(measure_all(context, names, thresholds))
     except (ChasquiError, CommandFailure) as error:
         text = error.message if isinstance(error, CommandFailure) else str(error)
-        return _say(context, NAGIOS_UNKNOWN, printable(text, 500), [])
+        return _print_nagios_line(context, NAGIOS_UNKNOWN, printable(text, 500), [])
     breaches = [one for one in measured if one.is_breached]
     parts = [f"{one.queue}: {one.check} {one.shown} ({one.shown_limit})" for one in breaches]
     parts += [f"{name}: paused" for name in paused]
     state = NAGIOS_CRITICAL if breaches else NAGIOS_WARNING if paused else NAGIOS_OK
-    return _say(context, state, ", ".join(parts) or f"{len(measured)} checks passed", measured)
+    return _print_nagios_line(context, state, ", ".join(parts) or f"{len(measured)} checks passed", measured)
 
 
-def _say(context: CommandContext, state: int, text: str, measured: Sequence[Measured]) -> int:
+def _print_nagios_line(context: CommandContext, state: int, text: str, measured: Sequence[Measured]) -> int:
     """Writes the one line of a Nagios plugin, with the measured values as performance data."""
     data = " ".join(
-        f"'{_label(one)}'={one.value / 1000:g}s;;{one.limit / 1000:g}"
+        f"'{_make_label(one)}'={one.value / 1000:g}s;;{one.limit / 1000:g}"
         if one.is_span
-        else f"'{_label(one)}'={one.value};;{one.limit}{':' if one.check == 'workers' else ''}"
+        else f"'{_make_label(one)}'={one.value};;{one.limit}{':' if one.check == 'workers' else ''}"
         for one in measured
     )
     context.output.text(f"CHASQUI {NAGIOS_WORDS[state]} - {text.replace('|', '/')}{f' | {data}' if data else ''}")
     return state
 
 
-def _label(measured: Measured) -> str:
+def _make_label(measured: Measured) -> str:
     """The name of a value, without the characters that end a label."""
     return f"{_LABEL_END.sub('_', measured.queue)} {measured.check}"

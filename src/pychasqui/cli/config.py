@@ -31,12 +31,12 @@ def config(context: CommandContext) -> None:
         found = find_settings(redis_url=given)
     except InvalidArgument as error:
         raise click.UsageError(str(error)) from None
-    context.output.table("settings", COLUMNS, [_record(setting) for setting in found])
+    context.output.table("settings", COLUMNS, [_setting_to_record(setting) for setting in found])
 
 
-def _record(found: FoundSetting) -> dict[str, Any]:
+def _setting_to_record(found: FoundSetting) -> dict[str, Any]:
     setting = SETTINGS[found.name]
-    value = masked(found.value) if found.name == "redis_url" else found.value
+    value = mask_credentials(found.value) if found.name == "redis_url" else found.value
     return {
         "setting": found.name,
         "value": value,
@@ -46,7 +46,7 @@ def _record(found: FoundSetting) -> dict[str, Any]:
     }
 
 
-def masked(url: Any) -> str:
+def mask_credentials(url: Any) -> str:
     """The URL without name and password."""
     from ..queue import Queue
 

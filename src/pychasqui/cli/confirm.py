@@ -30,13 +30,13 @@ def confirm(context: CommandContext, question: str, *, is_agreed: bool, expected
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandFailure(f"{question} Nobody can be asked here: --yes does it without asking", ExitCode.USAGE)
     wanted = "[y/N]" if expected is None else f"Type {expected} to go on:"
-    answer = _ask(f"{question} {wanted} ")
+    answer = _read_answer(f"{question} {wanted} ")
     if answer == expected or (expected is None and answer.lower() in YES):
         return
     raise CommandFailure("aborted: nothing was changed", ExitCode.ABORTED)
 
 
-def _ask(prompt: str) -> str:
+def _read_answer(prompt: str) -> str:
     with ctrl_c_at_once():
         click.echo(prompt, nl=False, err=True)
         return sys.stdin.readline().strip()

@@ -31,10 +31,10 @@ def read_data(text: str | None) -> Any:
 def parse_json(text: str) -> Any:
     """Reads JSON; raises ValueError, also for NaN and for data that is nested too deeply."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
-def _refuse(word: str) -> Any:
+def _refuse_constant(word: str) -> Any:
     raise ValueError(f"JSON has no {word}")

@@ -81,10 +81,10 @@ class _Development:
             click.echo(f"pychasqui {__version__} dev\n  CHASQUI_REDIS_URL={queues.redis_address}", err=True)
             await self._start_worker()
             try:
-                while not await self._is_over():
-                    if changed := await asyncio.to_thread(self._watch.changed):
+                while not await self._pause_and_check_stop():
+                    if changed := await asyncio.to_thread(self._watch.find_changed_files):
                         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-                        self._say(f"{printable(changed[0])}{more} changed: the worker starts again")
+                        self._print_line(f"{printable(changed[0])}{more} changed: the worker starts again")
                         await self._end_worker()
                         await self._start_worker()
                     await self._notice_end()
@@ -92,7 +92,7 @@ class _Development:
             finally:
                 await self._end_worker()
 
-    async def _is_over(self) -> bool:
+    async def _pause_and_check_stop(self) -> bool:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._is_stopping.wait(), LOOK_EVERY_S)
         return self._is_stopping.is_set()
@@ -117,7 +117,9 @@ class _Development:
 
     async def _notice_end(self) -> None:
         if self._worker is not None and self._worker.returncode is not None:
-            self._say(f"the worker has ended with exit code {self._worker.returncode}; it starts again with a change")
+            self._print_line(
+                f"the worker has ended with exit code {self._worker.returncode}; it starts again with a change"
+            )
             self._worker = None
 
     async def _show_queues(self, queues: Queues) -> None:
@@ -128,15 +130,15 @@ class _Development:
         except ChasquiError as error:
             line = printable(str(error))
         else:
-            line = " | ".join(map(_describe, overviews)) or "no queue has had a job yet"
+            line = " | ".join(map(_describe_queue, overviews)) or "no queue has had a job yet"
         width = Output.detect(as_json=False, no_color=True).width
         click.echo(f"{BEGIN_LINE}{line[: width - 1]}", nl=False, err=True)
 
-    def _say(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
         click.echo(f"{BEGIN_LINE if self._redraws else ''}{text}", err=True)
 
 
-def _describe(queue: QueueOverview) -> str:
+def _describe_queue(queue: QueueOverview) -> str:
     if queue.error is not None:
         return f"{queue.name}: cannot be read"
     counts = {"waiting": queue.waiting, "running": queue.running, "delayed": queue.delayed, "dead": queue.dead}

@@ -12,7 +12,7 @@ from ..errors import printable
 from .dlq_files import export_letters, import_letters
 from .dlq_moves import remove_letters, replay_letters
 from .exits import CommandFailure, ExitCode
-from .letters import LETTER, LETTER_ID, died_at_ms, filter_options, record_of, summary_of
+from .letters import LETTER, LETTER_ID, died_at_ms, filter_options, letter_to_record, summarize_letter
 from .options import CommandContext, common_options, limit_option, queue_argument
 from .tables import Column
 from .values import Kind, times
@@ -101,7 +101,7 @@ async def _list(context: CommandContext, queue: Queue, which: dict[str, Any], li
     context.output.table(
         "letters",
         LIST_COLUMNS if context.output.is_terminal else PIPE_COLUMNS,
-        [{**record_of(one), "summary": summary_of(one)} for one in letters],
+        [{**letter_to_record(one), "summary": summarize_letter(one)} for one in letters],
         empty=f"queue {queue.name} has no {'such ' if which or after else ''}dead letters",
         queue=queue.name,
         next=letters[-1].dlq_id if is_cut else None,
@@ -129,7 +129,7 @@ async def _peek(context: CommandContext, queue: Queue, limit: int) -> None:
     context.output.table(
         "letters",
         PEEK_COLUMNS,
-        [record_of(letter) for letter in letters],
+        [letter_to_record(letter) for letter in letters],
         empty=f"queue {queue.name} has no dead letters",
         queue=queue.name,
         reasons=dict(reasons),
@@ -165,7 +165,7 @@ async def _groups(context: CommandContext, queue: Queue, which: dict[str, Any]) 
             "count": count,
             **times(first_at=died_at_ms(first), last_at=died_at_ms(last)),
             "last_id": last.dlq_id,
-            "last_error": summary_of(last),
+            "last_error": summarize_letter(last),
         }
         for kind, (count, first, last) in sorted(found.items(), key=lambda one: -one[1][0])
     ]
@@ -199,7 +199,7 @@ async def _show(context: CommandContext, queue: Queue, wanted: str) -> None:
         )
     if len(letters) > 1:
         context.output.message(f"the job has {len(letters)} dead letters; this is the newest")
-    record = record_of(letters[-1])
+    record = letter_to_record(letters[-1])
     left_out = {column.key for column in islice(SHOW_COLUMNS, 4, None) if record.get(column.key) is None}
     columns = [column for column in SHOW_COLUMNS if column.key not in left_out or column.key == "data"]
     context.output.facts(columns, {"queue": queue.name, **record})

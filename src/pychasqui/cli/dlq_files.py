@@ -14,7 +14,7 @@ import click
 from ..errors import printable
 from .confirm import ctrl_c_at_once, dry_run_option
 from .exits import CommandFailure
-from .letters import exported, filter_options, read_raw
+from .letters import decode_raw_fields, filter_options, letter_to_export
 from .options import CommandContext, common_options, queue_argument
 from .output import SCHEMA
 from .progress import ProgressBar, can_redraw
@@ -56,7 +56,7 @@ async def _export(context: CommandContext, queue: Queue, which: dict[str, Any], 
     async with queue:
         with ProgressBar("exporting", await queue.dlq.count(), is_shown=can_redraw() and not is_screen) as bar:
             async for letter in queue.dlq.search(**which):
-                record = {"schema": SCHEMA, "queue": queue.name, **exported(letter)}
+                record = {"schema": SCHEMA, "queue": queue.name, **letter_to_export(letter)}
                 target.write(f"{json.dumps(jsonable(record))}\n")
                 written += 1
                 bar.show(written)
@@ -81,13 +81,13 @@ async def _import(context: CommandContext, queue: Queue, source: IO[str], *, dry
     added, present = 0, 0
     batch: list[DeadJob] = []
     async with queue:
-        seen = {_identity(letter) async for letter in queue.dlq.search()}
+        seen = {_hash_letter(letter) async for letter in queue.dlq.search()}
         with ctrl_c_at_once(), ProgressBar("importing", None) as bar:
             for letter in _read_letters(source, queue):
-                if _identity(letter) in seen:
+                if _hash_letter(letter) in seen:
                     present += 1
                     continue
-                seen.add(_identity(letter))
+                seen.add(_hash_letter(letter))
                 batch.append(letter)
                 if len(batch) == BATCH:
                     added += len(batch) if dry_run else await queue.dlq.restore(batch)
@@ -101,7 +101,7 @@ async def _import(context: CommandContext, queue: Queue, source: IO[str], *, dry
     )
 
 
-def _identity(letter: DeadJob) -> bytes:
+def _hash_letter(letter: DeadJob) -> bytes:
     return sha256(f"{letter.source_id}\0{letter.reason}\0".encode("utf-8", "replace") + letter.payload).digest()
 
 
@@ -136,5 +136,5 @@ def _read_letter(record: Any) -> DeadJob:
     except (binascii.Error, TypeError):
         raise ValueError("payload is no base64") from None
     if raw := record.get("raw"):  # exports of earlier versions have none
-        return read_letter(read_raw(raw, payload))
+        return read_letter(decode_raw_fields(raw, payload))
     return DeadJob(dlq_id="0-0", attempts=attempts, payload=payload, **texts)

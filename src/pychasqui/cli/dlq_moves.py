@@ -42,7 +42,7 @@ class Survey:
         return {**which, "until": min(end, which.get("until", end))}
 
 
-async def survey(queue: Queue, which: dict[str, Any], *, limit: int | None, needs_job: bool) -> Survey:
+async def survey_letters(queue: Queue, which: dict[str, Any], *, limit: int | None, needs_job: bool) -> Survey:
     """Counts up to `limit` letters that match; with `needs_job` those whose job cannot be decoded are not counted."""
     found = Survey()
     async for letter in queue.dlq.search(**which):
@@ -60,7 +60,7 @@ async def survey(queue: Queue, which: dict[str, Any], *, limit: int | None, need
 def show_impact(context: CommandContext, queue: Queue, which: dict[str, Any], found: Survey) -> None:
     """Says on standard error which letters a command is about to change."""
     context.output.message(
-        f"{counted(found.count)} of queue {queue.name}{printable(describe_filter(which), 500)}"
+        f"{format_letter_count(found.count)} of queue {queue.name}{printable(describe_filter(which), 500)}"
         f"{':' if found.count else ''}"
     )
     for (name, reason), count in found.kinds.most_common(MOST_KINDS):
@@ -68,10 +68,10 @@ def show_impact(context: CommandContext, queue: Queue, which: dict[str, Any], fo
     if len(found.kinds) > MOST_KINDS:
         context.output.message(f"  and {len(found.kinds) - MOST_KINDS} more kinds: chasqui dlq groups shows them")
     if found.undecodable:
-        context.output.message(f"  {counted(found.undecodable)} cannot be decoded, and will stay")
+        context.output.message(f"  {format_letter_count(found.undecodable)} cannot be decoded, and will stay")
 
 
-def counted(count: int) -> str:
+def format_letter_count(count: int) -> str:
     return f"{count:,} dead letter{'' if count == 1 else 's'}"
 
 
@@ -115,11 +115,11 @@ async def _replay(
     dry_run: bool,
 ) -> None:
     async with queue:
-        found = await survey(queue, which, limit=limit, needs_job=True)
+        found = await survey_letters(queue, which, limit=limit, needs_job=True)
         show_impact(context, queue, which, found)
         _refuse_missing(queue, which, found)
         if found.count and not dry_run:
-            confirm(context, f"Replay {counted(found.count)}?", is_agreed=is_agreed)
+            confirm(context, f"Replay {format_letter_count(found.count)}?", is_agreed=is_agreed)
         replayed = found.count
         if found.count and not dry_run:
             with ProgressBar("replaying", found.count) as bar:
@@ -127,7 +127,7 @@ async def _replay(
                     limit=found.count, rate=rate, on_progress=bar.show, **found.bounded(which)
                 )
     line = f"replayed {replayed}{'' if limit is None else f' of {limit}'} entries"
-    _report(context, queue, "replayed", replayed, f"would have {line}" if dry_run else line, dry_run=dry_run)
+    _print_count(context, queue, "replayed", replayed, f"would have {line}" if dry_run else line, dry_run=dry_run)
 
 
 @click.command("remove")
@@ -156,16 +156,16 @@ async def _remove(
     context: CommandContext, queue: Queue, which: dict[str, Any], *, is_agreed: bool, dry_run: bool
 ) -> None:
     async with queue:
-        found = await survey(queue, which, limit=None, needs_job=False)
+        found = await survey_letters(queue, which, limit=None, needs_job=False)
         show_impact(context, queue, which, found)
         _refuse_missing(queue, which, found)
         removed = found.count
         if found.count and not dry_run:
-            confirm(context, f"Remove {counted(found.count)} for good?", is_agreed=is_agreed)
+            confirm(context, f"Remove {format_letter_count(found.count)} for good?", is_agreed=is_agreed)
             with ProgressBar("removing", found.count) as bar:
                 removed = await queue.dlq.remove(on_progress=bar.show, **found.bounded(which))
     line = f"removed {removed} entries"
-    _report(context, queue, "removed", removed, f"would have {line}" if dry_run else line, dry_run=dry_run)
+    _print_count(context, queue, "removed", removed, f"would have {line}" if dry_run else line, dry_run=dry_run)
 
 
 def _refuse_missing(queue: Queue, which: dict[str, Any], found: Survey) -> None:
@@ -177,5 +177,5 @@ def _refuse_missing(queue: Queue, which: dict[str, Any], found: Survey) -> None:
         )
 
 
-def _report(context: CommandContext, queue: Queue, word: str, count: int, line: str, *, dry_run: bool) -> None:
+def _print_count(context: CommandContext, queue: Queue, word: str, count: int, line: str, *, dry_run: bool) -> None:
     context.output.item({"queue": queue.name, word: count, "dry_run": dry_run}, line)

@@ -80,14 +80,14 @@ async def _examine(context: CommandContext, names: tuple[str, ...]) -> int:
         address = queues.redis_address
     has_problem = any(finding.level == "problem" for finding in found)
     if context.output.is_terminal:
-        _show(context, address, found)
+        _print_findings(context, address, found)
     else:
         records = [asdict(finding) for finding in found]
         context.output.table("findings", COLUMNS, records, redis=address, has_problem=has_problem)
     return ExitCode.FAILED if has_problem else ExitCode.OK
 
 
-def _show(context: CommandContext, address: str, found: list[Finding]) -> None:
+def _print_findings(context: CommandContext, address: str, found: list[Finding]) -> None:
     """Writes the findings under their subjects, each with what to do about it on a line of its own."""
     for subject in dict.fromkeys(finding.subject for finding in found):
         context.output.text(f"server {address}" if subject == "server" else printable(subject))
@@ -95,13 +95,13 @@ def _show(context: CommandContext, address: str, found: list[Finding]) -> None:
             word, colour = WORDS[finding.level]
             shown = click.style(f"{word:<8}", fg=colour) if context.output.has_color else f"{word:<8}"
             room = max(20, context.output.width - INDENT)
-            first, *rest = _wrap(f"{finding.check}: {finding.text}", room)
+            first, *rest = _wrap_text(f"{finding.check}: {finding.text}", room)
             context.output.text(f"  {shown} {first}")
-            for line in [*rest, *(_wrap(f"-> {finding.remedy}", room) if finding.remedy else ())]:
+            for line in [*rest, *(_wrap_text(f"-> {finding.remedy}", room) if finding.remedy else ())]:
                 context.output.text(f"{' ' * INDENT}{line}")
     counts = Counter(finding.level for finding in found)
     context.output.message(f"{counts['problem']} problems, {counts['warning']} warnings")
 
 
-def _wrap(text: str, room: int) -> list[str]:
+def _wrap_text(text: str, room: int) -> list[str]:
     return textwrap.wrap(printable(text, 2000), room, break_on_hyphens=False)

@@ -45,10 +45,10 @@ def events(
     each event is one line of JSON. While Redis is away it waits. Ctrl-C ends it.
     """
     filters: dict[str, Any] = {"names": kinds or None, "job_ids": job_ids or None}
-    context.run(_follow(context, queue_name, start, filters, limit))
+    context.run(_print_events(context, queue_name, start, filters, limit))
 
 
-async def _follow(
+async def _print_events(
     context: CommandContext, queue_name: str, start: str, filters: dict[str, Any], limit: int | None
 ) -> None:
     from ..events import QueueEvents
@@ -56,19 +56,19 @@ async def _follow(
     seen = 0
     async with QueueEvents(queue_name, redis_url=context.redis_url, last_event_id=start, **filters) as reader:
         async for event in reader:
-            context.output.item(_record(event), _line(event))
+            context.output.item(_event_to_record(event), _format_event(event))
             seen += 1
             if seen == limit:
                 return
 
 
-def _time_ms(event: QueueEvent) -> int:
+def _read_event_ms(event: QueueEvent) -> int:
     return int(event.event_id.partition("-")[0])
 
 
-def _record(event: QueueEvent) -> dict[str, Any]:
+def _event_to_record(event: QueueEvent) -> dict[str, Any]:
     return {
-        **times(at=_time_ms(event)),
+        **times(at=_read_event_ms(event)),
         "event_id": event.event_id,
         "event": event.name,
         "job_id": event.job_id,
@@ -77,8 +77,8 @@ def _record(event: QueueEvent) -> dict[str, Any]:
     }
 
 
-def _line(event: QueueEvent) -> str:
-    words = [iso_time(_time_ms(event)) or "-", event.event_id, printable(event.name)]
+def _format_event(event: QueueEvent) -> str:
+    words = [iso_time(_read_event_ms(event)) or "-", event.event_id, printable(event.name)]
     words += [f"id={printable(event.job_id)}"] if event.job_id else []
     words += [f"name={printable(event.job_name)}"] if event.job_name else []
     words += [

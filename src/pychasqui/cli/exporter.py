@@ -68,7 +68,7 @@ async def _serve(queues: list[Queue], host: str, port: int) -> None:
         await _check_redis(queues[0])
         serving = asyncio.create_task(exporter.run(handle_signals=True))
         await asyncio.sleep(0)  # signals are caught before the banner says that it runs
-        click.echo(banner(queues, f"http://{host}:{exporter.metrics_port}"), err=True)
+        click.echo(make_banner(queues, f"http://{host}:{exporter.metrics_port}"), err=True)
         await serving
 
 
@@ -80,7 +80,7 @@ async def _check_redis(queue: Queue) -> None:
         log.warning("Redis cannot be reached; chasquimq_queue_up is 0 until it answers: %s", error)
 
 
-def banner(queues: list[Queue], address: str) -> str:
+def make_banner(queues: list[Queue], address: str) -> str:
     facts = {
         "redis": queues[0].redis_address,
         "queues": ", ".join(queue.name for queue in queues),

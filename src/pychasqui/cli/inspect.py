@@ -53,14 +53,14 @@ async def _inspect(context: CommandContext, names: Sequence[str], group: str) ->
         names = await names_or_all(context, queues, names)
         facts = await asyncio.gather(*(queues.official_facts(name, group=group) for name in names))
     if context.output.is_json:
-        records = [_record(name, one) for name, one in zip(names, facts, strict=True)]
+        records = [_facts_to_record(name, one) for name, one in zip(names, facts, strict=True)]
         context.output.json({"queues": records})
         return
     if not names:
         context.output.message("there are no queues")
     for place, (name, one) in enumerate(zip(names, facts, strict=True)):
         context.output.text(f"{chr(10) if place else ''}{name}" if len(names) > 1 else name)
-        context.output.table("facts", COLUMNS, _rows(one))
+        context.output.table("facts", COLUMNS, _make_rows(one))
 
 
 @click.command()
@@ -89,20 +89,20 @@ async def _watch(context: CommandContext, name: str, interval_ms: int, group: st
         while True:
             facts = await queues.official_facts(name, group=group)
             if output.is_json:
-                output.json({**times(at=now_ms()), **_record(name, facts)})
+                output.json({**times(at=now_ms()), **_facts_to_record(name, facts)})
             else:
                 with output.frame():
                     output.text(f"{name}, every {interval_ms} ms")
-                    output.table("facts", WATCH_COLUMNS, _rows(facts, before or facts))
+                    output.table("facts", WATCH_COLUMNS, _make_rows(facts, before or facts))
             before = facts
             await asyncio.sleep(interval_ms / 1000)
 
 
-def _record(name: str, facts: OfficialFacts) -> dict[str, Any]:
+def _facts_to_record(name: str, facts: OfficialFacts) -> dict[str, Any]:
     return {"queue": name, **asdict(facts), "pending": facts.pending or 0, "group_exists": facts.pending is not None}
 
 
-def _rows(facts: OfficialFacts, before: OfficialFacts | None = None) -> list[dict[str, Any]]:
+def _make_rows(facts: OfficialFacts, before: OfficialFacts | None = None) -> list[dict[str, Any]]:
     rows = []
     for key, value in asdict(facts).items():
         shown = NO_GROUP if key == "pending" and value is None else value

@@ -85,14 +85,14 @@ def job(
 
     The id alone shows the status. The exit code is 3 if there is no such job, no result, or nothing to cancel or run.
     """
-    action, job_id = _split(words)
+    action, job_id = _parse_words(words)
     is_follower = not no_follow
     acts: dict[str, Callable[[Queue, JobStatus], Awaitable[None]]] = {
-        "status": lambda queue, status: _show(context, queue, status),
+        "status": lambda queue, status: _show_status(context, queue, status),
         "result": lambda queue, status: _show_result(context, queue, status),
         "cancel": lambda queue, status: _cancel(context, queue, status, is_agreed=is_agreed, dry_run=dry_run),
         "run": lambda queue, status: _run_now(context, queue, status, dry_run=dry_run),
-        "tail": lambda queue, status: _tail(context, queue, status, is_follower=is_follower),
+        "tail": lambda queue, status: _print_log(context, queue, status, is_follower=is_follower),
     }
     context.run(_find_and_act(context, job_id, queue_name, acts[action]))
 
@@ -101,7 +101,7 @@ ACTIONS = {"status": "status", "get": "status", "result": "result", "cancel": "c
 ACTIONS |= {"promote": "run"}
 
 
-def _split(words: tuple[str, ...]) -> tuple[str, str]:
+def _parse_words(words: tuple[str, ...]) -> tuple[str, str]:
     if len(words) == 1 and words[0] not in ACTIONS:
         return "status", words[0]
     if len(words) == 2 and words[0] in ACTIONS:
@@ -113,7 +113,7 @@ async def _find_and_act(
     context: CommandContext, job_id: str, queue_name: str | None, act: Callable[[Queue, JobStatus], Awaitable[None]]
 ) -> None:
     async with AsyncExitStack() as stack:
-        names = [queue_name] if queue_name is not None else await _all_names(context)
+        names = [queue_name] if queue_name is not None else await _find_queue_names(context)
         queues = [await stack.enter_async_context(context.queue(name)) for name in names]
         statuses = await asyncio.gather(*(queue.status(job_id) for queue in queues))
         found = [pair for pair in zip(queues, statuses, strict=True) if pair[1].state != "unknown"]
@@ -128,7 +128,7 @@ async def _find_and_act(
         await act(*(found[0] if found else (queues[0], statuses[0])))
 
 
-async def _all_names(context: CommandContext) -> list[str]:
+async def _find_queue_names(context: CommandContext) -> list[str]:
     async with context.queues() as queues:
         names = await names_or_all(context, queues, [])
     if len(names) > MOST_QUEUES:
@@ -136,9 +136,9 @@ async def _all_names(context: CommandContext) -> list[str]:
     return names
 
 
-async def _show(context: CommandContext, queue: Queue, status: JobStatus) -> None:
-    record = _record(queue, status)
-    shown = record | {"ahead": _ahead(status)} if not context.output.is_json else record
+async def _show_status(context: CommandContext, queue: Queue, status: JobStatus) -> None:
+    record = _status_to_record(queue, status)
+    shown = record | {"ahead": _format_ahead(status)} if not context.output.is_json else record
     columns = [*FIRST_COLUMNS, *COLUMNS_OF[status.state]]
     columns += [Column("data", "data", Kind.DATA)] if status.entry_id or status.due_ms is not None else []
     columns += [Column("result", "result", Kind.DATA)] if status.has_result else []
@@ -148,13 +148,13 @@ async def _show(context: CommandContext, queue: Queue, status: JobStatus) -> Non
         raise CommandFailure(f"job {printable(status.id)!r} is not known in queue {queue.name}", ExitCode.NOT_FOUND)
 
 
-def _ahead(status: JobStatus) -> str | None:
+def _format_ahead(status: JobStatus) -> str | None:
     if status.ahead is None:
         return None
     return f"{'' if status.ahead_is_exact else 'about '}{status.ahead:,} {'job' if status.ahead == 1 else 'jobs'}"
 
 
-def _record(queue: Queue, status: JobStatus) -> dict[str, Any]:
+def _status_to_record(queue: Queue, status: JobStatus) -> dict[str, Any]:
     record = asdict(status)
     for name in ("created_at", "since", "due"):
         record |= times(**{name: record.pop(f"{name}_ms")})
@@ -189,14 +189,14 @@ async def _cancel(context: CommandContext, queue: Queue, status: JobStatus, *, i
 
 
 async def _run_now(context: CommandContext, queue: Queue, status: JobStatus, *, dry_run: bool) -> None:
-    what = _delayed_or_fail(queue, status, "run now")
+    what = _require_delayed(queue, status, "run now")
     if dry_run:
         context.output.message(f"would run {what} now")
         return
-    _report(context, queue, status, await queue.run_now(status.id), "due now")
+    _report_move(context, queue, status, await queue.run_now(status.id), "due now")
 
 
-def _delayed_or_fail(queue: Queue, status: JobStatus, wanted: str) -> str:
+def _require_delayed(queue: Queue, status: JobStatus, wanted: str) -> str:
     if status.state not in ("delayed", "retrying"):
         raise CommandFailure(
             f"job {printable(status.id)!r} is {status.state}: only a delayed job can be {wanted}", ExitCode.NOT_FOUND
@@ -204,13 +204,13 @@ def _delayed_or_fail(queue: Queue, status: JobStatus, wanted: str) -> str:
     return f"job {printable(status.id)} ({printable(status.name)}) of queue {queue.name}"
 
 
-def _report(context: CommandContext, queue: Queue, status: JobStatus, is_done: bool, word: str) -> None:
+def _report_move(context: CommandContext, queue: Queue, status: JobStatus, is_done: bool, word: str) -> None:
     if not is_done:
         raise CommandFailure(f"job {printable(status.id)!r} is no longer delayed", ExitCode.NOT_FOUND)
     context.output.item({"queue": queue.name, "id": status.id, "state": word}, f"{printable(status.id)} is {word}")
 
 
-async def _tail(context: CommandContext, queue: Queue, status: JobStatus, *, is_follower: bool) -> None:
+async def _print_log(context: CommandContext, queue: Queue, status: JobStatus, *, is_follower: bool) -> None:
     after, has_lines = "", False
     while True:
         state = (await queue.status(status.id)).state if is_follower else ""

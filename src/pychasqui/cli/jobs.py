@@ -45,10 +45,10 @@ def jobs(context: CommandContext, queue_name: str, state: str, name: str | None,
     The oldest come first; delayed jobs by the time at which they are due. Active jobs are given to a worker: they run,
     or are about to. With --name it looks through the first 100,000 jobs of the state.
     """
-    context.run(_show(context, queue_name, cast("State", state), name, limit, after))
+    context.run(_show_jobs(context, queue_name, cast("State", state), name, limit, after))
 
 
-async def _show(
+async def _show_jobs(
     context: CommandContext, queue_name: str, state: State, name: str | None, limit: int, after: str
 ) -> None:
     found: list[JobView] = []
@@ -65,12 +65,12 @@ async def _show(
         context.output.message(f"only the first {searched:,} jobs were looked at")
     # Behind jobs of one name that were cut off, the position would pass over some.
     following = position if len(found) <= limit else None
-    records = [_record(job) for job in found[:limit]]
+    records = [_job_to_record(job) for job in found[:limit]]
     empty = f"no job is {state}" if name is None else f"no job named {printable(name)!r} is {state}"
     context.output.table("jobs", COLUMNS[state], records, empty=empty, next=following)
 
 
-def _record(job: JobView) -> dict[str, Any]:
+def _job_to_record(job: JobView) -> dict[str, Any]:
     record: dict[str, Any] = {
         "id": job.id,
         "name": job.name,

@@ -35,7 +35,7 @@ SIGINT (Ctrl-C) or SIGTERM end it with exit code 0.
 """
 
 
-def _command(
+def _make_command(
     does: str, role: str, interval: str, looks_for: str, make: Callable[[str, str, int | None], Leader]
 ) -> click.Command:
     """The command of a role, with the option that says how often it looks."""
@@ -46,50 +46,50 @@ def _command(
     @url_option
     def run_role(queue_names: tuple[str, ...], redis_url: str | None, **option: int | None) -> None:
         url, (interval_ms,) = read_redis_url(redis_url).value, option.values()
-        _run(role, queue_names, lambda name: make(name, url, interval_ms))
+        _run_leaders(role, queue_names, lambda name: make(name, url, interval_ms))
 
     return run_role
 
 
-def _promoter(name: str, url: str, every_ms: int | None) -> Promoter:
+def _make_promoter(name: str, url: str, every_ms: int | None) -> Promoter:
     from ..standalone import Promoter  # here and below, so that --help does not wait for the import
 
     return Promoter(name, redis_url=url, poll_interval_ms=every_ms)
 
 
-def _scheduler(name: str, url: str, every_ms: int | None) -> Scheduler:
+def _make_scheduler(name: str, url: str, every_ms: int | None) -> Scheduler:
     from ..standalone import Scheduler
 
     return Scheduler(name, redis_url=url, tick_interval_ms=every_ms)
 
 
-promoter = _command(
+promoter = _make_command(
     "Move due delayed jobs to their queues.",
     "promoter",
     "--poll-interval-ms",
     "due jobs that official producers have added",
-    _promoter,
+    _make_promoter,
 )
-scheduler = _command(
+scheduler = _make_command(
     "Fire due repeatables.",
     "scheduler",
     "--tick-interval-ms",
     "repeatables that official producers have stored",
-    _scheduler,
+    _make_scheduler,
 )
 
 
-def _run(role: str, queue_names: Sequence[str], make: Callable[[str], Leader]) -> None:
+def _run_leaders(role: str, queue_names: Sequence[str], make: Callable[[str], Leader]) -> None:
     try:
         leaders = [make(name) for name in dict.fromkeys(queue_names)]
     except InvalidArgument as error:
         raise click.UsageError(str(error)) from None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     with asyncio.Runner(loop_factory=choose_loop("auto").factory) as runner:
-        runner.run(_run_all(role, leaders))
+        runner.run(_run_until_signal(role, leaders))
 
 
-async def _run_all(role: str, leaders: Sequence[Leader]) -> None:
+async def _run_until_signal(role: str, leaders: Sequence[Leader]) -> None:
     def stop() -> None:
         for leader in leaders:
             leader.shutdown()

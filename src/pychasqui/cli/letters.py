@@ -70,7 +70,7 @@ def describe_filter(which: dict[str, Any]) -> str:
     return f" with {' and '.join(shown)}" if shown else ""
 
 
-def record_of(letter: DeadJob) -> dict[str, Any]:
+def letter_to_record(letter: DeadJob) -> dict[str, Any]:
     """A letter with its data, for a table or as JSON."""
     record = {
         "dlq_id": letter.dlq_id,
@@ -97,12 +97,12 @@ def died_at_ms(letter: DeadJob) -> int:
     return int(letter.dlq_id.partition("-")[0])
 
 
-def exported(letter: DeadJob) -> dict[str, Any]:
+def letter_to_export(letter: DeadJob) -> dict[str, Any]:
     """A letter as `dlq export` writes it. `payload` and `raw` have every byte of it; all else is for people."""
-    return {**record_of(letter), "payload": _base64(letter.payload), "raw": _raw(letter)}
+    return {**letter_to_record(letter), "payload": _base64(letter.payload), "raw": _encode_raw_fields(letter)}
 
 
-def _raw(letter: DeadJob) -> list[str | None]:
+def _encode_raw_fields(letter: DeadJob) -> list[str | None]:
     """The fields of the letter, name and value in turn. None stands for the payload, which would be there twice."""
     return [None if word is letter.payload else _base64(word) for word in letter.words]
 
@@ -111,14 +111,14 @@ def _base64(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
 
 
-def read_raw(raw: Any, payload: bytes) -> list[bytes]:
-    """Reads what exported() writes as `raw`; raises ValueError."""
+def decode_raw_fields(raw: Any, payload: bytes) -> list[bytes]:
+    """Reads what letter_to_export() writes as `raw`; raises ValueError."""
     if not isinstance(raw, list) or len(raw) % 2 or not all(isinstance(word, (str, type(None))) for word in raw):
         raise ValueError("raw is no list of fields")
     return [payload if word is None else base64.b64decode(word, validate=True) for word in raw]
 
 
-def summary_of(letter: DeadJob) -> str:
+def summarize_letter(letter: DeadJob) -> str:
     """What went wrong, in one line: the error, else the detail, else the reason."""
     error = ": ".join(word for word in (letter.error_type, letter.error) if word)
     return error or letter.detail or letter.reason

@@ -46,13 +46,13 @@ def ps(context: CommandContext, queue_names: tuple[str, ...]) -> None:
     that is not done came into the queue, and how many workers live. Without QUEUE it looks for the queues of the
     server.
     """
-    context.run(_show(context, queue_names))
+    context.run(_show_queues(context, queue_names))
 
 
-async def _show(context: CommandContext, names: Sequence[str]) -> None:
+async def _show_queues(context: CommandContext, names: Sequence[str]) -> None:
     async with context.queues() as queues:
         overviews = await queues.overview(await names_or_all(context, queues, names))
-    records = [_record(one) for one in overviews]
+    records = [_queue_to_record(one) for one in overviews]
     is_plain = context.output.is_terminal and all(record["state"] == "ok" for record in records)
     columns = COLUMNS[:-1] if is_plain else COLUMNS  # a narrow terminal has room for longer names then
     context.output.table("queues", columns, records, empty="there are no queues")
@@ -74,7 +74,7 @@ async def names_or_all(context: CommandContext, queues: Queues, names: Sequence[
     return found.names
 
 
-def _record(overview: QueueOverview) -> dict[str, Any]:
+def _queue_to_record(overview: QueueOverview) -> dict[str, Any]:
     record = asdict(overview)
     if overview.error is not None:
         return {"name": overview.name, "state": f"cannot be read: {overview.error}", "error": overview.error}

@@ -26,7 +26,7 @@ def pause(context: CommandContext, queue_name: str) -> None:
 
     They finish the jobs that they hold. Adding goes on.
     """
-    context.run(_turn(context, context.queue(queue_name), is_paused=True))
+    context.run(_pause_or_resume(context, context.queue(queue_name), is_paused=True))
 
 
 @click.command()
@@ -34,10 +34,10 @@ def pause(context: CommandContext, queue_name: str) -> None:
 @common_options
 def resume(context: CommandContext, queue_name: str) -> None:
     """Make the workers of a paused queue read again."""
-    context.run(_turn(context, context.queue(queue_name), is_paused=False))
+    context.run(_pause_or_resume(context, context.queue(queue_name), is_paused=False))
 
 
-async def _turn(context: CommandContext, queue: Queue, *, is_paused: bool) -> None:
+async def _pause_or_resume(context: CommandContext, queue: Queue, *, is_paused: bool) -> None:
     async with queue:
         is_changed = await queue.is_paused() != is_paused
         await (queue.pause() if is_paused else queue.resume())
@@ -87,13 +87,13 @@ async def _purge(
             confirm(context, f"Remove {total:,} jobs?", is_agreed=is_agreed, expected=queue.name)
         if not dry_run:
             with ProgressBar("removing", total) as bar:
-                removed = await _remove(queue, states, total, bar)
+                removed = await _purge_with_progress(queue, states, total, bar)
     done = " and ".join(f"{count} {state}" for state, count in removed.items())
     record = {"queue": queue.name, "removed": removed, "dry_run": dry_run}
     context.output.item(record, f"{'would remove' if dry_run else 'removed'} {done} jobs")
 
 
-async def _remove(queue: Queue, states: list[Purged], total: int, bar: ProgressBar) -> dict[Purged, int]:
+async def _purge_with_progress(queue: Queue, states: list[Purged], total: int, bar: ProgressBar) -> dict[Purged, int]:
     removed: dict[Purged, int] = {}
     for state in states:
         purging = asyncio.create_task(queue.purge(state))

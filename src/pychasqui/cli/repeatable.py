@@ -68,12 +68,12 @@ def list_repeatables(context: CommandContext, queue_name: str, limit: int) -> No
 async def _list(context: CommandContext, queue: Queue, limit: int) -> None:
     async with queue:
         metas = await queue.repeatables.page(limit)
-    records = [record_of(meta) for meta in metas]
+    records = [repeatable_to_record(meta) for meta in metas]
     empty = f"queue {queue.name} has no repeatables"
     context.output.table("repeatables", LIST_COLUMNS, records, empty=empty, queue=queue.name)
 
 
-def record_of(meta: RepeatableMeta) -> dict[str, Any]:
+def repeatable_to_record(meta: RepeatableMeta) -> dict[str, Any]:
     pattern = meta.pattern
     return {
         "key": meta.key,
@@ -115,7 +115,7 @@ def show_next(context: CommandContext, queue_name: str, key: str | None, number:
 async def _show_next(context: CommandContext, queue: Queue, key: str | None, number: int) -> None:
     async with queue:
         if key is not None:
-            metas = [(await find(queue, key)).meta]
+            metas = [(await find_repeatable(queue, key)).meta]
         else:
             metas = await queue.repeatables.page(MOST_MERGED)
         fires = [
@@ -134,7 +134,7 @@ def show_fires(context: CommandContext, queue: Queue, fires: list[tuple[int, str
     context.output.table("fires", columns, records, empty="nothing will fire", queue=queue.name)
 
 
-async def find(queue: Queue, key: str) -> Repeatable:
+async def find_repeatable(queue: Queue, key: str) -> Repeatable:
     """Returns the repeatable; there must be one."""
     found = await queue.repeatables.get(key) if key.strip() else None
     if found is None:
@@ -204,7 +204,7 @@ async def _add(context: CommandContext, queue: Queue, wanted: WantedRepeatable, 
         except (InvalidArgument, InvalidType) as error:
             raise click.UsageError(str(error)) from None
     line = f"stored {printable(meta.key, 1024)}, fires next at {iso_time(meta.next_fire_ms)}"
-    context.output.item({"queue": queue.name, **record_of(meta)}, line)
+    context.output.item({"queue": queue.name, **repeatable_to_record(meta)}, line)
 
 
 def to_ms(moment: datetime | None) -> int | None:
@@ -217,7 +217,9 @@ def to_ms(moment: datetime | None) -> int | None:
 @common_options
 def pause(context: CommandContext, queue_name: str, key: str) -> None:
     """Stop a repeatable from firing until it is resumed."""
-    context.run(_turn(context, context.queue(queue_name), key, "paused", lambda queue: queue.repeatables.pause(key)))
+    context.run(
+        _pause_or_resume(context, context.queue(queue_name), key, "paused", lambda queue: queue.repeatables.pause(key))
+    )
 
 
 @repeatable.command()
@@ -226,14 +228,16 @@ def pause(context: CommandContext, queue_name: str, key: str) -> None:
 @common_options
 def resume(context: CommandContext, queue_name: str, key: str) -> None:
     """Let a paused repeatable fire again. Times that it missed are not made up for."""
-    context.run(_turn(context, context.queue(queue_name), key, "active", lambda queue: queue.repeatables.resume(key)))
+    context.run(
+        _pause_or_resume(context, context.queue(queue_name), key, "active", lambda queue: queue.repeatables.resume(key))
+    )
 
 
-async def _turn(
+async def _pause_or_resume(
     context: CommandContext, queue: Queue, key: str, state: str, act: Callable[[Queue], Awaitable[bool]]
 ) -> None:
     async with queue:
-        await find(queue, key)
+        await find_repeatable(queue, key)
         is_changed = await act(queue)
     again = "" if is_changed else " already"
     record = {"queue": queue.name, "key": key, "state": state, "is_changed": is_changed}
@@ -247,12 +251,12 @@ async def _turn(
 @common_options
 def run(context: CommandContext, queue_name: str, key: str, dry_run: bool) -> None:
     """Add a job of a repeatable now, beside its schedule."""
-    context.run(_run(context, context.queue(queue_name), key, dry_run=dry_run))
+    context.run(_fire_now(context, context.queue(queue_name), key, dry_run=dry_run))
 
 
-async def _run(context: CommandContext, queue: Queue, key: str, *, dry_run: bool) -> None:
+async def _fire_now(context: CommandContext, queue: Queue, key: str, *, dry_run: bool) -> None:
     async with queue:
-        found = await find(queue, key)
+        found = await find_repeatable(queue, key)
         if dry_run:
             context.output.message(f"would add a job {printable(found.meta.job_name)!r} to queue {queue.name}")
             return

@@ -79,10 +79,10 @@ def _read_table(key: str, fields: Any) -> WantedRepeatable:
             name=fields["name"],
             data=fields.get("data"),
             repeat=_read_pattern(fields),
-            limit=_number(fields, "limit"),
-            start_after_ms=_moment_ms(fields, "start"),
-            end_before_ms=_moment_ms(fields, "end"),
-            attempts=_number(fields, "attempts"),
+            limit=_read_positive_int(fields, "limit"),
+            start_after_ms=_read_moment_ms(fields, "start"),
+            end_before_ms=_read_moment_ms(fields, "end"),
+            attempts=_read_positive_int(fields, "attempts"),
             backoff=read_backoff(fields.get("backoff")),
             missed_fires=MissedFiresPolicy(fields.get("missed", "skip"), fields.get("max_catchup")),
         )
@@ -95,14 +95,14 @@ def _read_pattern(fields: dict[str, Any]) -> RepeatPattern:
     return read_pattern(None if every is None else read_span("every", every), fields.get("cron"), fields.get("tz"))
 
 
-def _number(fields: dict[str, Any], name: str) -> int | None:
+def _read_positive_int(fields: dict[str, Any], name: str) -> int | None:
     value = fields.get(name)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise InvalidArgument(f"{name} must be a whole number from 1 on")
     return value
 
 
-def _moment_ms(fields: dict[str, Any], name: str) -> int | None:
+def _read_moment_ms(fields: dict[str, Any], name: str) -> int | None:
     value = fields.get(name)
     if value is None:
         return None

@@ -10,18 +10,18 @@ MOST_FILES = 20_000  # below a folder with more, those that come first are watch
 
 
 class SourceWatch:
-    """changed() returns the names of the files that are not as they were at the last call."""
+    """find_changed_files() returns the names of the files that are not as they were at the last call."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._seen = self._look()
+        self._seen = self._read_write_times()
 
-    def changed(self) -> list[str]:
-        seen, self._seen = self._seen, self._look()
+    def find_changed_files(self) -> list[str]:
+        seen, self._seen = self._seen, self._read_write_times()
         names = seen.keys() | self._seen.keys()
         return sorted(name for name in names if seen.get(name) != self._seen.get(name))
 
-    def _look(self) -> dict[str, int]:
+    def _read_write_times(self) -> dict[str, int]:
         """When each file was last written. Hidden folders, and those of installed packages, are left out."""
         found: dict[str, int] = {}
         for root, folders, files in os.walk(self._folder):

@@ -54,16 +54,16 @@ def terminal_text(
     """Returns the table for a terminal, with a line end after each row."""
     rows = [[for_terminal(record.get(column.key), column.kind, now_ms) for column in columns] for record in records]
     titles = [column.title for column in columns]
-    widths = _fit(columns, [titles, *rows] if has_titles else rows, width)
+    widths = _fit_widths(columns, [titles, *rows] if has_titles else rows, width)
     cells = [[cut(cell, room) for cell, room in zip(row, widths, strict=True)] for row in rows]
     styles = [[column.style_of(record.get(column.key)) for column in columns] for record in records]
-    if has_color and (drawn := _draw(columns, cells, styles, widths, has_titles)) is not None:
+    if has_color and (drawn := _draw_with_rich(columns, cells, styles, widths, has_titles)) is not None:
         return drawn
     lines = [[cut(title, room) for title, room in zip(titles, widths, strict=True)], *cells] if has_titles else cells
-    return "".join(f"{_aligned(columns, line, widths)}\n" for line in lines)
+    return "".join(f"{_align_line(columns, line, widths)}\n" for line in lines)
 
 
-def _fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+def _fit_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
     """Returns the width of each column: the one it needs, or less for those that shrink, the widest of them first."""
     widths = [max((cell_width(row[place]) for row in rows), default=0) for place in range(len(columns))]
     excess = sum(widths) + GAP * (len(columns) - 1) - width
@@ -78,7 +78,7 @@ def _fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -
     return widths
 
 
-def _draw(
+def _draw_with_rich(
     columns: Sequence[Column], cells: list[list[str]], styles: list[list[str]], widths: list[int], has_titles: bool
 ) -> str | None:
     """Draws the table by rich; None if rich is not installed."""
@@ -106,7 +106,7 @@ def _draw(
     return "".join(f"{line.rstrip(' ')}\n" for line in captured.get().splitlines())
 
 
-def _aligned(columns: Sequence[Column], line: Sequence[str], widths: Sequence[int]) -> str:
+def _align_line(columns: Sequence[Column], line: Sequence[str], widths: Sequence[int]) -> str:
     padded = (
         " " * (room - cell_width(cell)) + cell if column.kind in RIGHT else cell + " " * (room - cell_width(cell))
         for column, cell, room in zip(columns, line, widths, strict=True)

@@ -37,17 +37,17 @@ def tasks(context: CommandContext, target: str | None) -> None:
     if found is None:
         raise click.UsageError('name an App: chasqui tasks shop.app:app, or app = "shop.app:app" in chasqui.toml')
     app = load_app(found)
-    records = [record_of(task, app) for _, task in sorted(app.tasks.items())]
+    records = [task_to_record(task, app) for _, task in sorted(app.tasks.items())]
     context.output.table("tasks", COLUMNS, records, empty=f"{found} has no tasks", app=found)
 
 
-def record_of(task: Task[..., Any], app: App) -> dict[str, Any]:
+def task_to_record(task: Task[..., Any], app: App) -> dict[str, Any]:
     schedules = [one for one in app.load_parts().schedules if one.definition is task.definition]
     return {
         "task": task.name,
         "queue": task.queue_name,
-        "signature": signature_of(task),
-        "times": ", ".join(times_of(one.pattern) for one in schedules),
+        "signature": format_signature(task),
+        "times": ", ".join(format_times(one.pattern) for one in schedules),
         "aliases": list(task.aliases),
         "is_async": task.definition.is_async,
         "attempts": task.definition.options.get("attempts"),
@@ -57,7 +57,7 @@ def record_of(task: Task[..., Any], app: App) -> dict[str, Any]:
     }
 
 
-def signature_of(task: Task[..., Any]) -> str:
+def format_signature(task: Task[..., Any]) -> str:
     """The parameters that are sent, and the result, as in the source."""
     from ..depends import Injected  # here, so that --help does not wait for the import
 
@@ -82,7 +82,7 @@ class _Shown:
         return self._text
 
 
-def times_of(pattern: RepeatPattern) -> str:
+def format_times(pattern: RepeatPattern) -> str:
     if pattern.interval_ms is not None:
         return f"every {pattern.interval_ms / 1000:g} s"
     return f"{pattern.expression} {pattern.tz}" if pattern.tz else str(pattern.expression)

@@ -55,8 +55,8 @@ class WorkerOptions:
             "--concurrency": self.concurrency,
             "--queues": queues or None,
             "--max-jobs": self.max_jobs,
-            "--shutdown-timeout": _shown_span(self.shutdown_timeout),
-            "--job-timeout": _shown_span(self.job_timeout),
+            "--shutdown-timeout": _format_span(self.shutdown_timeout),
+            "--job-timeout": _format_span(self.job_timeout),
             "--loop": self.loop_choice,
             "--log-format": self.log_format,
         }
@@ -64,7 +64,7 @@ class WorkerOptions:
         return [*given, *(["--burst"] if self.burst else []), "--", *self.targets]
 
 
-def _shown_span(span_ms: int | None) -> str | None:
+def _format_span(span_ms: int | None) -> str | None:
     return None if span_ms is None else f"{span_ms}ms"
 
 
@@ -125,7 +125,7 @@ OPTIONS = (
 )
 
 
-def with_options(command: Callable[..., int]) -> Callable[..., int]:
+def add_worker_options(command: Callable[..., int]) -> Callable[..., int]:
     for option in reversed(OPTIONS):
         command = option(command)
     return command
@@ -133,7 +133,7 @@ def with_options(command: Callable[..., int]) -> Callable[..., int]:
 
 @click.command()
 @click.argument("targets", metavar="[MODULE:ATTRIBUTE]...", nargs=-1)
-@with_options
+@add_worker_options
 def worker(**given: Any) -> int:
     """Run workers.
 
@@ -201,7 +201,7 @@ async def _run(
             timeout_s=options.job_timeout_s,
         )
         if link is None:
-            click.echo("\n".join(banner(worker, loop) for worker in workers), err=True)
+            click.echo("\n".join(make_banner(worker, loop) for worker in workers), err=True)
         else:
             workers = adapt_to_supervisor(workers, link, max_jobs=options.max_jobs)
         await run_workers(workers, link, until_idle=options.burst)
@@ -233,7 +233,7 @@ def supervise(options: WorkerOptions, process_options: ProcessOptions, metrics_p
     return asyncio.run(ProcessSupervisor(command, supervised).run())
 
 
-def banner(worker: Worker, loop: Loop) -> str:
+def make_banner(worker: Worker, loop: Loop) -> str:
     facts = {
         "redis": worker.redis_address,
         "queue": worker.queue_name,

@@ -110,7 +110,7 @@ async def make_target(named: FoundTarget) -> App | Crew | Worker:
         return found
     if not callable(found) or inspect.isclass(found):
         raise CommandFailure(
-            f"{target} is {_describe(found)}, not an App, a Worker or a function that returns one", ExitCode.USAGE
+            f"{target} is {_describe_value(found)}, not an App, a Worker or a function that returns one", ExitCode.USAGE
         )
     try:
         inspect.signature(found).bind()
@@ -125,11 +125,11 @@ async def make_target(named: FoundTarget) -> App | Crew | Worker:
     except Exception as error:  # noqa: BLE001  the function is the user's, and may raise anything
         raise describe_error(f"{target} cannot make a Worker", error) from None
     if not isinstance(made, App | Crew | Worker):
-        raise CommandFailure(f"{target} returned {_describe(made)}, not an App or a Worker", ExitCode.USAGE)
+        raise CommandFailure(f"{target} returned {_describe_value(made)}, not an App or a Worker", ExitCode.USAGE)
     return made
 
 
-def _describe(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     if inspect.isclass(value):
         return f"the class {value.__name__}"
     return "None" if value is None else f"a value of type {type(value).__name__}"

@@ -39,18 +39,18 @@ def workers(context: CommandContext, queue_names: tuple[str, ...]) -> None:
     first of their jobs. Official workers do not; `chasqui ps` counts them. Without QUEUE it shows the workers of all
     queues.
     """
-    context.run(_show(context, queue_names))
+    context.run(_show_workers(context, queue_names))
 
 
-async def _show(context: CommandContext, names: Sequence[str]) -> None:
+async def _show_workers(context: CommandContext, names: Sequence[str]) -> None:
     async with context.queues() as queues:
         names = await names_or_all(context, queues, names)
         found = await asyncio.gather(*(queues.workers(name) for name in names))
-    records = [_record(name, one) for name, some in zip(names, found, strict=True) for one in some]
+    records = [_worker_to_record(name, one) for name, some in zip(names, found, strict=True) for one in some]
     context.output.table("workers", COLUMNS, records, empty="no worker lives")
 
 
-def _record(queue: str, info: WorkerInfo) -> dict[str, Any]:
+def _worker_to_record(queue: str, info: WorkerInfo) -> dict[str, Any]:
     known = {"queue": queue, "worker": info.consumer_id}
     if info.error is not None:
         return {**known, "runs": f"cannot be read: {info.error}", "error": info.error}

@@ -66,8 +66,8 @@ def join(url: str) -> EmbeddedServer:
     if sys.platform == "win32":
         raise ServerNotFound("embedded:// needs unix sockets and file locks, which Windows lacks: use a redis:// URL")
     try:
-        folder = _prepare_folder(folder)
-        socket_path = _socket_path(folder)
+        folder = _make_private_folder(folder)
+        socket_path = _choose_socket_path(folder)
         return _join_folder(folder, socket_path)
     except OSError as error:
         raise RedisTrouble(f"the embedded server's folder {str(folder)!r} cannot be used: {error}") from error
@@ -137,7 +137,7 @@ def bundled_server() -> Path | None:
     return None
 
 
-def _prepare_folder(folder: Path) -> Path:
+def _make_private_folder(folder: Path) -> Path:
     """Makes the folder private to this user; returns its real path."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _refuse_links_of_others(folder)
@@ -179,7 +179,7 @@ def _refuse_files_of_others(folder: Path, content: list[str], descriptor: int) -
             raise RedisTrouble(f"{str(folder / name)!r} is a link or belongs to another user: remove it")
 
 
-def _socket_path(folder: Path) -> Path:
+def _choose_socket_path(folder: Path) -> Path:
     """Returns the socket's path: in the folder, or in a short folder if that path is too long for a socket."""
     path = folder / "redis.sock"
     if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
@@ -187,7 +187,7 @@ def _socket_path(folder: Path) -> Path:
     digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
     # Not in the TMPDIR of this process: every process must find the same path.
     short = Path("/tmp", f"chasqui-{os.geteuid()}-{digest}")  # noqa: S108
-    return _prepare_folder(short) / "redis.sock"
+    return _make_private_folder(short) / "redis.sock"
 
 
 def _join_folder(folder: Path, socket_path: Path) -> EmbeddedServer:
@@ -211,7 +211,7 @@ def _join_folder(folder: Path, socket_path: Path) -> EmbeddedServer:
 
 
 def _start_until_answered(folder: Path, files: Files, socket_path: Path, deadline: float) -> None:
-    from .supervisor import answers, try_lock
+    from .supervisor import server_answers, try_lock
 
     started = 0
     while True:
@@ -219,15 +219,17 @@ def _start_until_answered(folder: Path, files: Files, socket_path: Path, deadlin
         if lock is not None:  # no supervisor runs; the server of a killed one may still run
             try:
                 if started == 2:  # the second start has failed as well
-                    raise _failure(f"the embedded server in {str(folder)!r} did not start", files)
+                    raise _make_failure(f"the embedded server in {str(folder)!r} did not start", files)
                 _start_supervisor(folder, files, socket_path, lock)
                 started += 1
             finally:
                 os.close(lock)
-        if answers(socket_path):
+        if server_answers(socket_path):
             return
         if time.monotonic() > deadline:
-            raise _failure(f"the embedded server in {str(folder)!r} gave no answer in {START_TIMEOUT_S:.0f} s", files)
+            raise _make_failure(
+                f"the embedded server in {str(folder)!r} gave no answer in {START_TIMEOUT_S:.0f} s", files
+            )
         time.sleep(0.005)
 
 
@@ -265,6 +267,6 @@ def _refuse_older_server(binary: Path, folder: Path) -> None:
         )
 
 
-def _failure(what: str, files: Files) -> RedisTrouble:
+def _make_failure(what: str, files: Files) -> RedisTrouble:
     lines = files.log.read_text(errors="replace").splitlines() if files.log.exists() else []
     return RedisTrouble("\n".join([f"{what}; its log ends with:", *lines[-10:]]))

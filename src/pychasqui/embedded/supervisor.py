@@ -55,7 +55,7 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
     return descriptor
 
 
-def answers(socket_path: Path) -> bool:
+def server_answers(socket_path: Path) -> bool:
     """Whether a server accepts commands there. A server that still loads its data does not."""
     return _send_command(socket_path, b"PING\r\n").startswith(b"+PONG")
 
@@ -125,7 +125,7 @@ class Supervisor:
         except OSError as error:
             sys.exit(f"{self._binary} cannot be run: {error}")
         os.close(lock)
-        while not answers(self._socket_path):
+        while not server_answers(self._socket_path):
             if self._server.poll() is not None:
                 sys.exit(f"{self._binary} ended with status {self._server.returncode} before it answered")
             time.sleep(0.005)

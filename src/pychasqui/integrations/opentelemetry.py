@@ -73,27 +73,27 @@ class OpenTelemetry:
         try:
             yield self._span_extras(span)
         except (Exception, asyncio.CancelledError) as error:
-            self._fail(span, error)
+            self._add_error_to_span(span, error)
             raise
         finally:
             self._end_span(span)
 
     def processing(self, origin: SpanOrigin, handler: RunHandler) -> RunHandler:
         async def run(job: Delivery) -> Any:
-            span = self._start_run(origin, job)
+            span = self._start_run_span(origin, job)
             # Each job has its own context, which ends with the job, so nothing is detached.
             contexts.attach(trace.set_span_in_context(span))
             try:
                 return await handler(job)
             except BaseException as error:
-                self._fail(span, error)
+                self._add_error_to_span(span, error)
                 raise
             finally:
                 self._end_span(span)
 
         return run
 
-    def _start_run(self, origin: SpanOrigin, job: Delivery) -> Span:
+    def _start_run_span(self, origin: SpanOrigin, job: Delivery) -> Span:
         sender = self._sender_context(job)
         links = [] if sender is None or self._is_child else [Link(trace.get_current_span(sender).get_span_context())]
         # Without a sender the run starts a new trace: the context in which the worker was started is unrelated.
@@ -141,7 +141,7 @@ class OpenTelemetry:
         context = self._wire.extract(carrier, Context())
         return context if trace.get_current_span(context).get_span_context().is_valid else None
 
-    def _fail(self, span: Span, error: BaseException) -> None:
+    def _add_error_to_span(self, span: Span, error: BaseException) -> None:
         """Adds the error to the span, cut to a bound: its text may quote all of a job's data."""
         try:
             if not span.is_recording():

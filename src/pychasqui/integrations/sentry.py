@@ -53,7 +53,7 @@ class SentryReporter:
 
     async def surround(self, job: Job, call: Call) -> Any:
         definition = self._find_definition(job.name)
-        check_in = self._check_in_for(job, definition)
+        check_in = self._make_check_in(job, definition)
         with sentry_sdk.isolation_scope() as scope:
             scope.clear_breadcrumbs()
             scope.set_tag("chasqui.task", definition.name)
@@ -66,18 +66,18 @@ class SentryReporter:
                 transaction.set_data("messaging.destination.name", definition.queue)
                 transaction.set_data("messaging.message.id", job.id)
                 transaction.set_data("messaging.message.retry.count", job.attempt)
-                return await self._run(job, call, definition, check_in)
+                return await self._run_and_report(job, call, definition, check_in)
 
-    async def _run(self, job: Job, call: Call, definition: TaskDefinition, check_in: CheckIn | None) -> Any:
+    async def _run_and_report(self, job: Job, call: Call, definition: TaskDefinition, check_in: CheckIn | None) -> Any:
         if check_in is not None:
             check_in.send("in_progress")
         try:
             result = await call()
         except Exception as error:
             failure = read_failure(error)
-            is_last = self._is_last(job, failure, definition)
+            is_last = self._is_last_run(job, failure, definition)
             if is_last or (self._reports_every_failure and failure.delay_ms is None):
-                _capture(error, is_last)
+                _capture_error(error, is_last)
             if is_last and check_in is not None:
                 check_in.send("error")
             raise
@@ -85,7 +85,7 @@ class SentryReporter:
             check_in.send("ok")
         return result
 
-    def _is_last(self, job: Job, failure: Failure, definition: TaskDefinition) -> bool:
+    def _is_last_run(self, job: Job, failure: Failure, definition: TaskDefinition) -> bool:
         """Whether no run follows. The attempts of one call, by with_options(), are not known here."""
         if failure.is_unrecoverable or isinstance(failure.error, definition.give_up_on):
             return True
@@ -101,7 +101,7 @@ class SentryReporter:
 
     # Schedules ------------------------------------------------------------------------------------------------------
 
-    def _check_in_for(self, job: Job, definition: TaskDefinition) -> CheckIn | None:
+    def _make_check_in(self, job: Job, definition: TaskDefinition) -> CheckIn | None:
         if not self._has_monitors or job.scheduled_at_ms is None:
             return None
         own = [one for one in self._app.load_parts().schedules if one.definition is definition]
@@ -110,7 +110,7 @@ class SentryReporter:
         if found is None or schedule is None:
             return None
         config = {"schedule": schedule, "timezone": found.pattern.tz or "UTC"}
-        return CheckIn(_slug(self._app.name, found, is_only=len(own) == 1), job.id, config)
+        return CheckIn(_make_monitor_slug(self._app.name, found, is_only=len(own) == 1), job.id, config)
 
 
 class CheckIn:
@@ -127,7 +127,7 @@ class CheckIn:
         capture_checkin(self._slug, self._id, status, duration, self._config)
 
 
-def _capture(error: Exception, is_last: bool) -> None:
+def _capture_error(error: Exception, is_last: bool) -> None:
     options = sentry_sdk.get_client().options
     event, hint = event_from_exception(
         error, client_options=options, mechanism={"type": "chasqui", "handled": not is_last}
@@ -153,7 +153,7 @@ def _monitor_schedule(pattern: RepeatPattern) -> dict[str, Any] | None:
     return {"type": "interval", "value": minutes // size, "unit": unit}
 
 
-def _slug(app_name: str, schedule: Schedule, *, is_only: bool) -> str:
+def _make_monitor_slug(app_name: str, schedule: Schedule, *, is_only: bool) -> str:
     """The monitor's name: app and task, and the schedule's key if the task has several."""
     name = f"{app_name}-{schedule.definition.name}" if is_only else schedule.key
     return re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-")[:MAX_SLUG_CHARS]

@@ -20,7 +20,7 @@ from .._core.retry_options import RetryPolicy
 from .._core.run_timeouts import RunTimeouts, check_run_timeouts
 from .._tasks.definition import TaskDefinition
 from .._tasks.dispatch import Dispatcher
-from .._tasks.lifespan import live
+from .._tasks.lifespan import run_lifespan
 from .._tasks.schedules import Schedule
 from .._wire.msgpack import decode_data, encode_data
 from ..app import App
@@ -75,7 +75,7 @@ class InlineJobs:
         if not isinstance(task, Task):
             raise InvalidType(f"of() takes a task, not {type(task).__name__}")
         names, definition = task.definition.names, task.definition
-        return [_call_of(job, definition) for job in self._recorder.jobs if job.name in names]
+        return [_make_call(job, definition) for job in self._recorder.jobs if job.name in names]
 
     async def run(self) -> None:
         """Runs all that is due, also what is enqueued meanwhile; then raises the first error that a task raised.
@@ -99,7 +99,7 @@ class InlineJobs:
 
     async def _run_until(self, until_ms: int) -> list[BaseException]:
         parts = self._app.load_parts()
-        async with live(parts.lifespan, parts.middlewares) as surroundings:
+        async with run_lifespan(parts.lifespan, parts.middlewares) as surroundings:
             dispatcher = Dispatcher(parts.definitions, _DirectCalls(), surroundings, stores_results=True)
             return await self._run_due(dispatcher, parts.schedules, until_ms)
 
@@ -112,7 +112,7 @@ class InlineJobs:
             if job is None:
                 return errors
             self._recorder.advance_to(job.due_ms)
-            error = await self._run_one(dispatcher, job)
+            error = await self._run_job(dispatcher, job)
             if error is not None and not isinstance(error, RetryLater | Snooze):
                 errors.append(error)
         raise RuntimeError(f"{MOST_RUNS} jobs have run, and more are due: does a task enqueue itself?")
@@ -132,9 +132,9 @@ class InlineJobs:
         await self._app.queue(schedule.definition.queue).add(schedule.definition.name, schedule.data())
         return True
 
-    async def _run_one(self, dispatcher: Dispatcher, job: RecordedJob) -> BaseException | None:
+    async def _run_job(self, dispatcher: Dispatcher, job: RecordedJob) -> BaseException | None:
         if job.expires_ms is not None and self._recorder.now_ms >= job.expires_ms:
-            job.end_as(EXPIRED, _expired(job))
+            job.end_as(EXPIRED, _make_expired_error(job))
             return job.error
         run = InlineRun(job, self._timeouts_of(job.queue))
         given = Job(job.id, job.name, job.data, job.attempt, job.created_at_ms, run, job.id, job.name, job.extras)
@@ -144,7 +144,7 @@ class InlineJobs:
             job.end_as(CANCELLED, None)
             return None
         except Exception as error:  # noqa: BLE001  a task may raise anything
-            self._fail(job, error)
+            self._retry_or_bury(job, error)
             return error
         job.state = "done"
         return None
@@ -155,7 +155,7 @@ class InlineJobs:
         own = {name: one.timeout for one in definitions if one.timeout is not None for name in one.names}
         return check_run_timeouts("timeout", given).overridden_by(check_run_timeouts("timeout", own))
 
-    def _fail(self, job: RecordedJob, error: Exception) -> None:
+    def _retry_or_bury(self, job: RecordedJob, error: Exception) -> None:
         options = self._app.worker_options(job.queue)
         max_attempts = options.get("max_attempts", defaults.MAX_ATTEMPTS)
         policy = options.get("retry") or RetryPolicy()
@@ -184,7 +184,7 @@ def inline(app: App) -> Iterator[InlineJobs]:
         yield InlineJobs(app, recorder)
 
 
-def _call_of(job: RecordedJob, definition: TaskDefinition) -> BoundTask[Any]:
+def _make_call(job: RecordedJob, definition: TaskDefinition) -> BoundTask[Any]:
     return BoundTask(definition.name, job.queue, job.data or {}, job.options, definition)
 
 
@@ -199,5 +199,5 @@ class _DirectCalls:
         return function()
 
 
-def _expired(job: RecordedJob) -> JobExpired:
+def _make_expired_error(job: RecordedJob) -> JobExpired:
     return JobExpired(job.id, reason=EXPIRED, error_type="", error="", attempts=job.attempt)

@@ -88,7 +88,7 @@ class RecordedQueue(Queue):
 
     async def wait_for_result(self, job_id: str, *, timeout: float = 30.0) -> Any:  # noqa: ASYNC109
         """Returns the result of a job that has run; raises at once where a server would let it wait."""
-        job = self._find(job_id)
+        job = self._find_job(job_id)
         if job.state == "dead":
             error_type = type(job.error).__name__
             kind = JobExpired if job.reason == EXPIRED else JobFailed
@@ -100,15 +100,15 @@ class RecordedQueue(Queue):
         return job.result
 
     async def get_job_progress(self, job_id: str) -> int | None:
-        return self._find(job_id).progress
+        return self._find_job(job_id).progress
 
     async def get_job_logs(self, job_id: str, *, limit: int = 100) -> list[str]:
-        return self._find(job_id).log[-limit:]
+        return self._find_job(job_id).log[-limit:]
 
     async def close(self) -> None:
         """Does nothing: it may be used after the code under test has closed it."""
 
-    def _find(self, job_id: str) -> RecordedJob:
+    def _find_job(self, job_id: str) -> RecordedJob:
         job = self._recorder.find(self.name, job_id)
         if job is None:
             raise TimeoutError(f"there is no job {job_id[:100]!r} in queue {self.name!r}")

@@ -95,9 +95,9 @@ class JobRecorder:
     def record(self, queue: str, name: str, encoded: EncodedJob, options: dict[str, Any]) -> str:
         """Returns what the script of a server would answer: NEW, DUPLICATE or REPLACED."""
         envelope = decode_envelope(encoded.envelope)
-        due_ms = self._due_ms(encoded.options.due)
+        due_ms = self._read_due_ms(encoded.options.due)
         only, window_ms = encoded.options.only, encoded.options.window_ms
-        there = self._holder_of(queue, encoded.id) if only else None
+        there = self._find_holder(queue, encoded.id) if only else None
         if there is not None:
             if there.state != "waiting" or only == "keep":
                 return DUPLICATE
@@ -135,14 +135,14 @@ class JobRecorder:
     def advance_to(self, now_ms: int) -> None:
         self.now_ms = max(self.now_ms, now_ms)
 
-    def _holder_of(self, queue: str, job_id: str) -> RecordedJob | None:
+    def _find_holder(self, queue: str, job_id: str) -> RecordedJob | None:
         job = self.find(queue, job_id)
         if job is None or job.state == "cancelled":
             return None
         until_ms = job.unique_until_ms
         return job if (until_ms is None and job.state == "waiting") or (until_ms or 0) > self.now_ms else None
 
-    def _due_ms(self, due: str) -> int:
+    def _read_due_ms(self, due: str) -> int:
         if due.startswith("+"):
             return self.now_ms + int(due)
         return max(int(due), self.now_ms) if due else self.now_ms

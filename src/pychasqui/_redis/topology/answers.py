@@ -50,7 +50,7 @@ class FixedAddress:
     def leave(self) -> None:
         """Nothing was begun."""
 
-    def toward(self, slot: int) -> None:
+    def to_node_of_slot(self, slot: int) -> None:
         """It leads to one server alone."""
 
     def masters(self) -> list[int]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..._wire.lenient import read_int, read_text
 from ...errors import AuthenticationFailed, ChasquiError, ConnectionLost, RedisTrouble, ReplyError
-from ..command_replies import info_text
+from ..command_replies import decode_info_text
 from ..connection import Connection
 from ..endpoint import Location
 from .answers import ASK_S, Answers, NodeConnections
@@ -39,18 +39,18 @@ class ClusterSurvey:
         self._ask_at = 0.0
         self._newest_at = 0.0  # when an answer was not older than what is known
 
-    async def look(self, known: NodeMap | None, slots: set[int], *, is_suspicious: bool) -> NodeMap:
+    async def refresh_map(self, known: NodeMap | None, slots: set[int], *, is_suspicious: bool) -> NodeMap:
         """Returns the present map; `known` itself if nothing has changed or nothing is suspicious."""
         now = asyncio.get_running_loop().time()
         if known is None:
-            return await self._find(known)
-        self._ping({owner for slot in slots if (owner := known.owner(slot)) is not None})
+            return await self._ask_nodes_for_map(known)
+        self._ping_masters({owner for slot in slots if (owner := known.owner(slot)) is not None})
         if is_suspicious or self._silent or any(known.owner(slot) is None for slot in slots):
             self._suspicious_until = now + SUSPICIOUS_S
         if now >= self._suspicious_until and now < self._ask_at:
             return known
         self._ask_at = now + ASK_EVERY_S
-        return await self._find(known)
+        return await self._ask_nodes_for_map(known)
 
     async def close(self) -> None:
         for ping in self._pings.values():
@@ -59,7 +59,7 @@ class ClusterSurvey:
             await asyncio.wait(self._pings.values())
         await self._nodes.close()
 
-    def _ping(self, owners: set[Address]) -> None:
+    def _ping_masters(self, owners: set[Address]) -> None:
         self._silent &= owners
         for address in owners:
             if (ping := self._pings.get(address)) is None or ping.done():
@@ -77,35 +77,35 @@ class ClusterSurvey:
         else:
             self._silent.discard(address)
 
-    async def _find(self, known: NodeMap | None) -> NodeMap:
+    async def _ask_nodes_for_map(self, known: NodeMap | None) -> NodeMap:
         nodes = self._seeds if known is None else self._seeds | known.nodes
         chosen = sorted(nodes - self._silent) or sorted(nodes)
         if known is not None:
             chosen = random.sample(chosen, min(len(chosen), MOST_ASKED))
-        answers = await self._nodes.ask(chosen, self._ask, enough=min(2, len(chosen)))
+        answers = await self._nodes.ask(chosen, self._ask_node, enough=min(2, len(chosen)))
         if not answers.found:
-            raise self._explain(answers)
+            raise self._explain_no_answer(answers)
         newest = max(answers.found.values(), key=lambda each: each.epoch)
         now = asyncio.get_running_loop().time()
         if known is None or newest.epoch >= known.epoch:
             self._newest_at = now
         elif now < self._newest_at + OLDER_S:
             return known
-        if known is not None and self._says_the_same(known, newest):
+        if known is not None and self._is_same_map(known, newest):
             return known
         return newest
 
-    def _says_the_same(self, known: NodeMap, newest: NodeMap) -> bool:
+    def _is_same_map(self, known: NodeMap, newest: NodeMap) -> bool:
         """Whether there is nothing new: not even about slots whose new node others hear of a moment later."""
         if (newest.ranges, newest.nodes) == (known.ranges, known.nodes) and not known.moved:
             return newest.epoch == known.epoch
         return bool(known.moved) and newest.epoch == known.epoch and newest.ranges == known.ranges
 
-    async def _ask(self, address: Address, connection: Connection) -> NodeMap:
+    async def _ask_node(self, address: Address, connection: Connection) -> NodeMap:
         slots, epoch = await asyncio.gather(connection.call("CLUSTER", "SLOTS"), _ask_epoch(connection))
         return read_slots(slots, address.host, epoch)
 
-    def _explain(self, answers: Answers[NodeMap]) -> ChasquiError:
+    def _explain_no_answer(self, answers: Answers[NodeMap]) -> ChasquiError:
         for address, error in answers.errors.items():
             if isinstance(error, ReplyError) and "cluster support disabled" in str(error):
                 return RedisTrouble(f"{address} is no node of a cluster: use redis://{address} for a server")
@@ -137,7 +137,7 @@ def _read_node(node: list[Any], asked_host: str) -> Address | None:
 async def _ask_epoch(connection: Connection) -> int:
     """Returns the epoch of what a node knows; 0 if this user may not ask."""
     try:
-        lines = info_text(await connection.call("CLUSTER", "INFO")).splitlines()
+        lines = decode_info_text(await connection.call("CLUSTER", "INFO")).splitlines()
     except ReplyError:
         return 0
     found = (line.partition(":")[2].strip() for line in lines if line.startswith("cluster_current_epoch:"))

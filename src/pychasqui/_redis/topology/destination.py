@@ -77,7 +77,7 @@ class RoutedDestination:
             host = moved[2].strip("[]")
             route.note_moved(int(moved[1]), Address(host if host not in ("", "?") else endpoint.host, int(moved[3])))
         else:
-            route.suspect()
+            route.request_refresh()
 
     def is_current(self, endpoint: Endpoint) -> bool:
         route = self._connector.route
@@ -91,7 +91,7 @@ class RoutedDestination:
         if (route := self._connector.route) is not None:
             route.leave(self)
 
-    def toward(self, slot: int) -> RoutedDestination | None:
+    def to_node_of_slot(self, slot: int) -> RoutedDestination | None:
         route = self._connector.route
         if route is None or slot == self.slot or not route.is_cluster:
             return None

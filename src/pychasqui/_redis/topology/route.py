@@ -59,17 +59,17 @@ class Route:
 
     async def find(self, follower: Follower) -> Address:
         """Returns the master of the follower's slot, and has the follower notified of changes."""
-        self._follow(follower)
-        if (owner := self._owner(follower.slot)) is None:
-            await self._next_look()
-            owner = self._owner(follower.slot)
+        self._add_follower(follower)
+        if (owner := self._find_owner(follower.slot)) is None:
+            await self._wait_for_refresh()
+            owner = self._find_owner(follower.slot)
         if owner is None:
             raise self._explain_missing(follower.slot)
         return owner
 
     def is_current(self, endpoint: Endpoint, slot: int) -> bool:
         """Whether this is still the master of the slot, as far as is known."""
-        return self._owner(slot) in (None, (endpoint.host, endpoint.port))
+        return self._find_owner(slot) in (None, (endpoint.host, endpoint.port))
 
     def is_master(self, endpoint: Endpoint) -> bool:
         """Whether this node has any slots."""
@@ -90,12 +90,12 @@ class Route:
             if self._map is None or self._map.owner(slot) == address:
                 return
             self._map = self._map.with_owner(slot, address)
-        self._pass_on(f"slot {slot} is at {address} now")
-        self.suspect()
+        self._log_and_notify(f"slot {slot} is at {address} now")
+        self.request_refresh()
 
-    def suspect(self) -> None:
+    def request_refresh(self) -> None:
         """A connection was lost or refused: the map may be out of date."""
-        self._call_watch(self._wake)
+        self._call_in_watch_loop(self._wake_watch_loop)
 
     def leave(self, follower: Follower) -> None:
         """The follower is closed. The thread ends with the last one."""
@@ -103,13 +103,13 @@ class Route:
             self._followers.discard(follower)
             is_last = not self._followers
         if is_last:
-            self._call_watch(self._wake)
+            self._call_in_watch_loop(self._wake_watch_loop)
 
     def _list_followers(self) -> list[Follower]:
         with self._lock:
             return list(self._followers)
 
-    def _owner(self, slot: int) -> Address | None:
+    def _find_owner(self, slot: int) -> Address | None:
         return None if self._map is None else self._map.owner(slot)
 
     def _explain_missing(self, slot: int) -> ChasquiError:
@@ -123,47 +123,47 @@ class Route:
 
     # The thread -----------------------------------------------------------------------------------------------------
 
-    def _follow(self, follower: Follower) -> None:
+    def _add_follower(self, follower: Follower) -> None:
         with self._lock:
             self._followers.add(follower)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run_thread, name="chasqui watch", daemon=True)
                 self._thread.start()
 
-    async def _next_look(self) -> None:
+    async def _wait_for_refresh(self) -> None:
         look: Future[None] = Future()
         with self._lock:
             self._waiters.append(look)
-        self.suspect()
+        self.request_refresh()
         await asyncio.wrap_future(look)
 
-    def _call_watch(self, function: Callable[[], object]) -> None:
+    def _call_in_watch_loop(self, function: Callable[[], object]) -> None:
         if self._loop is not None:
             with suppress(RuntimeError):  # the thread has ended; whatever needs the map starts it again
                 self._loop.call_soon_threadsafe(function)
 
-    def _wake(self) -> None:
+    def _wake_watch_loop(self) -> None:
         if self._wakes is not None:
             self._wakes.set()
 
     def _run_thread(self) -> None:
         try:
-            asyncio.run(self._watch())
+            asyncio.run(self._keep_map_fresh())
         except Exception:
             log.exception("the watch over %s has failed", self)
             with self._lock:
                 self._thread = None
-            self._end_look(RedisTrouble(f"the watch over {self} has failed"))
+            self._end_refresh(RedisTrouble(f"the watch over {self} has failed"))
 
-    async def _watch(self) -> None:
+    async def _keep_map_fresh(self) -> None:
         self._loop, self._wakes = asyncio.get_running_loop(), asyncio.Event()
         kind = SentinelSurvey if self._location.kind == SENTINEL else ClusterSurvey
-        survey = kind(self._location, self._wake)
+        survey = kind(self._location, self._wake_watch_loop)
         try:
             while self._is_followed():
                 woken = self._wakes.is_set()
                 self._wakes.clear()
-                await self._look(survey, woken)
+                await self._refresh_map(survey, woken)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(survey.pause_s):
                         await self._wakes.wait()
@@ -178,22 +178,22 @@ class Route:
                 return False
             return True
 
-    async def _look(self, survey: SentinelSurvey | ClusterSurvey, is_suspicious: bool) -> None:
+    async def _refresh_map(self, survey: SentinelSurvey | ClusterSurvey, is_suspicious: bool) -> None:
         before = self._map
         try:
             slots = {follower.slot for follower in self._list_followers()}
-            found = await survey.look(before, slots, is_suspicious=is_suspicious)
+            found = await survey.refresh_map(before, slots, is_suspicious=is_suspicious)
         except ChasquiError as error:
-            self._end_look(error)
+            self._end_refresh(error)
             return
         with self._lock:
             is_new = found is not before
             self._map = found
-        self._end_look(None)
+        self._end_refresh(None)
         if is_new and before is not None:
             self._log_changes(before, found)
 
-    def _end_look(self, trouble: ChasquiError | None) -> None:
+    def _end_refresh(self, trouble: ChasquiError | None) -> None:
         self._trouble = trouble
         with self._lock:
             waiters, self._waiters = self._waiters, []
@@ -206,9 +206,9 @@ class Route:
         moves = {(before.owner(slot), found.owner(slot)) for slot in slots}
         moves = {(was, now) for was, now in moves if was != now}
         if moves:
-            self._pass_on("; ".join(f"{now or 'no node'} is the master now, after {was}" for was, now in moves))
+            self._log_and_notify("; ".join(f"{now or 'no node'} is the master now, after {was}" for was, now in moves))
 
-    def _pass_on(self, change: str) -> None:
+    def _log_and_notify(self, change: str) -> None:
         log.info("%s: %s", self, change)
         for follower in self._list_followers():
             follower.notify()

@@ -43,12 +43,12 @@ class SentinelSurvey:
         self._sentinels = [Address(seed.host, seed.port) for seed in location.seeds]
         self._older_looks = 0
 
-    async def look(self, known: NodeMap | None, slots: set[int], *, is_suspicious: bool) -> NodeMap:
+    async def refresh_map(self, known: NodeMap | None, slots: set[int], *, is_suspicious: bool) -> NodeMap:
         """Returns the map with the present master; `known` itself if nothing has changed."""
-        answers = await self._nodes.ask(self._sentinels, self._ask, enough=len(self._sentinels) // 2 + 1)
+        answers = await self._nodes.ask(self._sentinels, self._ask_sentinel, enough=len(self._sentinels) // 2 + 1)
         knowing = {address: each for address, each in answers.found.items() if each.master is not None}
         if not knowing:
-            raise self._explain(answers)
+            raise self._explain_no_master(answers)
         self._note_sentinels(knowing)
         if known is None:
             self._refuse_two_masters(knowing)
@@ -64,7 +64,7 @@ class SentinelSurvey:
     async def close(self) -> None:
         await self._nodes.close()
 
-    async def _ask(self, address: Address, connection: Connection) -> Watched:
+    async def _ask_sentinel(self, address: Address, connection: Connection) -> Watched:
         socket = await connection.ready(connection.deadline())
         if socket.dialect is not None and socket.dialect.protocol >= 3:
             socket.listen(SWITCH_CHANNEL, self._on_switch, connection.deadline())
@@ -78,9 +78,9 @@ class SentinelSurvey:
         )
         known = [read_pairs(each) for each in others] if isinstance(others, list) else []
         return Watched(
-            _address(master[0], master[1]),
+            _read_address(master[0], master[1]),
             read_int(read_pairs(facts).get(b"config-epoch")) or 0,
-            frozenset(filter(None, (_address(each.get(b"ip"), each.get(b"port")) for each in known))),
+            frozenset(filter(None, (_read_address(each.get(b"ip"), each.get(b"port")) for each in known))),
             read_text(own_id) or "",
             frozenset(read_text(each.get(b"runid")) or "" for each in known),
         )
@@ -114,7 +114,7 @@ class SentinelSurvey:
         self._older_looks = self._older_looks + 1 if 2 * agreeing > len(self._sentinels) else 0
         return self._older_looks >= OLDER_LOOKS
 
-    def _explain(self, answers: Answers[Watched]) -> ChasquiError:
+    def _explain_no_master(self, answers: Answers[Watched]) -> ChasquiError:
         if answers.found:
             asked = ", ".join(map(str, answers.found))
             return RedisTrouble(
@@ -131,6 +131,6 @@ class SentinelSurvey:
         return ConnectionLost(f"no Sentinel answers ({answers}): check the addresses in redis_url")
 
 
-def _address(host: Any, port: Any) -> Address | None:
+def _read_address(host: Any, port: Any) -> Address | None:
     name, number = read_text(host), read_int(port)
     return Address(name, number) if name and number else None

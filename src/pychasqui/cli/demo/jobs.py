@@ -31,7 +31,7 @@ KINDS = {  # by the name of the job
 }
 
 
-def kind_of(number: int, jobs: int) -> str:
+def choose_kind(number: int, jobs: int) -> str:
     match number % 100:
         case 10 | 60:
             return "failing"
@@ -77,14 +77,14 @@ def tally_outcomes(jobs: int, killed: Runs, other: Runs, dead: Counter[int]) -> 
     """Counts the jobs by kind and outcome, and under the kind "all". `dead` counts the dead letters of each job."""
     tally: Counter[tuple[str, str]] = Counter()
     for number in range(jobs):
-        kind = kind_of(number, jobs)
+        kind = choose_kind(number, jobs)
         ends = dead[number] if kind == "dead" else killed.done[number] + other.done[number]
         outcome = outcome_of(KINDS[kind].planned_runs, ends, killed.begun[number], other.begun[number])
         tally.update([(kind, outcome), ("all", outcome)])
     return tally
 
 
-def verdict(tally: Counter[tuple[str, str]]) -> str:
+def judge_tally(tally: Counter[tuple[str, str]]) -> str:
     """The last line of the demo; raises if a job is missing, or ran twice without a reason."""
     again, repeated, missing = (tally["all", outcome] for outcome in ("again", "repeated", "missing"))
     if missing or repeated:

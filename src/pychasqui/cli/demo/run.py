@@ -19,7 +19,7 @@ import click
 from ... import Queue, __version__, embedded
 from ...errors import InvalidArgument, RedisTrouble
 from ..exits import CommandFailure, ExitCode
-from .jobs import KINDS, count_done, kind_of, tally_outcomes, verdict
+from .jobs import KINDS, choose_kind, count_done, judge_tally, tally_outcomes
 from .process import WorkerProcess
 from .screen import Screen, print_table
 
@@ -71,7 +71,7 @@ async def _run(jobs: int, queue: Queue, url: str, folder: Path) -> None:
                 await queue.obliterate()
     print_table(tally)
     click.echo(summary)
-    click.echo(verdict(tally))
+    click.echo(judge_tally(tally))
 
 
 class DemoRun:
@@ -99,7 +99,7 @@ class DemoRun:
     async def _add_jobs(self) -> None:
         for first in range(0, self._jobs, BULK_JOBS):
             numbers = range(first, min(first + BULK_JOBS, self._jobs))
-            named = [(number, kind_of(number, self._jobs)) for number in numbers]
+            named = [(number, choose_kind(number, self._jobs)) for number in numbers]
             await self._queue.add_bulk(
                 [{"name": kind, "data": number, **KINDS[kind].options} for number, kind in named]
             )

@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from ..._core import ids
 from ..._core.cached_property import cached_property
-from ..._tasks.send_options import add_options
+from ..._tasks.send_options import make_add_options
 from ...app import App
 from ...errors import InvalidArgument, InvalidType
 from ...job_status import JobStatus
@@ -31,7 +31,14 @@ from .backend_options import BackendOptions, process_apps, read_options
 from .declared_tasks import find_task, load_tasks
 from .framework import BaseTaskBackend, InvalidTask, Task, TaskResultDoesNotExist, signals
 from .run_records import RunHistory, read_history, read_record
-from .task_results import fill_in, of_done, of_others, result_id, split_result_id, unstarted
+from .task_results import (
+    make_done_result,
+    make_result_from_status,
+    make_unstarted_result,
+    result_id,
+    set_result_fields,
+    split_result_id,
+)
 
 LOG_LINES = 1000
 
@@ -72,11 +79,11 @@ class ChasquiBackend(BaseTaskBackend):
     def validate_task(self, task: Any) -> None:
         super().validate_task(task)
         try:
-            self._retry_of(task)
+            self._find_retry_options(task)
         except (InvalidArgument, InvalidType) as error:
             raise InvalidTask(str(error)) from None
 
-    def _retry_of(self, task: Any) -> dict[str, Any]:
+    def _find_retry_options(self, task: Any) -> dict[str, Any]:
         own = {name: getattr(task, name, None) for name in ("attempts", "backoff")}
         return self.chasqui_options.retry_options_of(task.module_path, own)
 
@@ -86,30 +93,32 @@ class ChasquiBackend(BaseTaskBackend):
         """Adds a job, at once or when the transaction of the database `on_commit` is committed."""
         self.validate_task(task)
         job_id = ids.new_id()
-        result = unstarted(task, result_id(task.queue_name, job_id), args, kwargs)
-        send = partial(self._send, result, job_id)
+        result = make_unstarted_result(task, result_id(task.queue_name, job_id), args, kwargs)
+        send = partial(self._add_job, result, job_id)
         if self.chasqui_options.on_commit is None:
             send()
         else:
             transaction.on_commit(send, using=self.chasqui_options.on_commit)
         return result
 
-    def _send(self, result: Any, job_id: str) -> None:
-        task, retry = result.task, self._retry_of(result.task)
+    def _add_job(self, result: Any, job_id: str) -> None:
+        task, retry = result.task, self._find_retry_options(result.task)
         data = {"args": result.args, "kwargs": result.kwargs}
         if "attempts" in retry:
             data["attempts"] = retry["attempts"]  # a handler does not see the job's own number
-        options = add_options(retry) | ({} if task.run_after is None else {"delay_ms": _aware(task.run_after)})
-        self._call(
+        options = make_add_options(retry) | (
+            {} if task.run_after is None else {"delay_ms": _make_aware(task.run_after)}
+        )
+        self._call_queue(
             f"{task.name}.enqueue",
             f"await {task.name}.aenqueue(...)",
             task.queue_name,
             lambda queue: queue.add(task.module_path, data, job_id=job_id, **options),
         )
-        fill_in(result, enqueued_at=timezone.now())
+        set_result_fields(result, enqueued_at=timezone.now())
         signals.task_enqueued.send(type(self), task_result=result)
 
-    def _call(self, what: str, instead: str, queue_name: str, use: Any) -> Any:
+    def _call_queue(self, what: str, instead: str, queue_name: str, use: Any) -> Any:
         """Runs a coroutine of a queue on the loop that all synchronous code of the process shares."""
         queues = self.app.loop_queues
         return call_blocking(queues, what, instead, lambda: use(queues(queue_name)))
@@ -121,18 +130,18 @@ class ChasquiBackend(BaseTaskBackend):
         queue_name, job_id = split_result_id(str(result_id))
         if not job_id or (self.queues and queue_name not in self.queues):
             raise TaskResultDoesNotExist(result_id)
-        look_up = partial(_look_up, job_id=job_id)
-        status, history = self._call("get_result", "await task.aget_result(...)", queue_name, look_up)
+        look_up = partial(_read_status_and_history, job_id=job_id)
+        status, history = self._call_queue("get_result", "await task.aget_result(...)", queue_name, look_up)
         record = read_record(status.result) if status.has_result else None
         task = self._find_task((record.task if record else "") or status.name or history.task)
         if task is None:
             raise TaskResultDoesNotExist(result_id)
         task = task.using(queue_name=queue_name, backend=self.alias)
         if record is not None:
-            return of_done(task, result_id, record)
+            return make_done_result(task, result_id, record)
         if status.state == "done" or (status.state == "unknown" and history.finished_at_ms is None):
             raise TaskResultDoesNotExist(result_id)
-        return of_others(task, result_id, status, history)
+        return make_result_from_status(task, result_id, status, history)
 
     def _find_task(self, path: str) -> Any | None:
         if path and find_task(path) is None:
@@ -162,7 +171,7 @@ class ChasquiBackend(BaseTaskBackend):
             )
 
 
-async def _look_up(queue: Queue, job_id: str) -> tuple[JobStatus, RunHistory]:
+async def _read_status_and_history(queue: Queue, job_id: str) -> tuple[JobStatus, RunHistory]:
     """Reads where the job is, then its log: one that fails in between has its last line there."""
     status = await queue.status(job_id)
     return status, RunHistory() if status.has_result else await read_job_history(queue, job_id)
@@ -173,5 +182,5 @@ async def read_job_history(queue: Queue, job_id: str) -> RunHistory:
     return read_history(line.text for line in await queue.read_job_log(job_id, limit=LOG_LINES))
 
 
-def _aware(moment: datetime) -> datetime:
+def _make_aware(moment: datetime) -> datetime:
     return timezone.make_aware(moment) if timezone.is_naive(moment) else moment

@@ -93,7 +93,7 @@ def read_history(lines: Iterable[str]) -> RunHistory:
     return history
 
 
-def write_line(line: StartLine | FailureLine) -> str:
+def encode_log_line(line: StartLine | FailureLine) -> str:
     """The line as it is logged, short enough not to be cut: of a long traceback its end, which names the error."""
     encoded = msgspec.json.encode(line)
     while len(encoded) > MAX_LINE_BYTES and isinstance(line, FailureLine):

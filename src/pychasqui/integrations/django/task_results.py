@@ -11,7 +11,7 @@ from .framework import TaskError, TaskResult, TaskResultStatus
 from .run_records import RunError, RunHistory, RunRecord
 
 
-def at(ms: int | None) -> datetime | None:
+def to_datetime(ms: int | None) -> datetime | None:
     return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
 
 
@@ -34,7 +34,7 @@ def read_call(data: Any) -> tuple[list[Any], dict[str, Any]] | None:
     return (args, kwargs) if fits else None
 
 
-def unstarted(task: Any, id_: str, args: Any, kwargs: Any) -> Any:
+def make_unstarted_result(task: Any, id_: str, args: Any, kwargs: Any) -> Any:
     """The result of a task that was just enqueued, or is about to be."""
     return TaskResult(
         task=task,
@@ -52,33 +52,33 @@ def unstarted(task: Any, id_: str, args: Any, kwargs: Any) -> Any:
     )
 
 
-def fill_in(result: Any, **values: Any) -> None:
+def set_result_fields(result: Any, **values: Any) -> None:
     """Sets fields of a TaskResult, which is frozen; Django's own backends do the same."""
     for name, value in values.items():
         object.__setattr__(result, name, value)
 
 
-def of_done(task: Any, id_: str, record: RunRecord) -> Any:
+def make_done_result(task: Any, id_: str, record: RunRecord) -> Any:
     """The result of a job that is done."""
-    result = unstarted(task, id_, record.args, record.kwargs)
-    fill_in(
+    result = make_unstarted_result(task, id_, record.args, record.kwargs)
+    set_result_fields(
         result,
         status=TaskResultStatus.SUCCESSFUL,
-        enqueued_at=at(record.enqueued_at_ms),
-        started_at=at(record.started_at_ms),
-        last_attempted_at=at(record.last_attempted_at_ms),
-        finished_at=at(record.finished_at_ms),
+        enqueued_at=to_datetime(record.enqueued_at_ms),
+        started_at=to_datetime(record.started_at_ms),
+        last_attempted_at=to_datetime(record.last_attempted_at_ms),
+        finished_at=to_datetime(record.finished_at_ms),
         worker_ids=record.workers,
-        errors=task_errors(record.errors),
+        errors=make_task_errors(record.errors),
         _return_value=record.value,
     )
     return result
 
 
-def of_others(task: Any, id_: str, status: JobStatus, history: RunHistory) -> Any:
+def make_result_from_status(task: Any, id_: str, status: JobStatus, history: RunHistory) -> Any:
     """The result of a job that waits, runs, is dead or was cancelled."""
     args, kwargs = read_call(status.data) or ([], {})
-    result = unstarted(task, id_, args, kwargs)
+    result = make_unstarted_result(task, id_, args, kwargs)
     has_failed = status.state in ("dead", "cancelled") or history.finished_at_ms is not None
     if has_failed:
         state = TaskResultStatus.FAILED
@@ -88,15 +88,15 @@ def of_others(task: Any, id_: str, status: JobStatus, history: RunHistory) -> An
     found = list(history.errors)
     if has_failed and (not found or history.is_running):
         found.append(_error_of_end(status))
-    fill_in(
+    set_result_fields(
         result,
         status=state,
-        enqueued_at=at(status.created_at_ms),
-        started_at=at(history.started_at_ms),
-        last_attempted_at=at(history.last_attempted_at_ms),
-        finished_at=at(history.finished_at_ms or status.since_ms) if has_failed else None,
+        enqueued_at=to_datetime(status.created_at_ms),
+        started_at=to_datetime(history.started_at_ms),
+        last_attempted_at=to_datetime(history.last_attempted_at_ms),
+        finished_at=to_datetime(history.finished_at_ms or status.since_ms) if has_failed else None,
         worker_ids=history.workers,
-        errors=task_errors(found),
+        errors=make_task_errors(found),
     )
     return result
 
@@ -108,5 +108,5 @@ def _error_of_end(status: JobStatus) -> RunError:
     return RunError(f"{errors.__name__}.{own}", status.traceback or status.error or status.reason or status.state)
 
 
-def task_errors(found: list[RunError]) -> list[Any]:
+def make_task_errors(found: list[RunError]) -> list[Any]:
     return [TaskError(exception_class_path=one.exception_class_path, traceback=one.traceback) for one in found]

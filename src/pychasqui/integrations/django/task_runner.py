@@ -18,7 +18,7 @@ from django.db import close_old_connections
 
 from ..._core.failure import read_failure
 from ..._tasks.current import running_job
-from ..._tasks.dispatch import unknown_task
+from ..._tasks.dispatch import make_unknown_task_error
 from ..._tasks.thread_calls import ThreadCalls
 from ...errors import InvalidData, UnrecoverableError
 from ...job import Job
@@ -31,10 +31,10 @@ from .run_records import (
     RunHistory,
     RunRecord,
     StartLine,
-    write_line,
+    encode_log_line,
     write_record,
 )
-from .task_results import at, fill_in, read_call, result_id, task_errors, unstarted
+from .task_results import make_task_errors, make_unstarted_result, read_call, result_id, set_result_fields, to_datetime
 
 
 class TaskRunner:
@@ -64,18 +64,18 @@ class TaskRunner:
     async def run(self, job: Job) -> dict[str, Any]:
         task, call = find_task(job.name), read_call(job.data)
         if task is None:
-            raise unknown_task(job.name, declared_paths(), job.snoozes)
+            raise make_unknown_task_error(job.name, declared_paths(), job.snoozes)
         if call is None:
             raise InvalidData(f"task {job.name!r}: its data is not of the form args, kwargs")
         running_job.set(job)
         history = await self._read_history(job.id) if job.attempt else RunHistory()
         task = task.using(queue_name=self._queue_name, backend=self._backend.alias)
-        result = unstarted(task, result_id(self._queue_name, job.id), *call)
+        result = make_unstarted_result(task, result_id(self._queue_name, job.id), *call)
         own = job.data.get("attempts")
         attempts = own if isinstance(own, int) else self._max_attempts
         run = TaskRun(type(self._backend), job, result, history, attempts, self._worker_id)
         if not iscoroutinefunction(task.func):
-            record: dict[str, Any] = await self._thread_calls.run(partial(_run_plain, run, task))
+            record: dict[str, Any] = await self._thread_calls.run(partial(_run_function, run, task))
             return record
         return await _run_coroutine(run, task)
 
@@ -104,16 +104,16 @@ class TaskRun:
 
     def begin(self) -> None:
         line = StartLine(_now_ms(), self._worker_id, self._result.task.module_path)
-        self._job.log(write_line(line))
+        self._job.log(encode_log_line(line))
         self._history.add(line)
-        fill_in(
+        set_result_fields(
             self._result,
             status=TaskResultStatus.RUNNING,
-            enqueued_at=at(self._job.created_at_ms),
-            started_at=at(self._history.started_at_ms),
-            last_attempted_at=at(line.at_ms),
+            enqueued_at=to_datetime(self._job.created_at_ms),
+            started_at=to_datetime(self._history.started_at_ms),
+            last_attempted_at=to_datetime(line.at_ms),
             worker_ids=self._history.workers,
-            errors=task_errors(self._history.errors),
+            errors=make_task_errors(self._history.errors),
         )
         close_old_connections()
         signals.task_started.send_robust(self._sender, task_result=self._result)
@@ -121,7 +121,9 @@ class TaskRun:
     def succeed(self, value: Any) -> dict[str, Any]:
         """Returns the record that is stored as the job's result."""
         history, now_ms = self._history, _now_ms()
-        fill_in(self._result, status=TaskResultStatus.SUCCESSFUL, finished_at=at(now_ms), _return_value=value)
+        set_result_fields(
+            self._result, status=TaskResultStatus.SUCCESSFUL, finished_at=to_datetime(now_ms), _return_value=value
+        )
         signals.task_finished.send_robust(self._sender, task_result=self._result)
         close_old_connections()
         record = RunRecord(
@@ -146,11 +148,11 @@ class TaskRun:
             kind = type(error)
             raised = RunError(f"{kind.__module__}.{kind.__qualname__}", failure.traceback())
             line = FailureLine(_now_ms(), is_last, raised)
-            self._job.log(write_line(line))
+            self._job.log(encode_log_line(line))
             self._history.add(line)
-            fill_in(self._result, errors=task_errors(self._history.errors))
+            set_result_fields(self._result, errors=make_task_errors(self._history.errors))
         if is_last:
-            fill_in(self._result, status=TaskResultStatus.FAILED, finished_at=at(_now_ms()))
+            set_result_fields(self._result, status=TaskResultStatus.FAILED, finished_at=to_datetime(_now_ms()))
             self._signal_failure(error)
         close_old_connections()
 
@@ -164,11 +166,11 @@ class TaskRun:
         error.__traceback__ = frames
 
 
-def _run_plain(run: TaskRun, task: Any) -> dict[str, Any]:
+def _run_function(run: TaskRun, task: Any) -> dict[str, Any]:
     """In a thread."""
     run.begin()
     try:
-        value = _as_json(task.func(*run.arguments, **run.named_arguments))
+        value = _check_json(task.func(*run.arguments, **run.named_arguments))
     except BaseException as error:
         run.fail(error)
         raise
@@ -179,7 +181,7 @@ async def _run_coroutine(run: TaskRun, task: Any) -> dict[str, Any]:
     """In the event loop."""
     await sync_to_async(run.begin)()
     try:
-        value = _as_json(await task.func(*run.arguments, **run.named_arguments))
+        value = _check_json(await task.func(*run.arguments, **run.named_arguments))
     except asyncio.CancelledError:  # the worker closes: the job runs elsewhere
         raise
     except BaseException as raised:  # noqa: BLE001  raised below: sync_to_async adds frames to an error that is handled
@@ -194,7 +196,7 @@ async def _run_coroutine(run: TaskRun, task: Any) -> dict[str, Any]:
         del error  # otherwise it would be part of a reference cycle
 
 
-def _as_json(value: Any) -> Any:
+def _check_json(value: Any) -> Any:
     try:
         return normalize_json(value)
     except (TypeError, ValueError) as error:  # another run would return the same
