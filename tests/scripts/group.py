@@ -642,7 +642,7 @@ class Group:
             self.client.publish(channel, "end")
             while (message := pubsub.get_message(timeout=30))["data"] != b"end":
                 word = message["data"]
-                messages.append(int(word) if word.isdigit() else word)
+                messages.append(int(word) if word.lstrip(b"-").isdigit() else word)
 
     @property
     def workers(self) -> dict[bytes, float]:

@@ -127,7 +127,7 @@ class TestTrouble:
         lease = set_lease(group, 1)
         with (
             group.as_user("+@all", "-pexpire", "~*", "&*") as confined,
-            pytest.raises(redis.ResponseError, match="permissions"),
+            pytest.raises(redis.ResponseError, match=r"permissions|can't run this command"),
         ):
             confined.hold_lease("a")
         assert group.lease("a") == lease
