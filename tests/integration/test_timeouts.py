@@ -198,9 +198,13 @@ async def test_1000_handlers_with_random_timeouts_are_stopped_in_time_and_none_e
             over_s.append(time.monotonic() - began - job.data)
 
     seconds = [random.uniform(0.05, 0.8) for _ in range(1000)]
-    async with make_worker(slow, concurrency=1000, max_attempts=1, events_enabled=False):
+    sink = InMemorySink()
+    async with make_worker(slow, concurrency=1000, max_attempts=1, events_enabled=False, metrics=sink):
         await queue.add_bulk({"name": "report", "data": each, "timeout": timedelta(seconds=each)} for each in seconds)
         await eventually(lambda: len(over_s) == 1000)
-    assert min(over_s) > -0.001  # the handler looks at the clock a moment after the worker
+    # By the worker's clock: on a busy machine a handler looks at its own one late.
+    taken_s = sorted(ran.handler_duration_us / 1_000_000 for ran in sink.job_outcomes if ran.kind == "timeout")
+    assert all(taken >= wanted for taken, wanted in zip(taken_s, sorted(seconds), strict=True))
+    assert min(over_s) > -0.1
     assert sorted(over_s)[500] < 0.5  # by hand, on a quiet machine: all of them below 0.06
     await queue.dlq.purge()
