@@ -67,7 +67,7 @@ def services() -> dict[str, Any]:
     return found
 
 
-def settings_of(names: list[str]) -> None:
+def assert_settings_read(names: list[str]) -> None:
     known = {variable for setting in SETTINGS.values() for variable in setting.all_variables}
     assert set(names) <= known, "a variable that no setting reads"
 
@@ -102,7 +102,7 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
 
 def test_the_variables_of_the_unit_are_settings() -> None:
     lines = (DEPLOY / "systemd" / "worker.env").read_text().splitlines()
-    settings_of([line.partition("=")[0] for line in lines if line and not line.startswith("#")])
+    assert_settings_read([line.partition("=")[0] for line in lines if line and not line.startswith("#")])
 
 
 # The image and compose -----------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_the_image_copies_files_that_exist_and_runs_a_worker_without_rights() ->
     assert (DEPLOY / "worker" / said["COPY"].split()[0]).exists()
     assert said["USER"] == "nobody"
     read_command(shlex.join(yaml.safe_load(said["CMD"])))
-    settings_of([word.partition("=")[0] for word in said["ENV"].split()])
+    assert_settings_read([word.partition("=")[0] for word in said["ENV"].split()])
     assert f":{said['EXPOSE']}/healthz" in said["HEALTHCHECK"]
     assert f"CHASQUI_METRICS_PORT={said['EXPOSE']}" in said["ENV"]
 
@@ -127,7 +127,7 @@ def test_compose_keeps_jobs_on_disk_and_gives_workers_time() -> None:
     assert "--appendonly" in found["redis"]["command"]
     assert "noeviction" in found["redis"]["command"]
     assert int(found["worker"]["stop_grace_period"].removesuffix("s")) >= SHUTDOWN_DEADLINE_S + CLEAN_UP_S
-    settings_of(list(found["worker"]["environment"]))
+    assert_settings_read(list(found["worker"]["environment"]))
     read_command(shlex.join(found["exporter"]["command"]))
     read_command(shlex.join(found["exporter"]["healthcheck"]["test"][1:]))
     assert all(port.startswith("127.0.0.1:") for service in found.values() for port in service.get("ports", ()))
@@ -178,7 +178,7 @@ def test_selectors_find_their_pods() -> None:
 def test_each_container_runs_a_command_that_exists_with_settings_that_are_read() -> None:
     for container in containers():
         read_command(shlex.join(container["command"]))
-        settings_of([variable["name"] for variable in container["env"]])
+        assert_settings_read([variable["name"] for variable in container["env"]])
         assert container["securityContext"]["runAsNonRoot"] is True
 
 

@@ -187,13 +187,18 @@ async def test_a_pause_is_noticed_also_without_push_messages(
 ) -> None:
     handler = Starts()
     async with Worker(queue_name, handler, redis_url=f"{redis_url}?protocol={protocol}", lease_ms=300) as worker:
-        await queue.pause()
-        await eventually(lambda: heeds_pause(worker))
-        await queue.add("send")
-        await asyncio.sleep(0.1)
-        assert handler.began == []
-        await queue.resume()
-        await eventually(lambda: handler.began)
+        await check_pause_is_heeded(queue, worker, handler)
+
+
+async def check_pause_is_heeded(queue: Queue, worker: Worker, handler: Starts) -> None:
+    """A job that is added while the queue is paused starts once it is resumed."""
+    await queue.pause()
+    await eventually(lambda: heeds_pause(worker))
+    await queue.add("send")
+    await asyncio.sleep(0.1)
+    assert handler.began == []
+    await queue.resume()
+    await eventually(lambda: len(handler.began) == 1)
 
 
 async def _waits(queue: Queue, count: int) -> bool:
@@ -210,12 +215,6 @@ async def test_a_worker_that_may_not_unblock_its_read_takes_nothing_either(
     url = redis_url.replace("unix://", "unix://bound:word@")
     try:
         async with Worker(queue_name, handler, redis_url=url, read_block_ms=20_000) as worker:
-            await queue.pause()
-            await eventually(lambda: heeds_pause(worker))
-            await queue.add("send")
-            await asyncio.sleep(0.1)
-            assert handler.began == []
-            await queue.resume()
-            await eventually(lambda: len(handler.began) == 1)
+            await check_pause_is_heeded(queue, worker, handler)
     finally:
         server.execute("ACL", "DELUSER", "bound")
