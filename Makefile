@@ -19,6 +19,7 @@ INSTALLED := $(VENV)/.installed-$(VERSION)
 OFFICIAL := .venv-official
 PIP := -m pip --disable-pip-version-check install -qq
 FINDS_SERVER := $(BIN)/python -c 'from pychasqui.embedded import find_server; find_server()' 2>/dev/null
+AUDITOR := $(BIN)/python -c 'import pip_audit' 2>/dev/null
 ARGS ?=
 
 # Before the first run of a clone: compiles the tests, and has Hypothesis store its tables of Unicode. Else each process does.
@@ -41,19 +42,20 @@ test: $(INSTALLED) best-server $(OFFICIAL)/.installed  ## run the suite on the b
 acl: $(INSTALLED) best-server  ## run the suite with the users of chasqui doctor --acl, which must be refused nothing
 	@CHASQUI_TEST_ACL=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal tests/story tests/integration $(ARGS)
 
-check: $(INSTALLED)  ## lint, format, types, layers, known vulnerabilities where they can be looked for
+check: $(INSTALLED)  ## lint, format, types, layers, known vulnerabilities where a service can be asked
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
+	@$(AUDITOR) || $(BIN)/python $(PIP) --retries 1 --group audit || true
 	@$(BIN)/python tools/audit --if-possible
 
 audit: $(INSTALLED)  ## look for known vulnerabilities of what the package needs (asks a service)
-	@$(BIN)/python -c 'import pip_audit' 2>/dev/null || $(BIN)/python $(PIP) --group release
+	@$(AUDITOR) || $(BIN)/python $(PIP) --group audit
 	@$(BIN)/python tools/audit
 
 release-check: $(INSTALLED)  ## build wheel and sdist, check them, write the bill of materials: dist
-	@$(BIN)/python -c 'import twine, check_wheel_contents' 2>/dev/null || $(BIN)/python $(PIP) --group release || true
+	@$(BIN)/python -c 'import twine, check_wheel_contents, pip_audit' 2>/dev/null || $(BIN)/python $(PIP) --group release || true
 	@$(BIN)/python tools/audit --if-possible
 	@$(BIN)/python tools/release-check
 

@@ -13,6 +13,7 @@ import tomllib
 import zipfile
 from email.parser import Parser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,19 +78,53 @@ def test_a_release_is_checked_and_has_a_bill_of_materials(tmp_path: Path) -> Non
         assert reference["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(content).hexdigest()}]
 
 
-def test_an_audit_that_cannot_ask_fails_nothing_where_it_may_be_left_out(tmp_path: Path) -> None:
-    (tmp_path / "pip_audit.py").write_text("raise SystemExit('no network')\n")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    program = [sys.executable, str(ROOT / "tools" / "audit")]
+def audit(folder: Path, auditor: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Runs tools/audit with a program in the place of pip-audit."""
+    (folder / "pip_audit.py").write_text(auditor)
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    program = [sys.executable, str(ROOT / "tools" / "audit"), *options]
+    return subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+
+
+def answer(*libraries: dict[str, Any]) -> str:
+    return f"print({json.dumps({'dependencies': libraries})!r})\n"
+
+
+CLICK = {"name": "click", "version": "8.1", "vulns": []}
+UNKNOWN = {"name": "hiredis", "skip_reason": "not found"}
+
+
+@pytest.mark.parametrize("options", ((), ("--if-possible",)), ids=("audit", "check"))
+def test_an_audit_fails_by_a_known_vulnerability_and_names_it(tmp_path: Path, options: tuple[str, ...]) -> None:
+    ended = audit(tmp_path, answer({**CLICK, "vulns": [{"id": "CVE-1"}]}, UNKNOWN), *options)
+    assert (ended.returncode, ended.stderr) == (1, "audit: click 8.1: CVE-1\n")
+
+
+def test_an_audit_says_how_many_libraries_have_no_known_vulnerability(tmp_path: Path) -> None:
+    ended = audit(tmp_path, answer(CLICK, UNKNOWN))
+    said = "audit: no known vulnerability in 1 libraries; it does not know hiredis\n"
+    assert (ended.returncode, ended.stderr) == (0, said)
+
+
+@pytest.mark.parametrize(
+    ("auditor", "why"),
+    (
+        ("raise SystemExit('no network')\n", "cannot be asked, so no vulnerability was looked for: no network"),
+        (answer(UNKNOWN), "no service that knows the libraries can be reached, so no vulnerability was looked for"),
+    ),
+    ids=("no answer", "an index without that service"),
+)
+def test_an_audit_without_a_service_says_so_and_fails_no_check(tmp_path: Path, auditor: str, why: str) -> None:
     for options, status in (((), 2), (("--if-possible",), 0)):
-        ended = subprocess.run([*program, *options], env=environment, capture_output=True, text=True, check=False)
+        ended = audit(tmp_path, auditor, *options)
         assert ended.returncode == status
-        assert "cannot be asked, so no vulnerability was looked for: no network" in ended.stderr
-    hole = {"name": "click", "version": "8.1", "vulns": [{"id": "CVE-1"}]}
-    for answer, status in ((hole, 1), ({**hole, "vulns": []}, 0), ({"name": "click", "skip_reason": "unknown"}, 2)):
-        (tmp_path / "pip_audit.py").write_text(f"print({json.dumps({'dependencies': [answer]})!r})\n")
-        ended = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
-        assert ended.returncode == status, ended.stderr
+        assert why in ended.stderr
+
+
+def test_make_check_installs_the_auditor_before_it_audits() -> None:
+    assert [need for need in PROJECT["dependency-groups"]["audit"] if need.startswith("pip-audit>=")]
+    (lines,) = re.findall(r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert 0 < lines.index("--group audit") < lines.index("tools/audit --if-possible")
 
 
 def test_the_wheel_needs_four_small_libraries_and_no_more(built: dict[str, Path]) -> None:
