@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from ._core.checks import check_job_id
 from ._core.defaults import EVENTS_MAX_LEN
-from ._core.ids import time_in_id
+from ._core.ids import read_time_in_id
 from ._producer.session import QueueSession
 from ._redis.cancellations import CancelAnswer
 from .inspector import find_entry
@@ -41,7 +41,7 @@ class JobCanceller:
 
     async def _search_and_cancel(self, job_id: str) -> CancelAnswer:
         answer = await self._send_cancel(job_id)
-        born_ms = time_in_id(job_id)
+        born_ms = read_time_in_id(job_id)
         for _ in range(SEARCHES):
             if answer.word != "unknown":
                 break

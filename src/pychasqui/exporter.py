@@ -73,7 +73,7 @@ class QueueExporter:
         self._stopped.set()
         await self._server.stop()
         for page in self._shared:
-            page.forget()
+            page.cancel_page()
 
     async def __aenter__(self) -> Self:
         await self.start()

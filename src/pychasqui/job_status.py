@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._core.checks import check_job_id
-from ._core.ids import time_in_id
+from ._core.ids import read_time_in_id
 from ._producer.session import QueueSession
 from ._redis.inspector import Pending
 from ._redis.job_finder import EARLY_MS, count_before, search_pages
@@ -67,7 +67,7 @@ class JobStatusFinder:
 
     async def find(self, job_id: str) -> JobStatus:
         job_id = check_job_id(job_id)
-        born_ms = time_in_id(job_id)
+        born_ms = read_time_in_id(job_id)
         member, indexed, stored, progress = await asyncio.gather(
             self._session().inspector.find_delayed_member(job_id),
             self._session().inspector.find_unique_entry(job_id),

@@ -29,7 +29,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from ._core.delivery import Delivery
 from ._core.printable import printable
-from ._core.user_objects import class_name, text_of
+from ._core.user_objects import class_name_of, text_of
 
 __all__ = ["JobFilter", "JsonFormatter"]
 
@@ -131,7 +131,7 @@ class JsonFormatter(logging.Formatter):
         except Exception:  # noqa: BLE001  a foreign __str__ or __cause__ may raise anything
             stack = "(the traceback cannot be formatted)"
         return {
-            "error.type": kind.__qualname__ if error is None else class_name(error),
+            "error.type": kind.__qualname__ if error is None else class_name_of(error),
             "error.message": _cut_text(error),
             "error.stack": stack[-MAX_TEXT_CHARS:],  # its end names the line that failed
         }

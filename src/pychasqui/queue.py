@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from ._core import checks
 from ._core.cached_property import cached_property
 from ._core.config import takes_fields_of
-from ._core.options import JobOptions, refuse_beside_repeat, refuse_unknown
+from ._core.options import JobOptions, refuse_options_beside_repeat, refuse_unknown_options
 from ._core.retry_options import RetryOverride
 from ._producer.config import QueueConfig
 from ._producer.encoder import Encoder
@@ -155,9 +155,9 @@ class Queue(OfficialNames, JobMoves, PauseAndPurge):
         """
         sender = self._loop_session().sender
         if options:
-            refuse_unknown(options)
+            refuse_unknown_options(options)
         if repeat is not None or missed_fires is not None:
-            refuse_beside_repeat(repeat, {"job_id": job_id, "wait_replicas": wait_replicas or None, **options})
+            refuse_options_beside_repeat(repeat, {"job_id": job_id, "wait_replicas": wait_replicas or None, **options})
             assert repeat is not None
             attempts, backoff = options.get("attempts"), options.get("backoff")
             return await self.upsert_repeatable_job(
@@ -166,7 +166,7 @@ class Queue(OfficialNames, JobMoves, PauseAndPurge):
         if wait_replicas:
             checks.check_int("wait_replicas", wait_replicas, 0)
         encoded = self._encoder.encode(name, data, job_id, options)
-        return await sender.await_added(sender.send_one(encoded, wait_replicas), encoded, name, data)
+        return await sender.await_added_job(sender.send_one(encoded, wait_replicas), encoded, name, data)
 
     async def add_bulk(self, jobs: Iterable[Mapping[str, Any]], *, wait_replicas: int = 0) -> list[Job]:
         """Adds many jobs, each a mapping of add()'s arguments. If one cannot be encoded, none is sent.

@@ -10,7 +10,7 @@ from ._core.checks import check_int, check_job_name
 from ._core.defaults import MAX_PAYLOAD_BYTES
 from ._core.fire_plan import RepeatSpec, first_fire
 from ._core.options import Backoff
-from ._core.repeat_pattern import MissedFiresPolicy, RepeatPattern, next_fires, read_missed_fires, read_pattern
+from ._core.repeat_pattern import MissedFiresPolicy, RepeatPattern, check_missed_fires, check_repeat_pattern, next_fires
 from ._core.retry_options import RetryOverride, make_retry_override
 from ._redis.repeatables import RepeatablesBroker, Stored
 from ._wire.msgpack import decode_data, encode_data
@@ -77,12 +77,12 @@ class Repeatables:
         spec = RepeatSpec(
             key=_check_key(key),
             job_name=name,
-            pattern=read_pattern(repeat),
+            pattern=check_repeat_pattern(repeat),
             payload=_encode_payload(data),
             limit=limit,
             start_after_ms=start_after_ms,
             end_before_ms=end_before_ms,
-            missed_fires=read_missed_fires(missed_fires),
+            missed_fires=check_missed_fires(missed_fires),
         )
         retry = None if attempts is None and backoff is None else make_retry_override(attempts, backoff)
         raw_retry = b"" if retry is None else encode_retry(retry)

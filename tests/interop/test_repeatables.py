@@ -95,7 +95,9 @@ def changes(tz: str, years: int) -> list[int]:
     """The seconds at which the zone's clock is changed. The official engine does not look back, so from tomorrow on."""
     now = int(time.time()) + 2 * DAY
     found: list[int] = []
-    while (change := find_zone(tz).first_change(found[-1] if found else now, now + years * 365 * DAY)) is not None:
+    while (
+        change := find_zone(tz).find_first_offset_change(found[-1] if found else now, now + years * 365 * DAY)
+    ) is not None:
         found.append(change)
     return found
 
@@ -106,12 +108,12 @@ def explain(case: Case, theirs: int | str) -> str:
     if isinstance(theirs, str):
         return "never" if ours is None and "search limit exceeded" in theirs else ""
     if theirs <= case.after_ms:
-        return "back in time" if zone.shown_before(case.after_ms // 1000) else ""
+        return "back in time" if zone.wall_time_before_put_back(case.after_ms // 1000) else ""
     if ours is None:
         return ""
     if pattern.is_every_hour:
-        return "hole" if ours < theirs and zone.shown_before(ours // 1000) else ""
-    jumps = zone.first_change(theirs // 1000 - 1, theirs // 1000) is not None
+        return "hole" if ours < theirs and zone.wall_time_before_put_back(ours // 1000) else ""
+    jumps = zone.find_first_offset_change(theirs // 1000 - 1, theirs // 1000) is not None
     return "twice a day" if pattern.is_one_time_of_day and jumps and case.after_ms < theirs < ours else ""
 
 

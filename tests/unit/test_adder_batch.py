@@ -70,20 +70,20 @@ async def test_an_error_reaches_each_as_one_of_its_own() -> None:
 
 @pytest.mark.parametrize("reply", (0, 1, 3))
 async def test_a_count_fits_plain_jobs(reply: int) -> None:
-    assert batch(3).read_answer(reply) == reply
-    assert batch(3, with_options=True).read_answer(reply) is None
+    assert batch(3).read_reply(reply) == reply
+    assert batch(3, with_options=True).read_reply(reply) is None
 
 
 @pytest.mark.parametrize("reply", (-1, 4, True, None, "3", b"nnn", [3], 3.0))
 async def test_any_other_reply_does_not_fit(reply: Any) -> None:
-    assert batch(3).read_answer(reply) is None
+    assert batch(3).read_reply(reply) is None
 
 
 async def test_a_status_for_each_fits_jobs_with_options() -> None:
     made = batch(3, with_options=True)
-    assert made.read_answer(b"ndr") == b"ndr"
+    assert made.read_reply(b"ndr") == b"ndr"
     assert all(
-        made.read_answer(reply) is None for reply in (b"", b"nd", b"ndrf", b"ndx", b"nd\xff", "ndr", 3, None, [b"n"])
+        made.read_reply(reply) is None for reply in (b"", b"nd", b"ndrf", b"ndx", b"nd\xff", "ndr", 3, None, [b"n"])
     )
 
 
@@ -91,11 +91,11 @@ class TestCounting:
     async def test_plain_jobs_count_by_name_as_far_as_there_was_room(self) -> None:
         made = batch(4)
         made.names = [b"mail", b"video", b"mail", b"mail"]
-        assert made.records_of_added(3) == [JobsAdded(2, "now", "mail"), JobsAdded(1, "now", "video")]
-        assert made.records_of_added(0) == []
+        assert made.make_added_records(3) == [JobsAdded(2, "now", "mail"), JobsAdded(1, "now", "video")]
+        assert made.make_added_records(0) == []
 
     async def test_new_jobs_with_options_count_each_in_its_mode(self) -> None:
         made = batch(5, with_options=True)
         made.names = [b"mail"] * 5
         made.options = [AddOptions("+5"), AddOptions(), AddOptions("+5"), AddOptions("+5"), AddOptions("+5")]
-        assert made.records_of_added(b"nndrf") == [JobsAdded(1, "delayed", "mail"), JobsAdded(1, "now", "mail")]
+        assert made.make_added_records(b"nndrf") == [JobsAdded(1, "delayed", "mail"), JobsAdded(1, "now", "mail")]

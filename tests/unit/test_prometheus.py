@@ -9,7 +9,7 @@ import pytest
 
 from pychasqui import PrometheusSink
 from pychasqui._core.delivery import Delivery
-from pychasqui._http.text_format import Buckets, Histogram, Metric, Names, render
+from pychasqui._http.text_format import Buckets, Histogram, JobNameLabels, Metric, render
 from pychasqui.metrics import (
     DlqRouted,
     JobOutcome,
@@ -128,7 +128,7 @@ class TestHistogram:
 
 class TestNames:
     def test_the_first_names_have_their_own_labels_and_the_rest_share_one(self) -> None:
-        names = Names(2)
+        names = JobNameLabels(2)
         assert [names(name) for name in ("a", "b", "c", "a", "d")] == ["a", "b", "_other", "a", "_other"]
 
     def test_a_sink_has_at_most_200_names(self) -> None:

@@ -806,7 +806,7 @@ class TestHeldEntries:
 class TestBytes:
     async def test_waiting_entries_leave_less_room(self) -> None:
         bench = ReaderBench()
-        bench.prefetch._entry_size.measure(1, 2**20)
+        bench.prefetch._entry_size.record_entries(1, 2**20)
         bench.lanes.waiting, bench.lanes.waiting_bytes = 10, 10 * 2**20
         assert bench.prefetch.bytes_left == 6 * 2**20
         assert bench.prefetch.byte_bounds() == Bounds(2**20, 2**20)
@@ -815,13 +815,13 @@ class TestBytes:
 
     async def test_unsettled_entries_leave_less_room(self) -> None:
         bench = ReaderBench()
-        bench.prefetch._entry_size.measure(1, 2**20)
+        bench.prefetch._entry_size.record_entries(1, 2**20)
         bench.lanes.unsettled = 14
         assert bench.prefetch.bytes_left == 2 * 2**20
 
     async def test_small_jobs_are_not_added_up(self) -> None:
         bench = ReaderBench()
-        bench.prefetch._entry_size.measure(10, 1000)
+        bench.prefetch._entry_size.record_entries(10, 1000)
         bench.lanes.waiting, bench.lanes.waiting_bytes = 50, 2**40
         assert bench.prefetch.bytes_left == 16 * 2**20 - 5000
 

@@ -55,18 +55,18 @@ def check_unless_none(check: Check[Kept]) -> Check[Kept | None]:
     return lambda name, value: None if value is None else check(name, value)
 
 
-def unchecked(name: str, value: Any) -> Any:
+def accept_any_value(name: str, value: Any) -> Any:
     """For values that the class that uses them checks."""
     return value
 
 
-def no_settings(given: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
+def find_no_settings(given: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
     return {}
 
 
 def takes_fields_of(
     config: Callable[P, Config],
-    settings_for: Callable[[Mapping[str, Any], Iterable[str]], Mapping[str, Any]] = no_settings,
+    settings_for: Callable[[Mapping[str, Any], Iterable[str]], Mapping[str, Any]] = find_no_settings,
 ) -> Callable[[Callable[[Self_, Config], None]], Callable[Concatenate[Self_, P], None]]:
     """Makes `__init__(self, config)` a constructor whose parameters are the fields of the config.
 

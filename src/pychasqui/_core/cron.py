@@ -75,7 +75,7 @@ class Cron:
         start = date.fromordinal(day + _EPOCH)
         found = self.first_date(start)
         if found == start:
-            time = self._time_after(second)
+            time = self._next_time_of_day(second)
             if time is not None:
                 return day * DAY_S + time
             found = self.first_date(date.fromordinal(day + _EPOCH + 1))
@@ -83,12 +83,12 @@ class Cron:
             return None
         return (found.toordinal() - _EPOCH) * DAY_S + _second_of_day(self.hours[0], self.minutes[0], self.seconds[0])
 
-    def _time_after(self, second: int) -> int | None:
+    def _next_time_of_day(self, second: int) -> int | None:
         minute, second = divmod(second, 60)
         hour, minute = divmod(minute, 60)
         at_hour, at_minute = bisect_left(self.hours, hour), bisect_left(self.minutes, minute)
-        if _has_number_at(self.hours, at_hour, hour):
-            if _has_number_at(self.minutes, at_minute, minute):
+        if _is_number_at_position(self.hours, at_hour, hour):
+            if _is_number_at_position(self.minutes, at_minute, minute):
                 at_second = bisect_right(self.seconds, second)
                 if at_second < len(self.seconds):
                     return _second_of_day(hour, minute, self.seconds[at_second])
@@ -136,7 +136,7 @@ class Cron:
         return matching
 
 
-def _has_number_at(numbers: Sequence[int], position: int, number: int) -> bool:
+def _is_number_at_position(numbers: Sequence[int], position: int, number: int) -> bool:
     return position < len(numbers) and numbers[position] == number
 
 
@@ -184,7 +184,7 @@ def parse_cron(expression: str) -> Cron:
     if len(expression) > MAX_CHARS:
         raise InvalidArgument(f"cron expression {expression[:40]!r}... has more than {MAX_CHARS} characters")
     try:
-        cron = _parse(expression)
+        cron = _parse_fields(expression)
         if cron.first_date(date.min) is None:
             raise ValueError("it matches no day of any year")
     except ValueError as error:
@@ -192,7 +192,7 @@ def parse_cron(expression: str) -> Cron:
     return cron
 
 
-def _parse(expression: str) -> Cron:
+def _parse_fields(expression: str) -> Cron:
     text = expression.strip()
     if text.startswith("@"):
         if text.lower() not in NICKNAMES:

@@ -20,7 +20,7 @@ _NEAR_S = 3 * DAY_S
 _MOST_CHANGES = 500
 
 
-class _Position(NamedTuple):
+class _SearchPosition(NamedTuple):
     """How far the search has come."""
 
     instant: int  # in UTC
@@ -32,42 +32,42 @@ def next_cron_fire(cron: Cron, zone: Zone, after: int) -> int | None:
     """Returns the first second after that instant at which the pattern fires; None if there is none."""
     if after >= LAST_WALL + DAY_S:  # no zone is a day away from UTC
         return None
-    position = _first_position(cron, zone, after)
+    position = _start_search(cron, zone, after)
     changes = 0
     while changes < _MOST_CHANGES and (wall := cron.next_after(position.ruled_out)) is not None:
         fire = wall - position.offset  # unless the clock is changed before
-        if _is_far(zone, position, fire):
-            position = _position_at(zone, fire - _NEAR_S)
+        if _can_jump_to_fire(zone, position, fire):
+            position = _make_position(zone, fire - _NEAR_S)
             continue
-        change = zone.first_change(position.instant, fire)
+        change = zone.find_first_offset_change(position.instant, fire)
         if change is None:
             return fire
         changes += 1
-        offset = zone.offset(change)
+        offset = zone.utc_offset_s(change)
         before, behind = change + position.offset, change + offset  # what the clock shows before and after the change
         is_skipped = before <= wall < behind
         if is_skipped and cron.is_one_time_of_day:
             return change
         # A clock that is put back shows the times from `behind` to `before` again.
         resume = behind if cron.is_every_hour else max(before, behind)
-        position = _Position(change, offset, resume - 1)
+        position = _SearchPosition(change, offset, resume - 1)
     return None
 
 
-def _first_position(cron: Cron, zone: Zone, after: int) -> _Position:
-    position = _position_at(zone, after)
+def _start_search(cron: Cron, zone: Zone, after: int) -> _SearchPosition:
+    position = _make_position(zone, after)
     if cron.is_every_hour:
         return position
-    shown = zone.shown_before(after)  # this time is shown again: all times up to `shown` were there before
+    shown = zone.wall_time_before_put_back(after)  # this time is shown again: all times up to `shown` were there before
     return position if shown is None else position._replace(ruled_out=shown - 1)
 
 
-def _position_at(zone: Zone, instant: int) -> _Position:
-    offset = zone.offset(instant)
-    return _Position(instant, offset, instant + offset)
+def _make_position(zone: Zone, instant: int) -> _SearchPosition:
+    offset = zone.utc_offset_s(instant)
+    return _SearchPosition(instant, offset, instant + offset)
 
 
-def _is_far(zone: Zone, position: _Position, fire: int) -> bool:
+def _can_jump_to_fire(zone: Zone, position: _SearchPosition, fire: int) -> bool:
     """Whether the search may jump to shortly before `fire`, because nothing that the clocks show until then matches."""
     is_long = fire - position.instant > 2 * _NEAR_S
-    return is_long and zone.first_change(position.instant, position.instant + _NEAR_S) is None
+    return is_long and zone.find_first_offset_change(position.instant, position.instant + _NEAR_S) is None

@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import LONGEST_DELAY_S, JobTimeout, RetryLater, Snooze, UnrecoverableError
 from .limits import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
-from .user_objects import class_name, text_of
+from .user_objects import class_name_of, text_of
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 MAX_FRAMES = 50
@@ -50,7 +50,7 @@ class Failure(msgspec.Struct, frozen=True):
         found: list[Line] = []
         frames = self.frames
         while frames is not None:
-            found.append(_read_line(frames))
+            found.append(_frame_to_line(frames))
             frames = frames.tb_next
         return tuple(found[-MAX_FRAMES:])
 
@@ -58,19 +58,19 @@ class Failure(msgspec.Struct, frozen=True):
 def read_failure(error: BaseException) -> Failure:
     """Reads all that is needed of an error, without trusting any of its methods."""
     kind = type(error)  # not its __class__, which may lie or raise
-    frames = raising = _handler_frames(error)
+    frames = raising = _find_handler_frames(error)
     while raising is not None and raising.tb_next is not None:
         raising = raising.tb_next
     return Failure(
         error,
         "timeout" if issubclass(kind, JobTimeout) else "err" if issubclass(kind, Exception) else "panic",
-        class_name(error),
+        class_name_of(error),
         text_of(error)[:MAX_ERROR_CHARS],
         frames,
-        None if raising is None else _read_line(raising),
+        None if raising is None else _frame_to_line(raising),
         issubclass(kind, UnrecoverableError),
-        _retry_later_ms(error) if issubclass(kind, (RetryLater, Snooze)) else None,
-        _snooze_limit(error) if issubclass(kind, Snooze) else None,
+        _read_retry_delay_ms(error) if issubclass(kind, (RetryLater, Snooze)) else None,
+        _read_snooze_limit(error) if issubclass(kind, Snooze) else None,
     )
 
 
@@ -79,7 +79,7 @@ def format_stack(lines: tuple[Line, ...]) -> str:
     return _format_frames(lines[-MAX_FRAMES:])
 
 
-def _retry_later_ms(error: BaseException) -> int | None:
+def _read_retry_delay_ms(error: BaseException) -> int | None:
     """The delay of a RetryLater or Snooze; None if a subclass has set no int, and it counts as any other error."""
     try:
         delay_ms = error.delay_ms  # type: ignore[attr-defined]
@@ -88,7 +88,7 @@ def _retry_later_ms(error: BaseException) -> int | None:
     return min(max(delay_ms, 0), 1000 * LONGEST_DELAY_S) if type(delay_ms) is int else None
 
 
-def _snooze_limit(error: BaseException) -> int | None:
+def _read_snooze_limit(error: BaseException) -> int | None:
     try:
         limit = error.limit  # type: ignore[attr-defined]
     except BaseException:  # noqa: BLE001  a foreign property may raise anything
@@ -96,7 +96,7 @@ def _snooze_limit(error: BaseException) -> int | None:
     return limit if type(limit) is int else None
 
 
-def _handler_frames(error: BaseException) -> TracebackType | None:
+def _find_handler_frames(error: BaseException) -> TracebackType | None:
     """The handler's own frames; if there are none, the last of ours."""
     frames: TracebackType | None = _traceback_of(error)
     while frames is not None and frames.tb_next is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
@@ -125,7 +125,7 @@ def _format_last_line(failure: Failure) -> str:
     return f"{name}: {text}\n" if text else f"{name}\n"
 
 
-def _read_line(frame: TracebackType) -> Line:
+def _frame_to_line(frame: TracebackType) -> Line:
     code = frame.tb_frame.f_code
     return code.co_filename, frame.tb_lineno, code.co_name
 

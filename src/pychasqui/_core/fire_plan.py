@@ -43,10 +43,10 @@ class RepeatSpec:
             if getattr(self, bound) is not None:
                 check_int(bound, getattr(self, bound), 0, MAX_U64)
         if not self.key:
-            object.__setattr__(self, "key", default_key(self.job_name, self.pattern))
+            object.__setattr__(self, "key", make_default_repeatable_key(self.job_name, self.pattern))
 
 
-def default_key(job_name: str, pattern: RepeatPattern) -> str:
+def make_default_repeatable_key(job_name: str, pattern: RepeatPattern) -> str:
     """The key of a repeatable for which the user gave none."""
     if pattern.kind == "every":
         return f"{job_name}::every:{pattern.interval_ms}"
@@ -55,7 +55,7 @@ def default_key(job_name: str, pattern: RepeatPattern) -> str:
 
 def first_fire(spec: RepeatSpec, now_ms: int) -> int | None:
     """Returns the first window of a repeatable that is stored now; None if it would never fire."""
-    return _none_if_past_end(spec, next_fire(spec.pattern, max(now_ms, spec.start_after_ms or 0)))
+    return _none_if_window_is_past_end(spec, next_fire(spec.pattern, max(now_ms, spec.start_after_ms or 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +82,16 @@ def plan_fires(
     following = _next_window(spec, due_ms)
     is_late = now_ms - due_ms > grace_ms and following is not None and following < now_ms
     if is_late or made_up is not None:
-        return _plan_missed(spec, due_ms, fired, now_ms, made_up or 0)
+        return _plan_missed_fires(spec, due_ms, fired, now_ms, made_up or 0)
     fires = _due_windows(spec, due_ms, now_ms, MAX_FIRES)
-    allowed, may_go_on = _allowed_fires(spec, fires, fired)
+    allowed, may_go_on = _limit_fires(spec, fires, fired)
     return FirePlan(allowed, _next_window(spec, fires[-1]) if may_go_on else None)
 
 
-def _plan_missed(spec: RepeatSpec, due_ms: int, fired: int, now_ms: int, made_up: int) -> FirePlan:
+def _plan_missed_fires(spec: RepeatSpec, due_ms: int, fired: int, now_ms: int, made_up: int) -> FirePlan:
     cap = _max_missed_fires_to_make_up(spec.missed_fires) - made_up
     fires = _due_windows(spec, due_ms, now_ms, min(cap, MAX_FIRES)) if cap > 0 else []
-    allowed, may_go_on = _allowed_fires(spec, fires, fired)
+    allowed, may_go_on = _limit_fires(spec, fires, fired)
     if not may_go_on:
         return FirePlan(allowed, None, has_missed=True)
     next_missed = _next_window(spec, fires[-1]) if fires else due_ms
@@ -105,11 +105,11 @@ def _plan_missed(spec: RepeatSpec, due_ms: int, fired: int, now_ms: int, made_up
     return FirePlan(allowed, _first_window_after_now(spec, due_ms, now_ms), has_missed=True, given_up=given_up)
 
 
-def _allowed_fires(spec: RepeatSpec, fires: list[int], fired: int) -> tuple[tuple[int, ...], bool]:
+def _limit_fires(spec: RepeatSpec, fires: list[int], fired: int) -> tuple[tuple[int, ...], bool]:
     """Returns the fires within the bounds and the limit, and whether the limit allows more."""
     earliest = spec.start_after_ms or 0
     left = MAX_U64 if spec.limit is None else max(0, spec.limit - fired)
-    allowed = tuple(fire for fire in fires if fire >= earliest and _none_if_past_end(spec, fire))[:left]
+    allowed = tuple(fire for fire in fires if fire >= earliest and _none_if_window_is_past_end(spec, fire))[:left]
     return allowed, len(allowed) < left
 
 
@@ -127,7 +127,7 @@ def _due_windows(spec: RepeatSpec, due_ms: int, now_ms: int, most: int) -> list[
 
 
 def _next_window(spec: RepeatSpec, window_ms: int) -> int | None:
-    return _none_if_past_end(spec, next_fire(spec.pattern, max(window_ms, spec.start_after_ms or 0)))
+    return _none_if_window_is_past_end(spec, next_fire(spec.pattern, max(window_ms, spec.start_after_ms or 0)))
 
 
 def _first_window_after_now(spec: RepeatSpec, due_ms: int, now_ms: int) -> int | None:
@@ -140,7 +140,7 @@ def _first_window_after_now(spec: RepeatSpec, due_ms: int, now_ms: int) -> int |
     return _next_window(spec, start_ms + beats * interval_ms)
 
 
-def _none_if_past_end(spec: RepeatSpec, window_ms: int | None) -> int | None:
+def _none_if_window_is_past_end(spec: RepeatSpec, window_ms: int | None) -> int | None:
     if window_ms is None or (spec.end_before_ms is not None and window_ms > spec.end_before_ms):
         return None
     return window_ms

@@ -64,7 +64,7 @@ class AddOptions(NamedTuple):
     expires_ms: int = 0  # how long it may wait for its start; 0 for any time
 
 
-def cost_of_options(job_id: str) -> int:
+def estimate_options_cost_bytes(job_id: str) -> int:
     """How many bytes of a plain job cost the server as much as the options of this one."""
     return OPTIONS_COST_BYTES + ID_COST * len(job_id)
 
@@ -75,9 +75,9 @@ UNIQUE = AddOptions(only="keep")  # a job_id and no options
 
 def check_options(job_id: str | None, options: JobOptions, max_delay_ms: int) -> AddOptions:
     """Checks the options that Redis has to know; `make_retry_override` checks attempts and backoff."""
-    due = _check_due(options.get("delay_ms"), options.get("delay"), max_delay_ms)
+    due = _check_delay_and_make_due(options.get("delay_ms"), options.get("delay"), max_delay_ms)
     expires_ms = check_timedelta_ms("expires_in", options.get("expires_in"))
-    if expires_ms and due and _wait_ms(due) >= expires_ms:
+    if expires_ms and due and _ms_until_due(due) >= expires_ms:
         raise InvalidArgument(f"expires_in is {expires_ms} ms, must be longer than the delay: the job would never run")
     unique_for, if_exists = options.get("unique_for"), options.get("if_exists")
     if job_id is None:
@@ -100,18 +100,18 @@ def check_timedelta_ms(field: str, value: Any) -> int:
     return -(-value // timedelta(milliseconds=1))
 
 
-def _wait_ms(due: str) -> int:
+def _ms_until_due(due: str) -> int:
     """About how long a job waits until it is due."""
     return int(due) if due.startswith("+") else int(due) - time.time_ns() // 1_000_000
 
 
-def refuse_unknown(options: Mapping[str, Any]) -> None:
+def refuse_unknown_options(options: Mapping[str, Any]) -> None:
     """Raises as Python does for a keyword that a function does not take."""
     if unknown := options.keys() - OPTION_NAMES:
         raise InvalidType(f"Queue.add() got an unexpected keyword argument {min(unknown)!r}")
 
 
-def refuse_beside_repeat(repeat: object, others: Mapping[str, Any]) -> None:
+def refuse_options_beside_repeat(repeat: object, others: Mapping[str, Any]) -> None:
     """Raises for options that contradict `repeat`."""
     if repeat is None:
         raise InvalidArgument("missed_fires says what a repeatable does: give repeat, too")
@@ -141,7 +141,7 @@ def _format_ms(number: float) -> str:
     return f"{number:g}" if abs(number) < 1e300 else "far too many"  # which neither float nor str takes
 
 
-def _check_due(delay_ms: Any, delay: Any, max_delay_ms: int) -> str:
+def _check_delay_and_make_due(delay_ms: Any, delay: Any, max_delay_ms: int) -> str:
     if delay is not None:
         if delay_ms is not None:
             raise InvalidArgument("delay and delay_ms contradict each other: give one of them")

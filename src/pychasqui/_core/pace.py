@@ -20,7 +20,7 @@ class PaceEstimate:
         self._finished = 0
         self._at = now
 
-    def measure(self, finished: int, now: float) -> None:
+    def record_finished(self, finished: int, now: float) -> None:
         elapsed = now - self._at
         if elapsed < SHORTEST_S:
             return
@@ -29,11 +29,11 @@ class PaceEstimate:
         self.rate += (latest - self.rate) * elapsed / (elapsed + memory)
         self._finished, self._at = finished, now
 
-    def forget(self, finished: int, now: float) -> None:
+    def forget_pace(self, finished: int, now: float) -> None:
         """After an idle spell: what comes now may be slower than what came before."""
         self.rate, self._finished, self._at = 0.0, finished, now
 
-    def jobs_ahead(self) -> int:
+    def estimate_jobs_ahead(self) -> int:
         """How many jobs, beside those that idle lanes take at once, will be started within PREFETCH_S."""
         return min(int(self.rate * PREFETCH_S), MAX_AHEAD)
 
@@ -51,11 +51,11 @@ class EntrySizeEstimate:
     def is_known(self) -> bool:
         return self.bytes != math.inf
 
-    def measure(self, count: int, total_bytes: int) -> None:
+    def record_entries(self, count: int, total_bytes: int) -> None:
         if count:
             self.bytes = max(total_bytes / count, self.bytes * SIZE_KEPT if self.is_known else 0.0)
 
-    def expect(self, entry_bytes: float) -> None:
+    def expect_entry_of(self, entry_bytes: float) -> None:
         """Entries of this size may come, whatever was measured."""
         self.bytes = entry_bytes
 
@@ -63,6 +63,6 @@ class EntrySizeEstimate:
         """How many bytes that many entries take; 0 if there are none."""
         return count * self.bytes if count else 0.0
 
-    def count_within(self, room_bytes: int) -> int:
+    def count_entries_that_fit(self, room_bytes: int) -> int:
         """How many to wait for; at least one: how large an entry is shows only when it is here."""
         return max(1, int(room_bytes / self.bytes)) if self.bytes and self.is_known else READ_COUNT

@@ -37,7 +37,7 @@ class RepeatPattern:
     def every(interval_ms: int | timedelta) -> RepeatPattern:
         """Fires every `interval_ms`, the first time one interval after it was stored."""
         if isinstance(interval_ms, timedelta):
-            interval_ms = _whole_milliseconds(interval_ms)
+            interval_ms = _timedelta_to_whole_ms(interval_ms)
         return RepeatPattern("every", interval_ms=interval_ms)
 
     @staticmethod
@@ -50,10 +50,10 @@ class RepeatPattern:
 
     def __post_init__(self) -> None:
         if self.kind == "every":
-            _refuse_fields_that_are_set("every", expression=self.expression, tz=self.tz)
+            _refuse_fields_of_other_kind("every", expression=self.expression, tz=self.tz)
             _set_frozen_fields(self, interval_ms=int(check_int("interval_ms", self.interval_ms, 1, MAX_U64)))
         elif self.kind == "cron":
-            _refuse_fields_that_are_set("cron", interval_ms=self.interval_ms)
+            _refuse_fields_of_other_kind("cron", interval_ms=self.interval_ms)
             if not isinstance(self.expression, str):
                 raise InvalidType(f"expression must be a str, not {type(self.expression).__name__}")
             if self.tz is not None and not isinstance(self.tz, str):
@@ -97,7 +97,7 @@ class MissedFiresPolicy:
         if self.kind == "fire-all":
             check_int("max_catchup", self.max_catchup, 1, MAX_U32)
         elif self.kind in ("skip", "fire-once"):
-            _refuse_fields_that_are_set(self.kind, max_catchup=self.max_catchup)
+            _refuse_fields_of_other_kind(self.kind, max_catchup=self.max_catchup)
         else:
             raise InvalidArgument(
                 f"kind of a missed-fires policy must be 'skip', 'fire-once' or 'fire-all', not {self.kind!r}"
@@ -107,23 +107,23 @@ class MissedFiresPolicy:
         return {"kind": self.kind} if self.max_catchup is None else {"kind": self.kind, "max_catchup": self.max_catchup}
 
 
-def read_pattern(value: object) -> RepeatPattern:
+def check_repeat_pattern(value: object) -> RepeatPattern:
     """Checks a user's `repeat`: a pattern, or a mapping of its fields."""
     if isinstance(value, RepeatPattern):
         return value
-    return RepeatPattern(**_check_fields("repeat", value, ("kind", "expression", "tz", "interval_ms")))
+    return RepeatPattern(**_check_mapping_fields("repeat", value, ("kind", "expression", "tz", "interval_ms")))
 
 
-def read_missed_fires(value: object) -> MissedFiresPolicy:
+def check_missed_fires(value: object) -> MissedFiresPolicy:
     """Checks a user's `missed_fires`: a policy, a mapping of its fields, or None."""
     if value is None:
         return MissedFiresPolicy.skip()
     if isinstance(value, MissedFiresPolicy):
         return value
-    return MissedFiresPolicy(**_check_fields("missed_fires", value, ("kind", "max_catchup")))
+    return MissedFiresPolicy(**_check_mapping_fields("missed_fires", value, ("kind", "max_catchup")))
 
 
-def _check_fields(what: str, value: object, names: tuple[str, ...]) -> dict[str, Any]:
+def _check_mapping_fields(what: str, value: object, names: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidType(
             f"{what} must be an object of its class or a dict, not {type(value).__name__} {value!r}"[:300]
@@ -135,7 +135,7 @@ def _check_fields(what: str, value: object, names: tuple[str, ...]) -> dict[str,
     return dict(value)
 
 
-def _refuse_fields_that_are_set(kind: str, **fields: object) -> None:
+def _refuse_fields_of_other_kind(kind: str, **fields: object) -> None:
     for name, value in fields.items():
         if value is not None:
             raise InvalidArgument(f"{name} is {value!r}, but {kind!r} has none")
@@ -146,7 +146,7 @@ def _set_frozen_fields(value: object, **fields: object) -> None:
         object.__setattr__(value, name, content)
 
 
-def _whole_milliseconds(interval: timedelta) -> int:
+def _timedelta_to_whole_ms(interval: timedelta) -> int:
     milliseconds, rest = divmod(interval, timedelta(milliseconds=1))
     if rest:
         raise InvalidArgument(f"interval_ms is {interval}, must be whole milliseconds")

@@ -131,13 +131,13 @@ def _check_finite(field: str, value: float) -> float:
     try:
         number = float(value)
     except OverflowError:
-        _refuse_number(field, value)
+        _raise_number_out_of_bounds(field, value)
     if not math.isfinite(number) or number < 0:
-        _refuse_number(field, value)
+        _raise_number_out_of_bounds(field, value)
     return number
 
 
-def _refuse_number(field: str, value: float) -> NoReturn:
+def _raise_number_out_of_bounds(field: str, value: float) -> NoReturn:
     raise InvalidArgument(f"{field} must be a finite number, 0 or more, not {value!r}")
 
 

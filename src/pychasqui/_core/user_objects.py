@@ -5,7 +5,7 @@ from __future__ import annotations
 _qualname_of = type.__dict__["__qualname__"].__get__  # the interpreter's own; a metaclass may override it
 
 
-def class_name(value: object) -> str:
+def class_name_of(value: object) -> str:
     name: str = _qualname_of(type(value))
     return name
 
@@ -15,7 +15,7 @@ def text_of(value: object) -> str:
     try:
         return to_plain_str(str(value))
     except BaseException:  # noqa: BLE001  a foreign __str__ may raise anything
-        return f"(a {class_name(value)} whose text cannot be made)"
+        return f"(a {class_name_of(value)} whose text cannot be made)"
 
 
 def to_plain_str(text: str) -> str:

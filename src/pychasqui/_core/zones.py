@@ -32,38 +32,38 @@ class Zone:
     def __init__(self, rules: tzinfo) -> None:
         self._rules = rules
 
-    def offset(self, at: int) -> int:
+    def utc_offset_s(self, at: int) -> int:
         """Returns the offset from UTC at this time."""
         return _to_seconds(self._local_time_at(at).utcoffset())
 
-    def first_change(self, after: int, until: int) -> int | None:
+    def find_first_offset_change(self, after: int, until: int) -> int | None:
         """Returns when the offset first differs from that at `after`; None if it is the same up to `until`."""
         if isinstance(self._rules, timezone):
             return None
-        before = self.offset(after)
+        before = self.utc_offset_s(after)
         # If the offset does not change within a year by then, it never changes again.
         until = min(until, max(after, _RULES_ONLY_FROM) + _A_YEAR_AND_MORE)
         while after < until:
             step_end = min(after + _STEP_S, until)
-            if self.offset(step_end) != before:
-                return self._find_change(after, step_end, before)
+            if self.utc_offset_s(step_end) != before:
+                return self._bisect_offset_change(after, step_end, before)
             after = step_end
         return None
 
-    def shown_before(self, at: int) -> int | None:
+    def wall_time_before_put_back(self, at: int) -> int | None:
         """If this time is shown for the second time, returns what the clock showed when it was put back; else None."""
         local = self._local_time_at(at)
         if not local.fold:
             return None
         first_offset = _to_seconds(local.replace(fold=0).utcoffset())
-        put_back = self._find_change(at - (first_offset - _to_seconds(local.utcoffset())), at, first_offset)
+        put_back = self._bisect_offset_change(at - (first_offset - _to_seconds(local.utcoffset())), at, first_offset)
         return put_back + first_offset
 
-    def _find_change(self, low: int, high: int, before: int) -> int:
+    def _bisect_offset_change(self, low: int, high: int, before: int) -> int:
         """Returns the first second of (low, high] at which the offset is no longer `before`."""
         while high - low > 1:
             middle = (low + high) // 2
-            if self.offset(middle) == before:
+            if self.utc_offset_s(middle) == before:
                 low = middle
             else:
                 high = middle
@@ -90,14 +90,14 @@ def find_zone(name: str | None) -> Zone:
             raise InvalidArgument(f"tz {name!r} is an offset of {offset}, must be less than 24 hours")
         return Zone(timezone(-offset if found[1] == "-" else offset))
     if trimmed.startswith(_REFUSED_NAMES) or len(trimmed) > 100:
-        raise _unknown_zone(trimmed)
+        raise _make_unknown_zone_error(trimmed)
     try:
         return Zone(ZoneInfo(trimmed))
     except (OSError, ValueError, LookupError) as error:  # which one depends on why the file cannot be read
-        raise _unknown_zone(trimmed) from error
+        raise _make_unknown_zone_error(trimmed) from error
 
 
-def _unknown_zone(name: str) -> InvalidArgument:
+def _make_unknown_zone_error(name: str) -> InvalidArgument:
     return InvalidArgument(
         f"tz {name[:100]!r} must be an IANA name (Europe/Berlin), an offset (+02:00) or UTC; if every name is refused, "
         "this machine has no zone database: install tzdata"

@@ -33,7 +33,7 @@ class Family:
     numbers: dict[str, float] = field(default_factory=dict)
 
     @property
-    def is_counted(self) -> bool:
+    def only_grows(self) -> bool:
         return self.kind in ("counter", "histogram")
 
     def merge(self, other: Family) -> None:
@@ -72,17 +72,17 @@ class MergedMetrics:
 
     def keep_counts_of_ended(self, text: str) -> None:
         """Keeps what a process had counted."""
-        _merge_into(self._retired, (family for family in read_families(text) if family.is_counted))
+        _merge_families(self._retired, (family for family in read_families(text) if family.only_grows))
 
     def render(self, texts: Iterable[str]) -> str:
         merged: dict[str, Family] = {}
         for text in texts:
-            _merge_into(merged, read_families(text))
-        _merge_into(merged, self._retired.values())
+            _merge_families(merged, read_families(text))
+        _merge_families(merged, self._retired.values())
         return "".join(f"{line}\n" for family in merged.values() for line in family.render_lines())
 
 
-def _merge_into(merged: dict[str, Family], families: Iterable[Family]) -> None:
+def _merge_families(merged: dict[str, Family], families: Iterable[Family]) -> None:
     for family in families:
         if family.name not in merged:
             merged[family.name] = Family(family.name, family.about, family.kind)

@@ -24,7 +24,7 @@ from ..metrics import (
     RedisAnswered,
     RetryScheduled,
 )
-from .text_format import CONTENT_TYPE, Histogram, Metric, Names, render
+from .text_format import CONTENT_TYPE, Histogram, JobNameLabels, Metric, render
 
 __all__ = ["CONTENT_TYPE", "PrometheusSink"]
 
@@ -40,7 +40,7 @@ class PrometheusSink(MetricsSink):
 
     def __init__(self, queue_name: str) -> None:
         self._common = {"queue": queue_name}
-        self._name = Names()
+        self._name = JobNameLabels()
         self._epoch_s = time.time() - monotonic()
         self._leads: set[str] = set()
         self._completed = Metric("chasquimq_jobs_completed_total", "counter", "Runs whose handler returned.", "name")
@@ -73,7 +73,7 @@ class PrometheusSink(MetricsSink):
             "chasquimq_promoter_oldest_pending_lag_seconds", "gauge", "How long the first delayed job has been due."
         )
         self._lag_ms = Metric("chasquimq_promoter_oldest_pending_lag_ms", "gauge", "The same under its official name.")
-        self._forget_delayed()
+        self._clear_delayed_gauges()
 
     def render(self, more: Iterable[Metric | Histogram] = ()) -> str:
         """Returns all metrics in the text format of Prometheus."""
@@ -85,22 +85,22 @@ class PrometheusSink(MetricsSink):
         self._acks.buckets_for().observe(len(jobs))
         names = {job.name for job in jobs}
         if len(names) == 1:  # hot: 0.07 us a job in all
-            self._count(names.pop(), [job.ended_at - job.started_at for job in jobs])
+            self._count_done_jobs(names.pop(), [job.ended_at - job.started_at for job in jobs])
         else:
             durations = defaultdict(list)
             for job in jobs:
                 durations[job.name].append(job.ended_at - job.started_at)
             for name, own in durations.items():
-                self._count(name, own)
+                self._count_done_jobs(name, own)
         for job in jobs[::SAMPLED]:
-            self._waits.buckets_for(self._name(job.name)).observe(self._wait_s(job))
+            self._waits.buckets_for(self._name(job.name)).observe(self._waited_in_queue_s(job))
 
-    def _count(self, name: str, durations: list[float]) -> None:
+    def _count_done_jobs(self, name: str, durations: list[float]) -> None:
         name = self._name(name)
         self._completed.add(name, by=len(durations))
         self._durations.buckets_for(name).observe_all(durations)
 
-    def _wait_s(self, job: Delivery) -> float:
+    def _waited_in_queue_s(self, job: Delivery) -> float:
         """Returns how long the job has waited. The entry's id has the server's time, and our clock may be behind it."""
         ready_ms = int(job.entry_id.partition(b"-")[0] or 0)
         return max(0.0, job.started_at + self._epoch_s - ready_ms / 1000)
@@ -149,9 +149,9 @@ class PrometheusSink(MetricsSink):
             self._leads.remove(outcome.role)
             self._lost.add(outcome.role)
             if outcome.role == "promoter":
-                self._forget_delayed()
+                self._clear_delayed_gauges()
 
-    def _forget_delayed(self) -> None:
+    def _clear_delayed_gauges(self) -> None:
         """Clears the gauges that the leading promoter sets: a former leader would show its last values for ever."""
         for metric in (self._depth, self._lag, self._lag_ms):
             metric.clear()

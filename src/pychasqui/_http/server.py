@@ -56,7 +56,7 @@ class SharedPage:
         finally:
             self._made_at = monotonic()
 
-    def forget(self) -> None:
+    def cancel_page(self) -> None:
         made, self._made = self._made, None
         if made is not None:
             made.cancel()
@@ -81,18 +81,20 @@ class HttpServer:
         if self._server is not None:
             return
         if self._host.startswith("/"):
-            await self._start_at_path(self._host)
+            await self._listen_on_unix_socket(self._host)
             return
         try:
-            self._server = await asyncio.start_server(self._accept, self._host, self.port, limit=MAX_REQUEST_BYTES)
+            self._server = await asyncio.start_server(
+                self._accept_connection, self._host, self.port, limit=MAX_REQUEST_BYTES
+            )
         except OSError as error:
             raise CannotServe(f"{self._host}:{self.port} cannot be listened on: {error}") from error
         self.port = self._server.sockets[0].getsockname()[1]
         log.info("metrics are served at http://%s:%d/metrics", self._host, self.port)
 
-    async def _start_at_path(self, path: str) -> None:
+    async def _listen_on_unix_socket(self, path: str) -> None:
         try:
-            self._server = await asyncio.start_unix_server(self._accept, path, limit=MAX_REQUEST_BYTES)
+            self._server = await asyncio.start_unix_server(self._accept_connection, path, limit=MAX_REQUEST_BYTES)
         except OSError as error:
             raise CannotServe(f"{path} cannot be listened on: {error}") from error
         log.debug("metrics are served at the socket %s", path)
@@ -108,7 +110,7 @@ class HttpServer:
             await asyncio.wait(self._connections)
         await server.wait_closed()
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._server is None or not self._close_oldest_if_full():
             writer.transport.abort()
             return
@@ -171,12 +173,14 @@ class HttpServer:
             return
         self._busy[path] += 1
         try:
-            await _write_and_close(writer, _encode_response(await _make_page(path, page), has_body=has_body))
+            await _write_and_close(
+                writer, _encode_response(await _call_page_or_answer_500(path, page), has_body=has_body)
+            )
         finally:
             self._busy[path] -= 1
 
 
-async def _make_page(path: str, page: Page) -> Answer:
+async def _call_page_or_answer_500(path: str, page: Page) -> Answer:
     try:
         return await page()
     except Exception:

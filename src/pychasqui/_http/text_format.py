@@ -100,7 +100,7 @@ class Histogram:
             yield f"{self.name}_count{_format_labels(common, labels)} {totals[-1]}"
 
 
-class Names:
+class JobNameLabels:
     """Maps job names to label values: the first `most` names, each cut to a length, and OTHER for the rest."""
 
     def __init__(self, most: int = MOST_NAMES) -> None:

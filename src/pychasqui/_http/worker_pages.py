@@ -43,7 +43,7 @@ class WorkerPages:
         return {"/metrics": self._answer_metrics, "/healthz": self._answer_healthz, "/readyz": self._answer_readyz}
 
     async def _answer_metrics(self) -> Answer:
-        return Answer(self._sink.render(_health_metrics(self._health())), content_type=CONTENT_TYPE)
+        return Answer(self._sink.render(_make_health_metrics(self._health())), content_type=CONTENT_TYPE)
 
     async def _answer_healthz(self) -> Answer:
         return Answer("ok\n")
@@ -53,7 +53,7 @@ class WorkerPages:
         return Answer("ok\n") if trouble is None else Answer(f"{trouble}\n", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-def _health_metrics(health: WorkerHealth) -> Iterator[Metric]:
+def _make_health_metrics(health: WorkerHealth) -> Iterator[Metric]:
     """Returns the metrics that are read from the worker's health."""
     numbers: tuple[tuple[str, Literal["counter", "gauge"], str, float], ...] = (
         ("worker_concurrency", "gauge", "How many handlers may run at the same time.", health.concurrency),

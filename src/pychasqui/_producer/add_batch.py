@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from .._core.limits import LARGE_JOB_BYTES
-from .._core.options import PLAIN, AddOptions, cost_of_options
+from .._core.options import PLAIN, AddOptions, estimate_options_cost_bytes
 from .._redis.adding import read_added, read_added_with_options, read_numbered_add
 from .._redis.replies import FULL, NEW
 from ..errors import ChasquiError, QueueFull
@@ -62,11 +62,11 @@ class AddBatch:
         self.bytes += len(envelope)
         self.waiters.append(waiter)
 
-    def set_last_options(self, options: AddOptions) -> None:
+    def set_options_of_last_job(self, options: AddOptions) -> None:
         """The options of the last job; those before it are plain unless they have some."""
         self.options = self.options or [PLAIN] * (len(self.ids) - 1)
         self.options.append(options)
-        self.bytes += cost_of_options(self.ids[-1])
+        self.bytes += estimate_options_cost_bytes(self.ids[-1])
 
     def fill_with_bulk(
         self,
@@ -83,16 +83,16 @@ class AddBatch:
         self.is_large = self.can_be_transaction = is_plain and len(envelopes[0]) >= LARGE_JOB_BYTES
         self.waiters.append(waiter)
 
-    def assign_slot(self, number: int, slot: int) -> None:
+    def assign_ledger_slot(self, number: int, slot: int) -> None:
         """The number and the slot of the ledger under which the batch is sent."""
         self.number, self.slot = number, slot
 
-    def use_up_transaction(self) -> bool:
+    def claim_only_transaction(self) -> bool:
         """Whether the batch may be sent without a script: once, and never again."""
         may, self.can_be_transaction = self.can_be_transaction, False
         return may
 
-    def mark_in_doubt(self) -> None:
+    def mark_reply_as_lost(self) -> None:
         """It was sent, and its answer is lost."""
         self.is_in_doubt = True
 
@@ -113,7 +113,7 @@ class AddBatch:
         else:
             waiter.set_exception(QueueFull(f"the queue holds its max_stream_len of {self.max_stream_len} jobs"))
 
-    def records_of_added(self, reply: int | bytes) -> list[JobsAdded]:
+    def make_added_records(self, reply: int | bytes) -> list[JobsAdded]:
         """What is in Redis now that was not before, by name and mode."""
         statuses = _read_statuses(reply)
         if self.options is None:
@@ -126,7 +126,7 @@ class AddBatch:
         )
         return [JobsAdded(count, "delayed" if due else "now", name.decode()) for (name, due), count in new.items()]
 
-    def read_answer(self, reply: Any) -> int | bytes | None:
+    def read_reply(self, reply: Any) -> int | bytes | None:
         """How many plain jobs were taken, or a status for each job; None if this is no answer to this batch."""
         if self.is_remembered:
             return read_numbered_add(reply)

@@ -63,7 +63,7 @@ class Adder:
     ) -> asyncio.Future[str]:
         """Add one job together with the others of this turn. The answer is NEW, DUPLICATE or REPLACED."""
         if self._gathering is None and options is PLAIN and not (self._sent or self._stuck or self._waiting):
-            waiter = self._add_alone(loop, envelope, name, job_id)
+            waiter = self._send_alone(loop, envelope, name, job_id)
             if waiter is not None:
                 return waiter
         batch, deadline = self._gathering, loop.time() + self._timeout_s
@@ -71,17 +71,17 @@ class Adder:
             if batch is not None:  # it has been waiting for a slot: who comes now shall not share its deadline
                 self._waiting.append(batch)
             batch = self._gathering = AddBatch(deadline, 1, self._max_stream_len)
-            loop.call_soon(self._flush)
+            loop.call_soon(self._send_gathered)
         waiter = loop.create_future()
         batch.append(envelope, name, job_id, waiter)
         if options is not PLAIN or batch.options is not None:
-            batch.set_last_options(options)
+            batch.set_options_of_last_job(options)
         if len(batch.waiters) >= ADD_BATCH_JOBS or batch.bytes >= ADD_BATCH_BYTES:
             self._waiting.append(batch)
             self._gathering = None
         return waiter
 
-    def _add_alone(
+    def _send_alone(
         self, loop: asyncio.AbstractEventLoop, envelope: bytes, name: bytes, job_id: str
     ) -> asyncio.Future[str] | None:
         """With nothing on its way there is nothing to wait for, not even the end of the turn."""
@@ -99,7 +99,7 @@ class Adder:
         batch = AddBatch(loop.time() + self._timeout_s, 1, bound, is_remembered=is_remembered)
         waiter = loop.create_future()
         batch.append(envelope, name, job_id, waiter)
-        batch.assign_slot(self._number, slot)
+        batch.assign_ledger_slot(self._number, slot)
         self._sent.add(batch)
         session.expect(batch.deadline, partial(self._handle_reply, batch))
         return waiter
@@ -122,12 +122,12 @@ class Adder:
         waiter: asyncio.Future[str] = loop.create_future()
         batch.fill_with_bulk(envelopes, names, ids, options, waiter, replicas)
         self._waiting.append(batch)
-        self._flush()
+        self._send_gathered()
         return waiter
 
     async def close(self) -> None:
         """Wait for what is on its way, which its deadlines bound, and forget the ledger."""
-        self._flush()
+        self._send_gathered()
         waiters = [waiter for batch in self._unanswered_batches() for waiter in batch.waiters]
         if waiters:
             await asyncio.wait(waiters)
@@ -142,7 +142,7 @@ class Adder:
         gathering = [self._gathering] if self._gathering is not None else []
         return [*self._sent, *self._stuck, *self._waiting, *gathering]
 
-    def _flush(self) -> None:
+    def _send_gathered(self) -> None:
         """Send what has gathered, as far as slots are free."""
         while self._free_slots and not self._stuck:
             if self._waiting:
@@ -154,7 +154,7 @@ class Adder:
             else:
                 return
             self._number += 1
-            batch.assign_slot(self._number, self._free_slots.pop())
+            batch.assign_ledger_slot(self._number, self._free_slots.pop())
             self._send_batch(batch)
 
     def _awaits_transaction(self) -> bool:
@@ -169,15 +169,17 @@ class Adder:
             self._start_resending()
             return
         if batch.is_remembered and not session.remembers_numbers:
-            self._give_up_batch(batch, _error_for(batch, ConnectionLost("the server that was asked is gone")))
+            self._give_up_batch(
+                batch, _make_error_for_batch(batch, ConnectionLost("the server that was asked is gone"))
+            )
             return
         self._sent.add(batch)
         if batch.is_remembered:
             session.add_numbered(batch.number, batch.envelopes[0], batch.names[0])
-        elif batch.can_be_transaction and batch.use_up_transaction() and session.transactions.is_ready:
+        elif batch.can_be_transaction and batch.claim_only_transaction() and session.transactions.is_ready:
             jobs = (batch.envelopes, batch.names)
             session.add_large(batch.slot, batch.number, *jobs, batch.deadline, partial(self._handle_reply, batch))
-            session.transactions.watch(batch.deadline, self._flush)
+            session.transactions.watch(batch.deadline, self._send_gathered)
             return
         elif batch.options is None:
             head = (batch.slot, batch.number, batch.max_stream_len, batch.needed)
@@ -188,7 +190,7 @@ class Adder:
             session.add_with_options(*head, batch.envelopes, batch.names, batch.ids, batch.options)
         session.expect(batch.deadline, partial(self._handle_reply, batch))
         if batch.is_large:
-            session.transactions.watch(batch.deadline, self._flush)
+            session.transactions.watch(batch.deadline, self._send_gathered)
 
     def _handle_reply(self, batch: AddBatch, reply: Any) -> None:
         self._sent.discard(batch)
@@ -198,7 +200,7 @@ class Adder:
         if isinstance(reply, ChasquiError):
             self._handle_error(batch, reply)
             return
-        answer = batch.read_answer(reply)
+        answer = batch.read_reply(reply)
         if answer is None:
             self._handle_error(batch, NotRedis(f"the server answered an add with {reply!r}"[:200]))
             return
@@ -206,19 +208,19 @@ class Adder:
         self._free_slots.append(batch.slot)
         self._complete_batch(batch, answer)
         if self._gathering is not None or self._waiting:
-            self._flush()
+            self._send_gathered()
 
     def _complete_batch(self, batch: AddBatch, reply: int | bytes) -> None:
         batch.answer_waiters(reply)
         if self._record is not None:
-            for record in batch.records_of_added(reply):
+            for record in batch.make_added_records(reply):
                 self._record(record)
 
     # Trouble --------------------------------------------------------------------------------------------------------
 
     def _handle_error(self, batch: AddBatch, error: ChasquiError) -> None:
         if not isinstance(error, ReplyError):  # a refusal is an answer; whatever else there is, is none
-            batch.mark_in_doubt()
+            batch.mark_reply_as_lost()
         action = action_for(error) if isinstance(error, RedisTrouble) else ErrorAction.FATAL
         if action is ErrorAction.NO_SCRIPT:
             self._adds.forget_scripts()
@@ -228,7 +230,7 @@ class Adder:
             self._start_resending()
         else:
             self._give_up_batch(batch, error)
-            self._flush()
+            self._send_gathered()
 
     def _give_up_batch(self, batch: AddBatch, error: ChasquiError) -> None:
         if batch.slot >= 0:
@@ -237,15 +239,15 @@ class Adder:
 
     def _start_resending(self) -> None:
         if self._recovery is None or self._recovery.done():
-            self._recovery = asyncio.create_task(self._resend_stuck(), name="chasqui add again")
-            self._recovery.add_done_callback(self._give_up_if_resending_failed)
+            self._recovery = asyncio.create_task(self._resend_stuck_batches(), name="chasqui add again")
+            self._recovery.add_done_callback(self._fail_batches_if_resending_failed)
 
-    def _give_up_if_resending_failed(self, recovery: asyncio.Task[None]) -> None:
+    def _fail_batches_if_resending_failed(self, recovery: asyncio.Task[None]) -> None:
         """A defect in it must not leave adds without an answer."""
         if not recovery.cancelled() and (error := recovery.exception()) is not None:
-            self._give_up_overdue(RedisTrouble(f"adding again has failed: {error!r}"))
+            self._fail_overdue_batches(RedisTrouble(f"adding again has failed: {error!r}"))
 
-    async def _resend_stuck(self) -> None:
+    async def _resend_stuck_batches(self) -> None:
         """Until nothing is stuck: connect, send again in order, report what has run out of time."""
         while self._stuck:
             deadline = min(batch.deadline for batch in self._unanswered_batches())
@@ -254,19 +256,19 @@ class Adder:
             try:
                 await self._adds.connect(min(batch.deadline for batch in self._unanswered_batches()))
             except ConnectionLost as error:
-                self._give_up_overdue(error, by=asyncio.get_running_loop().time())
+                self._fail_overdue_batches(error, by=asyncio.get_running_loop().time())
             except ChasquiError as error:  # waiting would not help
-                self._give_up_overdue(error)
+                self._fail_overdue_batches(error)
             else:
                 no_answer = ConnectionLost("the server did not answer in time")
-                self._give_up_overdue(self._refusal or no_answer, by=asyncio.get_running_loop().time())
+                self._fail_overdue_batches(self._refusal or no_answer, by=asyncio.get_running_loop().time())
                 self._refusal = None
                 again, self._stuck = sorted(self._stuck, key=lambda batch: batch.number), []
                 for batch in again:
                     self._send_batch(batch)
-            self._flush()
+            self._send_gathered()
 
-    def _give_up_overdue(self, error: ChasquiError, by: float = float("inf")) -> None:
+    def _fail_overdue_batches(self, error: ChasquiError, by: float = float("inf")) -> None:
         """Give up on what is not on its way and has a deadline up to `by`."""
         late = [batch for batch in self._unanswered_batches() if batch not in self._sent and batch.deadline <= by]
         for batch in late:
@@ -276,10 +278,10 @@ class Adder:
                 self._waiting.remove(batch)
             else:
                 self._gathering = None
-            self._give_up_batch(batch, _error_for(batch, error))
+            self._give_up_batch(batch, _make_error_for_batch(batch, error))
 
 
-def _error_for(batch: AddBatch, error: ChasquiError) -> ChasquiError:
+def _make_error_for_batch(batch: AddBatch, error: ChasquiError) -> ChasquiError:
     if not batch.is_in_doubt:
         return error
     return AddUnknown(f"no answer to an add within its time, it may or may not have been made: {error}")

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from .._core import checks, defaults
-from .._core.config import Option, check_at_least, check_unless_none, unchecked
+from .._core.config import Option, accept_any_value, check_at_least, check_unless_none
 from .._redis.credentials import CredentialProvider
 from ..metrics import MetricsSink
 from ..tracing import TracingOption, check_tracing
@@ -27,7 +27,7 @@ class QueueConfig:
     _: KW_ONLY
 
     # Where Redis is. The Connector checks these together.
-    redis_url: Option[str | None, str] = Option(defaults.REDIS_URL, unchecked, none_is_default=True)
+    redis_url: Option[str | None, str] = Option(defaults.REDIS_URL, accept_any_value, none_is_default=True)
     """redis://, rediss:// (TLS), unix://, embedded://, redis+sentinel:// or redis+cluster://"""
     tls: bool = False
     """use TLS although the URL says redis://"""

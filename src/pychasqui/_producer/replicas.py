@@ -45,9 +45,9 @@ class ReplicatedAdder(Adder):
         assert session is not None  # it has just brought the answer
         self._awaiting_replicas.append(AwaitedBatch(batch, answer, session))
         if self._asked is not session:
-            self._count_replicas(session)
+            self._request_replica_count(session)
 
-    def _count_replicas(self, session: AddSession) -> None:
+    def _request_replica_count(self, session: AddSession) -> None:
         """Begin a round for all batches that this session has brought the answers to."""
         members = [one for one in self._awaiting_replicas if one.session is session]
         self._asked = session if members else None
@@ -72,7 +72,7 @@ class ReplicatedAdder(Adder):
             elif now >= one.batch.deadline:
                 reached = f"only {count} of {wanted} replicas have confirmed it in {self._timeout_s} s"
                 self._fail_batch(one, f"added, but {reached}")
-        self._count_replicas(session)
+        self._request_replica_count(session)
 
     def _fail_batch(self, one: AwaitedBatch, why: str) -> None:
         self._awaiting_replicas.remove(one)

@@ -24,7 +24,7 @@ from .replicas import ReplicatedAdder
 
 
 class Sender:
-    """send_one() with await_added() for one job, send_bulk() for a bulk -> close(), which waits for the adds in flight.
+    """send_one() and await_added_job(), or send_bulk() -> close(), which waits for the adds in flight.
 
     waiting   a broker with its own connection for adds with wait_replicas: WAIT blocks the commands behind it
     record    records the metrics of added jobs; None if there is no sink
@@ -57,15 +57,15 @@ class Sender:
         self._bulks_done: asyncio.Future[None] | None = None
 
     def send_one(self, encoded: EncodedJob, wait_replicas: int = 0) -> Awaitable[str]:
-        """Sends one job to Redis and `wait_replicas` of its replicas; the caller must await await_added()."""
+        """Sends one job to Redis and `wait_replicas` of its replicas; the caller must await await_added_job()."""
         # hot: no coroutine is made before the job is written
         if self._tracing is not None:
             return self._send_traced(self._tracing, encoded, wait_replicas)
         if wait_replicas:
-            return self._send_to_replicas(encoded.envelope, encoded, wait_replicas)
+            return self._send_and_wait_for_replicas(encoded.envelope, encoded, wait_replicas)
         return self._adder.add(self._loop, encoded.envelope, encoded.name, encoded.id, encoded.options)
 
-    async def await_added(self, sent: Awaitable[str], encoded: EncodedJob, name: str, data: Any) -> Job:
+    async def await_added_job(self, sent: Awaitable[str], encoded: EncodedJob, name: str, data: Any) -> Job:
         """Returns the job that was sent, once Redis has it."""
         try:
             answer = await sent
@@ -73,10 +73,10 @@ class Sender:
             raise AddUnknown(f"{error} (job {encoded.id})", [encoded.id]) from None
         job = AddedJob(encoded.id, name, data, 0, encoded.created_at_ms, _queue=self._queue)
         if answer != NEW:
-            _mark_by_answer(job, answer)
+            _set_flags_by_answer(job, answer)
         return job
 
-    def _send_to_replicas(self, envelope: bytes, encoded: EncodedJob, wanted: int) -> Awaitable[str]:
+    def _send_and_wait_for_replicas(self, envelope: bytes, encoded: EncodedJob, wanted: int) -> Awaitable[str]:
         options = None if encoded.options is PLAIN else [encoded.options]
         room_for = 1 if self._max_stream_len else 0
         return self._replicated.add_all(self._loop, [envelope], [encoded.name], [encoded.id], options, room_for, wanted)
@@ -86,11 +86,11 @@ class Sender:
         with tracing.sending(self._origin, sent_jobs) as extras:
             (envelope,) = self._encoder.append_extras([encoded.envelope], extras, have_own=encoded.has_extras)
             if wait_replicas:
-                return await self._send_to_replicas(envelope, encoded, wait_replicas)
+                return await self._send_and_wait_for_replicas(envelope, encoded, wait_replicas)
             return await self._adder.add(self._loop, envelope, encoded.name, encoded.id, encoded.options)
 
     async def send_bulk(self, encoded: JobBatch, given: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
-        with self._counting_bulks():
+        with self._count_bulk_in_flight():
             if self._tracing is None or not given:
                 return await self._add_in_batches(encoded, given, wait_replicas)
             with self._tracing.sending(self._origin, SentJobs(encoded.ids, encoded.names, is_bulk=True)) as extras:
@@ -99,8 +99,8 @@ class Sender:
 
     async def _add_in_batches(self, encoded: JobBatch, given: list[Mapping[str, Any]], wait_replicas: int) -> list[Job]:
         batches = encoded.cut_into_batches()
-        room_for = encoded.due_now() if self._max_stream_len else 0
-        answers = await self._give_to_adder(batches, room_for, wait_replicas)
+        room_for = encoded.count_due_now() if self._max_stream_len else 0
+        answers = await self._start_batches(batches, room_for, wait_replicas)
         added = make_added_jobs(encoded, given, self._queue)  # hot: built while Redis works
         # hot: there is nearly always one; gather takes 20 us
         results = (
@@ -112,10 +112,10 @@ class Sender:
             _raise_bulk_error(results, batches)
         if encoded.options is not None:
             for job, answer in zip(added, "".join(map(str, results)), strict=True):
-                _mark_by_answer(job, answer)
+                _set_flags_by_answer(job, answer)
         return added
 
-    async def _give_to_adder(
+    async def _start_batches(
         self, batches: list[JobBatch], room_for: int, wait_replicas: int
     ) -> list[asyncio.Future[str]]:
         """Starts a few batches at a time, and no more of them once one has failed."""
@@ -141,7 +141,7 @@ class Sender:
         await self._replicated.close()
 
     @contextmanager
-    def _counting_bulks(self) -> Iterator[None]:
+    def _count_bulk_in_flight(self) -> Iterator[None]:
         """Counts a bulk as in flight while inside: close() waits for the last one."""
         self._bulks += 1
         try:
@@ -152,7 +152,7 @@ class Sender:
                 self._bulks_done.set_result(None)
 
 
-def _mark_by_answer(job: Job, answer: str) -> None:
+def _set_flags_by_answer(job: Job, answer: str) -> None:
     """Sets `is_new` and `has_replaced` from the script's answer for this job."""
     job.is_new, job.has_replaced = answer == NEW, answer == REPLACED
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from .._core.ids import time_in_id
+from .._core.ids import read_time_in_id
 from .._wire.entry import read_entry
 from .._wire.envelope import decode_envelope
 from .._wire.lenient import read_entry_id
@@ -156,5 +156,5 @@ def _read_birth_ms(entry: Entry) -> int:
         envelope = decode_envelope(read_entry(entry)[0])
     except DecodeError:
         return 0
-    born_ms = time_in_id(envelope.id)  # more exact than created_at_ms, which all jobs of a bulk share
+    born_ms = read_time_in_id(envelope.id)  # more exact than created_at_ms, which all jobs of a bulk share
     return envelope.created_at_ms if born_ms is None else born_ms

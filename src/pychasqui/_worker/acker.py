@@ -28,7 +28,7 @@ from .._core.limits import (
     UNIQUE_COST_BYTES,
 )
 from .._core.printable import printable
-from .._core.user_objects import class_name, text_of
+from .._core.user_objects import class_name_of, text_of
 from .._redis.broker import Broker
 from .._redis.error_actions import ErrorAction, action_for
 from .._redis.event_batch import EventsOnSend
@@ -249,7 +249,7 @@ def encode_result(job: Delivery, result: Any) -> tuple[bytes | None, str]:
     try:
         return encode_data(result), ""
     except BaseException as error:  # noqa: BLE001  encoding touches the user's object, which may raise anything
-        kind, why = class_name(result), printable(f"{class_name(error)}: {text_of(error)}")
+        kind, why = class_name_of(result), printable(f"{class_name_of(error)}: {text_of(error)}")
         log.warning(
             "the result of job %.100r (%.100r), a %.100s, cannot be stored, the job is done: %s",
             job.id,

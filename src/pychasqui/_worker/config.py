@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from .._core import checks, defaults
-from .._core.config import Option, check_at_least, check_between, check_unless_none, unchecked
+from .._core.config import Option, accept_any_value, check_at_least, check_between, check_unless_none
 from .._core.limits import MAX_RESULT_TTL_MS, MAX_TICK_MS, MAX_U32, MAX_WORKER_LEASE_MS, MIN_WORKER_LEASE_MS
 from .._core.retry_options import RetryPolicy
 from .._core.run_timeouts import GivenTimeout, RunTimeouts, check_run_timeouts
@@ -38,7 +38,7 @@ class WorkerConfig:
     _: KW_ONLY
 
     # Where Redis is. The Connector checks these together.
-    redis_url: Option[str | None, str] = Option(defaults.REDIS_URL, unchecked, none_is_default=True)
+    redis_url: Option[str | None, str] = Option(defaults.REDIS_URL, accept_any_value, none_is_default=True)
     """redis://, rediss:// (TLS), unix://, embedded://, redis+sentinel:// or redis+cluster://"""
     tls: bool = False
     """use TLS although the URL says redis://"""
@@ -48,7 +48,7 @@ class WorkerConfig:
     """how many handlers may run at the same time"""
     max_attempts: Option[int, int] = Option(defaults.MAX_ATTEMPTS, check_between(0, MAX_U32))
     """how many runs a job has in all, crashes included, unless the job sets its own number"""
-    retry: Option[RetryPolicy | None, RetryPolicy] = Option(RetryPolicy(), unchecked, none_is_default=True)
+    retry: Option[RetryPolicy | None, RetryPolicy] = Option(RetryPolicy(), accept_any_value, none_is_default=True)
     """the delays between runs, unless the job sets its own"""
 
     timeout: Option[GivenTimeout | RunTimeouts | None, RunTimeouts] = Option(None, check_run_timeouts)

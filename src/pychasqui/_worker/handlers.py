@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .._core.user_objects import class_name, text_of
+from .._core.user_objects import class_name_of, text_of
 from ..errors import InvalidType
 from ..job import Job
 
@@ -16,7 +16,7 @@ Handler = Callable[[Job], Awaitable[Any]] | Callable[[Job], Any]
 
 def check_handler(handler: Any) -> Handler:
     if not callable(handler):
-        raise InvalidType(f"handler is a {class_name(handler)[:100]}, must be a function that takes a job")
+        raise InvalidType(f"handler is a {class_name_of(handler)[:100]}, must be a function that takes a job")
     for function in (_unwrap_partials(handler), type(handler).__call__):
         if _is_generator_function(function):
             raise InvalidType(
@@ -64,4 +64,4 @@ def _check_arguments(handler: Any) -> None:
 
 def _name_of_handler(handler: Any) -> str:
     name = getattr(_unwrap_partials(handler), "__qualname__", None)
-    return repr(name[:100]) if type(name) is str else f"of class {class_name(handler)[:100]}"
+    return repr(name[:100]) if type(name) is str else f"of class {class_name_of(handler)[:100]}"

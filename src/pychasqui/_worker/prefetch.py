@@ -70,23 +70,23 @@ class Prefetch:
     # What was measured ----------------------------------------------------------------------------------------------
 
     def measure_entries(self, count: int, total_bytes: int) -> None:
-        self._entry_size.measure(count, total_bytes)
+        self._entry_size.record_entries(count, total_bytes)
 
     def expect_large_entries(self) -> None:
         """After a reply that was too large: the next read is bounded by bytes."""
-        self._entry_size.expect(float(self._max_bytes))
+        self._entry_size.expect_entry_of(float(self._max_bytes))
 
     def forget_pace(self) -> None:
         """Forgets the pace after an idle spell, because the next jobs may be slower."""
-        self._estimate.forget(self._lanes.finished, monotonic())
+        self._estimate.forget_pace(self._lanes.finished, monotonic())
 
     # Room -----------------------------------------------------------------------------------------------------------
 
     def room(self) -> PrefetchRoom:
         """The room for the next read. The lanes send the room signal when it may have grown."""
         lanes = self._lanes
-        self._estimate.measure(lanes.finished, monotonic())
-        ahead = self._estimate.jobs_ahead()
+        self._estimate.record_finished(lanes.finished, monotonic())
+        ahead = self._estimate.estimate_jobs_ahead()
         free = lanes.free
         count = free + ahead
         # Half of what may wait is a good batch: smaller ones cost trips, larger ones let the inbox run dry.
@@ -102,8 +102,8 @@ class Prefetch:
         """How many entries to ask for behind those that have just come; 0 if a read is not worth it yet."""
         if self._unsettled_count() > MAX_UNSETTLED:
             return 0
-        self._estimate.measure(self._lanes.finished, monotonic())
-        room = min(self._lanes.free - coming + self._estimate.jobs_ahead(), self._read_count)
+        self._estimate.record_finished(self._lanes.finished, monotonic())
+        room = min(self._lanes.free - coming + self._estimate.estimate_jobs_ahead(), self._read_count)
         if self.may_exceed_bytes_left(coming + room):
             return 0
         return room if room >= WORTH_READING else 0
@@ -111,7 +111,7 @@ class Prefetch:
     def room_for_claims(self) -> int:
         """How many entries of other consumers there is room for."""
         may_start = not (self._is_paused.is_set or self._is_closing.is_set or self._lease.is_over)
-        return 0 if not may_start or self.bytes_left <= 0 else self._lanes.free + self._estimate.jobs_ahead()
+        return 0 if not may_start or self.bytes_left <= 0 else self._lanes.free + self._estimate.estimate_jobs_ahead()
 
     def may_exceed_bytes_left(self, count: int) -> bool:
         """Whether this many entries may take more bytes than are left."""
@@ -119,9 +119,9 @@ class Prefetch:
 
     def count_within_bytes(self) -> int:
         """How many entries to wait for, so that they fit in."""
-        return self._entry_size.count_within(self.bytes_left)
+        return self._entry_size.count_entries_that_fit(self.bytes_left)
 
     def count_to_keep(self) -> int:
         """How many unstarted jobs may stay here while the lanes take none."""
-        self._estimate.measure(self._lanes.finished, monotonic())
-        return 2 * self._estimate.jobs_ahead() + 1
+        self._estimate.record_finished(self._lanes.finished, monotonic())
+        return 2 * self._estimate.estimate_jobs_ahead() + 1

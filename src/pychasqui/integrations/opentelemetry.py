@@ -21,7 +21,7 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from .._core.delivery import Delivery
-from .._core.user_objects import class_name, text_of
+from .._core.user_objects import class_name_of, text_of
 from .._version import __version__
 from .._wire.envelope import encode_extras
 from .._wire.msgpack import decode_data
@@ -148,9 +148,9 @@ class OpenTelemetry:
                 return
             text = text_of(error)[:MAX_TEXT_CHARS]
             stack = "".join(traceback.format_exception(error))[-MAX_TEXT_CHARS:]
-            span.set_attribute("error.type", class_name(error))
+            span.set_attribute("error.type", class_name_of(error))
             span.record_exception(error, {"exception.message": text, "exception.stacktrace": stack})
-            span.set_status(Status(StatusCode.ERROR, f"{class_name(error)}: {text}"))
+            span.set_status(Status(StatusCode.ERROR, f"{class_name_of(error)}: {text}"))
         except BaseException:  # noqa: BLE001  a foreign __cause__ may raise anything
             self._log_once("the error of a job could not be added to its span; this is logged once")
 
