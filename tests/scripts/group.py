@@ -356,8 +356,8 @@ class Group:
         self.cancelled_name = name.decode()
         return str(word.decode())
 
-    def read_cancellations(self, max_bytes: int = 2**20) -> dict[bytes, bytes]:
-        words = self.run(scripts.READ_CANCELLATIONS, [KEYS.stream, KEYS.cancelled], max_bytes)
+    def read_cancellations(self, max_bytes: int = 2**20, *, most_notes: int = 10_000) -> dict[bytes, bytes]:
+        words = self.run(scripts.READ_CANCELLATIONS, [KEYS.stream, KEYS.cancelled], max_bytes, most_notes)
         return dict(zip(words[::2], words[1::2], strict=True))
 
     @property

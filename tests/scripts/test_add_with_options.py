@@ -426,6 +426,13 @@ class TestPoison:
         jobs = [only(b"%d" % number, job_id=str(number)) for number in range(8)]
         assert group.add_with_options(*jobs[:4], only(b"x", due=due), *jobs[4:]) == "n" * 9
 
+    def test_a_job_that_runs_is_not_replaced_because_its_id_has_leading_zeros_there(self, group: Group) -> None:
+        group.add_with_options(only(b"first"))
+        (entry_id,) = group.read("a", 1)
+        group.client.set(unique_key("job"), b"000" + entry_id)
+        assert group.add_with_options(only(b"second", "replace")) == "d"
+        assert group.stream == [entry_id]
+
     def test_a_stream_whose_ids_are_used_up_takes_nothing(self, group: Group) -> None:
         use_up(group)
         with pytest.raises(redis.ResponseError, match=r"exhausted|equal or smaller"):

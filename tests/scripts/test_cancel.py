@@ -108,6 +108,43 @@ class TestWaiting:
         assert group.cancel("job") == "removed"
 
 
+class TestForeignKeys:
+    """Anybody may have written the uniqueness key."""
+
+    def test_a_number_that_no_id_has_leads_to_no_entry(self, group: Group) -> None:
+        group.add_with_options(wanted("job", only=""))
+        for location in ("9" * 5000 + "-1", "1-" + "9" * 5000, "w18446744073709551616-0"):
+            group.client.set(unique_key("job"), location)
+            assert group.cancel("job") == "unknown"
+        assert group.cancel("job", group.stream[0]) == "removed"
+
+    def test_a_job_that_runs_is_not_removed_because_its_id_has_leading_zeros_there(self, group: Group) -> None:
+        group.add_with_options(wanted("job"))
+        (entry_id,) = group.read("a", 1)
+        group.client.set(unique_key("job"), b"000" + entry_id)
+        assert (group.cancel("job"), group.stream, group.notes) == ("stopping", [entry_id], {entry_id: b"1"})
+
+    def test_both_keys_go_with_a_job_whose_id_has_leading_zeros_there(self, group: Group) -> None:
+        for window in (b"", b"w"):
+            group.add_with_options(wanted("job"))
+            group.client.set(unique_key("job"), window + b"000" + group.stream[0])
+            assert (group.cancel("job"), group.stream, group.uniqueness_key("job")) == ("removed", [], None)
+
+    def test_a_user_who_may_not_read_the_stream_gets_an_error(self, group: Group) -> None:
+        group.add_with_options(wanted("job"))
+        with (
+            group.as_user("+@all", "-xrange", "~*", "&*") as narrow,
+            pytest.raises(redis.ResponseError, match="xrange"),
+        ):
+            narrow.cancel("job")
+        assert len(group.stream) == 1
+
+    def test_an_entry_without_an_envelope_has_no_job(self, group: Group) -> None:
+        entry_id = group.client.xadd(KEYS.stream, {"n": "mail"})
+        group.client.set(unique_key("job"), entry_id)
+        assert (group.cancel("job", entry_id), group.stream) == ("unknown", [entry_id])
+
+
 class TestHeld:
     def test_a_note_names_the_entry_and_ends_after_a_week(self, group: Group) -> None:
         group.add_with_options(wanted("job"))
@@ -151,9 +188,19 @@ class TestHeld:
         group.add_with_options(wanted("a"), wanted("b"), wanted("c", LATER))
         group.read("a", 2)
         assert group.cancel("a", most_notes=1) == "stopping"
-        with pytest.raises(redis.ResponseError, match="the queue has 1 notes about cancelled jobs"):
+        with pytest.raises(redis.ResponseError, match="no note about this job has room beside 1 about cancelled jobs"):
             group.cancel("b", most_notes=1)
+        assert group.cancel("a", most_notes=1) == "stopping"
         assert (len(group.notes), group.cancel("c", most_notes=1)) == (1, "removed")
+
+    def test_a_note_about_a_long_id_takes_the_room_of_several(self, group: Group) -> None:
+        group.add(1)
+        assert group.cancel("i" * 77, is_lost=True, most_notes=2) == "stopping"
+        for job_id in ("j" * 38, "j" * 37 * 4):
+            with pytest.raises(redis.ResponseError, match="has room beside 1 "):
+                group.cancel(job_id, is_lost=True, most_notes=2)
+        assert group.cancel("j" * 37, is_lost=True, most_notes=2) == "stopping"
+        assert len(group.notes) == 2
 
 
 class TestEvents:

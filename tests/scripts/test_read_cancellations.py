@@ -37,12 +37,36 @@ class TestNotes:
         group.client.hset(KEYS.cancelled, mapping={b"what?": b"1", b"id job": b"what?", entry_id: b"1"})
         assert group.read_cancellations() == {entry_id: b"1"}
 
+    def test_a_note_with_numbers_that_no_id_has_is_removed_and_costs_no_other(self, group: Group) -> None:
+        (entry_id,) = group.add(1)
+        numbers = (b"18446744073709551616", b"9" * 5000)
+        for number in numbers:
+            group.client.hset(KEYS.cancelled, mapping={number + b"-1": b"1", b"1-" + number: b"1", entry_id: b"1"})
+            group.client.hset(KEYS.cancelled, entry_id.split(b"-")[0] + b"-" + number, b"1")
+            assert (group.read_cancellations(), group.notes) == ({entry_id: b"1"}, {entry_id: b"1"})
+
     def test_the_bytes_bound_the_entries_that_are_looked_for(self, group: Group) -> None:
         first, second = group.add(2)
-        group.client.hset(KEYS.cancelled, mapping={first: b"1", second: b"1"})
+        size = sum(len(word) for word in (b"d", b"job 0", b"n", b"mail"))
+        notes = {first: b"1", second: b"1"}
+        group.client.hset(KEYS.cancelled, mapping=notes)
         group.client.xdel(KEYS.stream, second)
-        assert group.read_cancellations(max_bytes=0) == {first: b"1", second: b"1"}
-        assert group.read_cancellations(max_bytes=1) in ({first: b"1"}, {first: b"1", second: b"1"})
+        assert group.read_cancellations(max_bytes=0) == notes
+        assert group.read_cancellations(max_bytes=size) == notes
+        assert group.read_cancellations(max_bytes=size + 1) == {first: b"1"}
+
+    def test_no_more_notes_are_read_than_there_may_be(self, group: Group) -> None:
+        (entry_id,) = group.add(1)
+        group.client.hset(KEYS.cancelled, mapping={f"id {n}": entry_id for n in range(30)})
+        assert [len(group.read_cancellations(most_notes=most)) for most in (30, 29, 5)] == [30, 29, 5]
+
+    def test_a_user_who_may_not_remove_notes_reads_them(self, group: Group) -> None:
+        (entry_id,) = group.add(1)
+        notes = {entry_id: b"1", b"5-5": b"1"}
+        group.client.hset(KEYS.cancelled, mapping=notes)
+        with group.as_user("+@all", "-hdel", "~*", "&*") as narrow:
+            assert narrow.read_cancellations() == {entry_id: b"1"}
+        assert group.notes == notes
 
     def test_no_notes_are_an_empty_answer(self, group: Group) -> None:
         group.add(1)

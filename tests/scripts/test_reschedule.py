@@ -429,3 +429,15 @@ class TestCancelled:
         (entry_id,) = group.deliver_to("a")
         group.client.hset(KEYS.cancelled, "id job", "what?")
         assert group.reschedule("a", (entry_id, 5000, b"member"), job_id="job") == 1
+
+    def test_notes_of_another_type_are_none(self, group: Group) -> None:
+        (entry_id,) = group.deliver_to("a")
+        group.client.set(KEYS.cancelled, "a string")
+        assert group.reschedule("a", (entry_id, 5000, b"member"), job_id="job") == 1
+
+    def test_a_user_who_may_not_read_the_notes_moves_nothing(self, group: Group) -> None:
+        (entry_id,) = group.deliver_to("a")
+        group.client.hset(KEYS.cancelled, "1-1", "1")
+        with group.as_user("+@all", "-hmget", "~*", "&*") as narrow, pytest.raises(redis.ResponseError, match="hmget"):
+            narrow.reschedule("a", (entry_id, 5000, b"member"))
+        assert group.delayed == {}

@@ -294,15 +294,33 @@ def cancel_lost(group: Group) -> Call:
     return lambda: group.cancel("01ARZ3NDEKTSV4RRFFQ69G5FAV", is_lost=True)
 
 
+def read_notes(group: Group, notes: dict[bytes, bytes]) -> Call:
+    group.client.delete(KEYS.cancelled)
+    fields = list(notes)
+    for start in range(0, len(fields), 1000):
+        group.client.hset(KEYS.cancelled, mapping={field: notes[field] for field in fields[start : start + 1000]})
+    return lambda: group.read_cancellations(MOVED_BYTES, most_notes=MOST_NOTES)
+
+
 def read_cancellations(group: Group) -> Call:
     """As many notes as there may be, of entries that are all there."""
-    group.client.hset(KEYS.cancelled, mapping=dict.fromkeys(held(group, MOST_NOTES), "1"))
-    return lambda: group.read_cancellations(MOVED_BYTES)
+    return read_notes(group, dict.fromkeys(held(group, MOST_NOTES), b"1"))
 
 
 def read_moot_cancellations(group: Group) -> Call:
-    group.client.hset(KEYS.cancelled, mapping={f"{number}-0": "1" for number in range(1, MOST_NOTES)})
-    return lambda: group.read_cancellations(MOVED_BYTES)
+    return read_notes(group, {b"%d-0" % number: b"1" for number in range(1, MOST_NOTES)})
+
+
+def read_cancellations_of_long_ids(group: Group) -> Call:
+    """Each is as long as cancel lets it be."""
+    sizes = [min(MAX_JOB_ID_BYTES, 40 * MOST_NOTES // count - 3) for count in range(1, MOST_NOTES + 1)]
+    last = held(group, 1)[0]
+    return read_notes(group, {b"id %0*d" % (size, number): last for number, size in enumerate(sizes)})
+
+
+def read_too_many_cancellations(group: Group) -> Call:
+    """Anybody may have written them."""
+    return read_notes(group, {b"id %d" % number: b"9999999999999-1" for number in range(20 * MOST_NOTES)})
 
 
 def reschedule_beside_cancelled(group: Group) -> Call:
@@ -556,7 +574,12 @@ WORST_CASES: dict[str, tuple[Case, ...]] = {
     "purge_delayed": (purge_delayed, purge_delayed_with_long_ids, purge_large_delayed),
     "purge_waiting": (purge_waiting, purge_waiting_with_long_ids, purge_large_waiting),
     "read": (read, read_large),
-    "read_cancellations": (read_cancellations, read_moot_cancellations),
+    "read_cancellations": (
+        read_cancellations,
+        read_moot_cancellations,
+        read_cancellations_of_long_ids,
+        read_too_many_cancellations,
+    ),
     "hold_lease": (hold_lease,),
     "register_queue": (register_queue,),
     "rebuild_group": (report, hand_over),

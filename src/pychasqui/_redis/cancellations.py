@@ -11,7 +11,7 @@ from .calls import RedisCalls
 from .replies import QueueMarks, as_bytes, as_text, read_count, reads_reply
 
 NOTES_KEPT_MS = 7 * 24 * 3600 * 1000  # of jobs that no worker takes
-MOST_NOTES = 5000
+MOST_NOTES = 5000  # of 40 bytes; of longer ones fewer
 BY_ID = b"id "  # begins a note about the id of a job
 
 
@@ -64,7 +64,9 @@ class CancelCalls(RedisCalls):
     async def read_cancellations(self) -> Cancellations:
         """Returns the notes whose jobs may still be in the stream; the others are removed. Harmless to send again."""
         keys = (self._keys.stream, self._keys.cancelled)
-        return _read_cancellation_notes(await self.run_script(scripts.READ_CANCELLATIONS, keys, (MOVED_BYTES,)))
+        return _read_cancellation_notes(
+            await self.run_script(scripts.READ_CANCELLATIONS, keys, (MOVED_BYTES, MOST_NOTES))
+        )
 
 
 @reads_reply

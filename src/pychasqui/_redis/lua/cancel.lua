@@ -21,7 +21,7 @@ local call, pcall = redis.call, redis.pcall
 -- include lib/id_of.lua
 -- include lib/is_after.lua
 -- include lib/is_unread.lua
--- include lib/find_name_in.lua
+-- include lib/find_entry.lua
 -- include lib/split_member.lua
 -- include lib/server_time.lua
 
@@ -33,9 +33,11 @@ local function write_event(name)
   pcall('XADD', events, 'NOMKSTREAM', 'MAXLEN', '~', events_max_len, '*', unpack(words))
 end
 
+-- Each worker reads all notes whenever it renews its lease: one of more than 40 bytes takes the room of several.
 local function write_note(field, value)
-  if call('HLEN', notes) >= most_notes then
-    return redis.error_reply('ERR the queue has ' .. most_notes .. ' notes about cancelled jobs that are still in the stream')
+  local count = call('HLEN', notes)
+  if (count + 1) * math.max(1, #field / 40) > most_notes and call('HEXISTS', notes, field) == 0 then
+    return redis.error_reply('ERR no note about this job has room beside ' .. count .. ' about cancelled jobs in the stream')
   end
   call('HSET', notes, field, value)
   pcall('PEXPIRE', notes, notes_kept_ms)
@@ -61,12 +63,14 @@ if rank then
   return {'removed', name}
 end
 
-for _, entry_id in ipairs({string.match(location or '', '^w?(%d+-%d+)$') or '', known_entry}) do
-  local name = entry_id ~= '' and find_name_in(entry_id, job_id)
-  if name and not is_unread(entry_id) then return write_note(entry_id, '1') end
-  if name then
+for _, where in ipairs({string.match(location or '', '^w?(%d+-%d+)$') or '', known_entry}) do
+  local entry_id, name, trouble
+  if where ~= '' then entry_id, name, trouble = find_entry(where, job_id) end
+  if trouble then return trouble end
+  if entry_id and not is_unread(entry_id) then return write_note(entry_id, '1') end
+  if entry_id then
     call('XDEL', stream, entry_id)
-    if location == entry_id or location == 'w' .. entry_id then pcall('DEL', job_keys[1], job_keys[2]) end
+    if location == where or location == 'w' .. where then pcall('DEL', job_keys[1], job_keys[2]) end
     write_event(name)
     return {'removed', name}
   end

@@ -5,10 +5,10 @@
 -- cannot be removed is returned no more than others. A call looks for entries until it has read `max_bytes` of them.
 --
 -- KEYS  stream, notes (of cancel)
--- ARGV  max_bytes (the last entry may go beyond it)
+-- ARGV  max_bytes (the last entry may go beyond it), most_notes
 -- Returns field, value... of the notes
 local stream, notes = KEYS[1], KEYS[2]
-local bytes_left = tonumber(ARGV[1])
+local bytes_left, most_notes = tonumber(ARGV[1]), ARGV[2]
 local call = redis.call
 
 -- include lib/is_after.lua
@@ -22,16 +22,16 @@ local function is_passed(last)
   return last_ms < first_ms or (last_ms == first_ms and is_after(first[1], last))
 end
 
+-- Anybody may have written a note: what is no id of an entry is gone, too.
 local function is_gone(entry_id)
   if bytes_left <= 0 then return false end
-  local entry = call('XRANGE', stream, entry_id, entry_id)[1]
-  if not entry then return true end
-  for _, word in ipairs(entry[2]) do bytes_left = bytes_left - #word end
-  bytes_left = bytes_left - 100
-  return false
+  local entry = redis.pcall('XRANGE', stream, entry_id, entry_id)[1]
+  for _, word in ipairs(entry and entry[2] or {}) do bytes_left = bytes_left - #word end
+  return not entry
 end
 
-local fields, kept, moot = call('HGETALL', notes), {}, {}
+-- All of them, unless anybody has written more than cancel does.
+local fields, kept, moot = call('HRANDFIELD', notes, most_notes, 'WITHVALUES'), {}, {}
 for i = 1, #fields, 2 do
   local is_exact = fields[i + 1] == '1'
   local last = string.match(is_exact and fields[i] or fields[i + 1], '^%d+-%d+$')

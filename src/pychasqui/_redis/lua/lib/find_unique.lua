@@ -51,8 +51,8 @@ local function find_unique(job_id, now_ms, kept_ms)
   if due_ms then return {member = member, due_ms = tonumber(due_ms)}, is_official end
   local entry_id = string.match(location or '', '^w?(%d+-%d+)$')
   if entry_id then
-    local entry = redis.pcall('XRANGE', stream, entry_id, entry_id)
-    if entry[1] then return {entry = entry_id}, is_official end
+    local entry = redis.pcall('XRANGE', stream, entry_id, entry_id)[1]
+    if entry then return {entry = entry[1]}, is_official end  -- anybody may have written the key, with leading zeros
   end
   if string.sub(location or '', 1, 1) == 'w' then return {}, is_official end
   if location == 'd' then
